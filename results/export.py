@@ -178,7 +178,7 @@ def read_rows(path: Path) -> list[Json]:
         except store.Broken as error:
             raise store.Broken(f"{path}: damaged (row {place}: {error})") from None
         index, correct = row["correct_index"], row["correct"]
-        if (index is None) != (correct is None) or (index is not None and not correctness.belong(index, correct)):
+        if (index is None) != (correct is None) or (index is not None and not correctness.are_valid(index, correct)):
             raise store.Broken(f"{path}: damaged (row {place}: correct_index and correct do not belong together)")
     return rows
 

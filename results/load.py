@@ -21,7 +21,8 @@ def load_studies(source: Path, studies: Sequence[str] = (), parts: Collection[st
         from results.export import read as read_export  # late: pulls in the Parquet reader
 
         found = {study.name: study for study in read_export(source)}
-        return [found[name] for name in plan_files.select([study.plan for study in found.values()], studies, source)]
+        plans = [study.plan for study in found.values()]
+        return [found[name] for name in plan_files.select_names(plans, studies, source)]
     return load_plans(source, plan_files.named_plans(source, studies), parts)
 
 

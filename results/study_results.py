@@ -84,7 +84,7 @@ def load_plans(source: Path, plans: Sequence[Plan], parts: Collection[str] = PAR
     parts: what to read of each trial besides its result. Raises NewerSchema if a newer version wrote the results.
     """
     ids = {trial.id for plan in plans for arm in plan.arms for trial in arm.trials}
-    records = record.of_many(source, sorted(ids), parts)
+    records = record.read_many(source, sorted(ids), parts)
     return [
         assemble(with_stage_seconds(plan, source), records | records_of_started(source, plan, records))
         for plan in plans
@@ -114,7 +114,7 @@ def records_of_started(runs: Path, plan: Plan, records: Mapping[str, Record]) ->
     def start_metrics(parent: str) -> dict[str, float | None]:
         trial = store.trial(runs, parent)
         result = trial.state().result
-        known = eval_files.summary(trial, result) if result else {}
+        known = eval_files.summaries(trial, result) if result else {}
         return {f"start_{name}": value for one in known.values() for name, value in one.metrics.items()}
 
     for trial_id, parents in plan.trials_with_parents.items():
@@ -122,7 +122,7 @@ def records_of_started(runs: Path, plan: Plan, records: Mapping[str, Record]) ->
             continue
         values = dict(records[trial_id].values)
         if values["status"] == "missing":
-            values["reason"] = standings.of(trial_id, parents=parents).start.why or values["reason"]
+            values["reason"] = standings.read(trial_id, parents=parents).start.why or values["reason"]
         if metrics := start_metrics(next(iter(parents))):
             known = json.loads(str(values.get("evals") or "{}")) | {"start": {"metrics": metrics, "notes": []}}
             values["evals"] = json.dumps(known, sort_keys=True)

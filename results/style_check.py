@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from results.names import METRICS, suggestion
 from results.statistics import claims
-from results.store.eval_files import measures
+from results.store.eval_files import computes_metric
 from results.store.schemas import Arm, Plan, Tuned
 from results.style import Style
 
@@ -23,7 +23,7 @@ def unknown_names_warning(style: Style, plans: Sequence[Plan]) -> str:
         for section in ("labels", "colours", "order")
         for name in getattr(style, section)
         if name not in known
-        and not any(measures(eval_name, name) for eval_name in measured)
+        and not any(computes_metric(eval_name, name) for eval_name in measured)
         and not {part.partition("=")[0] for part in name.split(",")} <= unvaried
     )
 

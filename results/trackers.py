@@ -18,7 +18,7 @@ import pandas as pd
 
 from results import store
 from results.names import METRICS
-from results.store.files import no_follow, read_bytes
+from results.store.files import open_no_follow, read_bytes
 from results.store.schemas import Settings
 from results.study_results import StudyResults
 
@@ -132,7 +132,7 @@ def append_or_replace(path: Path, content: bytes) -> None:
     except (FileNotFoundError, store.Broken):
         old = b""
     if old and content.startswith(old):
-        with open(path, "ab", opener=no_follow) as file:
+        with open(path, "ab", opener=open_no_follow) as file:
             file.write(content[len(old) :])
     else:
         store.write_bytes(path, content)

@@ -126,7 +126,7 @@ def test_a_run_under_hostile_names_stays_in_its_run_directory(tmp_path: Path, te
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
     assert all(path.startswith(f"{text}/runs") for path in listing(tmp_path) - before)
-    assert store.trial(tmp_path / text / "runs", os.listdir(tmp_path / text / "runs/trials")[0]).state().over
+    assert store.trial(tmp_path / text / "runs", os.listdir(tmp_path / text / "runs/trials")[0]).state().is_over
 
 
 def study_of(names: list[str]) -> dict[str, Any]:

@@ -288,7 +288,7 @@ def test_what_is_no_name_becomes_no_path(tmp_path: Path, name: Any) -> None:
     for path_of in (
         lambda: store.study_folder(tmp_path, name),
         lambda: store.trial(tmp_path, name),
-        lambda: eval_files.file(trial, name, ".json"),
+        lambda: eval_files.eval_path(trial, name, ".json"),
         lambda: figures.own_figures(tmp_path, "trials", name),
     ):
         with pytest.raises(ValueError, match="is not the name of a file or folder") as caught:
@@ -321,7 +321,7 @@ def test_plan_of_another_name_than_its_folder_is_broken(published: Path) -> None
     (path,) = published.glob("studies/*/plan.json")
     store.write_json(path, store.read_json(path) | {"name": "../../escaped"})
     with pytest.raises(store.Broken, match=r"is the plan of '\.\./\.\./escaped', not of its folder"):
-        list(store.plans(published))
+        list(store.read_plans(published))
 
 
 def test_result_that_names_no_attempt_is_broken(published: Path) -> None:
@@ -336,7 +336,7 @@ def test_result_that_names_no_attempt_is_broken(published: Path) -> None:
 def test_lease_adds_nothing_to_a_path(tmp_path: Path) -> None:
     """The nonce is part of the path of checkpoints in scratch space."""
     for written, read in (("../../../outside", ""), ("0123456789abcdef" * 2, "0123456789abcdef" * 2)):
-        (tmp_path / "lease.json").write_text(json.dumps({**lease.holder().content(), "nonce": written}))
+        (tmp_path / "lease.json").write_text(json.dumps({**lease.own_lease().content(), "nonce": written}))
         assert lease.nonce(tmp_path) == read
 
 
@@ -368,8 +368,8 @@ def test_no_attempt_is_made_through_a_link(tmp_path: Path, linked: str) -> None:
         lambda: trial.create({}),
         lambda: store.claim(trial, lease.Watch()),
         lambda: trial.reopen(lease.Watch(), None),
-        trial.sweep,
-        lambda: eval_files.begin(trial, "fewshot"),
+        trial.remove_checkpoints,
+        lambda: eval_files.count_start(trial, "fewshot"),
     ):
         with pytest.raises(ValueError, match=f"{linked}: is a link"):
             act()

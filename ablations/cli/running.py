@@ -78,7 +78,7 @@ def run(
 def next_commands(plans: Sequence[Plan], runs: Path, where: str) -> str:
     """Return text with the commands that show results. where: the --runs option for these commands."""
     asked = jobs(plans)
-    left = sum(not store.trial(runs, job.id).state().over for job in asked)
+    left = sum(not store.trial(runs, job.id).state().is_over for job in asked)
     names = " ".join(shlex.quote(plan.name) for plan in plans) + where
     table = f"ablate table {names}{' --interim' if left else ''}"
     so_far = f"   verdicts so far: {left} of {len(asked)} planned trials are still to do" if left else ""
@@ -250,7 +250,7 @@ def retry(
     ids = list(dict.fromkeys(trial_ids(folder, words, recipe, arm)))
     trials = [store.trial(folder, key) for key in ids]
     reopened = retrying.retry(trials, failed=failed or not (oom or diverged), oom=oom, diverged=diverged)
-    meant = [job for job in jobs(store.plans(folder)) if {job.id, *job.parents} & {*ids}]
+    meant = [job for job in jobs(store.read_plans(folder)) if {job.id, *job.parents} & {*ids}]
     renewed = retrying.renewal_line(retrying.reopen_lost_parents(folder, meant))
     if reopened:
         held = "" if all(reopened) else f"; {reopened.count(False)} are held by a worker right now"

@@ -45,7 +45,7 @@ def status(
 
     def read() -> "list[StudyStatus]":
         seen = asker()
-        return [statuses.status(plan, folder, seen) for plan in store.plans(folder) if plan.name in names]
+        return [statuses.status(plan, folder, seen) for plan in store.read_plans(folder) if plan.name in names]
 
     if as_json and watch:
         raise ValueError("--watch: leave out --json")
@@ -108,7 +108,7 @@ def clean(
     here = ablate_toml.read(Path())
     scratch = [ablate_toml.scratch(named)] if (named := checkpoints or here.checkpoints) else []
     keep = keep_weights or here.keep_weights
-    found_waste = cleaning.find_waste(folder, list(store.plans(folder)), keep, *scratch)
+    found_waste = cleaning.find_waste(folder, list(store.read_plans(folder)), keep, *scratch)
     if not as_json:
         for one in found_waste:
             print(f"{one.size / 1e6:10.2f} MB  {one.path}  ({one.why})")

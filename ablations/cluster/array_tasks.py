@@ -125,7 +125,7 @@ def cancelled_trials(runs: Path) -> set[str]:
     Cancellations that the accounting shows are also marked on disk, because the accounting forgets them.
     """
     tasks = newest_tasks(runs)
-    newest = {key: task for key, task in tasks.items() if not store.trial(runs, key).state().over}
+    newest = {key: task for key, task in tasks.items() if not store.trial(runs, key).state().is_over}
     known = set(marked_cancelled(newest))
     ends = job_ends({key: task for key, task in newest.items() if key not in known}) or {}
     fresh = {key for key, end in ends.items() if is_cancelled(end)}

@@ -155,7 +155,7 @@ def checked(path: Path, schema: type[Kind]) -> Kind:
 
 
 def campaigns(runs: Path) -> list[Campaign]:
-    folders = [folder for folder in store.listed(runs / "submissions") if folder.name[0].isdigit()]
+    folders = [folder for folder in store.sorted_paths(runs / "submissions") if folder.name[0].isdigit()]
     return [load(folder) for folder in folders if (folder / "campaign.json").exists()]
 
 
@@ -174,9 +174,9 @@ def tag(array: Path) -> str:
 def launcher_lock(runs: Path, seconds: float = TURN_SECONDS) -> AbstractContextManager[object]:
     """Return the lock of submitting processes, over all machines. It raises TimeoutError after `seconds`."""
     refuse_links(runs, runs / "submissions" / "turns")
-    return lease.turn(runs / "submissions" / "turns", seconds)
+    return lease.lock(runs / "submissions" / "turns", seconds)
 
 
 def write_mark(path: Path) -> None:
     """Write a file that marks a campaign or a task as cancelled."""
-    store.write_json(path, {"schema": store.SCHEMA, "when": store.now()})
+    store.write_json(path, {"schema": store.SCHEMA, "when": store.timestamp()})

@@ -68,7 +68,7 @@ def ensure_last_jobs_from_share(campaign: Campaign, begins: bool = False) -> Non
     if {task.function for task in waiting_last_jobs(campaign, tasks)} == {LAST, WATCH}:
         return
     standings = Standings(place.runs, place.code)
-    if not any(job.standing(standings).to_do for job in campaign.jobs()):
+    if not any(job.standing(standings).is_pending for job in campaign.jobs()):
         return
     with launcher_lock(campaign.runs, PATIENCE_SECONDS):
         ensure_last_job(campaign, queued_tasks(campaign.runs), both=True)

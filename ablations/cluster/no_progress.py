@@ -15,7 +15,7 @@ from ablations.cluster.campaign import Campaign
 from ablations.execution.attempts import read_or_none
 from results import store
 from results.store import eval_files
-from results.store.files import no_follow
+from results.store.files import open_no_follow
 from results.store.schemas import GaveUp, Round
 
 ROUNDS = 5  # rounds without progress before a campaign gives up
@@ -29,7 +29,7 @@ def is_stalled(campaign: Campaign) -> bool:
     """
     looks = campaign.folder / LOOKS
     arrays = len({task.array for task in array_tasks.tasks_of(campaign) if task.share})
-    with open(looks, "a", opener=no_follow) as file:
+    with open(looks, "a", opener=open_no_follow) as file:
         file.write(json.dumps({"arrays": arrays, "progress": progress(campaign)}) + "\n")
     rounds = {line.arrays: line.progress for line in store.read_lines(looks, Round)}
     recent = list(rounds.values())[-ROUNDS - 1 :]
@@ -39,9 +39,9 @@ def is_stalled(campaign: Campaign) -> bool:
 def progress(campaign: Campaign) -> list[int]:
     """Return the numbers of finished or diverged trials, of their evals, and of the steps of all other trials."""
     trials = [store.trial(campaign.runs, job.id, campaign.place.checkpoints) for job in campaign.jobs()]
-    over = [trial for trial in trials if trial.state().over]
-    known = sum(len(eval_files.all_names(trial)) for trial in over)
-    return [len(over), known, sum(trial.step() for trial in trials if trial not in over)]
+    over = [trial for trial in trials if trial.state().is_over]
+    known = sum(len(eval_files.eval_names(trial)) for trial in over)
+    return [len(over), known, sum(trial.latest_step() for trial in trials if trial not in over)]
 
 
 def give_up(campaign: Campaign) -> str:
@@ -51,7 +51,7 @@ def give_up(campaign: Campaign) -> str:
     newest = sorted(shares, key=lambda task: task.written, reverse=True)
     if line := next((lines[-1].strip() for task in newest if (lines := task.lines())), ""):
         said += f"; the newest task's log ends with: {line}"
-    store.write_json(campaign.folder / GAVE_UP, {"schema": store.SCHEMA, "when": store.now(), "said": said})
+    store.write_json(campaign.folder / GAVE_UP, {"schema": store.SCHEMA, "when": store.timestamp(), "said": said})
     return said
 
 

@@ -106,13 +106,13 @@ class Lines:
     def idle(self, slot: int) -> None: ...
 
     def compiling(self, slot: int, job: Job) -> None:
-        print(f"{store.now()} {job.id} compiling the first step", flush=True)
+        print(f"{store.timestamp()} {job.id} compiling the first step", flush=True)
 
     def over(self, job: Job, end: Ended) -> None:
-        print(f"{store.now()} {job.id} {end.kind} {end.cause}", flush=True)
+        print(f"{store.timestamp()} {job.id} {end.kind} {end.cause}", flush=True)
 
     def say(self, text: str) -> None:
-        print(f"{store.now()} {text}", flush=True)
+        print(f"{store.timestamp()} {text}", flush=True)
 
 
 @plain_output()
@@ -165,6 +165,6 @@ def reconcile_patiently(campaign: Campaign) -> Reconciliation | None:
         except (Unreachable, Refused, TimeoutError) as error:
             if time.monotonic() + pause > end:
                 raise
-            print(f"{store.now()} {error}; trying again", flush=True)
+            print(f"{store.timestamp()} {error}; trying again", flush=True)
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_RETRY)

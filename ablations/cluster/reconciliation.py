@@ -63,7 +63,7 @@ def reconcile(campaign: Campaign, inside: bool = False, withheld: Collection[str
     tasks = queued_tasks(campaign.runs)
     queue.release(task.job for task in tasks)
     there = {key: task.job.job_id for task in tasks for key in task.share}  # trial id -> job id of its array
-    missing = [job for job in asked if found[job.id].to_do and job.id not in there]
+    missing = [job for job in asked if found[job.id].is_pending and job.id not in there]
     todo = [job for job in missing if job.id not in withheld]
     seconds = estimate.seconds(plans, campaign.runs, device(campaign.profile))
     bounds, free = limits.limits(campaign.profile), len(todo)
@@ -79,7 +79,7 @@ def reconcile(campaign: Campaign, inside: bool = False, withheld: Collection[str
     sent = list(dict.fromkeys(taken.values()))
     last_job = no_last_job = ""
     cancelled = len(missing) - len(todo)
-    if sum(one.to_do for one in found.values()) > cancelled and not campaign.cancelled:
+    if sum(one.is_pending for one in found.values()) > cancelled and not campaign.cancelled:
         try:
             last_job = ensure_last_job(campaign, tasks, sent)
         except (Refused, Unreachable) as error:
@@ -88,7 +88,7 @@ def reconcile(campaign: Campaign, inside: bool = False, withheld: Collection[str
             no_last_job = str(error)  # the shares submit one when they begin
     return replace(
         count_ended(found.values()),
-        queued=sum(one.to_do and key in there for key, one in found.items()),
+        queued=sum(one.is_pending and key in there for key, one in found.items()),
         submitted=len(taken),
         arrays=len(sent),
         waiting=len(todo) - len(taken),

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ablations.planning.jobs import Job
 from results import store
-from results.store.files import no_follow
+from results.store.files import open_no_follow
 from vitcore.data.datasets import own_packs
 from vitcore.data.files import reason_with_file
 from vitcore.data.pack import BLOCK, INDEX, MANIFEST, Manifest, Shard, find, manifest
@@ -33,8 +33,8 @@ def stage(jobs: Iterable[Job], runs: Path, folder: str, say: Callable[[str], Non
     """
     left: Counter[str] = Counter()
     for job in jobs:  # whose trials still have to read these numbers of images
-        if not (trial := store.trial(runs, job.id)).state().over:
-            left[job.config["data"]] += (job.config["steps"] - trial.step()) * int(job.config["batch"])
+        if not (trial := store.trial(runs, job.id)).state().is_over:
+            left[job.config["data"]] += (job.config["steps"] - trial.latest_step()) * int(job.config["batch"])
     staged = own_packs()
     for name in sorted(name for name in left if left[name]):
         if (source := find(name)) is None:
@@ -69,7 +69,7 @@ def staged_copy(source: Path, known: Manifest, folder: Path, left: int, say: Cal
     """
     target = folder / f"{known.name}-{known.fingerprint[:12]}"
     target.mkdir(parents=True, exist_ok=True)
-    with open(target / ".lock", "w", opener=no_follow) as lock:
+    with open(target / ".lock", "w", opener=open_no_follow) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the first job copies, the others wait
         missing = [shard for shard in known.shards if not is_complete(target / shard.file, shard)]
         if not missing and all((target / name).exists() for name in (INDEX, MANIFEST)):
@@ -98,7 +98,7 @@ def is_complete(path: Path, shard: Shard) -> bool:
 def copy(source: Path, target: Path, sha256: str) -> None:
     """Copy a file under a temporary name, then rename it. Raises ValueError if it differs from a checksum given."""
     total, partial = hashlib.sha256(), target.with_suffix(".part")
-    with open(source, "rb") as old, open(partial, "wb", opener=no_follow) as new:
+    with open(source, "rb") as old, open(partial, "wb", opener=open_no_follow) as new:
         while block := old.read(BLOCK):
             total.update(block)
             new.write(block)

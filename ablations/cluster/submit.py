@@ -203,7 +203,7 @@ def also_open(campaign: Campaign, names: set[str]) -> list[str]:
     return [
         plan.name
         for plan in campaign.read_plans()
-        if plan.name not in names and any(job.standing(standings).to_do for job in jobs([plan], campaign.arms))
+        if plan.name not in names and any(job.standing(standings).is_pending for job in jobs([plan], campaign.arms))
     ]
 
 

@@ -152,7 +152,7 @@ class Pool:
     def may_begin(self, trial: PoolTrial) -> bool:
         """Return whether a trial may begin. It ends, waits or is interrupted if the disk says so."""
         found = trial.job.standing(Standings(self.place.runs, self.place.code))
-        if not found.to_do:
+        if not found.is_pending:
             self.end(trial, end_elsewhere(found))
         elif found.start.kind is not Kind.READY:
             parent = self.trials.get(found.start.open[0])
@@ -302,6 +302,6 @@ class Pool:
 
 def end_elsewhere(found: Standing) -> messages.Ended:
     """Return the message for a trial that another run, or an earlier one, has ended."""
-    if found.over:
+    if found.is_over:
         return messages.Ended("finished", found.why, elsewhere=True)
     return messages.Ended("failed" if found.kind is Kind.FAILED else "blocked", found.why, elsewhere=True)

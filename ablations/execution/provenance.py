@@ -66,7 +66,7 @@ def environment_record(config: "Config", device: str, accelerator: str, plugins:
     """
     return {
         "schema": store.SCHEMA,
-        "started": store.now(),
+        "started": store.timestamp(),
         "code": code_digest(plugins),
         "revision": revision(),
         "plugins": {Path(path).name: digest for path, digest in plugins.items()},

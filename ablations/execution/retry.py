@@ -22,8 +22,8 @@ def retry(trials: Iterable[store.Trial], *, failed: bool, oom: bool, diverged: b
         failure = trial.failure() if state.status == "failed" else None
         of_memory = failure is not None and failure.kind == MEMORY
         selected = {"failed": failed or (oom and of_memory), "diverged": diverged}.get(state.status, False)
-        if selected or (failed and eval_files.failure(trial) is not None):
-            forgiven = failed and eval_files.forgive(trial)
+        if selected or (failed and eval_files.first_failure(trial) is not None):
+            forgiven = failed and eval_files.clear_failures(trial)
             reopened.append(trial.reopen(lease.Watch(), state.result) if selected else forgiven)
     return reopened
 
@@ -36,7 +36,7 @@ def lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> di
     standings, found = Standings(runs, code), dict[str, str]()
     for job in jobs:
         standing = job.standing(standings)
-        if standing.to_do and standing.start.kind is Kind.LOST:
+        if standing.is_pending and standing.start.kind is Kind.LOST:
             found |= {key: f"{job.parents[key]} seed {job.config['seed']}" for key in standing.start.lost}
     return found
 
@@ -44,7 +44,7 @@ def lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> di
 def trials_to_run(runs: Path, jobs: Sequence[Job], code: str | None = None) -> list[Job]:
     """Return the jobs that a run would train, including parents whose weights are gone."""
     standings, again = Standings(runs, code), lost_parents(runs, jobs, code)
-    return [job for job in jobs if job.id in again or job.standing(standings).to_do]
+    return [job for job in jobs if job.id in again or job.standing(standings).is_pending]
 
 
 def reopen_lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> list[str]:

@@ -42,12 +42,12 @@ def run(
     todo, summary, standings = [], RunSummary(), Standings(place.runs, place.code)
     for job in jobs:
         found = job.standing(standings)
-        if found.to_do:
+        if found.is_pending:
             todo.append(job)
             continue
         summary.add(job, end := end_elsewhere(found))
-        if found.over:
-            store.trial(place.runs, job.id, place.checkpoints).sweep()
+        if found.is_over:
+            store.trial(place.runs, job.id, place.checkpoints).remove_checkpoints()
         else:
             display.over(job, end)
         on_over(job)

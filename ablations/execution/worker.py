@@ -110,7 +110,7 @@ class Worker:
     def attempt(self, job: Job, trial: store.Trial, attempt: store.Attempt) -> None:
         """Train a trial and publish its result, or record its failure. Raises OSError if the disk is full."""
         attempt.patience = self.patience
-        keep = kept_weights(self.place.keep_weights, store.plans(self.runs))
+        keep = kept_weights(self.place.keep_weights, store.read_plans(self.runs))
         attempt.keep_weights = bool(job.evals) or keep(trial.id)
         self.emit(messages.Started())
         past = attempts.earlier_failures(trial, attempt.path, self.code)
@@ -223,9 +223,9 @@ class Worker:
         name = ""
         try:
             folder = trial.path / "evals"
-            with lease.turn(folder / "turns", EVAL_SECONDS), output_to_file(folder / "log"):
-                for name in eval_files.left(trial, job.evals, result):
-                    if (killed := eval_files.begin(trial, name)) >= attempts.WITHOUT_PROGRESS:
+            with lease.lock(folder / "turns", EVAL_SECONDS), output_to_file(folder / "log"):
+                for name in eval_files.missing_evals(trial, job.evals, result):
+                    if (killed := eval_files.count_start(trial, name)) >= attempts.WITHOUT_PROGRESS:
                         raise ValueError(f"its worker was killed {killed} times")
                     compute_eval(trial, name, self.place.data_dir, self.code)
             self.emit(messages.Ended(result.status, "", result.metrics.get("test_accuracy"), seconds))
@@ -235,7 +235,7 @@ class Worker:
             if isinstance(error, OSError) and error.errno in FULL:
                 raise
             cause = f"eval {name}: {error}" if isinstance(error, ValueError) else f"eval {name}: {error!r}"
-            eval_files.fail(trial, name, cause, traceback.format_exc(), self.code)
+            eval_files.write_failure(trial, name, cause, traceback.format_exc(), self.code)
             self.emit(messages.Ended("failed", cause))
 
 

@@ -89,7 +89,8 @@ def check_max_hours(most: float, plans: Sequence[Plan], wanted: Iterable[Job], r
     Parents whose weights were lost are trained again, and count too.
     """
     asked = list(wanted)
-    left = {job.id for job in asked if not store.trial(runs, job.id).state().over} | {*retry.lost_parents(runs, asked)}
+    left = {job.id for job in asked if not store.trial(runs, job.id).state().is_over}
+    left |= {*retry.lost_parents(runs, asked)}
     found = cost(plans, runs, device, left)
     if found.hours > most:
         raise ValueError(
@@ -124,7 +125,7 @@ def cost(plans: Iterable[Plan], runs: Path, device: Device, wanted: set[str]) ->
 def estimate_arms(plan: Plan, runs: Path, device: Device, arms: Iterable[Entry]) -> Iterator[tuple[Entry, Estimate]]:
     """Yield arms and stages of the plan, each with the estimate for one of its trials from the best source."""
     measured, rate = step_times.read(runs, device), seconds_per_flop(plan, runs, device)
-    took = plan.cost.of(device.gpu) if plan.cost else None
+    took = plan.cost.time_on(device.gpu) if plan.cost else None
     for arm in arms:
         flops = training_flops(arm)
         if past := past_seconds(arm, runs, device):
@@ -166,7 +167,7 @@ def seconds_per_flop(plan: Plan, runs: Path, device: Device) -> Callable[[Entry]
 
     @cache
     def rate(*alike: Any) -> float | None:
-        plans = (one for one in [plan, *store.plans(runs)] if one.recipe == plan.recipe)
+        plans = (one for one in [plan, *store.read_plans(runs)] if one.recipe == plan.recipe)
         entries = (arm for one in plans for arm in one.entries)
         same = {str(arm.trials): arm for arm in entries if comparable_settings(arm) == alike}
         rates = (took / training_flops(arm) for arm in same.values() for took in past_seconds(arm, runs, device, EACH))

@@ -47,7 +47,7 @@ def pruned(old: Plan, new: Plan) -> Plan:
     """Return the new plan alone, marked as pruned. Earlier looks still count if some of the old trials remain."""
     before = {trial.id for arm in old.arms for trial in arm.trials}
     remain = any(trial.id in before for arm in new.arms for trial in arm.trials)
-    return new.model_copy(update={"looks": all_looks(old, new) if remain else new.looks, "pruned": store.now()})
+    return new.model_copy(update={"looks": all_looks(old, new) if remain else new.looks, "pruned": store.timestamp()})
 
 
 def all_looks(old: Plan, new: Plan) -> list[int]:

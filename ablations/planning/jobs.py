@@ -31,7 +31,7 @@ def write(runs: Path, plan: Plan) -> None:
     """
     folder = store.study_folder(runs, plan.name)
     refuse_links(runs, folder / "turns")
-    with lease.turn(folder / "turns", TURN_SECONDS):
+    with lease.lock(folder / "turns", TURN_SECONDS):
         there = read(runs, plan.name)
         if there is not None and there.content() == plan.content():
             return
@@ -85,7 +85,7 @@ class Job:
     cost: Cost | None = None  # cost of the model, if the plan records it
 
     def standing(self, known: Standings) -> Standing:
-        return known.of(self.id, self.evals, self.parents)
+        return known.read(self.id, self.evals, self.parents)
 
     @property
     def ranks(self) -> int:

@@ -33,7 +33,7 @@ def measure_missing(plans: Iterable[Plan], runs: Path, data_dir: Path | None, sa
         if key in step_times.read(runs, device):
             continue
         seconds = step_time(config, data_dir)
-        measured = StepTime(seconds=seconds, steps=STEPS, arm=arm.name, when=store.now(), code=source_digest())
+        measured = StepTime(seconds=seconds, steps=STEPS, arm=arm.name, when=store.timestamp(), code=source_digest())
         step_times.write(runs, device, {key: measured})
         say(f"{arm.name}: {1000 * seconds:.3g} ms a step on {device.name}")
 

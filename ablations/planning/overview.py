@@ -94,10 +94,10 @@ def overview(
     before = {job.id for other in earlier for job in jobs([other])}
     mine = jobs([plan], arms)
     ids, again, standings = [job.id for job in mine], retry.lost_parents(runs, mine), Standings(runs)
-    finished = {job.id for job in mine if job.standing(standings).over} - again.keys()
+    finished = {job.id for job in mine if job.standing(standings).is_over} - again.keys()
     shared = [key for key in ids if key in before and key not in finished]
     todo = [key for key in ids if key not in before and key not in finished]
-    untrained = {key for key in todo if key in again or not store.trial(runs, key).state().over}
+    untrained = {key for key in todo if key in again or not store.trial(runs, key).state().is_over}
     cost = estimate.cost([plan], runs, device, untrained)
     resolved, disk = resolution.resolution(plan, runs), peak_disk(plan, {*ids}, len(todo), keep, workers)
     return Overview(
@@ -170,7 +170,7 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
 def time_text(view: Overview, plan: Plan) -> str:
     about = view.hours_from
     origin = estimate.sources_text(about.sources)
-    if "recipe" in about.sources and plan.cost and (took := plan.cost.of(gpu=about.unit == estimate.GPU_HOURS)):
+    if "recipe" in about.sources and plan.cost and (took := plan.cost.time_on(gpu=about.unit == estimate.GPU_HOURS)):
         origin += f" ({took.how}: {took.source}, {took.device})"
     here = f" ({wall_text(view.wall, about.unit)})" if view.wall else ""
     amount = f"{view.hours:,.0f}" if view.hours >= 10 else f"{view.hours:.2g}"

@@ -47,14 +47,14 @@ def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | No
             for planned in entry.trials:
                 owed.setdefault(planned.id, []).extend(plan.evals_of(entry))
     found, stays = list[Waste](), kept_weights(keep, plans)
-    for path in store.listed(runs / "trials"):
+    for path in store.sorted_paths(runs / "trials"):
         trial = store.Trial(path, scratch)
         state = trial.state()
-        if state.over and state.attempt is not None:
-            needed = eval_files.left(trial, owed.get(trial.id, []), state.result)
+        if state.is_over and state.attempt is not None:
+            needed = eval_files.missing_evals(trial, owed.get(trial.id, []), state.result)
             found += waste_of_finished(trial, state.attempt, stays(trial.id) or bool(needed))
         for claim in (path / "attempts").glob(".claim-*"):
-            if lease.held(claim) is False:  # killed before the rename that makes it an attempt
+            if lease.is_held(claim) is False:  # killed before the rename that makes it an attempt
                 found.append(Waste(claim, size_on_disk(claim), "an attempt that never began"))
     return found
 
@@ -76,7 +76,7 @@ def waste_of_finished(trial: store.Trial, winner: Path, keep_weights: bool) -> I
     if not keep_weights and weights.exists():
         yield Waste(weights, size_on_disk(weights), "weights of a finished trial")
     for attempt in trial.attempts():
-        if attempt != winner and lease.held(attempt) is False and not (attempt / store.RETRIED).exists():
+        if attempt != winner and lease.is_held(attempt) is False and not (attempt / store.RETRIED).exists():
             yield Waste(attempt, size_on_disk(attempt), "an attempt that was superseded")
         for folder in trial.checkpoint_folders(attempt):
             inside = folder.is_relative_to(attempt) and attempt != winner  # it is removed with the attempt

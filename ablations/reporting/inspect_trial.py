@@ -47,7 +47,7 @@ def select_trials(
 def find_trial(runs: Path, prefix: str) -> store.Trial:
     """Return the finished trial whose id begins with `prefix`; raises ValueError unless there is exactly one."""
     if not runs.is_dir():
-        raise plan_files.absent(runs)
+        raise plan_files.missing_source(runs)
     there = sorted(path.name for path in (runs / "trials").glob("*") if path.is_dir())
     known = f"{runs}: it has {len(there)} trials, named by 12 hex digits"
     trial = store.trial(runs, unique_match(prefix, there, known))
@@ -81,7 +81,7 @@ def inspect_in_folder(
     def finished(key: str) -> bool:
         return store.trial(place.runs, key).state().status == "finished"
 
-    words = select_trials(names, store.plans(place.runs), globs, finished)
+    words = select_trials(names, store.read_plans(place.runs), globs, finished)
     trials = [find_trial(place.runs, word) for word in words]
     return [(inspection_of(trial, place, images), trial.config()) for trial in trials]
 

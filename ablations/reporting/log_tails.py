@@ -38,7 +38,7 @@ class Tail:
 
 def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iterator[Tail]:
     """Yield the last `lines` lines of each trial's logs. The log of a task that trains several trials comes once."""
-    names = {job.id: (job.arm, int(job.config["seed"])) for job in jobs(store.plans(runs))}
+    names = {job.id: (job.arm, int(job.config["seed"])) for job in jobs(store.read_plans(runs))}
     tasks = array_tasks.submitted_tasks(runs)
     told: set[tuple[str, int]] = set()
     for key in ids:

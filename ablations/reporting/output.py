@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from results.safe_text import printable
-from results.store.files import Broken, no_follow, read_end
+from results.store.files import Broken, open_no_follow, read_end
 
 LINES = "\n\t"  # the control characters that are not escaped
 END_BYTES = 1 << 20
@@ -50,7 +50,7 @@ def output_to_file(path: Path) -> Iterator[None]:
     sys.stdout.flush()
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)
-    with open(path, "ab", opener=no_follow) as log:
+    with open(path, "ab", opener=open_no_follow) as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
         try:

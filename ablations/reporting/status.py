@@ -71,7 +71,7 @@ def ask_slurm(runs: Path) -> SlurmState:
         return SlurmState(handed=current, plans=plans, answer=f"{why}: what is queued is unknown")
     queued = {key: (task.job.state, task.job.reason) for task in tasks for key in task.share}
     standings = Standings(runs)
-    gone = {key: each for key, each in newest.items() if key not in queued and standings.of(key).kind is Kind.READY}
+    gone = {key: each for key, each in newest.items() if key not in queued and standings.read(key).kind is Kind.READY}
     ended = {key: CANCELLED for key in gone.keys() - current}
     open_still = {key: gone[key] for key in gone.keys() & current}
     past = array_tasks.job_ends(open_still)
@@ -161,7 +161,7 @@ def status(plan: Plan, runs: Path, seen: SlurmState) -> StudyStatus:
 
     def entry_status(entry: Entry) -> ArmStatus:
         owed = plan.evals_of(entry)
-        there = {key: standings.of(key, owed, parents.get(key, {})) for key in entry.ids.values()}
+        there = {key: standings.read(key, owed, parents.get(key, {})) for key in entry.ids.values()}
         return arm_status(entry, runs, seen, there)
 
     entries = [entry_status(entry) for entry in plan.entries]
@@ -201,7 +201,7 @@ def arm_status(arm: Entry, runs: Path, seen: SlurmState, standings: Mapping[str,
         elif kind in ("missing", "interrupted") and (job := seen.ended.get(key)):
             found.ended.append(EndedJob(seed, key, job, key in seen.followed))
         held = standing.kind is Kind.RUNNING or state.status == "interrupted"
-        if held and state.attempt and (halted := lease.stopped(state.attempt)):
+        if held and state.attempt and (halted := lease.stopped_holder(state.attempt)):
             causes[halted, "", "stopped"].append(planned)
         if standing.kind is Kind.LOST:
             causes[standing.why, "", Kind.LOST.value].append(planned)
@@ -212,7 +212,7 @@ def arm_status(arm: Entry, runs: Path, seen: SlurmState, standings: Mapping[str,
 
 
 def trial_kind(key: str, standing: Standing, seen: SlurmState) -> str:
-    if not standing.to_do or standing.kind is Kind.RUNNING:
+    if not standing.is_pending or standing.kind is Kind.RUNNING:
         return standing.kind.value
     if key in seen.queued:
         return "queued"

@@ -10,10 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results.store import lease
-from results.store.files import MEMORY, Broken, Patience, append, no_follow, npz_bytes, read_bytes, sync, write_bytes
+from results.store.files import (
+    MEMORY,
+    Broken,
+    Patience,
+    append,
+    npz_bytes,
+    open_no_follow,
+    read_bytes,
+    sync_folder,
+    write_bytes,
+)
 from results.store.json_files import SCHEMA, checksum, write_json
 from results.store.schemas import Fact, Facts
-from results.store.trials import CONFIG, Trial, holds, read_metrics, step_of
+from results.store.trials import CONFIG, Trial, checkpoint_step, matches_digest, read_metrics
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,8 +99,8 @@ class Attempt:
                 payload = read_bytes(file, MEMORY)
             except (OSError, Broken):  # scratch space may fail, or be cleared meanwhile
                 continue
-            if holds(file, hashlib.sha256(payload).hexdigest()):
-                step = step_of(file)
+            if matches_digest(file, hashlib.sha256(payload).hexdigest()):
+                step = checkpoint_step(file)
                 lines = [line.content() for line in read_metrics(earlier) if line.step <= step]
                 content = "".join(json.dumps(line) + "\n" for line in lines).encode()
                 self.patience(partial(write_bytes, self.path / "metrics.jsonl", content))
@@ -116,7 +126,7 @@ class Attempt:
 
     def log(self, line: Mapping[str, float]) -> None:
         if self._metrics is None:
-            self._metrics = io.FileIO(self.path / "metrics.jsonl", "a", opener=no_follow)  # closed by release()
+            self._metrics = io.FileIO(self.path / "metrics.jsonl", "a", opener=open_no_follow)  # closed by release()
         file, content = self._metrics, (json.dumps(line) + "\n").encode()
         self.patience(lambda: append(file, content))
 
@@ -149,8 +159,8 @@ class Attempt:
             self.patience(lambda: os.link(self.path / "result.json", self.trial.path / "result.json"))
         except FileExistsError:
             raise Superseded(f"trial {self.trial.id}: a result was published before this one") from None
-        sync(self.trial.path)
-        self.trial.sweep()
+        sync_folder(self.trial.path)
+        self.trial.remove_checkpoints()
 
     def _digests(self) -> dict[str, str]:
         """Return file name -> SHA-256 (hex) for the files that tables, figures and exports read besides the result."""
@@ -173,7 +183,7 @@ def claim(trial: Trial, watch: lease.Watch) -> Attempt | None:
     """
     trial.ensure_no_links()
     attempts = trial.attempts()
-    if attempts and not watch.dead(attempts[-1]):
+    if attempts and not watch.is_dead(attempts[-1]):
         return None
     if has_result(trial):  # after the lease: a holder publishes before it lets go
         return None

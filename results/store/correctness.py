@@ -19,12 +19,12 @@ def parse(content: bytes) -> Correct:
     if missing := {"index", "correct"} - arrays.keys():
         raise Broken(f"{NAME}: no array {min(missing)}")
     index, correct = arrays["index"], arrays["correct"]
-    if not belong(index, correct):
+    if not are_valid(index, correct):
         raise Broken(f"{NAME}: index and correct are not a list of images and a 0 or 1 for each")
     return shared_array(index.tobytes(), index.dtype.str), correct
 
 
-def belong(index: np.ndarray, correct: np.ndarray) -> bool:
+def are_valid(index: np.ndarray, correct: np.ndarray) -> bool:
     """Return whether `index` is a 1-D array of integers and `correct` has a 0 or 1 for each of them."""
     kinds = index.dtype.kind in "iu" and correct.dtype.kind in "iub"
     return kinds and index.ndim == 1 and index.shape == correct.shape and bool(((correct == 0) | (correct == 1)).all())

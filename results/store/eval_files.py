@@ -30,7 +30,7 @@ Arrays = Mapping[str, "np.ndarray"]
 MOST_BEGUN = 1000  # maximum bytes of a .begun file; an eval fails after far fewer starts
 
 
-def file(trial: Trial, name: str, suffix: str) -> Path:
+def eval_path(trial: Trial, name: str, suffix: str) -> Path:
     """Return the path of an eval's file. Raises ValueError if the eval's name is not a valid file name."""
     return trial.path / "evals" / f"{safe_name(name)}{suffix}"
 
@@ -41,7 +41,7 @@ def read(trial: Trial, name: str, weights_sha256: str | None) -> Eval:
     Raises FileNotFoundError if it is missing, Broken if it is damaged, of another trial or of other weights, and
     NewerSchema if a newer version wrote it.
     """
-    found = read_sealed(file(trial, name, ".json"), Eval)
+    found = read_sealed(eval_path(trial, name, ".json"), Eval)
     if (found.id, found.name) != (trial.id, name):
         raise Broken(f"evals/{name}.json: belongs to {found.name} of trial {found.id}")
     if found.weights_sha256 != weights_sha256:
@@ -51,7 +51,7 @@ def read(trial: Trial, name: str, weights_sha256: str | None) -> Eval:
 
 def read_arrays(trial: Trial, found: Eval) -> "dict[str, np.ndarray]":
     """Return the arrays of an eval by name. Raises Broken if they are missing or damaged."""
-    path = file(trial, found.name, ".npz")
+    path = eval_path(trial, found.name, ".npz")
     try:
         payload = read_bytes(path)
     except FileNotFoundError:
@@ -71,23 +71,23 @@ def write(trial: Trial, name: str, weights_sha256: str, content: Settings, array
     if arrays is not None:
         archive = npz_bytes(arrays)
         plain["arrays_sha256"] = hashlib.sha256(archive).hexdigest()
-        store.write_bytes(file(trial, name, ".npz"), archive)
-    store.write_json(file(trial, name, ".json"), plain | {"checksum": store.checksum(plain)})
-    forgive(trial, [name])
+        store.write_bytes(eval_path(trial, name, ".npz"), archive)
+    store.write_json(eval_path(trial, name, ".json"), plain | {"checksum": store.checksum(plain)})
+    clear_failures(trial, [name])
 
 
-def fail(trial: Trial, name: str, cause: str, traceback: str, code: str) -> None:
+def write_failure(trial: Trial, name: str, cause: str, traceback: str, code: str) -> None:
     """Write the failure of an eval, with the fields of schemas.Failure."""
-    store.write_json(file(trial, name, ".failure.json"), {"cause": cause, "traceback": traceback, "code": code})
+    store.write_json(eval_path(trial, name, ".failure.json"), {"cause": cause, "traceback": traceback, "code": code})
 
 
-def begin(trial: Trial, name: str) -> int:
+def count_start(trial: Trial, name: str) -> int:
     """Count a worker that begins to compute an eval, and return how many began before without success.
 
     Raises ValueError if a folder is a symbolic link or the counter is not a small regular file.
     """
     trial.ensure_no_links()
-    path = file(trial, name, ".begun")
+    path = eval_path(trial, name, ".begun")
     try:
         before = len(read_bytes(path, MOST_BEGUN))
     except FileNotFoundError:
@@ -96,22 +96,22 @@ def begin(trial: Trial, name: str) -> int:
     return before
 
 
-def forgive(trial: Trial, names: Sequence[str] | None = None) -> bool:
+def clear_failures(trial: Trial, names: Sequence[str] | None = None) -> bool:
     """Remove the failures and counters of evals, and return whether any of these evals had failed.
 
     names: the evals, by default all that were computed or failed. Raises ValueError if a folder is a symbolic link.
     """
     trial.ensure_no_links()
     any_failed = False
-    for name in names or all_names(trial):
-        file(trial, name, ".begun").unlink(missing_ok=True)
-        failed = file(trial, name, ".failure.json")
+    for name in names or eval_names(trial):
+        eval_path(trial, name, ".begun").unlink(missing_ok=True)
+        failed = eval_path(trial, name, ".failure.json")
         any_failed |= failed.exists()
         failed.unlink(missing_ok=True)
     return any_failed
 
 
-def all_names(trial: Trial) -> list[str]:
+def eval_names(trial: Trial) -> list[str]:
     try:
         files = os.listdir(f"{trial.folder}/evals")
     except FileNotFoundError:
@@ -119,7 +119,7 @@ def all_names(trial: Trial) -> list[str]:
     return sorted({name.removesuffix(".json").removesuffix(".failure") for name in files if name.endswith(".json")})
 
 
-def left(trial: Trial, names: Sequence[str], result: Result | None) -> list[str]:
+def missing_evals(trial: Trial, names: Sequence[str], result: Result | None) -> list[str]:
     """Return the names of the evals that a finished trial lacks; other trials lack none. Raises NewerSchema."""
     if result is None or result.status != "finished":
         return []
@@ -132,11 +132,11 @@ def left(trial: Trial, names: Sequence[str], result: Result | None) -> list[str]
     return missing
 
 
-def failure(trial: Trial, names: Sequence[str] | None = None) -> Failure | None:
+def first_failure(trial: Trial, names: Sequence[str] | None = None) -> Failure | None:
     """Return the first failure among the named evals, or among all evals if `names` is None; None if none failed."""
-    for name in all_names(trial) if names is None else names:
+    for name in eval_names(trial) if names is None else names:
         try:
-            return store.read(file(trial, name, ".failure.json"), Failure)
+            return store.read(eval_path(trial, name, ".failure.json"), Failure)
         except FileNotFoundError:
             continue
         except Broken as error:
@@ -144,20 +144,20 @@ def failure(trial: Trial, names: Sequence[str] | None = None) -> Failure | None:
     return None
 
 
-def summary(trial: Trial, result: Result) -> dict[str, EvalSummary]:
+def summaries(trial: Trial, result: Result) -> dict[str, EvalSummary]:
     """Return eval name -> metrics and notes. An unreadable eval has no metrics, and a note that says why."""
     found: dict[str, EvalSummary] = {}
-    for name in all_names(trial):
+    for name in eval_names(trial):
         try:
             known = read(trial, name, result.weights_sha256)
             found[name] = EvalSummary(metrics=known.metrics, notes=known.notes)
         except (FileNotFoundError, Broken) as error:
-            failed = failure(trial, [name])
+            failed = first_failure(trial, [name])
             found[name] = EvalSummary(metrics={}, notes=[failed.cause if failed else str(error)])
     return found
 
 
-def measures(name: str, metric: str) -> bool:
+def computes_metric(name: str, metric: str) -> bool:
     """Return whether an eval computes a metric, as test@64 computes test_accuracy@64.
 
     The metric's name begins with the eval's and ends with the same @VALUE, if any. No eval computes METRICS.
@@ -167,10 +167,10 @@ def measures(name: str, metric: str) -> bool:
     return metric not in METRICS and measured.startswith(kind) and varied == [at, value]
 
 
-def absent(metric: str, summaries: Mapping[str, EvalSummary]) -> str:
+def absence_reason(metric: str, summaries: Mapping[str, EvalSummary]) -> str:
     """Return the reason why a finished trial has no value of a metric. summaries: eval name -> summary."""
     if metric in METRICS:
         return f"its result has no {metric}"
-    found = {name: one for name, one in summaries.items() if measures(name, metric)}
+    found = {name: one for name, one in summaries.items() if computes_metric(name, metric)}
     notes = "; ".join(note for one in found.values() for note in one.notes)
     return notes or (f"its eval {min(found)} has no {metric}" if found else f"{metric} is not computed yet")

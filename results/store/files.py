@@ -47,7 +47,7 @@ def refuse_links(root: Path, *paths: Path) -> None:
                 raise ValueError(f"{part}: is a link, through which nothing is written or removed")
 
 
-def no_follow(path: str, flags: int) -> int:
+def open_no_follow(path: str, flags: int) -> int:
     """Return the descriptor of a file, as an opener for `open`. Raises OSError if the file is a symbolic link."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
@@ -158,7 +158,7 @@ def write_bytes(path: Path, payload: bytes, mode: int = 0o666) -> None:
             error.filename = str(path)  # not the temporary name
         temporary.unlink(missing_ok=True)
         raise
-    sync(path.parent)
+    sync_folder(path.parent)
 
 
 def append(file: io.FileIO, content: bytes) -> None:
@@ -172,7 +172,7 @@ def append(file: io.FileIO, content: bytes) -> None:
         raise
 
 
-def sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Sync a folder to disk, so that its renames and links survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

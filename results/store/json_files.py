@@ -96,6 +96,6 @@ def checksum(content: Mapping[str, object]) -> str:
     return hashlib.sha256(CANONICAL.encode(rest).encode()).hexdigest()
 
 
-def now() -> str:
+def timestamp() -> str:
     """Return the current time in UTC, as in 2026-01-31T12:00:00Z."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

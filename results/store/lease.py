@@ -30,12 +30,12 @@ NAME = "lease.json"
 RELEASED = "released.json"
 
 
-def holder() -> Lease:
+def own_lease() -> Lease:
     pid = os.getpid()
-    return Lease(host=socket.gethostname(), boot=boot(), pids=pid_namespace(), pid=pid, started=started(pid))
+    return Lease(host=socket.gethostname(), boot=boot_id(), pids=pid_namespace(), pid=pid, started=start_time(pid))
 
 
-def boot() -> str:
+def boot_id() -> str:
     """Return the boot id of this machine, or a random id outside Linux, where only renewals show a living holder."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -51,7 +51,7 @@ def pid_namespace() -> str:
         return ""
 
 
-def stat(pid: int) -> list[str]:
+def process_stat(pid: int) -> list[str]:
     """Return the fields of /proc/PID/stat from the process state on, or [] for a missing process or a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -60,13 +60,13 @@ def stat(pid: int) -> list[str]:
     return [] if fields[0] in "ZX" else fields
 
 
-def started(pid: int) -> str | None:
+def start_time(pid: int) -> str | None:
     """Return the start time of a process in clock ticks since boot, or None for a missing process or a zombie."""
-    fields = stat(pid)
+    fields = process_stat(pid)
     return fields[19] if fields else None
 
 
-def numbered(folder: Path) -> list[Path]:
+def numbered_folders(folder: Path) -> list[Path]:
     """Return the subfolders of `folder` whose names are numbers, in ascending order."""
     try:
         with os.scandir(folder) as entries:
@@ -82,15 +82,15 @@ def take_next(folder: Path, watch: "Watch") -> Path | None:
     Returns None if the newest subfolder has a living holder, or if another process was quicker. Raises OSError if the
     subfolder cannot be made.
     """
-    taken = numbered(folder)
-    if taken and not watch.dead(taken[-1]):
+    taken = numbered_folders(folder)
+    if taken and not watch.is_dead(taken[-1]):
         return None
     path = folder / f"{int(taken[-1].name) + 1 if taken else 1:04d}"
     if not NUMBER.fullmatch(path.name):
         raise OSError(errno.ERANGE, "No number is left after it", str(taken[-1]))
     if not take(path):
         return None
-    if numbered(folder)[-1] != path:  # the listing was stale, and the number had been given away before
+    if numbered_folders(folder)[-1] != path:  # the listing was stale, and the number had been given away before
         shutil.rmtree(path, ignore_errors=True)
         return None
     return path
@@ -103,7 +103,7 @@ def take(attempt: Path) -> bool:
     staging = attempt.with_name(f".claim-{nonce}")
     try:
         staging.mkdir()
-        (staging / NAME).write_text(json.dumps({**holder().content(), "nonce": nonce}))
+        (staging / NAME).write_text(json.dumps({**own_lease().content(), "nonce": nonce}))
     except OSError:  # a full disk: nothing half done stays
         shutil.rmtree(staging, ignore_errors=True)
         raise
@@ -138,7 +138,7 @@ class Heartbeat:
 
 
 @contextlib.contextmanager
-def turn(folder: Path, seconds: float) -> Iterator[Path]:
+def lock(folder: Path, seconds: float) -> Iterator[Path]:
     """Yield the folder of a lock that one process at a time holds, across all machines that share `folder`.
 
     Raises TimeoutError naming the holder if the lock is not free within `seconds`. A waiting process takes over from a
@@ -147,7 +147,7 @@ def turn(folder: Path, seconds: float) -> Iterator[Path]:
     watch, deadline = Watch(fenced=False), time.monotonic() + seconds
     while (path := take_next(folder, watch)) is None:
         if time.monotonic() > deadline:
-            held = read(numbered(folder)[-1])
+            held = read(numbered_folders(folder)[-1])
             who = f"process {held.pid} on {held.host}" if held else "another process"
             raise TimeoutError(f"{folder} is held by {who}")
         time.sleep(TURN_SECONDS)
@@ -156,7 +156,7 @@ def turn(folder: Path, seconds: float) -> Iterator[Path]:
         yield path
     finally:
         heartbeat.release()
-        for past in numbered(folder)[:-1]:
+        for past in numbered_folders(folder)[:-1]:
             shutil.rmtree(past, ignore_errors=True)
 
 
@@ -182,21 +182,21 @@ def nonce(attempt: Path) -> str:
 
 def holder_state(held: Lease | None) -> str:
     """Return whether a lease's holder "lives", is "stopped" (SIGSTOP) or "gone"; "" if this host cannot tell."""
-    if held is None or (held.host, held.boot, held.pids) != (socket.gethostname(), boot(), pid_namespace()):
+    if held is None or (held.host, held.boot, held.pids) != (socket.gethostname(), boot_id(), pid_namespace()):
         return ""
-    fields = stat(held.pid)
+    fields = process_stat(held.pid)
     if not fields or fields[19] != held.started:
         return "gone"
     return "stopped" if fields[0] == STOPPED else "lives"
 
 
-def stopped(attempt: Path) -> str:
+def stopped_holder(attempt: Path) -> str:
     """Return text that names the stopped process holding an attempt, or "" if this host sees none."""
     held = read(attempt)
     return f"stopped (pid {held.pid} on {held.host})" if held and holder_state(held) == "stopped" else ""
 
 
-def changed(attempt: Path) -> int:
+def renewal_time(attempt: Path) -> int:
     """Return when a lease was last renewed, in ns on the file server's clock, or 0 for a missing lease."""
     try:
         return (attempt / NAME).stat().st_mtime_ns
@@ -204,15 +204,15 @@ def changed(attempt: Path) -> int:
         return 0
 
 
-def held(attempt: Path) -> bool | None:
+def is_held(attempt: Path) -> bool | None:
     """Return whether a living process holds the attempt, or None if this host cannot tell at once."""
     return False if (attempt / RELEASED).exists() else {"lives": True, "gone": False}.get(holder_state(read(attempt)))
 
 
 def seems_alive(attempt: Path) -> bool:
     """Return whether the holder seems to live. In doubt, the age of the lease by the local clock decides."""
-    alive = held(attempt)
-    return alive if alive is not None else time.time() - changed(attempt) / 1e9 < DEAD_SECONDS
+    alive = is_held(attempt)
+    return alive if alive is not None else time.time() - renewal_time(attempt) / 1e9 < DEAD_SECONDS
 
 
 class Watch:
@@ -227,13 +227,13 @@ class Watch:
         self.fenced = fenced
         self.seen: dict[Path, tuple[int, float]] = {}
 
-    def dead(self, attempt: Path) -> bool:
-        alive = held(attempt)
+    def is_dead(self, attempt: Path) -> bool:
+        alive = is_held(attempt)
         if alive is not None:
             return not alive
-        if not self.fenced and stopped(attempt):
+        if not self.fenced and stopped_holder(attempt):
             return False
-        change, now = changed(attempt), self.clock()
+        change, now = renewal_time(attempt), self.clock()
         if attempt not in self.seen or self.seen[attempt][0] != change:
             self.seen[attempt] = (change, now)
         return now - self.seen[attempt][1] >= DEAD_SECONDS

@@ -7,7 +7,7 @@ from pathlib import Path
 from results.names import suggestion
 from results.store.files import Broken, safe_name
 from results.store.json_files import SCHEMA, checksum, read_json, write_json
-from results.store.schemas import Plan, Settings, stray, validated
+from results.store.schemas import Plan, Settings, unknown_field, validated
 
 
 def study_folder(runs: Path, name: str) -> Path:
@@ -36,14 +36,14 @@ def read_plan(path: Path) -> Plan:
     recorded = content.pop("checksum", None)  # plans of 0.11 and before have none
     plan = validated(Plan, content, path)
     if recorded is not None and recorded != checksum(content):
-        what = f"unknown key {unknown!a:.60}" if (unknown := stray(plan)) else "its checksum differs"
+        what = f"unknown key {unknown!a:.60}" if (unknown := unknown_field(plan)) else "its checksum differs"
         raise Broken(
             f"plan.json: {what} (edited or damaged): remove it, and `ablate run` or `submit` plans anew (results stay)"
         )
     return plan
 
 
-def listed(folder: Path) -> list[Path]:
+def sorted_paths(folder: Path) -> list[Path]:
     """Return the sorted paths in a folder, or [] if the folder is missing. Raises ValueError if it cannot be read."""
     try:
         return sorted(folder / name for name in os.listdir(folder))
@@ -53,13 +53,13 @@ def listed(folder: Path) -> list[Path]:
         raise ValueError(f"{folder}: cannot be read ({error.strerror})") from None
 
 
-def plans(runs: Path) -> Iterator[Plan]:
+def read_plans(runs: Path) -> Iterator[Plan]:
     """Yield all plans of a run directory, sorted by name.
 
     Raises Broken if a plan is damaged or in a wrong folder, NewerSchema if a newer version wrote it, and ValueError if
     the folder of plans cannot be read.
     """
-    for folder in listed(runs / "studies"):
+    for folder in sorted_paths(runs / "studies"):
         path = folder / "plan.json"
         try:
             plan = read_plan(path)
@@ -79,12 +79,12 @@ def named_plans(runs: Path, studies: Sequence[str] = ()) -> list[Plan]:
     there is no plan, or if a plan is damaged or of a newer version.
     """
     if not runs.is_dir():
-        raise absent(runs)
-    found = {plan.name: plan for plan in plans(runs)}
-    return [found[name] for name in select([*found.values()], studies, runs)]
+        raise missing_source(runs)
+    found = {plan.name: plan for plan in read_plans(runs)}
+    return [found[name] for name in select_names([*found.values()], studies, runs)]
 
 
-def absent(source: Path) -> ValueError:
+def missing_source(source: Path) -> ValueError:
     then = "run a study first (`ablate run STUDY`), or give --runs"
     return ValueError(f"{source}: no such run directory or exported file: {then}")
 
@@ -97,7 +97,7 @@ def parent_setting(config: Settings) -> str:
     return "teacher" if "init_from" in config else "init_from"
 
 
-def select(plans: Sequence[Plan], studies: Sequence[str], source: Path) -> list[str]:
+def select_names(plans: Sequence[Plan], studies: Sequence[str], source: Path) -> list[str]:
     """Return the full names of the selected plans in the order of `studies`, or of all plans if it is empty.
 
     "study@recipe" also selects a plan with overrides if that is its only match. source: the run directory or file, for

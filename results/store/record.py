@@ -53,7 +53,7 @@ class Record:
     correct: Correct | None = None
 
 
-def of_many(runs: Path, ids: Sequence[str], parts: Collection[str] = PARTS) -> dict[str, Record]:
+def read_many(runs: Path, ids: Sequence[str], parts: Collection[str] = PARTS) -> dict[str, Record]:
     """Return trial id -> record. parts: what to read besides the result (see PARTS). Raises NewerSchema."""
     read_one, processes = partial(read, runs, parts), process_count(len(ids))
     if processes > 1:
@@ -83,7 +83,7 @@ def read(runs: Path, parts: Collection[str], trial_id: str) -> Record:
     state = trial.state()
     broken: list[str] = []
 
-    def unless_broken(read_part: Callable[[], Part]) -> Part | None:
+    def read_or_none(read_part: Callable[[], Part]) -> Part | None:
         try:
             return read_part()
         except FileNotFoundError:
@@ -94,28 +94,28 @@ def read(runs: Path, parts: Collection[str], trial_id: str) -> Record:
 
     values: dict[str, str | float | None] = {"status": state.status, "reason": state.reason}
     if "config" in parts:
-        config = unless_broken(lambda: trial.config(state.result))
+        config = read_or_none(lambda: trial.config(state.result))
         values["config"] = "" if config is None else json.dumps(config, sort_keys=True)
     if state.folder is None:
         return Record(values)
     if "provenance" in parts:
-        values |= unless_broken(lambda: read_provenance(state)) or {}
+        values |= read_or_none(lambda: read_provenance(state)) or {}
     history: list[Mapping[str, Any]] = []
     if "history" in parts:
-        lines = unless_broken(lambda: json_files.parse_lines(state.read("metrics.jsonl"), MetricsLine))
+        lines = read_or_none(lambda: json_files.parse_lines(state.read("metrics.jsonl"), MetricsLine))
         history = [line.content() for line in lines or []]
     if state.result is None:
         return Record(values, history)
     values |= {name: state.result.metrics.get(name) for name in METRICS}
     values |= {name: getattr(state.result, name) for name in (*MEASURES, *FAULTS)}
     values["weights_sha256"] = state.result.weights_sha256 or ""
-    if later := eval_files.summary(trial, state.result):
+    if later := eval_files.summaries(trial, state.result):
         values["evals"] = json.dumps(later, default=EvalSummary.content, sort_keys=True)
-    correct = unless_broken(lambda: correctness.parse(state.read(correctness.NAME))) if "correct" in parts else None
+    correct = read_or_none(lambda: correctness.parse(state.read(correctness.NAME))) if "correct" in parts else None
     for part, name in FILES.items() if parts else ():
         if part not in parts:  # verified even if it is not read
             folder = trial.folder if part == "config" else state.folder
-            unless_broken(partial(read_vouched, state.result, f"{folder}/{name}"))
+            read_or_none(partial(read_vouched, state.result, f"{folder}/{name}"))
     values["reason"] = "; ".join(filter(None, [state.reason, *broken]))
     return Record(values, history, correct)
 
@@ -123,8 +123,8 @@ def read(runs: Path, parts: Collection[str], trial_id: str) -> Record:
 def read_provenance(state: store.TrialState) -> dict[str, str]:
     """Return the code, settings and machine of a trial as texts by name. Raises like `read_envs`."""
     envs = [env.content() for env in read_envs(state)]
-    found = joined([{name: env[name] for name in NAMED if name in env} for env in envs])
-    if plugins := joined([env["plugins"] for env in envs if "plugins" in env]):
+    found = joined_values([{name: env[name] for name in NAMED if name in env} for env in envs])
+    if plugins := joined_values([env["plugins"] for env in envs if "plugins" in env]):
         found["plugins"] = json.dumps(plugins, sort_keys=True)
     return found
 
@@ -146,16 +146,16 @@ def read_envs(state: store.TrialState) -> list[Environment]:
     return envs[::-1]
 
 
-def joined(attempts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def joined_values(attempts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return name -> the attempts' values as one text: "A" if all are equal, otherwise "A then B"."""
     known: dict[str, list[str]] = {}
     for attempt in attempts:
         for name, value in attempt.items():
-            if value is not None and (written := text(value)):
+            if value is not None and (written := value_text(value)):
                 known.setdefault(name, []).append(written)
     return {name: THEN.join(value for value, _ in itertools.groupby(values)) for name, values in known.items()}
 
 
-def text(value: Any) -> str:
+def value_text(value: Any) -> str:
     """Return a string unchanged, or another value as JSON. Equal strings share memory."""
     return sys.intern(value) if isinstance(value, str) else json.dumps(value, sort_keys=True)

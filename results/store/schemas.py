@@ -42,14 +42,14 @@ Fact = str | float | Mapping[str, str | int] | None  # a value in env.json
 Facts = Mapping[str, Fact]
 
 
-def in_range(metrics: dict[str, float | None]) -> dict[str, float | None]:
+def check_accuracies(metrics: dict[str, float | None]) -> dict[str, float | None]:
     for name, value in metrics.items():
         if "accuracy" in name and value is not None and (value < 0 or value > 1):
             raise ValueError(f"{name}={value:g}: from 0 to 1")
     return metrics
 
 
-Metrics = Annotated[dict[str, FiniteFloat | None], AfterValidator(in_range)]
+Metrics = Annotated[dict[str, FiniteFloat | None], AfterValidator(check_accuracies)]
 
 
 Kind = TypeVar("Kind", bound="Schema")
@@ -288,7 +288,7 @@ class StatedCost(Schema):
     cpu: Took | None = None
     gpu: Took | None = None
 
-    def of(self, gpu: bool) -> Took | None:
+    def time_on(self, gpu: bool) -> Took | None:
         """Return the time on a GPU or on a CPU, or None if the recipe does not state it."""
         return self.gpu if gpu else self.cpu
 
@@ -402,11 +402,11 @@ class Plan(Schema):
 
     @model_validator(mode="before")
     @classmethod
-    def without_schema(cls, content: object) -> object:
+    def drop_schema(cls, content: object) -> object:
         return {key: content[key] for key in content if key != "schema"} if isinstance(content, dict) else content
 
     @model_validator(mode="after")
-    def names_meet(self) -> "Plan":
+    def check_names(self) -> "Plan":
         """Raise ValueError if a baseline, parent or tuned point names no entry, or if two entries have one name."""
         arms, stages = {arm.name for arm in self.arms}, {stage.name for stage in self.stages}
         for what, names, known in (
@@ -493,7 +493,7 @@ class EvalSummary(Schema):
     notes: list[str] = []
 
 
-def encoded(schema: Any) -> AfterValidator:
+def json_text(schema: Any) -> AfterValidator:
     """Return a validator for text that is empty or JSON of the type `schema`."""
     content = TypeAdapter(schema, config=ConfigDict(strict=True, defer_build=True))
 
@@ -513,26 +513,26 @@ class TrialRow(Schema):
 
     id: TrialId
     status: Literal["finished", "diverged", "failed", "running", "interrupted", "missing", "broken"]
-    config: Annotated[str, encoded(Settings)]
-    evals: Annotated[str, encoded(dict[str, EvalSummary])] = ""
-    plugins: Annotated[str, encoded(dict[str, str])]
+    config: Annotated[str, json_text(Settings)]
+    evals: Annotated[str, json_text(dict[str, EvalSummary])] = ""
+    plugins: Annotated[str, json_text(dict[str, str])]
     history: list[dict[str, float | None]]
     __pydantic_extra__: dict[str, str | float]
 
     @model_validator(mode="after")
-    def accuracies(self) -> "TrialRow":
-        in_range({name: value for name, value in (self.model_extra or {}).items() if isinstance(value, float)})
+    def check_metrics(self) -> "TrialRow":
+        check_accuracies({name: value for name, value in (self.model_extra or {}).items() if isinstance(value, float)})
         return self
 
 
-def stray(content: object, at: str = "") -> str:
+def unknown_field(content: object, at: str = "") -> str:
     """Return the path of the first field that no schema names, or "". at: path of `content` in the file."""
     if isinstance(content, list):
-        return next(filter(None, (stray(one, f"{at}{place}.") for place, one in enumerate(content))), "")
+        return next(filter(None, (unknown_field(one, f"{at}{place}.") for place, one in enumerate(content))), "")
     if not isinstance(content, Schema):
         return ""
     own = (f"{at}{name}" for name in content.model_extra or () if name != "schema")
-    inside = (stray(getattr(content, name), f"{at}{name}.") for name in type(content).model_fields)
+    inside = (unknown_field(getattr(content, name), f"{at}{name}.") for name in type(content).model_fields)
     return next(filter(None, (*own, *inside)), "")
 
 

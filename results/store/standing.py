@@ -62,11 +62,11 @@ class Standing:
     start: Start = Start()
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         return self.kind in OVER
 
     @property
-    def to_do(self) -> bool:
+    def is_pending(self) -> bool:
         return self.kind not in ENDED
 
 
@@ -81,41 +81,41 @@ class Standings:
         self.code = code
         self.parents: dict[str, Start] = {}
 
-    def of(self, key: str, owed: Sequence[str] = (), parents: Mapping[str, str] = {}) -> Standing:  # never changed
+    def read(self, key: str, owed: Sequence[str] = (), parents: Mapping[str, str] = {}) -> Standing:  # never changed
         """Return the standing of a trial. owed: evals that it needs. parents: id -> name, nearest first."""
         trial = store.trial(self.runs, key)
         state = trial.state()
-        if missing := eval_files.left(trial, owed, state.result):
-            return self.of_trained(trial, state, missing)
-        if state.over:
+        if missing := eval_files.missing_evals(trial, owed, state.result):
+            return self.read_trained(trial, state, missing)
+        if state.is_over:
             return Standing(Kind(state.status), state.status, state)
-        if state.status == "failed" and self.counts(trial.failure()):
+        if state.status == "failed" and self.is_current(trial.failure()):
             return Standing(Kind.FAILED, state.reason, state)
-        start = start_of(parents, self.parent)
+        start = combined_start(parents, self.parent_start)
         if state.status == "running":
             return Standing(Kind.RUNNING, state.reason, state, start)
         return Standing(start.kind, start.why or state.reason, state, start)
 
-    def of_trained(self, trial: Trial, state: TrialState, missing: Sequence[str]) -> Standing:
+    def read_trained(self, trial: Trial, state: TrialState, missing: Sequence[str]) -> Standing:
         """Return the standing of a finished trial that lacks evals. Its parents do not matter any more."""
         which = f"trained; eval {', '.join(missing)} is"
         if state.attempt is not None and lease.seems_alive(state.attempt):
             return Standing(Kind.RUNNING, f"{which} being computed", state)
-        if (failure := eval_files.failure(trial, missing)) is not None and self.counts(failure):
+        if (failure := eval_files.first_failure(trial, missing)) is not None and self.is_current(failure):
             return Standing(Kind.FAILED, failure.cause, state)
         return Standing(Kind.OWES_EVALS, f"{which} still to be computed", state)
 
-    def counts(self, failure: Failure | None) -> bool:
+    def is_current(self, failure: Failure | None) -> bool:
         return failure is not None and self.code in (None, failure.code)
 
-    def parent(self, key: str) -> Start:
+    def parent_start(self, key: str) -> Start:
         """Return whether a parent alone lets trials start from its weights. `why` is worded to follow its name."""
         if key not in self.parents:
-            self.parents[key] = start_from(self.of(key))
+            self.parents[key] = child_start(self.read(key))
         return self.parents[key]
 
 
-def start_from(parent: Standing) -> Start:
+def child_start(parent: Standing) -> Start:
     match parent.kind:
         case Kind.FINISHED:
             return Start() if parent.state.weights.exists() else Start(Kind.LOST, WEIGHTS_GONE)
@@ -129,7 +129,7 @@ def start_from(parent: Standing) -> Start:
             return Start(Kind.WAITS, "which has not finished")
 
 
-def start_of(parents: Mapping[str, str], look: Callable[[str], Start]) -> Start:
+def combined_start(parents: Mapping[str, str], look: Callable[[str], Start]) -> Start:
     """Return whether the parents of a trial let it start.
 
     parents: id -> name, nearest first. look: returns whether the parent with an id lets it start. The parents behind a

@@ -11,8 +11,8 @@ from functools import cached_property
 from pathlib import Path
 
 from results.store import lease
-from results.store.files import Broken, read_bytes, refuse_links, safe_name, sha256, sync
-from results.store.json_files import SCHEMA, now, parse, read, read_lines, read_sealed, write_json
+from results.store.files import Broken, read_bytes, refuse_links, safe_name, sha256, sync_folder
+from results.store.json_files import SCHEMA, parse, read, read_lines, read_sealed, timestamp, write_json
 from results.store.schemas import Failure, MetricsLine, Result, Settings, TrialConfig
 
 CONFIG = "config.json"
@@ -40,7 +40,7 @@ class TrialState:
         return None if self.folder is None else Path(self.folder)
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         return self.status in ("finished", "diverged")
 
     def read(self, name: str) -> bytes:
@@ -90,7 +90,7 @@ class Trial:
 
     def attempts(self) -> list[Path]:
         """Return the folders of all attempts, oldest first."""
-        return lease.numbered(self.path / "attempts")
+        return lease.numbered_folders(self.path / "attempts")
 
     def result(self) -> Result | None:
         """Return the verified result, or None without one.
@@ -167,14 +167,14 @@ class Trial:
         if self.result() != result:
             lease.release(path)
             return False
-        write_json(path / RETRY, {"schema": SCHEMA, "when": now()})
+        write_json(path / RETRY, {"schema": SCHEMA, "when": timestamp()})
         with contextlib.suppress(FileNotFoundError):
             os.rename(self.path / "result.json", path / RETRIED)
-        sync(self.path)
+        sync_folder(self.path)
         lease.release(path)
         return True
 
-    def sweep(self) -> None:
+    def remove_checkpoints(self) -> None:
         """Remove the checkpoints of a trial that is over. Raises ValueError if a folder is a symbolic link."""
         self.ensure_no_links()
         for attempt in self.attempts():
@@ -195,20 +195,20 @@ class Trial:
         """Return the checkpoints of all attempts, newest first."""
         folders = [folder for attempt in self.attempts() for folder in self.checkpoint_folders(attempt)]
         found = [file for folder in folders for file in folder.glob("*.safetensors")]
-        return sorted((file for file in found if CHECKPOINT.fullmatch(file.name)), key=age, reverse=True)
+        return sorted((file for file in found if CHECKPOINT.fullmatch(file.name)), key=checkpoint_order, reverse=True)
 
     def newest_step(self) -> int:
         """Return the step of the newest checkpoint with a valid checksum, or 0 without a valid checkpoint."""
         for file in self.checkpoints():
             with contextlib.suppress(OSError, Broken):  # scratch space may fail, or be cleared meanwhile
-                if holds(file, sha256(file)):
-                    return step_of(file)
+                if matches_digest(file, sha256(file)):
+                    return checkpoint_step(file)
         return 0
 
-    def step(self) -> int:
+    def latest_step(self) -> int:
         """Return the largest step in the metrics of all attempts and of the newest checkpoint; 0 if there is none."""
         logged = [line.step for attempt in self.attempts() for line in read_metrics(attempt)[-1:]]
-        return max([0, *logged, *map(step_of, self.checkpoints()[:1])])
+        return max([0, *logged, *map(checkpoint_step, self.checkpoints()[:1])])
 
 
 def read_metrics(attempt: Path) -> list[MetricsLine]:
@@ -219,7 +219,7 @@ def read_metrics(attempt: Path) -> list[MetricsLine]:
         return []
 
 
-def age(checkpoint: Path) -> tuple[int, int, int]:
+def checkpoint_order(checkpoint: Path) -> tuple[int, int, int]:
     """Return the sort key of a checkpoint: its step, attempt number and modification time (ns).
 
     An attempt that verifies a divergence writes two checkpoints of one step, between which the time decides.
@@ -228,15 +228,15 @@ def age(checkpoint: Path) -> tuple[int, int, int]:
         written = checkpoint.stat().st_mtime_ns
     except OSError:  # removed meanwhile: the trial has ended, or another attempt has newer checkpoints
         written = 0
-    return step_of(checkpoint), int(checkpoint.parent.parent.name), written
+    return checkpoint_step(checkpoint), int(checkpoint.parent.parent.name), written
 
 
-def holds(checkpoint: Path, digest: str) -> bool:
+def matches_digest(checkpoint: Path, digest: str) -> bool:
     """Return whether the checksum in a checkpoint's name matches its content. digest: the content's SHA-256 (hex)."""
     return digest.startswith(checkpoint.stem.partition("-")[2])
 
 
-def step_of(checkpoint: Path) -> int:
+def checkpoint_step(checkpoint: Path) -> int:
     return int(checkpoint.name.partition("-")[0])
 
 

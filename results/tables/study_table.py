@@ -302,7 +302,7 @@ def absence(trial: Outcome, metric: str) -> tuple[str, str] | None:
     """Return a trial's state and the reason for it; None for a finished trial that needs no note."""
     if trial.status == "finished" and math.isnan(trial.value):
         known = {name: EvalSummary(**one) for name, one in json.loads(trial.evals or "{}").items()}
-        return "missing", eval_files.absent(metric, known)
+        return "missing", eval_files.absence_reason(metric, known)
     if trial.status == "finished":
         reason, step = trial.reason, trial.suspect_hardware
         if not reason and not math.isnan(step):

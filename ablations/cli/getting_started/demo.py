@@ -46,7 +46,7 @@ def announcement(plan: Plan, todo: list[Job], place: Place, workers: int | None)
     from ablations.execution.slots import make_slots
     from ablations.planning import estimate
 
-    left = [job.id for job in todo if not store.trial(place.runs, job.id).state().over]
+    left = [job.id for job in todo if not store.trial(place.runs, job.id).state().is_over]
     seconds = estimate.seconds([plan], place.runs, estimate.local_device([plan]))
     places = len(make_slots(todo, workers))
     found = {one.name: one for one in metadata.distributions()}

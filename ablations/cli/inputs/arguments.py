@@ -152,7 +152,7 @@ def plans_at(source: Path) -> list[Plan]:
         from results.export import read_header  # late: pulls in the Parquet reader
 
         return read_header(source).plans
-    return list(store.plans(source))
+    return list(store.read_plans(source))
 
 
 def refuse_unplanned(words: list[str] | None, recipe_name: str | None, source: Path) -> None:

@@ -33,7 +33,7 @@ def ensure_data(jobs: list[Job], place: Place) -> None:
     from vitcore.data.lookup import FOLDER, describe, folder_of, pack_of
     from vitcore.data.pack import opened
 
-    left = {job.config["data"] for job in jobs if not store.trial(place.runs, job.id).state().over}
+    left = {job.config["data"] for job in jobs if not store.trial(place.runs, job.id).state().is_over}
     for name in sorted({job.config["data"] for job in jobs}):
         if name in TORCHVISION:
             read_torchvision(name, data_home(name, place.data_dir))

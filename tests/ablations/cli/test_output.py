@@ -147,8 +147,8 @@ def test_cells_and_headers_of_a_csv_are_no_formulas() -> None:
 @pytest.mark.parametrize(
     ("listing", "reader"),
     [
-        ("listdir", lambda folder: store.listed(folder / "trials")),
-        ("listdir", lambda folder: list(store.plans(folder))),
+        ("listdir", lambda folder: store.sorted_paths(folder / "trials")),
+        ("listdir", lambda folder: list(store.read_plans(folder))),
         ("scandir", lambda folder: list_classes(folder, ["studies"])),
     ],
 )

@@ -229,10 +229,10 @@ def test_watching_ends_when_the_tables_are_there_or_nobody_writes_them(runs: Pat
 
 def test_study_with_settings_is_found_without_them_where_it_is_the_only_one() -> None:
     one, other = (Plan.model_construct(study="s", name=f"s@r+{mark}") for mark in ("aa", "bb"))
-    assert plan_files.select([one], ["s@r"], Path("runs")) == ["s@r+aa"]
+    assert plan_files.select_names([one], ["s@r"], Path("runs")) == ["s@r+aa"]
     for plans, name in (([one, other], "s@r"), ([one], "s@q")):
         with pytest.raises(ValueError, match=f"no study '{name}'"):
-            plan_files.select(plans, [name], Path("runs"))
+            plan_files.select_names(plans, [name], Path("runs"))
 
 
 @pytest.mark.parametrize("spared", ["another host", "an old result", ""])
@@ -246,7 +246,7 @@ def test_attempts_are_waste_only_where_nobody_can_need_them(tmp_path: Path, spar
     old = trial.attempts()[0]
     if spared == "another host":
         (old / lease.RELEASED).unlink()
-        store.write_json(old / lease.NAME, lease.holder().content() | {"host": "elsewhere"})
+        store.write_json(old / lease.NAME, lease.own_lease().content() | {"host": "elsewhere"})
         os.utime(old / lease.NAME, (0, 0))
     elif spared:
         store.write_json(old / store.RETRIED, {})

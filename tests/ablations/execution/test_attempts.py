@@ -31,7 +31,7 @@ def end(trial: store.Trial, how: str, step: int | None = 0, code: str = CODE, wh
     attempt.release()
     if how == "killed":
         (attempt.path / lease.RELEASED).rename(attempt.path / lease.NAME)
-        store.write_json(attempt.path / lease.NAME, lease.holder().content() | {"started": "0"})
+        store.write_json(attempt.path / lease.NAME, lease.own_lease().content() | {"started": "0"})
 
 
 def chances(trial: store.Trial, code: str = CODE) -> str:

@@ -46,6 +46,6 @@ def test_a_lease_is_judged_by_its_changes(tmp_path: Path) -> None:
     trial = Trial(tmp_path / ("0" * 12))
     trial.create({"config": {}})
     with synthetic.claimed(trial):
-        assert lease.held(trial.attempts()[0]) is None
+        assert lease.is_held(trial.attempts()[0]) is None
         assert claim(trial, lease.Watch()) is None
-    assert lease.held(trial.attempts()[0]) is False
+    assert lease.is_held(trial.attempts()[0]) is False

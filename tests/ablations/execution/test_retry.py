@@ -99,7 +99,7 @@ def test_status_groups_causes_and_names_what_helps(runs: Path) -> None:
 
 def test_trial_and_its_eval_that_failed_are_both_forgiven(runs: Path, ablate: Ablate) -> None:
     trial = store.trial(runs, synthetic.trial_id(synthetic.position(), *ARMS["bug"]))
-    eval_files.fail(trial, "fewshot", "cause", "", "code")
+    eval_files.write_failure(trial, "fewshot", "cause", "", "code")
     assert "2 trials may be run again\n" in ablate("retry", "position-embedding")[1]
-    assert eval_files.failure(trial) is None
+    assert eval_files.first_failure(trial) is None
     assert trial.state().status == OPEN

@@ -304,7 +304,7 @@ def test_workers_of_a_killed_run_stop_with_a_checkpoint(tmp_path: Path) -> None:
     workers = workers_of(process.pid)
     process.kill()
     process.communicate()
-    until(lambda: not any(lease.started(pid) for pid in workers), "the worker's end")
+    until(lambda: not any(lease.start_time(pid) for pid in workers), "the worker's end")
     assert list((tmp_path / "runs/trials").glob("*/attempts/0001/checkpoints/*"))
 
 
@@ -324,7 +324,7 @@ def test_stopped_worker_is_killed_and_its_trial_resumed(
         arms = status.status(planned, runs, status.SlurmState()).arms
         shown.extend([f"{pid}", *(cause.cause for arm in arms for cause in arm.causes)])
         monkeypatch.setattr(pool, "SILENT_SECONDS", 2.0)  # only while this worker, the only one, is stopped
-        until(lambda: not lease.started(pid), "SIGKILL", 60, every=0.05)
+        until(lambda: not lease.start_time(pid), "SIGKILL", 60, every=0.05)
         monkeypatch.setattr(pool, "SILENT_SECONDS", 300.0)
 
     thread, display = threading.Thread(target=stop), Quiet()
@@ -365,7 +365,7 @@ def test_worker_that_reaches_no_step_ends_after_its_parent(tmp_path: Path) -> No
         pid = int(process.stdout.readline())
         process.kill()
     try:
-        until(lambda: not lease.started(pid), "the worker's end", 20)
+        until(lambda: not lease.start_time(pid), "the worker's end", 20)
     finally:
-        if lease.started(pid):
+        if lease.start_time(pid):
             os.kill(pid, signal.SIGKILL)

@@ -40,7 +40,7 @@ from results.figures import study_figure
 from results.load import load_studies
 from results.store import lease
 from results.store.schemas import Plan, Result
-from results.store.standing import WEIGHTS_GONE, Kind, Standings, Start, start_of
+from results.store.standing import WEIGHTS_GONE, Kind, Standings, Start, combined_start
 from results.tables import layout, study_table
 from vitcore.config import Config
 from vitcore.data.imagefolder import describe_folder
@@ -557,7 +557,7 @@ def test_what_keeps_a_trial_from_beginning(
     second: Kind, first: Kind, kind: Kind, why: str, opened: tuple[str, ...], lost: tuple[str, ...]
 ) -> None:
     there = {"b": Start(second, second), "a": Start(first, first)}
-    found = start_of(PARENTS, there.__getitem__)
+    found = combined_start(PARENTS, there.__getitem__)
     assert (found.kind, found.why, found.open, found.lost) == (kind, why, opened, lost)
 
 

@@ -24,7 +24,7 @@ from results import export, store, units
 from results.figures import frame
 from results.load import load_studies
 from results.store import eval_files, lease
-from results.store.eval_files import measures
+from results.store.eval_files import computes_metric
 from results.store.schemas import Arm, Plan, PlannedTrial
 from results.store.standing import Kind, Standings
 from results.tables import layout, study_table
@@ -174,7 +174,7 @@ def test_weights_that_were_not_kept_are_one_clear_line(ablate: Ablate, tmp_path:
 
 def test_weights_stay_while_an_eval_is_owed(ablate: Ablate, tmp_path: Path) -> None:
     """`clean --keep-weights none` removes only weights that no eval needs; damaged weights are refused."""
-    plans, first = list(store.plans(tmp_path / "runs")), trials(tmp_path)[0]
+    plans, first = list(store.read_plans(tmp_path / "runs")), trials(tmp_path)[0]
     (first.path / "evals/fewshot.json").unlink()
     waste = [one.path.name for one in cleaning.find_waste(tmp_path / "runs", plans, "none")]
     assert waste.count("weights.safetensors") == 3
@@ -235,14 +235,14 @@ def test_killed_worker_of_an_eval_is_counted_against_the_eval(tmp_path: Path) ->
         attempt.publish({"status": "finished", "metrics": {}})
     job = Job(trial.id, config.model_dump(), "arm", "study", ("fewshot",))
     for before in range(3):
-        assert eval_files.begin(trial, "fewshot") == before
+        assert eval_files.count_start(trial, "fewshot") == before
     last = served(tmp_path, job)
     assert (last.kind, last.cause) == ("failed", "eval fewshot: its worker was killed 3 times")
     code = Place(tmp_path, None).code
     found = job.standing(Standings(tmp_path, code))
     assert (found.kind, found.why) == (Kind.FAILED, last.cause)
     assert job.standing(Standings(tmp_path, "other code")).kind is Kind.OWES_EVALS
-    assert eval_files.forgive(trial)
+    assert eval_files.clear_failures(trial)
     assert served(tmp_path, job).kind == "finished"
 
 
@@ -301,7 +301,7 @@ def test_metrics_of_an_eval_are_named_so_that_readers_find_it(entry: str) -> Non
     assert not any(map(eval_of, ("test_accuracy", "fewshot3_accuracy")))
     for metric in map(example, EVAL[entry].metrics):
         assert eval_of(metric) == example(entry)
-        assert [one for one in map(example, EVAL) if measures(one, metric)] == [example(entry)]
+        assert [one for one in map(example, EVAL) if computes_metric(one, metric)] == [example(entry)]
 
 
 def test_exports_written_before_there_were_evals_are_read(tmp_path: Path) -> None:

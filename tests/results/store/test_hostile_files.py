@@ -75,7 +75,7 @@ def test_files_with_other_names_are_no_checkpoints(trial: store.Trial) -> None:
     for name in CHECKPOINTS:
         (folder / name).write_bytes(b"state")
     assert [file.name[:9] for file in trial.checkpoints()] == ["000000010"]
-    assert (trial.newest_step(), trial.step()) == (10, 10)
+    assert (trial.newest_step(), trial.latest_step()) == (10, 10)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "huge"])
@@ -108,7 +108,7 @@ def test_weights_and_arrays_that_are_pipes_are_refused(finished: store.Trial) ->
     with pytest.raises(Broken, match=r"inspect\.npz is not a regular file"):
         eval_files.read_arrays(finished, Eval.model_construct(name="inspect", arrays_sha256="0" * 64))
     with pytest.raises(Broken, match=r"inspect\.begun is not a regular file"):
-        eval_files.begin(finished, "inspect")
+        eval_files.count_start(finished, "inspect")
 
 
 def test_event_file_that_is_a_pipe_is_replaced(tmp_path: Path) -> None:

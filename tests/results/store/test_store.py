@@ -51,7 +51,7 @@ def test_a_result_is_read_back_and_every_edit_is_noticed(trial: store.Trial) -> 
     """A result that is cut anywhere, has one digit changed, or is of another trial is broken."""
     publish(trial)
     state = trial.state()
-    assert (state.over, state.result.metrics, state.result.attempt) == (True, RESULT["metrics"], "0001")
+    assert (state.is_over, state.result.metrics, state.result.attempt) == (True, RESULT["metrics"], "0001")
     path = trial.path / "result.json"
     text = path.read_text()
     other = store.trial(trial.path.parent.parent, "ba9876543210")
@@ -112,14 +112,14 @@ def test_lease_of_a_stopped_process_is_dead_after_a_minute(trial: store.Trial) -
     watch, unfenced = lease.Watch(lambda: clock[0]), lease.Watch(lambda: clock[0], fenced=False)
     with holding(trial) as process:
         attempt = trial.path / "attempts/0001"
-        assert lease.stopped(attempt) == ""
+        assert lease.stopped_holder(attempt) == ""
         process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
-        assert lease.stopped(attempt) == f"stopped (pid {process.pid} on {socket.gethostname()})"
-        assert not watch.dead(attempt)
+        assert lease.stopped_holder(attempt) == f"stopped (pid {process.pid} on {socket.gethostname()})"
+        assert not watch.is_dead(attempt)
         clock[0] = 60.0
-        assert watch.dead(attempt)
-        assert not unfenced.dead(attempt)
+        assert watch.is_dead(attempt)
+        assert not unfenced.is_dead(attempt)
 
 
 def test_lease_of_another_host_dies_after_a_minute_without_change(tmp_path: Path) -> None:
@@ -131,16 +131,16 @@ def test_lease_of_another_host_dies_after_a_minute_without_change(tmp_path: Path
         if now == 59.0:
             os.utime(tmp_path / "lease.json", ns=(0, time.time_ns() + 5))
         clock[0] = now
-        assert watch.dead(tmp_path) == dead
+        assert watch.is_dead(tmp_path) == dead
 
 
 def test_lease_of_another_pid_namespace_is_not_judged_by_its_pid(trial: store.Trial) -> None:
     """Containers may share host and boot but not pids, so the lease is judged by its changes."""
     with synthetic.claimed(trial) as attempt:
-        held = {**lease.holder().content(), "pids": "pid:[1]", "pid": 2**22, "started": "1"}
+        held = {**lease.own_lease().content(), "pids": "pid:[1]", "pid": 2**22, "started": "1"}
         (attempt.path / "lease.json").write_text(json.dumps(held))
-        assert lease.held(attempt.path) is None
-        assert not lease.Watch().dead(attempt.path)
+        assert lease.is_held(attempt.path) is None
+        assert not lease.Watch().is_dead(attempt.path)
 
 
 def test_release_needs_no_space(trial: store.Trial, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +162,7 @@ def test_checkpoints_left_by_a_killed_winner_are_swept(trial: store.Trial) -> No
         attempt.publish(RESULT)
         (attempt.path / "checkpoints").mkdir()
         (attempt.path / "checkpoints/000000001-0123456789abcdef.safetensors").touch()
-    trial.sweep()
+    trial.remove_checkpoints()
     assert trial.checkpoints() == []
 
 
@@ -209,11 +209,11 @@ def test_torn_last_line_of_metrics_is_left_out(tmp_path: Path) -> None:
 
 def test_lock_taken_from_a_stale_listing_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A network file system may list an older folder; a number before the newest is not taken."""
-    folder, numbered = tmp_path / "turns", lease.numbered
-    with lease.turn(folder, 1.0):
+    folder, numbered = tmp_path / "turns", lease.numbered_folders
+    with lease.lock(folder, 1.0):
         (folder / "0001").rename(folder / "0005")  # as after four turns, whose folders are gone
         stale: list[list[Path]] = [[]]
-        monkeypatch.setattr(lease, "numbered", lambda folder: stale.pop() if stale else numbered(folder))
+        monkeypatch.setattr(lease, "numbered_folders", lambda folder: stale.pop() if stale else numbered(folder))
         assert lease.take_next(folder, lease.Watch()) is None
         assert [path.name for path in numbered(folder)] == ["0005"]
         (folder / "0005").rename(folder / "0001")

@@ -344,7 +344,7 @@ def test_killed_rank_and_killed_worker_end_the_attempt_and_the_trial_goes_on(
     for later, before in ((second, first), (third, second)):
         resumed = store.read_json(later / "env.json")["resumed_from"]
         assert (resumed["attempt"], resumed["step"] > 0) == (before.name, True)
-    assert all(lease.started(pid) is None for worker, others in killed for pid in (worker, *others))
+    assert all(lease.start_time(pid) is None for worker, others in killed for pid in (worker, *others))
     trained(tiny(**settings), calm := Memory())
     assert difference(calm, Memory(weights=(third / "weights.safetensors").read_bytes())) < 1e-4
 
@@ -367,7 +367,7 @@ def test_stopped_rank_is_killed_and_named(monkeypatch: pytest.MonkeyPatch) -> No
     ):
         train(config, Memory(), ranks=both, stop=stop)
     assert caught.value.fault.kind == MACHINE
-    assert lease.started(stopped[0]) is None
+    assert lease.start_time(stopped[0]) is None
 
 
 @pytest.mark.slow
