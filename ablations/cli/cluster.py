@@ -2,7 +2,7 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,9 +12,6 @@ from ablations.cli.inputs import guards, options
 from ablations.cli.inputs.arguments import planned, prepared, slurm_profile, split, warn_of_other_recipe
 from ablations.cli.inputs.directories import found_at, make_place, runs_folder
 from ablations.planning.jobs import jobs, write
-
-if TYPE_CHECKING:
-    pass
 
 app = App(
     help="Write and test SLURM profiles.\n\n"
