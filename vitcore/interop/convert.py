@@ -454,7 +454,7 @@ def placed(config: Config, prefix: Tensor, positions: Tensor | None) -> Weights:
     """Return prefix tokens (p, D) and position embeddings, (p + N, D) or (N, D), under the names of this ViT."""
     weights, rows = {}, torch.zeros_like(prefix)
     if positions is not None:
-        own = len(positions) - config.grid[0] * config.grid[1]  # of prefix tokens
+        own = max(0, len(positions) - config.grid[0] * config.grid[1])  # of prefix tokens
         weights["position.table"], rows = positions[own:], positions[:own] if own else rows
     if config.pool == "cls":
         weights["class_token"] = prefix[None, :1]

@@ -234,6 +234,13 @@ def test_other_classes_are_refused() -> None:
         from_torchvision(torchvision_model(conv_stem=[(12, 5, 2), (24, 3, 2), (48, 3, 2)]))
 
 
+def test_a_table_of_positions_that_is_too_short_is_told_with_its_size() -> None:
+    model = timm_model()
+    model.pos_embed = nn.Parameter(model.pos_embed[:, :9])
+    with pytest.raises(RuntimeError, match=r"position\.table: .* shape torch\.Size\(\[9, 48\]\)"):
+        from_timm(model)
+
+
 HAS = ": timm's VisionTransformer has"
 
 
