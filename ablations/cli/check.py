@@ -65,14 +65,12 @@ def check_plugin(file: Path) -> bool:
 
     Raises ValueError if the file cannot be read or adds no part.
     """
-    before = {(slot, name) for slot, parts in VARIANTS.items() for name in parts}
     try:
         plugins.load([file])
     except plugins.Refused as error:
         print(f"{file}\n  FAILED  {message_line(error)}")
         return False
-    added = [(slot, name) for slot, parts in VARIANTS.items() for name in parts if (slot, name) not in before]
-    if not added:
+    if not (added := plugins.parts_of(file)):
         raise ValueError(f"plugin {file}: adds nothing to {', '.join(filter(str.isupper, dir(vitcore)))}")
     print(file)
     return all([check_part(slot, name, file) for slot, name in added])

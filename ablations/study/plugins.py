@@ -15,6 +15,8 @@ from types import ModuleType
 from vitcore.variant import Variant
 from vitcore.variants import BASES, VARIANTS
 
+_PARTS: dict[Path, list[tuple[str, str]]] = {}  # of each loaded plug-in, the slots and names of its parts
+
 
 class Refused(ValueError):
     """The error raised when a plug-in cannot be used: one line with the file and the reason."""
@@ -49,14 +51,21 @@ def load_one(path: Path) -> str:
     sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         run(path, source, sys.modules[name])
-        identify(added(path, before), path, digest)
+        new = added(path, before)
+        identify([VARIANTS[slot][name] for slot, name in new], path, digest)
     except BaseException:
         del sys.modules[name]
         for slot, parts in VARIANTS.items():
             parts.clear()
             parts.update(before[slot])
         raise
+    _PARTS[path] = new
     return digest
+
+
+def parts_of(path: Path) -> list[tuple[str, str]]:
+    """Return the slot and the name of each part that a loaded plug-in added."""
+    return _PARTS[Path(os.path.expanduser(path)).resolve()]
 
 
 def run(path: Path, source: bytes, module: ModuleType) -> None:
@@ -73,8 +82,8 @@ def run(path: Path, source: bytes, module: ModuleType) -> None:
         raise Refused(f"plugin {path}: does not import: {reason}") from error
 
 
-def added(path: Path, before: dict[str, dict[str, type[Variant]]]) -> list[type[Variant]]:
-    """Return the classes that a plug-in added to the dictionaries of variants.
+def added(path: Path, before: dict[str, dict[str, type[Variant]]]) -> list[tuple[str, str]]:
+    """Return the slot and the name of each part that a plug-in added to the dictionaries of variants.
 
     before: slot -> its dictionary before. Raises Refused if the plug-in changed them in another way, or added something
     invalid.
@@ -92,7 +101,7 @@ def added(path: Path, before: dict[str, dict[str, type[Variant]]]) -> list[type[
             raise Refused(f"plugin {path}: {slot}={name} is {new_part!r}, not a {BASES[slot].__name__} class")
         if unknown := new_part.neutral.keys() - new_part.Options.model_fields:
             raise Refused(f"plugin {path}: {slot}={name}: 'neutral' names {min(unknown)}, which is no option of it")
-    return [VARIANTS[slot][name] for slot, name in new]
+    return new
 
 
 def identify(parts: Iterable[type[Variant]], path: Path, digest: str) -> None:

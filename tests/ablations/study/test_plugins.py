@@ -71,6 +71,14 @@ def test_what_is_no_part_is_refused(
     assert message in failed[0]
 
 
+def test_plugin_that_is_loaded_already_is_checked(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    """ablate.toml may name the plug-in, so that it is loaded before the check."""
+    path = write("mine.py", "from vitcore import POSITION, Position\nPOSITION['x'] = Position")
+    plugins.load([path])
+    check_plugin(path)
+    assert "  ok      position=x: trains\n" in capsys.readouterr().out
+
+
 def test_interrupt_passes(write: Write) -> None:
     path = write("mine.py", ADDS + "POSITION['x'] = Position\nraise KeyboardInterrupt")
     with pytest.raises(KeyboardInterrupt):
