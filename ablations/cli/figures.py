@@ -154,7 +154,8 @@ def inspect(
     out: Annotated[
         Path | None,
         options.out_option(
-            "DIR", "A folder; several trials get a folder each.  [default: figures/ in the trial's own]"
+            "DIR",
+            "A folder; several trials get a folder each.  [default: figures/ in the trial's own; side by side: figures]",
         ),
     ] = None,
     images: Annotated[

@@ -21,17 +21,19 @@ Config = Mapping[str, Any]  # the content of a trial's config.json
 
 
 def select_trials(
-    names: Mapping[str, str], plans: Iterable[Plan], globs: Sequence[str], ready: Callable[[str], bool]
+    names: Mapping[str, str], plans: Iterable[Plan], globs: Sequence[str], ready: Callable[[str], bool], missing: str
 ) -> list[str]:
     """Return the ids of the trials to inspect, without duplicates.
 
     names: for each word of the user, the name of the plan that it may stand for. A plan stands for the first ready
     trial of each arm that matches `globs`. Any other word is returned as an id. ready: whether the trial of an id can
-    be inspected. Raises ValueError if no trial of a plan's matching arms is ready, or a pattern matches no arm.
+    be inspected. missing: why there may be none, for the error. Raises ValueError if no trial of a plan's matching arms
+    is ready, or a pattern matches no arm.
     """
     known = {plan.name: plan for plan in plans}
     found = []
-    for word, name in names.items():
+    for word, asked in names.items():
+        name = plan_files.known_name(asked, known)
         if name not in known:
             found.append(word)
             continue
@@ -39,7 +41,8 @@ def select_trials(
         of_arms = [next(filter(ready, one.ids.values()), None) for one in arms]
         if not any(of_arms):
             there = ", ".join(one.name for one in arms)
-            raise ValueError(f"--arm {' --arm '.join(globs)}: no trial of {name} to inspect (arms: {there})")
+            chosen = f"--arm {' --arm '.join(globs)}"
+            raise ValueError(f"{chosen}: no trial of {name} to inspect: {missing} (arms: {there})")
         found += filter(None, of_arms)
     return list(dict.fromkeys(found))
 
@@ -81,7 +84,7 @@ def inspect_in_folder(
     def finished(key: str) -> bool:
         return store.trial(place.runs, key).state().status == "finished"
 
-    words = select_trials(names, store.read_plans(place.runs), globs, finished)
+    words = select_trials(names, store.read_plans(place.runs), globs, finished, "none is finished")
     trials = [find_trial(place.runs, word) for word in words]
     return [(inspection_of(trial, place, images), trial.config()) for trial in trials]
 
@@ -96,7 +99,8 @@ def read_from_export(file: Path, names: Mapping[str, str], globs: Sequence[str])
         configs |= zip(study.columns["id"], study.columns["config"], strict=True)
     carried = export.read_inspections(file)
     where = f"{file}: it holds what `ablate inspect` found for {len(carried)} of its trials"
-    words = select_trials(names, [study.plan for study in studies], globs, carried.__contains__)
+    missing = f"{file} holds none that `ablate inspect` computed before the export"
+    words = select_trials(names, [study.plan for study in studies], globs, carried.__contains__, missing)
     found = [carried[unique_match(word, sorted(carried), where)] for word in words]
     return [(one, json.loads(configs[one.trial] or "{}")) for one in found]
 

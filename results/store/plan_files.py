@@ -1,7 +1,7 @@
 """The plans in a run directory: how they are written, read and found by name."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from results.names import suggestion
@@ -97,6 +97,12 @@ def parent_setting(config: Settings) -> str:
     return "teacher" if "init_from" in config else "init_from"
 
 
+def known_name(name: str, known: Collection[str]) -> str:
+    """Return `name`, or the only known plan with overrides of the same study and recipe if `name` is unknown."""
+    changed = [one for one in known if one.startswith(f"{name}+")] if "@" in name else []
+    return changed[0] if name not in known and len(changed) == 1 else name
+
+
 def select_names(plans: Sequence[Plan], studies: Sequence[str], source: Path) -> list[str]:
     """Return the full names of the selected plans in the order of `studies`, or of all plans if it is empty.
 
@@ -108,8 +114,7 @@ def select_names(plans: Sequence[Plan], studies: Sequence[str], source: Path) ->
     known = {name for plan in plans for name in (plan.study, plan.name)}
     places: dict[str, int] = {}
     for place, name in enumerate(studies):
-        changed = [one for one in known if one.startswith(f"{name}+")] if "@" in name else []
-        asked = changed[0] if name not in known and len(changed) == 1 else name
+        asked = known_name(name, known)
         if asked not in known:
             there = ", ".join(plan.name for plan in plans)
             alike = [one for one in known if ("@" in one) == ("@" in asked)]  # both with a recipe, or both without

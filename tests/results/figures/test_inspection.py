@@ -16,7 +16,7 @@ import synthetic
 from in_process import called, refused
 from matplotlib.figure import Figure
 
-from ablations.reporting.inspect_trial import distinct_labels
+from ablations.reporting.inspect_trial import distinct_labels, select_trials
 from results import export, store
 from results.figures import inspection
 from results.figures.inspected import similarity
@@ -222,13 +222,22 @@ def test_an_export_is_inspected_without_torch(exported: tuple[Path, list[str]], 
 def test_what_an_export_has_not_is_one_line(exported: tuple[Path, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     file, study = exported[0], "position-embedding"
     for words, said in (
-        ([study, "--arm", "position=none"], f"--arm position=none: no trial of {study}@digits to inspect"),
+        ([study, "--arm", "position=none"], f"no trial of {study}@digits to inspect: {file} holds none that"),
         ([study, "--arm", "x"], f"--arm x: {study}@digits has the arms position="),
         (["all"], f"no trial or study 'all' in {file}"),
         (["zzz"], f"no trial or study 'zzz' in {file}: it holds what `ablate inspect` found for 2 of its trials"),
         (["", "--images", "5"], f"--images 5: not with {file}, which holds only what was computed before"),
     ):
         assert said in refused(monkeypatch, "inspect", *words, "--runs", str(file))
+
+
+def test_plan_with_overrides_is_inspected_by_its_study_and_recipe() -> None:
+    plan = synthetic.results(synthetic.position(seeds=1)).plan.model_copy(
+        update={"name": "position-embedding@digits+1a2b3c"}
+    )
+    names = {"position-embedding": "position-embedding@digits"}
+    found = select_trials(names, [plan], ["position=2d"], lambda _: True, "none is finished")
+    assert found == [*next(arm.ids.values() for arm in plan.arms if arm.name == "position=2d")]
 
 
 PAPER = """
