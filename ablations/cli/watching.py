@@ -105,6 +105,8 @@ def clean(
         ablate clean --keep-weights baseline --yes
     """
     folder = runs_folder(runs)
+    if runs is not None and not folder.is_dir():
+        raise ValueError(f"--runs {folder}: no such run directory")
     here = ablate_toml.read(Path())
     scratch = [ablate_toml.scratch(named)] if (named := checkpoints or here.checkpoints) else []
     keep = keep_weights or here.keep_weights

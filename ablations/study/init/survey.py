@@ -38,11 +38,12 @@ class Survey:
 
     def lines(self) -> list[str]:
         counts = sorted(self.classes.values())
+        each = f"{counts[0]:,}" if counts[0] == counts[-1] else f"{counts[0]:,} to {counts[-1]:,}"
         low, high = min(self.sides), max(self.sides)
         split = "train/ and test/ as given" if self.own_split else "a fifth of each class is the test set"
         lines = [
             f"images   {self.train:,} to train and validate, {self.test:,} to test ({split})",
-            f"classes  {len(counts):,}, of {counts[0]:,} to {counts[-1]:,} training images each",
+            f"classes  {len(counts):,}, of {each} training images each",
             f"size     {low} to {high} pixels (shorter side); nine in ten have at least {self.side}",
             f"color    {'gray' if self.channels == 1 else 'RGB'}",
         ]
@@ -50,7 +51,8 @@ class Survey:
             lines.append(f"odd      {len(self.odd)} much smaller or larger than the others, such as {self.odd[0]}")
         if self.broken:
             some = "; ".join(self.broken[:NAMED])
-            lines.append(f"broken   {len(self.broken)} files, which `ablate run` refuses: remove them: {some}")
+            files, them = ("1 file", "it") if len(self.broken) == 1 else (f"{len(self.broken)} files", "them")
+            lines.append(f"broken   {files}, which `ablate run` refuses: remove {them}: {some}")
         return lines
 
 

@@ -277,6 +277,7 @@ def test_commands_that_print_paths_and_logs_print_json_too(finished: Path, tmp_p
     assert clean["removed"] is False
     assert json.loads(ablate("clean", "--keep-weights", "none", "--yes", "--json")[1]) == {**clean, "removed": True}
     assert not any(Path(one["path"]).exists() for one in clean["files"])
+    assert ablate("clean", "--runs", "none") == (2, "", "ablate: --runs none: no such run directory\n")
 
 
 def test_plan_has_the_keys_that_others_rely_on(finished: Path, ablate: Ablate) -> None:

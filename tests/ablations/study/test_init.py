@@ -71,6 +71,8 @@ def test_a_broken_image_is_named(tmp_path: Path) -> None:
     (folder / "cat" / "0000.png").write_bytes(b"nothing")
     found = survey(folder)
     assert [text.partition(": ")[0] for text in found.broken] == ["cat/0000.png"]
+    assert "broken   1 file, which `ablate run` refuses: remove it: cat/0000.png: " in found.lines()[-1]
+    assert "classes  2, of 10 training images each" in found.lines()
     assert (found.train + found.test, found.channels, found.side) == (24, 3, 20)
 
 
