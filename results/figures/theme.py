@@ -42,6 +42,7 @@ def matplotlib_settings(chosen: Style) -> Any:
         "text.parse_math": False,  # a dollar sign in a question is a dollar sign
         "axes.spines.top": False,
         "axes.spines.right": False,
+        "axes.formatter.useoffset": False,  # 100.05, not 0.05 and an offset of 1e2 in a corner
         "axes.linewidth": 0.7,
         "axes.axisbelow": True,
         "axes.grid": True,

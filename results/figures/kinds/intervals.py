@@ -30,7 +30,7 @@ DENSE_ROW, NARROW_DENSE_ROW = 0.22, 0.25  # inches, if rows would take more than
 MOST = 9.0  # inches
 FRAME = 0.85  # inches for the axis and the column headings
 MARKS = (
-    "Colour, filled marks: resolved after correction for all comparisons (Holm, p < 0.05); intervals are uncorrected. "
+    "Color, filled marks: resolved after correction for all comparisons (Holm, p < 0.05); intervals are uncorrected. "
     "{baseline}."
 )
 
@@ -157,7 +157,8 @@ def text_beside(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False)
         label.set_color(verdict_color(row))
     corner: dict[str, Any] = {"xy": (1, 1), "xycoords": "axes fraction"}
     above: dict[str, Any] = {"xytext": (6, 4), "textcoords": "offset points", "color": GREY, "size": current().small}
-    ax.annotate("against the baseline, 95% CI, not adjusted", **corner, **above)
+    shown = ", 95% CI, not adjusted" if frame["delta_low"].notna().any() else ""
+    ax.annotate(f"against the baseline{shown}", **corner, **above)
 
 
 def wrapped_names(frame: pd.DataFrame) -> list[str]:

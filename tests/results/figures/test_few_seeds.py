@@ -29,6 +29,22 @@ def test_one_or_two_seeds_are_dots(seeds: int, drawn: bool) -> None:
         assert bool(frame[column].notna().any()) == drawn
     assert ("no interval" in study_figure.caption(study)[0]) != drawn
     assert frame["mean"].notna().all()
+    with style():
+        heading = study_figure.figure(study, FULL).axes[0].texts[-1].get_text()
+    assert heading == ("against the baseline, 95% CI, not adjusted" if drawn else "against the baseline")
+
+
+def test_equal_seeds_are_drawn_at_their_value() -> None:
+    """A short axis has whole numbers, such as 100.05, not differences from one in a corner."""
+    plan = synthetic.make_plan("equal", {"position": ["1d", "2d"]}, {"position": "1d"}, seeds=2)
+    reached = {"position=1d": [1.0, 1.0], "position=2d": [1.0, 1.0]}
+    study = synthetic.results(plan, synthetic.from_accuracies(plan, reached))
+    with style():
+        figure = study_figure.figure(study, FULL)
+        figure.draw_without_rendering()
+    ticks = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert "100.00" in ticks
+    assert figure.axes[0].xaxis.get_offset_text().get_text() == ""
 
 
 @pytest.mark.parametrize("kind", ["intervals", "axis", "compute", "shape", "families"])  # others draw as axis does

@@ -133,7 +133,7 @@ def test_a_figure_has_the_style_s_size_fonts_labels_and_no_title() -> None:
 def test_without_notes_a_figure_has_its_data_alone_and_plot_prints_the_rest(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    explained = "mean and 95% CI over 5 seeds", "Colour, filled marks: resolved"
+    explained = "mean and 95% CI over 5 seeds", "Color, filled marks: resolved"
     bare, usual = (
         " ".join(texts(drawn(position(), styles.parse({"notes": notes})))).replace("\n", " ") for notes in (False, True)
     )
