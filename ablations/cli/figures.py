@@ -155,7 +155,7 @@ def inspect(
         Path | None,
         options.out_option(
             "DIR",
-            "A folder; several trials get a folder each.  [default: figures/ in the trial's own; side by side: figures]",
+            "A folder; several trials get a folder each.  [default: figures/ in the trial's own, and ./figures]",
         ),
     ] = None,
     images: Annotated[
