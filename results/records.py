@@ -46,7 +46,7 @@ class Row:
     measured: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def ended(self) -> int:
+    def ended_trials(self) -> int:
         """The number of trials that diverged, or finished with the metric."""
         return self.n + self.diverged
 
@@ -179,7 +179,7 @@ class Reached:
     missing: int
 
     @property
-    def ended(self) -> int:
+    def ended_trials(self) -> int:
         return self.n + self.diverged
 
 
@@ -302,7 +302,7 @@ class PublishedComparison:
     verdicts: Mapping[str, int]
 
 
-def of_study(plan: Plan | Table) -> dict[str, Any]:
+def study_fields(plan: Plan | Table) -> dict[str, Any]:
     """Return the fields of OfStudy by name, taken from a plan or a table."""
     return {one.name: getattr(plan, one.name) for one in fields(OfStudy)}
 

@@ -43,7 +43,7 @@ def render(studies: Sequence[StudyResults], made: datetime, inside: Mapping[str,
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"minus": minus, "breakable": breakable}
+    environment.filters |= {"minus": with_minus_signs, "breakable": breakable_name}
     return environment.get_template("report.html.j2").render(
         made=f"{made:%Y-%m-%d %H:%M} UTC",
         sections=[section_view(one, uses, inside) | {"related": related_studies(one, studies)} for one in studies],
@@ -54,11 +54,11 @@ def render(studies: Sequence[StudyResults], made: datetime, inside: Mapping[str,
     )
 
 
-def minus(text: str) -> str:
+def with_minus_signs(text: str) -> str:
     return re.sub(r"(?<!\w)-(?=\d)", "\N{MINUS SIGN}", text)
 
 
-def breakable(name: str) -> Markup:
+def breakable_name(name: str) -> Markup:
     """Return an arm's name as HTML in which a line may break after "_", "=" or ","."""
     return Markup("<wbr>").join(re.split(r"(?<=[_=,])(?=.)", name))
 
@@ -87,7 +87,7 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
         "figures": figures(study),
         "no_figure": study_figure.unknown_figure(plan),
         "columns": columns,
-        "dagger": layout.dagger(layout.published_source(table)),
+        "dagger": layout.dagger_line(layout.published_source(table)),
         "grid": grid,
         "footnotes": [one for one in footnotes if not is_minor(one[1])],
         "minor": [one for one in footnotes if is_minor(one[1])],
@@ -175,8 +175,8 @@ def progress_text(trials: pd.DataFrame) -> str:
 
 def claim_view(claim: Claim, metric: str) -> dict[str, str]:
     unit = units.unit(metric)
-    delta = "" if claim.delta is None else f"{unit.signed(claim.delta)}{unit.of_difference}"
-    interval = claim.delta_ci95 and f" [{', '.join(map(unit.signed, claim.delta_ci95))}]"
+    delta = "" if claim.delta is None else f"{unit.signed_text(claim.delta)}{unit.of_difference}"
+    interval = claim.delta_ci95 and f" [{', '.join(map(unit.signed_text, claim.delta_ci95))}]"
     return {
         "text": claims.with_labels(claim.claim),
         "verdict": claims.VERDICT_TEXT[claim.verdict],

@@ -69,12 +69,12 @@ _DEFAULT = Style()
 _CURRENT = ContextVar("style", default=_DEFAULT)
 
 
-def current() -> Style:
+def current_style() -> Style:
     return _CURRENT.get()
 
 
 @contextmanager
-def use(style: Style) -> Iterator[None]:
+def use_style(style: Style) -> Iterator[None]:
     token = _CURRENT.set(style)
     try:
         yield
@@ -84,13 +84,13 @@ def use(style: Style) -> Iterator[None]:
 
 def use_labels(labels: Mapping[str, str]) -> AbstractContextManager[None]:
     """Return a context manager that adds default labels to the current style, whose own labels win."""
-    return use(replace(current(), labels={**labels, **current().labels}))
+    return use_style(replace(current_style(), labels={**labels, **current_style().labels}))
 
 
 Rule = tuple[Callable[[Any], object], str]  # whether a value is allowed, and what is allowed
 
 
-def number(low: float, high: float) -> Rule:
+def number_rule(low: float, high: float) -> Rule:
     return lambda value: type(value) in (int, float) and low <= value <= high, f"a number from {low:g} to {high:g}"
 
 
@@ -105,11 +105,11 @@ COLOUR: Rule = (
 )
 WIDTH: Rule = (lambda value: not isinstance(value, str) or value in ("full", "column"), "full, column, or inches")
 DIGIT: Rule = (lambda value: type(value) is int and 0 <= value <= 10, "a whole number from 0 to 10")
-INCHES, POINTS = number(1, 50), number(1, 72)
+INCHES, POINTS = number_rule(1, 50), number_rule(1, 72)
 
 # The sections with fixed keys.
 KEYS: dict[str, dict[str, Rule]] = {
-    "size": {"width": WIDTH, "full": INCHES, "column": INCHES, "dpi": number(1, 1200)},
+    "size": {"width": WIDTH, "full": INCHES, "column": INCHES, "dpi": number_rule(1, 1200)},
     "fonts": {"family": TEXT, "title": POINTS, "text": POINTS, "small": POINTS},
     "digits": {"accuracy": DIGIT, "loss": DIGIT, "p": DIGIT},
 }
@@ -123,35 +123,35 @@ def parse(content: Mapping[str, Any]) -> Style:
     size, fonts, digits = (read_section(name, content) for name in KEYS)
     sizes = {"full": FULL, "column": COLUMN, "width": "full", **size}
     width = sizes[sizes["width"]] if isinstance(sizes["width"], str) else sizes["width"]
-    sizes["width"] = check("size.width", width, INCHES)
-    colours = dict(check("colours", content.get("colours", {}), MAPPING))
+    sizes["width"] = check_value("size.width", width, INCHES)
+    colours = dict(check_value("colours", content.get("colours", {}), MAPPING))
     palette: dict[str, Any] = {}
     if "palette" in colours:
-        found = check("colours.palette", check("colours.palette", colours.pop("palette"), LIST), NOT_EMPTY)
-        palette["palette"] = tuple(check("colours.palette", colour, COLOUR) for colour in found)
+        found = check_value("colours.palette", check_value("colours.palette", colours.pop("palette"), LIST), NOT_EMPTY)
+        palette["palette"] = tuple(check_value("colours.palette", colour, COLOUR) for colour in found)
     for name, value in colours.items():
-        check(f"colours.{name}", value, COLOUR)
-    labels = check("labels", content.get("labels", {}), MAPPING)
+        check_value(f"colours.{name}", value, COLOUR)
+    labels = check_value("labels", content.get("labels", {}), MAPPING)
     return Style(
         **sizes,
         **fonts,
         **palette,
         **{name: colours.pop(name) for name in ROLES if name in colours},
         colours=colours,
-        order=tuple(check("order", name, TEXT) for name in check("order", content.get("order", []), LIST)),
-        labels={name: check(f"labels.{name}", label, TEXT) for name, label in labels.items()},
+        order=tuple(check_value("order", name, TEXT) for name in check_value("order", content.get("order", []), LIST)),
+        labels={name: check_value(f"labels.{name}", label, TEXT) for name, label in labels.items()},
         digits=digits,
-        heading=check("title", content.get("title", True), FLAG),
-        notes=check("notes", content.get("notes", True), FLAG),
+        heading=check_value("title", content.get("title", True), FLAG),
+        notes=check_value("notes", content.get("notes", True), FLAG),
     )
 
 
 def read_section(name: str, content: Mapping[str, Any]) -> dict[str, Any]:
-    section = check_keys(name, check(name, content.get(name, {}), MAPPING), KEYS[name])
-    return {key: check(f"{name}.{key}", value, KEYS[name][key]) for key, value in section.items()}
+    section = check_keys(name, check_value(name, content.get(name, {}), MAPPING), KEYS[name])
+    return {key: check_value(f"{name}.{key}", value, KEYS[name][key]) for key, value in section.items()}
 
 
-def check(key: str, value: Any, rule: Rule) -> Any:
+def check_value(key: str, value: Any, rule: Rule) -> Any:
     holds, allowed = rule
     if not holds(value):
         raise ValueError(f"{key}={value}: allowed is {allowed}")

@@ -47,7 +47,7 @@ class TrackedRun:
         return f"{self.arm} seed={self.seed}"
 
 
-def tracked(studies: Sequence[StudyResults]) -> Iterator[TrackedRun]:
+def tracked_runs(studies: Sequence[StudyResults]) -> Iterator[TrackedRun]:
     """Yield every trial that has been evaluated. Raises ValueError if no trial has been evaluated."""
     if all(study.history.empty for study in studies):
         raise ValueError("nothing to export: no trial has been evaluated yet")
@@ -63,11 +63,11 @@ def tracked(studies: Sequence[StudyResults]) -> Iterator[TrackedRun]:
                     trial=str(trial["id"]),
                     status=str(trial["status"]),
                     config=json.loads(trial["config"] or "{}"),
-                    points=list(points(history, trial)),
+                    points=list(curve_points(history, trial)),
                 )
 
 
-def points(history: pd.DataFrame, trial: Mapping[Any, Any]) -> Iterator[Point]:
+def curve_points(history: pd.DataFrame, trial: Mapping[Any, Any]) -> Iterator[Point]:
     """Yield a point per evaluation, and a last point with the final metrics if there are any.
 
     The last point has the time and step of the last evaluation. history: the trial's evaluations. trial: its row of
@@ -100,7 +100,7 @@ def write_tensorboard(studies: Sequence[StudyResults], folder: Path) -> None:
     A file is appended to if its curve has grown, so a running TensorBoard follows the curve. Times are seconds of
     training, so equal results give equal bytes.
     """
-    for run in tracked(studies):
+    for run in tracked_runs(studies):
         names = (run.study, run.arm, f"seed={run.seed}")
         append_or_replace(folder.joinpath(*map(folder_name, names), EVENT_FILE), encode_events(run.points))
 
@@ -147,7 +147,7 @@ def write_wandb(studies: Sequence[StudyResults], folder: Path) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     quiet = wandb.Settings(console="off", silent=True, x_disable_stats=True, disable_git=True)
-    for one in tracked(studies):
+    for one in tracked_runs(studies):
         run = wandb.init(
             mode="offline",
             dir=str(folder),
@@ -179,7 +179,7 @@ def write_mlflow(studies: Sequence[StudyResults], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     client = MlflowClient(tracking_uri=f"sqlite:///{(folder / 'mlflow.db').absolute()}")
     artifacts = (folder / "artifacts").absolute().as_uri()
-    for one in tracked(studies):
+    for one in tracked_runs(studies):
         known = client.get_experiment_by_name(one.study)
         experiment = known.experiment_id if known else client.create_experiment(one.study, artifact_location=artifacts)
         tags = {"arm": one.arm, "trial": one.trial}

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, replace
 
 from results.names import MEASURES, METRICS
-from results.style import current
+from results.style import current_style
 
 # objective -> suffix of the metric's name
 OBJECTIVE_SUFFIX = {"masked-patch": " of predicted colours", "mae": " of masked pixels"}
@@ -26,19 +26,19 @@ class Unit:
     of_difference: str
     range: float
 
-    def value(self, number: float | None) -> str:
+    def value_text(self, number: float | None) -> str:
         """Return the number as text without its unit, or "" for None."""
         return "" if number is None else f"{number * self.scale:z.{self.decimals}f}"
 
-    def signed(self, number: float | None) -> str:
+    def signed_text(self, number: float | None) -> str:
         """Return the difference as text with its sign and without its unit, or "" for None."""
         return "" if number is None else f"{number * self.scale:+z.{self.decimals}f}"
 
-    def size(self, number: float) -> str:
+    def size_text(self, number: float) -> str:
         """Return the absolute difference as text with its unit, such as "18.23 points"."""
         return f"{abs(number) * self.scale:.{self.decimals}f}{self.of_difference}"
 
-    def bound(self, number: float) -> str:
+    def bound_text(self, number: float) -> str:
         """Return the absolute difference as text with its unit, rounded up because it is an upper bound."""
         step = 10.0**self.decimals
         return f"{math.ceil(abs(number) * self.scale * step) / step:.{self.decimals}f}{self.of_difference}"
@@ -54,7 +54,7 @@ def unit(metric: str) -> Unit:
     if metric in MEASURES:
         return COUNTED
     kind, usual = ("accuracy", PERCENT) if is_accuracy(metric) else ("loss", PLAIN)
-    digits = current().digits.get(kind)
+    digits = current_style().digits.get(kind)
     return usual if digits is None else replace(usual, decimals=digits)
 
 
@@ -68,11 +68,11 @@ def metric_name(metric: str, objective: str = "") -> str:
     For an objective without labels, the name has what is predicted: "test accuracy of predicted colours".
     """
     text = re.sub(r"^fewshot(\d+)_", r"\1-shot ", metric)
-    text = f"{text.partition('@')[0]} {where(metric)}".rstrip()
+    text = f"{text.partition('@')[0]} {test_condition(metric)}".rstrip()
     return text.replace("_", " ") + (OBJECTIVE_SUFFIX.get(objective, "") if metric in METRICS else "")
 
 
-def where(metric: str) -> str:
+def test_condition(metric: str) -> str:
     """Return how the test differs from training, such as "with patches of 4 pixels", or "" if it does not."""
     at = metric.partition("@")[2]
     if at.startswith("patch"):
@@ -86,7 +86,7 @@ def higher_is_better(metric: str) -> bool:
     return not metric.partition("@")[0].endswith(LOWER_IS_BETTER)
 
 
-def count(number: float | None) -> str:
+def count_text(number: float | None) -> str:
     """Return a count of parameters or FLOPs as text with a suffix k, M, G or T, such as "86.6M", or "" for None."""
     if number is None:
         return ""
@@ -96,10 +96,10 @@ def count(number: float | None) -> str:
     return f"{number:.0f}"
 
 
-def probability(p: float | None) -> str:
+def probability_text(p: float | None) -> str:
     """Return a p-value as text: "<0.0001" if it is too small for the decimal places shown, "" for None."""
     if p is None:
         return ""
-    digits = current().digits.get("p", 4)
+    digits = current_style().digits.get("p", 4)
     least = 10.0**-digits
     return f"<{least:.{digits}f}" if digits and p < least else f"{p:.{digits}f}"

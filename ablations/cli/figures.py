@@ -50,7 +50,7 @@ def plot(
         ablate plot pooling --x epoch --style paper.yaml
     """
     from results.figures import study_figure
-    from results.style import current
+    from results.style import current_style
 
     folder, drawn = source_path(runs), []
     file = out if out and names_a_file(out, format) else None
@@ -63,7 +63,7 @@ def plot(
             own = out or (own_figures(folder, "studies", study.name) if folder.is_dir() else Path("figures"))
             path = file or own / study_figure.file_name(study, drawn_as, x)
             study_figure.draw(study, path, x)
-            caption = [] if current().notes else study_figure.caption(study, x)
+            caption = [] if current_style().notes else study_figure.caption(study, x)
             named = {"study": study.plan.study, "recipe": study.plan.recipe, "figure": str(path)}
             drawn.append(named | ({"caption": caption} if caption else {}))
             if not as_json:

@@ -64,11 +64,11 @@ def table(
         elif format == "csv" and len(shown) > 1:
             print(across_recipes.render(shown, "csv", chosen, notes))
         elif len(set(recipe or [])) > 1:
-            groups = across_recipes.by_study(shown)
+            groups = across_recipes.group_by_study(shown)
             print("\n\n".join(across_recipes.render(same, format, chosen, notes) for same in groups))
         else:
             print("\n\n".join(layout.render(one, format, chosen, notes) for one in shown))
-    if strict and any(row.ended < row.planned for one in shown for row in one.rows):
+    if strict and any(row.ended_trials < row.planned for one in shown for row in one.rows):
         raise typer.Exit(FAILED)
 
 

@@ -68,6 +68,6 @@ def notes(design: "Design") -> list[str]:
     if own is None or own == design.stated.margin or design.study.margin is not None:
         return []
     return [
-        f"no arm is called equivalent: the margin of {unit(design.metric).size(own)} in the recipe "
+        f"no arm is called equivalent: the margin of {unit(design.metric).size_text(own)} in the recipe "
         f"{design.recipe.name} is for its own data, not for {data_name(design.data)}; set a margin in the study"
     ]

@@ -191,6 +191,6 @@ def expected_text(stated: Expected) -> str:
     """Return as text which metric the recipe expects or others reached, how it is known, and its source."""
     about = units.unit(stated.metric)
     seeds = f" (n = {stated.n})" if stated.n else ""
-    reached = f"{about.value(stated.mean)}{about.of_value} {units.metric_name(stated.metric)}{seeds}"
+    reached = f"{about.value_text(stated.mean)}{about.of_value} {units.metric_name(stated.metric)}{seeds}"
     whose = "expects" if stated.how == "measured" else "others reached"
     return f"{whose} {reached}, {stated.how}: {stated.source}"

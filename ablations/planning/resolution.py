@@ -111,27 +111,27 @@ def resolution_lines(found: Resolution, metric: str, objective: str = "") -> lis
     lines = [
         f"{size_text(found.difference, unit)} in {units.metric_name(metric, objective)} with {found.seeds} seeds "
         f"(80% power, {contrasts})",
-        f"differences spread by {unit.size(spread.sd)} ({spread.freedom} degrees of freedom, from "
-        f"{spread.source}); computed with its upper 80% bound, {unit.size(spread.bound)}",
+        f"differences spread by {unit.size_text(spread.sd)} ({spread.freedom} degrees of freedom, from "
+        f"{spread.source}); computed with its upper 80% bound, {unit.size_text(spread.bound)}",
     ]
     if found.margin is not None:
         lines.append(margin_text(found, found.margin, unit))
     if found.seeds_for:
-        wanted = [f"{unit.size(float(one))} {seeds_text(seeds)}" for one, seeds in found.seeds_for.items()]
+        wanted = [f"{unit.size_text(float(one))} {seeds_text(seeds)}" for one, seeds in found.seeds_for.items()]
         beyond = any(seeds is None or seeds > found.seeds for seeds in found.seeds_for.values())
         lines.append("to resolve " + ", ".join(wanted) + (f" ({found.note})" if found.note and beyond else ""))
     return lines
 
 
 def margin_text(found: Resolution, margin: float, unit: units.Unit) -> str:
-    text = f"equal arms are shown equivalent within {unit.size(margin)}"
+    text = f"equal arms are shown equivalent within {unit.size_text(margin)}"
     if found.margin_reachable:
         return f"{text} with 80% power, and within {size_text(found.smallest_margin, unit)} too"
     return f"{text} with less than 80% power: that takes {seeds_text(found.margin_seeds)}"
 
 
 def size_text(value: float | None, unit: units.Unit) -> str:
-    return "nothing" if value is None else unit.size(value)
+    return "nothing" if value is None else unit.size_text(value)
 
 
 def seeds_text(seeds: int | None) -> str:

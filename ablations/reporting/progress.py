@@ -187,5 +187,5 @@ class GrowingTable:
         for arm in self.arms:
             known = [self.accuracies.get((arm, seed)) for seed in self.seeds]
             there = [value for value in known if value is not None]
-            table.add_row(arm, *map(unit.value, known), unit.value(fmean(there)) if there else "")
+            table.add_row(arm, *map(unit.value_text, known), unit.value_text(fmean(there)) if there else "")
         return table

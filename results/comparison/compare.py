@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from results import units
-from results.records import ChangedContrast, ComparedRow, Comparison, Contents, Reached, Row, of_study
+from results.records import ChangedContrast, ComparedRow, Comparison, Contents, Reached, Row, study_fields
 from results.statistics import contrast, inference, power, tuning, verdict
 from results.statistics.contrast import Sample
 from results.statistics.inference import Estimate
@@ -123,12 +123,12 @@ def counterpart(side: Side, others: Sequence[Side]) -> Side | None:
 
     Of several matches, an arm from the study with the equal full name is preferred, then a namesake.
     """
-    alike = [other for other in others if trained_alike(side, other)]
+    alike = [other for other in others if are_comparable(side, other)]
     known = alike or [other for other in others if are_namesakes(side, other)]
     return max(known, key=lambda other: (side.study.name == other.study.name, are_namesakes(side, other)), default=None)
 
 
-def trained_alike(a: Side, b: Side) -> bool:
+def are_comparable(a: Side, b: Side) -> bool:
     """Return whether both arms have the same metric and the same resolved config, apart from seeds."""
     return bool(a.arm.key == b.arm.key and a.study.plan.metric == b.study.plan.metric)
 
@@ -144,7 +144,7 @@ def are_namesakes(a: Side, b: Side) -> bool:
 def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | None:
     """Return the test of B against A on samples; None if a sample is missing, or if config or metric differ."""
     a, b = pair.a, pair.b
-    if a is None or b is None or not trained_alike(a, b):
+    if a is None or b is None or not are_comparable(a, b):
         return None
     left, right = sample_of(a), sample_of(b)
     if left is None or right is None:
@@ -152,12 +152,12 @@ def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | 
     common = sorted(left.values.keys() & right.values.keys())
     equal = [seed for seed in common if left.values[seed] == right.values[seed]]
     identical = [seed for seed in equal if left.weights[seed] and left.weights[seed] == right.weights[seed]]
-    new_a, new_b = left.without(identical), right.without(identical)
+    new_a, new_b = left.without_seeds(identical), right.without_seeds(identical)
     if identical and not (new_a.values and new_b.values):
         difference, method, pairs = Estimate(len(identical), 0.0, why=IDENTICAL), "none", 0
     else:
         difference, method, pairs = estimate_difference(new_a, new_b, a.study.plan.split == b.study.plan.split)
-    p = None if method == "none" else difference.p
+    p = None if method == "none" else difference.p_value
     margin = common_margin(a, b)
     return Test(
         a=a,
@@ -181,14 +181,14 @@ def estimate_difference(a: Sample, b: Sample, same_split: bool) -> tuple[Estimat
     """
     pairs = b - a
     count = len(pairs.values)
-    same_images = all(a.same_images(b, seed) for seed in a.correct.keys() & b.correct.keys())
+    same_images = all(a.has_same_images(b, seed) for seed in a.correct.keys() & b.correct.keys())
     if not same_split or count < 2 or not same_images:
         return inference.welch(a.numbers, b.numbers, a.image), "welch", 0
     if count == len(a.values) == len(b.values):
         return pairs.mean, "paired", count
-    first, second = ([*pairs.seeds, *one.without(pairs.seeds).seeds] for one in (a, b))
+    first, second = ([*pairs.seeds, *one.without_seeds(pairs.seeds).seeds] for one in (a, b))
     numbers = np.array([a.values[s] for s in first]), np.array([b.values[s] for s in second])
-    return inference.overlapping(*numbers, count, a.image), "overlapping", count
+    return inference.overlapping_samples(*numbers, count, a.image), "overlapping", count
 
 
 def adjusted(tests: Sequence[Test | None]) -> list[Test | None]:
@@ -226,18 +226,18 @@ def compared_row(
     """Return the row of one pair. change: the test of B's contrast against A's."""
     plan, difference = pair.first.study.plan, test.difference if test else Estimate(0, None)
     return ComparedRow(
-        **of_study(plan),
+        **study_fields(plan),
         objective=plan.objective,
         arm=pair.first.arm.name,
-        a=reached(pair.a.row) if pair.a else None,
-        b=reached(pair.b.row) if pair.b else None,
+        a=arm_results(pair.a.row) if pair.a else None,
+        b=arm_results(pair.b.row) if pair.b else None,
         delta=difference.value,
         delta_ci95=difference.interval(),
         p=test.p if test else None,
         p_holm=test.p_holm if test else None,
-        verdict=verdict_on(test) if test else None,
-        worse_by_at_most=worse_by_at_most(test) if test else None,
-        untested=why_untested(pair, test),
+        verdict=test_verdict(test) if test else None,
+        worse_by_at_most=deficit_bound(test) if test else None,
+        untested=untested_reason(pair, test),
         resolvable_difference=resolvable,
         method=test.method if test else None,
         n_pairs=test.pairs if test and test.pairs else None,
@@ -261,7 +261,7 @@ def metric_notes(metric: str, objective: str) -> list[str]:
     return [] if usual else [units.metric_name(metric, objective)]
 
 
-def why_untested(pair: Pair, test: Test | None) -> str | None:
+def untested_reason(pair: Pair, test: Test | None) -> str | None:
     """Return the reason why a row has no verdict, such as "other recipe"; None for a row with a verdict."""
     if pair.a is None or pair.b is None:
         return f"only in {'B' if pair.a is None else 'A'}"
@@ -274,11 +274,11 @@ def why_untested(pair: Pair, test: Test | None) -> str | None:
     return "other data" if "data" in keys else "other recipe" if keys else "other version"
 
 
-def reached(row: Row) -> Reached:
+def arm_results(row: Row) -> Reached:
     return Reached(row.mean, row.n, row.ci95, row.planned, row.diverged, row.failed, row.missing)
 
 
-def verdict_on(test: Test) -> str | None:
+def test_verdict(test: Test) -> str | None:
     """Return the verdict on B against A, "identical" if a side has only identical trials, or None without a test."""
     if test.method == "none":
         return IDENTICAL
@@ -291,7 +291,7 @@ def verdict_on(test: Test) -> str | None:
     )
 
 
-def worse_by_at_most(test: Test) -> float | None:
+def deficit_bound(test: Test) -> float | None:
     """Return the one-sided 95% upper bound on how much worse B is than A, negative if B is shown to be better.
 
     It is the difference itself where all differences, or all values of each side, are equal. It is None if more trials
@@ -330,7 +330,7 @@ def row_notes(pair: Pair, test: Test | None, family: int) -> list[str]:
     if test is None:
         return [*found, f"shown side by side, not compared: {settings_difference(a, b)}"]
     limits = verdict.verdict_notes(
-        verdict_on(test),
+        test_verdict(test),
         test.difference,
         None,
         test.p_holm,
@@ -372,8 +372,8 @@ def change_notes(change: Test | None) -> list[str]:
     if difference.value is None or change.p_holm is None:
         tested = "that its difference from the baseline moved is not tested"
     else:
-        by = layout.plus_minus(unit.signed(difference.value), difference.interval(), unit)
-        p = units.probability(change.p_holm)
+        by = layout.plus_minus(unit.signed_text(difference.value), difference.interval(), unit)
+        p = units.probability_text(change.p_holm)
         moved = f"its difference from the baseline moved by {by}{unit.of_difference}"
         tested = f"{moved}, p {p if p[0] == '<' else f'= {p}'}"
     return [f"against its baseline {before} in A, {after} in B: descriptive; {tested}"]
@@ -424,7 +424,7 @@ def differing_recipes(pairs: Sequence[Pair]) -> dict[str, dict[str, list[str]]]:
     found: dict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
     for a, b in ((pair.a, pair.b) for pair in pairs if pair.a and pair.b):
         recipes = [("recipe", a.study.plan.recipe, b.study.plan.recipe)]
-        for name, left, right in recipes if trained_alike(a, b) else recipes + differing_settings(a, b):
+        for name, left, right in recipes if are_comparable(a, b) else recipes + differing_settings(a, b):
             found[name][0].add(str(left))
             found[name][1].add(str(right))
     return {name: {"a": sorted(a), "b": sorted(b)} for name, (a, b) in found.items() if a != b}

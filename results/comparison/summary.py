@@ -26,7 +26,7 @@ def csv_row(row: ComparedRow) -> dict[str, Plain]:
     for name, side in (("a", row.a), ("b", row.b)):
         values |= {f"{name}_{field}": getattr(side, field, None) for field in ("mean", "n", "planned")}
     tested = ("p", "p_holm", "verdict", "untested", "resolvable_difference", "method", "n_pairs", "notes")
-    return layout.flat(values | {name: getattr(row, name) for name in ("delta", "delta_ci95", *tested)})
+    return layout.flat_cells(values | {name: getattr(row, name) for name in ("delta", "delta_ci95", *tested)})
 
 
 def as_grid(comparison: Comparison) -> Grid:
@@ -41,13 +41,13 @@ def as_grid(comparison: Comparison) -> Grid:
         caption=[f"{sides} Accuracies in %, differences in points; {tested}."],
         header=["study", "arm", "A", "n", "B", "n", "B - A", "pairs", "p (Holm)", "verdict"],
         numeric=[False, False, True, True, True, True, True, True, True, False],
-        rows=[cells(row) for row in comparison.rows],
+        rows=[row_cells(row) for row in comparison.rows],
         closing=closing_lines(comparison),
         label=" ".join(["compare", *dict.fromkeys([*comparison.a.studies, *comparison.b.studies])]),
     )
 
 
-def cells(row: ComparedRow) -> list[Cell]:
+def row_cells(row: ComparedRow) -> list[Cell]:
     unit = units.unit(row.metric)
     return [
         Cell(row.name, row.name),
@@ -61,9 +61,9 @@ def cells(row: ComparedRow) -> list[Cell]:
 def difference_cells(row: ComparedRow | PublishedClaim, unit: units.Unit) -> list[Cell]:
     """Return the cells of a difference with its interval, the number of pairs, and the adjusted p value."""
     return [
-        Cell(layout.plus_minus(unit.signed(row.delta), row.delta_ci95, unit), row.delta),
+        Cell(layout.plus_minus(unit.signed_text(row.delta), row.delta_ci95, unit), row.delta),
         Cell("" if row.n_pairs is None else str(row.n_pairs), row.n_pairs),
-        Cell(units.probability(row.p_holm), row.p_holm),
+        Cell(units.probability_text(row.p_holm), row.p_holm),
     ]
 
 
@@ -74,7 +74,7 @@ def verdict_cell(row: ComparedRow) -> str:
 def side_cells(side: Reached | None, unit: units.Unit) -> list[Cell]:
     if side is None:
         return [Cell(""), Cell("")]
-    mean = layout.plus_minus(unit.value(side.mean), side.ci95, unit)
+    mean = layout.plus_minus(unit.value_text(side.mean), side.ci95, unit)
     return [Cell(mean, side.mean), Cell(layout.count_of_planned(side.n, side.planned), side.n)]
 
 
@@ -102,7 +102,7 @@ def sensitivity_text(comparison: Comparison) -> str:
     for (metric, name), values in smallest.items():
         of_metric = f" of {name}" if len(smallest) > 1 or name != units.metric_name(metric) else ""
         unit = units.unit(metric)
-        low, high = unit.bound(min(values)), unit.bound(max(values))
+        low, high = unit.bound_text(min(values)), unit.bound_text(max(values))
         found.append(f"{high if low == high else f'{low.removesuffix(unit.of_difference)} to {high}'}{of_metric}")
     return f"differences of {', '.join(found)} or more would have been seen (80% power)"
 
@@ -124,7 +124,7 @@ def gate_text(comparison: Comparison, margin: float | None = None) -> str:
     rows, failed = comparison.rows, failing_rows(comparison, margin)
     if margin is None:
         tested = sum(row.p_holm is not None for row in rows)
-        described = [f"{row.arm} of {row.name} {by_how_much(row)}" for row in failed]
+        described = [f"{row.arm} of {row.name} {difference_text(row)}" for row in failed]
         found = f"{len(failed)} of {tested} tested arms worse"
     else:
         compared = sum(row.method is not None for row in rows)
@@ -136,23 +136,23 @@ def gate_text(comparison: Comparison, margin: float | None = None) -> str:
     return "; ".join(part for part in (found, sensitivity_text(comparison), ", ".join(rest)) if part)
 
 
-def by_how_much(row: ComparedRow) -> str:
+def difference_text(row: ComparedRow) -> str:
     """Return "by 6.20 points", or how many trials diverged if the difference has no interval."""
     if row.delta is None or row.delta_ci95 is None:
         return f"as {divergence_text(row)}"
-    return f"by {units.unit(row.metric).size(row.delta)}"
+    return f"by {units.unit(row.metric).size_text(row.delta)}"
 
 
 def bound_text(row: ComparedRow) -> str:
     """Return "up to 6.20 points", or the reason why the difference has no bound."""
     if row.worse_by_at_most is None:
         return row.untested or divergence_text(row)
-    return f"up to {units.unit(row.metric).bound(row.worse_by_at_most)}"
+    return f"up to {units.unit(row.metric).bound_text(row.worse_by_at_most)}"
 
 
 def divergence_text(row: ComparedRow) -> str:
     """Return how many of B's ended trials diverged, or "" if B lacks the arm."""
-    return f"{row.b.diverged} of {row.b.ended} trials diverged" if row.b else ""
+    return f"{row.b.diverged} of {row.b.ended_trials} trials diverged" if row.b else ""
 
 
 def was_compared(comparison: Comparison) -> bool:

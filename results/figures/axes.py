@@ -14,7 +14,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from results.figures.frame import is_number, metric_label, rows_of
 from results.figures.page import wrap_text
-from results.style import current
+from results.style import current_style
 from results.units import is_accuracy
 
 FLOPS_UNITS = {1e15: "PFLOPs", 1e12: "TFLOPs", 1e9: "GFLOPs", 1e6: "MFLOPs", 1e3: "kFLOPs", 1.0: "FLOPs"}
@@ -32,7 +32,7 @@ def axis_name(field: str) -> str:
     """Return the readable name of a setting for an axis label: "learning rate (pretrain)" for pretrain.lr."""
     stage, _, rest = field.partition(".")
     of_stage = f"{SETTING_NAMES[rest]} ({stage})" if rest in SETTING_NAMES else field.replace("_", " ")
-    return current().labels.get(field) or SETTING_NAMES.get(field, of_stage)
+    return current_style().labels.get(field) or SETTING_NAMES.get(field, of_stage)
 
 
 def with_positions(frame: pd.DataFrame) -> pd.DataFrame:
@@ -42,7 +42,7 @@ def with_positions(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(at=pd.factorize(frame["x"].map(str))[0].astype(float))
 
 
-def swept_axis(frame: pd.DataFrame, ax: Axes, field: str, labels: Sequence[str]) -> None:
+def set_swept_axis(frame: pd.DataFrame, ax: Axes, field: str, labels: Sequence[str]) -> None:
     """Set up the horizontal axis of the setting `field`, with one of `labels` at each value of `at`, in order."""
     ticks = sorted(set(frame["at"]))
     log = scale_for(ticks) == "log" and all(map(is_number, frame["x"]))
@@ -55,7 +55,7 @@ def swept_axis(frame: pd.DataFrame, ax: Axes, field: str, labels: Sequence[str])
 def tick_labels(frame: pd.DataFrame) -> list[str]:
     """Return a wrapped label for each value of `at`, in increasing order."""
     places = rows_of(frame.drop_duplicates("at").sort_values("at"))
-    return [wrap_text(row.tick or value_text(row.x), TICK, current().text) for row in places]
+    return [wrap_text(row.tick or value_text(row.x), TICK, current_style().text) for row in places]
 
 
 def value_text(value: Any) -> str:
@@ -87,7 +87,7 @@ def padded_limits(ticks: Sequence[float], log: bool) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def metric_axis(ax: Axes, metric: str, *measured: pd.Series) -> None:
+def set_metric_axis(ax: Axes, metric: str, *measured: pd.Series) -> None:
     """Set up the vertical axis of `ax`, with the metric's label and limits that fit the measured values.
 
     measured: values in display units, where NaN is ignored.
@@ -97,7 +97,7 @@ def metric_axis(ax: Axes, metric: str, *measured: pd.Series) -> None:
     if known.empty:
         ax.set_yticks([])
         return
-    low, high = attainable(metric, known.min(), known.max())
+    low, high = clipped_range(metric, known.min(), known.max())
     margin = 0.08 * (high - low) or 0.01 * abs(high) or 1.0
     ax.set_ylim(low - margin, high + margin)
     ticks = MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(low - margin, high + margin)
@@ -105,7 +105,7 @@ def metric_axis(ax: Axes, metric: str, *measured: pd.Series) -> None:
     ax.set_yticks([tick for tick in ticks if low - margin <= tick <= min(high + margin, most)])
 
 
-def attainable(metric: str, low: float, high: float) -> tuple[float, float]:
+def clipped_range(metric: str, low: float, high: float) -> tuple[float, float]:
     """Return the interval from `low` to `high`, clipped to 0 to 100% if the metric is an accuracy."""
     return (max(low, 0.0), min(high, 100.0)) if is_accuracy(metric) else (low, high)
 
@@ -114,11 +114,11 @@ def measured_columns(frame: pd.DataFrame, seeds: pd.DataFrame) -> tuple[pd.Serie
     return frame["mean"], frame["low"], frame["high"], seeds["value"]
 
 
-def compute_axis(frame: pd.DataFrame, ax: Axes) -> None:
+def set_compute_axis(frame: pd.DataFrame, ax: Axes) -> None:
     """Set up a logarithmic horizontal axis for compute that fits the values of `at`."""
     low, high = padded_limits(sorted(set(frame["at"])), log=True)
     ax.set(xscale="log", xlim=(low, high))
-    log_ticks(ax.xaxis, low, high)
+    set_log_ticks(ax.xaxis, low, high)
 
 
 def flops_unit(most: float) -> tuple[float, str]:
@@ -126,7 +126,7 @@ def flops_unit(most: float) -> tuple[float, str]:
     return next(((size, name) for size, name in FLOPS_UNITS.items() if most >= size), (1.0, "FLOPs"))
 
 
-def log_ticks(axis: Axis, low: float, high: float) -> None:
+def set_log_ticks(axis: Axis, low: float, high: float) -> None:
     """Set the ticks of a log axis: 1, 2 and 5 times powers of ten, or closer; evenly spaced if fewer than three fit."""
     axis.set_minor_locator(NullLocator())
     axis.set_major_locator(MaxNLocator(4))

@@ -12,7 +12,7 @@ import pandas as pd
 from results.records import Row, Table
 from results.store.schemas import Arm, Plan
 from results.study_results import StudyResults
-from results.style import current
+from results.style import current_style
 from results.tables.study_table import table as table_of
 from results.units import metric_name, unit
 
@@ -23,7 +23,7 @@ IN_UNITS = ["mean", "low", "high", "delta", "delta_low", "delta_high", "publishe
 
 def styled_metric_name(metric: str) -> str:
     """Return the label that the style gives a metric, by default the metric's readable name."""
-    return current().labels.get(metric) or metric_name(metric.replace("val_", "validation_"))
+    return current_style().labels.get(metric) or metric_name(metric.replace("val_", "validation_"))
 
 
 def metric_label(metric: str) -> str:
@@ -56,7 +56,7 @@ def arms_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     are the intervals of fewer than FEWEST seeds.
     """
     plan, x, rows = study.plan, x_setting(study.plan), {row.arm: row for row in table.rows}
-    ordered = sorted(plan.arms, key=lambda arm: current().rank(arm.name))
+    ordered = sorted(plan.arms, key=lambda arm: current_style().rank(arm.name))
     frame = pd.DataFrame([arm_record(arm, rows[arm.name], x, plan) for arm in ordered])
     frame = frame.astype(dict.fromkeys([*IN_UNITS, "flops"], float))
     frame[IN_UNITS] *= unit(table.metric).scale
@@ -68,7 +68,7 @@ def arm_record(arm: Arm, row: Row, x: str, plan: Plan) -> dict[str, Any]:
     low, high = (row.ci95 if row.n >= FEWEST else None) or (None, None)
     delta_low, delta_high = (row.delta_ci95 if row.n >= FEWEST else None) or (None, None)
     absent = {word: row.value(word) for word in ("diverged", "failed", "missing")}
-    at, style = arm.values.get(x, arm.name), current()
+    at, style = arm.values.get(x, arm.name), current_style()
     return {
         "arm": arm.name,
         "label": style.label(arm.name),
@@ -85,7 +85,7 @@ def arm_record(arm: Arm, row: Row, x: str, plan: Plan) -> dict[str, Any]:
     } | {name: row.value(name) for name in ("verdict", "n", "planned", "flops", "mean", "delta", "published")}
 
 
-def measured_by(study: StudyResults, metric: str) -> tuple[StudyResults, Table]:
+def results_for_metric(study: StudyResults, metric: str) -> tuple[StudyResults, Table]:
     """Return the study and its table with another metric, without verdicts: the tests are of the study's metric."""
     columns = {metric: [nan] * len(study.columns["arm"])} | study.columns  # NaN for an eval that no trial has yet
     plan = study.plan.model_copy(update={"metric": metric, "claims": []})
@@ -105,7 +105,7 @@ def series_name(arm: Arm, x: str, plan: Plan) -> str:
 
 def series_label(name: str, single: bool = True) -> str:
     """Return the legend label of a series: "gap" for "pool=gap", if series differ in a `single` setting."""
-    label = current().label(name)
+    label = current_style().label(name)
     if label != name:
         return label
     value = name.partition("=")[2]

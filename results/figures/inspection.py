@@ -10,13 +10,13 @@ from matplotlib.figure import Figure
 
 from results import store, units
 from results.figures.inspected import similarity
-from results.figures.inspected.distance import distance
-from results.figures.inspected.filters import filters
-from results.figures.inspected.rollout import rollout
+from results.figures.inspected.distance import draw_distance
+from results.figures.inspected.filters import draw_filters
+from results.figures.inspected.rollout import draw_rollout
 from results.figures.page import compose
-from results.figures.theme import check_format, file_content, style
+from results.figures.theme import apply_style, check_format, file_content
 from results.store.inspection_data import Inspection
-from results.style import COLUMN, current
+from results.style import COLUMN, current_style
 from results.tables import formats
 from results.tables.formats import Cell, Grid
 
@@ -32,15 +32,15 @@ Drawing = Callable[[Inspection, Figure], list[str]]  # returns the lines to writ
 
 # name: the title, whether there is something to draw, and the function that draws it
 FIGURES: dict[str, tuple[str, Callable[[Inspection], object], Drawing]] = {
-    "filters": ("Embedding filters", lambda inside: "filters" in inside.arrays, filters),
-    "position": ("Position: each patch beside all others", similarity.notes_by_site, similarity.pairs),
+    "filters": ("Embedding filters", lambda inside: "filters" in inside.arrays, draw_filters),
+    "position": ("Position: each patch beside all others", similarity.notes_by_site, similarity.draw_pairs),
     "position-heads": (
         "Position: the middle patch, by layer and head",
         similarity.sites_with_several_maps,
-        similarity.middle_patch,
+        similarity.draw_middle_patch,
     ),
-    "attention-distance": ("Mean attention distance", lambda inside: True, distance),
-    "rollout": ("Attention from the output to the input", lambda inside: True, rollout),
+    "attention-distance": ("Mean attention distance", lambda inside: True, draw_distance),
+    "rollout": ("Attention from the output to the input", lambda inside: True, draw_rollout),
 }
 
 
@@ -66,11 +66,11 @@ def picture(inside: Inspection, name: str, format: str, described: bool = True) 
     title, _, drawing = FIGURES[name]
     if not described:
         return render_page(partial(drawing, inside), format, COLUMN, title, "")
-    width = current().width if name == "rollout" else current().column
+    width = current_style().width if name == "rollout" else current_style().column
     facts = inside.facts
     settings = [f"{key}={facts[key]}" for key in ("position", "position_at", "patch", "image_size") if facts.get(key)]
     above = f"trial {inside.trial}: {', '.join(settings)}"
-    return render_page(partial(drawing, inside), format, width, title if current().heading else "", above)
+    return render_page(partial(drawing, inside), format, width, title if current_style().heading else "", above)
 
 
 def render_page(drawing: Callable[[Figure], list[str]], format: str, width: float, title: str, above: str) -> bytes:
@@ -79,7 +79,7 @@ def render_page(drawing: Callable[[Figure], list[str]], format: str, width: floa
     drawing: draws on an empty figure and returns the lines to write below.
     """
     check_format(format)
-    with style():
+    with apply_style():
         page = Figure(figsize=(width, 3.0), layout="constrained")
         compose(page, title, above, drawing(page))
         return file_content(page, format)
@@ -92,19 +92,19 @@ def draw_side_by_side(
 
     Returns the file's path in a list, or [] if no two trials can be compared. Errors as in `picture`.
     """
-    shown = similarity.comparable(insides)
+    shown = similarity.comparable_indices(insides)
     if len(shown) < 2:
         return []
     left_out = [f"{names[k]} ({similarity.incomparable_text(one)})" for k, one in enumerate(insides) if k not in shown]
 
     def drawing(page: Figure) -> list[str]:
-        notes = similarity.side_by_side([insides[k] for k in shown], [names[k] for k in shown], page)
+        notes = similarity.draw_side_by_side([insides[k] for k in shown], [names[k] for k in shown], page)
         return [*notes, f"Not shown: {', '.join(left_out)}."] if left_out else notes
 
     path = folder / f"position-beside.{format}"
     above = f"{len(shown)} trials, each patch beside all others"
-    title = "Position embeddings side by side" if current().heading else ""
-    store.write_bytes(path, render_page(drawing, format, current().width, title, above))
+    title = "Position embeddings side by side" if current_style().heading else ""
+    store.write_bytes(path, render_page(drawing, format, current_style().width, title, above))
     return [path]
 
 
@@ -151,4 +151,4 @@ def part_text(same: Sequence[PartCost]) -> str:
 
 def cost_cells(rows: Sequence[PartCost]) -> list[Cell]:
     totals = [sum(row["params"] for row in rows), sum(row["flops"] for row in rows)]
-    return [Cell(units.count(total), total) for total in totals]
+    return [Cell(units.count_text(total), total) for total in totals]

@@ -9,7 +9,7 @@ from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
 from results.figures.theme import GREY
-from results.style import current
+from results.style import current_style
 
 DIRECTIONS = ((1, 0), (-1, 0), (0.8, 0.8), (0.8, -0.8), (-0.8, 0.8), (-0.8, -0.8), (0, 1), (0, -1))
 DISTANCES = (8, 14, 22, 32, 44, 58)  # points (1/72 inch)
@@ -70,7 +70,7 @@ def annotation(
         textcoords="offset points",
         ha="left" if dx > 0 else "right" if dx < 0 else "center",
         va="bottom" if dy > 0 and dx == 0 else "top" if dy < 0 and dx == 0 else "center",
-        size=current().text,
+        size=current_style().text,
         color=colour,
         arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkB": 4} if far > LEADER else None,
     )

@@ -14,11 +14,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.transforms import ScaledTranslation, Transform, blended_transform_factory
 
-from results.figures.axes import axis_name, measured_columns, metric_axis, swept_axis, tick_labels
+from results.figures.axes import axis_name, measured_columns, set_metric_axis, set_swept_axis, tick_labels
 from results.figures.frame import rows_of
 from results.figures.theme import DASHES, GREY, MARKERS
 from results.statistics.verdict import RESOLVED
-from results.style import current
+from results.style import current_style
 
 APART = 4.0  # points (1/72 inch) between series that would cover each other at one position
 MAX_SPREAD = 0.25  # of the distance to the next position, for all series at one position together
@@ -42,7 +42,7 @@ def series_styles(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
     Colors that the user's style gives by name take precedence. Series of one color differ in marker and dashes, as long
     as there are enough.
     """
-    style, baselines = current(), set(frame["series"][frame["reference"]])
+    style, baselines = current_style(), set(frame["series"][frame["reference"]])
     table: dict[str, SeriesStyle] = {}
     k = 0  # number of series before this one, without baselines
     for name in dict.fromkeys(frame["series"]):
@@ -77,8 +77,8 @@ def draw_over_axis(
 
     labels: tick labels, by default the setting's values.
     """
-    swept_axis(frame, ax, field, labels or tick_labels(frame))
-    metric_axis(ax, metric, *measured_columns(frame, seeds))
+    set_swept_axis(frame, ax, field, labels or tick_labels(frame))
+    set_metric_axis(ax, metric, *measured_columns(frame, seeds))
     draw_lines(frame, seeds, ax)
     mark_empty(frame, ax)
 
@@ -101,10 +101,10 @@ def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> None:
             draw_points(own, seeds, ax, look, points)
             draw_absences(own, ax, look, points)
         if len(table) > 1:
-            legend_line(ax, look, legend_entry(rows))
+            add_legend_line(ax, look, legend_entry(rows))
 
 
-def legend_line(ax: Axes, look: SeriesStyle, label: str, **other: Any) -> None:
+def add_legend_line(ax: Axes, look: SeriesStyle, label: str, **other: Any) -> None:
     """Add an entry to the legend of `ax` in the style of a series. other: arguments of `plot` that override it."""
     ax.plot([], [], **{"color": look.colour, "marker": look.marker, "linestyle": look.dash, "label": label, **other})
 
@@ -125,7 +125,7 @@ def mark_offsets(frame: pd.DataFrame, ax: Axes) -> pd.Series:
 def colliding_groups(rows: pd.DataFrame, ax: Axes) -> list[list[Any]]:
     """Return rows with equal `at` in groups whose intervals overlap vertically, as row indices."""
     low, high = (rows[end].fillna(rows["mean"]) for end in ("low", "high"))
-    bottom, top = (pd.Series(in_points(ax, rows["at"], ends)[:, 1], index=rows.index) for ends in (low, high))
+    bottom, top = (pd.Series(positions_in_points(ax, rows["at"], ends)[:, 1], index=rows.index) for ends in (low, high))
     groups: list[list[Any]] = []
     reach = -np.inf
     for index in bottom.sort_values(kind="stable").index:
@@ -136,7 +136,7 @@ def colliding_groups(rows: pd.DataFrame, ax: Axes) -> list[list[Any]]:
     return [[index for index in rows.index if index in group] for group in groups]
 
 
-def in_points(ax: Axes, x: Any, y: Any) -> np.ndarray:
+def positions_in_points(ax: Axes, x: Any, y: Any) -> np.ndarray:
     """Return data coordinates `x` and `y` (n,) of `ax`, converted to points (1/72 inch), as an array (n, 2)."""
     places = np.column_stack(np.broadcast_arrays(x, y))
     return np.asarray(ax.transData.transform(places) * 72 / ax.figure.dpi)
@@ -144,7 +144,7 @@ def in_points(ax: Axes, x: Any, y: Any) -> np.ndarray:
 
 def available_spread(frame: pd.DataFrame, ax: Axes) -> float:
     """Return the width, in points (1/72 inch), over which markers at one position may spread."""
-    at = in_points(ax, sorted(set(frame["at"])), 0.0)[:, 0]
+    at = positions_in_points(ax, sorted(set(frame["at"])), 0.0)[:, 0]
     left, right = ax.bbox.x0 * 72 / ax.figure.dpi, ax.bbox.x1 * 72 / ax.figure.dpi
     inside = 2 * min(at[0] - left, right - at[-1]) - MARK
     return max(0.0, float(min([inside, *(MAX_SPREAD * np.diff(at))])))
@@ -168,7 +168,7 @@ def baseline_notes(frame: pd.DataFrame) -> list[str]:
     return [f"Baseline: {name}." for name in names if names_several_settings(name)]
 
 
-def shifted(ax: Axes, points: float, to: Transform | None = None) -> Transform:
+def shifted_transform(ax: Axes, points: float, to: Transform | None = None) -> Transform:
     """Return a transform that ends with a shift to the right by `points` points (1/72 inch), on a log axis too.
 
     to: the transform before the shift, by default from data coordinates.
@@ -188,7 +188,7 @@ def draw_points(
 
     The markers of baselines and of resolved differences are filled. An interval that leaves the axes ends in an arrow.
     """
-    to = shifted(ax, aside)
+    to = shifted_transform(ax, aside)
     bottom, top = ax.get_ylim()
     for row in rows_of(rows[rows["mean"].notna()]):
         if not np.isnan(row.low):
@@ -200,13 +200,14 @@ def draw_points(
         ax.plot([row.at], [row.mean], look.marker, color=look.colour, markerfacecolor=face, transform=to, zorder=4)
     own = seeds.merge(rows[["arm", "at"]], on="arm")
     faint: dict[str, Any] = {"color": look.colour, "alpha": 0.45, "markersize": 2.5, "markeredgewidth": 0}
-    ax.plot(own["at"], own["value"], "o", transform=shifted(ax, aside + seed_offset), **faint)
+    ax.plot(own["at"], own["value"], "o", transform=shifted_transform(ax, aside + seed_offset), **faint)
 
 
 def draw_absences(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float = 0.0, name: str = "") -> None:
     """Draw a cross at the bottom for each arm without a finished trial, with `name` and the reason above it."""
-    foot = shifted(ax, aside, blended_transform_factory(ax.transData, ax.transAxes))
-    upright: dict[str, Any] = {"rotation": 90, "ha": "center", "va": "bottom", "size": current().small, "color": GREY}
+    foot = shifted_transform(ax, aside, blended_transform_factory(ax.transData, ax.transAxes))
+    small = current_style().small
+    upright: dict[str, Any] = {"rotation": 90, "ha": "center", "va": "bottom", "size": small, "color": GREY}
     for row in rows_of(rows[rows["n"] == 0]):
         what = row.gap.partition(",")[0].partition(" ")[2]  # "missing" of "3 missing, 2 failed"
         ax.plot([row.at], [0.03], "x", color=look.colour, transform=foot, zorder=4)
@@ -218,7 +219,7 @@ def draw_spread_absences(rows: pd.DataFrame, frame: pd.DataFrame, ax: Axes, look
     at = frame["at"][frame["n"] == 0].sort_values(kind="stable")
     free = -np.inf
     aside = {}
-    for index, place in zip(at.index, in_points(ax, at, 0.0)[:, 0], strict=True):
+    for index, place in zip(at.index, positions_in_points(ax, at, 0.0)[:, 0], strict=True):
         aside[index] = max(free - place, 0.0)
         free = place + aside[index] + GAP
     for index in at.index.intersection(rows.index):
@@ -227,8 +228,8 @@ def draw_spread_absences(rows: pd.DataFrame, frame: pd.DataFrame, ax: Axes, look
 
 def mark_empty(frame: pd.DataFrame, ax: Axes) -> None:
     if not (frame["n"] > 0).any():
-        empty_panel(ax, "no finished trial yet")
+        write_in_panel(ax, "no finished trial yet")
 
 
-def empty_panel(ax: Axes, words: str) -> None:
+def write_in_panel(ax: Axes, words: str) -> None:
     ax.text(0.5, 0.85, words, color=GREY, ha="center", va="center", transform=ax.transAxes)

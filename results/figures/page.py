@@ -17,7 +17,7 @@ from matplotlib.transforms import Bbox
 from results.figures.frame import rows_of
 from results.figures.theme import GREY
 from results.safe_text import printable
-from results.style import COLUMN, current
+from results.style import COLUMN, current_style
 
 MARGIN = 0.08  # inches
 LEADING = 1.35  # least line height, as a multiple of the font size
@@ -41,7 +41,7 @@ def is_narrow(figure: Figure) -> bool:
     return bool(figure.get_figwidth() < COLUMN + 1)
 
 
-def panels(figure: Figure, count: int, height: float) -> list[Axes]:
+def add_panels(figure: Figure, count: int, height: float) -> list[Axes]:
     """Add `count` panels of `height` inches next to each other, or stacked on a narrow page; return their axes."""
     rows, columns = (count, 1) if is_narrow(figure) else (1, count)
     figure.set_figheight(rows * height)
@@ -77,7 +77,7 @@ def compose(figure: Figure, title: str, subtitle: str, notes: Sequence[str]) -> 
     """Add title, subtitle and notes to a figure, and enlarge it so that the axes keep their size."""
     escape_texts(figure)
     width, body = figure.get_size_inches()
-    inside, style = width - 2 * MARGIN, current()
+    inside, style = width - 2 * MARGIN, current_style()
     head = wrap_text(title, inside, style.title, "bold")
     under = wrap_text(subtitle, inside, style.text)
     foot = "\n".join(wrap_text(note, inside, style.small) for note in notes)
@@ -101,7 +101,7 @@ def compose(figure: Figure, title: str, subtitle: str, notes: Sequence[str]) -> 
 
 def text_height(text: str, size: float) -> float:
     """Return the height of a block of lines in inches, at a font size in points; 0 for an empty text."""
-    return (text.count("\n") + 1) * size * max(LEADING, line_spacing(current().family)) / 72 if text else 0.0
+    return (text.count("\n") + 1) * size * max(LEADING, line_spacing(current_style().family)) / 72 if text else 0.0
 
 
 @lru_cache
@@ -136,17 +136,17 @@ def absence_lines(frame: pd.DataFrame) -> list[str]:
     return lines + [f"and {len(short) - NAMED} more arms with unfinished seeds, see the table"] * (len(short) > NAMED)
 
 
-def legends_above(figure: Figure, panels: Sequence[tuple[Axes, str]]) -> None:
+def draw_legends(figure: Figure, panels: Sequence[tuple[Axes, str]]) -> None:
     """Draw the legend of each panel, an (axes, title), above it, or across the figure if it has over STACKED rows."""
     if len(panels) < 2 or is_narrow(figure) or max(len(legend_columns(ax)[0]) for ax, _ in panels) <= STACKED:
         for ax, title in panels:
-            legend_above(ax, title)
+            draw_legend_above(ax, title)
         return
     for (ax, title), side in zip(panels, ("left", "right"), strict=True):
-        legend_across(figure, ax, f"{side}: {title}")
+        draw_legend_across(figure, ax, f"{side}: {title}")
 
 
-def legend_above(ax: Axes, title: str) -> None:
+def draw_legend_above(ax: Axes, title: str) -> None:
     """Draw a legend, or only its title, above `ax` in as many columns as fit, and enlarge the figure to hold it."""
     handles, labels = ax.get_legend_handles_labels()
     figure = ax.get_figure(root=True)
@@ -155,14 +155,15 @@ def legend_above(ax: Axes, title: str) -> None:
         ax.set_title(title, loc="left")
         return
     found = legend_columns(ax)
-    figure.set_figheight(figure.get_figheight() + max(text_height("\n".join(stack), current().text) for stack in found))
+    added = max(text_height("\n".join(stack), current_style().text) for stack in found)
+    figure.set_figheight(figure.get_figheight() + added)
     labels = [label for stack in found for label in stack]
     ax.legend(
         handles, labels, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=len(found), title=title, alignment="left"
     )
 
 
-def legend_across(figure: Figure, ax: Axes, title: str) -> None:
+def draw_legend_across(figure: Figure, ax: Axes, title: str) -> None:
     """Draw the legend of `ax`, or only its title, across the whole figure, to be placed by `compose`."""
     handles, labels = ax.get_legend_handles_labels()
     if not handles:
@@ -184,7 +185,7 @@ def arrange_entries(labels: Sequence[str], room: float) -> list[list[str]]:
     """Return wrapped labels in as many columns as fit into `room` inches, or [[]] for no labels."""
     if not labels:
         return [[]]
-    text = current().text
+    text = current_style().text
     broken = [wrap_text(label, room - HANDLE, text) for label in labels]
     widest = max(text_width(line, text) for label in broken for line in label.split("\n")) + HANDLE
     columns = max(1, min(len(broken), int(room / widest)))

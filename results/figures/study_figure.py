@@ -14,13 +14,13 @@ from results.figures.frame import arms_frame, evidence_text, styled_metric_name
 from results.figures.kinds import curves
 from results.figures.kinds.new_size import base_metric
 from results.figures.page import absence_lines, compose
-from results.figures.theme import check_format, file_content, style
+from results.figures.theme import apply_style, check_format, file_content
 from results.names import AXES, METRICS
 from results.statistics import tuning
 from results.store.files import safe_name
 from results.store.schemas import Plan
 from results.study_results import StudyResults
-from results.style import current, use_labels
+from results.style import current_style, use_labels
 from results.tables.sentences import setting_parts
 from results.tables.study_table import table as table_of
 from results.units import OBJECTIVE_SUFFIX, metric_name
@@ -48,8 +48,8 @@ def picture(
     the format, kind of figure, axis `x` or font is unknown.
     """
     check_format(format)
-    with style(), use_labels(objective_labels(study.plan)):
-        return file_content(figure(study, width or current().width, titled, x), format)
+    with apply_style(), use_labels(objective_labels(study.plan)):
+        return file_content(figure(study, width or current_style().width, titled, x), format)
 
 
 def figure(study: StudyResults, width: float, titled: bool = True, x: str | None = None) -> Figure:
@@ -58,16 +58,16 @@ def figure(study: StudyResults, width: float, titled: bool = True, x: str | None
     A style with `notes: false` leaves setting and notes to the caption, but only of a figure that is titled.
     """
     page, above, below = draw_with_notes(study, width, x)
-    if titled and not current().notes:
+    if titled and not current_style().notes:
         above, below = "", []
-    compose(page, study.plan.question if titled and current().heading else "", above, below)
+    compose(page, study.plan.question if titled and current_style().heading else "", above, below)
     return page
 
 
 def caption(study: StudyResults, x: str | None = None) -> list[str]:
     """Return the lines that explain the figure, the first of them above it."""
-    with style(), use_labels(objective_labels(study.plan)):
-        _, above, below = draw_with_notes(study, current().width, x)
+    with apply_style(), use_labels(objective_labels(study.plan)):
+        _, above, below = draw_with_notes(study, current_style().width, x)
     return [above, *below]
 
 

@@ -12,7 +12,7 @@ import matplotlib
 from matplotlib import font_manager
 from matplotlib.figure import Figure
 
-from results.style import Style, current
+from results.style import Style, current_style
 
 GREY, LIGHT, PALE = "#6e6e6e", "#d0d0d0", "#f3f3f3"
 MARKERS = ("o", "s", "^", "v", "P", "X", "<")  # seven, which shares no divisor with the palette's six colors
@@ -63,9 +63,9 @@ def matplotlib_settings(chosen: Style) -> Any:
 
 
 @contextmanager
-def style() -> Iterator[None]:
+def apply_style() -> Iterator[None]:
     """Apply the user's style to matplotlib's defaults; raise ValueError if its font is not installed."""
-    chosen = current()
+    chosen = current_style()
     try:
         font_manager.findfont(chosen.family, fallback_to_default=False)
     except ValueError:

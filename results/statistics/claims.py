@@ -15,7 +15,7 @@ from results.statistics.inference import Estimate
 from results.statistics.tuned_pairs import Pair
 from results.statistics.verdict import EQUIVALENT, RESOLVED
 from results.store.schemas import Plan
-from results.style import current
+from results.style import current_style
 
 AGREE, DISAGREE, UNRESOLVED = "agree", "disagree", "not-resolved"
 CLAIM = re.compile(r"\s*(.+?) ([<~]) (.+?)\s*", re.DOTALL)  # an arm's name may contain anything
@@ -91,7 +91,7 @@ def parse_claim(text: str) -> Parts:
 def with_labels(text: str) -> str:
     """Return the claim with each arm's name replaced by its label in the current style."""
     a, relation, b = parse_claim(text)
-    return f"{current().label(a)} {relation} {current().label(b)}"
+    return f"{current_style().label(a)} {relation} {current_style().label(b)}"
 
 
 def judged_claim(
@@ -138,5 +138,5 @@ def claim_note(relation: str, word: str | None, difference: Estimate, p_holm: fl
         return "no margin declared within which arms tie" if plan.margin is None else ""
     if word != EQUIVALENT or plan.margin is None:
         return ""
-    within = units.unit(plan.metric).size(plan.margin)
+    within = units.unit(plan.metric).size_text(plan.margin)
     return f"equivalent within {within}: a smaller difference is not excluded"

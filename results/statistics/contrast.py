@@ -61,19 +61,19 @@ class Sample:
         correct = {
             seed: (self.correct[seed][0], self.correct[seed][1].astype(float) - other.correct[seed][1])
             for seed in seeds
-            if tested_again and self.same_images(other, seed)
+            if tested_again and self.has_same_images(other, seed)
         }
         ids = {seed: f"{self.ids[seed]}-{other.ids[seed]}" for seed in seeds}
         hashes = {seed: (self.weights.get(seed, ""), other.weights.get(seed, "")) for seed in seeds}
         weights = {seed: "-".join(both) if all(both) else "" for seed, both in hashes.items()}
         return Sample(values, correct, ids, self.folds, self.image, weights)
 
-    def same_images(self, other: "Sample", seed: int) -> bool:
+    def has_same_images(self, other: "Sample", seed: int) -> bool:
         """Return whether both samples are known to have tested the same images with this seed."""
         mine, theirs = self.correct.get(seed), other.correct.get(seed)
         return mine is not None and theirs is not None and (mine[0] is theirs[0] or np.array_equal(mine[0], theirs[0]))
 
-    def without(self, seeds: Collection[int]) -> "Sample":
+    def without_seeds(self, seeds: Collection[int]) -> "Sample":
         return replace(self, values={s: v for s, v in self.values.items() if s not in seeds})
 
 

@@ -43,7 +43,7 @@ class Estimate:
         return self if self.value is None else replace(self, value=-self.value)
 
     @property
-    def p(self) -> float | None:
+    def p_value(self) -> float | None:
         """The two-sided p value of the null hypothesis that the value is 0; None without a standard error."""
         if self.value is None or self.se is None or self.df is None:
             return None
@@ -121,7 +121,7 @@ def welch_df(parts: np.ndarray, sizes: np.ndarray) -> float:
     return float(parts.sum() ** 2 / (parts**2 / (sizes - 1)).sum())
 
 
-def overlapping(a: np.ndarray, b: np.ndarray, pairs: int, image: float = 0.0) -> Estimate:
+def overlapping_samples(a: np.ndarray, b: np.ndarray, pairs: int, image: float = 0.0) -> Estimate:
     """Return an estimate of mean(b) - mean(a) for two samples of which only some values are paired.
 
     The first `pairs` > 1 values are paired, and the others are independent (Derrick et al. 2017). SE^2 = s_a^2 / n_a +
@@ -294,10 +294,10 @@ def resolvable_difference(n: int, sd: float, family: int = 1) -> float:
     """
     if n < 2:
         return math.inf
-    return sd * smallest(lambda difference: power_to_resolve(n, difference, 1.0, family) >= 0.8, 1.0, halvings=60)
+    return sd * threshold(lambda difference: power_to_resolve(n, difference, 1.0, family) >= 0.8, 1.0, halvings=60)
 
 
-def smallest(enough: Callable[[float], bool], start: float, halvings: int) -> float:
+def threshold(enough: Callable[[float], bool], start: float, halvings: int) -> float:
     """Return the threshold above 0 from which on `enough` holds, by bisection after doubling `start` as needed."""
     low, high = 0.0, start
     while not enough(high):

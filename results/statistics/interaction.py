@@ -18,7 +18,7 @@ from results.statistics.inference import Estimate
 from results.statistics.verdict import UNRESOLVED, is_significant
 from results.store.schemas import Interaction as Planned
 from results.study_results import StudyResults
-from results.style import current
+from results.style import current_style
 
 POSITIVE, NEGATIVE = "positive", "negative"
 
@@ -73,7 +73,7 @@ def judged_interaction(
         ci95=estimate.interval(),
         logit=logit.value if logit else None,
         logit_ci95=logit.interval() if logit else None,
-        p=estimate.p,
+        p=estimate.p_value,
         p_holm=p_holm,
         verdict=word,
         notes=notes,
@@ -92,16 +92,16 @@ def logits(sample: Sample, images: float) -> Sample:
 
 def sentence(interaction: Interaction, metric: str) -> str:
     """Return a description such as "a,b: +0.40 points (95% CI -0.20 to +1.00; logit +0.05): not resolved"."""
-    unit, name = units.unit(metric), current().label(interaction.name)
+    unit, name = units.unit(metric), current_style().label(interaction.name)
     why = "; ".join(interaction.notes)
     if interaction.interaction is None:
         return f"{name}: {why}"
     details = []
     if interaction.ci95:
-        details.append(f"95% CI {' to '.join(map(unit.signed, interaction.ci95))}")
+        details.append(f"95% CI {' to '.join(map(unit.signed_text, interaction.ci95))}")
     if interaction.logit is not None:
         details.append(f"logit {interaction.logit:+z.2f}")
-    size = f"{unit.signed(interaction.interaction)}{unit.of_difference}"
+    size = f"{unit.signed_text(interaction.interaction)}{unit.of_difference}"
     word = (interaction.verdict or "no verdict").replace("-", " ")
     within = f" ({'; '.join(details)})" if details else ""
     return f"{name}: {size}{within}: {word}{why and f' ({why})'}"

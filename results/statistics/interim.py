@@ -30,14 +30,14 @@ def p_value(pairs: Sample, plan: Plan) -> float | None:
     is about the difference over all seeds.
     """
     whole = pairs.mean
-    if whole.p is None or not (looks := counted_looks(plan)):
-        return whole.p
-    found = [pairs.without(pairs.values.keys() - set(plan.seeds[:look])).mean for look in looks]
-    alike = [one.p for one in found if one.p is not None and (one.value or 0.0) * (whole.value or 0.0) > 0]
+    if whole.p_value is None or not (looks := counted_looks(plan)):
+        return whole.p_value
+    found = [pairs.without_seeds(pairs.values.keys() - set(plan.seeds[:look])).mean for look in looks]
+    alike = [one.p_value for one in found if one.p_value is not None and (one.value or 0.0) * (whole.value or 0.0) > 0]
     return min(1.0, len(PLANNED) * min(alike, default=1.0))
 
 
-def notes(plan: Plan) -> list[str]:
+def look_notes(plan: Plan) -> list[str]:
     """Return a note on a study's looks and whether p is corrected for them; [] for fewer than two looks."""
     looks, planned = plan.looks, counted_looks(plan)
     if len(looks) < 2:

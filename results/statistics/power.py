@@ -33,7 +33,7 @@ def smallest_margin(n: int, sd: float, tests: int = 1) -> float:
     """Return the smallest margin within which n pairs show two equal arms equivalent with 80% power; inf for n < 2."""
     if n < 2:
         return math.inf
-    return inference.smallest(lambda margin: equivalence_power(n, sd, margin, tests) >= POWER, sd, halvings=40)
+    return inference.threshold(lambda margin: equivalence_power(n, sd, margin, tests) >= POWER, sd, halvings=40)
 
 
 def equivalence_power(n: int, sd: float, margin: float, tests: int = 1) -> float:

@@ -26,7 +26,7 @@ class Fits:
     low: float
     high: float
 
-    def at(self, compute: np.ndarray) -> tuple[np.ndarray, list[Estimate]]:
+    def predict(self, compute: np.ndarray) -> tuple[np.ndarray, list[Estimate]]:
         """Return the fitted error at `compute` (points,): means over seeds (points,), and an Estimate for each point.
 
         Raises ValueError if a point lies outside the fitted range.

@@ -54,7 +54,7 @@ def p_with_divergence(p: float | None, arm: Row, baseline: Row, looks: int = 1) 
     k, others = arm.diverged, baseline.diverged
     if not k:
         return p
-    more = min(1.0, looks * inference.fisher_p(k, arm.ended, others, baseline.ended))
+    more = min(1.0, looks * inference.fisher_p(k, arm.ended_trials, others, baseline.ended_trials))
     return more if p is None or others else min(1.0, 2 * min(p, more))
 
 
@@ -94,7 +94,7 @@ def verdict_notes(
             notes.append(f"the 90% interval is within the margin, but not after correction for {tests}")
         return notes
     if tie:
-        notes.append(f"a resolved difference, yet within the margin of {unit.size(margin or 0.0)}")
+        notes.append(f"a resolved difference, yet within the margin of {unit.size_text(margin or 0.0)}")
     if not excludes_zero(difference):
         by = "by how often it diverges (Fisher's exact test)" if diverged else "at an earlier look"
         contains = "; the 95% interval over all seeds contains 0" if difference.se is not None else ""
@@ -111,7 +111,7 @@ def speed_notes(arm: Arm, row: Row, unit: Unit) -> list[str]:
         return []
     if row.verdict not in RESOLVED and not there.resolved:
         return []
-    other = f"{unit.signed(there.difference)}{unit.of_difference}"
+    other = f"{unit.signed_text(there.difference)}{unit.of_difference}"
     return [f"optimization speed: at twice the steps the difference is {other} ({there.origin})"]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from results.records import Table
 from results.store.schemas import Plain
-from results.style import current
+from results.style import current_style
 from results.tables import formats, layout, sentences
 from results.tables.formats import Cell, Grid
 
@@ -20,24 +20,24 @@ def render(tables: Sequence[Table], format: str, columns: Sequence[str] | None =
     """
     for table in tables:
         layout.check_columns(columns, table)
-    form = formats.named(format)
+    form = formats.find_format(format)
     needed = columns or (list(layout.COLUMNS) if form.all_columns else SHOWN)
     abridged = [layout.abridged(table, needed, notes or form.notes) for table in tables]
     return formats.document(
         format,
         grids=lambda: [as_grid(abridged, columns or SHOWN)],
         rows=lambda: csv_rows(abridged, columns),
-        record=lambda: [layout.record(table, columns) for table in abridged],
+        record=lambda: [layout.json_record(table, columns) for table in abridged],
     )
 
 
-def by_study(tables: Sequence[Table]) -> list[list[Table]]:
+def group_by_study(tables: Sequence[Table]) -> list[list[Table]]:
     names = dict.fromkeys(table.study for table in tables)
     return [[table for table in tables if table.study == name] for name in names]
 
 
 def setting(table: Table) -> str:
-    return sentences.setting(table.recipe, table.data, table.overrides)
+    return sentences.setting_text(table.recipe, table.data, table.overrides)
 
 
 def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None) -> list[dict[str, Plain]]:
@@ -51,11 +51,11 @@ def as_grid(tables: Sequence[Table], columns: Sequence[str]) -> Grid:
     columns = [name for name in columns if name != "arm"]
     if not columns:
         raise ValueError("columns=arm: side by side, name at least one column of each recipe")
-    arms = sorted(dict.fromkeys(row.arm for table in tables for row in table.rows), key=current().rank)
+    arms = sorted(dict.fromkeys(row.arm for table in tables for row in table.rows), key=current_style().rank)
     rows_of = [{row.arm: row for row in layout.with_interim_marks(table)} for table in tables]
     lines = []
     for arm in arms:
-        cells = [Cell(current().label(arm), arm)]
+        cells = [Cell(current_style().label(arm), arm)]
         for rows, table in zip(rows_of, tables, strict=True):
             absent = [Cell(ABSENT)] * len(columns)
             cells += layout.row_cells(rows[arm], columns, table.metric) if arm in rows else absent

@@ -60,9 +60,12 @@ class Grid:
 
     def marked_texts(self, escape: Callable[[str], str], form: str) -> list[list[str]]:
         """Return the escaped text of each cell with its footnote numbers, formatted by `form`, such as " [{}]"."""
-        return [[escape(c.text) + (form.format(self.marks(c)) if c.notes else "") for c in row] for row in self.rows]
+        return [
+            [escape(c.text) + (form.format(self.footnote_numbers(c)) if c.notes else "") for c in row]
+            for row in self.rows
+        ]
 
-    def marks(self, cell: Cell) -> str:
+    def footnote_numbers(self, cell: Cell) -> str:
         """Return the numbers of a cell's footnotes, such as "1,3"."""
         return ",".join(map(str, sorted(self.footnotes.index(note) + 1 for note in cell.notes)))
 
@@ -86,7 +89,7 @@ class Format:
     all_columns: bool = False
 
 
-def named(format: str) -> Format:
+def find_format(format: str) -> Format:
     """Return the format of this name; raise ValueError if there is none."""
     if format not in FORMATS:
         raise ValueError(f"format={format}: one of {', '.join(FORMATS)}{suggestion(format, FORMATS)}")
@@ -103,7 +106,7 @@ def document(
 
     grids: the tables of text. rows: the rows of a CSV file, as dicts from column to value. record: the JSON object.
     """
-    write = named(format).write
+    write = find_format(format).write
     if write is not None:
         return "\n\n".join(map(write, grids()))
     if format == "csv":

@@ -12,7 +12,7 @@ from results.names import suggestion
 from results.records import INTERVAL, Interval, Row, Table, json_object
 from results.statistics import claims, interaction
 from results.store.schemas import Plain
-from results.style import current
+from results.style import current_style
 from results.tables import formats, sentences
 from results.tables.formats import Cell, Grid
 from results.units import Unit
@@ -38,10 +38,10 @@ def column(name: str) -> Column:
     if name in COLUMNS:
         return COLUMNS[name]
     metric = name.removesuffix(INTERVAL)
-    unit, title = units.unit(metric), label(metric)
+    unit, title = units.unit(metric), metric_label(metric)
     if metric != name:
-        return Column(f"95% CI of {title}", lambda row, _: brackets(row.value(name), unit.value))
-    return Column(title, lambda row, _: plus_minus(unit.value(row.value(name)), row.value(name + INTERVAL), unit))
+        return Column(f"95% CI of {title}", lambda row, _: interval_text(row.value(name), unit.value_text))
+    return Column(title, lambda row, _: plus_minus(unit.value_text(row.value(name)), row.value(name + INTERVAL), unit))
 
 
 def further_metrics(columns: Sequence[str] | None) -> list[str]:
@@ -51,10 +51,10 @@ def further_metrics(columns: Sequence[str] | None) -> list[str]:
 
 def plus_minus(text: str, interval: Interval | None, unit: Unit) -> str:
     """Return the text with half the width of the interval appended: "76.42 ± 1.93"; unchanged without an interval."""
-    return f"{text} ± {unit.value((interval[1] - interval[0]) / 2)}" if interval else text
+    return f"{text} ± {unit.value_text((interval[1] - interval[0]) / 2)}" if interval else text
 
 
-def brackets(interval: Interval | None, write: Callable[[float], str]) -> str:
+def interval_text(interval: Interval | None, write: Callable[[float], str]) -> str:
     """Return an interval as "[low, high]", each end formatted by `write`; "" for None."""
     return f"[{write(interval[0])}, {write(interval[1])}]" if interval else ""
 
@@ -70,31 +70,33 @@ def verdict_cell(row: Row) -> str:
 
 
 COLUMNS = {
-    "arm": Column("arm", lambda row, unit: current().label(row.arm), numeric=False),
+    "arm": Column("arm", lambda row, unit: current_style().label(row.arm), numeric=False),
     "n": Column("n", lambda row, unit: count_of_planned(row.n, row.planned)),
     "planned": Column("planned", lambda row, unit: str(row.planned)),
-    "mean": Column("{metric}", lambda row, unit: plus_minus(unit.value(row.mean), row.ci95, unit)),
-    "sd": Column("sd", lambda row, unit: unit.value(row.sd)),
-    "ci95": Column("95% CI", lambda row, unit: brackets(row.ci95, unit.value)),
-    "delta": Column("difference", lambda row, unit: plus_minus(unit.signed(row.delta), row.delta_ci95, unit)),
-    "delta_ci95": Column("95% CI of difference", lambda row, unit: brackets(row.delta_ci95, unit.signed)),
+    "mean": Column("{metric}", lambda row, unit: plus_minus(unit.value_text(row.mean), row.ci95, unit)),
+    "sd": Column("sd", lambda row, unit: unit.value_text(row.sd)),
+    "ci95": Column("95% CI", lambda row, unit: interval_text(row.ci95, unit.value_text)),
+    "delta": Column("difference", lambda row, unit: plus_minus(unit.signed_text(row.delta), row.delta_ci95, unit)),
+    "delta_ci95": Column("95% CI of difference", lambda row, unit: interval_text(row.delta_ci95, unit.signed_text)),
     "delta_ci95_images": Column(
-        "95% CI, seeds x images", lambda row, unit: brackets(row.delta_ci95_images, unit.signed)
+        "95% CI, seeds x images", lambda row, unit: interval_text(row.delta_ci95_images, unit.signed_text)
     ),
     "delta_ci95_simultaneous": Column(
-        "95% CI, simultaneous", lambda row, unit: brackets(row.delta_ci95_simultaneous, unit.signed)
+        "95% CI, simultaneous", lambda row, unit: interval_text(row.delta_ci95_simultaneous, unit.signed_text)
     ),
-    "p": Column("p", lambda row, unit: units.probability(row.p)),
-    "p_holm": Column("p (Holm)", lambda row, unit: units.probability(row.p_holm)),
+    "p": Column("p", lambda row, unit: units.probability_text(row.p)),
+    "p_holm": Column("p (Holm)", lambda row, unit: units.probability_text(row.p_holm)),
     "verdict": Column("verdict", lambda row, unit: verdict_cell(row), numeric=False),
     "margin_met": Column(  # rounded up like every bound
         "margin met",
-        lambda row, unit: "" if row.margin_met is None else unit.bound(row.margin_met).removesuffix(unit.of_difference),
+        lambda row, unit: (
+            "" if row.margin_met is None else unit.bound_text(row.margin_met).removesuffix(unit.of_difference)
+        ),
     ),
-    "published": Column("published†", lambda row, unit: unit.value(row.published)),
-    "params": Column("params", lambda row, unit: units.count(row.params)),
-    "flops": Column("FLOPs", lambda row, unit: units.count(row.flops)),
-    "baseline": Column("baseline", lambda row, unit: current().label(row.baseline), numeric=False),
+    "published": Column("published†", lambda row, unit: unit.value_text(row.published)),
+    "params": Column("params", lambda row, unit: units.count_text(row.params)),
+    "flops": Column("FLOPs", lambda row, unit: units.count_text(row.flops)),
+    "baseline": Column("baseline", lambda row, unit: current_style().label(row.baseline), numeric=False),
     "n_pairs": Column("pairs", lambda row, unit: "" if row.n_pairs is None else str(row.n_pairs)),
     "diverged": Column("diverged", lambda row, unit: str(row.diverged)),
     "failed": Column("failed", lambda row, unit: str(row.failed)),
@@ -120,18 +122,18 @@ def render(table: Table, format: str, columns: Sequence[str] | None = None, note
     unknown format, or an unknown or repeated column.
     """
     check_columns(columns, table)
-    form = formats.named(format)
+    form = formats.find_format(format)
     needed = columns or (list(COLUMNS) if form.all_columns else shown_columns(table))
     written = abridged(table, needed, notes or form.notes)
     return formats.document(
         format,
         grids=lambda: [as_grid(written, needed)],
         rows=lambda: csv_rows([written], columns),
-        record=lambda: record(written, columns),
+        record=lambda: json_record(written, columns),
     )
 
 
-def record(table: Table, columns: Sequence[str] | None) -> dict[str, Any]:
+def json_record(table: Table, columns: Sequence[str] | None) -> dict[str, Any]:
     """Return the object of a JSON file: the table's fields, with rows that have only `columns` if those are given."""
     rows = [{name: row.value(name) for name in columns} for row in table.rows] if columns else table.rows
     return {**json_object(table), "rows": rows}
@@ -199,7 +201,7 @@ def as_grid(table: Table, columns: Sequence[str]) -> Grid:
 
 
 def header(name: str, table: Table) -> str:
-    return column(name).header.format(metric=label(table.metric, table.objective))
+    return column(name).header.format(metric=metric_label(table.metric, table.objective))
 
 
 def row_cells(row: Row, columns: Sequence[str], metric: str) -> list[Cell]:
@@ -216,22 +218,22 @@ def sort_key(value: Any) -> float | str | None:
     return ", ".join(value) or None if isinstance(value, list) else value
 
 
-def label(metric: str, objective: str = "") -> str:
+def metric_label(metric: str, objective: str = "") -> str:
     """Return the style's label of a metric, or else a readable name that may depend on the training objective."""
-    return current().labels.get(metric) or units.metric_name(metric, objective)
+    return current_style().labels.get(metric) or units.metric_name(metric, objective)
 
 
 def captions(table: Table, columns: Sequence[str]) -> list[str]:
     unit, split = units.unit(table.metric), table.split
-    metric = label(table.metric, table.objective)
+    metric = metric_label(table.metric, table.objective)
     tests = {"folds": f"each on one of {split.folds} folds of {split.images:,} images"}
     tested = tests.get(split.kind, f"all on the same {split.images:,} test images")
-    further = "".join(f", {label(name)}{in_unit(units.unit(name))}" for name in further_metrics(columns))
+    further = "".join(f", {metric_label(name)}{unit_suffix(units.unit(name))}" for name in further_metrics(columns))
     several = len({row.baseline for row in table.rows}) > 1
-    reference = "the baseline at the same point" if several else current().label(table.baseline)
+    reference = "the baseline at the same point" if several else current_style().label(table.baseline)
     parts = [
         f"{sentences.count_text(table.rows)}, {tested}",
-        f"{metric}{in_unit(unit)}{further}, ± is the 95% t interval, not adjusted",
+        f"{metric}{unit_suffix(unit)}{further}, ± is the 95% t interval, not adjusted",
         f"difference{f' in{unit.of_difference}' if unit.of_difference else ''} from {reference}, paired by seed",
     ]
     if "delta_ci95_images" in columns:
@@ -249,20 +251,20 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
     if "delta_ci95_simultaneous" in columns:
         parts.append("simultaneous: 95% for all contrasts of a family at once (max-t)")
     if table.margin is not None:
-        parts.append(f"equivalent: within {unit.size(table.margin)}, after Holm too")
+        parts.append(f"equivalent: within {unit.size_text(table.margin)}, after Holm too")
     if "margin_met" in columns:
         parts.append("margin met: the smallest that holds the 90% interval, not adjusted")
     explained = f"{'; '.join(parts)}."
-    return list(filter(None, [explained, sentences.unfinished(table), sentences.departure_text(table)]))
+    return list(filter(None, [explained, sentences.interim_text(table), sentences.departure_text(table)]))
 
 
-def in_unit(unit: Unit) -> str:
+def unit_suffix(unit: Unit) -> str:
     return f" in {unit.of_value}" if unit.of_value else ""
 
 
 def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
     """Return the lines below the footnotes. An abridged table has no answer, claims or caveats."""
-    lines = [dagger(published_source(table))] if "published" in columns else []
+    lines = [dagger_line(published_source(table))] if "published" in columns else []
     lines += [] if table.abridged else [f"Answer: {sentences.answer(table)}"]
     if table.interactions:  # which have no row
         described = "; ".join(interaction.sentence(one, table.metric) for one in table.interactions)
@@ -275,7 +277,7 @@ def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
     return lines + ([] if table.abridged else [f"Not covered: {caveat}" for caveat in table.caveats])
 
 
-def dagger(source: str) -> str:
+def dagger_line(source: str) -> str:
     """Return the line that explains the † of published numbers."""
     return f"† {source}: another setting, shown beside ours, not compared."
 
@@ -306,11 +308,11 @@ def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None = None) -> l
             if with_interactions:
                 own = interactions.get(row.arm)
                 cells |= {name: getattr(own, key, [] if key == "notes" else None) for name, key in INTERACTION.items()}
-            rows.append(flat(cells))
+            rows.append(flat_cells(cells))
     return rows
 
 
-def flat(values: Mapping[str, Any]) -> dict[str, Plain]:
+def flat_cells(values: Mapping[str, Any]) -> dict[str, Plain]:
     """Return the values of a CSV row, with each interval in two columns and notes joined into one text."""
     cells: dict[str, Plain] = {}
     for name, value in values.items():

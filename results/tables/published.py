@@ -17,7 +17,7 @@ from results.records import (
     Sources,
     Table,
     json_object,
-    of_study,
+    study_fields,
 )
 from results.statistics import claims
 from results.study_results import StudyResults
@@ -33,9 +33,9 @@ def compare_published(studies: Sequence[StudyResults]) -> PublishedComparison:
     judged = [claim_row(claim, table) for table in tables for claim in table.claims]
     rows = [
         PublishedRow(
-            **of_study(table),
+            **study_fields(table),
             arm=row.arm,
-            a=compare.reached(row),
+            a=compare.arm_results(row),
             b=PublishedNumber(row.published),
             notes=compare.metric_notes(table.metric, table.objective),
         )
@@ -67,9 +67,9 @@ def claim_row(claim: Claim, table: Table) -> PublishedClaim:
     left, right = published.get(a), published.get(b)
     notes = [*compare.metric_notes(table.metric, table.objective), claim.note]
     if claim.verdict == claims.UNRESOLVED and claim.delta_ci95:
-        notes.append(sentences.bound([claim.delta_ci95], units.unit(table.metric)))
+        notes.append(sentences.bound_text([claim.delta_ci95], units.unit(table.metric)))
     return PublishedClaim(
-        **of_study(table),
+        **study_fields(table),
         **json_object(claim),
         published_delta=None if left is None or right is None else left - right,
         notes=[note for note in notes if note],
@@ -87,7 +87,7 @@ def render(found: PublishedComparison, format: str) -> str:
     return formats.document(
         format,
         grids=lambda: [lay_out(found) for lay_out, part in parts if part],
-        rows=lambda: [layout.flat(json_object(claim)) for claim in found.claims],
+        rows=lambda: [layout.flat_cells(json_object(claim)) for claim in found.claims],
         record=lambda: found,
     )
 
@@ -100,7 +100,7 @@ def claims_grid(found: PublishedComparison) -> Grid:
             Cell(claim.name, claim.name),
             Cell(claims.with_labels(claim.claim), claim.claim, claim.notes),
             *summary.difference_cells(claim, unit),
-            Cell(unit.signed(claim.published_delta), claim.published_delta),
+            Cell(unit.signed_text(claim.published_delta), claim.published_delta),
             Cell(claims.VERDICT_TEXT[claim.verdict], claim.verdict),
         ]
         rows.append(cells)
@@ -114,7 +114,7 @@ def claims_grid(found: PublishedComparison) -> Grid:
         header=["study", "claim", "ours", "pairs", "p (Holm)", "published†", "verdict"],
         numeric=[False, False, True, True, True, True, False],
         rows=rows,
-        closing=[*dagger(found), f"Of {len(rows)} claim{'' if len(rows) == 1 else 's'}: {counts}."],
+        closing=[*dagger_lines(found), f"Of {len(rows)} claim{'' if len(rows) == 1 else 's'}: {counts}."],
         label=" ".join(["claims", *found.a.studies]),
     )
 
@@ -124,18 +124,18 @@ def arms_grid(found: PublishedComparison) -> Grid:
     for row in found.rows:
         unit = units.unit(row.metric)
         names = [Cell(row.name, row.name), Cell(row.arm, row.arm, row.notes)]
-        rows.append([*names, *summary.side_cells(row.a, unit), Cell(unit.value(row.b.mean), row.b.mean)])
+        rows.append([*names, *summary.side_cells(row.a, unit), Cell(unit.value_text(row.b.mean), row.b.mean)])
     return Grid(
         title="Ours and the published numbers, side by side",
         caption=["Accuracies in %, ± is the 95% t interval; another setting, so there is no difference between them."],
         header=["study", "arm", "ours", "n", "published†"],
         numeric=[False, False, True, True, True],
         rows=rows,
-        closing=[] if found.claims else dagger(found),
+        closing=[] if found.claims else dagger_lines(found),
         label=" ".join(["published", *found.a.studies]),
     )
 
 
-def dagger(found: PublishedComparison) -> list[str]:
+def dagger_lines(found: PublishedComparison) -> list[str]:
     """Return the line that explains the † of published numbers, or [] if there are no published numbers."""
-    return [layout.dagger("; ".join(found.b.published_of))] if found.b.published_of else []
+    return [layout.dagger_line("; ".join(found.b.published_of))] if found.b.published_of else []

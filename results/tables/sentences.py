@@ -8,7 +8,7 @@ from typing import Any
 from results.records import Interval, Row, Table
 from results.statistics.verdict import BETTER, EQUIVALENT, UNRESOLVED, WORSE
 from results.store.schemas import PlannedData
-from results.style import current
+from results.style import current_style
 from results.units import Unit, unit
 
 ORDER = (BETTER, WORSE, EQUIVALENT, UNRESOLVED, None)
@@ -20,28 +20,28 @@ def sentence(row: Row, table: Table) -> str:
 
     An unresolved difference is not "no difference": the text says how large it could be.
     """
-    measure, baseline = unit(table.metric), current().label(row.baseline)
+    measure, baseline = unit(table.metric), current_style().label(row.baseline)
     if row.arm == row.baseline:
         return "the baseline"
     if row.verdict is None:
-        return f"not compared with {baseline} ({why_untested(row)})"
+        return f"not compared with {baseline} ({untested_reason(row)})"
     if row.verdict in (BETTER, WORSE):
-        return f"{row.verdict} than {baseline} {by_how_much(row, measure)}"
+        return f"{row.verdict} than {baseline} {difference_text(row, measure)}"
     if row.verdict == EQUIVALENT:
-        return f"equivalent to {baseline} within {measure.size(table.margin or 0.0)}"
-    return f"not resolved against {baseline}: {bound(intervals(row), measure)}{divergence_text(row)}"
+        return f"equivalent to {baseline} within {measure.size_text(table.margin or 0.0)}"
+    return f"not resolved against {baseline}: {bound_text(intervals(row), measure)}{divergence_text(row)}"
 
 
-def by_how_much(row: Row, measure: Unit) -> str:
+def difference_text(row: Row, measure: Unit) -> str:
     """Return "by 18.23 points (95% CI 16.30 to 20.16)", or "as 5 of 5 trials diverged" without an interval."""
     if row.delta is None or row.delta_ci95 is None:
-        return f"as {row.diverged} of {row.ended} trials diverged"
+        return f"as {row.diverged} of {row.ended_trials} trials diverged"
     towards = 1 if row.delta > 0 else -1
     low, high = sorted(towards * end for end in row.delta_ci95)
-    interval = f"(95% CI {measure.value(low)} to {measure.value(high)})"
+    interval = f"(95% CI {measure.value_text(low)} to {measure.value_text(high)})"
     images = row.delta_ci95_images  # if it contains 0, the difference may be absent on other test images
     where = " on these test images" if images and images[0] <= 0 <= images[1] else ""
-    return f"by {measure.size(row.delta)} {interval}{where}{divergence_text(row)}"
+    return f"by {measure.size_text(row.delta)} {interval}{where}{divergence_text(row)}"
 
 
 def intervals(row: Row) -> list[Interval]:
@@ -49,19 +49,19 @@ def intervals(row: Row) -> list[Interval]:
     return [one for one in (row.delta_ci95, row.delta_ci95_images) if one]
 
 
-def bound(intervals: Sequence[Interval], measure: Unit, source: str = " (95% CI)") -> str:
+def bound_text(intervals: Sequence[Interval], measure: Unit, source: str = " (95% CI)") -> str:
     """Return the largest difference inside the intervals as text. source: names the kind of intervals."""
     largest = max((abs(end) for interval in intervals for end in interval), default=measure.range)
     if largest >= measure.range:
         return "too few trials to bound the difference"
-    return f"any difference is at most {measure.size(largest)}{source}"
+    return f"any difference is at most {measure.size_text(largest)}{source}"
 
 
 def divergence_text(row: Row) -> str:
-    return f", and {row.diverged} of {row.ended} trials diverged" if row.diverged else ""
+    return f", and {row.diverged} of {row.ended_trials} trials diverged" if row.diverged else ""
 
 
-def why_untested(row: Row) -> str:
+def untested_reason(row: Row) -> str:
     if (row.n_pairs or 0) < 2:
         return f"{row.n_pairs} of {row.planned} pairs of seeds finished{divergence_text(row)}"
     if row.p is not None:
@@ -76,7 +76,7 @@ def answer(table: Table) -> str:
     """
     over, planned = progress(table)
     so_far = "" if over == planned else f", so far ({over} of {planned} trials are done)"
-    start = f"On {setting(table.recipe, table.data, table.overrides)}, {count_text(untuned_rows(table))}{so_far}:"
+    start = f"On {setting_text(table.recipe, table.data, table.overrides)}, {count_text(untuned_rows(table))}{so_far}:"
     compared = [row for row in table.rows if row.arm != row.baseline]
     tuned = [row for row in compared if is_tuned(row, table)]
     text = clauses(tuned or compared, table) or "nothing to compare"
@@ -97,11 +97,11 @@ def clauses(rows: Sequence[Row], table: Table) -> str:
     """
     groups: dict[tuple[int, str, str], list[Row]] = {}
     for row in rows:
-        reason = why_untested(row) if row.verdict is None else ""
+        reason = untested_reason(row) if row.verdict is None else ""
         groups.setdefault((ORDER.index(row.verdict), name_parts(row)[1], reason), []).append(row)
     texts, known = [], set[str]()
     for key in sorted(groups, key=lambda key: key[0]):
-        baseline = current().label(key[1])
+        baseline = current_style().label(key[1])
         texts.append(clause(groups[key], table, "the baseline" if baseline in known else baseline))
         known |= {baseline} if "," in baseline else set()
     return "; ".join(texts)
@@ -123,32 +123,32 @@ def clause(rows: Sequence[Row], table: Table, baseline: str) -> str:
     first, measure, (arm, _, point) = rows[0], unit(table.metric), name_parts(rows[0])
     alone = sentence(replace(first, baseline=baseline), table)
     if len(rows) == 1 and not point:
-        return f"{current().label(arm)} is {alone}"
+        return f"{current_style().label(arm)} is {alone}"
     if first.verdict in (BETTER, WORSE):
-        return f"{first.verdict} than {baseline}: {sizes(rows, measure)}"
+        return f"{first.verdict} than {baseline}: {difference_list(rows, measure)}"
     if first.verdict == UNRESOLVED:
-        largest = bound([one for row in rows for one in intervals(row)], measure, ", by the 95% CI of each")
-        return f"not resolved against {baseline} ({largest}): {names(rows)}"
-    return f"{alone}: {names(rows)}"
+        largest = bound_text([one for row in rows for one in intervals(row)], measure, ", by the 95% CI of each")
+        return f"not resolved against {baseline} ({largest}): {arm_list(rows)}"
+    return f"{alone}: {arm_list(rows)}"
 
 
-def sizes(rows: Sequence[Row], measure: Unit) -> str:
+def difference_list(rows: Sequence[Row], measure: Unit) -> str:
     """Return a list of arms with their differences; of more than NAMED arms, only the smallest and the largest."""
     many = len(rows) > NAMED
     shown = [pick(rows, key=lambda row: abs(row.delta or 0.0)) for pick in (min, max)] if many else rows
     texts = []
     for row in shown:
-        arm, _, point = map(current().label, name_parts(row))
-        texts.append(f"{f'{arm} at {point}' if point else arm} {by_how_much(row, measure)}")
+        arm, _, point = map(current_style().label, name_parts(row))
+        texts.append(f"{f'{arm} at {point}' if point else arm} {difference_text(row, measure)}")
     return f"{len(rows)} arms, from {' to '.join(texts)}" if many else ", ".join(texts)
 
 
-def names(rows: Sequence[Row]) -> str:
+def arm_list(rows: Sequence[Row]) -> str:
     """Return a list of arms: "stem=conv at data_fraction=0.1 and data_fraction=0.3". After 2 * NAMED it counts them."""
     points: dict[str, list[str]] = {}
     for row in rows:
-        head, _, point = map(current().label, name_parts(row))
-        diverged = f" ({row.diverged} of {row.ended} trials diverged)" if row.diverged else ""
+        head, _, point = map(current_style().label, name_parts(row))
+        diverged = f" ({row.diverged} of {row.ended_trials} trials diverged)" if row.diverged else ""
         if point:
             points.setdefault(head, []).append(f"{point}{diverged}")
         else:
@@ -172,11 +172,11 @@ def name_parts(row: Row) -> tuple[str, str, str]:
         point.insert(0, head.pop())
         base.pop()
     at = [place for place in point if not place.endswith("=tuned")]
-    change, against, where = (current().label(",".join(one)) for one in (head, base, at))
+    change, against, where = (current_style().label(",".join(one)) for one in (head, base, at))
     return change, against, where
 
 
-def setting(recipe: str, data: PlannedData | None, overrides: Mapping[str, Any]) -> str:
+def setting_text(recipe: str, data: PlannedData | None, overrides: Mapping[str, Any]) -> str:
     """Return the name of a setting: "digits", "digits with steps=60, batch=16", "pets (recipe small)"."""
     place, *changed = setting_parts(recipe, data, overrides)
     return f"{place} with {', '.join(changed)}" if changed else place
@@ -189,7 +189,7 @@ def setting_parts(recipe: str, data: PlannedData | None, overrides: Mapping[str,
     return [place, *(f"{key}={value}" for key, value in overrides.items() if not (named and key == "data"))]
 
 
-def unfinished(table: Table) -> str:
+def interim_text(table: Table) -> str:
     """Return a warning for an interim table, such as "Interim: 12 of 20 planned trials are done, ..."; else ""."""
     if not table.interim:
         return ""
@@ -201,7 +201,7 @@ def unfinished(table: Table) -> str:
 def progress(table: Table) -> tuple[int, int]:
     """Return the number of trials that are done (diverged, or finished with the metric) and the number planned."""
     rows = untuned_rows(table)
-    return sum(row.ended for row in rows), sum(row.planned for row in rows)
+    return sum(row.ended_trials for row in rows), sum(row.planned for row in rows)
 
 
 def untuned_rows(table: Table) -> list[Row]:

@@ -20,7 +20,7 @@ from results.statistics.tuned_pairs import Pair
 from results.store import eval_files
 from results.store.schemas import Arm, EvalSummary, Plan
 from results.study_results import StudyResults
-from results.style import current
+from results.style import current_style
 from results.tables import layout, provenance, sentences
 
 FEW = 5
@@ -101,7 +101,7 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
     judged_claims = claims.judge_claims(plan, rows, samples, p_margins, unjudged, gone)
     return Table(
         **{name: getattr(plan, name) for name in OF_PLAN},
-        rows=sorted(rows.values(), key=lambda row: (row.arm not in choices, current().rank(row.arm))),
+        rows=sorted(rows.values(), key=lambda row: (row.arm not in choices, current_style().rank(row.arm))),
         besides=list(besides),
         objective=plan.objective,
         published_of=plan.published_of or plan.source,
@@ -272,7 +272,7 @@ def outlier_notes(pairs: Mapping[str, Pair], unit: units.Unit) -> dict[str, list
     notes = {}
     for name, sample in samples.items():
         if (far := inference.outlier(sample.numbers, max(usual, sample.image))) is not None:
-            value, median = (unit.signed(one) for one in (sample.numbers[far], float(np.median(sample.numbers))))
+            value, median = (unit.signed_text(one) for one in (sample.numbers[far], float(np.median(sample.numbers))))
             seed = sentences.seeds_text([sample.seeds[far]])
             notes[name] = [f"{seed} is an outlier: {value}, the median is {median}{unit.of_difference}"]
     return notes
@@ -331,10 +331,10 @@ def study_notes(study: StudyResults, baseline: Row | None) -> list[str]:
                 accuracy[stage[arm]][seed] = value
     if means := [f"{name} {fmean(found.values()):.1%} (n = {len(found)})" for name, found in accuracy.items()]:
         notes.append(f"5-shot accuracy of the weights that arms start from: {', '.join(means)}")
-    notes += looks.notes(plan)
+    notes += looks.look_notes(plan)
     if plan.margin is not None and baseline and baseline.mean is not None and units.is_accuracy(plan.metric):
-        unit, error = units.unit(plan.metric), 1 - baseline.mean
+        error = 1 - baseline.mean
         if error < plan.margin:
-            wide = f"the margin of {unit.size(plan.margin)} is wider than the baseline's error of {unit.size(error)}"
-            notes.append(wide)
+            margin, largest = map(units.unit(plan.metric).size_text, (plan.margin, error))
+            notes.append(f"the margin of {margin} is wider than the baseline's error of {largest}")
     return notes

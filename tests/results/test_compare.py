@@ -362,8 +362,8 @@ def test_seeds_of_one_side_alone_count_beside_the_pairs() -> None:
     plan = synthetic.position(seeds=range(2, 7))
     first, second = [0.77, 0.74, 0.78, 0.76, 0.75], [0.78, 0.75, 0.79, 0.80, 0.77]
     row = of_none(other_code(made(plan, none=second)))
-    expected = inference.overlapping(np.array(first), np.array(second), 3)
-    assert (row.method, row.n_pairs, row.p) == ("overlapping", 3, pytest.approx(expected.p))
+    expected = inference.overlapping_samples(np.array(first), np.array(second), 3)
+    assert (row.method, row.n_pairs, row.p) == ("overlapping", 3, pytest.approx(expected.p_value))
     assert row.delta == pytest.approx(np.mean(second) - np.mean(first))
     assert any(note.startswith("3 pairs, the other seeds on one side only") for note in row.notes)
 

@@ -217,7 +217,7 @@ def test_an_unknown_figure_costs_only_itself() -> None:
 
 def test_names_and_durations_are_written_as_a_person_reads_them() -> None:
     """A long name may break after its signs."""
-    assert report.breakable("weight_decay=0.05,x<y") == "weight_<wbr>decay=<wbr>0.05,<wbr>x&lt;y"
+    assert report.breakable_name("weight_decay=0.05,x<y") == "weight_<wbr>decay=<wbr>0.05,<wbr>x&lt;y"
     written = {0: "0.0 s", 9.24: "9.2 s", 59.97: "1 min 0 s", 190: "3 min 10 s", 7500: "2 h 5 min"}
     assert {seconds: report.duration_text(seconds) for seconds in written} == written
 

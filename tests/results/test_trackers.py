@@ -12,7 +12,7 @@ from in_process import called, refused
 from ablations.reporting import live_curves
 from results import trackers
 from results.store.schemas import Plan
-from results.trackers import CURVES, tracked
+from results.trackers import CURVES, tracked_runs
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[float, int, float]]]:
@@ -35,7 +35,7 @@ def test_a_tracker_is_told_settings_curves_and_results(tmp_path: Path) -> None:
     study = synthetic.results(plan, {missing: synthetic.hole("missing", "not started"), running: half})
     trials = study.trials.set_index("id")
     trackers.write_tensorboard([study], tmp_path)
-    runs = list(tracked([study]))
+    runs = list(tracked_runs([study]))
     assert {run.trial for run in runs} == {*trials.index} - {missing}
     assert len(list(tmp_path.rglob("*tfevents*"))) == len(runs)
     for run in runs:

@@ -57,14 +57,14 @@ def show(
 def described(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
     """Yield the parts of a study's description as titles and texts."""
     margin = study.margin or recipe.margin
-    within = f"; equivalent within {unit(study.metric).size(margin)}" if margin else ""
+    within = f"; equivalent within {unit(study.metric).size_text(margin)}" if margin else ""
     yield "source", study.source
     yield "found", study.found.strip()
     yield "metric", f"{study.metric}{within}"
     yield "baseline", assigned(study.baseline, ", ") or "the recipe's"
     yield from varied(study, recipe)
     for arm, value in study.published.items():
-        yield "published", f"{arm}: {unit(study.metric).value(value)}{unit(study.metric).of_value}"
+        yield "published", f"{arm}: {unit(study.metric).value_text(value)}{unit(study.metric).of_value}"
     for claim in study.claims:
         yield "claim", claim
 

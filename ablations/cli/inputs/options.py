@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ablations.reporting.cleaning import Keep
-from results.tables.formats import FORMATS, named
+from results.tables.formats import FORMATS, find_format
 
 
 def completion(kind: str) -> Callable[[str], list[str]]:
@@ -35,7 +35,7 @@ def out_option(metavar: str, help: str) -> Any:
 
 
 def known_format(name: str) -> str:
-    named(name)
+    find_format(name)
     return name
 
 

@@ -67,4 +67,4 @@ def styled(file: Path | None, source: Path) -> AbstractContextManager[None]:
         raise ValueError(f"{file}: {error}") from None
     if odd := style_check.unknown_names_warning(chosen, plans_at(source)):
         print(f"ablate: {file}: {one_line(odd)}", file=sys.stderr)
-    return style.use(chosen)
+    return style.use_style(chosen)

@@ -5,16 +5,16 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from results.figures.page import legend_above
+from results.figures.page import draw_legend_above
 from results.figures.theme import GREY, MARKERS
 from results.store.inspection_data import Inspection
-from results.style import current
+from results.style import current_style
 
 
-def distance(inside: Inspection, figure: Figure) -> list[str]:
+def draw_distance(inside: Inspection, figure: Figure) -> list[str]:
     """Draw the mean attention distance of each layer and head. Return the lines to write below."""
     distances, uniform = inside.arrays["distance"], inside.facts["uniform_distance"]  # (layers, heads), pixels
-    (depth, heads), palette = distances.shape, current().palette
+    (depth, heads), palette = distances.shape, current_style().palette
     figure.set_figheight(2.4)
     ax = figure.subplots()
     for head, values in enumerate(distances.T):
@@ -27,7 +27,7 @@ def distance(inside: Inspection, figure: Figure) -> list[str]:
     ax.set(xlim=(0.5, depth + 0.5), ylim=(0, 1.08 * max(uniform, float(distances.max()))))
     ax.xaxis.set_major_locator(MaxNLocator(min(depth, 12), integer=True, min_n_ticks=1))
     ax.set(xlabel="network depth (layer)", ylabel="mean attention distance (pixels)")
-    legend_above(ax, "")
+    draw_legend_above(ax, "")
     every = "" if heads <= len(palette) else f", {heads} heads a layer"
     return [
         f"Mean over {inside.facts['images']} test images and all patches{every}; class token and registers left out, "

@@ -11,7 +11,7 @@ SIDE, GAP = 48, 4  # pixels of the picture: side of a filter, gap between two
 PAPER = 0.85
 
 
-def filters(inside: Inspection, figure: Figure) -> list[str]:
+def draw_filters(inside: Inspection, figure: Figure) -> list[str]:
     """Draw the first principal components of the embedding filters. Return the lines to write below.
 
     Each component is stretched over all channels, from black (minimum) to white (maximum).

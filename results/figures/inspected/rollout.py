@@ -8,12 +8,12 @@ from results.figures.images import normalized, strip_axes, to_rgb
 from results.figures.page import is_narrow
 from results.figures.theme import LIGHT
 from results.store.inspection_data import Inspection
-from results.style import current
+from results.style import current_style
 
 GAP = 0.06  # between images, as a fraction of their side
 
 
-def rollout(inside: Inspection, figure: Figure) -> list[str]:
+def draw_rollout(inside: Inspection, figure: Figure) -> list[str]:
     """Draw the attention rollout (arXiv 2005.00928) of several images. Return the lines to write below.
 
     Three rows show each image, the image darkened where attention is low, and the attention alone.
@@ -34,7 +34,7 @@ def rollout(inside: Inspection, figure: Figure) -> list[str]:
         rows[1].imshow(shade(maps[k]), interpolation="bilinear", extent=at)
         rows[2].imshow(normalized(maps[k]), cmap="viridis", vmin=0, vmax=1, interpolation="nearest", extent=at)
         words = f"class {label}" if label == predicted else f"class {label},\nread as {predicted}"
-        rows[0].text(left + 0.5, 1.04, words, size=current().small, ha="center", va="bottom")
+        rows[0].text(left + 0.5, 1.04, words, size=current_style().small, ha="center", va="bottom")
     for ax, name in zip(rows, ("input", "seen", "attention"), strict=True):
         ax.spines[:].set_visible(False)
         ax.set(xlim=(-0.01, shown * (1 + GAP) - GAP + 0.01), ylim=(-0.01, 1.01), ylabel=name)

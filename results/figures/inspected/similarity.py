@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from results.figures.images import color_scale, mosaic, mosaic_centers
 from results.figures.page import is_narrow, wrap_text
 from results.store.inspection_data import Inspection
-from results.style import current
+from results.style import current_style
 
 TICKS = 8
 LABELS = {"tokens": "cosine similarity", "rotate": "similarity of query and key", "bias": "bias of the logits"}
@@ -36,7 +36,7 @@ def sites_with_several_maps(inside: Inspection) -> list[str]:
     return [site for site in notes_by_site(inside) if middle_maps(inside, site).shape[:2] != (1, 1)]
 
 
-def pairs(inside: Inspection, figure: Figure) -> list[str]:
+def draw_pairs(inside: Inspection, figure: Figure) -> list[str]:
     """Draw a panel per site with the map of each patch at its place in the grid. Return the lines to write below."""
     rows, columns = inside.facts["grid"]
     sites = list(notes_by_site(inside))
@@ -59,7 +59,7 @@ def pair_map(inside: Inspection, site: str) -> np.ndarray:
     return np.asarray(inside.arrays[f"{site}_pairs"]).reshape(*inside.facts["grid"], *inside.facts["grid"])
 
 
-def comparable(insides: Sequence[Inspection]) -> list[int]:
+def comparable_indices(insides: Sequence[Inspection]) -> list[int]:
     counts = Counter(site for inside in insides for site in notes_by_site(inside))
     most = max(counts, key=lambda site: counts[site], default="")
     return [place for place, inside in enumerate(insides) if most in notes_by_site(inside)]
@@ -70,7 +70,7 @@ def incomparable_text(inside: Inspection) -> str:
     return f"its map is of another kind: {LABELS[site]}" if site else "no map of its position"
 
 
-def side_by_side(insides: Sequence[Inspection], names: Sequence[str], figure: Figure) -> list[str]:
+def draw_side_by_side(insides: Sequence[Inspection], names: Sequence[str], figure: Figure) -> list[str]:
     """Draw a panel per trial for each site that all trials have. Return the lines to write below.
 
     All trials share the color scale of a site. Panels are titled with `names`.
@@ -86,7 +86,7 @@ def side_by_side(insides: Sequence[Inspection], names: Sequence[str], figure: Fi
         scale = color_scale(site, np.concatenate([one.ravel() for one in maps]))
         for ax, one, name in zip(row, maps, names, strict=True):
             draw_pair_maps(one, site, ax, scale)
-            ax.set_title(wrap_text(name, side, current().text), loc="left")
+            ax.set_title(wrap_text(name, side, current_style().text), loc="left")
         add_colorbar(list(row), site)
     return [site_note(insides[0], site) for site in sites]
 
@@ -120,7 +120,7 @@ def add_colorbar(axes: list[Axes], site: str) -> None:
     scale.outline.set_visible(False)
 
 
-def middle_patch(inside: Inspection, figure: Figure) -> list[str]:
+def draw_middle_patch(inside: Inspection, figure: Figure) -> list[str]:
     """Draw each site's maps of the middle patch by layer (rows) and head (columns). Return the lines to write below."""
     rows, columns = inside.facts["grid"]
     maps = {site: middle_maps(inside, site) for site in sites_with_several_maps(inside)}

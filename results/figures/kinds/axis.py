@@ -4,10 +4,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from results.figures.axes import flops_unit, log_ticks, tick_labels, with_positions
+from results.figures.axes import flops_unit, set_log_ticks, tick_labels, with_positions
 from results.figures.frame import arms_frame, rows_of, seeds_frame, x_setting
 from results.figures.lines import baseline_notes, draw_over_axis, marks_note
-from results.figures.page import legend_above, panels
+from results.figures.page import add_panels, draw_legend_above
 from results.figures.theme import GREY
 from results.records import Table
 from results.study_results import StudyResults
@@ -15,7 +15,7 @@ from results.study_results import StudyResults
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame = with_positions(arms_frame(study, table))
-    (ax,) = panels(figure, 1, 2.6)
+    (ax,) = add_panels(figure, 1, 2.6)
     one_line = frame["series"].nunique() == 1
     labels = None
     if one_line:  # the verdict below each value
@@ -28,7 +28,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     ax.patch.set_visible(False)
     if one_line:
         return []
-    legend_above(ax, "")
+    draw_legend_above(ax, "")
     return [marks_note(x_setting(study.plan)), *baseline_notes(frame)]
 
 
@@ -42,6 +42,6 @@ def draw_compute(frame: pd.DataFrame, ax: Axes) -> None:
     ax.spines["right"].set(visible=True, color=GREY)
     low, high = frame["flops"].min() / size / 1.5, frame["flops"].max() / size * 1.5
     ax.set(yscale="log", ylim=(low, high))
-    log_ticks(ax.yaxis, low, high)
+    set_log_ticks(ax.yaxis, low, high)
     ax.tick_params(axis="y", colors=GREY)
     ax.set_ylabel(f"compute: {name} per image (dotted)", color=GREY)

@@ -11,10 +11,10 @@ from matplotlib.transforms import Bbox
 from results.figures import axes, lines
 from results.figures.frame import arms_frame, one_series_per_arm, rows_of, seeds_frame
 from results.figures.labels import box_around, boxes_along, label_points
-from results.figures.page import is_narrow, legend_above, panels, wrap_text
+from results.figures.page import add_panels, draw_legend_above, is_narrow, wrap_text
 from results.records import Table
 from results.study_results import StudyResults
-from results.style import current
+from results.style import current_style
 
 MARKS = "Filled marks differ from the baseline (Holm-adjusted p < 0.05); open ones do not, or cannot be told."
 
@@ -23,10 +23,10 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame = arms_frame(study, table)
     size, flops = axes.flops_unit(frame["flops"].max())
     frame = one_series_per_arm(frame, study.plan).assign(at=frame["flops"] / size)
-    (ax,) = panels(figure, 1, 3.2)
+    (ax,) = add_panels(figure, 1, 3.2)
     points = seeds_frame(study, table.metric)
-    axes.metric_axis(ax, table.metric, *axes.measured_columns(frame, points))
-    axes.compute_axis(frame, ax)
+    axes.set_metric_axis(ax, table.metric, *axes.measured_columns(frame, points))
+    axes.set_compute_axis(frame, ax)
     for name, look in lines.series_styles(frame).items():
         rows = frame[frame["series"] == name].sort_values("at", kind="stable")
         ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=look.dash, zorder=2)
@@ -37,8 +37,8 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     if is_narrow(figure) or not name_families(frame, points, ax, figure):
         for series, look in lines.series_styles(frame).items():
             rows = frame[frame["series"] == series]
-            lines.legend_line(ax, look, lines.legend_entry(rows), linestyle=look.dash if len(rows) > 1 else "")
-        legend_above(ax, "")
+            lines.add_legend_line(ax, look, lines.legend_entry(rows), linestyle=look.dash if len(rows) > 1 else "")
+        draw_legend_above(ax, "")
     return [MARKS, *lines.baseline_notes(frame)]
 
 
@@ -49,7 +49,7 @@ def name_families(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, figure: Fi
     points = []
     for row in rows_of(known.drop_duplicates("series", keep="last")):
         entry = lines.legend_entry(frame[frame["series"] == row.series])
-        points.append((row.at, row.mean, wrap_text(entry, 1.3, current().text), table[row.series].colour))
+        points.append((row.at, row.mean, wrap_text(entry, 1.3, current_style().text), table[row.series].colour))
     return label_points(ax, points, covered_boxes(known, seeds, ax))
 
 

@@ -11,16 +11,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from results.figures.axes import axis_name, metric_axis, tick_labels, value_text, with_positions
+from results.figures.axes import axis_name, set_metric_axis, tick_labels, value_text, with_positions
 from results.figures.frame import arms_frame, one_series_per_arm, rows_of, x_setting
-from results.figures.lines import SeriesStyle, empty_panel, legend_line, names_several_settings, series_styles
-from results.figures.page import legend_above, panels
+from results.figures.lines import SeriesStyle, add_legend_line, names_several_settings, series_styles, write_in_panel
+from results.figures.page import add_panels, draw_legend_above
 from results.figures.theme import DASHES, GREY
 from results.names import AXES
 from results.records import Table
 from results.statistics import inference, tuning
 from results.study_results import StudyResults
-from results.style import current
+from results.style import current_style
 from results.units import unit
 
 TIMES = {3600.0: "hours", 60.0: "minutes", 1.0: "seconds"}
@@ -35,13 +35,13 @@ BANDS = 6  # most bands in a figure: more would hide each other and the lines
 def draw(study: StudyResults, table: Table, figure: Figure, x: str = "step") -> list[str]:
     """Draw the study's training over `x`: step, epoch, images or seconds. Return the lines to write below."""
     frame = with_positions(one_series_per_arm(arms_frame(study, table), study.plan))
-    (ax,) = panels(figure, 1, 2.9)
+    (ax,) = add_panels(figure, 1, 2.9)
     lines, tuned, notes = draw_arms(study, frame, ax, x)
     if not tuned:
-        series_entries(lines, ax)
+        add_series_entries(lines, ax)
         if study.plan.curves:
-            dash_entries(lines, ax, f"{axis_name(x_setting(study.plan))} ")
-    legend_above(ax, "")
+            add_dash_entries(lines, ax, f"{axis_name(x_setting(study.plan))} ")
+    draw_legend_above(ax, "")
     return [*notes, *(uneven_speed_note(study, list(lines["arm"])) if x == "seconds" else [])]
 
 
@@ -57,7 +57,7 @@ def draw_arms(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str) -> tup
     if said:
         table = style_by_arm(lines)
         for row in rows_of(lines):
-            legend_line(ax, table[row.arm], row.line, markersize=SMALL)
+            add_legend_line(ax, table[row.arm], row.line, markersize=SMALL)
     band = f"band: 95% t interval, from {BAND} seeds on" if has_bands(lines) else f"no bands: more than {BANDS} lines"
     notes = [
         *said,
@@ -94,7 +94,7 @@ def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFra
     """
     if dashes := dashes_of_tuned(study):
         rows = frame[frame["arm"].isin(dashes.keys())]
-        setting = current().labels.get(x_setting(study.plan), x_setting(study.plan))
+        setting = current_style().labels.get(x_setting(study.plan), x_setting(study.plan))
         named = [f"{row.line}, {row.tick or f'{setting}={value_text(row.x)}'}" for row in rows_of(rows)]
         at = " and ".join(map(axis_name, study.plan.tune))
         other = f"; dashed: at the baseline's {at}" if DASHED in dashes.values() else ""
@@ -153,10 +153,10 @@ def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, m
         drawn += [mean["mean"], mean["low"], mean["high"], single["value"]]
     ax.set_xlabel(name)
     ax.xaxis.set_major_formatter(lambda tick, _: f"{tick:,g}")
-    metric_axis(ax, metric, *drawn)
+    set_metric_axis(ax, metric, *drawn)
     if found.empty:
         ax.set_xticks([])
-        empty_panel(ax, "no evaluation yet")
+        write_in_panel(ax, "no evaluation yet")
 
 
 def style_by_arm(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
@@ -170,15 +170,15 @@ def style_by_arm(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
     }
 
 
-def series_entries(frame: pd.DataFrame, ax: Axes) -> None:
+def add_series_entries(frame: pd.DataFrame, ax: Axes) -> None:
     table = style_by_arm(frame)
     for _, rows in frame.groupby("series", sort=False):
         look, line = table[rows["arm"].iloc[0]], rows["line"].iloc[0]
         named = "baseline" if rows["reference"].any() and names_several_settings(line) else line
-        legend_line(ax, look, named, linestyle=look.dash if len(rows) == 1 else "-", markersize=SMALL)
+        add_legend_line(ax, look, named, linestyle=look.dash if len(rows) == 1 else "-", markersize=SMALL)
 
 
-def dash_entries(frame: pd.DataFrame, ax: Axes, of: str = "") -> None:
+def add_dash_entries(frame: pd.DataFrame, ax: Axes, of: str = "") -> None:
     """Add a legend entry for each dash pattern: `of`, then the value of the swept setting."""
     for k, value in enumerate(tick_labels(frame)):
         ax.plot([], [], color=GREY, linestyle=DASHES[k % len(DASHES)], label=f"{of}{value}")

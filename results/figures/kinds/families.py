@@ -10,13 +10,13 @@ from matplotlib.figure import Figure
 
 from results.figures import axes, lines
 from results.figures.frame import arms_frame, minus_text, one_series_per_arm, seeds_frame
-from results.figures.page import legend_above, panels
+from results.figures.page import add_panels, draw_legend_above
 from results.records import Table
 from results.statistics import inference, power_law
 from results.statistics.power_law import MIN_SIZES, Fits
 from results.store.schemas import Arm
 from results.study_results import StudyResults
-from results.style import current
+from results.style import current_style
 from results.units import is_accuracy, unit
 
 DRAWN = 40  # points of a fitted curve
@@ -28,14 +28,14 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame, metric = families_frame(study, table), table.metric
     size, flops = axes.flops_unit(frame["flops"].max())
     frame = frame.assign(at=frame["flops"] / size)
-    (ax,) = panels(figure, 1, 3.0)
+    (ax,) = add_panels(figure, 1, 3.0)
     points = seeds_frame(study, metric)
     series = {str(name): rows for name, rows in frame.groupby("series", sort=False)}
     errors = {name: errors_by_seed(rows, points, metric) for name, rows in series.items()}
     fits = {name: power_law.fit(own) for name, own in errors.items()}
     fitted = {name: fit for name, fit in fits.items() if fit and len(fit.b) >= LEAST}
-    axes.metric_axis(ax, metric, *axes.measured_columns(frame, points))
-    axes.compute_axis(frame, ax)
+    axes.set_metric_axis(ax, metric, *axes.measured_columns(frame, points))
+    axes.set_compute_axis(frame, ax)
     looks = lines.series_styles(frame.assign(reference=False))  # no black: the baseline belongs to a family
     for name, look in looks.items():
         rows = frame[frame["series"] == name].sort_values("at", kind="stable")
@@ -43,9 +43,9 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
         lines.draw_spread_absences(rows, frame, ax, look)
         if name in fitted:
             draw_fit(fitted[name], ax, look, metric)
-        lines.legend_line(ax, look, rows["line"].iloc[0], linestyle="-" if name in fitted else "")
+        lines.add_legend_line(ax, look, rows["line"].iloc[0], linestyle="-" if name in fitted else "")
     ax.set_xlabel(f"total training compute ({flops}), log scale")
-    legend_above(ax, "")
+    draw_legend_above(ax, "")
     lines.mark_empty(frame, ax)
     notes = [MARKS, fits_note(frame, fitted)]
     if count := sum(int((error <= 0).sum()) for by_seed in errors.values() for _, error in by_seed.values()):
@@ -58,7 +58,7 @@ def families_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     frame = one_series_per_arm(arms_frame(study, table), study.plan)
     planned = {arm.name: arm for arm in study.plan.arms}
     family = [planned[arm].model_family or "" for arm in frame["arm"]]
-    label = [current().label(name) for name in family]
+    label = [current_style().label(name) for name in family]
     return frame.assign(
         series=np.where(family, family, frame["series"]),
         line=np.where(family, label, frame["line"]),
@@ -82,7 +82,7 @@ def errors_by_seed(rows: pd.DataFrame, points: pd.DataFrame, metric: str) -> pow
 def draw_fit(fit: Fits, ax: Axes, look: lines.SeriesStyle, metric: str) -> None:
     """Draw the mean of the fits over seeds with its 95% t interval, within the fitted range of compute."""
     compute = np.geomspace(fit.low, fit.high, DRAWN)
-    error, estimates = fit.at(compute)
+    error, estimates = fit.predict(compute)
     intervals = [estimate.interval() for estimate in estimates]
     ax.plot(compute, metric_from_error(error, metric), color=look.colour, zorder=2)
     if all(intervals):

@@ -13,14 +13,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import blended_transform_factory
 
-from results.figures.axes import attainable
+from results.figures.axes import clipped_range
 from results.figures.frame import arms_frame, metric_label, minus_text, rows_of, seeds_frame, signed_text
 from results.figures.page import HANDLE, is_narrow, text_height, text_width, wrap_text
 from results.figures.theme import GREY, LIGHT, PALE
 from results.records import Table
 from results.statistics.verdict import RESOLVED
 from results.study_results import StudyResults
-from results.style import COLUMN, current
+from results.style import COLUMN, current_style
 from results.tables import layout
 from results.units import is_accuracy, unit
 
@@ -39,16 +39,16 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame, metric = arms_frame(study, table), table.metric
     published = bool(frame["published"].notna().any())
     stacked = is_narrow(figure)
-    dense_row = max([DENSE_ROW, *(text_height(name, current().text) for name in wrapped_names(frame))])
-    row, least = (NARROW_ROW, dense_row_above(frame)) if stacked else (ROW, dense_row)
+    dense_row = max([DENSE_ROW, *(text_height(name, current_style().text) for name in wrapped_names(frame))])
+    row, least = (NARROW_ROW, dense_row_height(frame)) if stacked else (ROW, dense_row)
     dense = least < row and len(frame) * row > MOST
     figure.set_figheight(FRAME + len(frame) * (least if dense else row))
     aside = published and not stacked
     panels = figure.subplots(1, 2, sharey=True, width_ratios=[3, 1.25]) if aside else [figure.subplots()]
     draw_intervals(frame, seeds_frame(study, metric), panels[0], metric)
-    (text_above if stacked else text_beside)(frame, panels[0], metric, dense)
+    (write_text_above if stacked else write_text_beside)(frame, panels[0], metric, dense)
     if aside:
-        draw_published(frame, panels[1], wrap_text(layout.published_source(table), 1.35, current().small))
+        draw_published(frame, panels[1], wrap_text(layout.published_source(table), 1.35, current_style().small))
     baseline = f"Diamond{'' if baseline_mean(frame) is None else ', dashed line'}: baseline"
     if frame["reference"].sum() > 1:
         baseline = "Diamonds: baselines, each of the arms at the same point"
@@ -59,9 +59,9 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     return notes
 
 
-def dense_row_above(frame: pd.DataFrame) -> float:
+def dense_row_height(frame: pd.DataFrame) -> float:
     """Return the minimum row height, in inches, with name and verdict above the interval, on one line if they fit."""
-    size = current().small
+    size = current_style().small
     widths = (text_width(row.label, size, "bold") + text_width(short_verdict(row), size) for row in rows_of(frame))
     return NARROW_DENSE_ROW if max(widths) < COLUMN - HANDLE else NARROW_ROW
 
@@ -86,7 +86,7 @@ def draw_intervals(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: 
         ax.plot([row.mean], [y], "D" if row.reference else "o", color=colour, markerfacecolor=face)
     baseline = baseline_mean(frame)
     if baseline is not None:
-        ax.axvline(baseline, color=current().baseline, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0.5)
+        ax.axvline(baseline, color=current_style().baseline, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0.5)
     ax.set_ylim(len(frame) - 0.5, -0.5)
     ax.grid(axis="y", visible=False)
     ax.spines["left"].set_visible(False)
@@ -94,7 +94,7 @@ def draw_intervals(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: 
     ax.set_xlabel(metric_label(metric))
     if frame["mean"].notna().any():
         ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-        low, high = attainable(metric, *ax.dataLim.intervalx)
+        low, high = clipped_range(metric, *ax.dataLim.intervalx)
         ax.set_xlim(low - 0.06 * (high - low or 1.0), high + 0.06 * (high - low or 1.0))
         draw_arrows(frame, ax)
     else:
@@ -111,7 +111,7 @@ def draw_arrows(frame: pd.DataFrame, ax: Axes) -> None:
 
 
 def verdict_color(row: Any) -> str:
-    style = current()
+    style = current_style()
     return style.baseline if row.reference else {"better": style.better, "worse": style.worse}.get(row.verdict, GREY)
 
 
@@ -123,7 +123,7 @@ def verdict_text(row: Any, metric: str) -> str:
     if row.reference or np.isnan(row.delta):
         return word
     kind, usual = ("accuracy", 1) if is_accuracy(metric) else ("loss", 3)
-    digits = current().digits.get(kind, usual)
+    digits = current_style().digits.get(kind, usual)
     text = signed_text(row.delta, digits) + unit(metric).of_difference
     if not np.isnan(row.delta_low):
         text += f" [{signed_text(row.delta_low, digits)}, {signed_text(row.delta_high, digits)}]"
@@ -145,7 +145,7 @@ def short_verdict(row: Any) -> str:
     return verdict_word(row) + published
 
 
-def text_beside(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False) -> None:
+def write_text_beside(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False) -> None:
     """Write names to the left of the rows and verdicts to the right, on one line if `dense`."""
     ax.set_yticks(range(len(frame)), wrapped_names(frame))
     right = ax.secondary_yaxis("right")
@@ -156,22 +156,22 @@ def text_beside(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False)
     for label, row in zip(right.get_yticklabels(), rows_of(frame), strict=True):
         label.set_color(verdict_color(row))
     corner: dict[str, Any] = {"xy": (1, 1), "xycoords": "axes fraction"}
-    above: dict[str, Any] = {"xytext": (6, 4), "textcoords": "offset points", "color": GREY, "size": current().small}
+    above: dict[str, Any] = {"xytext": (6, 4), "textcoords": "offset points", "color": GREY}
     shown = ", 95% CI, not adjusted" if frame["delta_low"].notna().any() else ""
-    ax.annotate(f"against the baseline{shown}", **corner, **above)
+    ax.annotate(f"against the baseline{shown}", **corner, **above, size=current_style().small)
 
 
 def wrapped_names(frame: pd.DataFrame) -> list[str]:
-    return [wrap_text(label.replace(",", ", "), LABEL_WIDTH, current().text) for label in frame["label"]]
+    return [wrap_text(label.replace(",", ", "), LABEL_WIDTH, current_style().text) for label in frame["label"]]
 
 
-def text_above(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False) -> None:
+def write_text_above(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False) -> None:
     """Write names above the rows and verdicts below, for a narrow page. dense: short verdicts above too, none below."""
     ax.set_yticks([])
     clear = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
     to = blended_transform_factory(ax.transAxes, ax.transData)
     for y, row in enumerate(rows_of(frame)):
-        write = partial(ax.text, transform=to, size=current().small, bbox=clear, va="center")
+        write = partial(ax.text, transform=to, size=current_style().small, bbox=clear, va="center")
         above = y - (0.36 if dense else 0.27)
         write(0, above, row.label, weight="bold")
         if dense:
@@ -191,10 +191,10 @@ def draw_published(frame: pd.DataFrame, ax: Axes, source: str) -> None:
             continue
         ax.plot([row.published], [y], "s", color=GREY)
         above: dict[str, Any] = {"xytext": (0, 5), "textcoords": "offset points", "ha": "center"}
-        ax.annotate(minus_text(row.published), (row.published, y), size=current().small, color=GREY, **above)
+        ax.annotate(minus_text(row.published), (row.published, y), size=current_style().small, color=GREY, **above)
     ax.margins(x=0.3)
     ax.xaxis.set_major_locator(MaxNLocator(3))
     ax.tick_params(axis="y", length=0, labelleft=False)
     # Aligned to the right edge: the layout leaves no room for a label wider than its panel.
-    ax.set_xlabel(source, size=current().small, color=GREY, loc="right")
-    ax.set_title("published in\nanother setting (%)", size=current().small, color=GREY, loc="left")
+    ax.set_xlabel(source, size=current_style().small, color=GREY, loc="right")
+    ax.set_title("published in\nanother setting (%)", size=current_style().small, color=GREY, loc="left")

@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 
 from results.figures.axes import axis_name, with_positions
 from results.figures.frame import arms_frame, seeds_frame, series_label, signed_text, x_setting
-from results.figures.kinds.curves import dash_entries, draw_arms
+from results.figures.kinds.curves import add_dash_entries, draw_arms
 from results.figures.lines import baseline_notes, draw_over_axis, marks_note
-from results.figures.page import legends_above, panels
+from results.figures.page import add_panels, draw_legends
 from results.records import Table
 from results.study_results import StudyResults
 from results.units import unit
@@ -22,17 +22,17 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame, x = with_positions(arms_frame(study, table)), x_setting(study.plan)
     evaluations = study.history.groupby(["arm", "seed"])["step"].nunique()
     has_curves = evaluations.empty or (evaluations > 1).any()  # else trials were evaluated only once
-    final, *others = panels(figure, 2 if has_curves else 1, HEIGHT)
+    final, *others = add_panels(figure, 2 if has_curves else 1, HEIGHT)
     draw_over_axis(frame, seeds_frame(study, table.metric), final, table.metric, x)
     named = [(final, "at the end of training")]
     notes = [marks_note(x), *baseline_notes(frame), *tuned_note(study, table)]
     for training in others:
         lines, tuned, below = draw_arms(study, frame, training, "step")
         if not tuned:
-            dash_entries(lines, training)
+            add_dash_entries(lines, training)
         named.append((training, "over training" if tuned else f"over training, by {axis_name(x)}"))
         notes += below
-    legends_above(figure, named)
+    draw_legends(figure, named)
     return notes
 
 

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 
 from results import units
 from results.figures.axes import value_text
-from results.figures.frame import arms_frame, measured_by, seeds_frame, series_label
+from results.figures.frame import arms_frame, results_for_metric, seeds_frame, series_label
 from results.figures.lines import baseline_notes, draw_over_axis
-from results.figures.page import legend_above, panels
+from results.figures.page import add_panels, draw_legend_above
 from results.figures.theme import GREY
 from results.records import Table
 from results.study_results import StudyResults
@@ -26,15 +26,15 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     sizes, metric = metrics_by_size(study), base_metric(table.metric)
     parts = [frames_at_size(study, table, size, name) for size, name in sizes.items()]
     frame, points = (pd.concat(found, ignore_index=True) for found in zip(*parts, strict=True))
-    (ax,) = panels(figure, 1, 3.0)
+    (ax,) = add_panels(figure, 1, 3.0)
     trained = training_size(study)
     places = [f"{value_text(size)}{TRAINED if size == trained else ''}" for size in sizes]
-    draw_over_axis(frame, points, ax, metric, SETTING[kind_of(study)], places)
+    draw_over_axis(frame, points, ax, metric, SETTING[varied_in_test(study)], places)
     ax.set_xlabel(f"test {ax.get_xlabel()}")
     ax.axvline(trained, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
     if frame["series"].nunique() > 1:
-        legend_above(ax, "")
-    tested = units.where(table.metric) or "at the size of training"
+        draw_legend_above(ax, "")
+    tested = units.test_condition(table.metric) or "at the size of training"
     marks = (
         f"Filled: differs from the baseline (diamond) {tested}, where the study tests, Holm-adjusted p < 0.05. Other "
         "sizes are described, not tested: only the baseline's marks are filled."
@@ -44,14 +44,14 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 def metrics_by_size(study: StudyResults) -> dict[float, str]:
     """Return the metric by test size, in increasing order; at the training size, it may be the study's own."""
-    base, kind = base_metric(study.plan.metric), kind_of(study)
+    base, kind = base_metric(study.plan.metric), varied_in_test(study)
     names = [study.plan.metric, *(f"{base}@{name.partition('@')[2]}" for name in study.plan.evals)]
     tested = filter(None, map(TESTED.fullmatch, names))
     sized = {float(found[2]): found[0] for found in tested if found[1] == kind}
     return dict(sorted(({training_size(study): base} | sized).items()))
 
 
-def kind_of(study: StudyResults) -> str:
+def varied_in_test(study: StudyResults) -> str:
     """Return what the study's metric varies in the test, as a key of SETTING."""
     found = TESTED.fullmatch(study.plan.metric)
     return found[1] if found else ""
@@ -65,7 +65,7 @@ def base_metric(metric: str) -> str:
 def training_size(study: StudyResults) -> float:
     """Return the baseline's training value of the varied setting, such as the image size in pixels."""
     baseline = next(arm for arm in study.plan.arms if arm.name == arm.baseline)
-    return float(baseline.config[SETTING[kind_of(study)]])
+    return float(baseline.config[SETTING[varied_in_test(study)]])
 
 
 def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -73,7 +73,7 @@ def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) 
 
     The size is part of each arm's name, so that seeds are drawn at the size of their mean.
     """
-    here = table if metric == table.metric else measured_by(study, metric)[1]
+    here = table if metric == table.metric else results_for_metric(study, metric)[1]
     frame, points, at_size = arms_frame(study, here), seeds_frame(study, metric), f"@{size:g}"
     single = len(study.plan.factors) == 1 and not study.plan.curves
     lines = [series_label(label, single=single) for label in frame["label"]]

@@ -7,9 +7,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from results.figures.axes import tick_labels, value_text, with_positions
-from results.figures.frame import arms_frame, measured_by, seeds_frame, x_setting
+from results.figures.frame import arms_frame, results_for_metric, seeds_frame, x_setting
 from results.figures.lines import baseline_notes, draw_over_axis, marks_note
-from results.figures.page import is_narrow, legend_above, legend_across, panels
+from results.figures.page import add_panels, draw_legend_above, draw_legend_across, is_narrow
 from results.records import Table
 from results.study_results import StudyResults
 
@@ -20,19 +20,19 @@ HEIGHT = 2.6  # inches per panel
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame, x = with_positions(arms_frame(study, table)), x_setting(study.plan)
     labels = scale_tick_labels(frame, x, study.history)
-    own, *others = panels(figure, 2 if has_few_shot(study, table.metric) else 1, HEIGHT)
+    own, *others = add_panels(figure, 2 if has_few_shot(study, table.metric) else 1, HEIGHT)
     draw_over_axis(frame, seeds_frame(study, table.metric), own, table.metric, x, labels)
     steps = sorted(set(study.trials["steps"].dropna().astype(int)))
     title = f"steps differ: {steps[0]:,} to {steps[-1]:,}" if steps else ""
     if len(steps) == 1:
         title = f"every point: {steps[0]:,} steps"
     if others and not is_narrow(figure):
-        legend_across(figure, own, title)
+        draw_legend_across(figure, own, title)
     else:
-        legend_above(own, title)
+        draw_legend_above(own, title)
     notes = [marks_note(x), *baseline_notes(frame)] if frame["series"].nunique() > 1 else []
     for beside in others:
-        frame = with_positions(arms_frame(*measured_by(study, FEW_SHOT)))
+        frame = with_positions(arms_frame(*results_for_metric(study, FEW_SHOT)))
         draw_over_axis(frame, seeds_frame(study, FEW_SHOT), beside, FEW_SHOT, x, labels)
         notes.append("Few-shot accuracy is described, not tested: only the baseline's marks are filled.")
     return notes

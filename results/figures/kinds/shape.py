@@ -8,11 +8,11 @@ from matplotlib.figure import Figure
 
 from results.figures import axes, lines
 from results.figures.frame import arm_change, arms_frame, given_name, seeds_frame
-from results.figures.page import legend_above, panels
+from results.figures.page import add_panels, draw_legend_above
 from results.records import Table
 from results.store.schemas import Arm, Plan
 from results.study_results import StudyResults
-from results.style import current
+from results.style import current_style
 
 WAYS = {"mlp_ratio": "width of the MLP", "patch": "patch size", "depth": "depth", "width": "width"}
 BASE, ALL = "baseline", "all"
@@ -21,10 +21,10 @@ APART = 6.0  # points (1/72 inch) between markers at one position
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame, points = shape_frame(study, table), seeds_frame(study, table.metric)
-    (ax,) = panels(figure, 1, 3.2)
-    axes.metric_axis(ax, table.metric, *axes.measured_columns(frame, points))
+    (ax,) = add_panels(figure, 1, 3.2)
+    axes.set_metric_axis(ax, table.metric, *axes.measured_columns(frame, points))
     base = frame[frame["series"] == BASE]
-    axes.compute_axis(frame, ax)
+    axes.set_compute_axis(frame, ax)
     for name, look in lines.series_styles(frame).items():
         rows = frame[frame["series"] == name]
         if name != BASE:
@@ -33,9 +33,9 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
         for aside in sorted(set(rows["aside"])):
             lines.draw_points(rows[rows["aside"] == aside], points, ax, look, aside, 3.0)
         lines.draw_spread_absences(rows, frame, ax, look)
-        lines.legend_line(ax, look, rows["line"].iloc[0])
+        lines.add_legend_line(ax, look, rows["line"].iloc[0])
     ax.set_xlabel("relative compute (forward), log scale")
-    legend_above(ax, "")
+    draw_legend_above(ax, "")
     lines.mark_empty(frame, ax)
     return ["Filled: differs from the baseline (diamond), Holm-adjusted p < 0.05. Open: equivalent, or not resolved."]
 
@@ -49,7 +49,7 @@ def shape_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     planned = {arm.name: arm for arm in plan.arms}
     ways = [scaled_dimension(planned[arm], plan) for arm in frame["arm"]]
     base = frame["arm"].map(lambda arm: planned[planned[arm].baseline].flops)
-    labels = [current().labels.get(name) or WAYS.get(name, axes.axis_name(name)) for name in ways]
+    labels = [current_style().labels.get(name) or WAYS.get(name, axes.axis_name(name)) for name in ways]
     frame = frame.assign(series=ways, line=labels, at=frame["flops"] / base)
     together = frame.groupby(frame["at"].round(9))["at"]
     return frame.assign(aside=APART * (together.cumcount() - (together.transform("size") - 1) / 2))

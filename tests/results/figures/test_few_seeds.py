@@ -13,8 +13,8 @@ from results import report
 from results.figures import study_figure
 from results.figures.axes import value_text
 from results.figures.frame import arms_frame, minus_text, signed_text
-from results.figures.theme import style
-from results.style import COLUMN, FULL, Style, use
+from results.figures.theme import apply_style
+from results.style import COLUMN, FULL, Style, use_style
 from results.tables import formats, layout, study_table
 from results.units import unit
 
@@ -29,7 +29,7 @@ def test_one_or_two_seeds_are_dots(seeds: int, drawn: bool) -> None:
         assert bool(frame[column].notna().any()) == drawn
     assert ("no interval" in study_figure.caption(study)[0]) != drawn
     assert frame["mean"].notna().all()
-    with style():
+    with apply_style():
         heading = study_figure.figure(study, FULL).axes[0].texts[-1].get_text()
     assert heading == ("against the baseline, 95% CI, not adjusted" if drawn else "against the baseline")
 
@@ -39,7 +39,7 @@ def test_equal_seeds_are_drawn_at_their_value() -> None:
     plan = synthetic.make_plan("equal", {"position": ["1d", "2d"]}, {"position": "1d"}, seeds=2)
     reached = {"position=1d": [1.0, 1.0], "position=2d": [1.0, 1.0]}
     study = synthetic.results(plan, synthetic.from_accuracies(plan, reached))
-    with style():
+    with apply_style():
         figure = study_figure.figure(study, FULL)
         figure.draw_without_rendering()
     ticks = [label.get_text() for label in figure.axes[0].get_xticklabels()]
@@ -52,7 +52,7 @@ def test_an_interval_beyond_the_axis_ends_in_an_arrow(kind: str) -> None:
     plan = spread(synthetic.make_plan("few", {"patch": [1, 2, 4]}, {"patch": 1}, seeds=3, figure=kind))
     reached = {"patch=1": [0.8, 0.99, 0.99], "patch=2": [0.01, 0.2, 0.01], "patch=4": [0.5, 0.51, 0.52]}
     study = synthetic.results(plan, synthetic.from_accuracies(plan, reached))
-    with style():
+    with apply_style():
         ax = study_figure.figure(study, FULL).axes[0]
     if kind == "intervals":
         edges, along = dict(zip(("<", ">"), ax.get_xlim(), strict=True)), "get_xdata"
@@ -66,7 +66,7 @@ def test_an_interval_beyond_the_axis_ends_in_an_arrow(kind: str) -> None:
 def test_figures_of_forty_arms_fit_on_a_page(kind: str) -> None:
     values = [f"{k}d" for k in range(40)]
     plan = synthetic.make_plan("m", {"position": values}, {"position": "0d"}, figure=kind)
-    with style():
+    with apply_style():
         page = study_figure.figure(synthetic.results(spread(plan, 1.1)), COLUMN)
         assert 2.0 < page.get_figheight() < 12.0
         if kind != "intervals":
@@ -83,9 +83,13 @@ def test_no_number_is_minus_zero() -> None:
     for digits in (0, 1, 2, 4):
         for number in map(float, numbers):
             written = [write(number, digits) for write in (minus_text, signed_text)]
-            with use(Style(digits={"accuracy": digits, "loss": digits})):
+            with use_style(Style(digits={"accuracy": digits, "loss": digits})):
                 units = [unit(name) for name in ("test_accuracy", "test_loss", "train_seconds")]
-                written += [write(number) for one in units for write in (one.value, one.signed, one.size, one.bound)]
+                written += [
+                    write(number)
+                    for one in units
+                    for write in (one.value_text, one.signed_text, one.size_text, one.bound_text)
+                ]
             written.append(value_text(number))
             assert not [text for text in written if MINUS_ZERO.search(text)], number
 
@@ -112,4 +116,4 @@ def test_footnotes_are_numbered_as_they_appear() -> None:
     rows = [[formats.Cell("", notes=[start, size])], [formats.Cell("", notes=[start, disagrees])]]
     made = formats.Grid(title="", caption=[], header=[""], numeric=[False], rows=rows)
     assert made.footnotes == [size, start, disagrees]
-    assert [made.marks(cell) for (cell,) in rows] == ["1,2", "2,3"]
+    assert [made.footnote_numbers(cell) for (cell,) in rows] == ["1,2", "2,3"]

@@ -27,10 +27,10 @@ from scipy import stats
 from results.figures import axes, frame, kinds, lines, study_figure
 from results.figures.kinds import families
 from results.figures.page import wrap_text
-from results.figures.theme import DASHES, style
+from results.figures.theme import DASHES, apply_style
 from results.names import AXES
 from results.study_results import EVALUATION, StudyResults
-from results.style import COLUMN, FULL, Style, use
+from results.style import COLUMN, FULL, Style, use_style
 from results.tables import study_table
 
 RECIPES = Path(__file__).parents[3] / "ablations" / "recipes"
@@ -86,7 +86,7 @@ CASES = [complete, incomplete, nothing_finished, one_seed, one_arm, several_fact
 
 
 def drawn(study: StudyResults, width: float = FULL, x: str | None = None) -> Figure:
-    with style():
+    with apply_style():
         figure = study_figure.figure(study, width, x=x)
         figure.draw_without_rendering()
     return figure
@@ -122,7 +122,7 @@ def beyond_the_limits(figure: Figure) -> set[Text]:
 
 
 def assert_inside(figure: Figure) -> None:
-    with style():
+    with apply_style():
         page, unseen = figure.bbox, beyond_the_limits(figure)
         for text in figure.findobj(Text):
             if text.get_visible() and text.get_text() and text not in unseen:
@@ -500,7 +500,7 @@ TWO = Style(palette=("#4477AA", "#EE6677"))
 def test_no_two_series_look_alike(chosen: Style) -> None:
     names = [f"pool=k{k}" for k in range(13)]
     rows = pd.DataFrame({"series": names, "reference": [name == "pool=k3" for name in names]})
-    with use(chosen):
+    with use_style(chosen):
         found = lines.series_styles(rows).values()
     assert len({(look.colour, look.marker) for look in found}) == 13
     assert len({(look.colour, str(look.dash)) for look in found}) == 13

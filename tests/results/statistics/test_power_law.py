@@ -27,10 +27,10 @@ def test_a_law_is_known_only_between_the_sizes_that_were_trained() -> None:
     found = power_law.fit({0: (COMPUTE, 30 * COMPUTE**-0.25)})
     assert found.b == pytest.approx([0.25])
     between = np.geomspace(1e12, 3e14, 7)
-    assert found.at(between)[0] == pytest.approx(30 * between**-0.25)
+    assert found.predict(between)[0] == pytest.approx(30 * between**-0.25)
     for outside in (0.9e12, 3.3e14):
         with pytest.raises(ValueError, match="no extrapolation: fitted from 1e\\+12 to 3e\\+14"):
-            found.at(np.array([1e13, outside]))
+            found.predict(np.array([1e13, outside]))
 
 
 def test_three_sizes_are_too_few() -> None:
@@ -51,5 +51,5 @@ def test_seeds_of_other_sizes_are_followed_where_all_were_measured() -> None:
     found = power_law.fit({0: (COMPUTE[:4], law[:4]), 1: (COMPUTE[1:], law[1:])})
     assert (found.low, found.high) == (COMPUTE[1], COMPUTE[3])
     with pytest.raises(ValueError, match="no extrapolation"):
-        found.at(COMPUTE)
+        found.predict(COMPUTE)
     assert power_law.fit({0: (COMPUTE, law), 1: (1e6 * COMPUTE, law)}) is None

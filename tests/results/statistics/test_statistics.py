@@ -30,7 +30,7 @@ def test_differences_are_those_of_scipy() -> None:
             (inference.mean(a - b), scipy.stats.ttest_rel(a, b)),
             (inference.welch(a, longer), scipy.stats.ttest_ind(longer, a, equal_var=False)),
         ):
-            assert ours.p == pytest.approx(theirs.pvalue, rel=1e-9)
+            assert ours.p_value == pytest.approx(theirs.pvalue, rel=1e-9)
             assert ours.interval() == pytest.approx(tuple(theirs.confidence_interval(0.95)), rel=1e-9)
 
 
@@ -38,15 +38,15 @@ def test_too_few_or_identical_values_have_no_interval() -> None:
     """Values that agree to rounding have no p, where SciPy would claim p = 0, but a reason."""
     for values in ([], [0.9], [0.9, 0.9, 0.9], [0.7 - 0.6, 0.8 - 0.7, 0.9 - 0.8]):
         found = inference.mean(np.array(values))
-        assert (found.interval(), found.p) == (None, None)
+        assert (found.interval(), found.p_value) == (None, None)
         assert found.why in ("n = 0", "n = 1", "all 3 are identical")
     one, same, spread = np.array([0.9]), np.array([0.9, 0.9]), np.array([0.9, 0.8])
-    assert inference.welch(one, spread).p is None
-    assert inference.welch(same, same).p is None
+    assert inference.welch(one, spread).p_value is None
+    assert inference.welch(same, same).p_value is None
     assert inference.welch(np.array([]), spread).value is None
-    assert inference.welch(same, spread).p == pytest.approx(scipy.stats.ttest_1samp(spread, 0.9).pvalue)
-    assert inference.overlapping(spread, spread + 0.1, 2).p is None
-    assert inference.overlapping(np.full(3, 0.9), np.full(4, 0.9), 2).p is None
+    assert inference.welch(same, spread).p_value == pytest.approx(scipy.stats.ttest_1samp(spread, 0.9).pvalue)
+    assert inference.overlapping_samples(spread, spread + 0.1, 2).p_value is None
+    assert inference.overlapping_samples(np.full(3, 0.9), np.full(4, 0.9), 2).p_value is None
 
 
 @pytest.mark.parametrize("values", [[np.inf, -np.inf, 1.0], [1e308, 1.5e308, 1e308], [1e200, -1e200, 0.0]])
@@ -195,6 +195,6 @@ def test_partially_overlapping_samples_are_t_new2_of_derrick_et_al_2017() -> Non
     se = math.sqrt(s**2 / 7 + t**2 / 5 - 2 * r * s * t * pairs / (7 * 5))
     gamma = (s**2 / 7 + t**2 / 5) ** 2 / ((s**2 / 7) ** 2 / 6 + (t**2 / 5) ** 2 / 4)
     df = pairs - 1 + (gamma - pairs + 1) / (3 + 1 + 2 * pairs) * (3 + 1)
-    found = inference.overlapping(a, b, pairs)
+    found = inference.overlapping_samples(a, b, pairs)
     assert found.value == pytest.approx(b.mean() - a.mean())
     assert (found.se, found.df) == (pytest.approx(se), pytest.approx(df))

@@ -287,7 +287,7 @@ def test_metrics_of_evals_are_accuracies_in_percent_with_names_for_people() -> N
     assert units.unit("test_accuracy@64") == units.unit("fewshot5_accuracy") == units.PERCENT
     assert units.unit("test_loss@64") == units.PLAIN
     assert [units.higher_is_better(name) for name in ("test_accuracy@64", "test_loss@64")] == [True, False]
-    assert layout.label("fewshot5_accuracy") == "5-shot accuracy"
+    assert layout.metric_label("fewshot5_accuracy") == "5-shot accuracy"
     assert frame.metric_label("test_accuracy@64") == "test accuracy at 64 pixels (%)"
 
 

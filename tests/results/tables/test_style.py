@@ -17,7 +17,7 @@ from ablations.study import strict_yaml
 from results import style as styles
 from results import style_check
 from results.figures import study_figure
-from results.figures.theme import style as drawing
+from results.figures.theme import apply_style as drawing
 from results.store.schemas import Plan
 from results.study_results import StudyResults
 from results.tables import layout, sentences, study_table
@@ -38,7 +38,7 @@ def paper() -> styles.Style:
 
 
 def drawn(study: StudyResults, style: styles.Style) -> Figure:
-    with styles.use(style), drawing():
+    with styles.use_style(style), drawing():
         figure = study_figure.figure(study, style.width)
         figure.draw_without_rendering()
     return figure
@@ -91,7 +91,7 @@ def test_what_is_wrong_in_a_file_is_one_line(
 
 
 def test_the_table_and_its_sentences_have_the_style_s_order_labels_and_digits() -> None:
-    with styles.use(paper()):
+    with styles.use_style(paper()):
         table = study_table.table(position())
         text = layout.render(table, "md")
         answer = sentences.answer(table)
@@ -107,15 +107,15 @@ def test_the_table_and_its_sentences_have_the_style_s_order_labels_and_digits() 
 
 def test_a_style_changes_no_number_and_ends_where_its_use_ends() -> None:
     before = {row.arm: replace(row, notes=[]) for row in study_table.table(position()).rows}
-    with styles.use(paper()):
+    with styles.use_style(paper()):
         styled = study_table.table(position())
         csv = layout.render(styled, "csv")
-    with pytest.raises(RuntimeError), styles.use(paper()):
+    with pytest.raises(RuntimeError), styles.use_style(paper()):
         raise RuntimeError
     assert {row.arm: replace(row, notes=[]) for row in styled.rows} == before
     assert "position=none" in csv
     assert "no position" not in csv
-    assert styles.current() == styles.Style() == styles.parse({})
+    assert styles.current_style() == styles.Style() == styles.parse({})
 
 
 def test_a_figure_has_the_style_s_size_fonts_labels_and_no_title() -> None:
@@ -149,7 +149,7 @@ def test_without_notes_a_figure_has_its_data_alone_and_plot_prints_the_rest(
 
 
 def test_a_pdf_embeds_the_chosen_font_and_a_png_has_the_dots_per_inch() -> None:
-    with styles.use(paper()):
+    with styles.use_style(paper()):
         pdf, png = (study_figure.picture(position(), format) for format in ("pdf", "png"))
     assert b"/FontFile2" in pdf
     assert b"STIXGeneral" in pdf
@@ -177,7 +177,7 @@ def test_table_plot_and_report_take_the_same_file(runs: Path, tmp_path: Path, mo
     given = ("position-embedding", "--runs", str(runs), "--style", str(file))
     assert "no position" in called(monkeypatch, "table", *given)[1]
     assert called(monkeypatch, "plot", *given, "--out", str(tmp_path), "--format", "svg")[0] == 0
-    with styles.use(paper()):
+    with styles.use_style(paper()):
         assert (tmp_path / "position-embedding@digits.svg").read_bytes() == study_figure.picture(position(), "svg")
     assert called(monkeypatch, "report", *given, "--out", str(tmp_path / "r.html"))[0] == 0
     page = (tmp_path / "r.html").read_text()

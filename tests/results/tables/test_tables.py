@@ -147,7 +147,7 @@ def test_the_rate_of_divergence_is_over_trials_that_ended() -> None:
     row = of(holed(holes, interim=True), "position=2d")
     low, high = proportion_confint(2, 3, method="beta")
     assert f"2 of 3 diverged (95% interval {low:.0%} to {high:.0%})" in row.notes
-    assert sentences.by_how_much(row, PERCENT) == "as 2 of 3 trials diverged"
+    assert sentences.difference_text(row, PERCENT) == "as 2 of 3 trials diverged"
     assert row.p == pytest.approx(scipy.stats.fisher_exact([[2, 1], [0, 3]], alternative="greater").pvalue)
     row = of(holed(holes | {("position=2d", 4): synthetic.hole("finished")}, interim=True), "position=2d")
     assert (row.n, row.diverged, row.failed, row.missing) == (0, 2, 1, 2)
@@ -193,8 +193,8 @@ def test_divergence_is_tested_beside_the_finished_pairs() -> None:
 
 def test_answer_names_arms_that_sometimes_diverge_among_others() -> None:
     rows = [replace(one, p=0.5, verdict="not-resolved") for one in diverging(1).rows if one.arm != "position=1d"]
-    assert "position=2d (1 of 5 trials diverged), " in sentences.names(rows)
-    assert " at ," not in sentences.names(rows)
+    assert "position=2d (1 of 5 trials diverged), " in sentences.arm_list(rows)
+    assert " at ," not in sentences.arm_list(rows)
 
 
 def test_equivalence_is_corrected_too() -> None:
