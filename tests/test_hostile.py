@@ -37,7 +37,7 @@ STUDY: dict[str, Any] = {"question": "Which?", "baseline": {"position": "1d"}, "
 SHORT = [text for text in TEXTS if len(text) < 1000]  # a figure of a label a hundred thousand wide helps nobody
 
 
-def listing(folder: Path) -> set[str]:
+def folder_paths(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
@@ -82,7 +82,7 @@ def test_a_field_of_a_study_is_text_or_a_one_line_error(
         taken += 1
         shown = status_view.render([status.status(plan, tmp_path / "runs", status.SlurmState())]).plain
         assert {"\n"} >= set(re.findall(r"[^\S ]|\x1b", shown))
-    assert listing(tmp_path) - {"s.yaml", "r.yaml", "runs"} <= {
+    assert folder_paths(tmp_path) - {"s.yaml", "r.yaml", "runs"} <= {
         "runs/studies", "runs/studies/s@r", "runs/studies/s@r/plan.json", "runs/studies/s@r/turns",
         *(f"runs/studies/s@r/turns/{number:04d}{rest}" for number in range(200) for rest in ("", "/released.json")),
     }  # fmt: skip
@@ -117,7 +117,7 @@ def test_a_run_under_hostile_names_stays_in_its_run_directory(tmp_path: Path, te
     for name, content in ((f"{text}.yaml", study), (f"{text}-r.yaml", RECIPE), (f"{text}.py", {})):
         (tmp_path / name).write_text(json.dumps(content))
     (tmp_path / text).mkdir()
-    before = listing(tmp_path)
+    before = folder_paths(tmp_path)
     runs = ("--runs", f"./{text}/runs")
     place = (f"./{text}.yaml", "--recipe", f"./{text}-r.yaml", *runs)
     more = ("--plugin", f"./{text}.py", "--data-dir", f"./{text}")
@@ -125,7 +125,7 @@ def test_a_run_under_hostile_names_stays_in_its_run_directory(tmp_path: Path, te
         command = [sys.executable, "-m", "ablations.cli", *words]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-    assert all(path.startswith(f"{text}/runs") for path in listing(tmp_path) - before)
+    assert all(path.startswith(f"{text}/runs") for path in folder_paths(tmp_path) - before)
     assert store.trial(tmp_path / text / "runs", os.listdir(tmp_path / text / "runs/trials")[0]).state().is_over
 
 
@@ -168,7 +168,7 @@ def both() -> tuple[Any, Any]:
     return synthetic.results(study_of(HOSTILE)), synthetic.results(study_of(HARMLESS))
 
 
-def rendered(study: Any, format: str) -> str:
+def render_table(study: Any, format: str) -> str:
     return layout.render(study_table.table(study), format)
 
 
@@ -188,17 +188,17 @@ def test_tables_have_the_cells_and_tags_of_a_harmless_study(both: tuple[Any, Any
     """Rows and cell borders are equally many, and LaTeX has only commands that we write."""
     for format, border in (("md", r"(?<!\\)\|"), ("latex", r"(?<!\\)&")):
         hostile, harmless = (
-            [len(re.findall(border, line)) for line in rendered(study, format).splitlines()] for study in both
+            [len(re.findall(border, line)) for line in render_table(study, format).splitlines()] for study in both
         )
         assert hostile == harmless
-    commands = [set(re.findall(r"\\[a-z]+", rendered(study, "latex"))) for study in both]
+    commands = [set(re.findall(r"\\[a-z]+", render_table(study, "latex"))) for study in both]
     signs = ("backslash", "asciitilde", "asciicircum", "bar", "less", "greater")
     assert commands[0] - commands[1] <= {rf"\text{sign}" for sign in signs}
-    assert len({tuple(Tags(rendered(study, "html")).found) for study in both}) == 1
+    assert len({tuple(Tags(render_table(study, "html")).found) for study in both}) == 1
 
 
 CSV: dict[str, Callable[[Any], str]] = {
-    "table": lambda study: rendered(study, "csv"),
+    "table": lambda study: render_table(study, "csv"),
     "export": lambda study: export.csv_text([study]),
     "compare": lambda study: summary.render(compare.compare([study], [study]), "csv"),
 }
@@ -217,4 +217,4 @@ def test_no_cell_of_a_csv_is_a_formula(both: tuple[Any, Any], write: str) -> Non
 def test_figures_are_drawn_of_any_text(both: tuple[Any, Any], tmp_path: Path) -> None:
     """No markup of the plotting library runs, and the file has the study's name."""
     study_figure.draw(both[0], tmp_path / study_figure.file_name(both[0], "svg"))
-    assert listing(tmp_path) == {"s@digits.svg"}
+    assert folder_paths(tmp_path) == {"s@digits.svg"}

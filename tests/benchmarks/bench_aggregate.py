@@ -114,13 +114,16 @@ def main() -> None:
 
 
 @cache
-def floor(command: str) -> float:
+def import_seconds(command: str) -> float:
     return seconds("-c", f"import {FLOOR[command]}")[0]
 
 
 def show(trials: int, arms: int, each: int, command: str, *words: str) -> None:
     clock, cpu = seconds("-m", "ablations.cli", command.split()[-1], *words)
-    print(f"{trials:7,} {arms:6,} {each:6}  {command:8} {clock:7.2f} {cpu:7.2f} {floor(command):7.2f}", flush=True)
+    print(
+        f"{trials:7,} {arms:6,} {each:6}  {command:8} {clock:7.2f} {cpu:7.2f} {import_seconds(command):7.2f}",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

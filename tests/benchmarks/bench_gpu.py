@@ -68,7 +68,7 @@ def ours(config: Config, **how: Any) -> Training:
     return Training(config.model_copy(update=how), RANDOM.images(config))
 
 
-def captured(tuned: str, config: Config) -> Any:
+def captured_step(tuned: str, config: Config) -> Any:
     """Return timm's compiled step as one CUDA graph, always on one batch of images and at one learning rate."""
     timm = Rival(tuned, config, RANDOM.images(config))
     device, step = timm.source.device, partial(timm.update, timm.source.batch())
@@ -86,18 +86,18 @@ def captured(tuned: str, config: Config) -> Any:
 # -- figures -----------------------------------------------------------------------------------------------------------
 
 
-def beside(scale: Scale, config: Config, sides: Mapping[str, Callable[[], Any]]) -> Json:
-    """Make the sides, warm them up, and return `compared` of them."""
+def time_beside(scale: Scale, config: Config, sides: Mapping[str, Callable[[], Any]]) -> Json:
+    """Make the sides, warm them up, and return their times by `compare_steps`."""
     with computing(config):
         made = {}
         for name, make in sides.items():  # one compiles before the next is made: PyTorch forgets code of other kernels
             made[name] = make()
             for _ in range(2 if scale.small else WARM_UP + 3):
                 made[name].advance()
-        return compared(scale, config, made)
+        return compare_steps(scale, config, made)
 
 
-def compared(scale: Scale, config: Config, made: Mapping[str, Any]) -> Json:
+def compare_steps(scale: Scale, config: Config, made: Mapping[str, Any]) -> Json:
     """Measure sides in alternation; return seconds per step, and ratios to the first side."""
     calls: dict[str, Call] = {name: one.advance for name, one in made.items()}
     rounds, steps = (2, 1) if scale.small else (5, 20)
@@ -114,19 +114,19 @@ def compared(scale: Scale, config: Config, made: Mapping[str, Any]) -> Json:
 def step_small(scale: Scale) -> Json:
     config = scale.config(width=192, depth=6, heads=3, batch=256)
     check_in_float32(with_steps(telling(config), CHECKED), RANDOM.images(config))  # equal losses, or no comparison
-    return beside(scale, config, {
+    return time_beside(scale, config, {
         "ours": lambda: ours(config),
         "ours, uncompiled": lambda: ours(config, compile=False),
         "ours, eager": lambda: ours(config, **EAGER),
         "timm, a plain script": lambda: Rival("timm", config, RANDOM.images(config)),
-        "timm compiled and captured": lambda: captured(scale.tuned, config),
+        "timm compiled and captured": lambda: captured_step(scale.tuned, config),
     })  # fmt: skip
 
 
 def step_s4(scale: Scale) -> Json:
     config = scale.config(model="S/4", batch=256)
     full = scale.config(model="S/4", batch=256, augment="flip-crop-randaugment", mixup=0.2, drop_path=0.1)
-    return beside(scale, config, {
+    return time_beside(scale, config, {
         "ours with RandAugment, mixup and drop path": lambda: ours(full),
         "ours without": lambda: ours(config),
         f"{scale.tuned}, without": lambda: Rival(scale.tuned, config, RANDOM.images(config)),
@@ -135,7 +135,7 @@ def step_s4(scale: Scale) -> Json:
 
 def step_tiny(width: int, depth: int, batch: int, scale: Scale) -> Json:
     config = scale.config(width=width, depth=depth, heads=width // 16, batch=batch)
-    return beside(scale, config, {"ours": lambda: ours(config), "ours, eager": lambda: ours(config, **EAGER)})
+    return time_beside(scale, config, {"ours": lambda: ours(config), "ours, eager": lambda: ours(config, **EAGER)})
 
 
 def step_large(model: str, batch: int, scale: Scale) -> Json:
@@ -145,7 +145,7 @@ def step_large(model: str, batch: int, scale: Scale) -> Json:
     if model == "S/16":
         sides["ours, attention=pinned"] = lambda: ours(config, attention="pinned")
         sides[scale.tuned] = lambda: Rival(scale.tuned, config, RANDOM.images(config))
-    found = beside(scale, config, sides)
+    found = time_beside(scale, config, sides)
     rate = 3 * measure(config).flops * config.batch / found["seconds_per_step"]["ours"]["median"]
     most = peak(config)
     return found | {"flops_per_second": rate, "share_of_peak": most and rate / most}
@@ -153,13 +153,13 @@ def step_large(model: str, batch: int, scale: Scale) -> Json:
 
 def position(tokens: int, scale: Scale) -> Json:
     arms = {kind: scale.config(position=kind, **TOKENS[tokens]) for kind in ("1d", "relative", "relative-bias")}
-    return beside(scale, arms["1d"], {kind: partial(ours, one) for kind, one in arms.items()})
+    return time_beside(scale, arms["1d"], {kind: partial(ours, one) for kind, one in arms.items()})
 
 
 def input_share(scale: Scale) -> Json:
     kinds = ("none", "flip-crop", "flip-crop-randaugment")
     sides = {name: scale.config(width=192, depth=6, heads=3, batch=256, augment=name) for name in kinds}
-    return beside(scale, sides["none"], {name: partial(ours, one) for name, one in sides.items()})
+    return time_beside(scale, sides["none"], {name: partial(ours, one) for name, one in sides.items()})
 
 
 def experiment(name: str, scale: Scale) -> Json:
@@ -171,7 +171,7 @@ def experiment(name: str, scale: Scale) -> Json:
     try:
         with computing(config):
             today, other = one.pair(name, config)
-            return compared(scale, config, {"today": today, name: other})
+            return compare_steps(scale, config, {"today": today, name: other})
     except (ValueError, RuntimeError) as error:  # as where a kernel cannot do it
         return {"config": config.model_dump(), "failed": f"{type(error).__name__}: {first_line(error)}"}
 
@@ -240,13 +240,13 @@ def rows(name: str, found: Json) -> list[str]:
         goal += f"; GPU busy {found['busy']:.0%}"
     lines = []
     for side, took in seconds.items():
-        ratio = shown(found["ratio"][side], 1) + "x" if side in found["ratio"] else ""
-        lines.append(f"| {name} | {side} | {shown(took, 1000)} | {ratio} | {goal} |")
+        ratio = values_text(found["ratio"][side], 1) + "x" if side in found["ratio"] else ""
+        lines.append(f"| {name} | {side} | {values_text(took, 1000)} | {ratio} | {goal} |")
         name = goal = ""
     return lines
 
 
-def shown(values: Json, scale: float) -> str:
+def values_text(values: Json, scale: float) -> str:
     numbers = (scale * values[key] for key in ("median", "low", "high"))
     median, low, high = (f"{number:.3g}" if number < 1000 else f"{number:,.0f}" for number in numbers)
     return f"{median} [{low}, {high}]"
@@ -270,7 +270,7 @@ def main(words: list[str] | None = None) -> None:
             continue
         began = time.monotonic()
         try:
-            done = make(name, scale)
+            done = run_benchmark(name, scale)
             outcome = f"{time.monotonic() - began:.0f} s" if done else "goes on at the next call"
             print(f"{name}: {outcome}", flush=True)
         except Exception as error:  # the others are worth their time; the next call tries it again
@@ -290,7 +290,7 @@ def main(words: list[str] | None = None) -> None:
         sys.exit(1)
 
 
-def make(name: str, scale: Scale) -> bool:
+def run_benchmark(name: str, scale: Scale) -> bool:
     """Measure a figure and write its file; return False if it continues at the next call."""
     if (found := FIGURES[name][0](scale)) is None:
         return False

@@ -50,7 +50,7 @@ def write_photographs(root: Path) -> None:
             photo.save(root / part / name / f"{number:05}.jpg", quality=92)
 
 
-def ours(name: str) -> Epoch:
+def our_epoch(name: str) -> Epoch:
     """Return epochs of standardized batches, streamed from a pack."""
     config = Config(data=name, patch=16, width=16, heads=2, depth=1, batch=BATCH, augment=AUGMENT)
     training = Training(config.model_copy(update={"steps": 10**6}), load(config))
@@ -64,7 +64,7 @@ def ours(name: str) -> Epoch:
     return epoch
 
 
-def timms(root: Path) -> Epoch:
+def timm_epoch(root: Path) -> Epoch:
     """Return epochs of timm's loader with equal crops and flips, in this process, so that both sides have one core."""
     from timm.data import create_dataset, create_loader
 
@@ -86,7 +86,7 @@ def timms(root: Path) -> Epoch:
     return lambda: (images for images, _ in loader)
 
 
-def pace(epoch: Epoch) -> float:
+def images_per_second(epoch: Epoch) -> float:
     """Return images per second of CPU time, over all threads, for an epoch."""
     began, together = time.process_time(), Barrier(AHEAD)
     images = sum(len(batch) for batch in epoch() if batch.shape[1:] == (3, 224, 224))
@@ -95,8 +95,8 @@ def pace(epoch: Epoch) -> float:
 
 
 def loaders(root: Path) -> None:
-    sides = {"bytes": ours("photos"), "jpeg": ours("small"), "timm": timms(root)}
-    rounds = [{name: pace(epoch) for name, epoch in sides.items()} for _ in range(EPOCHS)]
+    sides = {"bytes": our_epoch("photos"), "jpeg": our_epoch("small"), "timm": timm_epoch(root)}
+    rounds = [{name: images_per_second(epoch) for name, epoch in sides.items()} for _ in range(EPOCHS)]
     for name in sides:
         say(f"{name:16} images/s a core, epoch by epoch:", *(f"{paces[name]:6.0f}" for paces in rounds))
     for name in ("bytes", "jpeg"):

@@ -106,17 +106,17 @@ def study(accuracies: np.ndarray, base: StudyResults | None = None, **planned: A
     return replace(base, plan=base.plan.model_copy(update=planned), columns=columns)
 
 
-def others(found: StudyResults, **how: bool) -> Sequence[Row]:
+def contrast_rows(found: StudyResults, **how: bool) -> Sequence[Row]:
     return table(found, **how).rows[1:]
 
 
-def resolved(rows: Sequence[Row] | Sequence[ComparedRow], words: Sequence[str] = ("better", "worse")) -> bool:
+def any_resolved(rows: Sequence[Row] | Sequence[ComparedRow], words: Sequence[str] = ("better", "worse")) -> bool:
     return any(row.verdict in words for row in rows)
 
 
 def verdict(accuracies: np.ndarray, base: StudyResults | None = None, **how: bool) -> bool:
     """Return whether an arm of a study with these accuracies is called better or worse."""
-    return resolved(others(study(accuracies, base), **how))
+    return any_resolved(contrast_rows(study(accuracies, base), **how))
 
 
 def covers(interval: Sequence[float] | None, truth: float) -> bool:
@@ -137,18 +137,18 @@ def all_equal(rng: np.random.Generator) -> bool:
     arms, n = int(rng.integers(1, 8)), int(rng.integers(2, 12))
     accuracies = seeds_and_arms(rng, arms, n) + rng.normal(0, SD, (arms + 1, 1))
     margin = float(rng.choice([0.003, 0.01, 0.03]))
-    rows = others(study(accuracies, margin=margin))
+    rows = contrast_rows(study(accuracies, margin=margin))
     tests = [scipy.stats.ttest_rel(arm, accuracies[0]) for arm in accuracies[1:]]
     holm = multipletests([test.pvalue for test in tests], method="holm")[1]
     one_sided = [ttost_paired(arm, accuracies[0], -margin, margin)[0] for arm in accuracies[1:]]
     ties = multipletests(one_sided, method="holm")[1] < ALPHA
     return all(
-        equals(row, arm, accuracies[0], test, p, tie)
+        matches_oracle(row, arm, accuracies[0], test, p, tie)
         for row, arm, test, p, tie in zip(rows, accuracies[1:], tests, holm, ties, strict=True)
     )
 
 
-def equals(row: Row, arm: np.ndarray, base: np.ndarray, test: Any, p: float, tie: bool) -> bool:
+def matches_oracle(row: Row, arm: np.ndarray, base: np.ndarray, test: Any, p: float, tie: bool) -> bool:
     own, difference = scipy.stats.ttest_1samp(arm, 0).confidence_interval(), test.confidence_interval()
     numbers = [row.mean, row.sd, *row.ci95, row.delta, *row.delta_ci95, row.p, row.p_holm]
     theirs = [arm.mean(), arm.std(ddof=1), *own, (arm - base).mean(), *difference, test.pvalue, p]
@@ -160,11 +160,11 @@ def null_studies(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     for arms, n in ((3, 5), (3, 3), (7, 5), (3, 10), (15, 5)):
         wrong = (verdict(seeds_and_arms(rng, arms, n)) for _ in range(studies))
         yield share_of(f"null study of {arms} arms, {n} seeds: a verdict", wrong)
-    yield share_of("... spreads of 0.3 to 2 points", (verdict(uneven(rng, 3, 5)) for _ in range(studies)))
+    yield share_of("... spreads of 0.3 to 2 points", (verdict(uneven_spreads(rng, 3, 5)) for _ in range(studies)))
     for images in (360, 10000):
-        coarse = (verdict(np.round(uneven(rng, 3, 5) * images) / images) for _ in range(studies))
+        coarse = (verdict(np.round(uneven_spreads(rng, 3, 5) * images) / images) for _ in range(studies))
         yield share_of(f"... and accuracies in steps of 1/{images}", coarse)
-    holes = (verdict(with_holes(rng, 3, 5), interim=True) for _ in range(studies))
+    holes = (verdict(draw_with_holes(rng, 3, 5), interim=True) for _ in range(studies))
     yield share_of("... a fifth of the trials missing", holes)
     for n in (3, 5):
         base, right = template(7, n, folds=True), rng.binomial(FOLDS[:n], 0.995, (studies, 8, n))
@@ -172,12 +172,12 @@ def null_studies(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         yield share_of(f"null study of 7 arms, {n} seeds at 99.5% of folds of 360 and 359 images: a verdict", full)
 
 
-def uneven(rng: np.random.Generator, arms: int, n: int) -> np.ndarray:
+def uneven_spreads(rng: np.random.Generator, arms: int, n: int) -> np.ndarray:
     spread = rng.uniform(0.003, 0.02, (arms + 1, 1))
     return np.asarray(0.93 + rng.normal(0, SD, n) + rng.normal(0, 1, (arms + 1, n)) * spread)
 
 
-def with_holes(rng: np.random.Generator, arms: int, n: int) -> np.ndarray:
+def draw_with_holes(rng: np.random.Generator, arms: int, n: int) -> np.ndarray:
     return np.where(rng.random((arms + 1, n)) < 0.2, np.nan, seeds_and_arms(rng, arms, n))
 
 
@@ -186,7 +186,7 @@ def ties(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     for arms, n in ((1, 5), (7, 3), (7, 5)):
         worse = np.append(0.0, np.full(arms, margin))[:, None]
         made = (study(seeds_and_arms(rng, arms, n) - worse, margin=margin) for _ in range(studies))
-        found = (resolved(others(one), ["equivalent"]) for one in made)
+        found = (any_resolved(contrast_rows(one), ["equivalent"]) for one in made)
         yield share_of(f"arms worse by just the margin, {arms} of them, {n} seeds: one equivalent", found)
 
 
@@ -198,7 +198,7 @@ def divergences(rng: np.random.Generator, studies: int) -> Iterator[Line]:
             status = np.where(rng.random(20) < share, "diverged", "finished")
             values = np.where(status == "diverged", np.nan, made.columns["test_accuracy"]).tolist()
             columns = made.columns | {"status": status.tolist(), "test_accuracy": values}
-            found.append(resolved(others(replace(made, columns=columns))))
+            found.append(any_resolved(contrast_rows(replace(made, columns=columns))))
         yield share_of(f"trials of 4 arms diverge alike, {share:.0%} of them: a verdict", found)
 
 
@@ -213,7 +213,7 @@ def stopping(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     yield share_of("... with --interim, stopping at the first verdict (what this avoids)", early, high=1.0)
 
 
-def claimed(rng: np.random.Generator, studies: int) -> Iterator[Line]:
+def claim_lines(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     claims = [f"stem=v{a} < stem=v{b}" for a in range(1, 5) for b in range(1, a)]
     judged = (table(study(seeds_and_arms(rng, 4, 5), claims=claims)).claims for _ in range(studies))
     found = (any(claim.verdict in ("agree", "disagree") for claim in of) for of in judged)
@@ -226,8 +226,8 @@ def looks(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     corrected, first_plain = [], []
     for _ in range(studies):
         whole = seeds_and_arms(rng, 3, 40)
-        found = [others(study(whole[:, :k], base)) for k, base in zip(planned, bases, strict=True)]
-        later = [resolved(rows) for rows in found[1:]]
+        found = [contrast_rows(study(whole[:, :k], base)) for k, base in zip(planned, bases, strict=True)]
+        later = [any_resolved(rows) for rows in found[1:]]
         early = min(row.p_holm for row in found[0])  # planned with one number of seeds: not corrected
         corrected.append(any(later) or len(planned) * early < ALPHA)
         first_plain.append(any(later) or early < ALPHA)
@@ -240,12 +240,12 @@ def comparisons(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     paired, welch = [], []
     for _ in range(studies):
         a, b = (study(seeds_and_arms(rng, 4, 5)) for _ in range(2))
-        paired.append(differs(a, renamed(b)))
+        paired.append(differs(a, with_other_ids(b)))
         other = b.plan.model_copy(update={"split": Split(**OFFICIAL | {"images": 9999})})
-        welch.append(differs(a, renamed(replace(b, plan=other))))
+        welch.append(differs(a, with_other_ids(replace(b, plan=other))))
     yield share_of("compare, 5 arms, paired: a verdict", paired)
     yield share_of("compare, 5 arms, Welch: a verdict", welch)
-    shared = [differs(study(whole[:, :5]), later(study(whole[:, 5:]))) for whole in overlap(rng, studies)]
+    shared = [differs(study(whole[:, :5]), with_later_seeds(study(whole[:, 5:]))) for whole in overlap(rng, studies)]
     yield share_of("compare, 5 arms, 3 of 5 seeds common: a verdict", shared)
     for noise in (0.4, 0.6, 0.8, 1.0, 1.5):
         again = [rerun(rng, noise) for _ in range(studies // 2)]
@@ -259,9 +259,9 @@ def overlap(rng: np.random.Generator, studies: int) -> Iterator[np.ndarray]:
         yield 0.9 + np.concatenate([seeds[:5], seeds[2:]]) + rng.normal(0, SD, (5, 10))
 
 
-def later(side: StudyResults) -> StudyResults:
+def with_later_seeds(side: StudyResults) -> StudyResults:
     seeds = {"seed": [seed + 2 for seed in side.columns["seed"]]}
-    return renamed(replace(side, columns=side.columns | seeds))
+    return with_other_ids(replace(side, columns=side.columns | seeds))
 
 
 def rerun(rng: np.random.Generator, noise: float) -> bool:
@@ -271,22 +271,22 @@ def rerun(rng: np.random.Generator, noise: float) -> bool:
     return differs(*(study(counts / FOLDS, template(7, 5, folds=True)) for counts in (right, again)))
 
 
-def renamed(side: StudyResults) -> StudyResults:
+def with_other_ids(side: StudyResults) -> StudyResults:
     """Return the study with other trial ids, as if other code had trained it."""
     return replace(side, columns=side.columns | {"id": [f"b{key}" for key in side.columns["id"]]})
 
 
 def differs(a: StudyResults, b: StudyResults) -> bool:
-    return resolved(compare([a], [b]).rows)
+    return any_resolved(compare([a], [b]).rows)
 
 
 def coverage(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     for n in (2, 5, 10):
-        rows = [others(study(seeds_and_arms(rng, 1, n)))[0] for _ in range(studies)]
+        rows = [contrast_rows(study(seeds_and_arms(rng, 1, n)))[0] for _ in range(studies)]
         means, differences = zip(*((covers(row.ci95, 0.9), covers(row.delta_ci95, 0.0)) for row in rows), strict=True)
         yield share_of(f"interval of a mean, {n} seeds", means, 0.95, 0.95)
         yield share_of(f"interval of a difference, {n} pairs", differences, 0.95, 0.95)
-    rows = [others(study(np.round(uneven(rng, 1, 5) * 360) / 360))[0] for _ in range(studies)]
+    rows = [contrast_rows(study(np.round(uneven_spreads(rng, 1, 5) * 360) / 360))[0] for _ in range(studies)]
     tested = (covers(row.delta_ci95, 0.0) for row in rows if row.delta_ci95)
     yield share_of("... accuracies in steps of 1/360, spreads of 0.3 to 2 points", tested, 0.945, 1.0)
     # A limit of t intervals, which no rule of ours lifts: the mean hangs on what few samples contain.
@@ -295,13 +295,13 @@ def coverage(rng: np.random.Generator, studies: int) -> Iterator[Line]:
             seeds_and_arms(rng, 1, 5) - fall * np.array([np.zeros(5), rng.random(5) < share])
             for _ in range(studies // 4)
         )
-        found = (covers(others(study(one))[0].delta_ci95, -fall * share) for one in drawn)
+        found = (covers(contrast_rows(study(one))[0].delta_ci95, -fall * share) for one in drawn)
         yield share_of(f"... an arm that falls by {fall:.0%} with {share:.0%} of its seeds (a limit)", found, high=1.0)
 
 
-def together(rng: np.random.Generator, studies: int) -> Iterator[Line]:
+def simultaneous_coverage(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     for n in (3, 5, 10):
-        rows = [others(study(seeds_and_arms(rng, 7, n)), simultaneous=True) for _ in range(studies)]
+        rows = [contrast_rows(study(seeds_and_arms(rng, 7, n)), simultaneous=True) for _ in range(studies)]
         both = (all(covers(row.delta_ci95_simultaneous, 0) for row in of) for of in rows)
         yield share_of(f"simultaneous intervals of 7 arms, {n} seeds: all hold", both, 0.93, 1.0)
         marginal = (all(covers(row.delta_ci95, 0) for row in of) for of in rows)
@@ -330,13 +330,13 @@ def tested_on(base: StudyResults, index: Sequence[np.ndarray], right: list[list[
 def images(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     """Count how often intervals contain the truth if test images, fixed or in repeated folds, are a sample."""
     index, base = [np.arange(500)] * 5, template(1, 5)
-    rows = (others(tested_on(base, index, answers(rng, index, 500)))[0] for _ in range(studies))
+    rows = (contrast_rows(tested_on(base, index, answers(rng, index, 500)))[0] for _ in range(studies))
     both = (covers(row.delta_ci95_images, 0) for row in rows)
     yield share_of("seeds x images, 5 seeds, one test set of 500: interval of a difference", both, 0.95, 1.0)
     for n in (5, 7, 10, 20):
         base = template(1, n, folds=True)
         index = [synthetic.fold(seed, Split(**synthetic.DIGITS)) for seed in range(n)]
-        rows = (others(tested_on(base, index, answers(rng, index, 1797)))[0] for _ in range(studies))
+        rows = (contrast_rows(tested_on(base, index, answers(rng, index, 1797)))[0] for _ in range(studies))
         found = (covers(row.delta_ci95, 0) for row in rows)
         yield share_of(f"folds of 1,797 images, {n} seeds: interval of a difference", found, 0.935, 0.965)
 
@@ -346,7 +346,7 @@ def power(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         effect = inference.resolvable_difference(n, SD * math.sqrt(2), arms)
         worse = effect * (np.arange(arms + 1) == 1)[:, None]
         made = (study(seeds_and_arms(rng, arms, n) - worse) for _ in range(studies))
-        found = (others(one)[0].verdict == "worse" for one in made)
+        found = (contrast_rows(one)[0].verdict == "worse" for one in made)
         # A little more: where another arm is called different by chance, Holm asks less of this one.
         what = f"power, {arms} arms, {n} seeds: worse by {100 * effect:.2f} points"
         yield share_of(what, found, 0.8, 0.82)
@@ -354,7 +354,7 @@ def power(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         margin = smallest_margin(n, SD * math.sqrt(2), arms)
         worse = 10 * margin * (np.arange(arms + 1) > 1)[:, None]  # so that Holm's first step is the equal arm's
         made = (study(seeds_and_arms(rng, arms, n) - worse, margin=margin) for _ in range(studies))
-        found = (others(one)[0].verdict == "equivalent" for one in made)
+        found = (contrast_rows(one)[0].verdict == "equivalent" for one in made)
         what = f"power, {arms} arms, {n} seeds: one equivalent within {100 * margin:.2f} points"
         yield share_of(what, found, 0.8, 0.8)
 
@@ -366,9 +366,9 @@ def digits(seeds: int = 5, **changed: Any) -> tuple[Row, Row]:
     """
     config = read_recipe("digits").config | changed
     arms = {
-        "plain": [trained(Config(**config, seed=s)) for s in range(seeds)],
-        "again": [trained(Config(**config, seed=100 + s, data_seed=s)) for s in range(seeds)],
-        "mislabelled": [trained(Config(**config, seed=s), mislabelled) for s in range(seeds)],
+        "plain": [train_record(Config(**config, seed=s)) for s in range(seeds)],
+        "again": [train_record(Config(**config, seed=100 + s, data_seed=s)) for s in range(seeds)],
+        "mislabelled": [train_record(Config(**config, seed=s), load_mislabelled) for s in range(seeds)],
     }
     plan = synthetic.make_plan("s", {"stem": list(arms)}, {"stem": "plain"}, seeds=seeds, margin=None)
     records = {
@@ -376,18 +376,18 @@ def digits(seeds: int = 5, **changed: Any) -> tuple[Row, Row]:
         for arm, made in zip(plan["arms"], arms.values(), strict=True)
         for trial, record in zip(arm["trials"], made, strict=True)
     }
-    again, wrong = others(synthetic.results(plan, records))
+    again, wrong = contrast_rows(synthetic.results(plan, records))
     return again, wrong
 
 
-def trained(config: Config, load: Callable[..., Data] = splits.load) -> Record:
+def train_record(config: Config, load: Callable[..., Data] = splits.load) -> Record:
     run = Memory()
     with mock.patch.object(importlib.import_module("vitcore.training.loop"), "load", load):
         outcome = train(config, run)
     return synthetic.finished(outcome.metrics["test_accuracy"], seed=config.seed, correct=run.correct)
 
 
-def mislabelled(config: Config, data_dir: Path | None) -> Data:
+def load_mislabelled(config: Config, data_dir: Path | None) -> Data:
     """Load data in which a fifth of the training images, drawn by the seed, have a wrong label."""
     found, rng = splits.load(config, data_dir), np.random.default_rng(config.seed)
     labels = found.train.labels.clone()
@@ -397,7 +397,7 @@ def mislabelled(config: Config, data_dir: Path | None) -> Data:
     return replace(found, train=replace(found.train, labels=labels))
 
 
-def told(row: Row) -> str:
+def row_text(row: Row) -> str:
     low, high = row.delta_ci95
     by = f"{100 * row.delta:+.2f} points ({100 * low:+.2f} to {100 * high:+.2f}), n = {row.n_pairs}"
     return f"{row.verdict}: {by}, p (Holm) {row.p_holm:.4f}"
@@ -412,7 +412,7 @@ def tuned_template(rates: int) -> StudyResults:
     return synthetic.results(plan, synthetic.from_accuracies(plan, {arm["name"]: [0.9] * 5 for arm in plan["arms"]}))
 
 
-def tuned(test: np.ndarray, validation: np.ndarray) -> Row:
+def tuned_row(test: np.ndarray, validation: np.ndarray) -> Row:
     """Return the row of the arm at its tuned rate; test, validation: (rates, arms, seeds)."""
     base = tuned_template(len(test))
     columns = base.columns | {"test_accuracy": test.ravel().tolist(), "val_accuracy": validation.ravel().tolist()}
@@ -432,16 +432,16 @@ def tuning(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     for _ in range(studies):
         training = 0.9 + rng.normal(0, SD, (5, 2, 5))  # all five rates equally good
         test, validation = (training + rng.normal(0, SD, (5, 2, 5)) for _ in range(2))
-        above.append(tuned(test, validation).mean > 0.9)
+        above.append(tuned_row(test, validation).mean > 0.9)
         for grid, peak in peaks.items():
-            verdicts[grid].append(resolved([tuned(test + peak, validation + peak)]))
+            verdicts[grid].append(any_resolved([tuned_row(test + peak, validation + peak)]))
     yield share_of("a rate of five alike, chosen by the other seeds' validation: a mean too high", above, 0.5, 0.5)
     for close in (0.0, 0.9):
         alike = []
         for _ in range(studies):
             test = 0.9 + rng.normal(0, SD, (5, 2, 5))
             validation = 0.9 + close * (test - 0.9) + math.sqrt(1 - close**2) * rng.normal(0, SD, (5, 2, 5))
-            alike.append(resolved([tuned(test + blunt, validation + blunt)]))
+            alike.append(any_resolved([tuned_row(test + blunt, validation + blunt)]))
         yield share_of(f"two arms alike, validation and test correlated by {close:.1f}: a verdict", alike)
     for grid, found in verdicts.items():
         yield share_of(f"two arms alike, each at its own rate, {grid}: a verdict", found)
@@ -463,11 +463,11 @@ SUITE: dict[Callable[[np.random.Generator, int], Iterator[Line]], int] = {
     ties: 2000,
     divergences: 2000,
     stopping: 1000,
-    claimed: 2000,
+    claim_lines: 2000,
     looks: 2000,
     comparisons: 1000,
     coverage: 4000,
-    together: 600,
+    simultaneous_coverage: 600,
     images: 1000,
     power: 2000,
     tuning: 1000,
@@ -491,9 +491,9 @@ def main() -> int:
             print(f"{line.what:86} {line.expected:18} {found} {line.n:5,}{holds}", flush=True)
     if not asked.no_training:
         again, wrong = digits()
-        print(f"digits, the baseline again with other seeds (not better, not worse):  {told(again)}")
-        print(f"digits, a fifth of the training labels wrong (worse):                 {told(wrong)}")
-        failed += resolved([again]) + (wrong.verdict != "worse")
+        print(f"digits, the baseline again with other seeds (not better, not worse):  {row_text(again)}")
+        print(f"digits, a fifth of the training labels wrong (worse):                 {row_text(wrong)}")
+        failed += any_resolved([again]) + (wrong.verdict != "worse")
     print(f"{failed} figures not as expected; {time.monotonic() - begun:.0f} s")
     return int(failed > 0)
 

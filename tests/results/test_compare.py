@@ -31,19 +31,19 @@ def records(plan: dict[str, Any] | Plan, changes: Mapping[str, Sequence[float | 
     return synthetic.from_accuracies(plan, SEEDS | {f"position={name}": own for name, own in changes.items()})
 
 
-def made(plan: dict[str, Any] | Plan | None = None, **changes: Sequence[float | None]) -> StudyResults:
+def make_study(plan: dict[str, Any] | Plan | None = None, **changes: Sequence[float | None]) -> StudyResults:
     """Make a study with SEEDS as accuracies; `none=[...]` replaces those of position=none."""
     plan = plan or synthetic.position()
     return synthetic.with_weights(synthetic.results(plan, records(plan, changes)))
 
 
-def other_code(study: StudyResults) -> StudyResults:
+def with_other_code(study: StudyResults) -> StudyResults:
     """Return the study with other trial ids under the same arm keys, as after a change of a part's numerics."""
     ids = [f"f{trial[1:]}" for trial in study.columns["id"]]
     return replace(study, columns=study.columns | {"id": ids, "weights_sha256": [""] * len(ids)})
 
 
-def shifted(arm: str, by: Sequence[float]) -> list[float]:
+def shift_values(arm: str, by: Sequence[float]) -> list[float]:
     return np.add(SEEDS[f"position={arm}"], by).tolist()
 
 
@@ -54,22 +54,22 @@ def shifted_results(study: StudyResults, by: Sequence[float]) -> StudyResults:
     return replace(study, columns=study.columns | {"test_accuracy": changed})
 
 
-WORSE = shifted("2d", [-0.05, -0.06, -0.05, -0.07, -0.05])
-EQUIVALENT = shifted("1d", [0.01, -0.01, 0.002, 0.01, -0.01])
+WORSE = shift_values("2d", [-0.05, -0.06, -0.05, -0.07, -0.05])
+EQUIVALENT = shift_values("1d", [0.01, -0.01, 0.002, 0.01, -0.01])
 
 
-def of(comparison: Comparison, arm: str) -> ComparedRow:
+def row_of_arm(comparison: Comparison, arm: str) -> ComparedRow:
     return next(row for row in comparison.rows if row.arm == arm)
 
 
-def of_none(b: StudyResults) -> ComparedRow:
+def row_without_change(b: StudyResults) -> ComparedRow:
     """Compare `b` with the unchanged study; return the row of position=none."""
-    return of(compare([made()], [b]), "position=none")
+    return row_of_arm(compare([make_study()], [b]), "position=none")
 
 
 def test_the_same_results_are_identical_and_the_keys_are_those_that_others_read() -> None:
     """Equal trials on both sides are no test, so the family is empty."""
-    found = compare([made()], [made()])
+    found = compare([make_study()], [make_study()])
     assert [row.verdict for row in found.rows] == ["identical"] * 4
     assert (found.family, found.provenance) == (0, {})
     assert {(row.p_holm, row.untested) for row in found.rows} == {(None, None)}
@@ -81,29 +81,29 @@ def test_the_same_results_are_identical_and_the_keys_are_those_that_others_read(
 
 
 def test_a_trial_that_studies_share_is_counted_once() -> None:
-    one = made()
-    two = made(one.plan.model_copy(update={"name": "again@digits", "study": "again"}))
+    one = make_study()
+    two = make_study(one.plan.model_copy(update={"name": "again@digits", "study": "again"}))
     side = compare([one, two], [one]).a
     assert (side.planned, side.over) == (20, 20)
 
 
 def test_common_seeds_of_the_same_split_are_paired() -> None:
     """SciPy's paired test gives B - A; Holm covers the tested rows alone."""
-    found = compare([made()], [made(**{"2d": WORSE, "1d": EQUIVALENT})])
+    found = compare([make_study()], [make_study(**{"2d": WORSE, "1d": EQUIVALENT})])
     pairs = (WORSE, SEEDS["position=2d"]), (EQUIVALENT, SEEDS["position=1d"])
     tests = [scipy.stats.ttest_rel(*pair) for pair in pairs]
     adjusted = multipletests([test.pvalue for test in tests], method="holm")[1]
-    row = of(found, "position=2d")
+    row = row_of_arm(found, "position=2d")
     assert (row.method, row.n_pairs, row.verdict) == ("paired", 5, "worse")
     assert row.delta_ci95 == pytest.approx(list(tests[0].confidence_interval()))
-    assert [of(found, name).p_holm for name in ("position=2d", "position=1d")] == pytest.approx(adjusted)
-    assert of(found, "position=none").verdict == "identical"
+    assert [row_of_arm(found, name).p_holm for name in ("position=2d", "position=1d")] == pytest.approx(adjusted)
+    assert row_of_arm(found, "position=none").verdict == "identical"
     assert found.verdicts == {"identical": 2, "worse": 1, "equivalent": 1}
 
 
 def test_the_same_trial_with_another_number_is_no_identical_one() -> None:
     """Where other code gave another result under an equal id, the trial is tested and named."""
-    row = of_none(made(none=[0.77, 0.75, 0.78, 0.76, 0.80]))
+    row = row_without_change(make_study(none=[0.77, 0.75, 0.78, 0.76, 0.80]))
     assert (row.identical, row.n_pairs) == ([1], 4)
     assert "seeds 0, 2, 3, 4: the same trial gave another number" in row.notes
     assert any(note.startswith("seed 1: the same weights on both sides") for note in row.notes)
@@ -112,7 +112,7 @@ def test_the_same_trial_with_another_number_is_no_identical_one() -> None:
 def test_other_seeds_are_compared_by_welch() -> None:
     plan = synthetic.position(seeds=range(5, 10))
     accuracies = [0.90, 0.91, 0.89, 0.90, 0.92]
-    row = of_none(made(plan, none=accuracies))
+    row = row_without_change(make_study(plan, none=accuracies))
     expected = scipy.stats.ttest_ind(accuracies, SEEDS["position=none"], equal_var=False)
     assert (row.method, row.n_pairs, row.verdict) == ("welch", None, "better")
     assert row.p == pytest.approx(expected.pvalue)
@@ -122,16 +122,16 @@ def test_other_seeds_are_compared_by_welch() -> None:
 def test_seeds_of_another_split_or_of_other_images_are_not_paired() -> None:
     """What the trials tested counts, whatever the plan says."""
     split = synthetic.position(split={"kind": "folds", "folds": 10, "images": 1797})
-    assert of_none(other_code(made(split))).method == "welch"
+    assert row_without_change(with_other_code(make_study(split))).method == "welch"
     study = synthetic.results(synthetic.position())
     moved = {key: (np.roll(index, 1) + 1, correct) for key, (index, correct) in study.correct.items()}
     b = replace(shifted_results(study, [-0.01] * 5), correct=moved)
-    assert of(compare([study], [b]), "position=none").method == "welch"
+    assert row_of_arm(compare([study], [b]), "position=none").method == "welch"
 
 
 def test_added_seeds_leave_the_common_trials_identical() -> None:
     more = {name.partition("=")[2]: [*values, *values] for name, values in SEEDS.items()}
-    row = of_none(made(synthetic.position(seeds=10), **more))
+    row = row_without_change(make_study(synthetic.position(seeds=10), **more))
     assert (row.verdict, row.a.n, row.b.n) == ("identical", 5, 10)
     assert any("one side has more seeds" in note for note in row.notes)
 
@@ -139,18 +139,18 @@ def test_added_seeds_leave_the_common_trials_identical() -> None:
 def test_arms_are_matched_by_what_was_trained() -> None:
     plans = synthetic.position(), synthetic.patch_size()
     found = compare(*([synthetic.with_weights(synthetic.results(plan))] for plan in plans))
-    assert of(found, "position=1d").verdict == "identical"
-    notes = {arm: of(found, arm).notes for arm in ("position=1d", "position=none", "patch=1")}
+    assert row_of_arm(found, "position=1d").verdict == "identical"
+    notes = {arm: row_of_arm(found, arm).notes for arm in ("position=1d", "position=none", "patch=1")}
     expected = (["patch=2 of patch-size@digits in B"], ["only in A"], ["only in B"])
     assert notes == dict(zip(notes, expected, strict=True))
-    assert of(found, "patch=1").a is None
+    assert row_of_arm(found, "patch=1").a is None
 
 
 def test_a_baseline_of_several_studies_is_one_test() -> None:
     """Shared trials count once in the family; rows without a difference have no p."""
     plans = [synthetic.position(), synthetic.patch_size(), synthetic.hybrid_stem()]
     a = [synthetic.results(plan) for plan in plans]
-    found = compare(a, [other_code(study) for study in a])
+    found = compare(a, [with_other_code(study) for study in a])
     assert (len(found.rows), found.family) == (10, 0)
     nudge = np.random.default_rng(0).normal(0.01, 0.005, 5).tolist()
     b = [replace(shifted_results(study, nudge), correct={}) for study in a]
@@ -161,7 +161,7 @@ def test_a_baseline_of_several_studies_is_one_test() -> None:
 def test_what_is_tested_of_a_changed_verdict_is_the_difference_of_differences() -> None:
     """The difference of B from its baseline is compared with the difference of A, paired by seed."""
     changed = [0.93, 0.95, 0.94, 0.93, 0.96]
-    row = of_none(made(none=changed))
+    row = row_without_change(make_study(none=changed))
     a = np.subtract(SEEDS["position=none"], SEEDS["position=1d"])
     b = np.subtract(changed, SEEDS["position=1d"])
     interval = scipy.stats.ttest_rel(b, a).confidence_interval()
@@ -175,7 +175,7 @@ def test_what_is_tested_of_a_changed_verdict_is_the_difference_of_differences() 
 
 
 def test_holes_are_named_on_their_side() -> None:
-    row = of_none(made(none=[0.80, None, 0.82, 0.79, 0.81]))
+    row = row_without_change(make_study(none=[0.80, None, 0.82, 0.79, 0.81]))
     assert (row.n_pairs, row.b.missing) == (4, 1)
     assert "B: seed 1 missing: not started" in row.notes
 
@@ -184,10 +184,10 @@ def test_provenance_names_what_differs() -> None:
     """A plug-in counts where both sides loaded it: trials that do not use it are the same without it."""
 
     def with_all(**values: str) -> StudyResults:
-        study = made()
+        study = make_study()
         return replace(study, columns=study.columns | {name: [value] * 20 for name, value in values.items()})
 
-    a = made()
+    a = make_study()
     found = compare([a], [with_all(code="fedcba987654", torch="2.15.0")]).provenance
     assert found["code"] == {"a": ["0123456789ab"], "b": ["fedcba987654"]}
     assert found["torch"] == {"a": ["2.14.1"], "b": ["2.15.0"]}
@@ -199,7 +199,9 @@ def test_provenance_names_what_differs() -> None:
 
 
 def test_every_format_has_every_row() -> None:
-    found = compare([made()], [made(none=[0.90, 0.91, 0.89, 0.90, 0.93]), synthetic.results(synthetic.patch_size())])
+    found = compare(
+        [make_study()], [make_study(none=[0.90, 0.91, 0.89, 0.90, 0.93]), synthetic.results(synthetic.patch_size())]
+    )
     lines = [line for line in render(found, "md").splitlines() if line.startswith("|")]
     assert len({len(line) for line in lines}) == 1
     assert len(lines) == 2 + len(found.rows)
@@ -214,35 +216,40 @@ def test_every_format_has_every_row() -> None:
 def test_a_row_without_a_verdict_says_why() -> None:
     long = synthetic.position(recipe="long", name="position-embedding@long", overrides={"width": 64})
     loss = synthetic.position(metric="test_loss", claims=[])
-    few = made(none=[0.90, None, None, None, None])
-    renamed = other_code(made())
+    few = make_study(none=[0.90, None, None, None, None])
+    renamed = with_other_code(make_study())
     renamed = replace(renamed, plan=synthetic.with_arms(renamed.plan, lambda arm: {"key": f"f{arm.key[1:]}"}))
     data = synthetic.position()
     for arm in data["arms"]:
         arm["config"]["data"], arm["key"] = "cifar10", f"c{arm['key'][1:]}"
-    expected = {"other recipe": made(long), "other metric": made(loss), "other data": made(data), "n = 1": few}
+    expected = {
+        "other recipe": make_study(long),
+        "other metric": make_study(loss),
+        "other data": make_study(data),
+        "n = 1": few,
+    }
     expected |= {"other version": renamed, "only in A": synthetic.results(synthetic.patch_size(seeds=2))}
     for why, b in expected.items():
-        found = compare([made()], [b])
-        assert (of(found, "position=none").verdict, of(found, "position=none").untested) == (None, why)
+        found = compare([make_study()], [b])
+        assert (row_of_arm(found, "position=none").verdict, row_of_arm(found, "position=none").untested) == (None, why)
         assert f"– ({why})" in render(found, "md")
         assert why in render(found, "csv")
-    assert of(compare([], [made()]), "position=2d").untested == "only in B"
+    assert row_of_arm(compare([], [make_study()]), "position=2d").untested == "only in B"
 
 
 def test_provenance_names_recipes_that_differ() -> None:
     """Provenance lists every setting that differs between arms of one name."""
     plan = synthetic.position(recipe="long", name="position-embedding@long", overrides={"width": 64, "lr": 0.1})
-    found = compare([made()], [made(plan)]).provenance
+    found = compare([make_study()], [make_study(plan)]).provenance
     differing = {"recipe": ("digits", "long"), "width": ("32", "64"), "lr": ("0.002", "0.1")}
     assert found == {name: {"a": [a], "b": [b]} for name, (a, b) in differing.items()}
-    copied = compare([made()], [made(synthetic.position(recipe="copy"))]).provenance
+    copied = compare([make_study()], [make_study(synthetic.position(recipe="copy"))]).provenance
     assert copied == {"recipe": {"a": ["digits"], "b": ["copy"]}}
 
 
 def test_what_could_have_been_seen_has_the_planned_power() -> None:
     """The spread is pooled over the tested rows, at its upper 80% bound; Holm is accounted for as in the plan."""
-    found = compare([made()], [made(**{"2d": WORSE, "1d": EQUIVALENT})])
+    found = compare([make_study()], [make_study(**{"2d": WORSE, "1d": EQUIVALENT})])
     pairs = (WORSE, SEEDS["position=2d"]), (EQUIVALENT, SEEDS["position=1d"])
     spreads = [np.subtract(*pair).var(ddof=1) for pair in pairs]
     bound = np.sqrt(np.mean(spreads) * 8 / scipy.stats.chi2.ppf(0.2, 8))
@@ -258,8 +265,8 @@ def test_what_could_have_been_seen_has_the_planned_power() -> None:
 
 
 def test_published_claims_are_judged_and_numbers_shown() -> None:
-    found = published.compare_published([made(), synthetic.results(synthetic.pooling())])
-    assert {claim.claim: claim.verdict for claim in found.claims} == dict.fromkeys(made().plan.claims, "agree")
+    found = published.compare_published([make_study(), synthetic.results(synthetic.pooling())])
+    assert {claim.claim: claim.verdict for claim in found.claims} == dict.fromkeys(make_study().plan.claims, "agree")
     ours = scipy.stats.ttest_rel(SEEDS["position=none"], SEEDS["position=1d"])
     assert found.claims[0].delta_ci95 == pytest.approx(list(ours.confidence_interval()))
     assert found.claims[0].published_delta == pytest.approx(0.61382 - 0.64206)
@@ -275,7 +282,7 @@ def test_published_claims_are_judged_and_numbers_shown() -> None:
 def test_an_unresolved_claim_says_how_large_a_difference_may_be() -> None:
     """The note never says "no difference"; a claim about an unplanned arm says so."""
     claims = ["position=relative < position=1d", "position=x < position=1d"]
-    study = made(synthetic.position(claims=claims), relative=[0.90, 0.99, 0.91, 0.99, 0.90])
+    study = make_study(synthetic.position(claims=claims), relative=[0.90, 0.99, 0.91, 0.99, 0.90])
     unresolved, untested = published.compare_published([study]).claims
     largest = f"{100 * max(map(abs, unresolved.delta_ci95)):.2f} points"
     assert (unresolved.verdict, largest in unresolved.notes[0]) == ("not-resolved", True)
@@ -284,7 +291,7 @@ def test_an_unresolved_claim_says_how_large_a_difference_may_be() -> None:
 
 def test_published_is_written_in_every_format() -> None:
     """A study without claims and published numbers is an error; one without claims has no CSV."""
-    found = published.compare_published([made()])
+    found = published.compare_published([make_study()])
     texts = {form: published.render(found, form) for form in ("json", "csv", "html", "latex")}
     assert [row["b"]["mean"] for row in json.loads(texts["json"])["rows"]] == [row.b.mean for row in found.rows]
     assert [row["verdict"] for row in csv.DictReader(io.StringIO(texts["csv"]))] == ["agree", "agree"]
@@ -292,16 +299,16 @@ def test_published_is_written_in_every_format() -> None:
     with pytest.raises(ValueError, match="no claim and no published number in pooling@digits"):
         published.compare_published([synthetic.results(synthetic.pooling())])
     with pytest.raises(ValueError, match="format=csv: no claim to write"):
-        published.render(published.compare_published([made(synthetic.position(claims=[]))]), "csv")
+        published.render(published.compare_published([make_study(synthetic.position(claims=[]))]), "csv")
 
 
 def test_a_metric_that_is_not_the_usual_one_is_named() -> None:
     at_new_size = synthetic.position(metric="val_accuracy", name="other@digits") | {"study": "other"}
-    found = published.compare_published([made(), made(at_new_size)])
+    found = published.compare_published([make_study(), make_study(at_new_size)])
     assert [claim.notes for claim in found.claims] == [[], [], ["val accuracy"], ["val accuracy"]]
     assert "position=none [1]" in (text := published.render(found, "md"))
     assert text.count("[1] val accuracy") == 2
-    rows = compare([made(), made(at_new_size)], [made(), made(at_new_size)]).rows
+    rows = compare([make_study(), make_study(at_new_size)], [make_study(), make_study(at_new_size)]).rows
     assert [row.notes for row in rows] == [[]] * 4 + [["val accuracy"]] * 4
 
 
@@ -351,8 +358,8 @@ def test_trials_that_diverge_in_b_alone_fail_the_gate() -> None:
     plan = synthetic.position()
     lost = {synthetic.trial_id(plan, "position=2d", seed): synthetic.hole("diverged") for seed in range(5)}
     b = synthetic.with_weights(synthetic.results(plan, records(plan, {}) | lost))
-    found = compare([made()], [b])
-    assert (of(found, "position=2d").verdict, of(found, "position=2d").untested) == ("worse", None)
+    found = compare([make_study()], [b])
+    assert (row_of_arm(found, "position=2d").verdict, row_of_arm(found, "position=2d").untested) == ("worse", None)
     assert "(position=2d of position-embedding@digits as 5 of 5 trials diverged)" in gate_text(found)
     assert [row.arm for row in failing_rows(found, 0.5)] == ["position=2d"]
 
@@ -361,7 +368,7 @@ def test_seeds_of_one_side_alone_count_beside_the_pairs() -> None:
     """The samples overlap partially; a note counts the pairs."""
     plan = synthetic.position(seeds=range(2, 7))
     first, second = [0.77, 0.74, 0.78, 0.76, 0.75], [0.78, 0.75, 0.79, 0.80, 0.77]
-    row = of_none(other_code(made(plan, none=second)))
+    row = row_without_change(with_other_code(make_study(plan, none=second)))
     expected = inference.overlapping_samples(np.array(first), np.array(second), 3)
     assert (row.method, row.n_pairs, row.p) == ("overlapping", 3, pytest.approx(expected.p_value))
     assert row.delta == pytest.approx(np.mean(second) - np.mean(first))
@@ -370,9 +377,9 @@ def test_seeds_of_one_side_alone_count_beside_the_pairs() -> None:
 
 def test_equal_numbers_are_no_identical_trials() -> None:
     """Without a hash of the weights, as in older files, trials are compared."""
-    study = made()
+    study = make_study()
     unknown = replace(study, columns=study.columns | {"weights_sha256": [""] * 20})
-    row = of(compare([study], [unknown]), "position=none")
+    row = row_of_arm(compare([study], [unknown]), "position=none")
     assert (row.verdict, row.identical, row.delta, row.untested) == (None, [], 0.0, "all 5 are identical")
     assert failing_rows(compare([study], [unknown]), 0.001) == []
 

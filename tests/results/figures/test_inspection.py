@@ -30,7 +30,7 @@ from vitcore.training.loop import train
 Ablate = Callable[..., tuple[int, str, str]]
 
 
-def made_up(
+def synthetic_inspection(
     grid: tuple[int, int] = (7, 7),
     depth: int = 4,
     heads: int = 3,
@@ -75,13 +75,13 @@ def made_up(
 
 
 CASES = {
-    "as the paper's": made_up(),
-    "digits": made_up((4, 4), 3, 2, channels=1, components=4),
-    "bias": made_up(sites=("bias",)),
-    "two sites": made_up(sites=("tokens", "rotate")),
-    "no position": made_up(sites=("",)),
-    "one patch": made_up((1, 1), 1, 1, components=1),
-    "not square": made_up((3, 6), 2, 8, channels=5),
+    "as the paper's": synthetic_inspection(),
+    "digits": synthetic_inspection((4, 4), 3, 2, channels=1, components=4),
+    "bias": synthetic_inspection(sites=("bias",)),
+    "two sites": synthetic_inspection(sites=("tokens", "rotate")),
+    "no position": synthetic_inspection(sites=("",)),
+    "one patch": synthetic_inspection((1, 1), 1, 1, components=1),
+    "not square": synthetic_inspection((3, 6), 2, 8, channels=5),
 }
 EVERY = ["filters", "position", "attention-distance", "rollout"]
 
@@ -282,7 +282,7 @@ def test_trials_beside_others_are_called_by_what_differs() -> None:
 
 
 def test_positions_stand_side_by_side_on_one_scale(tmp_path: Path) -> None:
-    small, large = made_up(sites=("bias",)), made_up((4, 4), sites=("bias",))
+    small, large = synthetic_inspection(sites=("bias",)), synthetic_inspection((4, 4), sites=("bias",))
     large.arrays["bias_pairs"][:] *= 7
     figure = Figure(figsize=(7, 3), layout="constrained")
     similarity.draw_side_by_side([small, large], ["lr=0.001", "lr=0.01"], figure)

@@ -85,7 +85,7 @@ def loss(figure: str) -> StudyResults:
 CASES = [complete, incomplete, nothing_finished, one_seed, one_arm, several_factors, long_names, loss]
 
 
-def drawn(study: StudyResults, width: float = FULL, x: str | None = None) -> Figure:
+def draw_figure(study: StudyResults, width: float = FULL, x: str | None = None) -> Figure:
     with apply_style():
         figure = study_figure.figure(study, width, x=x)
         figure.draw_without_rendering()
@@ -93,8 +93,8 @@ def drawn(study: StudyResults, width: float = FULL, x: str | None = None) -> Fig
 
 
 @cache
-def usual(kind: str) -> Figure:
-    return drawn(complete(kind))
+def usual_figure(kind: str) -> Figure:
+    return draw_figure(complete(kind))
 
 
 def texts(figure: Figure) -> list[str]:
@@ -150,14 +150,14 @@ SLOW = [(case, FULL) for case in CASES if case is not long_names] + [(several_fa
 def test_every_figure_draws_every_study_and_cuts_nothing_off(
     name: str, case: Callable[[str], StudyResults], width: float
 ) -> None:
-    assert_inside(drawn(case(name), width))
+    assert_inside(draw_figure(case(name), width))
 
 
 @pytest.mark.parametrize("name", kinds.FIGURES)
 def test_an_absent_arm_is_a_marked_gap(name: str) -> None:
     study = incomplete(name)
     first, second, *_, last = (arm.name for arm in study.plan.arms)
-    figure = drawn(study, COLUMN)
+    figure = draw_figure(study, COLUMN)
     assert_inside(figure)
     assert "diverged" in words(figure).partition("Filled")[0]
     assert f"{first}: 0 of 5 seeds finished (5 missing)" in words(figure)
@@ -224,7 +224,7 @@ def test_a_file_that_cannot_be_drawn_is_one_line(tmp_path: Path, monkeypatch: py
 
 
 def test_intervals_are_those_of_scipy() -> None:
-    rows = usual("intervals").axes[0]
+    rows = usual_figure("intervals").axes[0]
     bars = [line.get_xdata() for line in lines_of(rows, 2) if line.get_linewidth() == 1.8]
     means = [line.get_xdata()[0] for line in lines_of(rows, 1)]
     trials = complete("intervals").trials
@@ -238,8 +238,8 @@ def test_intervals_are_those_of_scipy() -> None:
 def test_the_verdict_stands_beside_the_interval_and_published_numbers_on_another_axis() -> None:
     row = study_table.table(complete("intervals")).rows[0]
     delta, low, high = (f"{100 * value:+.1f}".replace("-", "\N{MINUS SIGN}") for value in (row.delta, *row.delta_ci95))
-    assert f"worse\n{delta} points [{low}, {high}]" in texts(usual("intervals"))
-    ours, published = usual("intervals").axes
+    assert f"worse\n{delta} points [{low}, {high}]" in texts(usual_figure("intervals"))
+    ours, published = usual_figure("intervals").axes
     assert [line.get_xdata()[0] for line in published.lines] == pytest.approx([61.382, 64.206, 64.001, 64.032])
     assert "another setting" in published.get_title(loc="left")
     assert min(min(line.get_xdata()) for line in ours.lines) > 65
@@ -251,7 +251,7 @@ def test_a_line_that_is_above_another_looks_above_it() -> None:
     for arm in plan["arms"]:
         mean = means[arm["values"]["data_fraction"]] + 0.01 * (arm["values"]["stem"] == "conv")
         accuracies[arm["name"]] = [mean + 0.005 * k for k in range(-2, 3)]
-    ax = drawn(synthetic.results(plan, synthetic.from_accuracies(plan, accuracies))).axes[0]
+    ax = draw_figure(synthetic.results(plan, synthetic.from_accuracies(plan, accuracies))).axes[0]
     black, blue = lines_of(ax, 3)
     assert black.get_transform() == blue.get_transform() == ax.transData
     assert list(blue.get_ydata() - black.get_ydata()) == pytest.approx([1, 1, 1])
@@ -261,7 +261,7 @@ def test_the_dashed_line_is_the_baseline_of_all_arms_or_not_drawn() -> None:
     plan = synthetic.dataset_scale(figure="intervals")
     ids = [synthetic.trial_id(plan, "stem=patch,data_fraction=0.1", seed) for seed in range(5)]
     two = synthetic.results(plan, dict.fromkeys(ids, synthetic.hole("missing", "not started")))
-    for figure, line in ((drawn(two), False), (usual("intervals"), True)):
+    for figure, line in ((draw_figure(two), False), (usual_figure("intervals"), True)):
         upright = [one for one in lines_of(figure.axes[0], 2) if list(one.get_ydata()) == [0, 1]]
         assert (len(upright) == 1) == line
         assert ("dashed line: baseline" in words(figure)) == line
@@ -269,17 +269,17 @@ def test_the_dashed_line_is_the_baseline_of_all_arms_or_not_drawn() -> None:
 
 
 def test_a_figure_says_what_was_asked_and_counts_seeds_images_and_steps() -> None:
-    written = texts(usual("scale"))
-    assert complete("scale").plan.question in words(usual("scale"))
-    assert "mean and 95% CI over 5 seeds" in words(usual("scale"))
+    written = texts(usual_figure("scale"))
+    assert complete("scale").plan.question in words(usual_figure("scale"))
+    assert "mean and 95% CI over 5 seeds" in words(usual_figure("scale"))
     assert {"10%\n1,280 images", "every point: 1,320 steps"} <= set(written)
     study = complete("scale")
     study.trials.loc[0, "steps"] = 660
-    assert "steps differ: 660 to 1,320" in texts(drawn(study))
+    assert "steps differ: 660 to 1,320" in texts(draw_figure(study))
 
 
 def test_training_curves_are_a_line_a_pool_and_rate_with_the_band_of_its_seeds() -> None:
-    study, training = complete("learning-rate"), usual("learning-rate").axes[1]
+    study, training = complete("learning-rate"), usual_figure("learning-rate").axes[1]
     curves = lines_of(training, synthetic.EVALUATIONS)
     assert len(curves) == len(training.collections) == 6
     history = study.history[study.history["arm"] == study.plan.arms[0].name]
@@ -295,14 +295,14 @@ def test_training_curves_are_a_line_a_pool_and_rate_with_the_band_of_its_seeds()
 def test_of_trials_evaluated_once_there_is_no_panel_over_training() -> None:
     study, step = complete("learning-rate"), EVALUATION.index("step")
     once = [line for line in study.evaluations if line[step] == synthetic.STEPS]
-    figure = drawn(replace(study, evaluations=once))
-    assert (len(figure.axes), len(usual("learning-rate").axes)) == (1, 2)
+    figure = draw_figure(replace(study, evaluations=once))
+    assert (len(figure.axes), len(usual_figure("learning-rate").axes)) == (1, 2)
     assert "learning rate, log scale" in texts(figure)
     assert not any(said in words(figure) for said in ("95% t interval", "over training"))
 
 
 def test_a_diverged_trial_ends_in_a_cross_and_moves_no_mean() -> None:
-    training = drawn(incomplete("learning-rate")).axes[1]
+    training = draw_figure(incomplete("learning-rate")).axes[1]
     assert sum(line.get_marker() == "x" for line in training.lines) == 5
     assert sum(line.get_linewidth() == 0.6 for line in training.lines) == 5
 
@@ -326,7 +326,7 @@ def test_an_arm_in_training_shows_every_seed_and_their_mean_as_far_as_all_have_c
         history = record.history[: reached[trial["seed"]]]
         known[trial["id"]] = replace(record, values={"status": "running", "reason": "running"}, history=history)
     study = synthetic.results(plan, known)
-    ax = drawn(study, x="step").axes[0]
+    ax = draw_figure(study, x="step").axes[0]
     colour = to_hex(next(line for line in ax.lines if line.get_linewidth() == 0.6).get_color())
     own = [line for line in ax.lines if to_hex(line.get_color()) == colour and len(line.get_xdata())]
     assert [len(line.get_xdata()) for line in own] == [3, 3, 5, 4, 3, 8]
@@ -348,7 +348,7 @@ def test_curves_are_drawn_over_steps_epochs_images_or_seconds(x: str, last: floa
     """Without validation they are of the training loss."""
     study = complete("intervals")
     study.history[["val_accuracy", "val_loss"]] = np.nan
-    ax = drawn(study, x=x).axes[0]
+    ax = draw_figure(study, x=x).axes[0]
     assert (ax.get_xlabel(), ax.get_ylabel()) == (label, "train loss")
     assert max(line.get_xdata()[-1] for line in ax.lines if len(line.get_xdata())) == pytest.approx(last)
 
@@ -364,7 +364,7 @@ def test_seconds_of_unequal_machines_are_told_of() -> None:
 
 
 def test_each_family_is_fitted_where_it_was_measured_and_says_how_steep() -> None:
-    study, figure = complete("families"), usual("families")
+    study, figure = complete("families"), usual_figure("families")
     fitted = lines_of(figure.axes[0], 40)
     assert len(fitted) == 2
     compute = study.trials["arm"].map({arm.name: arm.train_flops for arm in study.plan.arms})
@@ -393,7 +393,7 @@ def test_a_fit_of_few_seeds_says_so_and_one_of_fewer_than_three_is_not_drawn() -
     for seeds, curves_drawn in ((1, 2), (3, 1)):
         own = study.trials["arm"].isin(perfect) & (study.trials["seed"] < seeds)
         study.trials.loc[own, "test_accuracy"] = 1.0
-        figure = drawn(study)
+        figure = draw_figure(study)
         assert len(lines_of(figure.axes[0], 40)) == curves_drawn
         assert ("(4 of 5 seeds)" in words(figure)) == (seeds == 1)
         assert ("No fit, fewer than 3 seeds with 4 sizes: ViT, ResNet." in words(figure)) == (seeds == 3)
@@ -401,7 +401,7 @@ def test_a_fit_of_few_seeds_says_so_and_one_of_fewer_than_three_is_not_drawn() -
 
 
 def test_every_way_of_growing_meets_the_baseline_at_relative_compute_one() -> None:
-    study, ax = complete("shape"), usual("shape").axes[0]
+    study, ax = complete("shape"), usual_figure("shape").axes[0]
     ways = [line for line in ax.lines if len(line.get_xdata()) > 2 and line.get_linestyle() != "None"]
     assert len(ways) == 5
     rows = {row.arm: row for row in study_table.table(study).rows}
@@ -422,19 +422,19 @@ def marks_of(ax: Axes) -> list[Line2D]:
 def test_few_shot_accuracy_stands_beside_the_metric_without_verdicts() -> None:
     study = complete("scale")
     study = replace(study, plan=study.plan.model_copy(update={"evals": ["fewshot"]}))
-    assert len(drawn(study).axes) == 1
+    assert len(draw_figure(study).axes) == 1
     fewer = [accuracy - 0.2 for accuracy in study.columns["test_accuracy"]]
     study = replace(study, columns=study.columns | {"fewshot5_accuracy": fewer})
-    left, right = drawn(study).axes
+    left, right = draw_figure(study).axes
     assert right.get_ylabel() == "5-shot accuracy (%)"
     assert lines_of(right, 3)[0].get_ydata() == pytest.approx(lines_of(left, 3)[0].get_ydata() - 20)
     assert {to_hex(one.get_markerfacecolor()) for one in marks_of(right) if one.get_marker() == "o"} == {"#ffffff"}
-    assert len(drawn(study, COLUMN).axes) == 2
+    assert len(draw_figure(study, COLUMN).axes) == 2
 
 
 def test_accuracy_at_new_sizes_stands_beside_that_at_the_size_of_training() -> None:
     study = at_new_sizes()
-    figure = drawn(study)
+    figure = draw_figure(study)
     ax = figure.axes[0]
     lines = [line for line in ax.lines if list(line.get_xdata()) == [8, 16, 32]]
     means = 100 * study.trials.groupby("arm", sort=False)["test_accuracy"].mean()
@@ -455,7 +455,7 @@ def test_every_value_of_a_packaged_axis_has_dashes_of_its_own() -> None:
 def test_a_tuned_study_is_drawn_at_each_arm_s_own_value(name: str) -> None:
     study = synthetic.results(spread(synthetic.tuned_pooling(figure=name)))
     rows = [row for row in study_table.table(study).rows if "tuned" in row.arm]
-    figure = drawn(study)
+    figure = draw_figure(study)
     assert len(rows) == 2
     assert "0.001" not in words(figure)
     if name == "intervals":
@@ -470,7 +470,7 @@ def test_over_training_a_tuned_study_shows_each_arm_at_its_own_rate_and_at_the_b
     best = {"pool=cls,lr=0.002": 0.95, "pool=gap,lr=0.001": 0.94}
     accuracies = {arm["name"]: [best.get(arm["name"], 0.7) + 0.002 * seed for seed in range(5)] for arm in plan["arms"]}
     study = synthetic.results(plan, synthetic.from_accuracies(plan, accuracies))
-    ax = drawn(study, x=x).axes[0 if x else 1]
+    ax = draw_figure(study, x=x).axes[0 if x else 1]
     handles, named = ax.get_legend_handles_labels()
     looks = [(to_hex(handle.get_color()), handle.get_linestyle()) for handle in handles]
     blue, black = "#0072b2", "#000000"
@@ -488,7 +488,7 @@ def test_before_a_rate_can_be_chosen_all_are_drawn_over_training() -> None:
     plan = synthetic.tuned_pooling()
     rest = [trial["id"] for arm in plan["arms"] if arm["values"]["lr"] == 0.004 for trial in arm["trials"]]
     study = synthetic.results(plan, dict.fromkeys(rest, synthetic.hole("missing", "not started")))
-    ax = drawn(study).axes[1]
+    ax = draw_figure(study).axes[1]
     assert ax.get_legend_handles_labels()[1] == ["0.001", "0.002", "0.004"]
     assert len(lines_of(ax, synthetic.EVALUATIONS)) == 4
 
@@ -513,14 +513,14 @@ def test_arms_that_change_several_settings_are_lines_of_their_own() -> None:
         name = f"half,data_fraction={point['values']['data_fraction']}"
         config = point["config"] | {"width": 16}
         synthetic.add_arm(plan, name, config, change="half", values=point["values"], baseline=point["name"])
-    ax = drawn(synthetic.results(plan)).axes[0]
+    ax = draw_figure(synthetic.results(plan)).axes[0]
     assert ax.get_legend_handles_labels()[1] == ["patch (baseline)", "conv", "half"]
     assert len(lines_of(ax, 3)) == 3
 
 
 def test_the_baseline_is_black_and_filled_marks_are_resolved() -> None:
     rows = study_table.table(complete("scale")).rows
-    marks = marks_of(usual("scale").axes[0])
+    marks = marks_of(usual_figure("scale").axes[0])
     resolved = [row.arm == row.baseline or row.verdict in ("better", "worse") for row in rows]
     assert sum(to_hex(mark.get_markerfacecolor()) != "#ffffff" for mark in marks) == sum(resolved)
     assert [to_hex(mark.get_color()) for mark in marks].count("#000000") == 3

@@ -14,7 +14,7 @@ from results.tables.study_table import table
 SEEDS = synthetic.ACCURACIES | {"position=relative": [0.90, 0.99, 0.91, 0.99, 0.90]}
 
 
-def judged(*claims: str, **given: Any) -> Sequence[Claim]:
+def judged_claims(*claims: str, **given: Any) -> Sequence[Claim]:
     plan = synthetic.position(**{"claims": list(claims), **given})
     return table(synthetic.results(plan, synthetic.from_accuracies(plan, SEEDS))).claims
 
@@ -35,7 +35,7 @@ def judged(*claims: str, **given: Any) -> Sequence[Claim]:
     ],
 )
 def test_a_claim_agrees_disagrees_or_is_not_resolved(claim: str, expected: str | None) -> None:
-    assert judged(claim)[0].verdict == expected
+    assert judged_claims(claim)[0].verdict == expected
 
 
 def test_a_contrast_of_the_table_keeps_its_p() -> None:
@@ -47,18 +47,18 @@ def test_a_contrast_of_the_table_keeps_its_p() -> None:
 
 def test_other_pairs_are_a_family_of_their_own() -> None:
     pairs = [("position=none", "position=2d"), ("position=2d", "position=relative")]
-    found = judged(*(f"{a} < {b}" for a, b in pairs), "position=none < position=1d")
+    found = judged_claims(*(f"{a} < {b}" for a, b in pairs), "position=none < position=1d")
     p = [scipy.stats.ttest_rel(SEEDS[a], SEEDS[b]).pvalue for a, b in pairs]
     assert [claim.p_holm for claim in found[:2]] == pytest.approx(multipletests(p, method="holm")[1])
 
 
 def test_a_tie_needs_a_margin() -> None:
     """Without a margin no tie is shown; a resolved difference disagrees, unless it lies within the margin."""
-    tie, gap = judged("position=2d ~ position=1d", "position=none ~ position=1d", margin=None)
+    tie, gap = judged_claims("position=2d ~ position=1d", "position=none ~ position=1d", margin=None)
     assert (tie.verdict, tie.note) == ("not-resolved", "no margin declared within which arms tie")
     assert gap.verdict == "disagree"
-    assert "a smaller difference is not excluded" in judged("position=2d < position=1d")[0].note  # equivalent
-    assert judged("position=none ~ position=1d", margin=0.5)[0].verdict == "agree"
+    assert "a smaller difference is not excluded" in judged_claims("position=2d < position=1d")[0].note  # equivalent
+    assert judged_claims("position=none ~ position=1d", margin=0.5)[0].verdict == "agree"
 
 
 def test_a_claim_about_the_whole_curve_is_judged_at_each_point() -> None:
@@ -72,10 +72,10 @@ def test_a_claim_about_the_whole_curve_is_judged_at_each_point() -> None:
 
 
 def test_a_claim_about_an_absent_arm_or_without_pairs_is_untested() -> None:
-    (claim,) = judged("position=rope2d < position=1d")
+    (claim,) = judged_claims("position=rope2d < position=1d")
     assert (claim.verdict, claim.note) == (None, "no arm position=rope2d in the plan")
     with pytest.raises(ValueError, match="position-embedding@digits: claim 'rope2d' is not 'arm < arm' or 'arm ~ arm'"):
-        judged("rope2d")
+        judged_claims("rope2d")
     plan = synthetic.position(claims=["position=none < position=1d"])
     missing = synthetic.from_accuracies(plan, {**SEEDS, "position=none": [0.7, None, None, None, None]})
     (claim,) = table(synthetic.results(plan, missing)).claims

@@ -38,7 +38,7 @@ TABLE_8 = """
 ARMS = {"ab": "position=2d,pool=gap", "a": "position=2d", "b": "pool=gap", "baseline": "position=1d,pool=cls"}
 
 
-def planned(**given: Any) -> dict[str, Any]:
+def crossed_plan(**given: Any) -> dict[str, Any]:
     """Return a plan of four made-up arms and their interaction."""
     baseline = {"position": "1d", "pool": "cls"}
     plan = synthetic.make_plan("cross", {"position": ["1d", "2d"], "pool": ["cls", "gap"]}, baseline, **given)
@@ -47,12 +47,12 @@ def planned(**given: Any) -> dict[str, Any]:
 
 
 def study(accuracies: dict[str, Any], plan: dict[str, Any] | None = None, **records: Record) -> StudyResults:
-    plan = plan or planned()
+    plan = plan or crossed_plan()
     by_name = {ARMS.get(role, role): values for role, values in accuracies.items()}
     return synthetic.results(plan, synthetic.from_accuracies(plan, by_name) | records)
 
 
-def made(accuracies: dict[str, Any], plan: dict[str, Any] | None = None, **records: Record) -> Table:
+def make_table(accuracies: dict[str, Any], plan: dict[str, Any] | None = None, **records: Record) -> Table:
     return table(study(accuracies, plan, **records), interim=True)
 
 
@@ -118,7 +118,7 @@ def test_two_factors_interact_where_all_four_arms_are(
 
 def test_numbers_are_those_of_scipy() -> None:
     """The t test is of ab - a - b + baseline, and of its empirical logit."""
-    (found,) = made(TOGETHER).interactions
+    (found,) = make_table(TOGETHER).interactions
     images = 1797 / 5
     seeds = {role: np.array(values) for role, values in TOGETHER.items()}
     logits = {role: np.log((right * images + 0.5) / (images - right * images + 0.5)) for role, right in seeds.items()}
@@ -132,9 +132,9 @@ def test_numbers_are_those_of_scipy() -> None:
 
 
 def test_changes_that_add_up_have_no_interaction_and_a_loss_has_no_logit() -> None:
-    (found,) = made(ADDITIVE).interactions
+    (found,) = make_table(ADDITIVE).interactions
     assert found.verdict == "not-resolved"
-    (found,) = made(TOGETHER, planned(metric="test_loss")).interactions
+    (found,) = make_table(TOGETHER, crossed_plan(metric="test_loss")).interactions
     assert (found.logit, found.logit_ci95) == (None, None)
 
 
@@ -143,7 +143,7 @@ def test_an_interaction_of_the_scale_alone_is_not_claimed() -> None:
     noise = np.array([0.0, 0.001, -0.001, 0.002, -0.002])
     near = {"baseline": 0.80, "a": 0.94, "b": 0.94, "ab": 0.99}
     seeds = {role: (value + np.roll(noise, i)).tolist() for i, (role, value) in enumerate(near.items())}
-    (found,) = made(seeds).interactions
+    (found,) = make_table(seeds).interactions
     assert found.interaction < 0 < found.logit
     assert found.p_holm < 0.05
     assert found.verdict == "not-resolved"
@@ -152,24 +152,24 @@ def test_an_interaction_of_the_scale_alone_is_not_claimed() -> None:
 
 def test_interactions_are_a_family_of_their_own() -> None:
     """Holm counts a planned interaction without a number as p = 1."""
-    plan = planned()
+    plan = crossed_plan()
     missing = {"name": "other", **ARMS, "ab": "never"}
     never = plan["arms"][1] | {"name": "never", "trials": [{"seed": s, "id": f"{s:012x}"} for s in plan["seeds"]]}
     two = plan | {"arms": [*plan["arms"], never], "interactions": [*plan["interactions"], missing]}
-    first, second = made(TOGETHER | {"never": [None] * 5}, two).interactions
+    first, second = make_table(TOGETHER | {"never": [None] * 5}, two).interactions
     assert first.p_holm == pytest.approx(multipletests([first.p, 1.0], method="holm")[1][0])
     assert (second.verdict, second.notes) == (None, ["untested: n = 0"])
 
 
 def test_a_diverged_trial_leaves_an_interaction_unresolved() -> None:
-    lost = {synthetic.trial_id(planned(), "pool=gap", 4): synthetic.hole("diverged")}
-    (found,) = made(TOGETHER, **lost).interactions
+    lost = {synthetic.trial_id(crossed_plan(), "pool=gap", 4): synthetic.hole("diverged")}
+    (found,) = make_table(TOGETHER, **lost).interactions
     assert (found.verdict, found.n) == ("not-resolved", 4)
     assert found.notes == ["trials of pool=gap diverged"]
 
 
 def test_interactions_are_described_below_the_table_and_in_the_report() -> None:
-    found = made(TOGETHER)
+    found = make_table(TOGETHER)
     told = "position=2d,pool=gap: +11.80 points (95% CI +10.76 to +12.84; logit +0.93): positive"
     assert f"{told}." in render(found, "md")
     assert "Holm over 1" in render(found, "latex")
@@ -180,7 +180,7 @@ def test_interactions_are_described_below_the_table_and_in_the_report() -> None:
 
 def test_files_have_interactions_too() -> None:
     """JSON has a list; CSV has columns beside the arm with both changes, only where there are interactions."""
-    found = made(TOGETHER)
+    found = make_table(TOGETHER)
     (one,) = json.loads(render(found, "json"))["interactions"]
     *others, both = csv.DictReader(io.StringIO(render(found, "csv")))
     assert both["arm"] == one["name"] == ARMS["ab"]
@@ -204,9 +204,9 @@ def test_where_something_is_tuned_arms_interact_at_their_own_values(tmp_path: Pa
     best = {"0.001": 0.5, "0.002": 0.9, "0.004": 0.6}
     rng = np.random.default_rng(0)
     inside = {a.name: (best[a.name.partition("lr=")[2]] + rng.normal(0, 0.01, 3)).tolist() for a in plan.arms}
-    (found,) = made(inside, plan).interactions
+    (found,) = make_table(inside, plan).interactions
     assert (found.n, found.verdict) == (3, "not-resolved")
     edge = {name: [0.95] * 3 if name == "pool=gap,lr=0.004" else values for name, values in inside.items()}
-    (found,) = made(edge, plan).interactions
+    (found,) = make_table(edge, plan).interactions
     assert (found.p_holm, found.verdict) == (None, None)
     assert found.notes == ["untested: the best value of an arm lies at the edge of its grid"]

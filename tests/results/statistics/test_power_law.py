@@ -9,13 +9,13 @@ from results.statistics import power_law
 COMPUTE = np.array([1e12, 4e12, 1.6e13, 1e14, 3e14])
 
 
-def noisy(seed: int, b: float = 0.2) -> tuple[np.ndarray, np.ndarray]:
+def noisy_power_law(seed: int, b: float = 0.2) -> tuple[np.ndarray, np.ndarray]:
     return COMPUTE, 30 * COMPUTE**-b * np.exp(0.1 * np.random.default_rng(seed).standard_normal(len(COMPUTE)))
 
 
 def test_each_seed_is_fitted_as_scipy_fits_a_line_through_logarithms() -> None:
     """The exponent is the mean over seeds with its t interval."""
-    points = {seed: noisy(seed) for seed in range(5)}
+    points = {seed: noisy_power_law(seed) for seed in range(5)}
     found = power_law.fit(points)
     lines = [stats.linregress(np.log(c), np.log(e)) for c, e in points.values()]
     b = [-line.slope for line in lines]
@@ -35,13 +35,16 @@ def test_a_law_is_known_only_between_the_sizes_that_were_trained() -> None:
 
 def test_three_sizes_are_too_few() -> None:
     """A size without a positive error, or equal to another size, does not count."""
-    compute, error = COMPUTE[:4], noisy(0)[1][:4]
+    compute, error = COMPUTE[:4], noisy_power_law(0)[1][:4]
     assert power_law.fit({0: (compute[:3], error[:3])}) is None
     for broken in (np.nan, 0.0):
         assert power_law.fit({0: (compute, np.array([*error[:3], broken]))}) is None
     assert power_law.fit({0: (np.array([*compute[:3], compute[2]]), error)}) is None
     assert power_law.fit({}) is None
-    whole, with_hole = power_law.fit({1: noisy(1)}), power_law.fit({0: (compute[:3], error[:3]), 1: noisy(1)})
+    whole, with_hole = (
+        power_law.fit({1: noisy_power_law(1)}),
+        power_law.fit({0: (compute[:3], error[:3]), 1: noisy_power_law(1)}),
+    )
     assert (with_hole.b, with_hole.low, with_hole.high) == (pytest.approx(whole.b), whole.low, whole.high)
 
 

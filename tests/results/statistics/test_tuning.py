@@ -27,7 +27,7 @@ RATES = (0.001, 0.002, 0.004)
 TUNED = "{question: q, baseline: {pool: cls}, factors: {pool: [cls, gap]}, tune: {lr: [1e-3, 2e-3, 4e-3]}}"
 
 
-def naive(reached: np.ndarray) -> list[int]:
+def naive_choices(reached: np.ndarray) -> list[int]:
     """Choose for each seed the best point of the other seeds, one number at a time; ties go to the middle."""
     chosen = []
     n, count = reached.shape
@@ -38,7 +38,7 @@ def naive(reached: np.ndarray) -> list[int]:
     return chosen
 
 
-def reached(
+def tuning_records(
     plan: dict[str, Any], val: dict[str, list[float | None]], test: dict[str, list[float]]
 ) -> dict[str, Record]:
     """Return records with these validation and test accuracies by seed; a validation of None diverged."""
@@ -59,10 +59,10 @@ def accuracies(plan: dict[str, Any], seed: int = 0, best: int = 1) -> tuple[dict
     return val, {name: (value + 0.01 * rng.standard_normal(5)).tolist() for name, value in mean.items()}
 
 
-def tuned(best: int = 1, **given: Any) -> Table:
+def tuned_table(best: int = 1, **given: Any) -> Table:
     """Return the table of a tuned study whose best rate is at index `best`."""
     plan = synthetic.tuned_pooling(**given)
-    return table(synthetic.results(plan, reached(plan, *accuracies(plan, best=best))))
+    return table(synthetic.results(plan, tuning_records(plan, *accuracies(plan, best=best))))
 
 
 def test_every_seed_uses_the_best_point_of_the_others() -> None:
@@ -70,8 +70,8 @@ def test_every_seed_uses_the_best_point_of_the_others() -> None:
     for _ in range(200):
         n, count = int(rng.integers(2, 8)), int(rng.integers(3, 6))
         smooth, tied = rng.normal(size=(n, count)), rng.integers(0, 3, (n, count)) / 10
-        assert tuning.cross_fit(smooth) == naive(smooth)
-        assert tuning.cross_fit(tied) == naive(tied)
+        assert tuning.cross_fit(smooth) == naive_choices(smooth)
+        assert tuning.cross_fit(tied) == naive_choices(tied)
 
 
 def test_the_usual_point_ties_to_the_middle_of_the_grid() -> None:
@@ -97,10 +97,10 @@ def test_the_table_has_a_row_for_every_arm_at_its_own_rate() -> None:
     """These rows come first with the chosen trials' numbers; their family is apart from that of the points."""
     plan = synthetic.tuned_pooling()
     val, test = accuracies(plan)
-    made = table(synthetic.results(plan, reached(plan, val, test)))
+    made = table(synthetic.results(plan, tuning_records(plan, val, test)))
     assert [row.arm for row in made.rows][:3] == ["pool=cls,lr=tuned", "pool=gap,lr=tuned", "pool=cls,lr=0.001"]
     gap = made.rows[1]
-    chosen = naive(np.column_stack([val[f"pool=gap,lr={lr}"] for lr in RATES]))
+    chosen = naive_choices(np.column_stack([val[f"pool=gap,lr={lr}"] for lr in RATES]))
     values = [test[f"pool=gap,lr={RATES[point]}"][seed] for seed, point in enumerate(chosen)]
     assert gap.mean == pytest.approx(np.mean(values))
     assert gap.p_holm == gap.p
@@ -111,12 +111,12 @@ def test_the_table_has_a_row_for_every_arm_at_its_own_rate() -> None:
     assert (made.family, made.points_family, made.tuned) == (1, 3, ["lr"])
 
 
-def compared(gap: dict[float, list[float]], cls: dict[float, list[float]], **given: Any) -> tuple[Row, Table]:
+def compare_grids(gap: dict[float, list[float]], cls: dict[float, list[float]], **given: Any) -> tuple[Row, Table]:
     """Return the row of pool=gap at its tuned rate, the middle one, and the table."""
     plan = synthetic.tuned_pooling(**given)
     test = {f"pool={pool},lr={lr}": values for pool, of in (("gap", gap), ("cls", cls)) for lr, values in of.items()}
     val = {name: [0.9 if "0.002" in name else 0.8] * 5 for name in test}
-    made = table(synthetic.results(plan, reached(plan, val, test)))
+    made = table(synthetic.results(plan, tuning_records(plan, val, test)))
     return made.rows[1], made
 
 
@@ -136,19 +136,19 @@ def grid(low: str, middle: str, high: str) -> dict[float, list[float]]:
 def test_an_arm_is_better_if_it_beats_every_point_of_the_other_grid() -> None:
     """p is the largest of SciPy's over the grid of the arm that is behind."""
     gap, cls = grid("low", "high", "low"), grid("low", "middle", "near")
-    row, made = compared(gap, cls)
+    row, made = compare_grids(gap, cls)
     p = [scipy.stats.ttest_rel(gap[0.002], values).pvalue for values in cls.values()]
     assert row.p == row.p_holm == pytest.approx(max(p))
     assert p[1] < max(p) < 0.05
     assert row.verdict == "better"
     assert "p is the largest against any point of the other's grid" in render(made, "md")
-    behind, _ = compared(cls, gap)
+    behind, _ = compare_grids(cls, gap)
     assert (behind.p, behind.verdict) == (pytest.approx(max(p)), "worse")
 
 
 def test_a_point_as_good_leaves_a_difference_unresolved() -> None:
     gap, cls = grid("low", "high", "low"), grid("low", "middle", "high")
-    row, _ = compared(gap, cls, margin=None)
+    row, _ = compare_grids(gap, cls, margin=None)
     assert scipy.stats.ttest_rel(gap[0.002], cls[0.002]).pvalue < 0.05
     assert (row.p, row.verdict) == (1.0, "not-resolved")
     assert row.delta == pytest.approx(np.mean(gap[0.002]) - np.mean(cls[0.002]))
@@ -159,13 +159,13 @@ def test_a_point_as_good_leaves_a_difference_unresolved() -> None:
 def test_arms_are_equivalent_where_no_point_of_either_is_beyond_the_margin() -> None:
     """The limits are SciPy's one-sided ones at 5%; points far below do not count."""
     gap, cls = grid("low", "middle", "near"), grid("low", "close", "low")
-    row, _ = compared(gap, cls, margin=0.03)
+    row, _ = compare_grids(gap, cls, margin=0.03)
     limits = [
         scipy.stats.ttest_rel(gap[lr], cls[0.002], alternative="less").confidence_interval(0.95).high for lr in RATES
     ]
     assert max(limits) < 0.03
     assert row.verdict == "equivalent"
-    row, _ = compared(grid("low", "middle", "high"), cls, margin=0.015)
+    row, _ = compare_grids(grid("low", "middle", "high"), cls, margin=0.015)
     assert row.verdict == "not-resolved"
     assert any("within the margin, but not after correction for 1 contrasts" in note for note in row.notes)
 
@@ -174,8 +174,8 @@ def test_for_a_loss_the_lower_arm_is_ahead() -> None:
     """The losses made here fall by 2.3 for each unit of accuracy, so tests and verdicts are those of the accuracy."""
     pairs = [("low", "high", "low"), ("low", "middle", "near"), ("low", "close", "low")]
     for first, second in itertools.permutations((grid(*points) for points in pairs), 2):
-        accuracy, _ = compared(first, second, margin=0.03)
-        loss, _ = compared(first, second, metric="test_loss", margin=2.3 * 0.03)
+        accuracy, _ = compare_grids(first, second, margin=0.03)
+        loss, _ = compare_grids(first, second, metric="test_loss", margin=2.3 * 0.03)
         assert (loss.p, loss.verdict) == (pytest.approx(accuracy.p), accuracy.verdict)
         assert (loss.delta, loss.margin_met) == pytest.approx((-2.3 * accuracy.delta, 2.3 * accuracy.margin_met))
 
@@ -185,9 +185,9 @@ def test_a_diverged_trial_counts_as_chance_where_a_rate_is_chosen() -> None:
     plan = synthetic.tuned_pooling()
     val, test = accuracies(plan)
     val["pool=gap,lr=0.002"][4] = None
-    made = table(synthetic.results(plan, reached(plan, val, test)))
+    made = table(synthetic.results(plan, tuning_records(plan, val, test)))
     scores = np.column_stack([[0.1 if v is None else v for v in val[f"pool=gap,lr={lr}"]] for lr in RATES])
-    expected = naive(scores)
+    expected = naive_choices(scores)
     assert expected[0] != 1
     assert expected[4] == 1
     gap = made.rows[1]
@@ -207,7 +207,7 @@ def test_a_rate_at_which_trials_diverged_is_never_the_best(lost: int) -> None:
     }
     val: dict[str, list[float | None]] = {name: [0.9 if "0.002" in name else 0.8] * 5 for name in test}
     val["pool=gap,lr=0.004"][:lost] = [None] * lost
-    made = table(synthetic.results(plan, reached(plan, val, test)))
+    made = table(synthetic.results(plan, tuning_records(plan, val, test)))
     gap, cls = ({lr: test[f"{pool},lr={lr}"] for lr in RATES} for pool in ("pool=gap", "pool=cls"))
     p = [scipy.stats.ttest_rel(gap[lr], cls[0.002]).pvalue for lr in (0.001, 0.002)]
     assert (made.rows[1].p, made.rows[1].verdict) == (pytest.approx(max(p)), "worse")
@@ -215,7 +215,7 @@ def test_a_rate_at_which_trials_diverged_is_never_the_best(lost: int) -> None:
 
 
 def test_an_optimum_at_the_edge_of_the_grid_has_no_verdict() -> None:
-    made = tuned(best=2, claims=["pool=gap ~ pool=cls"])
+    made = tuned_table(best=2, claims=["pool=gap ~ pool=cls"])
     gap, (claim,), untested = made.rows[1], made.claims, "best value of an arm lies at the edge of its grid"
     assert (gap.delta is None, gap.p_holm, gap.verdict) == (False, None, None)
     assert "its best lr lies at the edge of the grid, 0.004: no verdict; add lr 0.008 to the grid" in gap.notes
@@ -230,7 +230,7 @@ def test_an_end_of_the_grid_that_ties_with_its_inside_is_no_edge() -> None:
     val, test = accuracies(plan)
     for lr in RATES:
         val[f"pool=gap,lr={lr}"] = (0.9 + 0.01 * rng.standard_normal(5)).tolist()
-    gap = table(synthetic.results(plan, reached(plan, val, test))).rows[1]
+    gap = table(synthetic.results(plan, tuning_records(plan, val, test))).rows[1]
     (note,) = [note for note in gap.notes if "edge" in note]
     assert re.match(r"lr 0.00[14], at the edge of the grid, ties with 0.002; add lr 0.00(05|08) to the grid", note)
     assert None not in (gap.p_holm, gap.verdict)
@@ -263,18 +263,18 @@ def test_the_next_value_continues_the_grid(values: list[int | float], after: flo
 
 def test_a_missing_trial_leaves_its_seed_out_of_the_choice() -> None:
     plan = synthetic.tuned_pooling()
-    records = reached(plan, *accuracies(plan))
+    records = tuning_records(plan, *accuracies(plan))
     records |= {synthetic.trial_id(plan, "pool=gap,lr=0.004", 3): synthetic.hole("missing")}
     gap = table(synthetic.results(plan, records)).rows[1]
     assert "seed 3 did not help to choose: some points of the grid are missing" in gap.notes
     assert gap.n == 5
-    alone = tuned(seeds=1).rows[1]
+    alone = tuned_table(seeds=1).rows[1]
     assert (alone.n, alone.missing) == (0, 1)
     assert "seed 0 missing: no other seed has finished the whole grid" in alone.notes
 
 
 def test_the_answer_leads_with_arms_at_their_own_rates_and_counts_the_rest() -> None:
-    made = tuned(claims=["pool=gap ~ pool=cls"])
+    made = tuned_table(claims=["pool=gap ~ pool=cls"])
     assert [claim.claim for claim in made.claims] == ["pool=gap,lr=tuned ~ pool=cls,lr=tuned"]
     assert "over 1 planned contrast at their own lr, over 3 at equal ones" in render(made, "md")
     words = iter(["better", "worse", "not-resolved"])
@@ -292,7 +292,7 @@ def test_results_are_compared_where_every_arm_has_its_own_rate() -> None:
     plan = synthetic.tuned_pooling()
     val, test = accuracies(plan)
     lower = {name: [value - 0.02 - 0.001 * i for i, value in enumerate(values)] for name, values in test.items()}
-    a, b = (synthetic.results(plan, reached(plan, val, values)) for values in (test, lower))
+    a, b = (synthetic.results(plan, tuning_records(plan, val, values)) for values in (test, lower))
     row = next(row for row in compare([a], [b]).rows if row.arm == "pool=gap,lr=tuned")
     assert (row.delta, row.n_pairs) == (pytest.approx(-0.022), 5)
     assert row.a.mean == table(a).rows[1].mean

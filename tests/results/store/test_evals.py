@@ -81,15 +81,15 @@ def trials(folder: Path) -> list[store.Trial]:
     return [store.Trial(path) for path in sorted((folder / "runs/trials").iterdir())]
 
 
-def told(ablate: Ablate, *words: str) -> Any:
+def json_output(ablate: Ablate, *words: str) -> Any:
     """Return the JSON that a command prints."""
     status, output, errors = ablate(*words, "--json")
     assert status == 0, errors
     return json.loads(output)
 
 
-def todo(ablate: Ablate, name: str) -> int:
-    planned: dict[str, int] = told(ablate, "plan", name)["trials"]
+def count_todo(ablate: Ablate, name: str) -> int:
+    planned: dict[str, int] = json_output(ablate, "plan", name)["trials"]
     assert planned["todo"] + planned["finished"] == planned["planned"] == 4
     return planned["todo"]
 
@@ -104,13 +104,13 @@ def test_metric_of_an_eval_is_computed_after_training_and_everywhere(
         assert content["weights_sha256"] == trial.result().weights_sha256
         draws = content["draws"]["fewshot5_accuracy"]
         assert content["metrics"]["fewshot5_accuracy"] == pytest.approx(np.mean(draws))
-    shown = told(ablate, "table", "few.yaml")
+    shown = json_output(ablate, "table", "few.yaml")
     assert shown["metric"] == "fewshot5_accuracy"
     assert [row["n"] for row in shown["rows"]] == [2, 2]
     assert all(0 < row["mean"] < 1 for row in shown["rows"])
-    view = told(ablate, "status", "few.yaml")
+    view = json_output(ablate, "status", "few.yaml")
     assert view["finished"] == view["planned"] == 4
-    assert todo(ablate, "few.yaml") == 0
+    assert count_todo(ablate, "few.yaml") == 0
     for words in ("plot few.yaml", "report few.yaml", "export few.yaml --out all.parquet", "export --out all.csv"):
         assert ablate(*words.split())[0] == 0
     assert "fewshot25_accuracy" in (tmp_path / "all.csv").read_text()
@@ -121,22 +121,22 @@ def test_metric_of_an_eval_is_computed_after_training_and_everywhere(
 def test_trial_that_lacks_only_its_eval_is_not_trained_again(ablate: Ablate, tmp_path: Path) -> None:
     """A study that asks more of finished trials has them to do; `run` adds the evals to the same attempt."""
     results = {trial.id: trial.result() for trial in trials(tmp_path)}
-    assert todo(ablate, "large.yaml") == 4
-    assert told(ablate, "plan", "large.yaml")["hours"] == 0.0
+    assert count_todo(ablate, "large.yaml") == 4
+    assert json_output(ablate, "plan", "large.yaml")["hours"] == 0.0
     assert ablate("run", "large.yaml")[0] == 0
     assert {trial.id: trial.result() for trial in trials(tmp_path)} == results
     assert all(len(trial.attempts()) == 1 for trial in trials(tmp_path))
-    assert todo(ablate, "large.yaml") == 0
-    assert [row["n"] for row in told(ablate, "table", "large.yaml")["rows"]] == [2, 2]
+    assert count_todo(ablate, "large.yaml") == 0
+    assert [row["n"] for row in json_output(ablate, "table", "large.yaml")["rows"]] == [2, 2]
 
 
 def test_readers_compute_nothing_and_say_what_is_absent(ablate: Ablate, tmp_path: Path) -> None:
     """Without an eval the table names a missing seed, `status` counts it as missing, and no file is written."""
     gone = trials(tmp_path)[0].path / "evals/fewshot.json"
     gone.unlink()
-    (row,) = [row for row in told(ablate, "table", "few.yaml")["rows"] if row["missing"]]
+    (row,) = [row for row in json_output(ablate, "table", "few.yaml")["rows"] if row["missing"]]
     assert (row["n"], any("fewshot5_accuracy is not computed yet" in note for note in row["notes"])) == (1, True)
-    view = told(ablate, "status", "few.yaml")
+    view = json_output(ablate, "status", "few.yaml")
     assert (view["finished"], view["missing"], gone.exists()) == (3, 1, False)
 
 
@@ -149,10 +149,10 @@ def test_eval_that_is_not_of_these_weights_counts_as_not_there(ablate: Ablate, t
     paths[1].write_text(whole[1].replace('"fewshot5_accuracy": 0.', '"fewshot5_accuracy": 0.0'))
     paths[2].write_text(whole[2][:100])
     paths[3].write_text(whole[0])
-    notes = [note for row in told(ablate, "table", "few.yaml")["rows"] for note in row["notes"]]
+    notes = [note for row in json_output(ablate, "table", "few.yaml")["rows"] for note in row["notes"]]
     for reason in ("is of other weights", "its checksum differs", "is not JSON", "belongs to fewshot of trial"):
         assert any("fewshot.json" in note and reason in note for note in notes), notes
-    assert todo(ablate, "few.yaml") == 4
+    assert count_todo(ablate, "few.yaml") == 4
     assert ablate("run", "few.yaml")[0] == 0
     assert [path.read_text() for path in paths] == whole
 
@@ -164,7 +164,7 @@ def test_weights_that_were_not_kept_are_one_clear_line(ablate: Ablate, tmp_path:
         (trial.path / "attempts/0001/weights.safetensors").rename(trial.path / "weights")
     status, _, errors = ablate("run", "few.yaml")
     assert (status, "its weights were not kept" in " ".join(errors.split()), "Traceback" in errors) == (1, True, False)
-    assert told(ablate, "status", "few.yaml")["failed"] == 4
+    assert json_output(ablate, "status", "few.yaml")["failed"] == 4
     for trial in trials(tmp_path):
         (trial.path / "weights").rename(trial.path / "attempts/0001/weights.safetensors")
     assert ablate("run", "few.yaml")[0] == 1  # the same code: only after retry

@@ -98,7 +98,7 @@ def test_many_trials_are_read_by_several_processes(runs: Path, tmp_path: Path, m
 ENV = {"code": "aaaa", "device": "cpu", "torch": "2.14.1", "threads": 1, "plugins": {}}
 
 
-def resuming(attempt: str, **env: object) -> dict[str, object]:
+def resumed_env(attempt: str, **env: object) -> dict[str, object]:
     return ENV | {"resumed_from": {"attempt": attempt, "step": 400}} | env
 
 
@@ -108,23 +108,23 @@ def resuming(attempt: str, **env: object) -> dict[str, object]:
         (  # a value that changed between attempts is "A then B"
             [
                 ENV,
-                resuming("0001", code="bbbb+eeee", plugins={"p.py": "eeee"}),
+                resumed_env("0001", code="bbbb+eeee", plugins={"p.py": "eeee"}),
                 ENV | {"code": "cccc", "device": "H200"},  # came to nothing: the last attempt did not resume from it
-                resuming("0002", code="dddd", threads=2),
+                resumed_env("0002", code="dddd", threads=2),
             ],
             {"code": "aaaa then bbbb+eeee then dddd", "threads": "1 then 2", "plugins": '{"p.py": "eeee"}'},
         ),
         ([ENV, ENV | {"code": "bbbb"}], {"code": "bbbb"}),  # it started again
         # attempts that name each other, themselves or a missing attempt do not hide the others
-        ([resuming("0002"), resuming("0001", code="bbbb")], {"code": "aaaa then bbbb", "device": "cpu"}),
-        ([resuming("0002"), resuming("0002", code="bbbb")], {"code": "bbbb", "device": "cpu"}),
-        ([resuming("0002"), resuming("0009", code="bbbb")], {"code": "bbbb", "device": "cpu"}),
+        ([resumed_env("0002"), resumed_env("0001", code="bbbb")], {"code": "aaaa then bbbb", "device": "cpu"}),
+        ([resumed_env("0002"), resumed_env("0002", code="bbbb")], {"code": "bbbb", "device": "cpu"}),
+        ([resumed_env("0002"), resumed_env("0009", code="bbbb")], {"code": "bbbb", "device": "cpu"}),
         (
-            [ENV | {"plugins": {"p.py": "eeee", "q.py": "0000"}}, resuming("0001", plugins={"p.py": "ffff"})],
+            [ENV | {"plugins": {"p.py": "eeee", "q.py": "0000"}}, resumed_env("0001", plugins={"p.py": "ffff"})],
             {"plugins": '{"p.py": "eeee then ffff", "q.py": "0000"}'},
         ),
         (  # no table of plugins
-            [ENV | {"plugins": "p.py"}, resuming("0001", plugins={"p.py": "ffff"})],
+            [ENV | {"plugins": "p.py"}, resumed_env("0001", plugins={"p.py": "ffff"})],
             {"plugins": '{"p.py": "ffff"}'},
         ),
     ],

@@ -68,7 +68,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def write_export(path: Path, rows: list[dict[str, Any]], header: object) -> None:
     """Write rows under any header as an export, with the checksum that the header has."""
-    metadata = {export.KEY: json.dumps(resealed(header))}
+    metadata = {export.KEY: json.dumps(reseal(header))}
     pq.write_table(pa.Table.from_pylist(rows, export.SCHEMA.with_metadata(metadata)), path)
 
 
@@ -76,7 +76,7 @@ def header_of(plans: list[Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {"schema": store.SCHEMA, "plans": plans, "trials": export.fingerprint(rows), "checksum": ""}
 
 
-def resealed(content: object) -> object:
+def reseal(content: object) -> object:
     """Return the content with a checksum made anew, as a forger would write it."""
     if not isinstance(content, dict) or not isinstance(content.get("checksum"), str):
         return content
@@ -95,7 +95,7 @@ def test_a_file_that_breaks_its_schema_ends_in_one_line(runs: Path, monkeypatch:
     bad = []
     try:
         for place, (what, mutated) in enumerate(list(mutations(content))[every]):
-            path.write_text(json.dumps(resealed(mutated)) + "\n")
+            path.write_text(json.dumps(reseal(mutated)) + "\n")
             for words in READING if EVERY else (READING[0], READING[1 + place % 4]):
                 given = [word.format(runs=runs) for word in words]
                 given += [] if words[0] == "compare" else ["--runs", str(runs)]
@@ -117,7 +117,7 @@ def test_a_row_of_an_export_that_breaks_its_schema_ends_in_one_line(
     study, path, bad = synthetic.results(two_arms(seeds=2)), tmp_path / "a.parquet", []
     rows, plans = export.trial_rows(study), [store.plan_content(study.plan)]
     reading = (("table", "--runs", str(path)), ("compare", str(path), str(path)))
-    every = [(column, value) for column in export.SCHEMA for value in wrong_of(column.type)]
+    every = [(column, value) for column in export.SCHEMA for value in wrong_values(column.type)]
     for place, (column, value) in enumerate(every if EVERY else every[::7]):
         mutated = [{**row, "inspect": "", **({column.name: value} if row is rows[0] else {})} for row in rows]
         write_export(path, mutated, header_of(plans, mutated))
@@ -141,7 +141,7 @@ def test_a_header_of_an_export_that_breaks_its_schema_ends_in_one_line(
     assert not bad
 
 
-def wrong_of(kind: pa.DataType) -> Sequence[object]:
+def wrong_values(kind: pa.DataType) -> Sequence[object]:
     """Return values that a column of this type can hold but the export seldom or never writes."""
     if pa.types.is_list(kind):
         return ([{name: None for name in HISTORY}], None) if pa.types.is_struct(kind.value_type) else LISTS

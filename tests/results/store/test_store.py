@@ -30,7 +30,7 @@ def trial(tmp_path: Path) -> store.Trial:
 
 
 @contextlib.contextmanager
-def holding(trial: store.Trial) -> Iterator[subprocess.Popen[str]]:
+def other_holder(trial: store.Trial) -> Iterator[subprocess.Popen[str]]:
     """Start another process that holds the trial's first attempt; kill it at the end."""
     code = (
         "import sys, time; from pathlib import Path; from results import store; from results.store import lease\n"
@@ -98,7 +98,7 @@ def test_only_one_of_many_claimants_wins(trial: store.Trial) -> None:
 
 
 def test_lease_of_a_killed_process_is_dead_at_once(trial: store.Trial) -> None:
-    with holding(trial):
+    with other_holder(trial):
         assert store.claim(trial, lease.Watch()) is None
         assert trial.state().status == "running"
     assert trial.state().status == "interrupted"
@@ -110,7 +110,7 @@ def test_lease_of_a_stopped_process_is_dead_after_a_minute(trial: store.Trial) -
     """It is shown as stopped, and loses its attempt only if it is fenced."""
     clock = [0.0]
     watch, unfenced = lease.Watch(lambda: clock[0]), lease.Watch(lambda: clock[0], fenced=False)
-    with holding(trial) as process:
+    with other_holder(trial) as process:
         attempt = trial.path / "attempts/0001"
         assert lease.stopped_holder(attempt) == ""
         process.send_signal(signal.SIGSTOP)

@@ -37,7 +37,7 @@ def paper() -> styles.Style:
     return styles.parse(strict_yaml.parse(PAPER, "paper.yaml"))
 
 
-def drawn(study: StudyResults, style: styles.Style) -> Figure:
+def draw_styled(study: StudyResults, style: styles.Style) -> Figure:
     with styles.use_style(style), drawing():
         figure = study_figure.figure(study, style.width)
         figure.draw_without_rendering()
@@ -120,7 +120,7 @@ def test_a_style_changes_no_number_and_ends_where_its_use_ends() -> None:
 
 def test_a_figure_has_the_style_s_size_fonts_labels_and_no_title() -> None:
     study = position()
-    figure = drawn(study, paper())
+    figure = draw_styled(study, paper())
     shown = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text()]
     assert figure.get_figwidth() == 3.25
     assert {text.get_fontsize() for text in shown} <= {7.0, 8.0}
@@ -135,7 +135,8 @@ def test_without_notes_a_figure_has_its_data_alone_and_plot_prints_the_rest(
 ) -> None:
     explained = "mean and 95% CI over 5 seeds", "Color, filled marks: resolved"
     bare, usual = (
-        " ".join(texts(drawn(position(), styles.parse({"notes": notes})))).replace("\n", " ") for notes in (False, True)
+        " ".join(texts(draw_styled(position(), styles.parse({"notes": notes})))).replace("\n", " ")
+        for notes in (False, True)
     )
     assert all(words in usual and words not in bare for words in explained)
     assert position().plan.question in bare
@@ -159,13 +160,13 @@ def test_a_pdf_embeds_the_chosen_font_and_a_png_has_the_dots_per_inch() -> None:
 
 def test_colours_go_by_name_and_the_rest_takes_the_palette() -> None:
     study = synthetic.results(synthetic.pooling())
-    figure = drawn(study, paper())
+    figure = draw_styled(study, paper())
     lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 3]
     assert [to_hex(line.get_color()) for line in lines] == ["#222222", "#117733"]
     assert {"average", "step size, log scale"} <= set(texts(figure))
     kinds = {"stem": ["patch", "conv", "resnet-small"]}
     plan = synthetic.make_plan("s", kinds, {"stem": "patch"}, curves={"lr": [0.001, 0.002, 0.004]}, figure="scale")
-    figure = drawn(synthetic.results(plan), paper())
+    figure = draw_styled(synthetic.results(plan), paper())
     lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 3]
     assert [to_hex(line.get_color()) for line in lines] == ["#222222", "#4477aa", "#ee6677"]
 

@@ -35,42 +35,44 @@ ROW = [
 ]
 
 
-def made(plan: dict[str, Any] | None = None, interim: bool = False, **changes: list[float | None]) -> Table:
+def make_table(plan: dict[str, Any] | None = None, interim: bool = False, **changes: list[float | None]) -> Table:
     """Return the table of made-up accuracies; `none=[...]` replaces those of position=none."""
     plan = plan or synthetic.position()
     accuracies = ACCURACIES | {f"position={name}": values for name, values in changes.items()}
     return table(synthetic.results(plan, synthetic.from_accuracies(plan, accuracies)), interim=interim)
 
 
-def of(made: Table, arm: str) -> Row:
+def row_of_arm(made: Table, arm: str) -> Row:
     return next(row for row in made.rows if row.arm == arm)
 
 
-def holed(holes: Mapping[tuple[str, int], Record], plan: dict[str, Any] | None = None, interim: bool = False) -> Table:
+def table_with_holes(
+    holes: Mapping[tuple[str, int], Record], plan: dict[str, Any] | None = None, interim: bool = False
+) -> Table:
     """Return the table of ACCURACIES with other records of these trials, each an arm and a seed."""
     plan = plan or synthetic.position()
     records = {synthetic.trial_id(plan, *trial): record for trial, record in holes.items()}
     return table(synthetic.results(plan, synthetic.from_accuracies(plan, ACCURACIES) | records), interim=interim)
 
 
-def with_hole(status: str, reason: str = "", arm: str = "position=2d") -> Table:
-    return holed({(arm, 3): synthetic.hole(status, reason)})
+def table_with_hole(status: str, reason: str = "", arm: str = "position=2d") -> Table:
+    return table_with_holes({(arm, 3): synthetic.hole(status, reason)})
 
 
 def test_keys_are_those_that_others_read() -> None:
-    found = json.loads(render(made(), "json"))
+    found = json.loads(render(make_table(), "json"))
     assert list(found)[:5] == ["study", "recipe", "metric", "baseline", "rows"]
     assert [list(row) for row in found["rows"]] == [ROW] * 4
     assert (found["study"], found["recipe"], found["baseline"]) == ("position-embedding", "digits", "position=1d")
 
 
 def test_verdicts_follow_the_data() -> None:
-    found = made()
+    found = make_table()
     assert [row.verdict for row in found.rows] == ["worse", None, "equivalent", "worse"]
-    row = of(found, "position=1d")
+    row = row_of_arm(found, "position=1d")
     compared = ("delta", "delta_ci95", "delta_ci95_images", "p", "p_holm", "n_pairs")
     assert [getattr(row, name) for name in compared] == [None] * 6
-    loss = of(made(synthetic.position(metric="test_loss", margin=None, claims=[])), "position=none")
+    loss = row_of_arm(make_table(synthetic.position(metric="test_loss", margin=None, claims=[])), "position=none")
     assert (loss.delta > 0, loss.verdict) == (True, "worse")
 
 
@@ -102,7 +104,7 @@ def test_repetitions_of_folds_widen_the_interval(repetitions: int) -> None:
     """r repetitions add (1 - 1/r) t^2 / 1797 to SE^2, where t^2 is the mean covariance between them; one adds none."""
     n = 5 * repetitions
     study = synthetic.results(synthetic.position(seeds=n))
-    row = of(table(study), "position=none")
+    row = row_of_arm(table(study), "position=none")
     differences, whole = np.zeros(n), np.zeros((repetitions, 1797))
     for arm, sign in (("position=none", 1), ("position=1d", -1)):
         mine = study.trials[study.trials["arm"] == arm]
@@ -120,23 +122,23 @@ def test_repetitions_of_folds_widen_the_interval(repetitions: int) -> None:
 
 @pytest.mark.parametrize("status", ["missing", "running", "interrupted", "broken", "failed", "diverged"])
 def test_a_cell_without_a_number_is_counted_and_named(status: str) -> None:
-    row = of(with_hole(status, "why"), "position=2d")
+    row = row_of_arm(table_with_hole(status, "why"), "position=2d")
     counted = status if status in ("failed", "diverged") else "missing"
     assert (row.n, row.planned, row.n_pairs, getattr(row, counted)) == (4, 5, 4, 1)
     assert row.diverged + row.failed + row.missing == 1
     assert f"seed 3 {counted}: why" in row.notes
     assert "the difference is over seeds 0, 1, 2, 4, which both arms finished" in row.notes
-    of_baseline = with_hole(status, arm="position=1d")
+    of_baseline = table_with_hole(status, arm="position=1d")
     assert [(row.n, row.n_pairs) for row in of_baseline.rows] == [(5, 4), (4, None), (5, 4), (5, 4)]
 
 
 def test_a_missing_contrast_stays_in_the_family() -> None:
-    whole, without = made(), made(interim=True, relative=[None] * 5)
-    row = of(without, "position=relative")
+    whole, without = make_table(), make_table(interim=True, relative=[None] * 5)
+    row = row_of_arm(without, "position=relative")
     assert (row.n, row.mean, row.delta, row.p_holm, row.verdict) == (0, None, None, None, None)
-    assert of(without, "position=none").p_holm == of(whole, "position=none").p_holm
-    assert of(without, "position=2d").p_holm == pytest.approx(min(1, 2 * of(whole, "position=2d").p))
-    planned = of(made(synthetic.position() | {"family": 7}), "position=none")  # four were pruned
+    assert row_of_arm(without, "position=none").p_holm == row_of_arm(whole, "position=none").p_holm
+    assert row_of_arm(without, "position=2d").p_holm == pytest.approx(min(1, 2 * row_of_arm(whole, "position=2d").p))
+    planned = row_of_arm(make_table(synthetic.position() | {"family": 7}), "position=none")  # four were pruned
     assert planned.p_holm == pytest.approx(7 * planned.p)
 
 
@@ -144,12 +146,14 @@ def test_the_rate_of_divergence_is_over_trials_that_ended() -> None:
     states = {("position=2d", seed): state for seed, state in enumerate(["diverged", "diverged", "missing", "failed"])}
     states |= {("position=1d", 3): "missing", ("position=1d", 4): "missing"}
     holes = {trial: synthetic.hole(state) for trial, state in states.items()}
-    row = of(holed(holes, interim=True), "position=2d")
+    row = row_of_arm(table_with_holes(holes, interim=True), "position=2d")
     low, high = proportion_confint(2, 3, method="beta")
     assert f"2 of 3 diverged (95% interval {low:.0%} to {high:.0%})" in row.notes
     assert sentences.difference_text(row, PERCENT) == "as 2 of 3 trials diverged"
     assert row.p == pytest.approx(scipy.stats.fisher_exact([[2, 1], [0, 3]], alternative="greater").pvalue)
-    row = of(holed(holes | {("position=2d", 4): synthetic.hole("finished")}, interim=True), "position=2d")
+    row = row_of_arm(
+        table_with_holes(holes | {("position=2d", 4): synthetic.hole("finished")}, interim=True), "position=2d"
+    )
     assert (row.n, row.diverged, row.failed, row.missing) == (0, 2, 1, 2)
     assert f"2 of 2 diverged (95% interval {proportion_confint(2, 2, method='beta')[0]:.0%} to 100%)" in row.notes
 
@@ -160,16 +164,16 @@ def test_a_table_of_few_seeds_states_what_they_can_test(seeds: int, note: str) -
     assert [text.startswith(note) for text in notes] == ([True] if note else [])
 
 
-def diverging(arm: int, baseline: int = 0) -> Table:
+def table_with_divergence(arm: int, baseline: int = 0) -> Table:
     """Return the table in which the first trials of position=2d and of its baseline diverged."""
     counts = {"position=2d": arm, "position=1d": baseline}
     lost = [(name, seed) for name, count in counts.items() for seed in range(count)]
-    return holed(dict.fromkeys(lost, synthetic.hole("diverged")), synthetic.position(margin=None))
+    return table_with_holes(dict.fromkeys(lost, synthetic.hole("diverged")), synthetic.position(margin=None))
 
 
 def test_an_arm_that_always_diverges_is_worse() -> None:
-    found = diverging(5)
-    row, p = of(found, "position=2d"), scipy.stats.fisher_exact([[5, 0], [0, 5]], alternative="greater").pvalue
+    found = table_with_divergence(5)
+    row, p = row_of_arm(found, "position=2d"), scipy.stats.fisher_exact([[5, 0], [0, 5]], alternative="greater").pvalue
     assert (row.p, row.verdict, row.margin_met) == (pytest.approx(p), "worse", None)
     compared = [one for one in found.rows if one.arm != "position=1d"]
     assert [one.p_holm for one in compared] == pytest.approx(
@@ -182,17 +186,19 @@ def test_an_arm_that_always_diverges_is_worse() -> None:
 
 def test_divergence_is_tested_beside_the_finished_pairs() -> None:
     """p is twice the smaller of two; where the baseline diverges too, it is Fisher's alone."""
-    some = of(diverging(3), "position=2d")
+    some = row_of_arm(table_with_divergence(3), "position=2d")
     pairs = scipy.stats.ttest_rel(ACCURACIES["position=2d"][3:], ACCURACIES["position=1d"][3:]).pvalue
     more = scipy.stats.fisher_exact([[3, 2], [0, 5]], alternative="greater").pvalue
     assert some.p == pytest.approx(min(1, 2 * min(pairs, more)))
     assert some.verdict == "not-resolved"
-    both = of(diverging(2, baseline=2), "position=2d")
+    both = row_of_arm(table_with_divergence(2, baseline=2), "position=2d")
     assert both.p == pytest.approx(scipy.stats.fisher_exact([[2, 3], [2, 3]], alternative="greater").pvalue)
 
 
 def test_answer_names_arms_that_sometimes_diverge_among_others() -> None:
-    rows = [replace(one, p=0.5, verdict="not-resolved") for one in diverging(1).rows if one.arm != "position=1d"]
+    rows = [
+        replace(one, p=0.5, verdict="not-resolved") for one in table_with_divergence(1).rows if one.arm != "position=1d"
+    ]
     assert "position=2d (1 of 5 trials diverged), " in sentences.arm_list(rows)
     assert " at ," not in sentences.arm_list(rows)
 
@@ -200,7 +206,7 @@ def test_answer_names_arms_that_sometimes_diverge_among_others() -> None:
 def test_equivalence_is_corrected_too() -> None:
     """Holm adjusts the one-sided tests; the smallest margin met is the end of the 90% interval."""
     plan = synthetic.position(margin=0.0125)
-    found = made(plan, none=[0.95, 0.94, 0.94, 0.95, 0.95], relative=[0.95, 0.94, 0.94, 0.95, 0.95])
+    found = make_table(plan, none=[0.95, 0.94, 0.94, 0.95, 0.95], relative=[0.95, 0.94, 0.94, 0.95, 0.95])
     base = np.array(ACCURACIES["position=1d"])
     arm = np.array([0.95, 0.94, 0.94, 0.95, 0.95])
     interval = scipy.stats.ttest_rel(arm, base).confidence_interval(0.90)
@@ -211,18 +217,18 @@ def test_equivalence_is_corrected_too() -> None:
     assert rows[0].margin_met < 0.0125
     assert [row.verdict for row in rows] == ["not-resolved"] * 3
     assert "the 90% interval is within the margin, but not after correction for 3 contrasts" in rows[0].notes
-    wide = made(synthetic.position(margin=0.05), none=list(arm), relative=list(arm))
+    wide = make_table(synthetic.position(margin=0.05), none=list(arm), relative=list(arm))
     assert [row.verdict for row in wide.rows if row.delta is not None] == ["equivalent"] * 3
 
 
 def test_a_table_whose_trials_are_not_all_over_has_no_verdict() -> None:
     holes: list[float | None] = [0.76, 0.75, 0.77, 0.74, None]
-    plain, asked = made(none=holes), made(interim=True, none=holes)
+    plain, asked = make_table(none=holes), make_table(interim=True, none=holes)
     assert (plain.interim, plain.judged, asked.judged) == (True, False, True)
     for row, other in zip(plain.rows, asked.rows, strict=True):
         assert (row.p, row.p_holm, row.verdict) == (None, None, None)
         assert (row.mean, row.delta, row.delta_ci95) == (other.mean, other.delta, other.delta_ci95)
-    assert of(asked, "position=none").verdict == "worse"
+    assert row_of_arm(asked, "position=none").verdict == "worse"
     assert {claim.verdict for claim in plain.claims} == {None}
     assert "19 of 20 trials are done): no verdict" in sentences.answer(plain)
     text = render(plain, "md")
@@ -230,7 +236,7 @@ def test_a_table_whose_trials_are_not_all_over_has_no_verdict() -> None:
     assert "p (Holm)" not in text
     assert "worse (interim)" in render(asked, "md")
     assert next(csv.DictReader(io.StringIO(render(asked, "csv"))))["verdict"] == "worse (interim)"
-    assert "Interim" not in render(made(), "md")
+    assert "Interim" not in render(make_table(), "md")
 
 
 def test_intervals_are_simultaneous_where_asked() -> None:
@@ -247,17 +253,17 @@ def test_intervals_are_simultaneous_where_asked() -> None:
 
 def test_a_wide_margin_and_an_outlier_are_noted() -> None:
     """A margin wider than the baseline's error would make an arm without errors a tie."""
-    assert made(synthetic.position(margin=0.05)).notes == []
+    assert make_table(synthetic.position(margin=0.05)).notes == []
     noted = "the margin of 6.00 points is wider than the baseline's error of 5.60 points"
-    assert made(synthetic.position(margin=0.06)).notes == [noted]
-    assert not any("is an outlier" in note for row in made().rows for note in row.notes)
-    row = of(made(**{"2d": [0.95, 0.94, 0.94, 0.75, 0.95]}), "position=2d")
+    assert make_table(synthetic.position(margin=0.06)).notes == [noted]
+    assert not any("is an outlier" in note for row in make_table().rows for note in row.notes)
+    row = row_of_arm(make_table(**{"2d": [0.95, 0.94, 0.94, 0.75, 0.95]}), "position=2d")
     assert "seed 3 is an outlier: -19.00, the median is -1.00 points" in row.notes
 
 
 def test_a_study_that_has_not_begun_is_a_table_of_holes() -> None:
     """A cell without a verdict is a dash, as a word could be mistaken for an arm's value."""
-    found = made(**{name.partition("=")[2]: [None] * 5 for name in ACCURACIES})
+    found = make_table(**{name.partition("=")[2]: [None] * 5 for name in ACCURACIES})
     assert [(row.n, row.missing) for row in found.rows] == [(0, 5)] * 4
     assert "0 of 20 trials are done" in sentences.answer(found)
     for form in FORMATS:
@@ -374,7 +380,7 @@ def test_a_damaged_file_is_named_and_only_a_result_is_a_hole(runs: Path, name: s
 
 
 def test_markdown_lines_up_in_a_terminal() -> None:
-    text = render(made(), "md")
+    text = render(make_table(), "md")
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert len({len(line) for line in lines}) == 1
     assert re.search(r"\| position=none +\| +5 \| +76\.00 ± 1\.96 \| +-18\.40 ± \d\.\d\d \|", text)
@@ -384,20 +390,20 @@ def test_markdown_lines_up_in_a_terminal() -> None:
 
 
 def test_claims_and_published_numbers_name_their_sources() -> None:
-    text = render(made(synthetic.position(published_of="Table 9 (ViT-S)")), "md")
+    text = render(make_table(synthetic.position(published_of="Table 9 (ViT-S)")), "md")
     assert "† Table 9 (ViT-S): another setting" in text
     assert "Claims of arXiv 2010.11929, Table 8: position=none < position=1d: agrees;" in text
-    text = render(made(synthetic.position(source="")), "md")
+    text = render(make_table(synthetic.position(source="")), "md")
     assert "Claims of the study: " in text
     assert "† the study: another setting" in text
 
 
 def test_csv_has_raw_numbers() -> None:
-    found = made()
+    found = make_table()
     rows = list(csv.DictReader(io.StringIO(render(found, "csv"))))
     assert [row["arm"] for row in rows] == list(ACCURACIES)
-    assert float(rows[0]["mean"]) == of(found, "position=none").mean
-    assert float(rows[0]["delta_ci95_low"]) == of(found, "position=none").delta_ci95[0]
+    assert float(rows[0]["mean"]) == row_of_arm(found, "position=none").mean
+    assert float(rows[0]["delta_ci95_low"]) == row_of_arm(found, "position=none").delta_ci95[0]
     assert rows[1]["verdict"] == ""
 
 
@@ -406,7 +412,7 @@ def test_other_numbers_can_be_columns() -> None:
     names = ["arm", "val_accuracy", "train_seconds", "train_seconds_ci95"]
     found = table(study, layout.further_metrics(names))
     for arm, trials in study.trials.groupby("arm"):
-        row = of(found, str(arm))
+        row = row_of_arm(found, str(arm))
         for name in ("val_accuracy", "train_seconds"):
             values = trials[name].to_numpy()
             assert row.value(name) == pytest.approx(values.mean())
@@ -432,7 +438,7 @@ def test_other_numbers_can_be_columns() -> None:
 
 @pytest.mark.parametrize("columns", [None, list(layout.COLUMNS)], ids=["usual", "all"])
 def test_a_strict_reader_of_latex_finds_every_cell(columns: list[str] | None) -> None:
-    found = with_hole("failed", "ValueError: 50% of $x_1 & \\y{}#~^<b> −3 × 2")
+    found = table_with_hole("failed", "ValueError: 50% of $x_1 & \\y{}#~^<b> −3 × 2")
     rows = latex.check(render(found, "latex", columns))
     lines = [line.split("|")[1:-1] for line in render(found, "md", columns).splitlines() if line.startswith("|")]
     assert [len(row) for row in rows] == [len(line) for line in lines[:1] + lines[2:]]
@@ -444,7 +450,7 @@ def test_notes_are_as_long_as_asked_for() -> None:
     size, change = "parameters 51,010 against 51,000", "with lr 0.1 against 0.2, declared"
     plan = synthetic.position(notes={"position=2d": [size, change]})
     plan["arms"][2]["notes_about"] = {size: "params"}
-    found = holed({("position=2d", 3): synthetic.hole("failed", "ValueError: boom")}, plan)
+    found = table_with_holes({("position=2d", 3): synthetic.hole("failed", "ValueError: boom")}, plan)
     hole, pairs = "seed 3 failed: ValueError: boom", "the difference is over seeds 0, 1, 2, 4, which both arms finished"
     every = [size, change, hole, pairs, "Answer: ", "Claims of ", "Not covered: "]
 
@@ -462,21 +468,23 @@ def test_notes_are_as_long_as_asked_for() -> None:
 
 
 def test_html_and_markdown_escape_what_would_break_the_table() -> None:
-    found = with_hole("failed", "a|b <img src=x> *c*\nd<script>")
+    found = table_with_hole("failed", "a|b <img src=x> *c*\nd<script>")
     page = render(found, "html")
     assert "<script" not in page
-    assert f'data-sort="{of(found, "position=none").mean}"' in page
+    assert f'data-sort="{row_of_arm(found, "position=none").mean}"' in page
     assert page.count("<tr") == 5
     assert r"seed 3 failed: a\|b \<img src=x> \*c\* d\<script>" in render(found, "md")
 
 
 def test_columns_are_chosen_by_key() -> None:
-    header = next(line for line in render(made(), "md", ["arm", "verdict", "sd"]).splitlines() if line.startswith("|"))
+    header = next(
+        line for line in render(make_table(), "md", ["arm", "verdict", "sd"]).splitlines() if line.startswith("|")
+    )
     assert [cell.strip() for cell in header.strip("|").split("|")] == ["arm", "verdict", "sd"]
-    assert render(made(), "csv", ["arm", "ci95"]).splitlines()[0] == "arm,ci95_low,ci95_high"
-    assert json.loads(render(made(), "json", ["n"]))["rows"][0] == {"n": 5}
+    assert render(make_table(), "csv", ["arm", "ci95"]).splitlines()[0] == "arm,ci95_low,ci95_high"
+    assert json.loads(render(make_table(), "json", ["n"]))["rows"][0] == {"n": 5}
     for name in ROW:
-        assert render(made(), "md", list(dict.fromkeys(["arm", name])))
+        assert render(make_table(), "md", list(dict.fromkeys(["arm", name])))
 
 
 @pytest.mark.parametrize(
@@ -490,7 +498,7 @@ def test_columns_are_chosen_by_key() -> None:
 )
 def test_a_wrong_column_or_format_is_one_line(format: str, columns: list[str] | None, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        render(made(), format, columns)
+        render(make_table(), format, columns)
 
 
 def unresolved(found: Table) -> Table:
@@ -499,18 +507,18 @@ def unresolved(found: Table) -> Table:
 
 
 def test_sentences_say_what_the_verdict_allows() -> None:
-    found = made(relative=[0.90, 0.99, 0.91, 0.99, 0.90])
+    found = make_table(relative=[0.90, 0.99, 0.91, 0.99, 0.90])
     worse, baseline, equivalent, unknown = (sentences.sentence(row, found) for row in found.rows)
     assert re.fullmatch(r"worse than position=1d by 18\.40 points \(95% CI 1\d\.\d\d to \d\d\.\d\d\)", worse)
     assert (baseline, equivalent) == ("the baseline", "equivalent to position=1d within 3.00 points")
-    bound = 100 * max(map(abs, of(found, "position=relative").delta_ci95))
+    bound = 100 * max(map(abs, row_of_arm(found, "position=relative").delta_ci95))
     assert unknown == f"not resolved against position=1d: any difference is at most {bound:.2f} points (95% CI)"
 
 
 def test_sentences_are_bounded_by_the_wider_interval_where_it_bounds_something() -> None:
     """Accuracies differ by less than 100 points, so a wider interval bounds nothing; a loss has no limit."""
-    found = made()
-    row = of(found, "position=none")
+    found = make_table()
+    row = row_of_arm(found, "position=none")
     open_row = replace(row, verdict="not-resolved", delta_ci95=(-1.3707, 1.01))
     nothing = "not resolved against position=1d: too few trials to bound the difference"
     for changed, about, end in (
@@ -525,7 +533,7 @@ def test_sentences_are_bounded_by_the_wider_interval_where_it_bounds_something()
 
 
 def test_the_answer_states_every_arm_and_its_setting() -> None:
-    text = sentences.answer(made())
+    text = sentences.answer(make_table())
     assert text.startswith("On digits, n = 5 seeds per arm: worse than position=1d: position=none by 18.40 points")
     assert text.endswith("All at the baseline's learning rate.")
     assert all(name in text for name in ACCURACIES)
@@ -533,9 +541,9 @@ def test_the_answer_states_every_arm_and_its_setting() -> None:
 
 
 def test_the_answer_puts_arms_of_one_verdict_together() -> None:
-    found = made(relative=[0.90, 0.91, 0.92, 0.90, 0.91])
+    found = make_table(relative=[0.90, 0.91, 0.92, 0.90, 0.91])
     text = sentences.answer(found)
-    worse = [of(found, name) for name in ("position=none", "position=relative")]
+    worse = [row_of_arm(found, name) for name in ("position=none", "position=relative")]
     told = [f"{row.arm} by {-100 * row.delta:.2f} points (95% CI " for row in worse]
     assert text.index("worse than position=1d: ") < text.index(told[0]) < text.index(told[1])
     assert "; position=2d is equivalent to position=1d within 3.00 points." in text
@@ -571,6 +579,6 @@ def test_a_sign_that_flips_at_twice_the_steps_is_footnoted(
     plan = synthetic.position()
     there = {"difference": difference, "origin": "measured: by hand, n = 5", "resolved": resolved}
     next(one for one in plan["arms"] if one["name"] == arm)["at_twice_the_steps"] = there
-    notes = [note for row in made(plan).rows for note in row.notes if "speed" in note]
+    notes = [note for row in make_table(plan).rows for note in row.notes if "speed" in note]
     said = f"the difference is {100 * difference:+.2f} points (measured: by hand, n = 5)"
     assert notes == ([f"optimization speed: at twice the steps {said}"] if flips else [])
