@@ -124,7 +124,7 @@ def joined_ranks(
         for process in others.processes.values():
             with suppress(subprocess.TimeoutExpired):  # `end` kills it below
                 process.wait(END_SECONDS)
-    except Exception as error:
+    except Exception as error:  # raised again, as a lost rank if that is the cause
         if not isinstance(error, RankLost) and exchange_failed(error) and (lost := others.loss()):
             raise lost from error
         raise

@@ -131,7 +131,7 @@ class Worker:
             self.emit(messages.Ended(outcome.status, "", accuracy, seconds, leaving=outcome.status == "stopped"))
         except store.Superseded as error:
             self.emit(messages.Ended("held", reason_with_file(error)))
-        except Exception as error:
+        except Exception as error:  # record it, so that the worker can train other trials
             if isinstance(error, OSError) and error.errno in FULL:
                 raise
             self.fail(error, trial, attempt, past)
