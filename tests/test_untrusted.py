@@ -289,7 +289,7 @@ def test_what_is_no_name_becomes_no_path(tmp_path: Path, name: Any) -> None:
         lambda: store.study_folder(tmp_path, name),
         lambda: store.trial(tmp_path, name),
         lambda: eval_files.eval_path(trial, name, ".json"),
-        lambda: figures.own_figures(tmp_path, "trials", name),
+        lambda: figures.figures_folder(tmp_path, "trials", name),
     ):
         with pytest.raises(ValueError, match="is not the name of a file or folder") as caught:
             path_of()

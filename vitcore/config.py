@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from vitcore.options import AnyOptions, ConfigError, Options
-from vitcore.sizes import is_reference, of_architecture, sizes
+from vitcore.sizes import is_architectural, is_reference, sizes
 
 Values = Mapping[str, Any]
 Positive = Annotated[float, Field(gt=0)]
@@ -146,7 +146,7 @@ class Config(Options):
 
         values = merge(values)
         refuse_misplaced_variant(values, cls.model_fields)
-        if is_reference(model := values.get("model")) and (own := [key for key in values if of_architecture(key)]):
+        if is_reference(model := values.get("model")) and (own := [key for key in values if is_architectural(key)]):
             raise ConfigError(f"{own[0]}={values[own[0]]}: model={model} has its own: leave it out")
         options = {key: values.pop(key) for key in list(values) if "." in key}  # as merge leaves them
         values |= {"options": options} if options else {}
@@ -162,16 +162,16 @@ class Config(Options):
         return values
 
     @model_validator(mode="after")
-    def possible(self) -> "Config":
+    def check_parts(self) -> "Config":
         from vitcore.validation import complete_parts  # late: the parts are torch modules
 
         complete_parts(self)
         return self
 
     @model_serializer(mode="wrap")
-    def what_applies(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def applicable_settings(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Return the serialized settings, without those that a reference model from timm does not have."""
-        return {key: value for key, value in handler(self).items() if not (self.model and of_architecture(key))}
+        return {key: value for key, value in handler(self).items() if not (self.model and is_architectural(key))}
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -236,7 +236,7 @@ def merge(*layers: Values) -> dict[str, Any]:
             merged.pop("steps", None)
         written = spread_options(layer)
         if is_reference(written.get("model")):
-            merged = {key: value for key, value in merged.items() if not of_architecture(key)}
+            merged = {key: value for key, value in merged.items() if not is_architectural(key)}
         elif "model" in written:
             merged.pop("model", None)
             written = sizes(written.pop("model")) | written

@@ -83,13 +83,13 @@ def learns(config: Config, slot: str, name: str, every: bool = True) -> None:
     gradients = {key: parameter.grad for key, parameter in training.model.named_parameters()}
     for key, gradient in gradients.items():
         assert gradient is None or gradient.isfinite().all(), f"{key}: a gradient is not finite"
-    own = of_part(training.model, slot, name)
+    own = part_names(training.model, slot, name)
     unreached = [key for key, gradient in gradients.items() if key in own and (gradient is None or not gradient.any())]
     enough = not unreached or (not every and len(unreached) < len(own))
     assert enough, f"{unreached[0]}: no gradient reaches it"
 
 
-def of_part(model: nn.Module, slot: str, name: str) -> set[str]:
+def part_names(model: nn.Module, slot: str, name: str) -> set[str]:
     kind = VARIANTS[slot][name]
     inside = {f"{module}." for module, one in model.named_modules() if type(one) is kind} | {f"{slot}."}
     return {parameter for parameter, _ in model.named_parameters() if parameter.startswith(tuple(inside))}
@@ -116,7 +116,7 @@ def declares_its_values(slot: str, name: str) -> None:
     names = {id(module): module_name for module_name, module in model.named_modules()}
     for module, parameter_name in found:
         full = ".".join(filter(None, [names.get(id(module), ""), parameter_name]))
-        if full in of_part(model, slot, name):
+        if full in part_names(model, slot, name):
             owner, own_name = nearest_owner(model, full)
             replaced = type(owner).initial is Initial.initial and owner.draw_of(own_name) is owner.draw_table
             assert not replaced, f"{full}: its value in __init__ is drawn over: draws = {{'{own_name}': constant(...)}}"
@@ -158,7 +158,7 @@ def reads_its_tokens(slot: str, name: str) -> None:
 
 
 @torch.no_grad()
-def says_where(slot: str, name: str) -> None:
+def locates_patches(slot: str, name: str) -> None:
     config = tiny(slot, name)
     model, images = perturbed(config), some_images(config)
     moved = (model(images) - model(shuffled(images, config.patch))).abs().max().item()
@@ -215,12 +215,12 @@ def names_size(text: str, image: tuple[int, int], patch: int) -> bool:
 
 def independent(slot: str, name: str) -> None:
     other = next(one for one in VARIANTS[slot] if one != name)  # and so of all others: each is compared with the first
-    mine, theirs = (drawn_outside(slot, one) for one in (name, other))
+    mine, theirs = (other_parameters(slot, one) for one in (name, other))
     changed = [key for key in mine.keys() & theirs.keys() if not torch.equal(mine[key], theirs[key])]
     assert not changed, f"{slot}={name}: {changed[0]} starts elsewhere than with {slot}={other}"
 
 
-def drawn_outside(slot: str, name: str) -> dict[str, nn.Parameter]:
+def other_parameters(slot: str, name: str) -> dict[str, nn.Parameter]:
     """Return the parameters of a model with the variant, by name, except those that the variant draws."""
     model, kind = ViT(tiny(slot, name)), VARIANTS[slot][name]
     return {key: values for key, values in model.named_parameters() if type(nearest_owner(model, key)[0]) is not kind}
@@ -325,7 +325,7 @@ CONTRACTS_OF_PARTS: dict[str, Contract] = {
     "is unchanged by compile": compiles,
 }
 CONTRACTS_OF: dict[str, dict[str, Contract]] = {
-    "position": {"says where a patch is": says_where, "works beside prefix tokens": beside_prefix},
+    "position": {"says where a patch is": locates_patches, "works beside prefix tokens": beside_prefix},
     "pool": {"works beside prefix tokens": beside_prefix, "reads patches, or the class token": reads_its_tokens},
     "objective": {"learns each image alone": learns_an_image_alone},
     "augment": {"is the same in any batch": same_in_any_batch},

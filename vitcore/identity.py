@@ -13,8 +13,8 @@ from vitcore.config import Config
 from vitcore.data.lookup import describe
 from vitcore.model.position import POSITION
 from vitcore.options import Settings
-from vitcore.sizes import of_architecture
-from vitcore.training.parents import LINKS, identified
+from vitcore.sizes import is_architectural
+from vitcore.training.parents import LINKS, identifying_value
 from vitcore.variants import VARIANTS
 
 HOW_IT_RUNS = frozenset({"device", "threads", "compile", "cuda_graph", "attention", "micro_batch", "gpus"})
@@ -60,11 +60,11 @@ def identity(config: Config) -> Settings:
     fields["data"] = describe(config.data).fingerprint
     for key in LINKS:
         if key in fields:
-            fields[key] = identified(key, getattr(config, key))
+            fields[key] = identifying_value(key, getattr(config, key))
     versions: Settings = {slot: variants[getattr(config, slot)].version(config) for slot, variants in VARIANTS.items()}
     if config.model:  # a reference model has no part of this package, whatever the fields say
         fields, versions = (
-            {name: value for name, value in mapping.items() if not of_architecture(name)}
+            {name: value for name, value in mapping.items() if not is_architectural(name)}
             for mapping in (fields, versions)
         )
     fields["parts"] = {slot: version for slot, version in versions.items() if slot in fields or version != 1}
@@ -94,10 +94,10 @@ def trial_id(config: Config) -> str:
 
 def arm_key(config: Config) -> str:
     """Return the key that all trials of an arm share: a hash of the identity without seeds."""
-    return digest(unseeded(config))
+    return digest(unseeded_identity(config))
 
 
-def unseeded(config: Config) -> Settings:
+def unseeded_identity(config: Config) -> Settings:
     return {name: value for name, value in identity(config).items() if name not in ("seed", "data_seed")}
 
 
@@ -113,7 +113,7 @@ def trial_ids(
     data_seed: the value that the config sets, or None if it equals the seed of each trial. starts: the id of the parent
     trial for each seed, if the trials have parents. key: the setting that names the parent trial.
     """
-    shared = unseeded(config)
+    shared = unseeded_identity(config)
     for seed in seeds:
         own = {} if data_seed in (None, seed) else {"data_seed": data_seed}  # the seed is its neutral value
         start = {key: starts[seed]} if starts else {}

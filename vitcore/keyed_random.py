@@ -27,39 +27,39 @@ def image_keys(seed: int, epochs: Indices, places: Indices) -> Tensor:
     return torch.from_numpy(mix64(mix64(np.array([seed], np.uint64)) ^ image).view(np.int64))
 
 
-def code(site: str) -> int:
+def site_code(site: str) -> int:
     """Return a signed 32-bit integer that stands for `site`, the name of a site in the model."""
     return int.from_bytes(hashlib.sha256(site.encode()).digest()[:4], "big", signed=True)
 
 
-def kept(keys: Tensor, site: int, elements: int, rate: float) -> Tensor:
+def keep_mask(keys: Tensor, site: int, elements: int, rate: float) -> Tensor:
     """Return a random boolean mask (B, elements), in which each element is True with probability 1 - rate."""
     return bits(keys, site, elements) >= round((rate - 0.5) * 2**32)
 
 
-def below(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
+def integers(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
     """Return a random int64 integer in [0, limit) for each element of each image: (B, elements)."""
     return (bits(keys, site, elements).to(torch.int64) + 2**31) * limit >> 32
 
 
-def decided(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
-    """Return the integers of `below` for keys on the CPU, by NumPy, which is faster for a few elements."""
+def integers_on_cpu(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
+    """Return what `integers` returns for keys on the CPU, by NumPy, which is faster for a few elements."""
     own = keys.numpy()
     low, high = own.astype(np.int32) ^ np.int32(site), (own >> 32).astype(np.int32)
-    found = spread(low, high, np.arange(elements, dtype=np.int32))
+    found = hashed_bits(low, high, np.arange(elements, dtype=np.int32))
     return torch.from_numpy((found.astype(np.int64) + 2**31) * limit >> 32)
 
 
 def bits(keys: Tensor, site: int, elements: int) -> Tensor:
     """Return a uniform random int32 for each element of each image: (B, elements).
 
-    keys: the keys of the images (B,). site: the site, as `code` returns it.
+    keys: the keys of the images (B,). site: the site, as `site_code` returns it.
     """
     each = torch.arange(elements, dtype=torch.int32, device=keys.device)
-    return spread(keys.to(torch.int32) ^ site, (keys >> 32).to(torch.int32), each)
+    return hashed_bits(keys.to(torch.int32) ^ site, (keys >> 32).to(torch.int32), each)
 
 
-def spread(low: Array, high: Array, each: Array) -> Array:
+def hashed_bits(low: Array, high: Array, each: Array) -> Array:
     """Return uniform random int32 numbers (B, elements), as hashes of keys and element numbers.
 
     low: the lower 32 bits of the keys, combined with the site by XOR (B,). high: the upper 32 bits of the keys (B,).

@@ -66,8 +66,8 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
     known += getattr(model, "shorthands", ())
     match problem["type"]:
         case "extra_forbidden":
-            allowed = nearest(OTHER_NAMES.get(key, key), known) or (
-                f": known are {listed(known)}" if known else ": this variant has no options"
+            allowed = spelling_hint(OTHER_NAMES.get(key, key), known) or (
+                f": known are {joined_names(known)}" if known else ": this variant has no options"
             )
             return f"unknown key '{key}'{allowed}"
         case "value_error":  # a ConfigError, raised inside a validator
@@ -91,11 +91,11 @@ def unsigned_zeros(value: Any) -> Any:
     return 0.0 if isinstance(value, float) and value == 0.0 else value
 
 
-def nearest(word: object, known: Iterable[str]) -> str:
+def spelling_hint(word: object, known: Iterable[str]) -> str:
     """Return "; did you mean ...?" with the known word most similar to `word`, or "" if none is similar."""
     close = difflib.get_close_matches(str(word), list(known), n=1)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
-def listed(known: Iterable[object]) -> str:
+def joined_names(known: Iterable[object]) -> str:
     return ", ".join(str(one) for one in known)

@@ -1,6 +1,6 @@
 """The values of the setting `model`: named sizes of this package's ViTs, and reference models from timm."""
 
-from vitcore.options import ConfigError, listed
+from vitcore.options import ConfigError, joined_names
 
 # name: width, depth, heads, hidden width. Ti: arXiv 2012.12877; B, L, H: arXiv 2010.11929, Table 1; S: arXiv
 # 2106.10270; g, G: arXiv 2106.04560, Table 2; SoViT-400m: arXiv 2305.13035.
@@ -28,7 +28,7 @@ def is_reference(model: object) -> bool:
     return str(model).startswith(REFERENCE)
 
 
-def of_architecture(key: str) -> bool:
+def is_architectural(key: str) -> bool:
     """Return whether a field, or an option such as `position.base`, is one that a reference model from timm fixes."""
     return key.partition(".")[0] in ARCHITECTURE
 
@@ -39,6 +39,8 @@ def sizes(model: object) -> dict[str, float]:
         return {}
     name, slash, patch = str(model).partition("/")
     if name not in SIZES or not slash or not patch.isdigit():
-        raise ConfigError(f"model={model}: a size of {listed(SIZES)}, a slash and the patch, as in S/16, or timm/NAME")
+        raise ConfigError(
+            f"model={model}: a size of {joined_names(SIZES)}, a slash and the patch, as in S/16, or timm/NAME"
+        )
     width, depth, heads, hidden = SIZES[name]
     return {"width": width, "depth": depth, "heads": heads, "mlp_ratio": hidden / width, "patch": int(patch)}

@@ -15,8 +15,8 @@ from vitcore.model.initialization import INIT
 from vitcore.model.pooling import POOLING
 from vitcore.model.position import POSITION, check_patches_may_leave
 from vitcore.model.self_attention import SELF_ATTENTION
-from vitcore.options import ConfigError, listed, nearest
-from vitcore.sizes import REFERENCE, of_architecture
+from vitcore.options import ConfigError, joined_names, spelling_hint
+from vitcore.sizes import REFERENCE, is_architectural
 from vitcore.training.distributed import check_ranks
 from vitcore.training.objectives import OBJECTIVE
 from vitcore.training.parents import LINKS, NONE, is_trial, normalized
@@ -46,7 +46,7 @@ def complete_parts(config: Config) -> None:
         raise ConfigError(f"init_from={config.init_from}: model={config.model} has other parts: none")
     check_names(config)
     # Of a reference model, only the slots that it leaves open.
-    slots = [slot for slot in VARIANTS if not (config.model and of_architecture(slot))]
+    slots = [slot for slot in VARIANTS if not (config.model and is_architectural(slot))]
     chosen = {slot: VARIANTS[slot][getattr(config, slot)] for slot in slots}
     options: dict[str, object] = {}
     for slot, variant in chosen.items():
@@ -78,9 +78,11 @@ def complete_parts(config: Config) -> None:
 def check_sizes(config: Config) -> None:
     width, heads, patch, size = config.width, config.heads, config.patch, config.image_size
     if width % heads:
-        raise ConfigError(f"heads={heads} does not divide width={width}: one of {listed(divisors(width, heads))}")
+        raise ConfigError(f"heads={heads} does not divide width={width}: one of {joined_names(divisors(width, heads))}")
     if size % patch:
-        raise ConfigError(f"patch={patch} does not divide image_size={size}: one of {listed(divisors(size, patch))}")
+        raise ConfigError(
+            f"patch={patch} does not divide image_size={size}: one of {joined_names(divisors(size, patch))}"
+        )
     if (patches := (size // patch) ** 2) > PATCHES:
         raise ConfigError(f"patch={patch} of image_size={size}: {patches:,} patches an image: at most {PATCHES:,}")
     if round(width * config.mlp_ratio) < 1:
@@ -92,8 +94,8 @@ def check_names(config: Config) -> None:
     named: dict[str, Iterable[str]] = {"device": ("auto", "cpu", "cuda"), **VARIANTS, "init": INIT}
     for field, known in named.items():
         if (name := getattr(config, field)) not in known:
-            hint = nearest(name, known) or ("; a plug-in's needs --plugin FILE" if field in VARIANTS else "")
-            raise ConfigError(f"{field}={name}: one of {listed(known)}{hint}")
+            hint = spelling_hint(name, known) or ("; a plug-in's needs --plugin FILE" if field in VARIANTS else "")
+            raise ConfigError(f"{field}={name}: one of {joined_names(known)}{hint}")
     for key in config.options:
         if key.partition(".")[0] not in VARIANTS:
             raise ConfigError(f"unknown key '{key}': options are spelled {', '.join(VARIANTS)} + '.name'")
@@ -130,12 +132,12 @@ def place_of_position(config: Config) -> str:
     places = POSITION[config.position].places
     known = list(dict.fromkeys(place for kind in POSITION.values() for place in kind.places))
     if config.position_at and config.position_at not in known:
-        hint = nearest(config.position_at, known)
-        raise ConfigError(f"position_at={config.position_at}: one of {listed(places or known)}{hint}")
+        hint = spelling_hint(config.position_at, known)
+        raise ConfigError(f"position_at={config.position_at}: one of {joined_names(places or known)}{hint}")
     if config.position == "none" or not (config.position_at or places):
         return ""
     if config.position_at and config.position_at not in places:
-        allowed = f"one of {listed(places)}" if places else "it has no choice of place"
+        allowed = f"one of {joined_names(places)}" if places else "it has no choice of place"
         raise ConfigError(f"position_at={config.position_at}: position={config.position}: {allowed}")
     return config.position_at or places[0]
 
@@ -148,7 +150,7 @@ def check_token_merging(config: Config) -> None:
     pools = [name for name, kind in POOLING.items() if kind.class_token or kind.plain]
     for field, allowed in {"self_attention": attentions, "block": blocks, "pool": pools}.items():
         if (name := getattr(config, field)) not in allowed:
-            raise ConfigError(f"{what}: {field}={name} is not defined for merged tokens: {listed(allowed)}")
+            raise ConfigError(f"{what}: {field}={name} is not defined for merged tokens: {joined_names(allowed)}")
     if not OBJECTIVE[config.objective].labels:
         raise ConfigError(f"{what}: objective={config.objective} predicts patches, which have to be there: 0")
 
@@ -176,7 +178,7 @@ def check_reference(config: Config) -> None:
 
     name = config.model.removeprefix(REFERENCE)
     if not timm.is_model(name):
-        known = nearest(name, timm.list_models())
+        known = spelling_hint(name, timm.list_models())
         raise ConfigError(f"model={config.model}: timm {timm.__version__} has no such model{known}")
     if "." in name:
         raise ConfigError(f"model={config.model}: without the name of weights: timm/{name.partition('.')[0]}")

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ablations.bench.timing import Call, repeat, timed
+from ablations.bench.timing import Call, mean_seconds, repeat
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
 from vitcore.runtime.cuda_graph import capture, on_side_stream
@@ -74,7 +74,7 @@ class Floor:
         self.add_dense("head", B, D, config.classes)
         self.add_attention((B, config.heads, tokens, D // config.heads), L)
         self.share_of_flops = self.flops / (cost.flops * B)
-        self.run = as_graph(self.step, self.device)
+        self.run = graph_call(self.step, self.device)
 
     def step(self) -> None:
         with float32_precision("highest"):
@@ -107,8 +107,8 @@ class Floor:
         seconds = {}
         for backend, call in backends.items():
             with float32_precision(backend.split()[-1]):
-                turn = as_graph(partial(repeat, call, CALLS[self.device.type]), self.device)
-                seconds[backend] = min(timed(turn, 1, self.device) for _ in range(TURNS))
+                turn = graph_call(partial(repeat, call, CALLS[self.device.type]), self.device)
+                seconds[backend] = min(mean_seconds(turn, 1, self.device) for _ in range(TURNS))
         fastest = min(seconds, key=seconds.__getitem__)
         self.backends[name] = fastest
         self.work.append((fastest.split()[-1], backends[fastest], count))
@@ -126,7 +126,7 @@ def products(x: Tensor, w: Tensor, g: Tensor) -> dict[str, Call]:
     return {name: partial(torch.mm, a, b, out=a.new_empty(len(a), b.shape[1])) for name, (a, b) in factors.items()}
 
 
-def as_graph(call: Call, device: torch.device) -> Call:
+def graph_call(call: Call, device: torch.device) -> Call:
     """Return a call captured as a CUDA graph; on a CPU, the call itself. Raises ValueError if capture fails."""
     if device.type != "cuda":
         return call
@@ -153,12 +153,12 @@ def has_gradient(attend: Attention, q: Tensor, k: Tensor, v: Tensor) -> bool:
     return True
 
 
-def fused(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def fused_attention(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     with sdpa_kernel(backend):
         return F.scaled_dot_product_attention(q, k, v)
 
 
-def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def plain_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Return softmax(q.k / sqrt(D)) v by two batched products and a softmax.
 
     q, k, v and the result: (B, H, N, D).
@@ -170,11 +170,11 @@ def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 KERNELS: dict[str, Attention] = {
-    "flash": partial(fused, SDPBackend.FLASH_ATTENTION),
-    "efficient": partial(fused, SDPBackend.EFFICIENT_ATTENTION),
-    "cudnn": partial(fused, SDPBackend.CUDNN_ATTENTION),
-    "math": partial(fused, SDPBackend.MATH),
-    "plain": plain,
+    "flash": partial(fused_attention, SDPBackend.FLASH_ATTENTION),
+    "efficient": partial(fused_attention, SDPBackend.EFFICIENT_ATTENTION),
+    "cudnn": partial(fused_attention, SDPBackend.CUDNN_ATTENTION),
+    "math": partial(fused_attention, SDPBackend.MATH),
+    "plain": plain_attention,
 }
 
 

@@ -8,11 +8,11 @@ from torch import Tensor
 from ablations.bench.process import Source, statistics
 from ablations.bench.result import Result, column, conditions
 from ablations.bench.rivals import OURS
-from ablations.bench.timing import interleaved, ratios, spread
+from ablations.bench.timing import interleaved_seconds, ratios, spread
 from ablations.planning.measure_steps import with_steps
 from vitcore.config import Config, merge
 from vitcore.data.splits import Data
-from vitcore.runtime.device import computing
+from vitcore.runtime.device import compute_settings
 from vitcore.training.loop import Training
 
 PIL, AUGMENT = "torchvision", "flip-crop"
@@ -40,15 +40,15 @@ def bench(config: Config, source: Source, rounds: int, calls: int) -> Result:
     """
     how = conditions(config, source, rounds, calls)
     cropped = Config(**merge(config.model_dump(), {"augment": AUGMENT, "mixup": 0.0, "cutmix": 0.0}))
-    with computing(config):
+    with compute_settings(config):
         data = source.images(config)
         alone = Input(with_steps(config, 1 + rounds * calls), data)
         ours = Input(with_steps(cropped, 1 + rounds * CALLS), data)
         beside = {OURS: ours.advance, PIL: torchvision_batch(ours.training)}
         for first in (alone.advance, *beside.values()):
             first()  # untimed
-        configured = interleaved({OURS: alone.advance}, rounds, calls, data.mean.device)[OURS]
-        seconds = interleaved(beside, rounds, CALLS, data.mean.device)
+        configured = interleaved_seconds({OURS: alone.advance}, rounds, calls, data.mean.device)[OURS]
+        seconds = interleaved_seconds(beside, rounds, CALLS, data.mean.device)
     speed, speeds = spread(config.batch / configured), {name: spread(config.batch / s) for name, s in seconds.items()}
     ratio = ratios(seconds, OURS)[PIL]
     pil = {"augment": AUGMENT, "images_per_second": speeds, "ratio": ratio}
@@ -66,7 +66,7 @@ def torchvision_batch(training: Training) -> Callable[[], Tensor]:
     from ablations.bench.script import Pictures  # late: takes seconds to import
 
     config, data = training.config, training.data
-    images = data.train.at(training.order.places(training.step * config.batch, config.batch))
+    images = data.train.select(training.order.places(training.step * config.batch, config.batch))
     pixels = torch.cat([*images.batches(512)]).cpu().numpy()
     pictures = Pictures(pixels, images.labels.cpu().numpy(), config.options["augment.pad"], *statistics(data))
     return lambda: torch.stack([pictures[place][0] for place in range(len(pictures))])  # (B, C, H, W)

@@ -16,19 +16,19 @@ import numpy as np
 import torch
 
 from ablations.bench import rivals
-from ablations.bench.process import Source, python, run, statistics
-from ablations.bench.result import Result, column, conditions, counted
-from ablations.bench.timing import Call, interleaved, ratios, spread
+from ablations.bench.process import Source, python_command, run, statistics
+from ablations.bench.result import Result, column, conditions, count_text
+from ablations.bench.timing import Call, interleaved_seconds, ratios, spread
 from ablations.execution.machine import cores
 from ablations.planning.measure_steps import with_steps
 from results import store
 from results.store.schemas import Settings
 from vitcore.config import Config, merge
-from vitcore.data.lookup import pack_of
+from vitcore.data.lookup import find_pack
 from vitcore.data.splits import load
 from vitcore.interop.convert import blocks_of_timm, timm_arguments
 from vitcore.options import ConfigError
-from vitcore.runtime.device import computing, device_of
+from vitcore.runtime.device import compute_settings, device_of
 from vitcore.sizes import ARCHITECTURE
 from vitcore.training.loop import evaluation_steps
 
@@ -64,7 +64,7 @@ def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result
             SEQUENTIAL: lambda: run_scripts(scripts, 1),
             PAIRED: lambda: run_scripts(scripts, 2),
         }
-        wall = interleaved(sides, rounds, 1, torch.device("cpu"))
+        wall = interleaved_seconds(sides, rounds, 1, torch.device("cpu"))
         states = [store.trial(runs[-1], path.name).state() for path in sorted((runs[-1] / "trials").iterdir())]
         theirs = [json.loads(one.with_suffix(".result").read_text()) for one in scripts]
     results = [state.result for state in states if state.result is not None]
@@ -90,7 +90,7 @@ def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result
         "test accuracy": {name: f"{value:.1%}" for name, value in accuracy.items()} | {PAIRED: "the same trials"},
     }
     alone = f" Training alone, on all cores, is {share:.0%} of ours." if share else ""
-    title = f"{len(configs)} trials of {counted(steps, 'step')}"
+    title = f"{len(configs)} trials of {count_text(steps, 'step')}"
     return Result("loop", how, measured, title, f" in turn, wall time.{alone}", "how", columns)
 
 
@@ -99,7 +99,7 @@ def check_alike(config: Config, source: Source) -> None:
 
     Raises ConfigError if the data are a pack, or if the script lacks a setting; ValueError if first losses differ.
     """
-    if pack_of(config.data, source.data_dir) is not None:
+    if find_pack(config.data, source.data_dir) is not None:
         raise ConfigError(f"data={config.data}: a pack, streamed from its shards: the script has images in memory")
     if config.augment not in AUGMENTS:
         raise ConfigError(f"augment={config.augment}: the script has {' and '.join(AUGMENTS)}")
@@ -109,12 +109,12 @@ def check_alike(config: Config, source: Source) -> None:
     for name, value in {**dict(config), **config.options}.items():
         if name not in known and value != defaults[name]:
             raise ConfigError(f"{name}={value}: the script has {defaults[name]}")
-    short = with_steps(rivals.telling(config), rivals.CHECKED)
-    with computing(config):
+    short = with_steps(rivals.sensitive_config(config), rivals.CHECKED)
+    with compute_settings(config):
         data = source.images(short)
         if config.precision != "float32":
             rivals.check_in_float32(short, data)
-        rivals.check_equal(short, {name: rivals.side_of(name, short, data) for name in (rivals.OURS, "timm")})
+        rivals.check_equal(short, {name: rivals.make_side(name, short, data) for name in (rivals.OURS, "timm")})
 
 
 def run_study(folder: Path, source: Source) -> Path:
@@ -122,7 +122,7 @@ def run_study(folder: Path, source: Source) -> Path:
     runs = Path(tempfile.mkdtemp(dir=folder))
     words = [*RUN, "--runs", str(runs), *(word for file in source.plugins for word in ("--plugin", file))]
     words += ["--data-dir", str(source.data_dir.absolute())] if source.data_dir else []
-    run(python("ablations.cli", *words), {"OMP_NUM_THREADS": str(cores())}, cwd=folder)
+    run(python_command("ablations.cli", *words), {"OMP_NUM_THREADS": str(cores())}, cwd=folder)
     return runs
 
 

@@ -6,19 +6,21 @@ from pathlib import Path
 
 import torch
 
-from ablations.bench.process import Source, answer, measure_in_process
-from ablations.bench.rivals import OURS, TUNED, side_of
+from ablations.bench.process import Source, measure_in_process, print_measurement
+from ablations.bench.rivals import OURS, TUNED, make_side
 from ablations.bench.timing import repeat
 from ablations.planning.measure_steps import with_steps
 from vitcore.config import Config
 from vitcore.runtime.compile_cache import compiles
-from vitcore.runtime.device import computing, device_of
+from vitcore.runtime.device import compute_settings, device_of
 
 STEPS = 3
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")  # psutil knows no peak that can be reset
 
 
-def of_sides(config: Config, names: Iterable[str], source: Source, left_out: dict[str, str]) -> dict[str, int | None]:
+def memory_of_sides(
+    config: Config, names: Iterable[str], source: Source, left_out: dict[str, str]
+) -> dict[str, int | None]:
     """Return the bytes that each implementation's steps need; None if unknown.
 
     left_out: takes the reason if a measurement is impossible or fails, but none if the system does not report memory.
@@ -29,13 +31,13 @@ def of_sides(config: Config, names: Iterable[str], source: Source, left_out: dic
             compiled = name == TUNED or (name == OURS and compiles(config, "cpu"))
             if compiled and device_of(config) == "cpu":
                 raise ValueError("on a CPU compiling takes more of it than the steps")
-            found[name] = of_side(config, name, source)
+            found[name] = memory_of_side(config, name, source)
         except ValueError as error:
             found[name], left_out[f"memory of {name}"] = None, str(error)
     return found
 
 
-def of_side(config: Config, name: str, source: Source) -> int | None:
+def memory_of_side(config: Config, name: str, source: Source) -> int | None:
     """Return what `measure` does in a new process. Raises ValueError if the process fails."""
     found: int | None = measure_in_process("ablations.bench.memory", config, source, {}, name=name)
     return found
@@ -47,8 +49,8 @@ def measure(config: Config, source: Source, name: str) -> int | None:
     name: a name of ablations.bench.rivals.
     """
     config = with_steps(config, STEPS)
-    with computing(config):
-        side = side_of(name, config, source.images(config))
+    with compute_settings(config):
+        side = make_side(name, config, source.images(config))
         if device_of(config) == "cuda":
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
@@ -57,12 +59,12 @@ def measure(config: Config, source: Source, name: str) -> int | None:
         if not RESET.exists():
             return None
         RESET.write_text("5")
-        before = resident("VmRSS")
+        before = resident_bytes("VmRSS")
         repeat(side.advance, STEPS)
-        return resident("VmHWM") - before
+        return resident_bytes("VmHWM") - before
 
 
-def resident(key: str) -> int:
+def resident_bytes(key: str) -> int:
     """Return the bytes of this process in memory, now (VmRSS) or at the peak (VmHWM)."""
     found = re.search(rf"^{key}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
     assert found
@@ -70,4 +72,4 @@ def resident(key: str) -> int:
 
 
 if __name__ == "__main__":
-    answer(measure)
+    print_measurement(measure)

@@ -57,13 +57,13 @@ def statistics(data: Data) -> tuple[list[float], list[float]]:
 def measure_in_process(module: str, config: Config, source: Source, own: dict[str, str], **more: str) -> Any:
     """Return what `measure(config, source, **more)` of a module returns in a new process.
 
-    module: a module that calls `answer`. own: environment variables. Raises ValueError if the process fails.
+    module: a module that calls `print_measurement`. own: environment variables. Raises ValueError if the process fails.
     """
     order = to_jsonable_python({"config": config, "source": source, "more": more})
-    return json.loads(run(python(module), own, input=json.dumps(order)))
+    return json.loads(run(python_command(module), own, input=json.dumps(order)))
 
 
-def answer(measure: Callable[..., object]) -> None:
+def print_measurement(measure: Callable[..., object]) -> None:
     """Print the result of a measurement as JSON, in the process that `measure_in_process` starts."""
     order = json.load(sys.stdin)
     source = TypeAdapter(Source).validate_python(order["source"])
@@ -71,7 +71,7 @@ def answer(measure: Callable[..., object]) -> None:
     print(json.dumps(to_jsonable_python(measure(Config(**order["config"]), source, **order["more"]))))
 
 
-def python(module: str, *words: str) -> list[str]:
+def python_command(module: str, *words: str) -> list[str]:
     """Return the command that runs a module of this code, independent of the working directory."""
     return [sys.executable, "-P", "-m", module, *words]
 

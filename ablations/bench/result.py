@@ -42,7 +42,7 @@ class Conditions:
         texts += ["attention=pinned"] if config.attention == "pinned" else []
         return ", ".join(texts)
 
-    def where(self) -> str:
+    def environment_line(self) -> str:
         """Return a line of text with the machine, the versions and the date."""
         own = self.machine
         threads = "" if own["accelerator"] == "cuda" else f", {own['threads']} thread(s) of {own['cores']} cores"
@@ -83,12 +83,12 @@ class Result:
         how, columns = self.conditions, self.columns.values()
         rows = [[name, *(column.get(name, "") for column in columns)] for name in next(iter(columns))]
         header, numeric = [self.side, *self.columns], [False, *[True] * len(columns)]
-        caption = f"Median [{how.low_and_high}] of {counted(how.rounds, 'round')}{self.caption}"
+        caption = f"Median [{how.low_and_high}] of {count_text(how.rounds, 'round')}{self.caption}"
         grid = Grid(f"{self.title}: {how.model()}", [caption], header, numeric, [[*map(Cell, row)] for row in rows])
-        return "\n\n".join([markdown(grid), *self.notes, how.where()])
+        return "\n\n".join([markdown(grid), *self.notes, how.environment_line()])
 
 
-def text(spread: Spread | None, form: str, scale: float = 1) -> str:
+def spread_text(spread: Spread | None, form: str, scale: float = 1) -> str:
     """Return the median, `low` and `high` times `scale`, such as "1.2 [1.1, 1.3]"; "" for None."""
     if spread is None:
         return ""
@@ -96,13 +96,13 @@ def text(spread: Spread | None, form: str, scale: float = 1) -> str:
 
 
 def column(spreads: Mapping[str, Spread], form: str, scale: float = 1, unit: str = "") -> dict[str, str]:
-    """Return a column of a table, as `text` with a unit."""
-    return {name: text(own, form, scale) + unit for name, own in spreads.items()}
+    """Return a column of a table, as `spread_text` with a unit."""
+    return {name: spread_text(own, form, scale) + unit for name, own in spreads.items()}
 
 
 def mebibytes(count: int | None) -> str:
     return "" if count is None else f"{count / 2**20:,.1f} MiB"
 
 
-def counted(number: int, what: str) -> str:
+def count_text(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"

@@ -18,9 +18,9 @@ from vitcore.config import Config
 from vitcore.data.splits import Data
 from vitcore.interop.convert import to_timm, to_torchvision
 from vitcore.model.vit import ViT
-from vitcore.runtime.device import device_of, flushing, in_precision
+from vitcore.runtime.device import compute_in_precision, device_of, flush_subnormals
 from vitcore.training.loop import Training
-from vitcore.training.optimization.optimizers import Moments, decays, moments
+from vitcore.training.optimization.optimizers import Moments, has_weight_decay, moments
 from vitcore.training.optimization.schedules import learning_rate
 from vitcore.training.step import Batch
 
@@ -70,7 +70,7 @@ class Rival:
         self.loss = torch.zeros(())
 
     def advance(self) -> None:
-        with flushing(self.tuned):  # PyTorch's default keeps subnormal numbers
+        with flush_subnormals(self.tuned):  # PyTorch's default keeps subnormal numbers
             for group in self.optimizer.param_groups:
                 group["lr"] = learning_rate(self.source.step, self.config)
             self.loss = self.update(self.source.batch())
@@ -78,7 +78,7 @@ class Rival:
 
     def update(self, batch: Batch) -> Tensor:
         """Update the weights with a batch of images; return its loss. `make bench-gpu` captures this."""
-        logits = in_precision(self.config, self.model, batch.images)
+        logits = compute_in_precision(self.config, self.model, batch.images)
         loss = F.cross_entropy(logits, batch.targets, label_smoothing=self.config.label_smoothing)
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
@@ -91,7 +91,7 @@ class Rival:
 Sides = dict[str, Ours | Rival]
 
 
-def side_of(name: str, config: Config, data: Data) -> Ours | Rival:
+def make_side(name: str, config: Config, data: Data) -> Ours | Rival:
     return Ours(config, data) if name == OURS else Rival(name, config, data)
 
 
@@ -107,7 +107,7 @@ def adamw(model: nn.Module, config: Config, fused: bool | None) -> torch.optim.A
     """Return PyTorch's AdamW, with weight decay on the parameters that this suite decays."""
     decayed, exempt = list[nn.Parameter](), list[nn.Parameter]()
     for name, parameter in model.named_parameters():
-        (decayed if config.weight_decay_on == "all" or decays(name, parameter) else exempt).append(parameter)
+        (decayed if config.weight_decay_on == "all" or has_weight_decay(name, parameter) else exempt).append(parameter)
     groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": exempt, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, fused=fused, **moments(config, Moments))
 
@@ -136,7 +136,7 @@ def available(config: Config, data: Data, compiled: bool) -> tuple[Sides, dict[s
     return sides, left_out
 
 
-def telling(config: Config) -> Config:
+def sensitive_config(config: Config) -> Config:
     """Return the config with settings that make the first losses depend on the whole model."""
     return config.model_copy(update={"head_init": "lecun-normal", "warmup": 0.0})
 

@@ -9,12 +9,12 @@ import time
 from functools import partial
 from pathlib import Path
 
-from ablations.bench.process import Source, answer, measure_in_process
+from ablations.bench.process import Source, measure_in_process, print_measurement
 from ablations.bench.result import Result, column, conditions
-from ablations.bench.timing import alternated, ratios, spread
+from ablations.bench.timing import call_alternately, ratios, spread
 from ablations.planning.measure_steps import with_steps
 from vitcore.config import Config, merge
-from vitcore.runtime.device import computing
+from vitcore.runtime.device import compute_settings
 from vitcore.training.loop import Training
 
 COLD, WARM, EAGER = "empty compile cache", "the same cache again", "not compiled"
@@ -41,7 +41,7 @@ def bench(config: Config, rounds: int, source: Source) -> Result:
 
     with tempfile.TemporaryDirectory(prefix="ablate-bench-") as folder:
         cache = Path(folder) / "cache"
-        seconds = alternated({name: partial(start, name) for name in (COLD, WARM, EAGER)}, rounds)
+        seconds = call_alternately({name: partial(start, name) for name in (COLD, WARM, EAGER)}, rounds)
     spreads, ratio = {name: spread(own) for name, own in seconds.items()}, ratios(seconds, COLD)
     columns = {"first step": column(spreads, "{:.1f}", unit=" s"), "of the empty one's": column(ratio, "{:.0%}")}
     caption = (
@@ -58,7 +58,7 @@ def measure(config: Config, source: Source) -> tuple[float, list[int]]:
     Returns the end of the first step, in seconds since the epoch, and the number of graphs so far after each seed.
     """
     first, graphs = 0.0, list[int]()
-    with computing(config):
+    with compute_settings(config):
         data = source.images(config)
         for seed in range(TRIALS):
             training = Training(with_steps(config.model_copy(update={"seed": config.seed + seed}), 2), data)
@@ -73,4 +73,4 @@ def measure(config: Config, source: Source) -> tuple[float, list[int]]:
 
 
 if __name__ == "__main__":
-    answer(measure)
+    print_measurement(measure)

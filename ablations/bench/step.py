@@ -13,14 +13,14 @@ from ablations.bench import memory
 from ablations.bench.floor import Floor, peak
 from ablations.bench.input import Input
 from ablations.bench.process import Source
-from ablations.bench.result import Result, column, conditions, counted, mebibytes, text
-from ablations.bench.rivals import CHECKED, OURS, available, check_equal, check_in_float32, telling
-from ablations.bench.timing import Call, Seconds, Spread, interleaved, ratios, repeat, spread
+from ablations.bench.result import Result, column, conditions, count_text, mebibytes, spread_text
+from ablations.bench.rivals import CHECKED, OURS, available, check_equal, check_in_float32, sensitive_config
+from ablations.bench.timing import Call, Seconds, Spread, interleaved_seconds, ratios, repeat, spread
 from ablations.planning.measure_steps import with_steps
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
 from vitcore.data.splits import Data
-from vitcore.runtime.device import computing
+from vitcore.runtime.device import compute_settings
 
 WARM_UP = 1  # steps between the check and the timing, which recompile with TF32
 WATCHED = 3  # last steps, in which synchronizations with the GPU are counted
@@ -77,11 +77,13 @@ def bench(config: Config, source: Source, rounds: int, calls: int, compiled: boo
     compiled: whether to time timm's compiled model too. Raises ValueError if a rival's losses differ from this suite's.
     """
     how = conditions(config, source, rounds, calls)
-    with computing(config):
+    with compute_settings(config):
         found = time_sides(config, source.images(config), rounds, calls, compiled)
-    found.memory_bytes.update(memory.of_sides(config, [side.name for side in found.sides], source, found.left_out))
+    found.memory_bytes.update(
+        memory.memory_of_sides(config, [side.name for side in found.sides], source, found.left_out)
+    )
     caption = (
-        f" in turn, {counted(calls, 'step')} each; equal losses in the first steps. "
+        f" in turn, {count_text(calls, 'step')} each; equal losses in the first steps. "
         "floor: its matrix products and attention alone. memory: what steps add."
     )
     columns = {
@@ -98,10 +100,10 @@ def notes(found: Measured) -> list[str]:
     notes, floor = [], found.floor
     if floor:
         whole = "" if floor.share_of_flops > 0.9995 else f", {floor.share_of_flops:.1%} of the model's FLOPs"
-        reached = text(floor.share_of_peak, "{:.1%} of the peak") or "the peak is not known here"
-        took, rate = text(floor.seconds_per_step, "{:.3g}", 1000), text(floor.flops_per_second, "{:.3g}")
+        reached = spread_text(floor.share_of_peak, "{:.1%} of the peak") or "the peak is not known here"
+        took, rate = spread_text(floor.seconds_per_step, "{:.3g}", 1000), spread_text(floor.flops_per_second, "{:.3g}")
         notes.append(f"Floor: {took} ms a step{whole}. {rate} training FLOP/s, {reached}.")
-    speed, share = text(found.input.images_per_second, "{:,.0f}"), text(found.input.share, "{:.1%}")
+    speed, share = spread_text(found.input.images_per_second, "{:,.0f}"), spread_text(found.input.share, "{:.1%}")
     notes.append(f"Input alone: {speed} images/s, {share} of a step.")
     if found.waits_per_step is not None:
         notes.append(f"The host waits for the GPU {found.waits_per_step:.3g} times a step.")
@@ -115,7 +117,7 @@ def time_sides(config: Config, data: Data, rounds: int, calls: int, compiled: bo
 
     Raises ValueError if a rival's losses differ from this suite's.
     """
-    config = with_steps(telling(config), CHECKED + WARM_UP + rounds * calls + WATCHED)
+    config = with_steps(sensitive_config(config), CHECKED + WARM_UP + rounds * calls + WATCHED)
     if config.precision != "float32":
         check_in_float32(config, data)
     sides, left_out = available(config, data, compiled)
@@ -130,21 +132,21 @@ def time_sides(config: Config, data: Data, rounds: int, calls: int, compiled: bo
         timed["floor"] = floor.run
     except ValueError as error:
         left_out["floor"] = str(error)
-    seconds = interleaved(timed, rounds, calls, data.mean.device)
+    seconds = interleaved_seconds(timed, rounds, calls, data.mean.device)
     steps = {name: seconds[name] for name in sides}
     rates = {name: spread(config.batch / took) for name, took in seconds.items()}
     faster = ratios(seconds, OURS)
     return Measured(
         sides=[Side(name, rates[name], spread(took), faster.get(name)) for name, took in steps.items()],
         first_steps_seconds=first_steps,
-        floor=floor_measured(floor, config, seconds["floor"], steps) if floor else None,
+        floor=measure_floor(floor, config, seconds["floor"], steps) if floor else None,
         input=InputMeasured(rates["input"], faster["input"]),
-        waits_per_step=waits(sides[OURS].advance, WATCHED, data.mean.device),
+        waits_per_step=host_waits(sides[OURS].advance, WATCHED, data.mean.device),
         left_out=left_out,
     )
 
 
-def floor_measured(floor: Floor, config: Config, seconds: Seconds, steps: Mapping[str, Seconds]) -> FloorMeasured:
+def measure_floor(floor: Floor, config: Config, seconds: Seconds, steps: Mapping[str, Seconds]) -> FloorMeasured:
     rate = 3 * measure(config).flops * config.batch / steps[OURS]  # backward is twice forward
     most = peak(config)
     return FloorMeasured(
@@ -158,7 +160,7 @@ def floor_measured(floor: Floor, config: Config, seconds: Seconds, steps: Mappin
     )
 
 
-def waits(call: Call, calls: int, device: torch.device) -> float | None:
+def host_waits(call: Call, calls: int, device: torch.device) -> float | None:
     """Return how often a call makes the host wait for the GPU, averaged over `calls` calls; None on a CPU."""
     if device.type != "cuda":
         return None

@@ -5,15 +5,15 @@ from typing import Any
 
 from ablations.bench import memory
 from ablations.bench.process import Source
-from ablations.bench.result import Result, column, conditions, counted, mebibytes
+from ablations.bench.result import Result, column, conditions, count_text, mebibytes
 from ablations.bench.rivals import OURS
-from ablations.bench.timing import Seconds, interleaved, spread
+from ablations.bench.timing import Seconds, interleaved_seconds, spread
 from ablations.planning import step_times
 from ablations.planning.measure_steps import take_steps, with_steps
 from ablations.study.design import Design
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
-from vitcore.runtime.device import computing, torch_device
+from vitcore.runtime.device import compute_settings, torch_device
 from vitcore.training.loop import Training
 
 WARM_UP = 5
@@ -34,9 +34,11 @@ def bench(design: Design, names: Collection[str], rounds: int, calls: int, sourc
         config, baseline = arm.config, baselines[arm.baseline]
         key, reference = step_times.key(config.model_dump()), step_times.key(baseline.model_dump())
         if (key, reference) not in pairs:
-            pairs[key, reference] = beside(config, None if key == reference else baseline, rounds, calls, source)
+            pairs[key, reference] = time_beside_baseline(
+                config, None if key == reference else baseline, rounds, calls, source
+            )
         if key not in memories:
-            memories[key] = memory.of_side(config, OURS, source)
+            memories[key] = memory.memory_of_side(config, OURS, source)
         own, theirs = pairs[key, reference]
         cost, before = measure(config), measure(baseline)
         found.append({
@@ -59,22 +61,24 @@ def bench(design: Design, names: Collection[str], rounds: int, calls: int, sourc
         "FLOPs / baseline": {row["arm"]: f"{row['flops_ratio']:.2f}x" for row in found},
         "memory": {row["arm"]: mebibytes(row["memory_bytes"]) for row in found},
     }
-    caption = f" in turn with the baseline, {counted(calls, 'step')} each. memory: what steps add at their peak."
+    caption = f" in turn with the baseline, {count_text(calls, 'step')} each. memory: what steps add at their peak."
     title = f"A step of each arm of {design.name}; its recipe"
     return Result("arms", how, {"study": design.name, "arms": found}, title, caption, "arm", columns)
 
 
-def beside(config: Config, baseline: Config | None, rounds: int, calls: int, source: Source) -> tuple[Seconds, Seconds]:
+def time_beside_baseline(
+    config: Config, baseline: Config | None, rounds: int, calls: int, source: Source
+) -> tuple[Seconds, Seconds]:
     """Return the seconds per step of an arm and of its baseline, each (rounds,).
 
     baseline: None if its step equals the arm's, whose seconds are then returned twice.
     """
-    with computing(config):
+    with compute_settings(config):
         steps = {}
         for name, one in {"arm": config, "baseline": baseline}.items():
             if one is not None:
                 training = Training(with_steps(one, WARM_UP + rounds * calls), source.images(one))
                 take_steps(training, WARM_UP)
                 steps[name] = training.advance
-        found = interleaved(steps, rounds, calls, torch_device(config))
+        found = interleaved_seconds(steps, rounds, calls, torch_device(config))
     return found["arm"], found.get("baseline", found["arm"])

@@ -36,12 +36,12 @@ def ratios(seconds: Mapping[str, Seconds], reference: str) -> dict[str, Spread]:
     return {name: spread(own / seconds[reference]) for name, own in seconds.items() if name != reference}
 
 
-def interleaved(sides: Mapping[str, Call], rounds: int, calls: int, device: torch.device) -> dict[str, Seconds]:
+def interleaved_seconds(sides: Mapping[str, Call], rounds: int, calls: int, device: torch.device) -> dict[str, Seconds]:
     """Return each function's mean seconds per call, timed in alternation with `calls` calls in a row."""
-    return alternated({name: partial(timed, call, calls, device) for name, call in sides.items()}, rounds)
+    return call_alternately({name: partial(mean_seconds, call, calls, device) for name, call in sides.items()}, rounds)
 
 
-def alternated(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, Seconds]:
+def call_alternately(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, Seconds]:
     """Return the results of each function, called once per round and in reverse order every other round."""
     found: dict[str, list[float]] = {name: [] for name in sides}
     console = PlainConsole(stderr=True)
@@ -56,7 +56,7 @@ def alternated(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[st
     return {name: np.array(values) for name, values in found.items()}
 
 
-def timed(call: Call, calls: int, device: torch.device) -> float:
+def mean_seconds(call: Call, calls: int, device: torch.device) -> float:
     """Return the mean seconds per call over `calls` calls, until the device has finished them."""
     synchronize = torch.get_device_module(device).synchronize  # nothing on a CPU
     synchronize()

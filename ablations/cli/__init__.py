@@ -13,7 +13,7 @@ from ablations.cli import benches, cluster, data, figures, planning, running, ta
 from ablations.cli.answer import BAD_INPUT, FAILED, INTERRUPTED
 from ablations.cli.getting_started import demo, init, listing, show
 from ablations.cli.help import App
-from ablations.extras import to_install
+from ablations.extras import install_hint
 from ablations.reporting.output import plain_output
 from results.safe_text import one_line
 from vitcore.data.files import reason_with_file
@@ -69,7 +69,7 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         refuse("interrupted; nothing finished is lost, the same command continues", INTERRUPTED)
     except Exception as error:  # the last handler: users get one line, and the traceback goes to a file
-        if isinstance(error, ModuleNotFoundError) and (advice := to_install(error)):
+        if isinstance(error, ModuleNotFoundError) and (advice := install_hint(error)):
             refuse(advice)
         if os.environ.get("ABLATE_TRACEBACK"):
             raise

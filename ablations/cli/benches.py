@@ -13,7 +13,7 @@ import typer
 from ablations.cli.answer import INTERRUPTED, show_json
 from ablations.cli.help import App
 from ablations.cli.inputs import options
-from ablations.cli.inputs.arguments import Asked, designs, named_data, split
+from ablations.cli.inputs.arguments import Asked, designs, parse_words, resolve_settings
 from ablations.cli.inputs.directories import data_folder, load_plugins
 from results import store
 from results.store.schemas import Settings
@@ -104,11 +104,11 @@ def study(
         ablate bench study pooling --recipe cifar10 --gpu
     """
     from ablations.bench.study import bench
-    from ablations.study.naming import matching
+    from ablations.study.naming import matching_names
 
     made = set_up(words, recipe, gpu, random_images, out, plugin, data_dir, studies=True)
     found = designs(made.asked, recipe, data_dir)
-    pairs = [(one, matching([arm.name for arm in one.arms], arm, one.name)) for one in found]
+    pairs = [(one, matching_names([arm.name for arm in one.arms], arm, one.name)) for one in found]
     show(out, as_json, *(partial(bench, *pair, rounds, steps, made.source) for pair in pairs))
 
 
@@ -211,7 +211,7 @@ def set_up(
     from ablations.execution.worker import require_gpu
     from ablations.study.reading import read_recipe
 
-    asked, device = split(words or []), {"device": "cuda" if gpu else "cpu"}
+    asked, device = parse_words(words or []), {"device": "cuda" if gpu else "cpu"}
     if asked.studies and not studies:
         raise ValueError(f"'{asked.studies[0]}' is not key=value: studies are for `ablate bench study`")
     if studies and not asked.studies:
@@ -228,7 +228,7 @@ def set_up(
             raise IsADirectoryError(f"{out}: is a folder; --out takes a file")
         tempfile.TemporaryFile(dir=out.parent).close()
     plugins = load_plugins(plugin)
-    settings = named_data(merge(read_recipe(recipe).config, asked.overrides, device), data_dir)
+    settings = resolve_settings(merge(read_recipe(recipe).config, asked.overrides, device), data_dir)
     source = Source(data_folder(data_dir), random_images, plugins)
     return Setup(Asked(asked.studies, asked.overrides | device), settings, source)
 

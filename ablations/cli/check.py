@@ -9,14 +9,14 @@ from ablations.planning.plan import check
 from ablations.study import plugins, strict_yaml
 from ablations.study.confounds import footnotes
 from ablations.study.design import Design
-from ablations.study.reading import packaged, read_recipe, read_study
+from ablations.study.reading import packaged_names, read_recipe, read_study
 from ablations.study.stages import Values
 from vitcore.analysis.cost import measure
 from vitcore.config import Config, merge
 from vitcore.contracts import contracts
 from vitcore.data import splits
 from vitcore.data.datasets import BUILT_IN
-from vitcore.data.lookup import pack_of
+from vitcore.data.lookup import find_pack
 from vitcore.variants import VARIANTS
 
 
@@ -32,9 +32,9 @@ def check_word(word: str, recipe: str) -> bool:
         return check_plugin(Path(word))
     if word.endswith((".yaml", ".yml")):
         return check_study(word, recipe) if "question" in strict_yaml.read(Path(word)) else check_recipe(word)
-    if word in packaged("studies"):
+    if word in packaged_names("studies"):
         return check_study(word, recipe)
-    if word in packaged("recipes"):
+    if word in packaged_names("recipes"):
         return check_recipe(word)
     raise ValueError(f"{word}: not a plug-in (.py), a study or recipe (.yaml, or a name of `ablate list`), or 'all'")
 
@@ -42,19 +42,19 @@ def check_word(word: str, recipe: str) -> bool:
 def check_everything(recipe: str) -> bool:
     """Return whether every part, study and recipe of the package passes its checks. Errors stop no other check."""
     passed = [check_part(slot, name) for slot, parts in VARIANTS.items() for name in parts]
-    for name in (*packaged("studies"), *packaged("recipes")):
+    for name in (*packaged_names("studies"), *packaged_names("recipes")):
         try:
-            passed.append(without_data(name) or check_word(name, recipe))
+            passed.append(lacks_data(name) or check_word(name, recipe))
         except ValueError as error:
             print(f"{name}\n  FAILED  {message_line(error)}")
             passed.append(False)
     return all(passed)
 
 
-def without_data(name: str) -> bool:
+def lacks_data(name: str) -> bool:
     """Return whether `name` is a recipe whose pack is missing. If so, print that the recipe is skipped."""
-    data = read_recipe(name).config["data"] if name in packaged("recipes") else "digits"
-    if data in BUILT_IN or pack_of(data) is not None:
+    data = read_recipe(name).config["data"] if name in packaged_names("recipes") else "digits"
+    if data in BUILT_IN or find_pack(data) is not None:
         return False
     print(f"{name}\n  skipped data={data}: no such pack here")
     return True
@@ -85,7 +85,7 @@ def check_part(slot: str, name: str, file: Path | None = None) -> bool:
             print(f"  ok      {slot}={name}: {title}")
         except (Exception, SystemExit) as error:  # any exception of a user's part is a failed check, not a crash
             passed = False
-            print(f"  FAILED  {slot}={name}: {title}: {message_line(error)}{hint(error)}{last_place(error, file)}")
+            print(f"  FAILED  {slot}={name}: {title}: {message_line(error)}{hint(error)}{innermost_line(error, file)}")
     return passed
 
 
@@ -97,7 +97,7 @@ def hint(error: BaseException) -> str:
     return " (the check runs in float64: follow x.dtype)"
 
 
-def last_place(error: BaseException, file: Path | None) -> str:
+def innermost_line(error: BaseException, file: Path | None) -> str:
     """Return the innermost line of the plug-in in the traceback as " [FILE:LINE]", or ""."""
     frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
     lines = [frame.lineno for frame in frames if file and Path(frame.filename).resolve() == file.resolve()]

@@ -9,8 +9,8 @@ import typer
 from ablations.cli.answer import FAILED
 from ablations.cli.help import App
 from ablations.cli.inputs import guards, options
-from ablations.cli.inputs.arguments import planned, prepared, slurm_profile, split, warn_of_other_recipe
-from ablations.cli.inputs.directories import found_at, make_place, runs_folder
+from ablations.cli.inputs.arguments import named_plans, parse_words, prepare_plans, slurm_profile, warn_of_other_recipe
+from ablations.cli.inputs.directories import make_place, runs_folder, runs_hint
 from ablations.planning.jobs import jobs, write
 
 app = App(
@@ -54,8 +54,8 @@ def submit(
     chosen = slurm_profile(profile, recipe)
     checkpoints, keep_weights = checkpoints or chosen.checkpoints, keep_weights or chosen.keep_weights
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights, chosen)
-    warn_of_other_recipe(split(words), recipe, place.runs)
-    plans = prepared(split(words), recipe, place, seeds, prune, data_dir)
+    warn_of_other_recipe(parse_words(words), recipe, place.runs)
+    plans = prepare_plans(parse_words(words), recipe, place, seeds, prune, data_dir)
     asked, todo = jobs(plans, arm), submitting.trials_to_submit(plans, place, arm)
     guards.ensure_data(asked, place)
     submitting.check_gpus(chosen, todo)
@@ -70,7 +70,7 @@ def submit(
     for plan in plans:
         write(place.runs, plan)
     print(submitting.submit(plans, place, chosen, arm))
-    print(f"watch: ablate status {shlex.join(plan.name for plan in plans)}{found_at(runs)} --watch")
+    print(f"watch: ablate status {shlex.join(plan.name for plan in plans)}{runs_hint(runs)} --watch")
 
 
 def cancel(words: options.Words, recipe: options.PlannedRecipe = None, runs: options.Runs = None) -> None:
@@ -86,7 +86,7 @@ def cancel(words: options.Words, recipe: options.PlannedRecipe = None, runs: opt
     from ablations.cluster import submit as submitting
 
     folder = runs_folder(runs)
-    print(submitting.cancel(folder, {plan.name for plan in planned(folder, words, recipe)}))
+    print(submitting.cancel(folder, {plan.name for plan in named_plans(folder, words, recipe)}))
 
 
 @app.command("init")
@@ -114,7 +114,7 @@ def init_profile(
     path = path_to_write(name) if name else out
     if path and path.exists():
         raise ValueError(f"{path}: exists already")
-    text = draft.init()
+    text = draft.cluster_draft()
     if path is None:
         print(text)
     else:

@@ -73,7 +73,7 @@ def pack(
     """
     from vitcore.data.pack import MANIFEST, find
     from vitcore.data.pack_sources import find_source
-    from vitcore.data.pack_writer import chosen, enlarged, shorter_sides
+    from vitcore.data.pack_writer import complete_options, enlargement_warning, shorter_sides
     from vitcore.data.pack_writer import pack as pack_anew
 
     home, threads = data_home(data_dir), jobs or machine.cores()
@@ -82,11 +82,11 @@ def pack(
     asked = {"size": size, "crop": crop, "format": format}
     given = {key: value for key, value in asked.items() if value is not None}
     sides = shorter_sides(found_source)
-    how = chosen(name, folder, given, sides)
+    how = complete_options(name, folder, given, sides)
     if (folder / MANIFEST).is_file():
         repair_data(name, folder, found_source, threads)
         return
-    if warning := enlarged(sides, how.size):
+    if warning := enlargement_warning(sides, how.size):
         print(f"ablate: {warning}", file=sys.stderr)
     with progress("images", len(found_source.labels)) as advance:
         print(pack_anew(name, found_source, home, how, threads, advance))
@@ -95,14 +95,14 @@ def pack(
 def repair_data(name: str, folder: Path, source: "Source", threads: int) -> None:
     """Write the damaged files of a pack again from the data set `source`. Print what was damaged, and a summary."""
     from vitcore.data.pack import manifest, verify
-    from vitcore.data.pack_writer import repair, rewritten
+    from vitcore.data.pack_writer import repair, shards_to_rewrite
 
     known = manifest(folder, name)
     with progress("bytes", known.bytes) as advance:
         damaged = verify(folder, known, advance)
     for line in damaged.values():
         print(line, file=sys.stderr)
-    with progress("images", sum(shard.images for shard in rewritten(known, damaged))) as advance:
+    with progress("images", sum(shard.images for shard in shards_to_rewrite(known, damaged))) as advance:
         repair(folder, known, source, damaged, threads, advance)
     done = f"written again: {', '.join(damaged)}" if damaged else "is packed already, and nothing is damaged"
     print(f"{folder}: {done}")
@@ -120,16 +120,16 @@ def verify(
         ablate data verify pets
         ablate data verify pets --data-dir /scratch/datasets
     """
-    from vitcore.data.pack import find, manifest, names
+    from vitcore.data.pack import find, manifest, pack_names
     from vitcore.data.pack import verify as read
-    from vitcore.options import nearest
+    from vitcore.options import spelling_hint
 
     # before data_folder sets ABLATE_DATA
     searched = ablate_toml.searched_folders(name, ablate_toml.read(Path()), data_dir)
     data_folder(data_dir)
     folder = find(name)
     if folder is None:
-        raise ValueError(f"no pack '{name}' in {searched}{nearest(name, names())}")
+        raise ValueError(f"no pack '{name}' in {searched}{spelling_hint(name, pack_names())}")
     known = manifest(folder, name)
     with progress("bytes", known.bytes) as advance:
         damaged = read(folder, known, advance)

@@ -10,9 +10,9 @@ import typer
 
 from ablations.cli.answer import show_json
 from ablations.cli.inputs import options
-from ablations.cli.inputs.arguments import plan_names, split
+from ablations.cli.inputs.arguments import parse_words, plan_names
 from ablations.cli.inputs.directories import make_place, source_path
-from ablations.cli.inputs.sources import found, styled
+from ablations.cli.inputs.sources import named_results, styled
 from results.store.files import refuse_links, safe_name
 
 EXTENSION = re.compile("[a-z][a-z0-9]{0,4}")  # not the 2 of a folder v1.2
@@ -53,14 +53,14 @@ def plot(
     from results.style import current_style
 
     folder, drawn = source_path(runs), []
-    file = out if out and names_a_file(out, format) else None
+    file = out if out and is_file_name(out, format) else None
     drawn_as = file.suffix[1:].lower() if file else format or "png"
     with styled(style, folder):
-        studies = found(runs, words, recipe)
+        studies = named_results(runs, words, recipe)
         if file and len(studies) > 1:
             raise ValueError(f"--out {file}: one file for {len(studies)} studies: name one study, or a folder")
         for study in studies:
-            own = out or (own_figures(folder, "studies", study.name) if folder.is_dir() else Path("figures"))
+            own = out or (figures_folder(folder, "studies", study.name) if folder.is_dir() else Path("figures"))
             path = file or own / study_figure.file_name(study, drawn_as, x)
             study_figure.draw(study, path, x)
             caption = [] if current_style().notes else study_figure.caption(study, x)
@@ -73,7 +73,7 @@ def plot(
         show_json(drawn)
 
 
-def names_a_file(out: Path, format: FigureFormat | None) -> bool:
+def is_file_name(out: Path, format: FigureFormat | None) -> bool:
     """Return whether --out names a file rather than a folder.
 
     Raises ValueError if its ending is not a format of figures, or contradicts --format.
@@ -94,7 +94,7 @@ def names_a_file(out: Path, format: FigureFormat | None) -> bool:
     return True
 
 
-def own_figures(runs: Path, kind: str, name: str) -> Path:
+def figures_folder(runs: Path, kind: str, name: str) -> Path:
     """Return the folder for the figures of one of the studies or trials.
 
     Raises ValueError if the name is invalid or the path goes through a link.
@@ -130,7 +130,7 @@ def report(
         raise ValueError(f"--out {out}: a report is a page: give a file that ends in .html")
     folder = source_path(runs)
     target = out or (folder / "report.html" if folder.is_dir() else Path("report.html"))
-    studies = found(runs, words, recipe)
+    studies = named_results(runs, words, recipe)
     with styled(style, folder):
         reports.write(studies, target, load_inspections(folder, studies))
     if as_json:
@@ -182,10 +182,10 @@ def inspect(
     source = source_path(runs)
     if source.is_file() and images is not None:
         raise ValueError(f"--images {images}: not with {source}, which holds only what was computed before")
-    if out and names_a_file(out, None):
+    if out and is_file_name(out, None):
         raise ValueError(f"--out {out}: several figures go to a folder; --format says how they are drawn")
     with styled(style, source):
-        asked = split(words).studies
+        asked = parse_words(words).studies
         names = dict(zip(asked, plan_names(words, recipe, source) or asked, strict=True))
         if source.is_file():
             here = read_from_export(source, names, arm)
@@ -196,7 +196,7 @@ def inspect(
         if given:
             folders = [given / safe_name(one) if len(found) > 1 else given for one in ids]
         else:
-            folders = [own_figures(source.absolute(), "trials", one) for one in ids]
+            folders = [figures_folder(source.absolute(), "trials", one) for one in ids]
         drawn = [inspection.draw(one, folder, format) for one, folder in zip(found, folders, strict=True)]
         beside = inspection.draw_side_by_side(found, distinct_labels(here), out or Path("figures"), format)
     pairs = [*zip(found, drawn, strict=True)]

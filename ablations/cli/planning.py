@@ -8,7 +8,7 @@ import typer
 
 from ablations.cli.answer import FAILED, show_json
 from ablations.cli.inputs import ablate_toml, guards, options
-from ablations.cli.inputs.arguments import counted, designs, slurm_profile, split, warn_of_other_recipe
+from ablations.cli.inputs.arguments import designs, parse_words, slurm_profile, track_planning, warn_of_other_recipe
 from ablations.cli.inputs.directories import data_folder, load_plugins, make_place
 from ablations.planning.jobs import jobs
 
@@ -59,10 +59,10 @@ def plan(
         raise ValueError(f"--probe measures here, not what --profile {profile} asks for: leave one of them out")
     chosen = slurm_profile(profile, recipe) if profile is not None else None
     place = make_place(runs, data_dir, plugin, profile=chosen)
-    warn_of_other_recipe(split(words), recipe, place.runs)
-    made = designs(split(words), recipe, data_dir)
+    warn_of_other_recipe(parse_words(words), recipe, place.runs)
+    made = designs(parse_words(words), recipe, data_dir)
     stated = use_stated_pack(made, data_dir, probe)
-    plans = [prepare(design, place.runs, seeds, prune or stated, place.code) for design in counted(made)]
+    plans = [prepare(design, place.runs, seeds, prune or stated, place.code) for design in track_planning(made)]
     if chosen is None:
         device = estimate.local_device(plans)
     else:
@@ -92,14 +92,14 @@ def use_stated_pack(made: "list[Design]", data_dir: Path | None, probe: bool) ->
 
     Raises ValueError if `probe` is true and the pack does not exist, because step times are measured on the images.
     """
-    from vitcore.data.lookup import STATED, unpacked
+    from vitcore.data.lookup import STATED, pack_hint
     from vitcore.data.pack import find
 
     recipe = made[0].recipe
     name = str(recipe.config.get("data"))
     if recipe.pack is None or name not in [design.data for design in made] or find(name, data_dir) is not None:
         return False
-    missing = f"data={name}: not packed here: {unpacked(name)}"
+    missing = f"data={name}: not packed here: {pack_hint(name)}"
     if probe:
         raise ValueError(f"--probe measures on the data: {missing}")
     print(f"{missing}: planned from what the recipe states of it, as if nothing were finished", file=sys.stderr)

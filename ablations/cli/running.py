@@ -11,8 +11,8 @@ import typer
 
 from ablations.cli.answer import FAILED, INTERRUPTED, show_json
 from ablations.cli.inputs import guards, options
-from ablations.cli.inputs.arguments import named_data, prepared, split, trial_ids, warn_of_other_recipe
-from ablations.cli.inputs.directories import found_at, make_place, runs_folder
+from ablations.cli.inputs.arguments import parse_words, prepare_plans, resolve_settings, trial_ids, warn_of_other_recipe
+from ablations.cli.inputs.directories import make_place, runs_folder, runs_hint
 from ablations.execution import machine, slots
 from ablations.execution import retry as retrying
 from ablations.execution.launch import Place
@@ -60,8 +60,8 @@ def run(
     from ablations.reporting.live_curves import mirroring
 
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights)
-    warn_of_other_recipe(split(words), recipe, place.runs)
-    plans = prepared(split(words), recipe, place, seeds, prune, data_dir)
+    warn_of_other_recipe(parse_words(words), recipe, place.runs)
+    plans = prepare_plans(parse_words(words), recipe, place, seeds, prune, data_dir)
     todo = jobs(plans, arm)
     if max_hours is not None:
         estimate.check_max_hours(max_hours, plans, todo, place.runs, estimate.local_device(plans))
@@ -70,9 +70,9 @@ def run(
     for planned in plans:
         write(place.runs, planned)
     with mirroring(plans, place.runs, tensorboard):
-        summary = train_here(todo, place, workers, publishing(plans, arm, place.runs))
+        summary = train_here(todo, place, workers, publisher(plans, arm, place.runs))
     finish(summary, len(todo), plans)
-    print(next_commands(plans, place.runs, found_at(runs)))
+    print(next_commands(plans, place.runs, runs_hint(runs)))
 
 
 def next_commands(plans: Sequence[Plan], runs: Path, where: str) -> str:
@@ -86,18 +86,18 @@ def next_commands(plans: Sequence[Plan], runs: Path, where: str) -> str:
 
 
 def warn_of_enlarged(configs: Iterable[Settings]) -> None:
-    from ablations.study.confounds import enlarged
+    from ablations.study.confounds import enlargement_notes
 
     seen = sorted({(config["data"], config["image_size"]) for config in configs})
-    for line in dict.fromkeys(note for data, size in seen for note in enlarged(data, size)):
+    for line in dict.fromkeys(note for data, size in seen for note in enlargement_notes(data, size)):
         print(f"ablate: {line}", file=sys.stderr)
 
 
-def publishing(plans: list[Plan], arms: Sequence[str], runs: Path) -> Callable[[Job], None]:
+def publisher(plans: list[Plan], arms: Sequence[str], runs: Path) -> Callable[[Job], None]:
     """Return a function that takes each trial that ended, and prints and writes a study's table after its last."""
     open_trials = {planned.name: {job.id for job in jobs([planned], arms)} for planned in plans}
 
-    def over(job: Job) -> None:
+    def publish_ended(job: Job) -> None:
         for name, ids in list(open_trials.items()):
             ids.discard(job.id)
             if not ids:
@@ -108,7 +108,7 @@ def publishing(plans: list[Plan], arms: Sequence[str], runs: Path) -> Callable[[
                 own = next(planned for planned in plans if planned.name == name)
                 print(publish(load_plans(runs, [own])[0], runs), end="\n\n", flush=True)
 
-    return over
+    return publish_ended
 
 
 def train(
@@ -156,12 +156,12 @@ def one_config(words: list[str], recipe: str, data_dir: Path | None) -> Config:
     """Return the recipe's config with settings. Raises ValueError if a word names a study or sets the margin."""
     from ablations.study.reading import read_recipe
 
-    asked = split(words)
+    asked = parse_words(words)
     if asked.margin is not None:
         raise ValueError(f"margin={asked.margin:g}: applies to studies: give it to `ablate run`")
     if asked.studies:
         raise ValueError(f"'{asked.studies[0]}' is not key=value: train takes one config, run takes studies")
-    return Config(**named_data(merge(read_recipe(recipe).config, asked.overrides), data_dir))
+    return Config(**resolve_settings(merge(read_recipe(recipe).config, asked.overrides), data_dir))
 
 
 def train_here(

@@ -10,7 +10,7 @@ import typer
 from ablations.cli.answer import FAILED, show_json
 from ablations.cli.inputs import options
 from ablations.cli.inputs.directories import source_path
-from ablations.cli.inputs.sources import found, found_on, styled
+from ablations.cli.inputs.sources import named_results, results_on_recipes, styled
 
 
 def table(
@@ -52,7 +52,7 @@ def table(
         ablate table position-embedding
         ablate table pooling --format latex --columns arm,mean,delta,verdict
     """
-    studies = found_on(runs, words, recipe or [])
+    studies = results_on_recipes(runs, words, recipe or [])
     from results.tables import across_recipes, layout, study_table  # late: SciPy, while the trials are read
 
     with styled(style, source_path(runs)):
@@ -165,7 +165,7 @@ def export(
     if to is not None and to not in trackers.TRACKERS:
         allowed = ", ".join(trackers.TRACKERS)
         raise ValueError(f"--to {to}: one of {allowed}; for other formats give --out FILE.parquet or FILE.csv")
-    studies = found(runs, words, recipe)
+    studies = named_results(runs, words, recipe)
     target = out or Path(to or "results.parquet")
     if to:
         trackers.TRACKERS[to](studies, target)

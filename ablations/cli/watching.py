@@ -10,8 +10,8 @@ import typer
 
 from ablations.cli.answer import show_json
 from ablations.cli.inputs import ablate_toml, options
-from ablations.cli.inputs.arguments import planned, trial_ids
-from ablations.cli.inputs.directories import found_at, runs_folder
+from ablations.cli.inputs.arguments import named_plans, trial_ids
+from ablations.cli.inputs.directories import runs_folder, runs_hint
 from ablations.reporting import cleaning
 from results import store
 
@@ -40,7 +40,7 @@ def status(
     from ablations.reporting.console import PlainConsole
 
     folder = runs_folder(runs)
-    names = [plan.name for plan in planned(folder, words, recipe)]
+    names = [plan.name for plan in named_plans(folder, words, recipe)]
     asker = statuses.RateLimitedAsker(folder)
 
     def read() -> "list[StudyStatus]":
@@ -53,9 +53,9 @@ def status(
         show_json(read())
     elif watch:
         with contextlib.suppress(KeyboardInterrupt):
-            status_view.watch(read, found_at(runs))
+            status_view.show_live(read, runs_hint(runs))
     else:
-        PlainConsole().print(status_view.render(read(), found_at(runs)), soft_wrap=True, highlight=False)
+        PlainConsole().print(status_view.render(read(), runs_hint(runs)), soft_wrap=True, highlight=False)
 
 
 def logs(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ablations.cluster import campaign as campaigns
 from ablations.cluster.campaign import LAST, PREFIX, WATCH, Campaign, write_mark
-from ablations.reporting.output import end_of
+from ablations.reporting.output import log_end
 from results import store
 from slurm.profiles import profile as profiles
 from slurm.queries import queue
@@ -41,12 +41,12 @@ class SubmittedTask:
         return campaigns.tag(self.array)
 
     @property
-    def names(self) -> tuple[str, str]:
+    def job_names(self) -> tuple[str, str]:
         """The job names of the task in this version and in earlier versions."""
         return profiles.job_name(self.campaign.label, self.tag), self.tag
 
     @property
-    def mark(self) -> Path:
+    def cancel_mark(self) -> Path:
         """The file that exists if the task was cancelled with scancel."""
         return self.array / f"cancelled-{self.index}.json"
 
@@ -54,10 +54,10 @@ class SubmittedTask:
     def is_last(self) -> bool:
         return self.function in (LAST, WATCH)
 
-    def lines(self) -> list[str]:
+    def log_lines(self) -> list[str]:
         """Return the non-empty lines at the ends of all log files. SLURM writes one at each start of the task."""
         logs = sorted((self.array / "logs").glob(f"*_{self.index}_*_log.out"), key=lambda path: path.stat().st_mtime)
-        return [line for log in logs for line in end_of(log).splitlines() if line.strip()]
+        return [line for log in logs for line in log_end(log).splitlines() if line.strip()]
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class QueuedTask(SubmittedTask):
     job: queue.QueuedJob
 
 
-def tasks_of(campaign: Campaign) -> Iterator[SubmittedTask]:
+def campaign_tasks(campaign: Campaign) -> Iterator[SubmittedTask]:
     """Yield the tasks of a campaign's arrays, except arrays that SLURM refused."""
     for array, intent in campaigns.read_intents(campaign.folder):
         for index, share in enumerate(intent.shares):
@@ -76,12 +76,12 @@ def tasks_of(campaign: Campaign) -> Iterator[SubmittedTask]:
 
 def acknowledged_trials(campaign: Campaign) -> set[str]:
     """Return the ids of the trials in the arrays that SLURM has confirmed."""
-    return {key for task in tasks_of(campaign) if was_taken(task.array) for key in task.share}
+    return {key for task in campaign_tasks(campaign) if was_taken(task.array) for key in task.share}
 
 
 def submitted_tasks(runs: Path) -> dict[str, list[SubmittedTask]]:
     """Return trial id -> the tasks that were submitted for it, oldest first."""
-    tasks = [task for campaign in campaigns.campaigns(runs) for task in tasks_of(campaign)]
+    tasks = [task for campaign in campaigns.campaigns(runs) for task in campaign_tasks(campaign)]
     found: dict[str, list[SubmittedTask]] = defaultdict(list)
     for task in sorted(tasks, key=lambda task: task.written):
         for key in task.share:
@@ -96,7 +96,9 @@ def newest_tasks(runs: Path) -> dict[str, SubmittedTask]:
 
 def queued_tasks(runs: Path, timeout: float = TIMEOUT) -> list[QueuedTask]:
     """Return the tasks of this run directory that are in SLURM's queue. Raises the errors of queue.jobs."""
-    tasks = {(task.tag, task.index): task for campaign in campaigns.campaigns(runs) for task in tasks_of(campaign)}
+    tasks = {
+        (task.tag, task.index): task for campaign in campaigns.campaigns(runs) for task in campaign_tasks(campaign)
+    }
     queued = [(job, tasks.get((job.tag, job.index or 0))) for job in queue.jobs(f"{PREFIX}:", timeout=timeout)]
     return [QueuedTask(**vars(task), job=job) for job, task in queued if task]
 
@@ -106,17 +108,17 @@ def job_ends(gone: Mapping[str, SubmittedTask]) -> dict[str, str] | None:
 
     gone: trial id -> its task, for jobs that left the queue. Returns None if the accounting does not answer.
     """
-    names = sorted({name for each in gone.values() for name in each.names})[-MOST_NAMES:]
+    names = sorted({name for each in gone.values() for name in each.job_names})[-MOST_NAMES:]
     if (past := queue.accounting(names, timeout=ACCOUNTING_SECONDS)) is None:
         return None
     jobs = {(job.name, job.index or 0): job for job in past}
-    found = {key: job for key, each in gone.items() for name in each.names if (job := jobs.get((name, each.index)))}
+    found = {key: job for key, each in gone.items() for name in each.job_names if (job := jobs.get((name, each.index)))}
     return {key: f"{job.state} on {job.node}" if job.node else job.state for key, job in found.items()}
 
 
 def marked_cancelled(gone: Mapping[str, SubmittedTask]) -> dict[str, str]:
     """Return trial id -> 'CANCELLED by scancel' for the tasks in `gone` that are marked as cancelled on disk."""
-    return {key: f"{CANCELLED} by scancel" for key, each in gone.items() if each.mark.exists()}
+    return {key: f"{CANCELLED} by scancel" for key, each in gone.items() if each.cancel_mark.exists()}
 
 
 def cancelled_trials(runs: Path) -> set[str]:
@@ -129,7 +131,7 @@ def cancelled_trials(runs: Path) -> set[str]:
     known = set(marked_cancelled(newest))
     ends = job_ends({key: task for key, task in newest.items() if key not in known}) or {}
     fresh = {key for key, end in ends.items() if is_cancelled(end)}
-    for path in {newest[key].mark for key in fresh}:
+    for path in {newest[key].cancel_mark for key in fresh}:
         write_mark(path)
     return known | fresh
 

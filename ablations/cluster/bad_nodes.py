@@ -23,14 +23,14 @@ def nodes_to_avoid(trials: Iterable[store.Trial]) -> list[str]:
     """Return SLURM's names of the nodes that ended at least FAULTS recent attempts."""
     counts: Counter[str] = Counter()
     for attempt in (attempt for trial in trials for attempt in trial.attempts()):
-        failure, result = recent(attempt / "failure.json", Failure), recent(attempt / "result.json", Result)
+        failure, result = read_recent(attempt / "failure.json", Failure), read_recent(attempt / "result.json", Result)
         if (failure and failure.kind == MACHINE) or (result and result.suspect_hardware is not None):
             counts[failed_node(failure, read_or_none(attempt / "env.json", Environment))] += 1
     names = (node for node, count in counts.items() if count >= FAULTS)
     return sorted(node for node in names if re.fullmatch(r"[A-Za-z0-9][\w.-]*", node, re.ASCII))
 
 
-def recent(path: Path, schema: type[Kind]) -> Kind | None:
+def read_recent(path: Path, schema: type[Kind]) -> Kind | None:
     """Return the content of a file as a `schema` object; None if it is missing, broken or older than SECONDS."""
     is_recent = path.exists() and time.time() - path.stat().st_mtime < SECONDS
     return read_or_none(path, schema) if is_recent else None

@@ -129,11 +129,11 @@ def create(
 
 def load(folder: Path) -> Campaign:
     """Return the campaign in a folder. Raises FileNotFoundError or ValueError if `create` did not write its files."""
-    content = checked(folder / "campaign.json", Submission)
+    content = read_checked(folder / "campaign.json", Submission)
     private = Private()  # empty for other users and in campaigns of earlier versions
     with suppress(FileNotFoundError, PermissionError):
-        private = checked(folder / "private.json", Private)
-    profile = profiles.Profile.of(content.profile | private.content(), str(folder))
+        private = read_checked(folder / "private.json", Private)
+    profile = profiles.Profile.parse(content.profile | private.content(), str(folder))
     place = Place(
         folder.parent.parent,
         Path(content.data_dir) if content.data_dir else None,
@@ -147,7 +147,7 @@ def load(folder: Path) -> Campaign:
     return Campaign(folder, tuple(content.plans), profile, place, arms)
 
 
-def checked(path: Path, schema: type[Kind]) -> Kind:
+def read_checked(path: Path, schema: type[Kind]) -> Kind:
     try:
         return store.read(path, schema)
     except store.Broken as error:  # whose message begins with the file's name

@@ -26,7 +26,7 @@ def waiting_last_jobs(campaign: Campaign, tasks: Sequence[QueuedTask]) -> list[Q
 
     Running jobs are left out: a job that has looked for unfinished trials misses trials that appear later.
     """
-    return [task for task in tasks if task.is_last and task.campaign == campaign and task.job.waits]
+    return [task for task in tasks if task.is_last and task.campaign == campaign and task.job.is_pending]
 
 
 def ensure_last_job(

@@ -28,7 +28,7 @@ def is_stalled(campaign: Campaign) -> bool:
     The number of arrays so far identifies a round, because a killed last job may record a round twice.
     """
     looks = campaign.folder / LOOKS
-    arrays = len({task.array for task in array_tasks.tasks_of(campaign) if task.share})
+    arrays = len({task.array for task in array_tasks.campaign_tasks(campaign) if task.share})
     with open(looks, "a", opener=open_no_follow) as file:
         file.write(json.dumps({"arrays": arrays, "progress": progress(campaign)}) + "\n")
     rounds = {line.arrays: line.progress for line in store.read_lines(looks, Round)}
@@ -47,9 +47,9 @@ def progress(campaign: Campaign) -> list[int]:
 def give_up(campaign: Campaign) -> str:
     """Write on disk, for `ablate status`, that the campaign gave up; return the message."""
     said = f"given up after {ROUNDS} rounds without progress"
-    shares = [task for task in array_tasks.tasks_of(campaign) if task.share]
+    shares = [task for task in array_tasks.campaign_tasks(campaign) if task.share]
     newest = sorted(shares, key=lambda task: task.written, reverse=True)
-    if line := next((lines[-1].strip() for task in newest if (lines := task.lines())), ""):
+    if line := next((lines[-1].strip() for task in newest if (lines := task.log_lines())), ""):
         said += f"; the newest task's log ends with: {line}"
     store.write_json(campaign.folder / GAVE_UP, {"schema": store.SCHEMA, "when": store.timestamp(), "said": said})
     return said

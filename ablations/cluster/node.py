@@ -37,7 +37,7 @@ def share(folder: str, *ids: str) -> int:
     if campaign.cancelled:
         return 0
     end = time_limit(campaign)
-    signal.signal(signal.SIGUSR2, lambda *_: on_notice(end))
+    signal.signal(signal.SIGUSR2, lambda *_: stop_on_notice(end))
     ensure_last_jobs(campaign, begins=True)
     planned = {job.id: job for job in campaign.jobs()}  # pruned trials are not trained
     jobs = [planned[key] for key in ids if key in planned]
@@ -51,8 +51,8 @@ def share(folder: str, *ids: str) -> int:
     blocked = f"{len(tally.blocked)} blocked, " if tally.blocked else ""
     print(f"{len(tally.done)} done, {len(tally.failed)} failed, {blocked}{interrupted}of {len(jobs)}", flush=True)
     if tally.stopped and not campaign.cancelled and is_cancelled():
-        own = [task for task in array_tasks.tasks_of(campaign) if task.share == ids]
-        campaigns.write_mark(max(own, key=lambda task: task.written).mark)
+        own = [task for task in array_tasks.campaign_tasks(campaign) if task.share == ids]
+        campaigns.write_mark(max(own, key=lambda task: task.written).cancel_mark)
         print("cancelled by scancel: `ablate submit` continues", flush=True)
     else:
         ensure_last_jobs(campaign)
@@ -89,7 +89,7 @@ def stop_margin(campaign: Campaign) -> float:
     return min(60.0, max(10.0, campaign.profile.seconds / 10))
 
 
-def on_notice(end: float) -> None:
+def stop_on_notice(end: float) -> None:
     """Stop the run on SIGUSR2, unless the signal announces the time limit `end`, for which the run has a deadline."""
     if end - time.monotonic() > NOTICE_SECONDS:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -102,13 +102,13 @@ def workers(campaign: Campaign, jobs: Sequence[Job]) -> int | None:
 
 
 class Lines:
-    def running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None: ...
-    def idle(self, slot: int) -> None: ...
+    def show_running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None: ...
+    def show_idle(self, slot: int) -> None: ...
 
-    def compiling(self, slot: int, job: Job) -> None:
+    def show_compiling(self, slot: int, job: Job) -> None:
         print(f"{store.timestamp()} {job.id} compiling the first step", flush=True)
 
-    def over(self, job: Job, end: Ended) -> None:
+    def show_end(self, job: Job, end: Ended) -> None:
         print(f"{store.timestamp()} {job.id} {end.kind} {end.cause}", flush=True)
 
     def say(self, text: str) -> None:
@@ -130,7 +130,7 @@ def last(folder: str) -> int:
         print(f"{no_progress.give_up(campaign)}: `ablate submit` continues")
         return FAILED
     print(json.dumps(asdict(found)), flush=True)
-    if found.settled:
+    if found.is_settled:
         from ablations.reporting.publish import publish_all  # late: shares do not draw
 
         publish_all(campaign.runs, campaign.plans)

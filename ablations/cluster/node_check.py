@@ -26,25 +26,25 @@ def check_node(folder: str) -> int:
     return 0
 
 
-def imports(campaign: Campaign) -> None:
+def check_imports(campaign: Campaign) -> None:
     for name in ("safetensors", "sklearn", "timm", "torch", "torchvision"):
         importlib.import_module(name)
 
 
-def gpu(campaign: Campaign) -> None:
+def check_gpu(campaign: Campaign) -> None:
     if campaign.profile.gpus:
         from ablations.execution.worker import require_gpu
 
         require_gpu()
 
 
-def data(campaign: Campaign) -> None:
+def check_data(campaign: Campaign) -> None:
     folder = campaign.place.data_dir
     if folder and not os.listdir(folder):
         raise ValueError(f"--data-dir {folder}: is empty on the node")
 
 
-def link(campaign: Campaign) -> None:
+def check_link(campaign: Campaign) -> None:
     """Check that os.link, which publishes results, works in the run directory."""
     one, other = (campaign.folder / f".{uuid.uuid4().hex}" for _ in range(2))
     one.touch()
@@ -55,13 +55,13 @@ def link(campaign: Campaign) -> None:
         other.unlink(missing_ok=True)
 
 
-def sbatch(campaign: Campaign) -> None:
+def check_sbatch(campaign: Campaign) -> None:
     """Check that sbatch works on the node, because last jobs run it there."""
     (script,) = (campaign.folder / "arrays").glob("*/script.sh")
     ask("sbatch", "--test-only", str(script), timeout=30)
 
 
-def compiler(campaign: Campaign) -> None:
+def check_compiler(campaign: Campaign) -> None:
     """Check, if the profile has GPUs, that torch.compile finds Triton and a C compiler on the node."""
     if campaign.profile.gpus:
         import torch
@@ -73,11 +73,11 @@ def compiler(campaign: Campaign) -> None:
 
 
 CHECKS: dict[str, Callable[[Campaign], None]] = {
-    "imports": imports,
-    "gpu": gpu,
-    "data": data,
-    "link() in the run directory": link,
-    "sbatch from the node": sbatch,
-    "torch.compile": compiler,
+    "imports": check_imports,
+    "gpu": check_gpu,
+    "data": check_data,
+    "link() in the run directory": check_link,
+    "sbatch from the node": check_sbatch,
+    "torch.compile": check_compiler,
 }
 WITHOUT = {"torch.compile": "long trials are trained uncompiled"}  # checks that no trial needs; the consequence

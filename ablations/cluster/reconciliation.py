@@ -42,7 +42,7 @@ class Reconciliation:
     no_last_job: str = ""  # why SLURM took the trials but no last job
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Whether nothing is left to train, except failed, blocked and cancelled trials."""
         return not self.queued and not self.submitted and not self.waiting
 

@@ -78,5 +78,5 @@ def start_condition(after: Sequence[int], start: Mapping[str, str] = MappingProx
 
     start: further options, such as `begin`. A dependency among them must hold as well.
     """
-    dependency = ",".join(filter(None, [queue.ends(after) if after else "", start.get("dependency")]))
+    dependency = ",".join(filter(None, [queue.dependency(after) if after else "", start.get("dependency")]))
     return {**start, "dependency": dependency} if dependency else dict(start)

@@ -17,10 +17,10 @@ from ablations.cluster.node_check import WITHOUT
 from ablations.cluster.reconciliation import Reconciliation
 from ablations.execution import provenance, retry, slots
 from ablations.execution.launch import Place
-from ablations.execution.runner import handling
+from ablations.execution.runner import signal_handler
 from ablations.planning import estimate
 from ablations.planning.jobs import Job, jobs
-from ablations.reporting.progress import clock
+from ablations.reporting.progress import clock_text
 from ablations.study import strict_yaml
 from ablations.study.naming import ALL_ARMS
 from results.store.schemas import NodeChecks, Plan
@@ -35,9 +35,9 @@ VISIBLE_SECONDS = 15.0  # until a file written on a node is visible on this mach
 
 def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> profiles.Profile:
     """Return the profile of a cluster, by file or name. resources: values for keys that it omits."""
-    path = profiles.path_of(name)
+    path = profiles.find_profile(name)
     said = {key: value for key, value in strict_yaml.read(path).items() if value is not None}
-    return profiles.Profile.of({**(resources or {}), **said}, str(path))
+    return profiles.Profile.parse({**(resources or {}), **said}, str(path))
 
 
 def trials_to_submit(plans: Sequence[Plan], place: Place, arms: Sequence[str]) -> list[Job]:
@@ -97,7 +97,7 @@ def submit(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms:
         else:
             standings = Standings(place.runs, place.code)
             found = reconciliation.count_ended(job.standing(standings) for job in jobs(plans, arms))
-        published = publish_pending(place.runs, plans) if found.settled else ""
+        published = publish_pending(place.runs, plans) if found.is_settled else ""
     return "\n".join(filter(None, [submission_message(found, profile), published]))
 
 
@@ -170,7 +170,7 @@ def submission_message(look: Reconciliation, profile: profiles.Profile) -> str:
 def price(seconds: float, profile: profiles.Profile) -> str:
     """Return the cost of `seconds` on one GPU or core as text, in GPU-hours or core-hours."""
     unit = "GPU" if profile.gpus else "core"
-    return f"about {seconds / 3600:.1f} {unit}-hours ({clock(seconds)} on one)"
+    return f"about {seconds / 3600:.1f} {unit}-hours ({clock_text(seconds)} on one)"
 
 
 def cancel(runs: Path, names: set[str]) -> str:
@@ -181,7 +181,7 @@ def cancel(runs: Path, names: set[str]) -> str:
     """
     found = [one for one in campaigns.campaigns(runs) if names & set(one.plans)]
     fresh = [one for one in found if not one.cancelled]
-    if others := sorted({name for one in fresh for name in also_open(one, names)}):
+    if others := sorted({name for one in fresh for name in other_open_plans(one, names)}):
         raise ValueError(
             f"{', '.join(others)}: would be cancelled too, as they were submitted together: name all of them, or none"
         )
@@ -196,7 +196,7 @@ def cancel(runs: Path, names: set[str]) -> str:
     return f"{len(fresh)} submissions cancelled, {removed} jobs removed from the queue; finished trials stay"
 
 
-def also_open(campaign: Campaign, names: set[str]) -> list[str]:
+def other_open_plans(campaign: Campaign, names: set[str]) -> list[str]:
     """Return the names of the campaign's plans that are not in `names` and still have trials to train."""
     place = campaign.place
     standings = Standings(place.runs, place.code)
@@ -210,7 +210,7 @@ def also_open(campaign: Campaign, names: set[str]) -> list[str]:
 def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> tuple[list[str], bool]:
     """Submit a one-minute job that runs the checks of node_check; return their lines, and whether none failed.
 
-    A check in WITHOUT cannot fail: it warns. Raises the errors of `answer`, and Refused if SLURM refuses the job.
+    A check in WITHOUT cannot fail: it warns. Raises the errors of `await_answer`, and Refused if SLURM refuses the job.
     """
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
@@ -220,10 +220,10 @@ def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> t
     preflight(short, place.runs)
     campaign = campaigns.create((), short, place, "check")
     try:
-        with handling(leave, signal.SIGTERM, signal.SIGHUP):
+        with signal_handler(leave, signal.SIGTERM, signal.SIGHUP):
             function = "ablations.cluster.node_check:check_node"
             shares.send(campaign, arrays.Tasks(function, [str(campaign.folder)], [[]], container=profile.prefix))
-            found = answer(campaign, patience)
+            found = await_answer(campaign, patience)
     finally:  # also after Ctrl-C
         cancel_check(campaign)
         shutil.rmtree(campaign.folder)
@@ -246,7 +246,7 @@ def cancel_check(campaign: Campaign) -> None:
         print(f"{error}; the job of the check may still be queued: scancel --name={name}", file=sys.stderr)
 
 
-def answer(campaign: Campaign, patience: float) -> dict[str, str]:
+def await_answer(campaign: Campaign, patience: float) -> dict[str, str]:
     """Wait for the result of a check job; return check -> "", or the reason of its failure.
 
     Raises ValueError if the job ends without a result, or is still in the queue after `patience` seconds.
@@ -254,12 +254,12 @@ def answer(campaign: Campaign, patience: float) -> dict[str, str]:
     began = in_queue = time.monotonic()
     while True:
         with suppress(FileNotFoundError):
-            found: dict[str, str] = campaigns.checked(campaign.folder / "probe.json", NodeChecks).found
+            found: dict[str, str] = campaigns.read_checked(campaign.folder / "probe.json", NodeChecks).found
             return found
         waiting, now = queue.jobs(campaign.tags), time.monotonic()
         in_queue = now if waiting else in_queue
         if now - in_queue > VISIBLE_SECONDS:
-            printed = [line for task in array_tasks.tasks_of(campaign) for line in task.lines()]
+            printed = [line for task in array_tasks.campaign_tasks(campaign) for line in task.log_lines()]
             last = f": {printed[-1].strip()}" if printed else " and printed nothing"  # its folder is removed
             raise ValueError(f"the job ended without an answer{last}")
         if waiting and now - began > patience:

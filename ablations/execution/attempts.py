@@ -33,11 +33,11 @@ def earlier_failures(trial: store.Trial, current: Path, code: str) -> list[Ended
     """Return the failed attempts before `current` with this code and since the last `ablate retry`, oldest first."""
     paths = [path for path in trial.attempts() if int(path.name) < int(current.name)]
     retried = [position for position, path in enumerate(paths) if (path / store.RETRY).exists()]
-    ended = [failure_of(path, code) for path in paths[retried[-1] + 1 if retried else 0 :]]
+    ended = [read_failure(path, code) for path in paths[retried[-1] + 1 if retried else 0 :]]
     return [one for one in ended if one is not None]
 
 
-def failure_of(path: Path, code: str) -> EndedAttempt | None:
+def read_failure(path: Path, code: str) -> EndedAttempt | None:
     """Return how the attempt in a directory failed; None if it ran other code than `code`, or did not fail."""
     env, failure = read_or_none(path / "env.json", Environment), read_or_none(path / "failure.json", Failure)
     if any(one is not None and one.code not in ("", code) for one in (env, failure)):
@@ -85,7 +85,7 @@ def may_retry_exception(past: Sequence[EndedAttempt], place: Sequence[str]) -> b
     return len(raised) + 1 < EXCEPTIONS and all(one.where != tuple(place) for one in raised)
 
 
-def node_to_leave(past: Sequence[EndedAttempt]) -> str:
+def faulty_node(past: Sequence[EndedAttempt]) -> str:
     """Return the node on which machine faults ended the newest attempt and an earlier one; or ""."""
     faults = [one.node for one in past if one.machine and one.node]
     return faults[-1] if faults and past[-1].node and faults.count(faults[-1]) > 1 else ""

@@ -7,9 +7,9 @@ from results import store
 from results.store import eval_files
 from results.store.files import MEMORY, read_bytes
 from vitcore.analysis import evals
-from vitcore.analysis.restore import restored
+from vitcore.analysis.restore import restore_model
 from vitcore.config import Config
-from vitcore.runtime.device import computing
+from vitcore.runtime.device import compute_settings
 
 
 def compute_eval(trial: store.Trial, name: str, data_dir: Path | None, code: str, number: int | None = None) -> None:
@@ -21,8 +21,8 @@ def compute_eval(trial: store.Trial, name: str, data_dir: Path | None, code: str
     entry, named = evals.find(name)
     config = Config(**trial.config())
     payload = winner_weights(trial)
-    with computing(config):
-        found = entry.compute(restored(config, payload), number or named, data_dir)
+    with compute_settings(config):
+        found = entry.compute(restore_model(config, payload), number or named, data_dir)
     content = {"metrics": found.metrics, "notes": found.notes, **found.details, "code": code}
     eval_files.write(trial, name, hashlib.sha256(payload).hexdigest(), content, found.arrays)
 

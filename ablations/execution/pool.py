@@ -38,12 +38,12 @@ PoolTrialState = Enum("PoolTrialState", ["WAITING", "RUNNING", "ENDED"])  # of a
 class Display(Protocol):
     """What shows the progress of a run."""
 
-    def running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None:
+    def show_running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None:
         """Show a running trial. `step` and `accuracy` are None before the first step and the first validation."""
 
-    def compiling(self, slot: int, job: Job) -> None: ...
-    def idle(self, slot: int) -> None: ...
-    def over(self, job: Job, end: messages.Ended) -> None: ...
+    def show_compiling(self, slot: int, job: Job) -> None: ...
+    def show_idle(self, slot: int) -> None: ...
+    def show_end(self, job: Job, end: messages.Ended) -> None: ...
     def say(self, text: str) -> None: ...
 
 
@@ -116,7 +116,7 @@ class Pool:
         return [slot.worker for slot in self.slots if slot.worker is not None]
 
     @property
-    def goes_on(self) -> bool:
+    def has_work(self) -> bool:
         return not self.summary.stopped and any(one.state is not PoolTrialState.ENDED for one in self.trials.values())
 
     def stop(self) -> None:
@@ -127,27 +127,27 @@ class Pool:
     def tick(self) -> None:
         """Give trials to idle workers, start workers for the remaining trials, and kill silent workers."""
         now = time.monotonic()
-        for slot in self.slots_in(WorkerState.IDLE):
+        for slot in self.slots_in_state(WorkerState.IDLE):
             if (trial := self.next_trial(now)) is not None:
                 self.assign(slot, trial)
-        waiting = len(self.due(now))
-        for slot in self.slots_in(WorkerState.ABSENT):
-            if waiting > len(self.slots_in(WorkerState.STARTING, WorkerState.IDLE)):
+        waiting = len(self.due_trials(now))
+        for slot in self.slots_in_state(WorkerState.ABSENT):
+            if waiting > len(self.slots_in_state(WorkerState.STARTING, WorkerState.IDLE)):
                 slot.worker, slot.state, slot.silent = self.start(slot), WorkerState.STARTING, 0.0
         self.kill_silent(now)
 
     def start(self, slot: Slot) -> WorkerProcess:
         return WorkerProcess(self.place, slot.environment, all_on_cpu(self.jobs), self.events)
 
-    def slots_in(self, *states: WorkerState) -> list[Slot]:
+    def slots_in_state(self, *states: WorkerState) -> list[Slot]:
         return [slot for slot in self.slots if slot.state in states]
 
-    def due(self, now: float) -> list[PoolTrial]:
+    def due_trials(self, now: float) -> list[PoolTrial]:
         return [one for one in self.trials.values() if one.state is PoolTrialState.WAITING and one.due <= now]
 
     def next_trial(self, now: float) -> PoolTrial | None:
         """Return the first waiting trial that may begin, or None. Trials before it end or are made to wait."""
-        return next((trial for trial in self.due(now) if self.may_begin(trial)), None)
+        return next((trial for trial in self.due_trials(now) if self.may_begin(trial)), None)
 
     def may_begin(self, trial: PoolTrial) -> bool:
         """Return whether a trial may begin. It ends, waits or is interrupted if the disk says so."""
@@ -203,16 +203,16 @@ class Pool:
         match event:
             case messages.Started():
                 trial.deaths = 0
-                self.display.running(slot.number, trial.job, None, None)
+                self.display.show_running(slot.number, trial.job, None, None)
             case messages.Compiling():
-                self.display.compiling(slot.number, trial.job)
+                self.display.show_compiling(slot.number, trial.job)
             case messages.Progress():
-                self.display.running(slot.number, trial.job, event.step, event.accuracy)
+                self.display.show_running(slot.number, trial.job, event.step, event.accuracy)
             case messages.Waiting():
                 self.warn_once(f"{trial.name} waits: {event.cause.lower()}")
             case messages.Ended():
                 slot.state, slot.trial = WorkerState.LEAVING if event.leaving else WorkerState.IDLE, None
-                self.display.idle(slot.number)
+                self.display.show_idle(slot.number)
                 self.settle(trial, event)
 
     def warn_once(self, text: str) -> None:
@@ -222,11 +222,11 @@ class Pool:
 
     def free(self, slot: Slot, code: int) -> None:
         """Free the slot of a worker that has exited; make its trial wait, or interrupt the trial."""
-        trial, started, how = slot.trial, slot.state is not WorkerState.STARTING, self.how_it_exited(code)
+        trial, started, how = slot.trial, slot.state is not WorkerState.STARTING, self.exit_text(code)
         assert slot.worker is not None
         slot.worker.close()
         slot.worker, slot.trial, slot.state, said, slot.said = None, None, WorkerState.ABSENT, slot.said, ""
-        self.display.idle(slot.number)
+        self.display.show_idle(slot.number)
         if self.summary.stopped:
             return
         if not started:
@@ -234,7 +234,7 @@ class Pool:
         if trial is not None:
             self.count_death(trial, how)
 
-    def how_it_exited(self, code: int) -> str:
+    def exit_text(self, code: int) -> str:
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
         if code == -signal.SIGKILL and (kills := oom_kills()) > self.memory_kills:
             self.memory_kills, how = kills, f"{how}: out of memory"
@@ -290,8 +290,8 @@ class Pool:
     def end(self, trial: PoolTrial, end: messages.Ended) -> None:
         trial.state = PoolTrialState.ENDED
         self.summary.add(trial.job, end)
-        self.display.over(trial.job, end)
-        if not self.goes_on:  # the workers exit while `on_over` publishes the last study
+        self.display.show_end(trial.job, end)
+        if not self.has_work:  # the workers exit while `on_over` publishes the last study
             for worker in self.workers:
                 worker.close()
         self.on_over(trial.job)

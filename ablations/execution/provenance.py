@@ -85,10 +85,13 @@ def kernel_choices(config: "Config", accelerator: str) -> dict[str, str | bool]:
     """Return PyTorch's choices of kernels, which round differently."""
     import torch  # late: commands that do not train do without it
 
-    from vitcore.runtime.attention_backend import named
+    from vitcore.runtime.attention_backend import kernel_name
     from vitcore.runtime.compile_cache import compiles
 
-    found: dict[str, str | bool] = {"compile": compiles(config, accelerator), "attention": named(config, accelerator)}
+    found: dict[str, str | bool] = {
+        "compile": compiles(config, accelerator),
+        "attention": kernel_name(config, accelerator),
+    }
     found["matmul_precision"] = torch.get_float32_matmul_precision()
     if accelerator == "cuda":  # by default, convolutions alone use TF32
         allowed = {"products": torch.backends.cuda.matmul.allow_tf32, "convolutions": torch.backends.cudnn.allow_tf32}

@@ -23,7 +23,7 @@ from ablations.execution.rank_processes import BEAT, BEAT_SECONDS, FOLLOWED, REA
 from ablations.reporting.output import plain_output
 from ablations.study import plugins
 from vitcore.config import Config
-from vitcore.training.distributed import TCPStore, joined
+from vitcore.training.distributed import TCPStore, join
 from vitcore.training.loop import train
 
 CONNECT = timedelta(seconds=60)
@@ -36,7 +36,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=end_with_parent, daemon=True).start()
     torch.set_flush_denormal(True)  # before PyTorch starts threads (vitcore.runtime.device.flushing)
-    order = RankOrder(**json.loads(sys.argv[1])).placed()
+    order = RankOrder(**json.loads(sys.argv[1])).with_own_rank()
     threading.Thread(target=beat, args=(order,), daemon=True).start()
     store = TCPStore(order.host, order.port, is_master=False, timeout=CONNECT)
     try:
@@ -63,7 +63,7 @@ def serve(order: RankOrder, store: TCPStore) -> None:
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     print(f"rank {order.rank} of {config.gpus} on {node}, {order.device}", flush=True)
     store.set(f"{READY}/{order.rank}", "")
-    with joined(store, order.rank, config.gpus, order.device) as ranks:
+    with join(store, order.rank, config.gpus, order.device) as ranks:
         train(config, data_dir=Path(order.data_dir) if order.data_dir else None, ranks=ranks)
 
 

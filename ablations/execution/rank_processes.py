@@ -26,7 +26,7 @@ from ablations.execution.machine import nodes
 from results.store.schemas import Settings
 from vitcore.config import Config
 from vitcore.runtime.device import device_of
-from vitcore.training.distributed import ALONE, Ranks, TCPStore, exchange_failed, joined
+from vitcore.training.distributed import ALONE, Ranks, TCPStore, exchange_failed, join
 
 # Keys of the store: READY/rank; WORD/number, for reports in their order; BEAT/rank, the number of heartbeats.
 READY, WORD, BEAT = "ready", "word", "beat"
@@ -90,7 +90,7 @@ class RankOrder:
     local: int  # the index of the rank's GPU among those visible on its node
     tasks: bool = False  # for all tasks of an srun, the first of which has rank `rank`
 
-    def placed(self) -> "RankOrder":
+    def with_own_rank(self) -> "RankOrder":
         """Return the settings of this process, with its own rank and GPU if it is a task of an srun."""
         if not self.tasks:
             return self
@@ -105,7 +105,7 @@ class RankOrder:
 
 
 @contextmanager
-def joined_ranks(
+def join_ranks(
     config: Config, plugins: Iterable[str], data_dir: Path | None, hung: Callable[[RankLost], None] = lambda lost: None
 ) -> Iterator[Ranks]:
     """Start the other ranks of a trial, if any, and yield the communicator of this process, which is rank 0.
@@ -119,13 +119,13 @@ def joined_ranks(
     others = RankProcesses(config, list(plugins), data_dir, hung)
     try:
         others.wait()
-        with joined(others.store, 0, config.gpus, others.order(0).device) as ranks:
+        with join(others.store, 0, config.gpus, others.order(0).device) as ranks:
             yield ranks
         for process in others.processes.values():
             with suppress(subprocess.TimeoutExpired):  # `end` kills it below
                 process.wait(END_SECONDS)
     except Exception as error:  # raised again, as a lost rank if that is the cause
-        if not isinstance(error, RankLost) and exchange_failed(error) and (lost := others.loss()):
+        if not isinstance(error, RankLost) and exchange_failed(error) and (lost := others.first_failure()):
             raise lost from error
         raise
     finally:
@@ -182,34 +182,34 @@ class RankProcesses:
         """Wait until all ranks are ready; raise RankLost if one fails, or after START_SECONDS."""
         deadline = time.monotonic() + START_SECONDS
         while not self.store.check([f"{READY}/{rank}" for rank in self.others]):
-            if (self.lost() or read_failures(self.words)) and (error := self.loss()):
+            if (self.lost_ranks() or read_failures(self.words)) and (error := self.first_failure()):
                 raise error
             if time.monotonic() > deadline:
                 raise RankLost(f"a rank was lost: not ready after {START_SECONDS:.0f} s")
             time.sleep(0.02)
 
-    def lost(self) -> list[int]:
+    def lost_ranks(self) -> list[int]:
         """Return the ranks whose processes failed, unless another lost rank was the cause.
 
         For the srun, the first of its ranks is returned.
         """
         return [rank for rank, process in self.processes.items() if process.poll() not in (None, 0, FOLLOWED)]
 
-    def loss(self) -> RankLost | None:
+    def first_failure(self) -> RankLost | None:
         """Return the first failure of a rank, its cause before its consequences; None without one for WORDS_SECONDS."""
         deadline = time.monotonic() + WORDS_SECONDS
         while True:
-            lost = self.lost()  # before the reports: a rank that is gone has reported already
+            lost = self.lost_ranks()  # before the reports: a rank that is gone has reported already
             words = read_failures(self.words)
             if own := [word for word in words if not word.followed]:
                 return own[0].error()
             if lost:
-                return self.unreported(lost[0])
+                return self.unreported_failure(lost[0])
             if time.monotonic() > deadline:
                 return words[0].error() if words else None
             time.sleep(0.02)
 
-    def unreported(self, rank: int) -> RankLost:
+    def unreported_failure(self, rank: int) -> RankLost:
         """Return the failure of a process that ended without a report: of any of its ranks if it is the srun."""
         code = self.processes[rank].returncode
         how = f"was lost (signal {signal.Signals(-code).name})" if code < 0 else f"was lost (status {code})"
@@ -223,8 +223,8 @@ class RankProcesses:
         """Watch the ranks in a thread, and kill this process if it hangs because of a lost rank."""
         while not self.over.wait(LOOK_SECONDS):
             self.end_silent()
-            failed = bool(self.lost()) or not all(word.followed for word in read_failures(self.words))
-            if failed and not self.over.wait(GRACE_SECONDS) and (lost := self.loss()):
+            failed = bool(self.lost_ranks()) or not all(word.followed for word in read_failures(self.words))
+            if failed and not self.over.wait(GRACE_SECONDS) and (lost := self.first_failure()):
                 print(f"{lost}; the collective operation with it hangs", file=sys.stderr, flush=True)
                 lost.fault = replace(lost.fault, fatal=True)
                 with suppress(Exception):  # even if it cannot be recorded, this process has to end

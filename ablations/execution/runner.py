@@ -49,7 +49,7 @@ def run(
         if found.is_over:
             store.trial(place.runs, job.id, place.checkpoints).remove_checkpoints()
         else:
-            display.over(job, end)
+            display.show_end(job, end)
         on_over(job)
     groups = [(group, make_slots(group, workers, place.trials_per_gpu)) for group in group_by_ranks(todo)]
     for group, slots in groups:
@@ -61,9 +61,9 @@ def run(
 def drive(pool: Pool, deadline: float, called_off: Callable[[], bool]) -> None:
     """Run a pool until no trial is left, a signal arrives, the deadline passes or `called_off()` is true."""
     asked = time.monotonic()
-    with handling(lambda *_: pool.stop(), signal.SIGINT, signal.SIGTERM):
+    with signal_handler(lambda *_: pool.stop(), signal.SIGINT, signal.SIGTERM):
         try:
-            while pool.goes_on:
+            while pool.has_work:
                 due = (now := time.monotonic()) - asked > CALLED_OFF_SECONDS
                 asked = now if due else asked
                 if now > deadline or (due and called_off()):
@@ -80,7 +80,7 @@ def drive(pool: Pool, deadline: float, called_off: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def handling(handler: Callable[[int, FrameType | None], None], *numbers: signal.Signals) -> Iterator[None]:
+def signal_handler(handler: Callable[[int, FrameType | None], None], *numbers: signal.Signals) -> Iterator[None]:
     """Handle these signals with `handler` within the block, then restore the previous handlers."""
     saved = {number: signal.signal(number, handler) for number in numbers}
     try:

@@ -119,7 +119,7 @@ class Worker:
             return self.emit(messages.Ended("failed", cause))
         try:
             with output_to_file(attempt.path / "log"):
-                config = self.prepared(job, trial, attempt)
+                config = self.prepare_attempt(job, trial, attempt)
                 outcome = self.train(config, trial, attempt, past)
             if outcome.micro_batch:
                 attempt.write_env({**attempt.env, "micro_batch": outcome.micro_batch})
@@ -136,7 +136,7 @@ class Worker:
                 raise
             self.fail(error, trial, attempt, past)
 
-    def prepared(self, job: Job, trial: store.Trial, attempt: store.Attempt) -> Config:
+    def prepare_attempt(self, job: Job, trial: store.Trial, attempt: store.Attempt) -> Config:
         """Write the config and the environment of the attempt; return the config.
 
         Raises ValueError if the config's id is not the planned one, as after a change of code or data.
@@ -159,15 +159,15 @@ class Worker:
 
     def train(self, config: Config, trial: store.Trial, attempt: store.Attempt, past: Past) -> Outcome:
         data_dir = self.place.data_dir
-        parent, weights = self.weights_of(config, "init_from"), self.weights_of(config, "teacher")
+        parent, weights = self.parent_weights(config, "init_from"), self.parent_weights(config, "teacher")
         teacher = Trained(store.trial(self.runs, config.teacher).config(), weights) if weights else None
         hung = partial(self.fail, trial=trial, attempt=attempt, past=past)
-        with rank_processes.joined_ranks(config, self.plugins, data_dir, hung) as ranks:
+        with rank_processes.join_ranks(config, self.plugins, data_dir, hung) as ranks:
             return train(
                 config, attempt, data_dir=data_dir, parent=parent, teacher=teacher, stop=self.stop, ranks=ranks
             )
 
-    def weights_of(self, config: Config, key: str) -> bytes | None:
+    def parent_weights(self, config: Config, key: str) -> bytes | None:
         """Return the verified weights of the trial that the setting `key` names; None if it names none.
 
         Raises ConfigError if the trial has not finished or its weights are missing or damaged.
@@ -207,7 +207,7 @@ class Worker:
             step = env.resumed_from.step if env.resumed_from else None
             past = [*past, attempts.EndedAttempt(True, cause, step, node=env.node)]
             spent, pause = attempts.no_progress_reason(trial, past), attempts.retry_delay(past)
-            cause, again, left = spent or cause, not spent, attempts.node_to_leave(past)
+            cause, again, left = spent or cause, not spent, attempts.faulty_node(past)
         self.broken |= fault.fatal
         attempt.fail(cause, trace, self.code, kind=fault.kind, where=place, again=again, **elsewhere)
         if again and left:

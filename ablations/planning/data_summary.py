@@ -21,7 +21,7 @@ def data(design: "Design") -> PlannedData:
         classes=about.classes,
         image_size=about.image_size,
         channels=about.channels,
-        of_recipe=design.on_its_data,
+        of_recipe=design.uses_recipe_data,
     )
 
 
@@ -51,7 +51,7 @@ def data_text(data: PlannedData) -> str:
 
 def description(design: "Design") -> str:
     """Return a description of the data, in the recipe's words if it is for them, and of the baseline's training."""
-    config, own = design.reference, design.stated.description
+    config, own = design.reference, design.applicable_recipe.description
     size = f"trained at {config.image_size} x {config.image_size} pixels"
     length = "" if design.study.stages else f", {config.steps:,} steps of {config.batch} images"
     model = (
@@ -65,7 +65,7 @@ def description(design: "Design") -> str:
 def notes(design: "Design") -> list[str]:
     """Return a note if changed data make the recipe's equivalence margin invalid and the study sets none."""
     own = design.recipe.margin
-    if own is None or own == design.stated.margin or design.study.margin is not None:
+    if own is None or own == design.applicable_recipe.margin or design.study.margin is not None:
         return []
     return [
         f"no arm is called equivalent: the margin of {unit(design.metric).size_text(own)} in the recipe "

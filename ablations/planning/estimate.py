@@ -152,7 +152,7 @@ def past_seconds(arm: Entry, runs: Path, device: Device, most: int = ENOUGH) -> 
             continue
         env = read_or_none(state.attempt / "env.json", Environment) or Environment()
         took = state.result.train_seconds
-        if took is not None and device.ran(env, arm.config["threads"]) and env.ranks == arm.ranks:
+        if took is not None and device.ran_attempt(env, arm.config["threads"]) and env.ranks == arm.ranks:
             found.append(took)
             if len(found) == most:
                 break

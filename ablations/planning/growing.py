@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import TypeVar
 
 from ablations.planning.jobs import check_same_table
-from ablations.planning.plan import contrasts, measured_arm, trials
+from ablations.planning.plan import arm_cost, contrasts, trials
 from ablations.study.confounds import refuse_undeclared
 from results import store
 from results.store import schemas
@@ -27,16 +27,16 @@ def grown(old: Plan, new: Plan) -> Plan:
     gone = [arm for arm in old.arms if arm.name not in names]
     stages, called = kept_stages(old, gone, new)
     kept = [extended(arm, new.seeds, stages, called) for arm in gone]
-    arms, apart = new.arms + kept, with_kept(old.tuned if old.tune == new.tune else [], new.tuned)
+    arms, apart = new.arms + kept, add_old_entries(old.tuned if old.tune == new.tune else [], new.tuned)
     plan = new.model_copy(
         update={
-            "looks": all_looks(old, new),
+            "looks": union_of_looks(old, new),
             "stages": list(stages.values()),
             "arms": arms,
             "family": contrasts(apart or arms),
             "tuned": apart,
             "points_family": contrasts(arms) if apart else 0,
-            "interactions": with_kept(old.interactions, new.interactions),
+            "interactions": add_old_entries(old.interactions, new.interactions),
         }
     )
     refuse_undeclared(plan)
@@ -47,14 +47,16 @@ def pruned(old: Plan, new: Plan) -> Plan:
     """Return the new plan alone, marked as pruned. Earlier looks still count if some of the old trials remain."""
     before = {trial.id for arm in old.arms for trial in arm.trials}
     remain = any(trial.id in before for arm in new.arms for trial in arm.trials)
-    return new.model_copy(update={"looks": all_looks(old, new) if remain else new.looks, "pruned": store.timestamp()})
+    return new.model_copy(
+        update={"looks": union_of_looks(old, new) if remain else new.looks, "pruned": store.timestamp()}
+    )
 
 
-def all_looks(old: Plan, new: Plan) -> list[int]:
+def union_of_looks(old: Plan, new: Plan) -> list[int]:
     return sorted({*(old.looks or [len(old.seeds)]), *new.looks})
 
 
-def with_kept(old: Sequence[Listed], new: Sequence[Listed]) -> list[Listed]:
+def add_old_entries(old: Sequence[Listed], new: Sequence[Listed]) -> list[Listed]:
     names = {entry.name for entry in new}
     return [*new, *(entry for entry in old if entry.name not in names)]
 
@@ -93,7 +95,7 @@ def extended(
     own = [seed for seed in seeds if parent is None or seed in parent.ids]
     try:
         config = Config(**arm.config, seed=0)
-        measured = measured_arm(arm.name, config)
+        measured = arm_cost(arm.name, config)
         return arm.model_copy(update=asdict(measured) | {"trials": trials(config, arm.config, own, parent)})
     except ValueError:  # its plug-in is not loaded or has changed
         return arm

@@ -42,7 +42,7 @@ def check_no_leak(config: Config, parent: Config) -> None:
     about = describe(config.data)
     if about.folds and about.fingerprint == describe(parent.data).fingerprint and config.data_seed != parent.data_seed:
         raise ConfigError(
-            f"data_seed={config.data_seed}: {named_parent(config)} was trained on images that this trial "
+            f"data_seed={config.data_seed}: {parent_text(config)} was trained on images that this trial "
             f"tests on; set data_seed={parent.data_seed}"
         )
 
@@ -58,7 +58,7 @@ def ancestors(config: Config, runs: Path) -> list[Job]:
         trial = store.trial(runs, getattr(config, link))
         state = trial.state()
         if state.status not in GO_ON:
-            raise ConfigError(f"{named_parent(config)}: {state.status} in {runs}: name a finished trial or a file")
+            raise ConfigError(f"{parent_text(config)}: {state.status} in {runs}: name a finished trial or a file")
         parent = Config(**trial.config())
         check(config, parent)
         found.insert(0, Job(trial.id, parent.model_dump(), "train", ""))
@@ -66,7 +66,7 @@ def ancestors(config: Config, runs: Path) -> list[Job]:
             break
         if trial_id(parent) != trial.id:
             raise ConfigError(
-                f"{named_parent(config)}: its weights are not in {runs}, and it cannot be trained again: its data "
+                f"{parent_text(config)}: its weights are not in {runs}, and it cannot be trained again: its data "
                 "or the code of its parts changed"
             )
         config = parent
@@ -75,7 +75,7 @@ def ancestors(config: Config, runs: Path) -> list[Job]:
     return [replace(job, parents=parent_names(found[:place])) for place, job in enumerate(found)]
 
 
-def named_parent(config: Config) -> str:
+def parent_text(config: Config) -> str:
     link = parent_of(config)
     return f"{link}={getattr(config, link)}"
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
-from ablations.study.naming import ALL_ARMS, matching
+from ablations.study.naming import ALL_ARMS, matching_names
 from results import store
 from results.store import lease
 from results.store.files import refuse_links
@@ -129,5 +129,5 @@ def recorded_cost(entry: Entry) -> Cost | None:
 
 def matching_arms(plan: Plan, globs: Sequence[str]) -> list[Arm]:
     """Return the arms whose names match any of the glob patterns; raise ValueError if one matches no arm."""
-    named = matching([arm.name for arm in plan.arms], globs, plan.name)
+    named = matching_names([arm.name for arm in plan.arms], globs, plan.name)
     return [arm for arm in plan.arms if arm.name in named]

@@ -13,7 +13,7 @@ from results.store.schemas import Plan, StepTime
 from vitcore.config import Config, merge
 from vitcore.data.splits import load
 from vitcore.runtime.compile_cache import compiles
-from vitcore.runtime.device import computing, device_of, hardware
+from vitcore.runtime.device import compute_settings, device_of, hardware
 from vitcore.training.loop import Training
 
 WARM_UP, STEPS = 5, 50
@@ -41,7 +41,7 @@ def measure_missing(plans: Iterable[Plan], runs: Path, data_dir: Path | None, sa
 def step_time(config: Config, data_dir: Path | None) -> float:
     """Return the mean seconds per training step over STEPS steps, after WARM_UP steps, without writing files."""
     short = with_steps(config, WARM_UP + STEPS)
-    with computing(config):
+    with compute_settings(config):
         training = Training(short, load(short, data_dir).to(torch.device(device_of(config))))
         take_steps(training, WARM_UP)
         before = training_seconds(training)

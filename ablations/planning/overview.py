@@ -111,23 +111,23 @@ def overview(
         resolvable_difference=resolved.difference,
         resolution=resolved,
         confounds={one.name: one.notes for one in matching_arms(plan, arms) if one.notes},
-        wall=wall(plan, cost, len(untrained), workers) if here else None,
+        wall=wall_time(plan, cost, len(untrained), workers) if here else None,
     )
 
 
-def wall(plan: Plan, cost: estimate.Cost, todo: int, workers: int | None) -> Wall | None:
+def wall_time(plan: Plan, cost: estimate.Cost, todo: int, workers: int | None) -> Wall | None:
     """Return the wall-clock time of the `todo` remaining trials with this cost, or None if none remain."""
     if not todo:
         return None
-    at_once, each = concurrent(plan, todo, workers), ranks(plan)
+    at_once, each = concurrent_trials(plan, todo, workers), largest_ranks(plan)
     return Wall(3600 * cost.hours / each * math.ceil(todo / at_once) / todo, at_once * each)
 
 
-def concurrent(plan: Plan, todo: int, workers: int | None) -> int:
-    return min(todo, workers or max(1, default_workers(ranks(plan), len(gpus()), cores())))
+def concurrent_trials(plan: Plan, todo: int, workers: int | None) -> int:
+    return min(todo, workers or max(1, default_workers(largest_ranks(plan), len(gpus()), cores())))
 
 
-def ranks(plan: Plan) -> int:
+def largest_ranks(plan: Plan) -> int:
     """Return the number of processes of the plan's largest trial."""
     return max((arm.ranks for arm in plan.entries), default=1)
 
@@ -136,7 +136,7 @@ def peak_disk(plan: Plan, ids: set[str], todo: int, keep: Keep, workers: int | N
     """Return the maximum disk space of the trials with these ids, of which `todo` are still to train."""
     stays = kept_weights(keep, [plan])
     trials = [(arm.params or 0, trial.id) for arm in plan.entries for trial in arm.trials if trial.id in ids]
-    running = concurrent(plan, todo, workers)
+    running = concurrent_trials(plan, todo, workers)
     return Disk(
         weights=sum(BYTES_A_PARAMETER * params for params, key in trials if stays(key)),
         checkpoints=CHECKPOINTS * CHECKPOINT * running * max((params for params, _ in trials), default=0),

@@ -10,9 +10,9 @@ from typing import Any
 
 from ablations.planning import data_summary, init_checks
 from ablations.study.budget import training_flops
-from ablations.study.confounds import enlarged, footnotes, model_notes, refuse_undeclared
-from ablations.study.contrasts import fixed_points, interactions, tuned
-from ablations.study.design import Arm, Design, at
+from ablations.study.confounds import enlargement_notes, footnotes, model_notes, refuse_undeclared
+from ablations.study.contrasts import fixed_points, interactions, tuned_arms
+from ablations.study.design import Arm, Design, point_text
 from ablations.study.recipe import Recipe
 from ablations.study.stages import LINKS, Stage, lineage
 from ablations.study.study import Axis, Study, claim_parts
@@ -30,7 +30,7 @@ from vitcore.data import splits
 from vitcore.data.datasets import About
 from vitcore.data.lookup import describe
 from vitcore.identity import HOW_IT_RUNS, arm_key, trial_ids
-from vitcore.options import ConfigError, listed, nearest
+from vitcore.options import ConfigError, joined_names, spelling_hint
 
 
 def build(design: Design, seeds: Sequence[int]) -> Plan:
@@ -38,12 +38,12 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
 
     Raises ValueError as `check` does, and if an arm cannot be built or has an undeclared difference.
     """
-    study, recipe = design.study, design.stated
+    study, recipe = design.study, design.applicable_recipe
     check(design)
     made = {arm.name: arm for arm in design.arms}
     stages = stage_entries(design, seeds)
     arms = [arm_entry(design, arm, made[arm.baseline], seeds, stages) for arm in design.arms]
-    at_own_values = tuned(design)
+    at_own_values = tuned_arms(design)
     # The recipe states the spread for its own config only.
     spread = None if design.overrides or study.stages else recipe.spread
     taken_over = {key: getattr(study, key) for key in ("question", "source", "found", "figure", "budget")}
@@ -57,13 +57,13 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
         description=data_summary.description(design),
         data=data_summary.data(design),
         departures=departures(design, made[design.main_baseline]),
-        evals=[name for name in owed_evals(design) if not is_stage_eval(design, name)],
+        evals=[name for name in required_evals(design) if not is_stage_eval(design, name)],
         margin=margin(design),
         claims=claims(design),
         caveats=[*recipe.caveats, *enlarged_evals(design)],
         notes=data_summary.notes(design),
         cost=stated_cost(recipe),
-        expected=expected(design),
+        expected=expected_results(design),
         spread=schemas.StatedSpread(**spread.model_dump()) if spread else None,
         baseline=design.main_baseline,
         split=split(describe(design.data)),
@@ -87,7 +87,7 @@ def check(design: Design) -> None:
     """
     check_names(design)
     check_shares(design)
-    for name in owed_evals(design):
+    for name in required_evals(design):
         entry, number = find(name)
         for arm in design.arms:
             try:
@@ -116,18 +116,24 @@ def check_names(design: Design) -> None:
     study, arms = design.study, [arm.name for arm in design.arms]
     of_evals = [name for entry in EVAL.values() for name in entry.metrics]
     metrics = [*METRICS, *of_evals, *([design.metric] if eval_of(design.metric) else [])]
-    at_own_value = [change.name + at(point) for change in design.changes for point in fixed_points(design)]
+    at_own_value = [change.name + point_text(point) for change in design.changes for point in fixed_points(design)]
     published = [*arms, *at_own_value] if design.tune else arms
     wanted: list[tuple[str, str, Sequence[str]]] = [
         ("metric", design.metric, metrics),
         ("figure", study.figure, FIGURES),
         *(("published", name, published) for name in design.published),
-        *(("claims", name, claimable(design)) for parts in map(claim_parts, design.claims) for name in parts[::2]),
+        *(
+            ("claims", name, claimable_names(design))
+            for parts in map(claim_parts, design.claims)
+            for name in parts[::2]
+        ),
     ]
     for key, name, known in wanted:
-        if name not in known and not (key in ("claims", "published") and possible_in_other_recipe(study, name)):
-            raise ValueError(f"study '{study.name}': {key}={name}: one of {listed(known)}{nearest(name, known)}")
-    for name in sorted(study.families.keys() - {family_of(design, arm) for arm in design.arms}):
+        if name not in known and not (key in ("claims", "published") and may_name_arm(study, name)):
+            raise ValueError(
+                f"study '{study.name}': {key}={name}: one of {joined_names(known)}{spelling_hint(name, known)}"
+            )
+    for name in sorted(study.families.keys() - {family_name(design, arm) for arm in design.arms}):
         raise ValueError(f"study '{study.name}': families: no arm is of {name}")
 
 
@@ -149,22 +155,22 @@ def check_shares(design: Design) -> None:
 
 
 def margin(design: Design) -> float | None:
-    return design.study.margin if design.study.margin is not None else design.stated.margin
+    return design.study.margin if design.study.margin is not None else design.applicable_recipe.margin
 
 
-def claimable(design: Design) -> list[str]:
+def claimable_names(design: Design) -> list[str]:
     """Return the names that a claim may use: arms, tuned arms, and arms without their point on the curves."""
-    found = [*(arm.name for arm in design.arms), *(entry.name for entry in tuned(design))]
+    found = [*(arm.name for arm in design.arms), *(entry.name for entry in tuned_arms(design))]
     return [*found, *(change.name for change in design.changes)] if design.curves else found
 
 
 def claims(design: Design) -> list[str]:
     """Return the study's claims, without claims about arms that this recipe does not have."""
-    there = {*claimable(design)}
+    there = {*claimable_names(design)}
     return [claim for claim in design.claims if {*claim_parts(claim)[::2]} <= there]
 
 
-def possible_in_other_recipe(study: Study, name: str) -> bool:
+def may_name_arm(study: Study, name: str) -> bool:
     """Return whether an arm of this name could exist with the axis values of another recipe."""
     varied: dict[str, Axis] = {}
     for axes in (study.factors, *study.crosses, study.curves):
@@ -179,14 +185,16 @@ def possible_in_other_recipe(study: Study, name: str) -> bool:
 
 def enlarged_evals(design: Design) -> list[str]:
     """Return a note for each eval that enlarges the stored images."""
-    sizes = [number for entry, number in map(find, owed_evals(design)) if entry is EVAL["test@SIZE"]]
-    return [f"In evaluations, {note}." for size in sizes for note in enlarged(design.arms[0].config.data, size)]
+    sizes = [number for entry, number in map(find, required_evals(design)) if entry is EVAL["test@SIZE"]]
+    return [
+        f"In evaluations, {note}." for size in sizes for note in enlargement_notes(design.arms[0].config.data, size)
+    ]
 
 
-def expected(design: Design) -> list[schemas.Expected]:
+def expected_results(design: Design) -> list[schemas.Expected]:
     """Return the recipe's expected results that hold for the command line's settings; none if there are stages."""
     asked = {key: value for key, value in design.overrides.items() if key not in HOW_IT_RUNS}
-    fits = [one for one in design.stated.expected if one.settings == asked]
+    fits = [one for one in design.applicable_recipe.expected if one.settings == asked]
     return [] if design.study.stages else [schemas.Expected(**one.model_dump()) for one in fits]
 
 
@@ -205,7 +213,7 @@ def split(data: About) -> Split:
     return Split(kind="official", images=data.test_size)
 
 
-def measured_arm(name: str, config: Config) -> Cost:
+def arm_cost(name: str, config: Config) -> Cost:
     """Return the cost of a model. Raises ValueError, with the arm's or stage's name, if it cannot be built."""
     try:
         return measure(config)
@@ -227,8 +235,8 @@ def stage_entries(design: Design, seeds: Sequence[int]) -> dict[str, schemas.Sta
             key=arm_key(stage.config),
             config=written,
             departures=departures(design, stage),
-            evals=[name for name in owed_evals(design) if is_stage_eval(design, name)],
-            **asdict(measured_arm(stage.name, stage.config)),
+            evals=[name for name in required_evals(design) if is_stage_eval(design, name)],
+            **asdict(arm_cost(stage.name, stage.config)),
             trials=trials(stage.config, written, seeds, found.get(stage.parent.name) if stage.parent else None),
         )
     return found
@@ -256,7 +264,7 @@ def is_stage_eval(design: Design, eval_name: str) -> bool:
     return eval_name == "fewshot" and bool(design.study.stages) and eval_of(design.metric) != "fewshot"
 
 
-def owed_evals(design: Design) -> list[str]:
+def required_evals(design: Design) -> list[str]:
     """Return the evals of a study and of its metric; raise ValueError if one is unknown."""
     names = [*design.evals, *filter(None, [eval_of(design.metric)])]
     for name in names:
@@ -273,14 +281,14 @@ def arm_entry(
         baseline=arm.baseline,
         change=arm.change.name,
         values=arm.values,
-        declared=arm.change.declared,
-        model_family=family_of(design, arm),
+        declared=arm.change.declared_settings,
+        model_family=family_name(design, arm),
         parent=parent,
         key=arm.key,
         config=written,
-        published=published(design, arm),
-        at_twice_the_steps=at_twice_the_steps(design, arm, baseline),
-        **asdict(measured_arm(arm.name, arm.config)),
+        published=published_number(design, arm),
+        at_twice_the_steps=later_difference(design, arm, baseline),
+        **asdict(arm_cost(arm.name, arm.config)),
         train_flops=training_flops(arm.config) * arm.config.steps,
         notes=footnotes(arm, baseline, design.study.budget),
         notes_about=model_notes(arm, baseline),
@@ -288,21 +296,21 @@ def arm_entry(
     )
 
 
-def at_twice_the_steps(design: Design, arm: Arm, baseline: Arm) -> schemas.LaterDifference | None:
+def later_difference(design: Design, arm: Arm, baseline: Arm) -> schemas.LaterDifference | None:
     """Return the difference from the baseline that the recipe states for an arm after twice the steps, or None.
 
     It is of test accuracy for a budget of steps, from the recipe's config as baseline. It applies neither to arms with
     co-changes nor to named arms that the study defines.
     """
-    known, study = design.stated.at_twice_the_steps, design.study
+    known, study = design.applicable_recipe.at_twice_the_steps, design.study
     of_recipe = not arm.change.named or study.arms[arm.change.name] == "axis"
     if known is None or design.metric != "test_accuracy" or study.budget != "steps" or not of_recipe:
         return None
     against_recipe = baseline.key == arm_key(Config(**design.recipe.config))
-    return known.of(arm.name) if against_recipe and not arm.change.co_changes else None
+    return known.difference(arm.name) if against_recipe and not arm.change.co_changes else None
 
 
-def family_of(design: Design, arm: Arm) -> str:
+def family_name(design: Design, arm: Arm) -> str:
     own = settings(arm)
     for name, wanted in design.study.families.items():
         if all(matches(own.get(key), value) for key, value in wanted.items()):
@@ -331,7 +339,7 @@ def trials(config: Config, settings: Settings, seeds: Sequence[int], parent: Ent
     return [PlannedTrial(seed=seed, id=trial_id) for seed, trial_id in zip(seeds, ids, strict=True)]
 
 
-def published(design: Design, arm: Arm) -> float | None:
+def published_number(design: Design, arm: Arm) -> float | None:
     """Return the arm's published number. A study without curves may name the arm by the values of all factors."""
     numbers = design.published
     short = ",".join(f"{key}={arm.values[key]}" for key in design.study.factors)

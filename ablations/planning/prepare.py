@@ -58,7 +58,7 @@ def inputs_digest(design: "Design", seeds: Sequence[int], code: str, old: Plan |
         for link in parents.LINKS:
             values = [*values_of_key(asked, link), *planned_values(old, link)]
             files = {parents.normalized(link, name) for name in values if name.endswith(parents.FILES)}
-            starts |= {name: parents.identified(link, name) for name in sorted(files)}
+            starts |= {name: parents.identifying_value(link, name) for name in sorted(files)}
     except (ConfigError, OSError):
         return ""  # building the plan will say what is wrong
     content = {"asked": asked, "seeds": list(seeds), "data": data, "starts": starts, "code": code}

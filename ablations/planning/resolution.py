@@ -27,7 +27,7 @@ class Spread:
     source: str
 
     @classmethod
-    def of(cls, sd: float, freedom: int, source: str) -> "Spread":
+    def from_sd(cls, sd: float, freedom: int, source: str) -> "Spread":
         return cls(sd, inference.sd_bound(sd, freedom), freedom, source)
 
 
@@ -80,10 +80,10 @@ def spread(plan: Plan, runs: Path) -> Spread | None:
         if any(pairs.mean.se is not None for group in groups for pairs in group):
             numbers = [[pairs.numbers for pairs in group] for group in groups]
             sd, _ = inference.pooled_sd(list(itertools.chain(*numbers)))
-            return Spread.of(sd, inference.pooled_df(numbers), "the differences of this study so far")
+            return Spread.from_sd(sd, inference.pooled_df(numbers), "the differences of this study so far")
     stated = plan.spread
     if stated and stated.metric == plan.metric:
-        return Spread.of(stated.sd, stated.freedom, f"the recipe ({stated.how}: {stated.source})")
+        return Spread.from_sd(stated.sd, stated.freedom, f"the recipe ({stated.how}: {stated.source})")
     return None
 
 

@@ -30,7 +30,7 @@ class Device:
     gpu: bool
     name: str = ""
 
-    def ran(self, env: Environment, threads: int) -> bool:
+    def ran_attempt(self, env: Environment, threads: int) -> bool:
         """Return whether an attempt ran on this device, with `threads` threads on a CPU."""
         kind = env.accelerator  # "" in earlier versions: the name alone decides
         if kind and (kind == "cuda") != self.gpu:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from ablations.cluster import array_tasks
 from ablations.planning.jobs import jobs
-from ablations.reporting.output import end_of
+from ablations.reporting.output import log_end
 from results import store
 
 NO_LOG = "no log yet: its job has not started, or ended before it could write (`ablate status`)"
@@ -49,13 +49,13 @@ def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iter
         arm, seed = names.get(key, (None, None))
         if state.attempt is not None:
             failure = trial.failure()
-            text = end_of(state.attempt / "log") + (failure.traceback if failure else "")
+            text = log_end(state.attempt / "log") + (failure.traceback if failure else "")
             yield Tail(key, arm, seed, state.status, str(state.attempt), text.splitlines()[-lines:])
         if state.status not in ("missing", "interrupted") or key not in tasks:
             continue
-        later = next((after for after, task in enumerate(reversed(tasks[key])) if task.lines()), 0)
+        later = next((after for after, task in enumerate(reversed(tasks[key])) if task.log_lines()), 0)
         task = tasks[key][-1 - later]  # the newest that printed anything, else the newest
         if (task.tag, task.index) not in told:
             told.add((task.tag, task.index))
-            printed = (task.lines() or [NO_LOG])[-lines:]
+            printed = (task.log_lines() or [NO_LOG])[-lines:]
             yield Tail(key, arm, seed, state.status, str(task.array), printed, "task", later)

@@ -64,7 +64,7 @@ def output_to_file(path: Path) -> Iterator[None]:
                 os.close(source)
 
 
-def end_of(path: Path) -> str:
+def log_end(path: Path) -> str:
     """Return the last MiB of a log as text; "" without a log, or a line that says why it cannot be read."""
     try:
         return read_end(path, END_BYTES).decode(errors="replace")

@@ -19,7 +19,7 @@ from results import store, units
 METRIC = "test_accuracy"
 
 
-def clock(seconds: float) -> str:
+def clock_text(seconds: float) -> str:
     """Return seconds as text: 1:02:03, or 2:03 below an hour."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
@@ -49,7 +49,7 @@ class Pace:
         self.began[slot] = time.monotonic()
         self.first.pop(slot, None)
 
-    def of(self, slot: int, step: int, steps: int) -> str:
+    def speed_text(self, slot: int, step: int, steps: int) -> str:
         """Return the speed as text at the first report from which it can be computed; "" at all other reports."""
         now = time.monotonic()
         before, when = self.first.setdefault(slot, (step, now))
@@ -59,7 +59,7 @@ class Pace:
         self.trial = when - self.began[slot] + seconds * (steps - before)
         return (
             f"first step after {when - self.began[slot]:.1f} s, then {1000 * seconds:.3g} ms per step: "
-            f"{clock(self.trial)} per trial"
+            f"{clock_text(self.trial)} per trial"
         )
 
 
@@ -99,22 +99,22 @@ class Live:
     def __exit__(self, *_: object) -> None:
         self.progress.stop()
 
-    def running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None:
+    def show_running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None:
         label, steps = f"{job.arm} seed {job.config['seed']}", job.config["steps"]
         line = self.line(slot)
         if step is None:
             self.pace.begin(slot)
             self.progress.reset(line, description=label, total=None, note="starting", visible=True)
             return
-        told = self.pace.of(slot, step, steps)
+        told = self.pace.speed_text(slot, step, steps)
         self.partial[slot] = (step - self.pace.first[slot][0]) / steps
         if told:
-            self.say(f"{label}: {told}{'' if self.console.is_terminal else self.left()}")
+            self.say(f"{label}: {told}{'' if self.console.is_terminal else self.time_left()}")
         note = f"step {step:,}/{steps:,}" + (f"  accuracy {accuracy:.1%}" if accuracy is not None else "")
         self.progress.update(line, description=label, total=steps, completed=step, note=note, visible=True)
         self.refresh()
 
-    def compiling(self, slot: int, job: Job) -> None:
+    def show_compiling(self, slot: int, job: Job) -> None:
         self.progress.update(self.line(slot), note=(note := "compiling the first step"))
         if not self.console.is_terminal:
             self.say(f"{job.arm} seed {job.config['seed']}: {note}")
@@ -124,13 +124,13 @@ class Live:
             self.lines[slot] = self.progress.add_task("", note="")
         return self.lines[slot]
 
-    def idle(self, slot: int) -> None:
+    def show_idle(self, slot: int) -> None:
         self.partial.pop(slot, None)
         self.pace.first.pop(slot, None)
         if slot in self.lines:
             self.progress.update(self.lines[slot], visible=False)
 
-    def over(self, job: Job, end: Ended) -> None:
+    def show_end(self, job: Job, end: Ended) -> None:
         """Count a trial that ended; print a line if it failed or was blocked, or if there are no bars."""
         self.done += 1
         self.finished_here += not end.elsewhere
@@ -140,13 +140,13 @@ class Live:
         elif not self.console.is_terminal and not end.elsewhere:
             named = units.metric_name(METRIC, job.config.get("objective", ""))
             shown = f"{named} {end.accuracy:.1%}" if end.accuracy is not None else end.kind
-            self.say(f"[{self.done:.0f}/{self.total}] {what}: {shown}, {end.seconds:.1f} s{self.left()}")
+            self.say(f"[{self.done:.0f}/{self.total}] {what}: {shown}, {end.seconds:.1f} s{self.time_left()}")
         self.refresh()
 
     def say(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def left(self) -> str:
+    def time_left(self) -> str:
         """Return the time left as text; "" if it is unknown or no trial is left."""
         share = self.finished_here + sum(self.partial.values())
         remaining = self.total - self.done - sum(self.partial.values())
@@ -154,13 +154,13 @@ class Live:
             return ""
         from_pace = (self.pace.trial or 0.0) / self.workers * remaining
         seconds = from_pace if share < 0.5 else (time.monotonic() - self.began) / share * remaining
-        return f", about {clock(seconds)} left"
+        return f", about {clock_text(seconds)} left"
 
     def refresh(self) -> None:
         self.progress.update(
             self.all,
             completed=self.done + sum(self.partial.values()),
-            note=f"{self.done:.0f} done, {self.total - self.done:.0f} to do{self.left()}",
+            note=f"{self.done:.0f} done, {self.total - self.done:.0f} to do{self.time_left()}",
         )
 
 
@@ -173,7 +173,7 @@ class GrowingTable:
         self.runs = runs
         self.accuracies: dict[tuple[str, int], float] = {}
 
-    def over(self, job: Job) -> None:
+    def show_end(self, job: Job) -> None:
         result = store.trial(self.runs, job.id).state().result
         if result is not None and (accuracy := result.metrics.get(METRIC)) is not None:
             self.accuracies[job.arm, job.config["seed"]] = accuracy

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ablations.execution.retry import advice
 from ablations.reporting.console import PlainConsole
-from ablations.reporting.progress import clock
+from ablations.reporting.progress import clock_text
 from ablations.reporting.status import KINDS, ArmStatus, QueuedTrial, StudyStatus, is_settled
 from results.safe_text import printable
 from slurm.queries.queue import is_held
@@ -81,7 +81,7 @@ def running_lines(arms: Sequence[ArmStatus]) -> list[Text]:
             f"{printable(arm.arm)} seed {one.seed}",
             f"step {one.step:,}/{one.steps:,}",
             "" if one.accuracy is None else f"accuracy {one.accuracy:.1%}",
-            "" if one.seconds_left is None else f"about {clock(one.seconds_left)} left",
+            "" if one.seconds_left is None else f"about {clock_text(one.seconds_left)} left",
         )
         for arm in arms
         for one in arm.now_running
@@ -160,7 +160,7 @@ def trials_text(count: int) -> str:
     return f"{count} trial{'s'[: count != 1]}"
 
 
-def watch(read: Callable[[], list[StudyStatus]], where: str) -> None:
+def show_live(read: Callable[[], list[StudyStatus]], where: str) -> None:
     """Show what `read` returns until nothing will change by itself: redrawn on a terminal, elsewhere at each change."""
     from rich.live import Live  # late: only this function needs it
 

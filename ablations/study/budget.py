@@ -13,11 +13,11 @@ TOLERANCE = 0.02  # maximum relative deviation from the budget, because steps ar
 MEANT = {"steps": "steps", "epochs": "epochs", "flops": "training FLOPs"}
 
 
-def steps_of(budget: Budget, reference: Config, config: Config) -> int:
+def matched_steps(budget: Budget, reference: Config, config: Config) -> int:
     """Return the steps with which `config` has the budget of `reference`. Raises ValueError if none are within 2%."""
     if budget == "steps":
         return reference.steps
-    spent = epochs if budget == "epochs" else training_flops
+    spent = epoch_fraction if budget == "epochs" else training_flops
     exact = reference.steps * spent(reference) / spent(config)
     steps = max(1, round(exact))
     if abs(steps - exact) > TOLERANCE * exact:
@@ -28,7 +28,7 @@ def steps_of(budget: Budget, reference: Config, config: Config) -> int:
     return steps
 
 
-def epochs(config: Config) -> float:
+def epoch_fraction(config: Config) -> float:
     """Return the fraction of an epoch that one step takes: the batch size over the number of training images."""
     from vitcore.data.lookup import describe  # late: loads NumPy, which lists of studies do without
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from ablations.study import stages
 from ablations.study.budget import MEANT, Budget
 from ablations.study.design import Arm
-from ablations.study.naming import assigned
+from ablations.study.naming import assignments
 from results.store.schemas import Entry, Plan, Settings
 from vitcore.analysis.cost import initial_weights, measure
 from vitcore.analysis.model_cost import Cost
 from vitcore.data.lookup import FOLDER, describe
 from vitcore.identity import HOW_IT_RUNS
-from vitcore.sizes import of_architecture
+from vitcore.sizes import is_architectural
 
 # setting -> settings that follow from it: for example, data determine the image size
 BRINGS: Mapping[str, tuple[str, ...]] = {
@@ -27,20 +27,20 @@ BRINGS: Mapping[str, tuple[str, ...]] = {
 
 def footnotes(arm: Arm, baseline: Arm, budget: Budget = "steps") -> list[str]:
     """Return the footnotes of an arm: its confounds, and enlarged images. A baseline has no confounds."""
-    stored = enlarged(arm.config.data, arm.config.image_size)
+    stored = enlargement_notes(arm.config.data, arm.config.image_size)
     if arm.name == baseline.name:
         return list(stored)
     return [
-        *declared(arm, baseline),
+        *declared_notes(arm, baseline),
         *model_notes(arm, baseline),
-        *schedule(arm, baseline, budget),
-        *earlier_training(arm, baseline),
+        *schedule_notes(arm, baseline, budget),
+        *stage_notes(arm, baseline),
         *weights_note(arm, baseline),
         *stored,
     ]
 
 
-def enlarged(data: str, size: int) -> Iterator[str]:
+def enlargement_notes(data: str, size: int) -> Iterator[str]:
     """Yield a note if images are enlarged beyond their stored size. size: pixels per side.
 
     The stored size of an image folder is the size of its first image.
@@ -55,10 +55,10 @@ def enlarged(data: str, size: int) -> Iterator[str]:
     yield f"images of {size} px are enlarged from the {about.image_size} px {stored}"
 
 
-def declared(arm: Arm, baseline: Arm) -> Iterator[str]:
+def declared_notes(arm: Arm, baseline: Arm) -> Iterator[str]:
     """Yield notes on a named arm's settings, on co-changes, and on objectives if they differ."""
     if arm.change.named:
-        yield f"is {assigned(arm.change.settings)}"
+        yield f"is {assignments(arm.change.settings)}"
     for key, value in arm.change.co_changes.items():
         yield f"with {key} {value} against {stages.value(baseline.config, baseline.parent, key)}, declared"
     if arm.config.objective != baseline.config.objective:
@@ -81,14 +81,14 @@ def model_differences(arm: Cost, baseline: Cost) -> Iterator[tuple[str, str]]:
         (arm.flops, baseline.flops, "FLOPs", "flops"),
     ):
         if own is not None and other is not None and own != other:
-            yield f"{label} {own:,} against {other:,}{change(own, other)}", column
+            yield f"{label} {own:,} against {other:,}{change_text(own, other)}", column
     if None not in (arm.class_token, baseline.class_token) and arm.class_token != baseline.class_token:
         yield "has a class token" if arm.class_token else "has no class token", "params"
     if None not in (arm.attention_bias, baseline.attention_bias) and arm.attention_bias != baseline.attention_bias:
         yield "a bias in its attention" if arm.attention_bias else "no bias in its attention", "arm"
 
 
-def change(value: float, reference: float) -> str:
+def change_text(value: float, reference: float) -> str:
     """Return the relative change, such as " (+12.0%)" or " (× 3.9)", or "" if it rounds to zero."""
     ratio = value / reference
     if 0.5 < ratio < 2:
@@ -97,10 +97,10 @@ def change(value: float, reference: float) -> str:
     return f" (× {ratio:,.0f})" if ratio >= 10 else f" (× {ratio:.2g})"
 
 
-def schedule(arm: Arm, baseline: Arm, budget: Budget) -> Iterator[str]:
+def schedule_notes(arm: Arm, baseline: Arm, budget: Budget) -> Iterator[str]:
     """Yield notes on undeclared differences in steps and warm-up, and on images seen if the batch sizes differ."""
     own, other = arm.config, baseline.config
-    said = arm.change.declared
+    said = arm.change.declared_settings
     if own.steps != other.steps and "steps" not in said:
         why = f", for equal {MEANT[budget]}" if budget != "steps" else ""
         yield f"steps {own.steps:,} against {other.steps:,}{why}"
@@ -111,7 +111,7 @@ def schedule(arm: Arm, baseline: Arm, budget: Budget) -> Iterator[str]:
         yield f"images seen in training {own.steps * own.batch:,} against {other.steps * other.batch:,}"
 
 
-def earlier_training(arm: Arm, baseline: Arm) -> Iterator[str]:
+def stage_notes(arm: Arm, baseline: Arm) -> Iterator[str]:
     """Yield a note on the stage that the arm starts or learns from, unless the baseline has an equal stage."""
     if arm.parent is None or (baseline.parent is not None and baseline.parent.config == arm.parent.config):
         return
@@ -148,11 +148,11 @@ def refuse_undeclared(plan: Plan) -> None:
     arms = {arm.name: arm for arm in plan.arms}
     for arm in plan.arms:
         baseline = arms.get(arm.baseline)
-        allowed = None if baseline is None else allowance(arm, baseline, plan)
+        allowed = None if baseline is None else allowed_settings(arm, baseline, plan)
         if baseline is None or allowed is None:
             continue
         refuse_undeclared_start(plan, arm, baseline, allowed)
-        if difference := undeclared(arm, baseline, allowed):
+        if difference := undeclared_difference(arm, baseline, allowed):
             raise ValueError(
                 f"{plan.name}: {arm.name} differs from {arm.baseline} in {difference}, "
                 "which the study does not declare: name it in `with`, or plan anew with --prune"
@@ -167,8 +167,8 @@ def refuse_undeclared_start(plan: Plan, arm: Entry, baseline: Entry, allowed: se
         prefix = f"{own.stage}."
         declared = {key.removeprefix(prefix) for key in allowed if key.startswith(prefix)}
         declared |= {brought for key in declared for brought in BRINGS.get(key, ())}
-        declared |= {key for key in allowed if of_architecture(key)}  # a stage has the model of its children
-        if difference := undeclared(own, other, declared):
+        declared |= {key for key in allowed if is_architectural(key)}  # a stage has the model of its children
+        if difference := undeclared_difference(own, other, declared):
             raise ValueError(
                 f"{plan.name}: {own.name}, from which {arm.name} starts, differs from {other.name} in {difference}, "
                 "which the study does not declare"
@@ -176,7 +176,7 @@ def refuse_undeclared_start(plan: Plan, arm: Entry, baseline: Entry, allowed: se
         own, other = there.get(own.parent), there.get(other.parent)
 
 
-def allowance(arm: Entry, baseline: Entry, plan: Plan) -> set[str] | None:
+def allowed_settings(arm: Entry, baseline: Entry, plan: Plan) -> set[str] | None:
     """Return the settings in which an arm may differ from its baseline.
 
     Returns None for a named arm in a plan of an earlier version, which recorded no declared settings.
@@ -190,7 +190,7 @@ def allowance(arm: Entry, baseline: Entry, plan: Plan) -> set[str] | None:
     return {*said, *budget, *(brought for key in said for brought in BRINGS.get(key, ()))}
 
 
-def undeclared(entry: Entry, reference: Entry, declared: set[str]) -> str:
+def undeclared_difference(entry: Entry, reference: Entry, declared: set[str]) -> str:
     """Return as text the first undeclared setting in which two entries differ, or "" if they differ in none."""
     own, other = learning_settings(entry.config), learning_settings(reference.config)
     for key in sorted(own.keys() | other.keys()):
@@ -204,7 +204,7 @@ def covers(declared: str, key: str) -> bool:
 
     A slot includes the options of its variants. `model` includes all settings of the architecture.
     """
-    return declared == key or declared == key.partition(".")[0] or (declared == "model" and of_architecture(key))
+    return declared == key or declared == key.partition(".")[0] or (declared == "model" and is_architectural(key))
 
 
 def learning_settings(config: Settings) -> Settings:

@@ -10,13 +10,13 @@ from functools import cached_property
 from typing import Any
 
 from ablations.study import stages, validation
-from ablations.study.budget import steps_of
-from ablations.study.naming import assigned, plan_name
+from ablations.study.budget import matched_steps
+from ablations.study.naming import assignments, plan_name
 from ablations.study.recipe import Recipe
 from ablations.study.stages import Values
 from ablations.study.study import PLACE, RECIPE_ARM, Axis, Study, claim_parts, without_recipe_arm
 from vitcore.config import Config, merge
-from vitcore.options import ConfigError, listed, nearest
+from vitcore.options import ConfigError, joined_names, spelling_hint
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Change:
     named: bool = False  # whether the study names this joint change
 
     @property
-    def declared(self) -> list[str]:
+    def declared_settings(self) -> list[str]:
         return list(dict.fromkeys([*self.settings, *self.co_changes]))
 
 
@@ -80,7 +80,7 @@ class Design:
                 f"study '{self.study.name}' fine-tunes, but recipe '{self.recipe.name}' does not say how: add to it "
                 "`stages: {finetune: {}}`, which trains as its config says; recipe digits has other settings"
             )
-        varied = self.study.varied
+        varied = self.study.varied_settings
         for key in self.overrides:
             own = key.removeprefix(f"{stages.FINETUNE}.") if self.study.stages else key
             if own in varied or (own == "model" and {"width", "depth", "heads", "patch"} & set(varied)):
@@ -91,7 +91,7 @@ class Design:
                 raise ValueError(f"{key}: the seeds of a study are set with --seeds N")
         if self.study.stages:
             validation.check_overrides(self.study, self.overrides)
-        for where, settings in (("recipe", self.recipe.config), *self.named.items()):
+        for where, settings in (("recipe", self.recipe.config), *self.named_arms.items()):
             if "seed" in settings:
                 raise ValueError(f"{where}: seed={settings['seed']}: the seeds of a study are set with --seeds N")
 
@@ -117,7 +117,7 @@ class Design:
         for cross in self.study.crosses:
             found.append({})
             for name, values in cross.items():
-                known, own = self.axis(name, values), self.own_value(name)
+                known, own = self.axis(name, values), self.baseline_value(name)
                 found[-1][name] = known if own in known else [own, *known]
         return found
 
@@ -136,10 +136,10 @@ class Design:
         found = {name: self.curves[name] for name in self.study.tune}
         for name, values in found.items():
             if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values):
-                raise ValueError(f"tune: {name}={listed(values)}: numbers")
+                raise ValueError(f"tune: {name}={joined_names(values)}: numbers")
             if len(values) < 3 or sorted(values) != values:
                 raise ValueError(
-                    f"tune: {name}={listed(values)}: at least 3 values, ascending: the best must lie inside"
+                    f"tune: {name}={joined_names(values)}: at least 3 values, ascending: the best must lie inside"
                 )
         return found
 
@@ -152,7 +152,7 @@ class Design:
             from vitcore.variants import VARIANTS  # late: the parts are torch modules
 
             if name not in VARIANTS:
-                raise ValueError(f"{name}: all: only {listed(VARIANTS)} have entries to sweep")
+                raise ValueError(f"{name}: all: only {joined_names(VARIANTS)} have entries to sweep")
             return list(VARIANTS[name])
         written = ["axis"] if values == "axis" else values
         return [one for value in written for one in (self.axis_values(name) if value == "axis" else [value])]
@@ -170,7 +170,7 @@ class Design:
         if not known:
             raise ValueError(
                 f"study '{self.study.name}' takes the values of {name} from the recipe, and recipe "
-                f"'{self.recipe.name}' has no axis {name} (it has: {listed(self.recipe.axes) or 'none'}): "
+                f"'{self.recipe.name}' has no axis {name} (it has: {joined_names(self.recipe.axes) or 'none'}): "
                 f"add to it `axes: {{{name}: [VALUE, ...]}}`"
             )
         return self.recipe.axes[known[0]]
@@ -193,13 +193,13 @@ class Design:
         if not PLACE.search(name):
             return name
         first, _, rest = name.partition(",")
-        pieces = [piece.partition("=") for piece in (rest if first in self.named else name).split(",")]
+        pieces = [piece.partition("=") for piece in (rest if first in self.named_arms else name).split(",")]
         values = {key: self.value_in_name(key, text) for key, _, text in pieces}
         if None in values.values():
             return name
         own = {key: value for key, value in values.items() if key in self.factors and value != self.baseline[key]}
         point = {key: values[key] for key in self.curves if key in values}
-        return (first if first in self.named else self.changed(own).name) + at(point)
+        return (first if first in self.named_arms else self.factor_change(own).name) + point_text(point)
 
     def value_in_name(self, key: str, text: str) -> Any:
         """Return the value that an arm's name writes as `text`, or None if the setting has no such value."""
@@ -212,13 +212,13 @@ class Design:
     @property
     def metric(self) -> str:
         """The metric; of the values that @axis or @patch-axis stands for, it has the first."""
-        return self.at_values(self.study.metric)[0]
+        return self.sized_names(self.study.metric)[0]
 
     @property
     def evals(self) -> list[str]:
-        return [one for name in self.study.evals for one in self.at_values(name)]
+        return [one for name in self.study.evals for one in self.sized_names(name)]
 
-    def at_values(self, name: str) -> list[str]:
+    def sized_names(self, name: str) -> list[str]:
         """Return the names that a metric or an eval with @axis or @patch-axis stands for; otherwise, `name` alone.
 
         They have the recipe's image sizes except the training size, or its patch sizes with the baseline's last. Raises
@@ -249,56 +249,56 @@ class Design:
         recipe_arm = self.recipe_arm(self.study.recipe_arm, "baseline") if self.study.recipe_arm else {}
         if not self.study.stages:
             return merge(self.recipe.config, recipe_arm, self.study.baseline, self.overrides)
-        mine = stages.of_stage(stages.FINETUNE, self.overrides)
+        mine = stages.stage_settings(stages.FINETUNE, self.overrides)
         rest = {key: one for key, one in self.overrides.items() if key.partition(".")[0] != stages.FINETUNE}
         last = self.recipe.stages[stages.FINETUNE] if self.fine_tunes else {}
         return merge(self.recipe.config, last, recipe_arm, self.study.baseline, rest, mine)
 
     @cached_property
-    def starting(self) -> stages.Stages:
+    def starting_stages(self) -> stages.Stages:
         """The stages: recipe < the recipe's stage < command line < the study's stage < the command line's STAGE.KEY."""
         alone = {*self.study.stages, stages.FINETUNE}
         plain = {key: one for key, one in self.overrides.items() if key.partition(".")[0] not in alone}
         base, recipe = merge(self.recipe.config, plain), self.recipe.stages
-        shared = {key: one for key, one in plain.items() if stages.reaches(key)}
+        shared = {key: one for key, one in plain.items() if stages.applies_to_stages(key)}
         own = {name: merge(recipe.get(name, {}), shared, mine) for name, mine in self.study.stages.items()}
-        joint = [key for layer in [*self.named.values(), *self.study.co_changes.values()] for key in layer]
-        return stages.Stages(base, own, tuple(dict.fromkeys([*self.study.varied, *joint])), shared)
+        joint = [key for layer in [*self.named_arms.values(), *self.study.co_changes.values()] for key in layer]
+        return stages.Stages(base, own, tuple(dict.fromkeys([*self.study.varied_settings, *joint])), shared)
 
     @property
     def data(self) -> str:
         return data_of(self.base)
 
     @cached_property
-    def on_its_data(self) -> bool:
+    def uses_recipe_data(self) -> bool:
         """Whether baseline and stages use the data that the recipe names for them."""
         config, said = self.recipe.config, self.recipe.stages
         pairs = [(self.base, said[stages.FINETUNE] if self.fine_tunes else {})]
-        pairs += [(one.settings, said[one.stage]) for one in stages.lineage(self.origin) if one.stage in said]
+        pairs += [(one.settings, said[one.stage]) for one in stages.lineage(self.parent_stage) if one.stage in said]
         return all(data_of(mine) == data_of(merge(config, own)) for mine, own in pairs)
 
     @cached_property
-    def stated(self) -> Recipe:
+    def applicable_recipe(self) -> Recipe:
         """The recipe with only the statements that hold for the data of this design."""
-        return self.recipe if self.on_its_data else self.recipe.on_other_data()
+        return self.recipe if self.uses_recipe_data else self.recipe.on_other_data()
 
     @cached_property
-    def origin(self) -> stages.Stage | None:
+    def parent_stage(self) -> stages.Stage | None:
         """The stage that the baseline starts or learns from, or None."""
-        return self.starting.started(self.base)[1]
+        return self.starting_stages.split_parent(self.base)[1]
 
-    def own_value(self, key: str) -> Any:
+    def baseline_value(self, key: str) -> Any:
         """Return the baseline's value of a setting, before a point of the curves is applied.
 
         A setting of a stage that the baseline does not use has the value that is written for it, or None.
         """
-        used = {one.stage for one in stages.lineage(self.origin)}
+        used = {one.stage for one in stages.lineage(self.parent_stage)}
         if key.partition(".")[0] in self.study.stages.keys() - used:
             return self.base.get(key)
-        return stages.value(self.reference, self.origin, key)
+        return stages.value(self.reference, self.parent_stage, key)
 
     @cached_property
-    def named(self) -> dict[str, Values]:
+    def named_arms(self) -> dict[str, Values]:
         """The settings of the named arms, by name.
 
         Raises ValueError if the recipe lacks an arm that the study takes from it.
@@ -320,7 +320,7 @@ class Design:
         if name not in self.recipe.arms:
             raise ValueError(
                 f"study '{self.study.name}' takes its {what} {name} from the recipe, and recipe '{self.recipe.name}' "
-                f"has no such arm (it has: {listed(self.recipe.arms) or 'none'}): "
+                f"has no such arm (it has: {joined_names(self.recipe.arms) or 'none'}): "
                 f"add to it `arms: {{{name}: {{KEY: VALUE}}}}`; recipe digits has all that studies take"
             )
         return self.recipe.arms[name]
@@ -328,31 +328,31 @@ class Design:
     @cached_property
     def reference(self) -> Config:
         """The baseline's config, before a point of the curves is applied."""
-        settings, parent = self.starting.started(self.base)
+        settings, parent = self.starting_stages.split_parent(self.base)
         try:
             return stages.trial(settings, parent, self.base.get("seed", 0))
         except ConfigError as error:
             if str(error).partition("=")[0] in self.study.baseline.keys() - self.overrides.keys():
                 raise ConfigError(f"study '{self.study.name}', baseline: {error}") from None
-            own = stages.of_stage(stages.FINETUNE, self.overrides) if self.study.stages else {}
-            raise stages.as_written(error, stages.FINETUNE, own) from None
+            own = stages.stage_settings(stages.FINETUNE, self.overrides) if self.study.stages else {}
+            raise stages.written_error(error, stages.FINETUNE, own) from None
 
     @cached_property
     def baseline(self) -> Values:
-        return {name: self.own_value(name) for name in self.factors}
+        return {name: self.baseline_value(name) for name in self.factors}
 
     @property
     def baseline_name(self) -> str:
         """The baseline's name: its values of `factors`, or else of the crossed factors, or else `baseline`."""
         named = self.study.factors or self.factors
-        return assigned({name: self.baseline[name] for name in named}) or "baseline"
+        return assignments({name: self.baseline[name] for name in named}) or "baseline"
 
     @cached_property
     def arms(self) -> list[Arm]:
         """All arms. Raises ValueError if an arm is impossible, or if two arms share their trials."""
         from vitcore.identity import trial_id  # late: reading studies loads no torch
 
-        arms, names = [self.arm(change, point) for change, point in self.remaining.values()], dict[str, str]()
+        arms, names = [self.arm(change, point) for change, point in self.remaining_arms.values()], dict[str, str]()
         for arm in arms:
             try:
                 trial = trial_id(arm.config)
@@ -373,9 +373,9 @@ class Design:
         cells += [cell for cross in self.crosses for cell in points(cross)]
         varied = [{name: value for name, value in cell.items() if value != self.baseline[name]} for cell in cells]
         found = {}  # by name, because a cell of a cross may equal an earlier arm
-        for change in map(self.changed, varied if {} in varied else [{}, *varied]):
+        for change in map(self.factor_change, varied if {} in varied else [{}, *varied]):
             found[change.name] = change
-        for name, settings in self.named.items():
+        for name, settings in self.named_arms.items():
             if name in found:
                 raise ValueError(f"study '{self.study.name}': two arms are called {name}")
             own = {key: value for key, value in settings.items() if key in self.factors}
@@ -383,45 +383,47 @@ class Design:
         for name, settings in self.study.co_changes.items():
             meant = set(name.split(","))
             matching = [
-                one for one in found.values() if not one.named and meant <= {*assigned(one.settings).split(",")}
+                one for one in found.values() if not one.named and meant <= {*assignments(one.settings).split(",")}
             ]
             if not matching:
                 raise ValueError(f"study '{self.study.name}': with: no arm changes {name}")
             found |= {one.name: replace(one, co_changes=merge(one.co_changes, settings)) for one in matching}
         return list(found.values())
 
-    def changed(self, values: Values) -> Change:
+    def factor_change(self, values: Values) -> Change:
         """Return the change that sets factors to `values`, named by them in the study's order."""
         ordered = {name: values[name] for name in self.factors if name in values}
-        return Change(assigned(ordered) or self.baseline_name, self.baseline | ordered, ordered)
+        return Change(assignments(ordered) or self.baseline_name, self.baseline | ordered, ordered)
 
     @cached_property
-    def remaining(self) -> dict[str, tuple[Change, Values]]:
+    def remaining_arms(self) -> dict[str, tuple[Change, Values]]:
         """The change and the point of each arm that is not excluded, by arm name.
 
         Raises ValueError if an exclusion matches nothing, or removes a baseline or a part of the tuned grid.
         """
-        pairs = {change.name + at(point): (change, point) for change in self.changes for point in points(self.curves)}
-        gone = set().union(*(self.excluded(entry, pairs) for entry in self.study.exclude))
+        pairs = {
+            change.name + point_text(point): (change, point) for change in self.changes for point in points(self.curves)
+        }
+        gone = set().union(*(self.excluded_names(entry, pairs) for entry in self.study.exclude))
         kept = {name: pair for name, pair in pairs.items() if name not in gone}
         for name, (change, point) in kept.items():
-            if (baseline := self.baseline_name + at(point)) not in kept:
+            if (baseline := self.baseline_name + point_text(point)) not in kept:
                 raise ValueError(f"study '{self.study.name}': exclude: {baseline} is the baseline of {name}")
-            if any(change.name + at(point | tuned) not in kept for tuned in points(self.tune)):
+            if any(change.name + point_text(point | tuned) not in kept for tuned in points(self.tune)):
                 raise ValueError(
                     f"study '{self.study.name}': exclude: leaves {change.name} a part of the tuned grid: "
-                    f"{listed(self.tune)} is chosen from the same values for every arm"
+                    f"{joined_names(self.tune)} is chosen from the same values for every arm"
                 )
         return kept
 
-    def excluded(self, entry: Values, pairs: Mapping[str, tuple[Change, Values]]) -> set[str]:
+    def excluded_names(self, entry: Values, pairs: Mapping[str, tuple[Change, Values]]) -> set[str]:
         """Return the names of the arms that an entry of `exclude` matches.
 
         pairs: arm name -> change and point. Raises ValueError if the entry has an unknown key or matches no arm.
         """
         known = sorted({*self.factors, *self.curves, "arm"})
         for key in entry.keys() - known:
-            meant = nearest(key, known) or f": known are {listed(known)}"
+            meant = spelling_hint(key, known) or f": known are {joined_names(known)}"
             raise ValueError(f"study '{self.study.name}': exclude: unknown key '{key}'{meant}")
         met = {
             name
@@ -429,26 +431,28 @@ class Design:
             if entry and entry.items() <= ({"arm": change.name} | change.values | point).items()
         }
         if not met:
-            raise ValueError(f"study '{self.study.name}': exclude: no arm has {assigned(entry) or 'nothing'}")
+            raise ValueError(f"study '{self.study.name}': exclude: no arm has {assignments(entry) or 'nothing'}")
         return met
 
     def arm(self, change: Change, point: Values) -> Arm:
         written = merge(self.base, point, change.settings, change.co_changes)
-        settings, parent = self.starting.started(written)
-        name, given = change.name + at(point), {"steps", "epochs"} & {*change.declared, *point}
+        settings, parent = self.starting_stages.split_parent(written)
+        name, given = change.name + point_text(point), {"steps", "epochs"} & {*change.declared_settings, *point}
         if not given and (self.study.budget != "steps" or "epochs" in settings):
             try:
-                settings = merge(settings, {"steps": steps_of(self.study.budget, self.reference, Config(**settings))})
+                settings = merge(
+                    settings, {"steps": matched_steps(self.study.budget, self.reference, Config(**settings))}
+                )
             except Exception as error:  # a user's part may do anything where its FLOPs are counted
                 raise ValueError(f"study '{self.study.name}', arm {name}: {error}") from error
-        return Arm(name, self.baseline_name + at(point), change.values | point, settings, change, point, parent)
+        return Arm(name, self.baseline_name + point_text(point), change.values | point, settings, change, point, parent)
 
     @cached_property
     def main_baseline(self) -> str:
         """The baseline's name at the point that has the values of `reference`, or else at the first point left."""
-        there = [point for change, point in self.remaining.values() if change.name == self.baseline_name]
-        point = {name: self.own_value(name) for name in self.curves}
-        return self.baseline_name + at(point if point in there else there[0])
+        there = [point for change, point in self.remaining_arms.values() if change.name == self.baseline_name]
+        point = {name: self.baseline_value(name) for name in self.curves}
+        return self.baseline_name + point_text(point if point in there else there[0])
 
 
 def data_of(settings: Values) -> str:
@@ -460,6 +464,6 @@ def points(axes: Mapping[str, Sequence[Any]]) -> list[Values]:
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
-def at(point: Values) -> str:
+def point_text(point: Values) -> str:
     """Return the suffix that a point of the curves adds to an arm's name."""
-    return f",{assigned(point)}" if point else ""
+    return f",{assignments(point)}" if point else ""

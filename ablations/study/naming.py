@@ -10,7 +10,7 @@ from results import store
 ALL_ARMS = ("*",)
 
 
-def matching(names: Sequence[str], globs: Sequence[str], owner: str) -> set[str]:
+def matching_names(names: Sequence[str], globs: Sequence[str], owner: str) -> set[str]:
     """Return the names that match any of the glob patterns.
 
     owner: the plan that has the arms, for the message. Raises ValueError if a pattern matches no name.
@@ -26,7 +26,7 @@ def stem(name: str) -> str:
     return Path(name).stem if name.endswith((".yaml", ".yml")) else name
 
 
-def assigned(settings: Mapping[str, Any], separator: str = ",") -> str:
+def assignments(settings: Mapping[str, Any], separator: str = ",") -> str:
     return separator.join(f"{key}={value}" for key, value in settings.items())
 
 

@@ -51,7 +51,7 @@ def load_one(path: Path) -> str:
     sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         run(path, source, sys.modules[name])
-        new = added(path, before)
+        new = added_variants(path, before)
         identify([VARIANTS[slot][name] for slot, name in new], path, digest)
     except BaseException:
         del sys.modules[name]
@@ -82,7 +82,7 @@ def run(path: Path, source: bytes, module: ModuleType) -> None:
         raise Refused(f"plugin {path}: does not import: {reason}") from error
 
 
-def added(path: Path, before: dict[str, dict[str, type[Variant]]]) -> list[tuple[str, str]]:
+def added_variants(path: Path, before: dict[str, dict[str, type[Variant]]]) -> list[tuple[str, str]]:
     """Return the slot and the name of each part that a plug-in added to the dictionaries of variants.
 
     before: slot -> its dictionary before. Raises Refused if the plug-in changed them in another way, or added something

@@ -7,13 +7,13 @@ from ablations.study import stages, strict_yaml, validation
 from ablations.study.recipe import Recipe
 from ablations.study.study import Study
 from vitcore.config import Config
-from vitcore.options import OTHER_NAMES, ConfigError, listed, nearest
+from vitcore.options import OTHER_NAMES, ConfigError, joined_names, spelling_hint
 
 HERE = Path(__file__).parents[1]
 Record = TypeVar("Record", Study, Recipe)
 
 
-def packaged(kind: str) -> list[str]:
+def packaged_names(kind: str) -> list[str]:
     """Return the names of the packaged studies or recipes. kind: "studies" or "recipes"."""
     return sorted(path.stem for path in (HERE / kind).glob("*.yaml"))
 
@@ -24,11 +24,11 @@ def find(kind: str, name: str) -> Path:
     kind: "studies" or "recipes". Raises ValueError, with the nearest name, if the name or file does not exist.
     """
     path = Path(name)
-    known = packaged(kind)
+    known = packaged_names(kind)
     if path.suffix in (".yaml", ".yml"):
         if not path.exists():
             beside = [str(one) for one in sorted(path.parent.glob("*.y*ml"))]
-            raise ValueError(f"{path}: no such file{nearest(path, [*beside, *known])}")
+            raise ValueError(f"{path}: no such file{spelling_hint(path, [*beside, *known])}")
         return path
     if name not in known:
         if path.is_dir() and kind == "recipes":
@@ -36,16 +36,18 @@ def find(kind: str, name: str) -> Path:
         if path.with_name(f"{path.name}.yaml").is_file():
             raise ValueError(f"unknown name '{name}'; did you mean the file '{name}.yaml'?")
         single, other = ("study", "recipes") if kind == "studies" else ("recipe", "studies")
-        if name in packaged(other):
+        if name in packaged_names(other):
             raise ValueError(f"{name}: is one of the {other}, not a {single}")
-        raise ValueError(f"unknown {single} '{name}'{nearest(name, known)} (known: {listed([*known, 'a .yaml file'])})")
+        raise ValueError(
+            f"unknown {single} '{name}'{spelling_hint(name, known)} (known: {joined_names([*known, 'a .yaml file'])})"
+        )
     return HERE / kind / f"{name}.yaml"
 
 
 def read_study(name: str) -> Study:
     """Return the study that is given by name or file. Raises ValueError, with file and key, if it is not valid."""
     path = find("studies", name)
-    study = typed(Study, path)
+    study = read_record(Study, path)
     validation.validate_study(study, path)
     return study
 
@@ -53,14 +55,14 @@ def read_study(name: str) -> Study:
 def read_recipe(name: str) -> Recipe:
     """Return the recipe that is given by name or file. Raises ValueError, with file and key, if it is not valid."""
     path = find("recipes", name)
-    recipe = typed(Recipe, path)
+    recipe = read_record(Recipe, path)
     validation.validate_recipe(recipe, path)
     return recipe
 
 
-def typed(record: type[Record], path: Path) -> Record:
+def read_record(record: type[Record], path: Path) -> Record:
     """Return the content of a YAML file as a study or a recipe."""
-    content = stages.plain_starts(strict_yaml.read(path))
+    content = stages.flatten_starts(strict_yaml.read(path))
     for key in content.keys() - record.model_fields.keys():
         if record is Recipe and (setting := OTHER_NAMES.get(key, key)) in Config.model_fields:
             raise ValueError(f"{path}: unknown key '{key}'; did you mean '{setting}' below 'config:'?")

@@ -83,7 +83,7 @@ class AtTwiceTheSteps(Figure):
     differences: dict[str, Difference]  #: Arm name in tables -> difference from the recipe's config.
     resolved: list[str] = []  #: The arms whose difference is resolved after twice the steps.
 
-    def of(self, arm: str) -> LaterDifference | None:
+    def difference(self, arm: str) -> LaterDifference | None:
         if arm not in self.differences:
             return None
         origin = self.origin + (f", n = {self.n}" if self.n else "")

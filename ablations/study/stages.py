@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ablations.study.naming import assigned
+from ablations.study.naming import assignments
 from vitcore.config import Config, merge
 from vitcore.options import ConfigError
-from vitcore.sizes import of_architecture
+from vitcore.sizes import is_architectural
 from vitcore.training import parents
 
 Values = dict[str, Any]
@@ -47,7 +47,7 @@ class Stage:
         try:
             return trial(self.settings, self.parent, seed)
         except ConfigError as error:
-            raise as_written(error, self.stage, self.own) from None
+            raise written_error(error, self.stage, self.own) from None
 
     @cached_property
     def config(self) -> Config:
@@ -63,7 +63,7 @@ def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
     return Config(**merge(settings, {"seed": seed}, start))
 
 
-def as_written(error: ConfigError, stage: str, own: Collection[str]) -> ConfigError:
+def written_error(error: ConfigError, stage: str, own: Collection[str]) -> ConfigError:
     """Return the error with its key as the study writes it: pretrain.steps, if a stage has its own steps."""
     return ConfigError(f"{stage}.{error}") if str(error).partition("=")[0] in own else error
 
@@ -102,7 +102,7 @@ class Stages:
     varied: tuple[str, ...] = ()
     shared: Collection[str] = ()
 
-    def started(self, written: Values) -> tuple[Values, Stage | None]:
+    def split_parent(self, written: Values) -> tuple[Values, Stage | None]:
         """Return an arm's settings without settings of stages, and the stage that it starts or learns from, or None.
 
         written: all settings of the arm. Raises ValueError if stages form a cycle, or if init_from and teacher both
@@ -130,35 +130,35 @@ class Stages:
     def stage(self, name: str, link: str, child: Values, written: Values, after: tuple[str, ...]) -> Stage:
         """Return the stage of this name. To start from, it has the model of `child`; as a teacher, the recipe's."""
         body = {key: value for key, value in child.items() if is_body(key) and link == "init_from"}
-        changed = of_stage(name, written)
+        changed = stage_settings(name, written)
         base = {key: value for key, value in self.base.items() if key not in LINKS}
         settings, parent = self.start(merge(base, body, self.own[name], changed), written, after)
         said = {key: body[key] for key in self.varied if key in body and key not in changed}
-        said |= {key: changed[key] for key in of_stage(name, dict.fromkeys(self.varied)) if key in changed}
-        label = f"{name},{assigned(said)}" if said else name
+        said |= {key: changed[key] for key in stage_settings(name, dict.fromkeys(self.varied)) if key in changed}
+        label = f"{name},{assignments(said)}" if said else name
         own = frozenset(changed) | (frozenset(self.own[name]) - frozenset(self.shared))
         return Stage(label, name, settings, parent, own, link)
 
 
 def is_body(key: str) -> bool:
     """Return whether a setting or an option belongs to the model without its head."""
-    return of_architecture(key) and key.partition(".")[0] not in HEAD
+    return is_architectural(key) and key.partition(".")[0] not in HEAD
 
 
-def reaches(key: str) -> bool:
+def applies_to_stages(key: str) -> bool:
     """Return whether a setting of the command line applies to all stages, which settings of the model do not."""
     return key not in ("model", *LINKS) and not is_body(key)
 
 
-def of_stage(name: str, written: Mapping[str, Any]) -> Values:
+def stage_settings(name: str, written: Mapping[str, Any]) -> Values:
     """Return the settings of an arm that belong to a stage: lr for pretrain.lr."""
     return {key.removeprefix(f"{name}."): one for key, one in written.items() if key.partition(".")[0] == name}
 
 
-def plain_starts(content: Any) -> Any:
+def flatten_starts(content: Any) -> Any:
     """Return the parsed YAML with every {stage: NAME} replaced by NAME, at any depth."""
     if isinstance(content, dict):
         if content.keys() == {"stage"} and isinstance(content["stage"], str):
             return content["stage"]
-        return {key: plain_starts(value) for key, value in content.items()}
-    return [plain_starts(one) for one in content] if isinstance(content, list) else content
+        return {key: flatten_starts(value) for key, value in content.items()}
+    return [flatten_starts(one) for one in content] if isinstance(content, list) else content

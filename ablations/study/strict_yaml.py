@@ -40,7 +40,7 @@ class Loader(yaml.CSafeLoader):
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """Return the Python value of a node; refuse an alias, as aliases can expand to billions of nodes."""
         if node in self.constructed_objects or node in self.recursive_objects:
-            raise refused("an anchor with aliases: write its value out at each place", node)
+            raise refusal("an anchor with aliases: write its value out at each place", node)
         return super().construct_object(node, deep)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -48,16 +48,16 @@ class Loader(yaml.CSafeLoader):
         for key_node, value_node in node.value:
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, str):
-                raise refused(f"key {key!r} is not a word", key_node)
+                raise refusal(f"key {key!r} is not a word", key_node)
             if key in mapping:
-                raise refused(f"duplicate key '{key}'", key_node)
+                raise refusal(f"duplicate key '{key}'", key_node)
             mapping[key] = self.construct_object(value_node, deep)
         return mapping
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
         value = super().construct_scalar(node)
         if isinstance(value, str) and any(unicodedata.category(c) in UNWRITABLE and c not in "\n\t" for c in value):
-            raise refused(f"{ascii(value)[:60]} holds a control character or half of one", node)
+            raise refusal(f"{ascii(value)[:60]} holds a control character or half of one", node)
         return value
 
     def construct_int(self, node: yaml.ScalarNode) -> int:
@@ -66,17 +66,17 @@ class Loader(yaml.CSafeLoader):
         try:
             return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
         except ValueError:
-            raise refused(f"{text[:60]} is not a whole number of at most 4300 digits", node) from None
+            raise refusal(f"{text[:60]} is not a whole number of at most 4300 digits", node) from None
 
     def construct_float(self, node: yaml.ScalarNode) -> float:
         text = self.construct_scalar(node)
         try:
             return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
         except ValueError:
-            raise refused(f"{text[:60]} is not a number", node) from None
+            raise refusal(f"{text[:60]} is not a number", node) from None
 
 
-def refused(problem: str, node: yaml.Node) -> yaml.constructor.ConstructorError:
+def refusal(problem: str, node: yaml.Node) -> yaml.constructor.ConstructorError:
     return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 

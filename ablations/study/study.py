@@ -65,7 +65,7 @@ class Study(Options):
         return [("factors", self.factors), *crosses, ("curves", self.curves), ("tune", self.tune)]
 
     @property
-    def varied(self) -> list[str]:
+    def varied_settings(self) -> list[str]:
         """The keys of all settings that vary, each once: factors, crosses, curves and tuned settings."""
         return list(dict.fromkeys(key for _, group in self.axes() for key in group))
 

@@ -10,7 +10,7 @@ from ablations.study.recipe import Recipe
 from ablations.study.stages import FINETUNE, Values
 from ablations.study.study import Study, claim_parts
 from vitcore.config import Config
-from vitcore.options import OTHER_NAMES, listed, nearest
+from vitcore.options import OTHER_NAMES, joined_names, spelling_hint
 from vitcore.training import parents
 
 STAGE = re.compile("[a-z][a-z0-9-]*")
@@ -38,8 +38,8 @@ def validate_study(study: Study, path: Path) -> None:
             try:
                 parents.normalized(key, str(start))
             except ValueError as error:
-                known = f"; stages are {listed(study.stages)}" if study.stages else ""
-                raise ValueError(f"{path}: {error}{known}{nearest(start, study.stages)}") from None
+                known = f"; stages are {joined_names(study.stages)}" if study.stages else ""
+                raise ValueError(f"{path}: {error}{known}{spelling_hint(start, study.stages)}") from None
     check_text_names(study, path)
 
 
@@ -63,7 +63,7 @@ def check_setting(key: str, where: str, stages: Collection[str] = ()) -> None:
         raise ValueError(f"{where}{key}: a stage has the seeds of what starts from it")
     if own.partition(".")[0] not in SETTINGS and (prefix or not dot):  # Config knows the options of variants
         known = [prefix + one for one in SETTINGS]
-        meant = nearest(prefix + OTHER_NAMES.get(own, own), known) or ": `ablate list --settings` names all"
+        meant = spelling_hint(prefix + OTHER_NAMES.get(own, own), known) or ": `ablate list --settings` names all"
         raise ValueError(f"{where}unknown key '{key}'{meant}")
 
 
@@ -92,10 +92,12 @@ def check_varied(study: Study, path: Path) -> None:
     for one, other in itertools.combinations(groups, 2):
         clash = groups[one] & groups[other]
         if clash and (one, other) != ("factors", "crosses"):  # a factor may be crossed
-            raise ValueError(f"{path}: {listed(clash)} stands in {one} and in {other}")
+            raise ValueError(f"{path}: {joined_names(clash)} stands in {one} and in {other}")
     for cross in study.crosses:
         if len(cross) < 2:
-            raise ValueError(f"{path}: crosses: {listed(cross) or 'nothing'} alone is no product: name two factors")
+            raise ValueError(
+                f"{path}: crosses: {joined_names(cross) or 'nothing'} alone is no product: name two factors"
+            )
 
 
 def refuse_duplicates(path: Path, axis: str, values: Sequence[Any]) -> None:
@@ -109,16 +111,18 @@ def check_text_names(study: Study, path: Path) -> None:
 
     Raises ValueError too if `with` sets a setting that the study varies.
     """
-    varied = study.varied
+    varied = study.varied_settings
     for where, settings in study.co_changes.items():
         if clash := settings.keys() & set(varied):
-            raise ValueError(f"{path}: with: {where}: {listed(clash)} is what the study varies")
+            raise ValueError(f"{path}: with: {where}: {joined_names(clash)} is what the study varies")
     claimed = [arm for claim in study.claims for arm in claim_parts(claim)[::2]]
     for name in [*study.published, *study.co_changes, *claimed]:
         key = name.partition("=")[0]
         named = any(name == arm or name.startswith(f"{arm},") for arm in (*study.arms, "baseline"))
         if key not in varied and not named:
-            raise ValueError(f"{path}: '{name}' names no arm: arms begin with one of {listed([*varied, *study.arms])}")
+            raise ValueError(
+                f"{path}: '{name}' names no arm: arms begin with one of {joined_names([*varied, *study.arms])}"
+            )
 
 
 def check_overrides(study: Study, overrides: Values) -> None:
@@ -133,13 +137,14 @@ def check_overrides(study: Study, overrides: Values) -> None:
             check_setting(key, "", alone)
         elif dot and name not in Config.model_fields:
             raise ValueError(
-                f"{key}={one}: the stages of the study '{study.name}' are {listed(alone)}{nearest(name, alone)}"
+                f"{key}={one}: the stages of the study '{study.name}' are {joined_names(alone)}"
+                f"{spelling_hint(name, alone)}"
             )
-        elif taken := [stage for stage, own in study.stages.items() if is_set(stage, key, own, study.varied)]:
+        elif taken := [stage for stage, own in study.stages.items() if is_set(stage, key, own, study.varied_settings)]:
             others = " or ".join(f"{stage}.{key}={one}" for stage in alone if stage not in taken)
             raise ValueError(
                 f"{key}={one} is for all stages, and the study '{study.name}' says itself what it is in "
-                f"{listed(taken)}: {others} is for one alone"
+                f"{joined_names(taken)}: {others} is for one alone"
             )
 
 

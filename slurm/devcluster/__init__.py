@@ -12,7 +12,7 @@ neither systemd nor cgroups.
 
 from slurm.devcluster.cluster import Cluster
 from slurm.devcluster.config import Settings
-from slurm.devcluster.processes import until
-from slurm.devcluster.requirements import unmet
+from slurm.devcluster.processes import wait_until
+from slurm.devcluster.requirements import unmet_requirement
 
-__all__ = ["Cluster", "Settings", "unmet", "until"]
+__all__ = ["Cluster", "Settings", "unmet_requirement", "wait_until"]

@@ -69,7 +69,7 @@ def settings(given: argparse.Namespace) -> Settings:
 def status(cluster: Cluster) -> int:
     """Print the status of all daemons and, if all answer, the queue. Return 0 if all daemons answer, else 1."""
     with ThreadPoolExecutor() as pool:  # each query takes its full timeout if slurmctld is dead
-        answers = list(pool.map(cluster.answers, cluster.daemons))
+        answers = list(pool.map(cluster.is_answering, cluster.daemons))
     for daemon, answer in zip(cluster.daemons, answers, strict=True):
         pid = cluster.pid(daemon)
         print(f"{daemon.name:12}{pid or '-':>8}  {'dead' if pid is None else 'answers' if answer else 'silent'}")
@@ -92,11 +92,11 @@ def run(given: argparse.Namespace) -> int:
         case "down":
             Cluster(given.dir).down()
         case "status":
-            return status(Cluster.at(given.dir))
+            return status(Cluster.load(given.dir))
         case "env":
-            print(f"export SLURM_CONF={shlex.quote(Cluster.at(given.dir).environment['SLURM_CONF'])}")
+            print(f"export SLURM_CONF={shlex.quote(Cluster.load(given.dir).environment['SLURM_CONF'])}")
         case action:
-            getattr(Cluster.at(given.dir), action)(given.daemon)
+            getattr(Cluster.load(given.dir), action)(given.daemon)
     return 0
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from slurm.devcluster import config, processes, requirements
 from slurm.devcluster.config import ACCOUNT, CLUSTER, FILE, USER, Daemon, Settings
-from slurm.devcluster.processes import until
+from slurm.devcluster.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 60.0
@@ -29,14 +29,14 @@ class Cluster:
     """
 
     def __init__(self, folder: Path, settings: Settings | None = None) -> None:
-        self.folder = config.resolved(folder)
+        self.folder = config.absolute_path(folder)
         self.settings = settings or Settings()
         self._guard: subprocess.Popen[bytes] | None = None
 
     @classmethod
-    def at(cls, folder: Path) -> "Cluster":
+    def load(cls, folder: Path) -> "Cluster":
         """Return the cluster that was started in this directory. Raises ValueError if it holds no cluster."""
-        return cls(folder, config.load(config.resolved(folder)))
+        return cls(folder, config.load(config.absolute_path(folder)))
 
     def __enter__(self) -> "Cluster":
         self.up(guarded=True)
@@ -53,11 +53,11 @@ class Cluster:
         guarded: end the cluster when this process ends. Raises ValueError if the directory is not empty or a port is
         taken. Raises RuntimeError if the machine lacks a program, root or free ports, or if a daemon does not start.
         """
-        if reason := requirements.unmet(self.settings.accounting):
+        if reason := requirements.unmet_requirement(self.settings.accounting):
             raise RuntimeError(reason)
         if not (port := self.settings.port):
             port = requirements.free_ports(len(self.settings.ports))
-        elif taken := requirements.taken(self.settings.ports):
+        elif taken := requirements.ports_in_use(self.settings.ports):
             raise ValueError(f"port {taken[0]} is taken: choose another, or none and free ones are found")
         self.settings = self.settings.model_copy(update={"port": port})
         self._claim()
@@ -136,7 +136,7 @@ class Cluster:
     def kill(self, name: str) -> None:
         """Kill the daemons of this name with SIGKILL, and wait for their end."""
         self.send(name, signal.SIGKILL)
-        until(lambda: all(self.pid(each) is None for each in self.named(name)), f"{name}: its end", every=0.02)
+        wait_until(lambda: all(self.pid(each) is None for each in self.named(name)), f"{name}: its end", every=0.02)
 
     def freeze(self, name: str) -> None:
         """Stop the daemons of this name with SIGSTOP, so that they live on without answering."""
@@ -152,7 +152,7 @@ class Cluster:
     def send(self, name: str, number: signal.Signals) -> None:
         for daemon in self.named(name):
             pid = self.pid(daemon)
-            for process in processes.owned(self.folder):
+            for process in processes.cluster_processes(self.folder):
                 # the helper of slurmctld would outlive it
                 if process.pid == pid or (process.parent == pid and process.name == "slurmscriptd"):
                     with contextlib.suppress(ProcessLookupError):
@@ -165,19 +165,21 @@ class Cluster:
         """
         for daemon in self.named(name) if name else self.daemons:
             try:
-                until(partial(self._answers_or_died, daemon, time.monotonic()), f"{daemon.name} answers", START_SECONDS)
+                wait_until(
+                    partial(self._has_settled, daemon, time.monotonic()), f"{daemon.name} answers", START_SECONDS
+                )
             except TimeoutError as error:
-                raise RuntimeError(f"{error}{self._last_words(daemon.name)}") from None
+                raise RuntimeError(f"{error}{self._log_end(daemon.name)}") from None
 
-    def _answers_or_died(self, daemon: Daemon, since: float) -> bool:
-        if self.answers(daemon):
+    def _has_settled(self, daemon: Daemon, since: float) -> bool:
+        if self.is_answering(daemon):
             return True
-        names = {process.name for process in processes.owned(self.folder)}
+        names = {process.name for process in processes.cluster_processes(self.folder)}
         if time.monotonic() - since > 1.0 and daemon.program not in names:
-            raise RuntimeError(f"{daemon.name} is dead{self._last_words(daemon.name)}")
+            raise RuntimeError(f"{daemon.name} is dead{self._log_end(daemon.name)}")
         return False
 
-    def answers(self, daemon: Daemon) -> bool:
+    def is_answering(self, daemon: Daemon) -> bool:
         try:
             reply = self.run(*daemon.question, timeout=5.0, check=False)
         except subprocess.TimeoutExpired:
@@ -188,7 +190,7 @@ class Cluster:
         """Return the daemon's process id, or None if it does not run."""
         with contextlib.suppress(OSError, ValueError):
             pid = int((self.folder / "run" / f"{daemon.name}.pid").read_text())
-            if any(one.pid == pid and one.name == daemon.program for one in processes.owned(self.folder)):
+            if any(one.pid == pid and one.name == daemon.program for one in processes.cluster_processes(self.folder)):
                 return pid
         return None
 
@@ -207,9 +209,9 @@ class Cluster:
                     check=True,
                 )
             except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
-                raise RuntimeError(f"{name} did not start{self._last_words(name)}") from None
+                raise RuntimeError(f"{name} did not start{self._log_end(name)}") from None
 
-    def _last_words(self, name: str) -> str:
+    def _log_end(self, name: str) -> str:
         lines: list[str] = []
         for suffix in ("log", "out"):
             with contextlib.suppress(OSError):
@@ -253,7 +255,7 @@ class Cluster:
     def clear(self) -> None:
         """Cancel all jobs and wait until the queue is empty."""
         self.run("scancel", f"--user={USER}")
-        until(lambda: not self.run("squeue", "--noheader").stdout.strip(), "an empty queue")
+        wait_until(lambda: not self.run("squeue", "--noheader").stdout.strip(), "an empty queue")
 
     def limit_submissions(self, jobs: int | None) -> None:
         """Set the user's MaxSubmitJobs and wait until slurmctld applies it. jobs: the limit, None for no limit."""
@@ -262,14 +264,14 @@ class Cluster:
         limit = "" if jobs is None else jobs
         known = re.compile(rf"Account={ACCOUNT} UserName={USER}\(.* MaxSubmitJobs={limit}[( ]")
         query = ["scontrol", "--oneliner", "show", "assoc_mgr", f"users={USER}", "flags=assoc"]
-        until(lambda: known.search(self.run(*query).stdout), f"MaxSubmitJobs={jobs}")
+        wait_until(lambda: known.search(self.run(*query).stdout), f"MaxSubmitJobs={jobs}")
 
-    def hurry(self, job: int | str) -> None:
+    def start_soon(self, job: int | str) -> None:
         """Let a requeued job start in two seconds instead of after the cluster's requeue delay.
 
         An immediate start would kill the job: the node refuses a job in the second of its requeue, with the error
         "Job credential revoked".
         """
         query = ["squeue", "--noheader", f"--jobs={job}", "--format=%r"]
-        until(lambda: self.run(*query).stdout.strip() == "BeginTime", f"job {job} held back")
+        wait_until(lambda: self.run(*query).stdout.strip() == "BeginTime", f"job {job} held back")
         self.run("scontrol", "update", f"JobId={job}", "StartTime=now+2")

@@ -61,7 +61,7 @@ def load(folder: Path) -> Settings:
         raise ValueError(f"{folder}: no cluster here") from None
 
 
-def resolved(folder: Path) -> Path:
+def absolute_path(folder: Path) -> Path:
     """Return the absolute path of the directory, without links and `~`.
 
     Raises ValueError if the path is too long for sockets or has characters that SLURM does not take.
@@ -122,16 +122,16 @@ def write(folder: Path, settings: Settings) -> None:
     for number in range(settings.gpus):
         (folder / f"gpu{number}").symlink_to("/dev/null")  # SLURM requires device files and counts them by name
     _private(folder / "munge.key", secrets.token_bytes(128))
-    _private(folder / "slurm.conf", _lines(slurm(folder, settings)) + nodes(settings) + partitions(settings))
+    _private(folder / "slurm.conf", _lines(slurm_conf(folder, settings)) + nodes(settings) + partitions(settings))
     devices = f"Name=gpu Type={settings.gpu_type} File={folder}/gpu[0-{settings.gpus - 1}]"
     gres = f"AutoDetect=off\nNodeName=node[1-{settings.nodes}] {devices}\n"
     _private(folder / "gres.conf", gres if settings.gpus else "")
     if settings.accounting:
-        _private(folder / "slurmdbd.conf", _lines(slurmdbd(folder, settings)))
-        _private(folder / "my.cnf", "[mariadbd]\n" + _lines(mariadb(folder)))
+        _private(folder / "slurmdbd.conf", _lines(slurmdbd_conf(folder, settings)))
+        _private(folder / "my.cnf", "[mariadbd]\n" + _lines(mariadb_conf(folder)))
 
 
-def slurm(folder: Path, settings: Settings) -> dict[str, str]:
+def slurm_conf(folder: Path, settings: Settings) -> dict[str, str]:
     values = {
         "ClusterName": CLUSTER,
         "SlurmctldHost": f"{_host()}(127.0.0.1)",
@@ -204,7 +204,7 @@ def partitions(settings: Settings) -> str:
     )
 
 
-def slurmdbd(folder: Path, settings: Settings) -> dict[str, str]:
+def slurmdbd_conf(folder: Path, settings: Settings) -> dict[str, str]:
     return {
         "DbdHost": _host(),
         "DbdAddr": "127.0.0.1",
@@ -220,7 +220,7 @@ def slurmdbd(folder: Path, settings: Settings) -> dict[str, str]:
     }
 
 
-def mariadb(folder: Path) -> dict[str, str]:
+def mariadb_conf(folder: Path) -> dict[str, str]:
     return {
         "user": USER,
         "datadir": f"{folder}/mysql",

@@ -28,12 +28,12 @@ class Process:
     name: str
 
 
-def owned(folder: Path) -> list[Process]:
+def cluster_processes(folder: Path) -> list[Process]:
     """Return the processes of the cluster in `folder`: daemons, jobs and all processes that these have started.
 
     This process and its ancestors are left out, so that a shell in a job can take the cluster down.
     """
-    processes = {process.pid: process for process in running()}
+    processes = {process.pid: process for process in live_processes()}
     ours = {pid for pid, process in processes.items() if _belongs(process, folder)}
     while children := {pid for pid, process in processes.items() if process.parent in ours} - ours:
         ours |= children
@@ -44,7 +44,7 @@ def owned(folder: Path) -> list[Process]:
     return [processes[pid] for pid in sorted(ours)]
 
 
-def running() -> Iterator[Process]:
+def live_processes() -> Iterator[Process]:
     """Yield every process of this machine except zombies."""
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # gone meanwhile
@@ -68,17 +68,17 @@ def _belongs(process: Process, folder: Path) -> bool:
 def kill_all(folder: Path) -> None:
     """Kill all processes of the cluster in `folder`, even stopped ones and children that start in the meantime."""
 
-    def gone() -> bool:
-        found = owned(folder)
+    def all_ended() -> bool:
+        found = cluster_processes(folder)
         for process in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
         return not found
 
-    until(gone, f"{folder}: the end of its processes", every=0.05)
+    wait_until(all_ended, f"{folder}: the end of its processes", every=0.05)
 
 
-def until(check: Callable[[], T], what: str, timeout: float = 30.0, every: float = 0.1) -> T:
+def wait_until(check: Callable[[], T], what: str, timeout: float = 30.0, every: float = 0.1) -> T:
     """Call `check` until its return value is true. Return this value.
 
     Raises TimeoutError, with the awaited event `what`, after `timeout` seconds. every: in seconds.

@@ -14,7 +14,7 @@ PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "
 PORTS = range(10000, 32000)
 
 
-def unmet(accounting: bool = True) -> str:
+def unmet_requirement(accounting: bool = True) -> str:
     """Return in one line why this machine cannot run a cluster, or "" if it can. accounting: whether with slurmdbd."""
     needed = PROGRAMS | ACCOUNTING if accounting else PROGRAMS
     missing = sorted({package for program, package in needed.items() if not shutil.which(program, path=PATH)})
@@ -29,12 +29,12 @@ def free_ports(count: int) -> int:
     """Return the first port of `count` free ports in a row. Raises RuntimeError if none are found."""
     for _ in range(1000):
         first = random.SystemRandom().randrange(PORTS.start, PORTS.stop - count)
-        if not taken(range(first, first + count)):
+        if not ports_in_use(range(first, first + count)):
             return first
     raise RuntimeError(f"no {count} free ports in a row between {PORTS.start} and {PORTS.stop}")
 
 
-def taken(ports: Iterable[int]) -> list[int]:
+def ports_in_use(ports: Iterable[int]) -> list[int]:
     found = []
     for port in ports:
         with socket.socket() as probe:

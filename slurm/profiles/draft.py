@@ -3,17 +3,17 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from slurm.profiles.grammar import MOST_CHARACTERS, WORD, listed, shown
+from slurm.profiles.grammar import MOST_CHARACTERS, WORD, joined_names, quoted_value
 from slurm.profiles.profile import Profile
 from slurm.queries import limits, partitions
-from slurm.queries.partitions import Nodes, span
+from slurm.queries.partitions import Nodes, duration_text
 
 LONGEST = Profile().seconds  # seconds; short jobs start sooner, and the next job continues their trials
 MOST_CPUS, MOST_GIGABYTES = 4, 16
 YAML_WORDS = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")
 
 
-def init() -> str:
+def cluster_draft() -> str:
     """Return the draft of a profile for this cluster and user. Raises the errors of `draft` and of `ask`."""
     known = limits.records()
     own = limits.own_account(known)
@@ -32,15 +32,17 @@ def draft(known: Sequence[Nodes], accounts: Sequence[str], qualities: Sequence[s
         raise ValueError("SLURM has no partition that takes jobs: sinfo shows none that is up")
     best = max(opened, key=lambda nodes: (bool(nodes.gpus), nodes.default, nodes.count))
     lines = [
-        *chosen("partition", [best.partition], "see above"),
-        *chosen("account", accounts, f"yours: {listed(accounts)}"),
-        *unchosen("qos", qualities, f"there are {listed(qualities)}"),
+        *setting_line("partition", [best.partition], "see above"),
+        *setting_line("account", accounts, f"yours: {joined_names(accounts)}"),
+        *commented_line("qos", qualities, f"there are {joined_names(qualities)}"),
         ("gpus: 1" if best.gpus else "gpus: 0", "a job trains one model at a time"),
-        *unchosen("gpu_type", [kind for kind in best.gpus if kind], f"there are {listed(filter(None, best.gpus))}"),
+        *commented_line(
+            "gpu_type", [kind for kind in best.gpus if kind], f"there are {joined_names(filter(None, best.gpus))}"
+        ),
         (f"cpus: {share(best, best.cpus, MOST_CPUS)}", f"a node has {best.cpus}"),
         (f"memory: {share(best, best.memory // 1024, MOST_GIGABYTES)}G", f"a node has {best.memory // 1024}G"),
-        (f"time: {span(min(LONGEST, best.limit or LONGEST))}", "of one job; longer trials go on in the next"),
-        *unchosen("constraint", best.features, f"there are {listed(best.features)}"),
+        (f"time: {duration_text(min(LONGEST, best.limit or LONGEST))}", "of one job; longer trials go on in the next"),
+        *commented_line("constraint", best.features, f"there are {joined_names(best.features)}"),
         ("# parallel: 8", "jobs at once; else as many as SLURM starts"),
         ("# setup:", "shell, run on the node before each job"),
         ("#   - module load cuda", ""),
@@ -52,20 +54,25 @@ def draft(known: Sequence[Nodes], accounts: Sequence[str], qualities: Sequence[s
     width = max(len(line) for line, _ in lines)
     written = [f"{line:{width}}  # {comment}" if comment else line for line, comment in lines]
     return "\n".join(
-        ["# How this cluster is asked for a job. A key that is left out is left to SLURM.", *table(known), *written, ""]
+        [
+            "# How this cluster is asked for a job. A key that is left out is left to SLURM.",
+            *partition_table(known),
+            *written,
+            "",
+        ]
     )
 
 
-def chosen(key: str, values: Sequence[str], comment: str) -> list[tuple[str, str]]:
+def setting_line(key: str, values: Sequence[str], comment: str) -> list[tuple[str, str]]:
     """Return a YAML line that sets `key` to the first valid name in `values`, if any, and its comment."""
     known = [value for value in values if re.fullmatch(WORD, value, re.ASCII) and ".." not in value]
     words = [value for value in known if len(value) <= MOST_CHARACTERS]
     return [(f"{key}: {scalar(words[0])}", comment)] if words else []
 
 
-def unchosen(key: str, values: Sequence[str], comment: str) -> list[tuple[str, str]]:
-    """Return what `chosen` returns, with the YAML line commented out for the user to choose."""
-    return [(f"# {line}", comment) for line, comment in chosen(key, values, comment)]
+def commented_line(key: str, values: Sequence[str], comment: str) -> list[tuple[str, str]]:
+    """Return what `setting_line` returns, with the YAML line commented out for the user to choose."""
+    return [(f"# {line}", comment) for line, comment in setting_line(key, values, comment)]
 
 
 def scalar(value: str) -> str:
@@ -82,15 +89,15 @@ def share(nodes: Nodes, whole: int, most: int) -> int:
     return max(1, min(most, whole // max(1, sum(nodes.gpus.values()))))
 
 
-def table(known: Iterable[Nodes]) -> list[str]:
+def partition_table(known: Iterable[Nodes]) -> list[str]:
     """Return the lines of a table of the open partitions, as YAML comments."""
     heads = ("partition", "nodes", "CPUs", "memory", "GPUs", "longest")
     rows = [heads]
     for nodes in known:
         if nodes.open:
-            name = shown(nodes.partition) + (" (default)" if nodes.default else "")
-            kinds = [f"{number} {shown(kind) if kind else ''}".strip() for kind, number in nodes.gpus.items()]
-            limit = "unlimited" if nodes.limit is None else span(nodes.limit)
+            name = quoted_value(nodes.partition) + (" (default)" if nodes.default else "")
+            kinds = [f"{number} {quoted_value(kind) if kind else ''}".strip() for kind, number in nodes.gpus.items()]
+            limit = "unlimited" if nodes.limit is None else duration_text(nodes.limit)
             memory = f"{nodes.memory // 1024}G"
             rows.append((name, str(nodes.count), str(nodes.cpus), memory, ", ".join(kinds) or "-", limit))
     widths = [max(len(cells[column]) for cells in rows) for column in range(len(heads))]

@@ -15,7 +15,7 @@ NODES = r"[A-Za-z0-9_][A-Za-z0-9_.,\[\]-]*"
 MOST_CHARACTERS = 200
 
 
-def words(one: str) -> str:
+def list_pattern(one: str) -> str:
     """Return the pattern of a comma-separated list of items that match the pattern `one`."""
     return f"{one}(,{one})*"
 
@@ -26,18 +26,18 @@ def require(key: str, value: str, pattern: str, meaning: str) -> str:
     A value that contains `..` or is longer than MOST_CHARACTERS never matches.
     """
     if len(value) > MOST_CHARACTERS or ".." in value or not re.fullmatch(pattern, value, re.ASCII):
-        raise ValueError(f"{key}={shown(value)}: {meaning}")
+        raise ValueError(f"{key}={quoted_value(value)}: {meaning}")
     return value
 
 
 def one_line(key: str, value: str, meaning: str) -> str:
     """Return the value. Raises ValueError, with the words `meaning`, if it has a newline or unprintable character."""
     if not value.isprintable():
-        raise ValueError(f"{key}={shown(value)}: {meaning}")
+        raise ValueError(f"{key}={quoted_value(value)}: {meaning}")
     return value
 
 
-def shown(value: object) -> str:
+def quoted_value(value: object) -> str:
     """Return a value as text for an error message, escaped and shortened to 60 characters."""
     text = str(value)
     if not re.fullmatch(r"[\w.:/,+@-]{1,60}", text, re.ASCII):
@@ -45,6 +45,6 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def listed(names: Iterable[str]) -> str:
+def joined_names(names: Iterable[str]) -> str:
     """Return distinct names as text for an error message, separated by commas."""
-    return ", ".join(dict.fromkeys(shown(name) for name in names))
+    return ", ".join(dict.fromkeys(quoted_value(name) for name in names))

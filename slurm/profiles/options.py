@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from slurm.profiles import grammar
-from slurm.profiles.grammar import COUNT, FEATURES, NODES, SIZE, WORD, words
+from slurm.profiles.grammar import COUNT, FEATURES, NODES, SIZE, WORD, list_pattern
 
 Value = str | int | bool
 
@@ -30,21 +30,23 @@ class Options:
     def check_all(self, values: object) -> dict[str, Value]:
         """Return the options with checked values. Raises ValueError if `values` is not a dictionary."""
         if not isinstance(values, dict):
-            raise ValueError(f"{self.key}={grammar.shown(values)}: options and their values")
+            raise ValueError(f"{self.key}={grammar.quoted_value(values)}: options and their values")
         return {name: self.check(name, value) for name, value in values.items()}
 
     def check(self, name: str, value: Value) -> Value:
         """Return the value of an option if it is allowed: text, or a Boolean for an option without a value."""
-        key = f"{self.key}.{grammar.shown(name)}"
+        key = f"{self.key}.{grammar.quoted_value(name)}"
         if name in self.switches:
             if value is True or (value is False and self.switches[name]):
                 return value
-            raise ValueError(f"{key}={grammar.shown(value)}: {'true or false' if self.switches[name] else 'true'}")
+            raise ValueError(
+                f"{key}={grammar.quoted_value(value)}: {'true or false' if self.switches[name] else 'true'}"
+            )
         if name not in self.valued:
             raise ValueError(f"unknown option '{key}': one of {', '.join(sorted([*self.valued, *self.switches]))}")
         pattern, meaning = self.valued[name]
         if isinstance(value, bool):
-            raise ValueError(f"{key}={grammar.shown(value)}: {meaning}")
+            raise ValueError(f"{key}={grammar.quoted_value(value)}: {meaning}")
         return grammar.require(key, str(value), pattern, meaning)
 
     def flag(self, name: str, value: Value) -> tuple[str, str | bool]:
@@ -53,7 +55,7 @@ class Options:
             return str(self.switches[name]), True
         return name, value if value is True else str(value)
 
-    def words(self, values: Mapping[str, Value]) -> list[str]:
+    def command_words(self, values: Mapping[str, Value]) -> list[str]:
         """Return the options as words of a command line, such as `--nice=10`."""
         flags = (self.flag(*item) for item in values.items())
         return [f"--{name}" if value is True else f"--{name}={value}" for name, value in flags]
@@ -65,17 +67,17 @@ SBATCH = Options(
     "extra",
     {
         "exclude": (NODES, AS_NODES),
-        "gres": (words(OTHER_GRES), "as in tmp:100G (GPUs: the key 'gpus')"),
+        "gres": (list_pattern(OTHER_GRES), "as in tmp:100G (GPUs: the key 'gpus')"),
         "hint": HINT,
-        "licenses": (words(rf"{WORD}(:\d+)?"), "as in matlab:1"),
-        "mail-type": (words(r"[A-Z][A-Z_0-9]*"), "as in END,FAIL"),
+        "licenses": (list_pattern(rf"{WORD}(:\d+)?"), "as in matlab:1"),
+        "mail-type": (list_pattern(r"[A-Z][A-Z_0-9]*"), "as in END,FAIL"),
         "mail-user": (r"[A-Za-z0-9_][\w.+-]*@[A-Za-z0-9][\w.-]*", "a mail address"),
         "mem-per-cpu": (SIZE, AS_SIZE),
         "mem-per-gpu": (SIZE, AS_SIZE),
         "nice": (COUNT, "a number, 0 or more"),
         "nodelist": (NODES, AS_NODES),
         "prefer": (FEATURES, "features, as in a100|h100"),
-        "reservation": (words(WORD), "the name of a reservation"),
+        "reservation": (list_pattern(WORD), "the name of a reservation"),
         "switches": (r"\d+(@[\d:-]+)?", "as in 1@10:00"),
         "threads-per-core": (COUNT, "a number"),
         "tmp": (SIZE, AS_SIZE),
@@ -88,7 +90,7 @@ SRUN = Options(
     "srun",
     {
         "container-image": (r"[A-Za-z0-9_/][\w./:@+#-]*", "an image for pyxis, as in /images/torch.sqsh"),
-        "container-mounts": (words(rf"{FOLDER}(:{FOLDER}(:\w+)?)?"), "folders for pyxis, as in /data:/data:ro"),
+        "container-mounts": (list_pattern(rf"{FOLDER}(:{FOLDER}(:\w+)?)?"), "folders for pyxis, as in /data:/data:ro"),
         "container-name": (WORD, "the name of a container for pyxis"),
         "container-workdir": (FOLDER, "an absolute folder for pyxis"),
         "cpu-bind": (BINDING, "as in cores"),

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from slurm.profiles.grammar import listed
+from slurm.profiles.grammar import joined_names
 from slurm.profiles.profile import Profile, submitit_parameters
 from slurm.queries import limits, partitions
 from slurm.queries.ask import Refused, ask
@@ -50,11 +50,13 @@ def check(profile: Profile) -> str:
         refusal = ""
     if refusal and (fault := blame(profile, refusal)):
         raise Refused(fault)
-    for key, problem in never(profile):
-        raise Refused(f"{named(profile, key)}: {problem}")
+    for key, problem in blocking_settings(profile):
+        raise Refused(f"{setting_text(profile, key)}: {problem}")
     if not refusal:
         return ""
-    names = dict.fromkeys(nodes.partition for nodes in partitions.of(profile.partition, partitions.nodes()))
+    names = dict.fromkeys(
+        nodes.partition for nodes in partitions.partition_nodes(profile.partition, partitions.nodes())
+    )
     states = f"; nodes: {', '.join(partitions.states(names))}" if names else ""
     return f"SLURM could start no such job now ('{refusal}'{states}): it waits until that changes"
 
@@ -73,21 +75,21 @@ def test_only(profile: Profile) -> str:
 def blame(profile: Profile, refusal: str) -> str:
     """Return an error message that names the setting that causes the refusal, or "" if none can be singled out."""
     decisive = (key for key, other in variations(profile) if test_only(other) != refusal)
-    for key in lacking(profile) if OF_NODES.search(refusal) else decisive:
-        return f"{named(profile, key)}: SLURM says '{refusal}'{offer(profile, key)}"
+    for key in unsatisfiable_keys(profile) if OF_NODES.search(refusal) else decisive:
+        return f"{setting_text(profile, key)}: SLURM says '{refusal}'{offered_values(profile, key)}"
     for sign, key in NEEDED.items():
         if sign in refusal.lower() and getattr(profile, key) is None:
-            return f"{key} is not set: SLURM says '{refusal}'{offer(profile, key)}"
+            return f"{key} is not set: SLURM says '{refusal}'{offered_values(profile, key)}"
     return ""
 
 
-def lacking(profile: Profile) -> Iterator[str]:
+def unsatisfiable_keys(profile: Profile) -> Iterator[str]:
     """Yield the keys that the nodes of the profile's partitions cannot satisfy, even if all nodes were up and idle."""
-    if not (mine := partitions.of(profile.partition, partitions.nodes())):
+    if not (mine := partitions.partition_nodes(profile.partition, partitions.nodes())):
         return
     if profile.gpu_type and all(profile.gpu_type not in nodes.gpus for nodes in mine):
         yield "gpu_type"
-    if all(profile.gpus > gpus_of(nodes, profile.gpu_type) for nodes in mine):
+    if all(profile.gpus > gpus_per_node(nodes, profile.gpu_type) for nodes in mine):
         yield "gpus"
     megabytes = int(profile.memory[:-1]) * MEGABYTES[profile.memory[-1]] if profile.memory else 0
     if all(megabytes > nodes.memory for nodes in mine):
@@ -98,7 +100,7 @@ def lacking(profile: Profile) -> Iterator[str]:
         yield "nodes"
 
 
-def gpus_of(nodes: Nodes, kind: str | None) -> int:
+def gpus_per_node(nodes: Nodes, kind: str | None) -> int:
     """Return the number of GPUs per node. kind: count only GPUs of this type."""
     return nodes.gpus.get(kind, 0) if kind else sum(nodes.gpus.values())
 
@@ -114,26 +116,26 @@ def variations(profile: Profile) -> Iterator[tuple[str, Profile]]:
         yield f"extra.{name}", profile.model_copy(update={"extra": rest})
 
 
-def named(profile: Profile, key: str) -> str:
+def setting_text(profile: Profile, key: str) -> str:
     """Return a setting as text, such as 'memory=16G' or 'extra.nice=1'."""
     field, _, option = key.partition(".")
     value = getattr(profile, field)
     return f"{key}={value[option] if option else value}"
 
 
-def never(profile: Profile) -> Iterator[tuple[str, str]]:
+def blocking_settings(profile: Profile) -> Iterator[tuple[str, str]]:
     """Yield the key and the reason for each setting with which SLURM accepts a job but never starts it."""
     qualities = limits.all_qualities(limits.records())
     if profile.qos and qualities and profile.qos not in qualities:
         yield "qos", f"SLURM knows {', '.join(qualities)}"
-    longest = [nodes.limit for nodes in partitions.of(profile.partition, partitions.nodes())]
+    longest = [nodes.limit for nodes in partitions.partition_nodes(profile.partition, partitions.nodes())]
     if longest and all(limit is not None and limit < profile.seconds for limit in longest):
-        most = partitions.span(max(limit for limit in longest if limit is not None))
+        most = partitions.duration_text(max(limit for limit in longest if limit is not None))
         yield "time", f"the longest that partition {profile.partition or '(default)'} allows is {most}"
-    for name, record in limits.applying(profile):
+    for name, record in limits.applying_records(profile):
         wall = record.get("MaxWallPJ", "")
         if wall.isdigit() and int(wall) < profile.minutes:
-            yield "time", f"the longest that {name} allows is {partitions.span(int(wall) * 60)}"
+            yield "time", f"the longest that {name} allows is {partitions.duration_text(int(wall) * 60)}"
         most_a_job = dict(part.partition("=")[::2] for part in record.get("MaxTRESPJ", "").split(","))
         for key, resource, wanted in (("gpus", "gres/gpu", profile.gpus), ("cpus", "cpu", profile.cpus)):
             if (most := most_a_job.get(resource, "")).isdigit() and int(most) < wanted:
@@ -143,17 +145,17 @@ def never(profile: Profile) -> Iterator[tuple[str, str]]:
 # -- the values that SLURM has -----------------------------------------------------------------------------------------
 
 
-def offer(profile: Profile, key: str) -> str:
+def offered_values(profile: Profile, key: str) -> str:
     """Return the values that SLURM has for a key, as the end of an error message, or "" if unknown."""
     known = partitions.nodes()
-    mine = partitions.of(profile.partition, known)
+    mine = partitions.partition_nodes(profile.partition, known)
     match key:
         case "partition":
-            there = "there are " + (listed(nodes.partition for nodes in known) or "none")
+            there = "there are " + (joined_names(nodes.partition for nodes in known) or "none")
         case "account":
-            there = "yours are " + (listed(limits.accounts(limits.records())) or "none")
+            there = "yours are " + (joined_names(limits.accounts(limits.records())) or "none")
         case "qos":
-            there = "there are " + (listed(limits.all_qualities(limits.records())) or "none")
+            there = "there are " + (joined_names(limits.all_qualities(limits.records())) or "none")
         case "gpus" | "gpu_type":
             there = "a node has " + " or ".join(dict.fromkeys(gpus_as_text(nodes) for nodes in mine))
         case "cpus":
@@ -163,9 +165,9 @@ def offer(profile: Profile, key: str) -> str:
         case "time":
             longest = max((nodes.limit for nodes in mine if nodes.limit is not None), default=None)
             allowed = "the longest that the partition allows is "
-            there = allowed + partitions.span(longest) if longest else "no limit is set"
+            there = allowed + partitions.duration_text(longest) if longest else "no limit is set"
         case "constraint":
-            there = "features are " + (listed(feature for nodes in mine for feature in nodes.features) or "none")
+            there = "features are " + (joined_names(feature for nodes in mine for feature in nodes.features) or "none")
         case _:
             return ""
     return f"; {there}"

@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from slurm.profiles import grammar, options
-from slurm.profiles.grammar import FEATURES, SIZE, WORD, words
+from slurm.profiles.grammar import FEATURES, SIZE, WORD, list_pattern
 
 ENDS = r"(after|afterany|afterok|afternotok)(:\d+(_\d+)?)+"
 CLOCK = r"\d\d?:\d\d(:\d\d)?"
@@ -30,7 +30,7 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 # field: (pattern, meaning)
 TEXT = {
-    "partition": (words(WORD), "the name of a partition, or several with commas"),
+    "partition": (list_pattern(WORD), "the name of a partition, or several with commas"),
     "account": (WORD, "the name of an account"),
     "qos": (WORD, "the name of a quality of service"),
     "gpu_type": (r"[A-Za-z0-9_][\w.-]*", "a type of GPU as SLURM calls it, as in a100"),
@@ -38,7 +38,7 @@ TEXT = {
     "constraint": (FEATURES, "features of nodes, as in a100&ib"),
     "checkpoints": (r"(/|~/)[\w./+@=,-]*", "an absolute folder, without blanks"),
     "data_dir": (r"(/|~/)[\w./+@=,-]*", "an absolute folder, without blanks"),
-    "dependency": (words(ENDS), "ends of other jobs, as in afterok:1234"),
+    "dependency": (list_pattern(ENDS), "ends of other jobs, as in afterok:1234"),
     "begin": (BEGIN, "a time, as in 20:00, 2030-01-31T20:00 or now+2hours"),
     "comment": (r"[A-Za-z0-9_][\w .:=@/+-]*", "letters, digits, blanks and . : = @ / + - _"),
     "stage": (r"(/|~/|\$[A-Z][A-Z0-9_]*)[\w./+@=,-]*", "an absolute folder, or one that a variable names, as $TMPDIR"),
@@ -88,7 +88,7 @@ class Profile(BaseModel):
             raise ValueError(explain(error)) from None
 
     @classmethod
-    def of(cls, content: Mapping[str, Any], origin: str) -> "Profile":
+    def parse(cls, content: Mapping[str, Any], origin: str) -> "Profile":
         """Return the profile that a file's content describes. Keys without a value are ignored.
 
         origin: the source of the content, with which error messages begin.
@@ -103,7 +103,7 @@ class Profile(BaseModel):
         """Check the resources that a recipe asks for. Raises ValueError if a key belongs in a profile only."""
         if own := [key for key in content if key in cls.model_fields and key not in RESOURCES]:
             raise ValueError(f"resources.{own[0]}: only a profile says this; a recipe may say {', '.join(RESOURCES)}")
-        cls.of(content, "resources")
+        cls.parse(content, "resources")
 
     @field_validator(*TEXT)
     @classmethod
@@ -114,25 +114,27 @@ class Profile(BaseModel):
     @classmethod
     def _setup(cls, lines: object) -> tuple[str, ...]:
         if not isinstance(lines, list | tuple) or not all(isinstance(line, str) for line in lines):
-            raise ValueError(f"setup={grammar.shown(lines)}: a list of shell lines")
+            raise ValueError(f"setup={grammar.quoted_value(lines)}: a list of shell lines")
         for line in lines:
             grammar.one_line("setup", line, "one shell line an entry, without tabs or control characters")
             if line.lstrip().startswith("#"):
-                raise ValueError(f"setup={grammar.shown(line)}: no comments (SLURM reads #SBATCH lines as options)")
+                raise ValueError(
+                    f"setup={grammar.quoted_value(line)}: no comments (SLURM reads #SBATCH lines as options)"
+                )
         return tuple(lines)
 
     @field_validator("environment", mode="before")
     @classmethod
     def _environment(cls, values: object) -> dict[str, str]:
         if not isinstance(values, dict):
-            raise ValueError(f"environment={grammar.shown(values)}: names and values")
-        return {name: exported(name, value) for name, value in values.items()}
+            raise ValueError(f"environment={grammar.quoted_value(values)}: names and values")
+        return {name: exported_value(name, value) for name, value in values.items()}
 
     @field_validator("time", "container")
     @classmethod
     def _readable(cls, value: Any, about: Any) -> Any:
         if value is not None:
-            (in_seconds if about.field_name == "time" else split)(value)
+            (in_seconds if about.field_name == "time" else container_words)(value)
         return value
 
     @field_validator("extra", "srun", mode="before")
@@ -141,7 +143,7 @@ class Profile(BaseModel):
         return (options.SRUN if about.field_name == "srun" else options.SBATCH).check_all(values)
 
     @model_validator(mode="after")
-    def _together(self) -> "Profile":
+    def _check_combinations(self) -> "Profile":
         if self.gpu_type and not self.gpus:
             raise ValueError(f"gpu_type={self.gpu_type} with gpus=0: leave it out, or ask for a GPU")
         shares = [name for name in ("mem-per-cpu", "mem-per-gpu") if name in self.extra]
@@ -161,7 +163,7 @@ class Profile(BaseModel):
     @property
     def prefix(self) -> tuple[str, ...]:
         """The words of the command `container`, or () without a container."""
-        return split(self.container) if self.container else ()
+        return container_words(self.container) if self.container else ()
 
     @property
     def start(self) -> dict[str, str]:
@@ -175,7 +177,7 @@ class Profile(BaseModel):
         return ",".join(str(part) for part in (gpus, self.extra.get("gres")) if part) or None
 
 
-def split(container: str) -> tuple[str, ...]:
+def container_words(container: str) -> tuple[str, ...]:
     """Return the words of a container's command. Raises ValueError if it begins with an option or cannot be split."""
     meaning = "a command and its options, as in 'apptainer exec --nv /images/torch.sif'"
     try:
@@ -183,7 +185,7 @@ def split(container: str) -> tuple[str, ...]:
     except ValueError:
         words = []
     if not words or words[0].startswith("-"):
-        raise ValueError(f"container={grammar.shown(container)}: {meaning}")
+        raise ValueError(f"container={grammar.quoted_value(container)}: {meaning}")
     return tuple(words)
 
 
@@ -199,28 +201,28 @@ def in_seconds(time: str | int) -> int:
         days, hours, minutes, rest = (int(part or 0) for part in match.groups())
         seconds = ((days * 24 + hours) * 60 + minutes) * 60 + rest
     else:
-        raise ValueError(f"time={grammar.shown(time)}: {meaning}")
+        raise ValueError(f"time={grammar.quoted_value(time)}: {meaning}")
     if not 60 <= seconds <= 366 * 86400:
-        raise ValueError(f"time={grammar.shown(time)}: at least a minute and at most a year")
+        raise ValueError(f"time={grammar.quoted_value(time)}: at least a minute and at most a year")
     return seconds
 
 
-def exported(name: object, value: object) -> str:
+def exported_value(name: object, value: object) -> str:
     """Return the value of an environment variable as text. Raises ValueError if its name or value is not allowed."""
-    key = f"environment.{grammar.shown(name)}"
+    key = f"environment.{grammar.quoted_value(name)}"
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,99}", name, re.ASCII):
         raise ValueError(f"unknown name '{key}': letters, digits and _, 100 at most")
     if name.startswith(OURS):
         raise ValueError(f"{key}: names that start with {', '.join(OURS)} are SLURM's and submitit's own")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{key}={grammar.shown(value)}: a text or a number")
+        raise ValueError(f"{key}={grammar.quoted_value(value)}: a text or a number")
     return grammar.one_line(key, str(value), "one line without control characters")
 
 
 def explain(error: ValidationError) -> str:
     """Return the first validation error as one line with the key, the value and what is allowed."""
     problem = error.errors(include_url=False)[0]
-    key = ".".join(grammar.shown(part) for part in problem["loc"][:1])
+    key = ".".join(grammar.quoted_value(part) for part in problem["loc"][:1])
     match problem["type"]:
         case "extra_forbidden":
             close = difflib.get_close_matches(key, Profile.model_fields, n=1)
@@ -229,7 +231,7 @@ def explain(error: ValidationError) -> str:
         case "value_error":
             return str(problem["ctx"]["error"])
         case _:
-            return f"{key}={grammar.shown(problem['input'])}: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
+            return f"{key}={grammar.quoted_value(problem['input'])}: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
 
 
 # -- the files of profiles ---------------------------------------------------------------------------------------------
@@ -245,23 +247,23 @@ def folders() -> list[Path]:
 def path_to_write(name: str) -> Path:
     """Return the path of a new profile of this name. Raises ValueError if the name is invalid."""
     if name.endswith((".yaml", ".yml")):
-        raise ValueError(f"profile {grammar.shown(name)}: a name without its ending, or --out FILE")
+        raise ValueError(f"profile {grammar.quoted_value(name)}: a name without its ending, or --out FILE")
     grammar.require("profile", name, WORD, "a name of letters, digits and . _ @ + -")
     return folders()[0] / f"{name}.yaml"
 
 
-def path_of(name_or_file: str) -> Path:
+def find_profile(name_or_file: str) -> Path:
     """Return the file of a profile that is given by name or path. Raises ValueError if it does not exist."""
     if "/" in name_or_file or name_or_file.endswith((".yaml", ".yml")):
         path = Path(os.path.expanduser(name_or_file))
         if not os.path.isfile(path):  # also False for an impossible file name, where Path.is_file raises
-            raise ValueError(f"profile {grammar.shown(name_or_file)}: there is no such file")
+            raise ValueError(f"profile {grammar.quoted_value(name_or_file)}: there is no such file")
         return path
     known = {file.stem: file for folder in reversed(folders()) for file in folder.glob("*.yaml") if file.is_file()}
     if name_or_file not in known:
         places = " or ".join(map(str, folders()))
         there = ", ".join(sorted(known)) or "none yet (ablate profile init NAME)"
-        raise ValueError(f"profile {grammar.shown(name_or_file)}: not in {places}: {there}")
+        raise ValueError(f"profile {grammar.quoted_value(name_or_file)}: not in {places}: {there}")
     return known[name_or_file]
 
 
@@ -299,7 +301,7 @@ def submitit_parameters(profile: Profile, tag: str, label: str = "", avoided: Se
     ours = {
         "signal_delay_s": 0 if profile.seconds <= SHORT_SECONDS else SIGNAL_SECONDS,  # 0: no signal but TERM
         # from SLURM 22.05 on, srun no longer inherits cpus-per-task
-        "srun_args": [*one_task, "--cpus-per-task", str(profile.cpus), *options.SRUN.words(profile.srun)],
+        "srun_args": [*one_task, "--cpus-per-task", str(profile.cpus), *options.SRUN.command_words(profile.srun)],
         "stderr_to_stdout": True,
         "wckey": None,  # clusters that enforce these keys refuse submitit's default
     }

@@ -66,7 +66,7 @@ def ask(*command: str, text: str = "", timeout: float = TIMEOUT) -> subprocess.C
             text=True,
             errors="replace",
             timeout=timeout,
-            env=kept(os.environ),
+            env=slurm_variables(os.environ),
             check=False,
         )
     except FileNotFoundError:
@@ -78,13 +78,17 @@ def ask(*command: str, text: str = "", timeout: float = TIMEOUT) -> subprocess.C
     return done
 
 
-def kept(environment: Mapping[str, str]) -> dict[str, str]:
+def slurm_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables whose names match a pattern of KEPT and no pattern of SECRET."""
 
-    def among(name: str, patterns: tuple[str, ...]) -> bool:
+    def matches_any(name: str, patterns: tuple[str, ...]) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in patterns)
 
-    return {name: value for name, value in environment.items() if among(name, KEPT) and not among(name.upper(), SECRET)}
+    return {
+        name: value
+        for name, value in environment.items()
+        if matches_any(name, KEPT) and not matches_any(name.upper(), SECRET)
+    }
 
 
 def failure(command: str, complaint: str) -> ValueError:

@@ -53,7 +53,7 @@ def limits(profile: Profile) -> Limits:
         raise Unreachable("SLURM does not answer: scontrol show config says nothing of MaxArraySize")
     enforced = re.search("limits|safe|all", config.get("AccountingStorageEnforce", ""))
     bounds = []
-    for name, record in applying(profile) if enforced else ():
+    for name, record in applying_records(profile) if enforced else ():
         for word in WORDS:  # '7(5)': a limit of 7, 5 in use; 'N(5)': no limit
             if match := re.fullmatch(r"(\d+)\((\d+)\)", record.get(word, "")):
                 bounds.append(Bound(f"{word} of {name}", int(match[1]), int(match[2])))
@@ -63,7 +63,7 @@ def limits(profile: Profile) -> Limits:
 # -- accounts and qualities of service ---------------------------------------------------------------------------------
 
 
-def me() -> str:
+def user_name() -> str:
     return pwd.getpwuid(os.getuid()).pw_name
 
 
@@ -73,48 +73,50 @@ def records() -> list[Record]:
     The list is empty if SLURM has no accounting. The kind of a record is UserName, ClusterName (an association) or QOS.
     Limits within a QOS are of kind User or Account. Names in the records lack the number that SLURM appends.
     """
-    shown = ask("scontrol", "show", "assoc_mgr", f"users={me()}", "flags=users,assoc,qos").stdout
+    shown = ask("scontrol", "show", "assoc_mgr", f"users={user_name()}", "flags=users,assoc,qos").stdout
     found: list[Record] = []
     quality = section = ""
     for line in shown.splitlines():
         text, pairs = line.strip(), dict(word.partition("=")[::2] for word in line.split() if "=" in word)
         if pairs and not line.startswith(" "):
             found.append({"kind": next(iter(pairs))})
-            quality = plain(pairs.get("QOS", ""))
+            quality = plain_name(pairs.get("QOS", ""))
         elif text in ("User Limits", "Account Limits"):  # of the QOS; below: a user or account, then its limits
             section = text.removesuffix(" Limits")
         elif quality and text and not pairs:
-            found.append({"kind": section, "QOS": quality, section: plain(text)})
+            found.append({"kind": section, "QOS": quality, section: plain_name(text)})
         if found:
-            found[-1] |= {key: plain(value) if key in NAMES else value for key, value in pairs.items()}
+            found[-1] |= {key: plain_name(value) if key in NAMES else value for key, value in pairs.items()}
     return found
 
 
-def plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """Return a name without the number that SLURM appends: 'lab' for 'lab(3)'."""
     return re.sub(r"\(\d+\)$", "", name)
 
 
-def applying(profile: Profile) -> Iterator[tuple[str, Record]]:
+def applying_records(profile: Profile) -> Iterator[tuple[str, Record]]:
     """Yield each record that applies to a job of `profile`, after a description of it such as 'account lab'."""
     known = records()
     account = profile.account or own_account(known)
     for record in known:
-        if record["kind"] == "ClusterName" and record["UserName"] == me() and record["Account"] == account:
+        if record["kind"] == "ClusterName" and record["UserName"] == user_name() and record["Account"] == account:
             yield f"account {account}", record
     if known:
-        yield from above(known, account)
+        yield from account_records(known, account)
         for quality in qualities(profile, account):
-            yield from within(known, quality)
+            yield from qos_records(known, quality)
 
 
 def own_account(known: Iterable[Record]) -> str:
-    return next((r.get("DefAccount", "") for r in known if r["kind"] == "UserName" and r["UserName"] == me()), "")
+    return next(
+        (r.get("DefAccount", "") for r in known if r["kind"] == "UserName" and r["UserName"] == user_name()), ""
+    )
 
 
 def accounts(known: Iterable[Record]) -> list[str]:
     """Return the names of the accounts to which this user may charge jobs."""
-    return sorted({r["Account"] for r in known if r["kind"] == "ClusterName" and r["UserName"] == me()})
+    return sorted({r["Account"] for r in known if r["kind"] == "ClusterName" and r["UserName"] == user_name()})
 
 
 def all_qualities(known: Iterable[Record]) -> list[str]:
@@ -122,7 +124,7 @@ def all_qualities(known: Iterable[Record]) -> list[str]:
     return sorted({record["QOS"] for record in known if record["kind"] == "QOS"})
 
 
-def above(known: Iterable[Record], account: str) -> Iterator[tuple[str, Record]]:
+def account_records(known: Iterable[Record], account: str) -> Iterator[tuple[str, Record]]:
     """Yield the records of an account and its parent accounts up to the root, each after its description."""
     accounts = {r["Account"]: r for r in known if r["kind"] == "ClusterName" and not r["UserName"]}
     while record := accounts.pop(account, None):
@@ -130,13 +132,13 @@ def above(known: Iterable[Record], account: str) -> Iterator[tuple[str, Record]]
         account = record.get("ParentAccount", "")
 
 
-def within(known: Iterable[Record], quality: str) -> Iterator[tuple[str, Record]]:
+def qos_records(known: Iterable[Record], quality: str) -> Iterator[tuple[str, Record]]:
     """Yield (description, record) for a QOS, and for this user and accounts within it.
 
     The accounting is asked for this user's limits if `known` lacks them.
     """
-    own = (me(), str(os.getuid()))
-    mine = [record for record in known if record.get("QOS") == quality and record.get("User", me()) in own]
+    own = (user_name(), str(os.getuid()))
+    mine = [record for record in known if record.get("QOS") == quality and record.get("User", user_name()) in own]
     yield from ((f"qos {quality}", record) for record in mine)
     if not any(record["kind"] == "User" for record in mine):
         for line in accounting("qos", f"name={quality}", "format=MaxSubmitJobsPerUser"):
@@ -151,7 +153,7 @@ def qualities(profile: Profile, account: str) -> list[str]:
     """
     chosen = profile.qos
     if not chosen:
-        asked = accounting("assoc", "where", f"user={me()}", f"account={account}", "format=DefaultQOS")
+        asked = accounting("assoc", "where", f"user={user_name()}", f"account={account}", "format=DefaultQOS")
         chosen = next((line for line in asked if line), DEFAULT_QOS)
     shown = ask("scontrol", "--oneliner", "show", "partition").stdout.splitlines()
     partitions = [dict(word.partition("=")[::2] for word in line.split()) for line in shown]

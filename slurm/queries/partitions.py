@@ -28,7 +28,7 @@ class Nodes:
 def nodes() -> list[Nodes]:
     """Return the groups of equal nodes in all partitions that this user may see. Raises the errors of `ask`."""
     answer = ask("sinfo", "--noheader", "--exact", "--noconvert", f"--format={FIELD.join(SINFO)}").stdout
-    return [described(*line.split(FIELD)) for line in answer.splitlines() if line.count(FIELD) == len(SINFO) - 1]
+    return [parse_nodes(*line.split(FIELD)) for line in answer.splitlines() if line.count(FIELD) == len(SINFO) - 1]
 
 
 def states(names: Iterable[str]) -> list[str]:
@@ -37,7 +37,7 @@ def states(names: Iterable[str]) -> list[str]:
     return [line.strip().replace(FIELD, " ") for line in answer.splitlines() if FIELD in line]
 
 
-def described(
+def parse_nodes(
     partition: str, starred: str, state: str, limit: str, count: str, cpus: str, memory: str, gres: str, features: str
 ) -> Nodes:
     return Nodes(
@@ -53,7 +53,7 @@ def described(
     )
 
 
-def of(partition: str | None, known: list[Nodes]) -> list[Nodes]:
+def partition_nodes(partition: str | None, known: list[Nodes]) -> list[Nodes]:
     """Return the nodes in `known` of a partition, of several joined by commas, or (None) of the default one."""
     names = partition.split(",") if partition else []
     return [some for some in known if some.partition in names or (not names and some.default)]
@@ -71,7 +71,7 @@ def seconds(span: str) -> int | None:
     return int(days or 0) * 86400 + total
 
 
-def span(of_seconds: int) -> str:
+def duration_text(of_seconds: int) -> str:
     """Return a duration in seconds in SLURM's format, such as '1-02:30:00' or '4:00:00'."""
     days, rest = divmod(of_seconds, 86400)
     hours, rest = divmod(rest, 3600)

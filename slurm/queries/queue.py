@@ -39,13 +39,13 @@ class QueuedJob:
         return str(self.job_id) if self.index is None else f"{self.job_id}_{self.index}"
 
     @property
-    def waits(self) -> bool:
+    def is_pending(self) -> bool:
         return self.state == "PENDING"
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """Whether SLURM itself holds the job, after a failed launch."""
-        return self.waits and is_held(self.reason)
+        return self.is_pending and is_held(self.reason)
 
 
 def is_held(reason: str) -> bool:
@@ -77,7 +77,7 @@ def jobs(*prefixes: str, ended: bool = False, timeout: float = TIMEOUT) -> list[
     found = []
     for record in records(["--states=all"] if ended else [], timeout):
         fields = dict(zip(SQUEUE, record.split(FIELD), strict=False))
-        tag = next(filter(None, (tag_in(fields.get(key, ""), prefixes) for key in ("name", "comment"))), None)
+        tag = next(filter(None, (find_tag(fields.get(key, ""), prefixes) for key in ("name", "comment"))), None)
         if tag and fields["job_id"].isdigit():  # a name may hold separators too
             index = int(fields["index"]) if fields["index"].isdigit() else None
             known = {key: "" if fields[key] in ABSENT else fields[key] for key in ("state", "reason", "node")}
@@ -85,7 +85,7 @@ def jobs(*prefixes: str, ended: bool = False, timeout: float = TIMEOUT) -> list[
     return sorted(found, key=lambda job: (job.job_id, job.index or 0))
 
 
-def tag_in(text: str, prefixes: tuple[str, ...]) -> str:
+def find_tag(text: str, prefixes: tuple[str, ...]) -> str:
     """Return the tag, if it begins with one of `prefixes`, in a job's name ('label:tag') or comment ('tag text')."""
     word = text.partition(" ")[0]
     starts = (word.find(prefix) for prefix in prefixes)
@@ -128,20 +128,20 @@ def accounting(names: Collection[str], timeout: float = TIMEOUT) -> list[PastJob
     lines = [line.split(FIELD) for line in answer.splitlines() if line.count(FIELD) == len(SACCT) - 1]
     found = [dict(zip(SACCT, ("" if word in ABSENT else word for word in line), strict=True)) for line in lines]
     found.sort(key=lambda fields: ("[" not in fields["job"], fields["start"] or fields["end"]))
-    return [job for fields in found for job in past(fields)]
+    return [job for fields in found for job in past_jobs(fields)]
 
 
-def past(fields: dict[str, str]) -> Iterator[PastJob]:
+def past_jobs(fields: dict[str, str]) -> Iterator[PastJob]:
     """Yield the jobs that an accounting record describes.
 
     Tasks of a job array that never started have a single record together. fields: the fields of SACCT by name.
     """
     job, _, index = fields["job"].partition("_")
-    for each in elements(index) if job.isdigit() else ():  # not '12+1', of a heterogeneous job
+    for each in task_indices(index) if job.isdigit() else ():  # not '12+1', of a heterogeneous job
         yield PastJob(int(job), each, fields["name"], fields["state"], fields["node"])
 
 
-def elements(index: str) -> list[int | None]:
+def task_indices(index: str) -> list[int | None]:
     """Return the task indices that SLURM's notation stands for, such as [2, 3, 4, 8] for '[2-4,8%2]'.
 
     Returns [None] for a job without a job array. Indices that SLURM truncated are left out.
@@ -156,7 +156,7 @@ def elements(index: str) -> list[int | None]:
 def postpone(job_id: int, after: Collection[int]) -> bool:
     """Delay a pending job until the jobs `after` end, and return whether SLURM accepted this."""
     try:
-        ask("scontrol", "update", f"JobId={job_id}", f"Dependency={ends(after)}")
+        ask("scontrol", "update", f"JobId={job_id}", f"Dependency={dependency(after)}")
     except Refused:  # it started, or ended, meanwhile
         return False
     return True
@@ -165,12 +165,12 @@ def postpone(job_id: int, after: Collection[int]) -> bool:
 def release(jobs: Iterable[QueuedJob]) -> None:
     """Release every job in `jobs` that SLURM itself holds."""
     for job in jobs:
-        if job.held:
+        if job.is_held:
             with suppress(Refused):  # released, or ended, meanwhile
                 ask("scontrol", "release", job.name)
 
 
-def ends(jobs: Collection[int]) -> str:
+def dependency(jobs: Collection[int]) -> str:
     """Return the value of sbatch's --dependency for a start after these jobs end, successfully or not."""
     return "afterany:" + ":".join(map(str, jobs))
 

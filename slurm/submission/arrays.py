@@ -67,4 +67,6 @@ def require_folder(folder: Path) -> None:
     """Raise ValueError if the path has characters that SLURM's file name patterns or PYTHONPATH would misread."""
     for character in str(folder):
         if character in "%\\:" or not character.isprintable():
-            raise ValueError(f"{grammar.shown(folder)}: SLURM needs a run directory without {character!a} in its path")
+            raise ValueError(
+                f"{grammar.quoted_value(folder)}: SLURM needs a run directory without {character!a} in its path"
+            )

@@ -45,7 +45,7 @@ class Acknowledged(BaseModel):
 def write(folder: Path, tag: str, function: str, arguments: Sequence[str], shares: Sequence[Sequence[str]]) -> None:
     calls = [list(one) for one in shares]
     content = Intent(tag=tag, function=function, arguments=list(arguments), shares=calls, written=time.time())
-    durable(folder / NAME, content.model_dump())
+    write_durably(folder / NAME, content.model_dump())
 
 
 def read(folder: Path) -> Intent:
@@ -53,10 +53,10 @@ def read(folder: Path) -> Intent:
 
     Raises FileNotFoundError if SLURM refused the array or it is not written yet, ValueError if the file is invalid.
     """
-    return parsed(folder / NAME, Intent)
+    return read_json(folder / NAME, Intent)
 
 
-def parsed(path: Path, kind: type[Content]) -> Content:
+def read_json(path: Path, kind: type[Content]) -> Content:
     """Return the content of a JSON file as an object of class `kind`.
 
     Raises FileNotFoundError if it is missing, ValueError if it is no regular file, too large or invalid.
@@ -77,7 +77,7 @@ def parsed(path: Path, kind: type[Content]) -> Content:
 
 def acknowledge(folder: Path, job_id: int | None) -> None:
     """Record the job id in ack.json. None means that SLURM reported no id and the job cannot appear any more."""
-    durable(folder / ACK, {"job_id": job_id})
+    write_durably(folder / ACK, {"job_id": job_id})
 
 
 def is_settled(folder: Path) -> bool:
@@ -87,7 +87,7 @@ def is_settled(folder: Path) -> bool:
 
 def was_taken(folder: Path) -> bool:
     """Return whether SLURM reported a job id for the array. Raises ValueError if ack.json is invalid."""
-    return is_settled(folder) and parsed(folder / ACK, Acknowledged).job_id is not None
+    return is_settled(folder) and read_json(folder / ACK, Acknowledged).job_id is not None
 
 
 def withdraw(folder: Path) -> None:
@@ -95,7 +95,7 @@ def withdraw(folder: Path) -> None:
     os.rename(folder / NAME, folder / "refused.json")
 
 
-def durable(path: Path, content: object) -> None:
+def write_durably(path: Path, content: object) -> None:
     """Write `content` to a JSON file, completely or not at all, even if the power fails."""
     temporary = path.with_name(f".{path.name}")
     with open(temporary, "w") as file:

@@ -23,15 +23,15 @@ from pydantic_core import to_jsonable_python
 from ablations.bench import startup
 from ablations.bench.floor import peak
 from ablations.bench.process import Source
-from ablations.bench.rivals import CHECKED, Rival, check_in_float32, telling
-from ablations.bench.timing import Call, interleaved, ratios, repeat, spread
+from ablations.bench.rivals import CHECKED, Rival, check_in_float32, sensitive_config
+from ablations.bench.timing import Call, interleaved_seconds, ratios, repeat, spread
 from ablations.execution.provenance import environment_record
 from ablations.planning.measure_steps import with_steps
 from results import store
 from vitcore import Config
 from vitcore.analysis.cost import measure
 from vitcore.runtime.cuda_graph import capture, on_side_stream
-from vitcore.runtime.device import computing, device_of, hardware
+from vitcore.runtime.device import compute_settings, device_of, hardware
 from vitcore.runtime.memory import release
 from vitcore.training.loop import Training
 from vitcore.training.step import WARM_UP, capturable, first_line
@@ -88,7 +88,7 @@ def captured_step(tuned: str, config: Config) -> Any:
 
 def time_beside(scale: Scale, config: Config, sides: Mapping[str, Callable[[], Any]]) -> Json:
     """Make the sides, warm them up, and return their times by `compare_steps`."""
-    with computing(config):
+    with compute_settings(config):
         made = {}
         for name, make in sides.items():  # one compiles before the next is made: PyTorch forgets code of other kernels
             made[name] = make()
@@ -101,7 +101,7 @@ def compare_steps(scale: Scale, config: Config, made: Mapping[str, Any]) -> Json
     """Measure sides in alternation; return seconds per step, and ratios to the first side."""
     calls: dict[str, Call] = {name: one.advance for name, one in made.items()}
     rounds, steps = (2, 1) if scale.small else (5, 20)
-    seconds = interleaved(calls, rounds, steps, torch.device(device_of(config)))
+    seconds = interleaved_seconds(calls, rounds, steps, torch.device(device_of(config)))
     first = next(iter(seconds))
     return {
         "config": config.model_dump(),
@@ -113,7 +113,9 @@ def compare_steps(scale: Scale, config: Config, made: Mapping[str, Any]) -> Json
 
 def step_small(scale: Scale) -> Json:
     config = scale.config(width=192, depth=6, heads=3, batch=256)
-    check_in_float32(with_steps(telling(config), CHECKED), RANDOM.images(config))  # equal losses, or no comparison
+    check_in_float32(
+        with_steps(sensitive_config(config), CHECKED), RANDOM.images(config)
+    )  # equal losses, or no comparison
     return time_beside(scale, config, {
         "ours": lambda: ours(config),
         "ours, uncompiled": lambda: ours(config, compile=False),
@@ -169,7 +171,7 @@ def experiment(name: str, scale: Scale) -> Json:
     if one.change is low_weights:
         config = config.model_copy(update={"precision": "bf16"})  # on a CPU too
     try:
-        with computing(config):
+        with compute_settings(config):
             today, other = one.pair(name, config)
             return compare_steps(scale, config, {"today": today, name: other})
     except (ValueError, RuntimeError) as error:  # as where a kernel cannot do it

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from ablations.bench.memory import resident
+from ablations.bench.memory import resident_bytes
 from vitcore import Config, train
 from vitcore.data import splits
 from vitcore.data.pack import manifest
@@ -115,10 +115,10 @@ def private_memory(home: Path) -> None:
     say(f"packed from memory: {one.images / (time.process_time() - began):.0f} images/s a core")
     few = {"val_fraction": 0.02, "evaluations": 8, "steps": one.train // 32 + 5}
     config = Config(data="many", patch=16, width=16, heads=2, depth=1, batch=32, **few)
-    seen = [resident("RssAnon")]
+    seen = [resident_bytes("RssAnon")]
 
     def sampled() -> bool:
-        seen.append(resident("RssAnon"))
+        seen.append(resident_bytes("RssAnon"))
         return False
 
     run = train(config, stop=sampled)
@@ -141,7 +141,7 @@ def main() -> None:
     keep_freed()  # as training does; timm's has the same of it
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one core for all, the threads that read ahead too
     began = time.perf_counter()
-    splits.room = lambda device: 0.0  # all images are streamed
+    splits.image_memory = lambda device: 0.0  # all images are streamed
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         os.environ["ABLATE_DATA"] = folder

@@ -19,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import flex_attention
 
 from ablations.bench.process import Source
-from ablations.bench.rivals import CHECKED, TOLERANCE, Ours, losses, refuse_unequal, telling
+from ablations.bench.rivals import CHECKED, TOLERANCE, Ours, losses, refuse_unequal, sensitive_config
 from vitcore import Config
 from vitcore.model import self_attention
 from vitcore.model.position import Context
@@ -64,7 +64,7 @@ class Experiment:
             with compiled_as(name, **self.compiling), self.change():
                 yield
 
-        today = Changed(config := telling(config))
+        today = Changed(config := sensitive_config(config))
         other = Changed(config.model_copy(update=self.update), change)
         refuse_unequal("the experiment", today.losses[:CHECKED], other.losses[:CHECKED], TOLERANCE[config.precision])
         return today, other

@@ -37,7 +37,7 @@ def test_the_style_has_every_key() -> None:
 def test_the_profile_has_every_key() -> None:
     content = strict_yaml.parse(files("how-to/slurm-profile.md")["mycluster.yaml"], "mycluster.yaml")
     assert content.keys() == Profile.model_fields.keys()
-    assert Profile.of(content, "mycluster.yaml").gres == "gpu:a100:1"
+    assert Profile.parse(content, "mycluster.yaml").gres == "gpu:a100:1"
 
 
 def test_weights_converted_from_timm_give_equal_logits(tmp_path: Path) -> None:

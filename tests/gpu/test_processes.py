@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from vitcore import Config, train
-from vitcore.training.distributed import TCPStore, joined
+from vitcore.training.distributed import TCPStore, join
 from vitcore.training.run import Memory
 
 SETTINGS = ["device=cuda", "steps=6000", "width=64", "depth=2", "heads=2", "pool=gap", "evaluations=4", "compile=false"]
@@ -76,6 +76,6 @@ def test_one_rank_of_nccl_trains_as_alone() -> None:
     alone, ranked = Memory(), Memory()
     train(config, alone)
     store = TCPStore("127.0.0.1", 0, is_master=True)
-    with joined(store, 0, 1, torch.device("cuda", 0)) as ranks:
+    with join(store, 0, 1, torch.device("cuda", 0)) as ranks:
         train(config, ranked, ranks=ranks)
     assert ranked.lines[-1]["val_loss"] == pytest.approx(alone.lines[-1]["val_loss"], rel=1e-4)

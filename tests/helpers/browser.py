@@ -83,7 +83,7 @@ class Browser:
         tab.call("Emulation.setDeviceMetricsOverride", **size, mobile=width < 600)
         tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         tab.call("Page.navigate", url=file.as_uri())
-        while not tab.told("Page.loadEventFired"):
+        while not tab.messages("Page.loadEventFired"):
             self.events.append(self.next())
         return tab
 
@@ -95,7 +95,7 @@ class Tab:
     def call(self, method: str, **params: Any) -> Json:
         return self.browser.call(method, self.session, **params)
 
-    def told(self, *methods: str) -> list[Json]:
+    def messages(self, *methods: str) -> list[Json]:
         events = self.browser.events
         return [one for one in events if one.get("sessionId") == self.session and one["method"] in methods]
 
@@ -106,10 +106,10 @@ class Tab:
         return found["result"].get("value")
 
     def trouble(self) -> list[Json]:
-        return [event["params"] for event in self.told(*TROUBLE)]
+        return [event["params"] for event in self.messages(*TROUBLE)]
 
     def requests(self) -> list[str]:
-        return [event["params"]["request"]["url"] for event in self.told("Network.requestWillBeSent")]
+        return [event["params"]["request"]["url"] for event in self.messages("Network.requestWillBeSent")]
 
     def press_enter(self) -> None:
         enter = {"key": "Enter", "code": "Enter", "text": "\r", "windowsVirtualKeyCode": 13}

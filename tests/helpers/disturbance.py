@@ -10,8 +10,8 @@ from collections import Counter
 from pathlib import Path
 
 from ablations.cluster.campaign import LAST, WATCH
-from slurm.devcluster import Cluster, until
-from slurm.devcluster.processes import Process, running
+from slurm.devcluster import Cluster, wait_until
+from slurm.devcluster.processes import Process, live_processes
 
 SAVED_SECONDS = 10.0  # slurmctld writes down what it acknowledged within about five
 
@@ -68,7 +68,7 @@ class Storm:
         account = ["--account=urgent"] if self.cluster.settings.accounting else []
         whole = ["--partition=urgent", "--exclusive", "--nodes=2", "--output=/dev/null", "--wrap=sleep 1"]
         urgent = self.cluster.sbatch(*account, *whole)
-        until(lambda: self.cluster.state(urgent) in ("COMPLETED", ""), "the urgent job", 300)
+        wait_until(lambda: self.cluster.state(urgent) in ("COMPLETED", ""), "the urgent job", 300)
 
 
 def resume(cluster: Cluster) -> None:
@@ -86,7 +86,7 @@ def allow_urgent(cluster: Cluster) -> None:
 def processes(runs: Path) -> list[Process]:
     """Return the processes that work for the submissions of this run directory."""
     found = []
-    for process in running():
+    for process in live_processes():
         with contextlib.suppress(OSError, IndexError):  # gone meanwhile
             words = Path(f"/proc/{process.pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
             if kind := kind_of(words, runs):

@@ -16,11 +16,11 @@ class Quiet:
         self.said: list[str] = []
         self.events: list[tuple[str, str]] = []
 
-    def running(self, *_: object) -> None: ...
+    def show_running(self, *_: object) -> None: ...
 
-    compiling = idle = running
+    show_compiling = show_idle = show_running
 
-    def over(self, job: Job, end: Ended) -> None:
+    def show_end(self, job: Job, end: Ended) -> None:
         self.events.append((job.arm, end.kind))
 
     def say(self, text: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from vitcore.data.pack import MANIFEST, Manifest, Shard, manifest, opened
+from vitcore.data.pack import MANIFEST, Manifest, Shard, manifest, open_pack
 from vitcore.data.pack_sources import find_source
 from vitcore.data.pack_writer import Options, pack
 
@@ -39,7 +39,7 @@ def flip_byte(path: Path, place: int) -> None:
 
 def stored_images(folder: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Return all images of a pack: (M, S, S, C)."""
-    pack = opened(folder, manifest(folder, folder.name).fingerprint)
+    pack = open_pack(folder, manifest(folder, folder.name).fingerprint)
     images = np.empty((pack.manifest.images, *pack.shape), np.uint8)
     pack.read(np.arange(len(images)), images)
     return images

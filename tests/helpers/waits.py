@@ -4,7 +4,7 @@ from pathlib import Path
 
 from small_study import results, trials
 
-from slurm.devcluster import Cluster, until
+from slurm.devcluster import Cluster, wait_until
 
 
 def published(runs: Path) -> list[int]:
@@ -33,20 +33,22 @@ def reopen(cluster: Cluster) -> None:
 
 
 def await_empty_queue(cluster: Cluster, seconds: float = 60) -> None:
-    until(lambda: not queued(cluster), "an empty queue", seconds)
+    wait_until(lambda: not queued(cluster), "an empty queue", seconds)
 
 
 def await_results(runs: Path, number: int, seconds: float = 240) -> None:
     """Wait until so many trials are over."""
     try:
-        until(lambda: len(results(runs)) == number, f"{number} results", seconds)
+        wait_until(lambda: len(results(runs)) == number, f"{number} results", seconds)
     except TimeoutError as error:
         raise TimeoutError(f"{error} (logs: {logs(runs)})") from None
 
 
 def await_report(runs: Path, seconds: float = 200) -> None:
-    until(lambda: (runs / "report.html").exists(), f"the report of {runs}", seconds)
+    wait_until(lambda: (runs / "report.html").exists(), f"the report of {runs}", seconds)
 
 
 def await_training(runs: Path, seconds: float = 120) -> None:
-    until(lambda: any(runs.glob("trials/*/attempts/0001/metrics.jsonl")), f"a training (logs: {logs(runs)})", seconds)
+    wait_until(
+        lambda: any(runs.glob("trials/*/attempts/0001/metrics.jsonl")), f"a training (logs: {logs(runs)})", seconds
+    )

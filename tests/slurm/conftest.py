@@ -11,7 +11,7 @@ import pytest
 from small_study import CANCEL, Ablate, Wrap, run_on
 from waits import close, reopen
 
-from slurm.devcluster import Cluster, unmet
+from slurm.devcluster import Cluster, unmet_requirement
 
 HERE = Path(__file__).parent
 
@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def slurm_installed() -> None:
-    if reason := unmet():
+    if reason := unmet_requirement():
         pytest.skip(f"no SLURM: {reason}")
 
 

@@ -9,7 +9,7 @@ from small_study import PROFILE, STATUS, SUBMIT, Ablate, results, run_here, run_
 from waits import await_results, published, queued
 
 from results import store
-from slurm.devcluster import Cluster, Settings, until
+from slurm.devcluster import Cluster, Settings, wait_until
 from slurm.queries.queue import is_held
 
 pytestmark = pytest.mark.slow
@@ -46,7 +46,7 @@ def fragile(folder: Path, broken: Path) -> Iterator[Cluster]:
 
 
 def await_held(cluster: Cluster) -> None:
-    until(lambda: any(map(is_held, queued(cluster, "%r", "--array"))), "a held task", 120)
+    wait_until(lambda: any(map(is_held, queued(cluster, "%r", "--array"))), "a held task", 120)
 
 
 def mend(cluster: Cluster, broken: Path) -> None:
@@ -61,7 +61,7 @@ def test_held_tasks_are_released_by_the_submission(tmp_path: Path, fragile: Clus
     calm = run_here(tmp_path)
     run_on(fragile, tmp_path, *SUBMIT)
     runs = tmp_path / "runs"
-    until(lambda: len(list(runs.glob("submissions/*/arrays/*"))) == 3, "the job that watches", 60)
+    wait_until(lambda: len(list(runs.glob("submissions/*/arrays/*"))) == 3, "the job that watches", 60)
     broken.touch()
     await_held(fragile)
     mend(fragile, broken)

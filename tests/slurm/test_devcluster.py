@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm.devcluster import Cluster, requirements, until
+from slurm.devcluster import Cluster, requirements, wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,7 +19,7 @@ def devcluster(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def reaches(cluster: Cluster, job: int | str, state: str, timeout: float = 30.0) -> None:
-    until(lambda: cluster.state(job) == state, f"job {job} {state}", timeout)
+    wait_until(lambda: cluster.state(job) == state, f"job {job} {state}", timeout)
 
 
 def traces(folder: Path) -> list[str]:
@@ -39,10 +39,10 @@ def traces(folder: Path) -> list[str]:
 def test_down_leaves_nothing_behind(folder: Path) -> None:
     """No process and no directory stay, even with dead or frozen daemons and a job's child in another session."""
     assert devcluster("up", "--dir", str(folder), "--nodes", "1").returncode == 0
-    cluster = Cluster.at(folder)
+    cluster = Cluster.load(folder)
     started = folder / "work" / "started"
     job = cluster.sbatch("--output=/dev/null", f"--wrap=setsid sleep 300 & touch {started}; sleep 300")
-    until(started.exists, "the job")
+    wait_until(started.exists, "the job")
     reaches(cluster, job, "RUNNING")
     assert devcluster("status", "--dir", str(folder)).returncode == 0
     assert traces(folder)
@@ -67,11 +67,11 @@ with Cluster(Path({str(folder)!r}), Settings(nodes=1, accounting=False)):
     owner = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     with owner.stdout:
         assert owner.stdout.readline() == "up\n"
-    cluster = Cluster.at(folder)
+    cluster = Cluster.load(folder)
     reaches(cluster, cluster.sbatch("--output=/dev/null", "--wrap=true"), "COMPLETED")
     owner.kill()
     owner.wait()
-    until(lambda: not traces(folder) and not folder.exists(), "the end of the cluster", timeout=10)
+    wait_until(lambda: not traces(folder) and not folder.exists(), "the end of the cluster", timeout=10)
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_mistakes_are_one_clear_line(
 def test_what_a_machine_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda program, path: program)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert requirements.unmet().startswith("not root")
+    assert requirements.unmet_requirement().startswith("not root")
     monkeypatch.undo()
     monkeypatch.setattr(requirements, "PATH", "/nowhere")
-    assert requirements.unmet().startswith("not installed: mariadb-server munge slurm-wlm slurmdbd")
-    assert requirements.unmet(accounting=False).startswith("not installed: munge slurm-wlm ")
+    assert requirements.unmet_requirement().startswith("not installed: mariadb-server munge slurm-wlm slurmdbd")
+    assert requirements.unmet_requirement(accounting=False).startswith("not installed: munge slurm-wlm ")

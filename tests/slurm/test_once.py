@@ -18,7 +18,7 @@ from small_study import CANCEL, PROFILE, SUBMIT, Result, Wrap, launch, results, 
 from waits import await_empty_queue, await_results, await_training, logs, published, queued, reopen
 
 from ablations.cluster.reconciliation import LASTS
-from slurm.devcluster import Cluster, Settings, until
+from slurm.devcluster import Cluster, Settings, wait_until
 from slurm.profiles.profile import Profile, submitit_parameters
 from slurm.submission import arrays
 
@@ -102,7 +102,7 @@ def test_what_slurmctld_forgets_is_submitted_again(tmp_path: Path, closed: Clust
     for number in range(5):
         runs = tmp_path / f"runs{number}"
         launcher = launch(closed, tmp_path, *SUBMIT, "--runs", str(runs))
-        until(lambda runs=runs: any(runs.glob("submissions/*/arrays/0001/ack.json")), "an acknowledged array", 120)
+        wait_until(lambda runs=runs: any(runs.glob("submissions/*/arrays/0001/ack.json")), "an acknowledged array", 120)
         time.sleep(choose.uniform(0, 1))
         closed.kill("slurmctld")
         if number == 0:  # the others lose what slurmctld has not saved by chance; this one loses all
@@ -140,12 +140,12 @@ def test_a_worker_that_slurm_believes_dead(tmp_path: Path, folder: Path, place: 
         give_up_node_of_share(cluster)
         if place != "this host":
             os.kill(zombie.pid, signal.SIGSTOP)
-        workers = until(lambda: [p for p in processes(runs) if p.name == "worker"][1:], "a second worker", 120)
+        workers = wait_until(lambda: [p for p in processes(runs) if p.name == "worker"][1:], "a second worker", 120)
         print(f"\nSLURM believes {zombie.pid} dead; beside it works {workers[0].pid}")
         await_results(runs, 2, 400)
         if place != "this host":
             os.kill(zombie.pid, signal.SIGCONT)
-        until(lambda: not any(p.pid == zombie.pid for p in processes(runs)), "the zombie's end", 120)
+        wait_until(lambda: not any(p.pid == zombie.pid for p in processes(runs)), "the zombie's end", 120)
         attempts = sorted(len(trial.attempts()) for trial in trials(runs))
         assert attempts == ([1, 1] if place == "this host" else [1, 2])
         assert published(runs) == [1, 1]
@@ -169,8 +169,8 @@ def give_up_node_of_share(cluster: Cluster) -> None:
     job, node = line.split()
     cluster.kill(node)
     cluster.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
-    until(lambda: cluster.state(job) == "PENDING", f"job {job} waiting again")
-    cluster.hurry(job)
+    wait_until(lambda: cluster.state(job) == "PENDING", f"job {job} waiting again")
+    cluster.start_soon(job)
 
 
 TRIALS, STEPS = 40, 150

@@ -30,7 +30,7 @@ FULL = r"""
 
 
 def parsed(text: str) -> Profile:
-    return Profile.of(strict_yaml.parse(text, "mine.yaml"), "mine.yaml")
+    return Profile.parse(strict_yaml.parse(text, "mine.yaml"), "mine.yaml")
 
 
 def script(chosen: Profile) -> str:
@@ -48,7 +48,7 @@ def directives(text: str) -> set[str]:
 
 def test_every_key_may_be_left_out() -> None:
     """Everything but one GPU and four hours is left to SLURM; keys without a value are left out too."""
-    assert Profile.of({"account": None, "setup": None, "gpus": None}, "mine.yaml") == Profile()
+    assert Profile.parse({"account": None, "setup": None, "gpus": None}, "mine.yaml") == Profile()
     asked = directives(script(Profile()))
     assert {"gres=gpu:1", "time=240"} <= asked
     assert not [
@@ -75,10 +75,10 @@ def test_a_tag_is_found_in_names_and_comments() -> None:
     named = submitit_parameters(Profile(), tag, "a b,'$(x)@+2")["job_name"]
     assert named == f"a-b----x-@+2:{tag}"
     for text in (tag, named, f"{tag} project=vit"):
-        assert queue.tag_in(text, ("ablate:",)) == tag
-        assert queue.tag_in(text, ("other:", tag)) == tag
+        assert queue.find_tag(text, ("ablate:",)) == tag
+        assert queue.find_tag(text, ("other:", tag)) == tag
     for text in ("", "sable:1", "pooling", f"see {tag}", "ablated:1"):
-        assert queue.tag_in(text, ("ablate:",)) == ""
+        assert queue.find_tag(text, ("ablate:",)) == ""
 
 
 def test_the_container_gets_the_words_of_python(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_time_limits(time: str | int, seconds: int) -> None:
     assert Profile(time=time).seconds == seconds
     signal = "USR2@0" if seconds == 60 else "USR2@90"
     assert {f"time={-(-seconds // 60)}", f"signal={signal}"} <= directives(script(Profile(time=time)))
-    assert partitions.seconds(partitions.span(seconds)) == seconds
+    assert partitions.seconds(partitions.duration_text(seconds)) == seconds
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_time_limits(time: str | int, seconds: int) -> None:
 )
 def test_wrong_profiles_name_the_key(content: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^mine.yaml: {message}") as caught:
-        Profile.of(content, "mine.yaml")
+        Profile.parse(content, "mine.yaml")
     assert "\n" not in str(caught.value)
 
 
@@ -167,7 +167,7 @@ def test_hostile_text_is_refused_in_one_harmless_line(field: str) -> None:
     accepted, problems = [], []
     for text in TEXTS:
         try:
-            Profile.of(placed(field, text), "mine.yaml")
+            Profile.parse(placed(field, text), "mine.yaml")
             accepted.append(text)
         except ValueError as error:
             problems.append(str(error))
@@ -199,24 +199,24 @@ def test_a_profile_is_a_file_or_a_name(tmp_path: Path, monkeypatch: pytest.Monke
         monkeypatch.setenv("XDG_CONFIG_HOME", value)
         assert profile.folders() == [tmp_path / "home/.config/ablate/profiles"]
         with pytest.raises(ValueError, match=r"^profile mine: not in .*/ablate/profiles: none yet"):
-            profile.path_of("mine")
+            profile.find_profile("mine")
     old = [profile.path_to_write(name) for name in ("old", "both")]
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     new = [profile.path_to_write(name) for name in ("new", "both")]
     for path in (*old, *new):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("gpus: 1")
-    assert [profile.path_of(name) for name in ("old", "new", "both", str(old[1]))] == [old[0], *new, old[1]]
+    assert [profile.find_profile(name) for name in ("old", "new", "both", str(old[1]))] == [old[0], *new, old[1]]
     with pytest.raises(ValueError, match=r"^profile other: not in .*xdg.* or .*home.*: both, new, old$"):
-        profile.path_of("other")
+        profile.find_profile("other")
     with pytest.raises(ValueError, match="there is no such file"):
-        profile.path_of("./yours.yaml")
+        profile.find_profile("./yours.yaml")
 
 
 def test_hostile_text_is_neither_a_profile_nor_a_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     for text in [*TEXTS, "../mine", "/mine", "mine.yaml", "-mine"]:
-        for path in (profile.path_of, profile.path_to_write):
+        for path in (profile.find_profile, profile.path_to_write):
             with pytest.raises(ValueError, match=r"^profile[ =]") as caught:
                 path(text)
             assert str(caught.value).isprintable()
@@ -238,13 +238,13 @@ UNWANTED = [
 
 
 def test_jobs_inherit_what_they_need_and_no_secrets() -> None:
-    assert list(ask.kept(dict.fromkeys([*NEEDED, *UNWANTED], "1"))) == NEEDED
+    assert list(ask.slurm_variables(dict.fromkeys([*NEEDED, *UNWANTED], "1"))) == NEEDED
 
 
 GRES = "gpu:a100:4(S:0-1),tmp:900G"
-A100 = partitions.described("gpu", "gpu", "up", "2-00:00:00", "12", "64", "515000", GRES, "ib,a100")
-PLAIN = partitions.described("cpu", "cpu*", "up", "infinite", "100", "128", "256000", "(null)", "(null)")
-DOWN = partitions.described("gpu-new", "gpu-new", "drain", "1:00:00", "99", "64", "515000", "gpu:h100:8", "(null)")
+A100 = partitions.parse_nodes("gpu", "gpu", "up", "2-00:00:00", "12", "64", "515000", GRES, "ib,a100")
+PLAIN = partitions.parse_nodes("cpu", "cpu*", "up", "infinite", "100", "128", "256000", "(null)", "(null)")
+DOWN = partitions.parse_nodes("gpu-new", "gpu-new", "drain", "1:00:00", "99", "64", "515000", "gpu:h100:8", "(null)")
 
 
 def test_a_first_profile_is_a_profile() -> None:
@@ -255,7 +255,7 @@ def test_a_first_profile_is_a_profile() -> None:
     for hint in ("# gpu_type: a100", "# qos: high", "there are ib, a100", "yours: lab, class", "unlimited"):
         assert hint in text
     assert "gpu-new" not in text
-    none = partitions.described("cpu", "cpu*", "up", "infinite", "1", "4", "8000", "gpu:0,tmp:900G", "(null)")
+    none = partitions.parse_nodes("cpu", "cpu*", "up", "infinite", "1", "4", "8000", "gpu:0,tmp:900G", "(null)")
     for nodes in (PLAIN, none):
         assert "gpus: 0" in draft.draft([nodes], [], [])
     with pytest.raises(ValueError, match="no partition that takes jobs"):

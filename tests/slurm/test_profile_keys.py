@@ -11,7 +11,7 @@ from small_study import STATUS, SUBMIT, Ablate, results, with_keys, write
 from waits import await_empty_queue, await_report, logs, published, queued, reopen
 
 from ablations.cluster import submit as submitting
-from slurm.devcluster import Cluster, until
+from slurm.devcluster import Cluster, wait_until
 
 WRAPPER = """#!/bin/sh
 echo "$SLURM_CPU_BIND_TYPE $*" >> {calls}
@@ -97,7 +97,7 @@ def test_parallel_holds_for_all_arrays_of_a_submission(tmp_path: Path, ablate: A
         most = max(most, sum("srun" in Path(script).read_text() for script in scripts))  # last jobs run without srun
         return len(results(runs)) == 4
 
-    until(done, f"4 results (logs: {logs(runs)})", 240)
+    wait_until(done, f"4 results (logs: {logs(runs)})", 240)
     assert most == 1
     assert published(runs) == [1] * 4
 
@@ -161,7 +161,7 @@ def test_profile_of_drained_nodes_is_submitted_with_a_warning(
 def test_check_of_drained_nodes_warns_before_it_waits(
     cluster: Cluster, submit: Command, drained: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(submitting, "answer", lambda *_: {"gpu": "not tried"})
+    monkeypatch.setattr(submitting, "await_answer", lambda *_: {"gpu": "not tried"})
     status, output, errors = submit({}, "profile", "check", "p.yaml")
     assert (status, output, errors.count("\n")) == (1, "FAILED  gpu: not tried\n", 1)
     assert "'Requested node configuration is not available'; nodes: 2 drained" in errors

@@ -10,7 +10,7 @@ from in_process import called
 from small_study import CANCEL, PROFILE, SUBMIT, Ablate, Wrap, results, trials, write
 from waits import await_empty_queue, await_report, reopen
 
-from slurm.devcluster import Cluster, until
+from slurm.devcluster import Cluster, wait_until
 from slurm.profiles.profile import Profile, submitit_parameters
 from slurm.queries import limits, partitions, queue
 from slurm.queries.ask import Refused, Unreachable
@@ -75,7 +75,7 @@ def test_an_ended_job_says_how_and_where(here: Cluster) -> None:
     """Array elements that failed, or were cancelled while or before they ran, are found by their tag alone."""
     tag = TAG.replace("0001", "0002")
     ended = here.sbatch("--array=0-1", f"--job-name={tag}", "--output=/dev/null", "--wrap=exit $SLURM_ARRAY_TASK_ID")
-    until(lambda: not here.state(f"{ended}_1") or here.state(f"{ended}_1") == "FAILED", "its end")
+    wait_until(lambda: not here.state(f"{ended}_1") or here.state(f"{ended}_1") == "FAILED", "its end")
     waits = here.sbatch("--array=0-6%2", f"--job-name={tag}", "--output=/dev/null", "--wrap=sleep 100")
     here.sbatch(f"--job-name={tag}0", "--output=/dev/null", "--wrap=true")
 
@@ -84,9 +84,9 @@ def test_an_ended_job_says_how_and_where(here: Cluster) -> None:
         return {(job.job_id, job.index): (job.state, bool(job.node)) for job in queue.accounting([tag]) or []}
 
     # Cancelled before the accounting has its start, an element has no node there.
-    until(lambda: {fates().get((waits, index)) for index in (0, 1)} == {("RUNNING", True)}, "two running elements")
+    wait_until(lambda: {fates().get((waits, index)) for index in (0, 1)} == {("RUNNING", True)}, "two running elements")
     here.run("scancel", str(waits))
-    until(lambda: len(fates()) == 9 and ("RUNNING", True) not in fates().values(), "the accounting")
+    wait_until(lambda: len(fates()) == 9 and ("RUNNING", True) not in fates().values(), "the accounting")
     cancelled = {(waits, index): ("CANCELLED by 0", index < 2) for index in range(7)}
     assert fates() == {(ended, 0): ("COMPLETED", True), (ended, 1): ("FAILED", True)} | cancelled
     assert queue.accounting(["ablate:of:nobody"]) == []
@@ -97,7 +97,7 @@ def test_an_ended_job_says_how_and_where(here: Cluster) -> None:
     [("", [None]), ("7", [7]), ("[2-4,8%2]", [2, 3, 4, 8]), ("[0]", [0]), ("[1,3,...]", [1, 3])],
 )
 def test_elements_that_share_a_record(index: str, known: list[int | None]) -> None:
-    assert queue.elements(index) == known
+    assert queue.task_indices(index) == known
 
 
 def admits(cluster: Cluster, jobs: int) -> bool:
@@ -118,7 +118,7 @@ def test_slurm_accepts_as_many_jobs_as_account_and_qos_have_left(here: Cluster) 
     here.clear()
     here.run("sacctmgr", "-iQ", "modify", "qos", "normal", "set", "MaxSubmitJobsPerUser=4")
     try:
-        until(lambda: limits.limits(CHEAP).bound.free == 4, "the limit")
+        wait_until(lambda: limits.limits(CHEAP).bound.free == 4, "the limit")
         assert not admits(here, 5)
         assert admits(here, 3)
         assert limits.limits(CHEAP).bound.free == 1
@@ -161,7 +161,7 @@ def test_accepted_array_is_known_whatever_sbatch_then_says(
     wrap("sbatch", sbatch)
     job_id = send(tmp_path)
     assert [job.job_id for job in queue.jobs(f"ablate:{tmp_path.name}:", ended=True)] == [job_id]
-    until(lambda: cluster.state(job_id) == "COMPLETED", "the end of the task", 60)
+    wait_until(lambda: cluster.state(job_id) == "COMPLETED", "the end of the task", 60)
     assert (tmp_path / "ran").is_dir()
 
 

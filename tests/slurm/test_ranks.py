@@ -12,7 +12,7 @@ from small_study import SUBMIT, Ablate, run_here, trials, write
 from waits import await_results
 
 from results import store
-from slurm.devcluster import Cluster, processes, until
+from slurm.devcluster import Cluster, processes, wait_until
 
 ONE_NODE = "{partition: main, gpus: 2, cpus: 2, memory: 4G, time: 5}"
 TWO_NODES = "{partition: main, nodes: 2, gpus: 1, cpus: 1, memory: 2G, time: 5}"
@@ -58,7 +58,7 @@ def test_rank_lost_on_another_node_ends_the_attempt(tmp_path: Path, ablate: Abla
     runs = tmp_path / "runs"
     for victim in ("ablations.execution.rank", "ablations.execution.worker"):
         saved = set(runs.glob("trials/*/attempts/*/checkpoints/*"))
-        until(lambda saved=saved: set(runs.glob("trials/*/attempts/*/checkpoints/*")) - saved, "a checkpoint", 180)
+        wait_until(lambda saved=saved: set(runs.glob("trials/*/attempts/*/checkpoints/*")) - saved, "a checkpoint", 180)
         (pid,) = running(cluster, victim)
         os.kill(pid, signal.SIGKILL)
     await_results(runs, 2, 300)
@@ -71,7 +71,7 @@ def test_rank_lost_on_another_node_ends_the_attempt(tmp_path: Path, ablate: Abla
 def running(cluster: Cluster, module: str) -> list[int]:
     """Return the ids of the cluster's processes that run a module."""
     found = []
-    for process in processes.owned(cluster.folder):
+    for process in processes.cluster_processes(cluster.folder):
         with suppress(OSError):  # gone meanwhile
             if Path(f"/proc/{process.pid}/cmdline").read_text().split("\0")[1:4] == ["-P", "-m", module]:
                 found.append(process.pid)

@@ -17,7 +17,7 @@ from waits import await_empty_queue, await_report, await_results, await_training
 from ablations.execution.faults import BUG
 from ablations.execution.retry import advice
 from ablations.reporting import status
-from slurm.devcluster import Cluster, Settings, until
+from slurm.devcluster import Cluster, Settings, wait_until
 from slurm.queries.queue import is_cancelled
 
 BROKEN = """
@@ -50,12 +50,12 @@ def counts(view: dict[str, Any]) -> dict[str, int]:
 
 def test_running_queued_and_ended_trials_are_told_apart(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
     ablate(*SUBMIT)
-    until(lambda: len([*tmp_path.glob("runs/trials/*/attempts/*/metrics.jsonl")]) == 2, "two running trials", 120)
+    wait_until(lambda: len([*tmp_path.glob("runs/trials/*/attempts/*/metrics.jsonl")]) == 2, "two running trials", 120)
     close(cluster)
     share = next(process.parent for process in processes(tmp_path / "runs") if process.name == "worker")
     os.kill(share, signal.SIGKILL)
-    until(lambda: counts(viewed(ablate)) == {"running": 1, "queued": 4, "interrupted": 1}, "the end of a task", 60)
-    until(lambda: [arm["ended"] for arm in viewed(ablate)["arms"] if arm["ended"]], "its accounting", 60)
+    wait_until(lambda: counts(viewed(ablate)) == {"running": 1, "queued": 4, "interrupted": 1}, "the end of a task", 60)
+    wait_until(lambda: [arm["ended"] for arm in viewed(ablate)["arms"] if arm["ended"]], "its accounting", 60)
     view = viewed(ablate)
     (running,) = (one for arm in view["arms"] for one in arm["now_running"])
     assert 0 < running["step"] < running["steps"] == 20_000
@@ -79,12 +79,12 @@ def test_trials_whose_waiting_jobs_were_cancelled_say_by_whom(ablate: Ablate, cl
     ablate(*SUBMIT)
     assert counts(viewed(ablate)) == {"queued": 6}
     closed.clear()
-    until(lambda: "CANCELLED by 0" in ablate("status").stdout, "the accounting", 30)
+    wait_until(lambda: "CANCELLED by 0" in ablate("status").stdout, "the accounting", 30)
     assert counts(viewed(ablate)) == {"missing": 6}
     assert "the same `ablate submit` again" in ablate("status").stdout
     ablate(*SUBMIT)
     ablate("cancel", "s@r")
-    until(lambda: counts(viewed(ablate)) == {"missing": 6}, "an empty queue", 30)
+    wait_until(lambda: counts(viewed(ablate)) == {"missing": 6}, "an empty queue", 30)
     assert "6 trials: cancelled by `ablate cancel`" in ablate("status").stdout
     assert "6 submitted" in ablate(*SUBMIT).stdout
 
@@ -96,7 +96,7 @@ def test_failures_are_grouped_by_cause_with_the_command_that_helps(ablate: Ablat
     write(tmp_path, 100, seeds=3)
     (tmp_path / "s.yaml").write_text(STUDY.replace("none", "broken"))
     ablate(*SUBMIT)
-    until(lambda: counts(viewed(ablate)) == {"finished": 3, "failed": 3}, "the end of six trials", 180)
+    wait_until(lambda: counts(viewed(ablate)) == {"finished": 3, "failed": 3}, "the end of six trials", 180)
     shown = ablate("status").stdout
     assert "failed    3 trials: ZeroDivisionError: division by zero" in shown
     assert "position=broken seeds 0, 1, 2" in shown
@@ -197,7 +197,7 @@ def test_all_jobs_of_a_submission_stay_cancelled(tmp_path: Path, any_cluster: Cl
     any_cluster.run("scancel", *{*queued(any_cluster, "%F")})
     await_empty_queue(any_cluster)
     arrays = len(list(runs.glob("submissions/*/arrays/*")))
-    until(lambda: "cancelled by scancel" in logs(runs), "the share's word", 60)
+    wait_until(lambda: "cancelled by scancel" in logs(runs), "the share's word", 60)
     time.sleep(AFTER_SECONDS)
     assert not queued(any_cluster)
     assert len(list(runs.glob("submissions/*/arrays/*"))) == arrays

@@ -14,7 +14,7 @@ from trainings import keys
 
 from vitcore import ViT
 from vitcore.data.splits import Order, load
-from vitcore.keyed_random import below, bits, code, decided, image_keys, kept, mix64
+from vitcore.keyed_random import bits, image_keys, integers, integers_on_cpu, keep_mask, mix64, site_code
 from vitcore.model.dropout import Dropout, DropPath
 from vitcore.model.position import Context
 from vitcore.training.loop import Training
@@ -37,7 +37,7 @@ def test_bits_are_the_published_hash_of_plain_integers() -> None:
         x = (x ^ x >> 15) * 0x846CA68B % 2**32
         return x ^ x >> 16
 
-    some, site = keys(5), code("somewhere")
+    some, site = keys(5), site_code("somewhere")
     for i, key in enumerate(some.tolist()):
         image = lowbias32(lowbias32((key ^ site) % 2**32) ^ ((key >> 32) % 2**32))
         for element in (0, 1, 77):
@@ -48,7 +48,7 @@ def test_bits_are_the_published_hash_of_plain_integers() -> None:
 @pytest.mark.parametrize("rate", [0.02, 0.1, 0.5, 0.9])
 def test_rate_is_exact(rate: float) -> None:
     """Of four million elements a share of 1 - rate stays; sums over images and elements vary as binomials do."""
-    mask = kept(keys(2000), code("a"), 2000, rate)
+    mask = keep_mask(keys(2000), site_code("a"), 2000, rate)
     assert abs(mask.double().mean().item() - (1 - rate)) < 4 * math.sqrt(rate * (1 - rate) / mask.numel())
     for dim in (0, 1):
         sums = mask.sum(dim=dim).double()
@@ -57,11 +57,11 @@ def test_rate_is_exact(rate: float) -> None:
 
 def test_masks_are_independent() -> None:
     """A contingency table of both masks, a quarter of a million elements: chi-square."""
-    one = kept(keys(500), code("a"), 500, 0.3)
+    one = keep_mask(keys(500), site_code("a"), 500, 0.3)
     pairs = {
-        "sites": (one, kept(keys(500), code("b"), 500, 0.3)),
-        "epochs": (one, kept(keys(500, epoch=1), code("a"), 500, 0.3)),
-        "seeds": (one, kept(keys(500, seed=1), code("a"), 500, 0.3)),
+        "sites": (one, keep_mask(keys(500), site_code("b"), 500, 0.3)),
+        "epochs": (one, keep_mask(keys(500, epoch=1), site_code("a"), 500, 0.3)),
+        "seeds": (one, keep_mask(keys(500, seed=1), site_code("a"), 500, 0.3)),
         "images": (one[:-1], one[1:]),
         "elements": (one[:, :-1], one[:, 1:]),
         "rows": (one[:, :-64], one[:, 64:]),
@@ -76,8 +76,8 @@ def test_masks_are_independent() -> None:
 def test_what_numpy_decides_is_what_pytorch_does(limit: int, elements: int) -> None:
     some = keys(1000, seed=3, epoch=7)
     assert (some < 0).any()
-    for site in (code("crop"), code("flip"), -1, 2**31 - 1):
-        assert torch.equal(decided(limit, some, site, elements), below(limit, some, site, elements))
+    for site in (site_code("crop"), site_code("flip"), -1, 2**31 - 1):
+        assert torch.equal(integers_on_cpu(limit, some, site, elements), integers(limit, some, site, elements))
 
 
 def test_dropout_keeps_the_expectation_and_scales_what_stays() -> None:

@@ -10,7 +10,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitcore.analysis.model_cost import Cost
-from vitcore.model.build import RATES, on_meta
+from vitcore.model.build import RATES, meta_model
 from vitcore.model.initialization import Drawn, drawn
 from vitcore.model.position import POSITION, Position
 from vitcore.model.vit import ViT
@@ -46,12 +46,12 @@ def remember(config: Config, cost: Cost) -> None:
 def initial_weights(config: Config) -> dict[str, Drawn] | None:
     """Return the size, shape and initial distribution of each parameter, by name; None for a reference model."""
     if (key := model_key(config)) not in drawings:
-        model, _ = on_meta(config)
+        model, _ = meta_model(config)
         drawings[key] = drawn(model) if isinstance(model, ViT) else None
     return drawings[key]
 
 
-def bias_of(config: Config) -> Bias:
+def bias_kind(config: Config) -> Bias:
     """Return the kind of bias on the attention logits: "learned", "fixed", or "" (none, or a reference model)."""
     if config.model:
         return ""
@@ -69,7 +69,7 @@ def model_key(config: Config) -> str:
 
 
 def count(config: Config) -> Cost:
-    model, images = on_meta(config)
+    model, images = meta_model(config)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(images)
     params, flops = sum(parameter.numel() for parameter in model.parameters()), counter.get_total_flops()

@@ -17,9 +17,9 @@ import torch.nn.functional as F
 
 from vitcore.analysis.fewshot import SHOTS, few_shot
 from vitcore.analysis.interpret import IMAGES, inspect
-from vitcore.analysis.restore import batched, seen_by
+from vitcore.analysis.restore import batch_outputs, trial_data
 from vitcore.data.splits import Data, Images, load
-from vitcore.model.build import Model, Reference, build, check_patch, on_meta
+from vitcore.model.build import Model, Reference, build, check_patch, meta_model
 from vitcore.model.vit import ViT
 from vitcore.options import ConfigError
 from vitcore.training.objectives import OBJECTIVE
@@ -53,7 +53,7 @@ class Eval(NamedTuple):
 
 
 def few_shot_eval(model: Model, _: int, data_dir: Path | None) -> Computed:
-    found = few_shot(model, seen_by(model, data_dir))
+    found = few_shot(model, trial_data(model, data_dir))
     return Computed(found.metrics, found.notes, {"draws": found.draws})
 
 
@@ -65,41 +65,41 @@ def inspect_eval(model: Model, images: int, data_dir: Path | None) -> Computed:
         merging = f"token_merging={model.config.token_merging}"
         raise ValueError(f"{merging}: only a ViT whose patches all stay is inspected: 0")
     images = images or IMAGES
-    inside = inspect(model, seen_by(model, data_dir), images)
+    inside = inspect(model, trial_data(model, data_dir), images)
     return Computed({}, details={"asked": images, **inside.facts}, arrays=inside.arrays)
 
 
-def at_size(model: Model, size: int, data_dir: Path | None = None) -> Computed:
+def size_eval(model: Model, size: int, data_dir: Path | None = None) -> Computed:
     """Return the test accuracy and loss on images of `size` x `size` pixels, resized from the originals or a pack."""
     check_size(model.config, size)
-    trained = seen_by(model, data_dir)
+    trained = trial_data(model, data_dir)
     resized = load(model.config.model_copy(update={"image_size": size}), data_dir).test.to(trained.mean.device)
-    return scored(model, trained, resized, f"{size}")
+    return test_metrics(model, trained, resized, f"{size}")
 
 
-def at_patch(model: Model, patch: int, data_dir: Path | None = None) -> Computed:
+def patch_eval(model: Model, patch: int, data_dir: Path | None = None) -> Computed:
     """Return the test accuracy and loss on images cut into patches of `patch` x `patch` pixels."""
     check_patch(model.config, patch)
     assert isinstance(model, ViT), "check_patch takes no other"
-    trained = seen_by(model, data_dir)
+    trained = trial_data(model, data_dir)
     with model.at_patch(patch):
-        return scored(model, trained, trained.test, f"patch{patch}")
+        return test_metrics(model, trained, trained.test, f"patch{patch}")
 
 
-def at_merge(model: Model, count: int, data_dir: Path | None = None) -> Computed:
+def merge_eval(model: Model, count: int, data_dir: Path | None = None) -> Computed:
     """Return the test accuracy and loss with up to `count` patches merged in each layer (ToMe, arXiv 2210.09461)."""
     check_merge(model.config, count)
     merging = build(model.config.model_copy(update={"token_merging": count}))
     merging.load_state_dict(model.state_dict())
-    trained = seen_by(model, data_dir)
-    return scored(merging.to(trained.mean.device).eval(), trained, trained.test, f"merge{count}")
+    trained = trial_data(model, data_dir)
+    return test_metrics(merging.to(trained.mean.device).eval(), trained, trained.test, f"merge{count}")
 
 
-def scored(model: Model, trained: Data, images: Images, how: str) -> Computed:
+def test_metrics(model: Model, trained: Data, images: Images, how: str) -> Computed:
     """Return the metrics test_accuracy@HOW and test_loss@HOW on `images`, standardized by the trial's data."""
     if not OBJECTIVE[model.config.objective].labels:
         raise ConfigError(f"eval test@{how}: objective={model.config.objective} gives images no class")
-    logits = batched(model, model.config, trained, images)  # (n, classes)
+    logits = batch_outputs(model, model.config, trained, images)  # (n, classes)
     correct = logits.argmax(dim=1) == images.labels
     accuracy, loss = correct.float().mean().item(), F.cross_entropy(logits, images.labels).item()
     return Computed({f"test_accuracy@{how}": accuracy, f"test_loss@{how}": loss})
@@ -108,7 +108,7 @@ def scored(model: Model, trained: Data, images: Images, how: str) -> Computed:
 def check_size(config: Config, size: int) -> None:
     if not config.model and (size < config.patch or size % config.patch):
         raise ConfigError(f"images of {size} pixels: patch={config.patch} does not divide them")
-    model, images = on_meta(config, size)
+    model, images = meta_model(config, size)
     try:
         with torch.no_grad():
             model(images)
@@ -126,16 +126,16 @@ def check_merge(config: Config, count: int) -> None:
 EVAL: dict[str, Eval] = {
     "fewshot": Eval(tuple(f"fewshot{shots}_accuracy" for shots in SHOTS), few_shot_eval),
     "inspect": Eval((), inspect_eval),
-    "test@SIZE": Eval(("test_accuracy@SIZE", "test_loss@SIZE"), at_size, check_size),
-    "test@patchP": Eval(("test_accuracy@patchP", "test_loss@patchP"), at_patch, check_patch),
-    "test@mergeR": Eval(("test_accuracy@mergeR", "test_loss@mergeR"), at_merge, check_merge),
+    "test@SIZE": Eval(("test_accuracy@SIZE", "test_loss@SIZE"), size_eval, check_size),
+    "test@patchP": Eval(("test_accuracy@patchP", "test_loss@patchP"), patch_eval, check_patch),
+    "test@mergeR": Eval(("test_accuracy@mergeR", "test_loss@mergeR"), merge_eval, check_merge),
 }
 
 
 def find(name: str) -> tuple[Eval, int]:
     """Return an eval's entry in EVAL and the integer in its name, or 0; raise ValueError if the name is unknown."""
     for entry, known in EVAL.items():
-        if (number := matched(name, entry)) is not None:
+        if (number := placeholder_digits(name, entry)) is not None:
             return known, int(number or 0)
     raise ValueError(f"evals: {name}: one of {', '.join(EVAL)}")
 
@@ -144,12 +144,12 @@ def eval_of(metric: str) -> str:
     """Return the name of the eval that measures a metric, or "" if none does."""
     for entry, known in EVAL.items():
         for pattern in known.metrics:
-            if (number := matched(metric, pattern)) is not None:
+            if (number := placeholder_digits(metric, pattern)) is not None:
                 return placeholder_free(entry) + number
     return ""
 
 
-def matched(name: str, pattern: str) -> str | None:
+def placeholder_digits(name: str, pattern: str) -> str | None:
     """Return the digits of `name` at the placeholder of `pattern` ("" if it has none), or None if they do not match."""
     fixed = placeholder_free(pattern)
     value = r"[1-9]\d*" if fixed != pattern else ""

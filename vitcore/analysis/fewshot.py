@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitcore.analysis.restore import batched
-from vitcore.data.shuffle import Indices, by_class
+from vitcore.analysis.restore import batch_outputs
+from vitcore.data.shuffle import Indices, class_indices
 
 if TYPE_CHECKING:
     from vitcore.data.splits import Data, Images
@@ -91,7 +91,7 @@ def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
             found.notes.append(f"{name} is left out: {few}")
             continue
         for draw in range(DRAWS):
-            support_set = data.train.at(support(labels, count, model.config.data_seed, draw))
+            support_set = data.train.select(support(labels, count, model.config.data_seed, draw))
             seen = features(model, data, support_set)  # (count * K, D)
             probe = Probe.fit(seen, support_set.labels.cpu(), classes)
             right = probe.scores(tested).argmax(dim=1) == data.test.labels.cpu()
@@ -102,10 +102,10 @@ def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
 
 def support(labels: Indices, count: int, data_seed: int, draw: int) -> Indices:
     """Return the indices (count * K,) of `count` random images of each of K classes, from labels (n,)."""
-    groups = by_class(labels, np.arange(len(labels)), "few-shot", data_seed, draw)
+    groups = class_indices(labels, np.arange(len(labels)), "few-shot", data_seed, draw)
     return np.concatenate([group[:count] for group in groups])
 
 
 def features(model: Model, data: Data, images: Images) -> Tensor:
     """Return the pre-logits (n, D), which are the inputs of the head's last layer, on the CPU."""
-    return batched(model.features, model.config, data, images).cpu()
+    return batch_outputs(model.features, model.config, data, images).cpu()

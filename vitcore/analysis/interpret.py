@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitcore.data.shuffle import order
+from vitcore.data.shuffle import random_order
 from vitcore.data.splits import Data
 from vitcore.model.position import Grid, Position
 from vitcore.model.self_attention import SelfAttention
 from vitcore.model.vit import ViT
-from vitcore.runtime.device import in_precision
+from vitcore.runtime.device import compute_in_precision
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -40,11 +40,11 @@ def filters(model: ViT) -> tuple[Tensor, Tensor, str]:
     """
     for name, parameter in model.stem.named_parameters():
         if parameter.ndim == 4:
-            return *principal(parameter.detach()), f"stem.{name}"
+            return *principal_components(parameter.detach()), f"stem.{name}"
     raise ValueError(f"stem={model.config.stem}: has no filters to look at (no weight of four dimensions)")
 
 
-def principal(weight: Tensor) -> tuple[Tensor, Tensor]:
+def principal_components(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Return the principal components (n, C, P, P) of filters (D, C, P, P), and their fractions of the variance (n,).
 
     A component has length 1, and its value of largest magnitude is positive.
@@ -70,15 +70,15 @@ def layers(model: ViT, images: Tensor) -> list[Layer]:
     """Return the attention weights and biases of each layer for standardized images (B, C, H, W)."""
     found: list[Layer] = []
 
-    def look(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+    def record_layer(module: nn.Module, inputs: tuple[Any, ...]) -> None:
         assert isinstance(module, SelfAttention)
         weights, bias = module.weights(*inputs)
         found.append(Layer(weights, None if bias is None else bias.expand_as(weights)))
 
     attentions = [module for module in model.encoder.modules() if isinstance(module, SelfAttention)]
-    handles = [module.register_forward_pre_hook(look) for module in attentions]
+    handles = [module.register_forward_pre_hook(record_layer) for module in attentions]
     try:
-        in_precision(model.config, model.pooled, images)
+        compute_in_precision(model.config, model.pooled, images)
     finally:
         for handle in handles:
             handle.remove()
@@ -119,14 +119,14 @@ def rollout(weights: list[Tensor]) -> Tensor:
     return rolled
 
 
-def looked_at(rolled: Tensor, prefix: int, class_token: bool) -> Tensor:
+def pooled_shares(rolled: Tensor, prefix: int, class_token: bool) -> Tensor:
     """Return the share (B, N) of each input patch in what the pooling reads, from the attention rollout (B, T, T)."""
     read = rolled[:, 0] if class_token else rolled[:, prefix:].mean(dim=1)
     return read[:, prefix:]
 
 
-def rollout_of(model: ViT) -> str:
-    """Return a caption that says which output tokens the result of `looked_at` is for, and what it leaves out."""
+def rollout_caption(model: ViT) -> str:
+    """Return a caption that says which output tokens the result of `pooled_shares` is for, and what it leaves out."""
     shown = "class token" if model.pool.class_token else "mean of the patches"
     left_out = f" at the last layer (pool={model.config.pool} has weights of its own, which are left out)"
     return shown if model.pool.plain else shown + left_out
@@ -155,9 +155,11 @@ def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid
     """
     layers, kind = range(len(model.encoder.blocks)), f"position={model.config.position}"
     sites = []
-    if tables := [cosine(x)[None] for layer in layers if (x := added(model, layer, grid)) is not None]:
+    if tables := [
+        cosine_similarity(x)[None] for layer in layers if (x := position_vectors(model, layer, grid)) is not None
+    ]:
         sites.append(site("tokens", "cosine similarity of position embeddings", torch.stack(tables), grid))
-    if rotations := [cosine(x) for layer in layers if (x := rotated(model, layer, grid)) is not None]:
+    if rotations := [cosine_similarity(x) for layer in layers if (x := rotated_ones(model, layer, grid)) is not None]:
         sites.append(site("rotate", "similarity of one vector as query and as key", torch.stack(rotations), grid))
     if bias is not None and centre_bias is not None:
         sites.append(Similarity("bias", "bias of the attention logits, mean over the images", bias, centre_bias))
@@ -171,30 +173,30 @@ def site(name: str, note: str, maps: Tensor, grid: Grid) -> Similarity:
     """Return a Similarity from maps (L', H', N, N), in which equal layers, or equal heads, are reduced to one."""
     maps = maps[:1] if (maps == maps[:1]).all() else maps
     maps = maps[:, :1] if (maps == maps[:, :1]).all() else maps
-    return Similarity(name, note, maps.mean(dim=(0, 1)), maps[:, :, middle(grid)])
+    return Similarity(name, note, maps.mean(dim=(0, 1)), maps[:, :, middle_patch(grid)])
 
 
-def middle(grid: Grid) -> int:
+def middle_patch(grid: Grid) -> int:
     rows, columns = grid
     return (rows // 2) * columns + columns // 2
 
 
 @torch.no_grad()
-def added(model: ViT, layer: int, grid: Grid) -> Tensor | None:
+def position_vectors(model: ViT, layer: int, grid: Grid) -> Tensor | None:
     """Return the vectors (N, D) that the position embedding adds to patches before `layer`, or None if all are 0."""
     nothing = torch.zeros(1, math.prod(grid), model.config.width, device=next(model.parameters()).device)
     vectors = model.position.tokens(nothing, layer, grid)[0].double().cpu()
     return vectors if vectors.any() else None
 
 
-def cosine(vectors: Tensor) -> Tensor:
+def cosine_similarity(vectors: Tensor) -> Tensor:
     """Return the cosine similarity (..., N, N) of all pairs of vectors (..., N, D)."""
     unit = nn.functional.normalize(vectors, dim=-1)
     return unit @ unit.mT
 
 
 @torch.no_grad()
-def rotated(model: ViT, layer: int, grid: Grid) -> Tensor | None:
+def rotated_ones(model: ViT, layer: int, grid: Grid) -> Tensor | None:
     """Return a vector of ones rotated to each location (H, N, d_h), or None if the position embedding does not rotate.
 
     Ones have equal energy in every plane of rotation, so the cosine of two locations is a mean over the planes.
@@ -273,7 +275,7 @@ def batch_sums(found: list[Layer], grid: Grid, patch: int, prefix: int) -> dict[
     biases = [layer.bias[:, :, prefix:, prefix:].double() for layer in found if layer.bias is not None]
     if len(biases) == len(found):
         sums["bias"] = torch.stack([bias.mean(dim=1).sum(dim=0) for bias in biases]).mean(dim=0)
-        sums["centre_bias"] = torch.stack([bias[:, :, middle(grid)].sum(dim=0) for bias in biases])
+        sums["centre_bias"] = torch.stack([bias[:, :, middle_patch(grid)].sum(dim=0) for bias in biases])
     return sums
 
 
@@ -288,7 +290,7 @@ class Inside:
 def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
     """Return the data of all figures on the inside of a model, from at most `images` random, fixed test images."""
     config = model.config
-    chosen = data.test.at(order(len(data.test), "inspect")[:images].copy())
+    chosen = data.test.select(random_order(len(data.test), "inspect")[:images].copy())
     pixels, labels = torch.cat(list(chosen.batches(len(chosen)))), chosen.labels
     grid, totals = model.grid(pixels), dict[str, Tensor]()
     rolled: list[Tensor] = []
@@ -299,9 +301,9 @@ def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
             totals[name] = totals.get(name, 0) + values.cpu()
         if sum(map(len, rolled)) < SHOWN:
             matrix = rollout([layer.weights[:SHOWN] for layer in found])
-            rolled.append(looked_at(matrix, model.prefix, model.pool.class_token).cpu())
+            rolled.append(pooled_shares(matrix, model.prefix, model.pool.class_token).cpu())
     with torch.no_grad():
-        predicted = in_precision(config, model, data.standardise(pixels[:SHOWN])).argmax(dim=1)
+        predicted = compute_in_precision(config, model, data.standardise(pixels[:SHOWN])).argmax(dim=1)
     means = {name: total / len(pixels) for name, total in totals.items()}
     arrays = {
         "distance": means["distance"],
@@ -318,7 +320,7 @@ def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
         "position": config.position,
         "position_at": config.position_at,
         "uniform_distance": distances(grid, config.patch).mean().item(),  # of a head that attends to all equally
-        "rollout_of": rollout_of(model),
+        "rollout_of": rollout_caption(model),
         "summary": [asdict(row) for row in summary(config)],
     }
     try:

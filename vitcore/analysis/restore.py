@@ -13,14 +13,14 @@ from vitcore.data.splits import Data, Images, load
 from vitcore.interop.weight_files import read_fitting
 from vitcore.model.build import Model, build
 from vitcore.options import ConfigError
-from vitcore.runtime.device import device_of, in_precision
+from vitcore.runtime.device import compute_in_precision, device_of
 from vitcore.training.loop import evaluation_batch
 
 if TYPE_CHECKING:
     from vitcore.config import Config
 
 
-def restored(config: Config, weights: bytes) -> Model:
+def restore_model(config: Config, weights: bytes) -> Model:
     """Return the trained model in evaluation mode; raise ConfigError if the safetensors `weights` do not fit it."""
     model = build(config)
     own = model.state_dict()
@@ -31,7 +31,7 @@ def restored(config: Config, weights: bytes) -> Model:
     return model.to(device_of(config)).eval()
 
 
-def seen_by(model: Model, data_dir: Path | None = None) -> Data:
+def trial_data(model: Model, data_dir: Path | None = None) -> Data:
     """Return the data of the model's trial, on the model's device. data_dir: the folder of downloads and packs.
 
     Raises ValueError if data are missing, damaged or unlike the model's config.
@@ -40,7 +40,7 @@ def seen_by(model: Model, data_dir: Path | None = None) -> Data:
 
 
 @torch.no_grad()
-def batched(function: Callable[[Tensor], Tensor], config: Config, data: Data, images: Images) -> Tensor:
+def batch_outputs(function: Callable[[Tensor], Tensor], config: Config, data: Data, images: Images) -> Tensor:
     """Return the outputs of `function` for images, standardized by `data`, in the precision of the training."""
     batches = images.batches(evaluation_batch(config, data.mean.device))
-    return torch.cat([in_precision(config, function, data.standardise(some)) for some in batches])
+    return torch.cat([compute_in_precision(config, function, data.standardise(some)) for some in batches])

@@ -26,10 +26,10 @@ class Window(NamedTuple):
             return F.interpolate(middle, (self.size, self.size), mode="bilinear", antialias=True).contiguous()
         box = torch.zeros(len(images), 4, dtype=torch.int64, device=images.device)
         box[:, 2:] = self.crop  # made on the device, so that a CUDA graph can hold it
-        return by_products(middle, box, self.size)
+        return crop_by_products(middle, box, self.size)
 
 
-def by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
+def crop_by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
     """Crop uint8 images (B, C, S, S) to boxes (B, 4) on their device, resized to (B, C, size, size).
 
     boxes: top, left, height and width in pixels. The rounding of these matrix products differs from `F.interpolate` by

@@ -74,7 +74,7 @@ class Raw:
     test: Indices
 
 
-def too_small(labels: Indices, train: Indices, classes: Sequence[str]) -> str:
+def small_class(labels: Indices, train: Indices, classes: Sequence[str]) -> str:
     """Return a sentence on the first class with fewer than two training images, or "".
 
     labels: (M,), of all images. train: indices of the images that are not for testing. Training and validation each
@@ -100,7 +100,7 @@ STATISTICS = {  # mean and standard deviation of the training images' intensitie
 }
 
 
-def downloaded(name: str, size: int, classes: int, train: int, md5: str) -> About:
+def torchvision_facts(name: str, size: int, classes: int, train: int, md5: str) -> About:
     """Return the facts about a dataset of torchvision with 10,000 test images.
 
     md5: torchvision's checksum of the archive that holds the training images.
@@ -127,10 +127,10 @@ BUILT_IN = {
         std=(6.016788,),
         levels=17,
     ),
-    "cifar10": downloaded("cifar10", 32, 10, 50_000, "c58f30108f718f92721af3b95e74349a"),
-    "cifar100": downloaded("cifar100", 32, 100, 50_000, "eb9058c3a382ffc7106e4002c42a8d85"),
-    "mnist": downloaded("mnist", 28, 10, 60_000, "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
-    "fashion-mnist": downloaded("fashion-mnist", 28, 10, 60_000, "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
+    "cifar10": torchvision_facts("cifar10", 32, 10, 50_000, "c58f30108f718f92721af3b95e74349a"),
+    "cifar100": torchvision_facts("cifar100", 32, 100, 50_000, "eb9058c3a382ffc7106e4002c42a8d85"),
+    "mnist": torchvision_facts("mnist", 28, 10, 60_000, "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+    "fashion-mnist": torchvision_facts("fashion-mnist", 28, 10, 60_000, "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
 }
 TORCHVISION = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "mnist": "MNIST", "fashion-mnist": "FashionMNIST"}
 
@@ -274,10 +274,10 @@ def data_homes(name: str, data_dir: Path | None = None) -> list[Path]:
     A command sets ABLATE_PACKS and ABLATE_MORE_DATA for itself and the processes that it starts.
     """
     own = own_packs().get(name)
-    return list(dict.fromkeys([*([Path(own)] if own else []), *(folder / name for folder in above(data_dir))]))
+    return list(dict.fromkeys([*([Path(own)] if own else []), *(folder / name for folder in parent_folders(data_dir))]))
 
 
-def above(data_dir: Path | None = None) -> list[Path]:
+def parent_folders(data_dir: Path | None = None) -> list[Path]:
     """Return the folders whose subfolders are packs: `data_dir`, ABLATE_DATA and those in ABLATE_MORE_DATA."""
     return [Path(folder) for folder in (data_dir, os.environ.get("ABLATE_DATA"), *more_homes()) if folder]
 

@@ -27,12 +27,12 @@ def open_image(file: Path) -> Image:
     Raises ValueError if the file cannot be read, is larger than 1 GiB, or is no image of a known format.
     """
     try:
-        return opened(read_regular(file, LARGEST))
+        return open_content(read_regular(file, LARGEST))
     except OSError as error:
-        raise unreadable(error.strerror) from None
+        raise unreadable_error(error.strerror) from None
 
 
-def opened(content: bytes | memoryview, formats: tuple[str, ...] = FORMATS) -> Image:
+def open_content(content: bytes | memoryview, formats: tuple[str, ...] = FORMATS) -> Image:
     """Open an image from a file's content without decoding its pixels.
 
     Raises ValueError if the content is no image of these formats, as Pillow names them.
@@ -43,10 +43,10 @@ def opened(content: bytes | memoryview, formats: tuple[str, ...] = FORMATS) -> I
         return Image.open(io.BytesIO(content), formats=formats)
     except Exception as error:  # Pillow's decoders raise many kinds, such as DecompressionBombError
         listed = f"none of {', '.join(formats)}"
-        raise unreadable(listed if isinstance(error, UnidentifiedImageError) else error) from None
+        raise unreadable_error(listed if isinstance(error, UnidentifiedImageError) else error) from None
 
 
-def squared(image: Image, size: int, channels: int) -> Bytes:
+def middle_square(image: Image, size: int, channels: int) -> Bytes:
     """Return the middle square, resized to `size` pixels a side: (size, size) for 1 channel, (size, size, 3) for 3.
 
     Raises ValueError if the image cannot be decoded, or if the range of its values is unknown.
@@ -58,7 +58,7 @@ def squared(image: Image, size: int, channels: int) -> Bytes:
         if plain.size != (size, size):
             plain = ImageOps.fit(plain, (size, size), Image.Resampling.BILINEAR)
     except Exception as error:  # as above
-        raise unreadable(error) from None
+        raise unreadable_error(error) from None
     return np.asarray(plain, np.uint8)
 
 
@@ -81,5 +81,5 @@ def is_grey(image: Image) -> bool:
     return image.mode in GREY
 
 
-def unreadable(why: object) -> ValueError:
+def unreadable_error(why: object) -> ValueError:
     return ValueError(f"cannot be read as an image ({why})")

@@ -17,10 +17,10 @@ from typing import NoReturn
 
 import numpy as np
 
-from vitcore.data.datasets import About, Bytes, Indices, Raw, too_small
-from vitcore.data.decode import SUFFIXES, is_grey, open_image, squared
+from vitcore.data.datasets import About, Bytes, Indices, Raw, small_class
+from vitcore.data.decode import SUFFIXES, is_grey, middle_square, open_image
 from vitcore.data.files import open_regular
-from vitcore.data.shuffle import stratified
+from vitcore.data.shuffle import stratified_split
 from vitcore.options import ConfigError
 
 TEST_SHARE = 0.2
@@ -105,7 +105,7 @@ def list_folder(root: Path) -> Listing:
     if not root.is_dir():
         refuse(root, "no such folder")
     listing = list_parts(root) if (root / "train").is_dir() else list_flat(root)
-    if why := too_small(listing.labels, listing.train, listing.classes):
+    if why := small_class(listing.labels, listing.train, listing.classes):
         refuse(root, why)
     return listing
 
@@ -134,7 +134,7 @@ def list_flat(root: Path) -> Listing:
     classes = class_names(root)
     files, known = list_classes(root, classes)
     labels = np.array(known, np.int64)
-    test, train = stratified(labels, np.arange(len(labels)), TEST_SHARE, "imagefolder")
+    test, train = stratified_split(labels, np.arange(len(labels)), TEST_SHARE, "imagefolder")
     return Listing(tuple(files), labels, classes, np.sort(train), np.sort(test))
 
 
@@ -173,7 +173,7 @@ def read_image(file: Path, size: int, channels: int) -> Bytes:
     """Read an image as uint8 (C, size, size); raise ConfigError, which names the file, if it cannot be read."""
     try:
         with open_image(file) as image:
-            pixels = squared(image, size, channels)
+            pixels = middle_square(image, size, channels)
     except ValueError as error:
         refuse(file, str(error))
     return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)

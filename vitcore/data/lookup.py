@@ -7,8 +7,8 @@ from pathlib import Path
 
 from vitcore.data.datasets import BUILT_IN, About, data_homes
 from vitcore.data.imagefolder import describe_folder
-from vitcore.data.pack import NAME, find, lacking, manifest, names
-from vitcore.options import ConfigError, nearest
+from vitcore.data.pack import NAME, find, manifest, missing_pack, pack_names
+from vitcore.options import ConfigError, spelling_hint
 
 FOLDER = "imagefolder:"
 STATED: dict[str, About] = {}  # facts about packs that are not here, from recipes: enough to plan, not to train
@@ -23,29 +23,29 @@ def describe(name: str, data_dir: Path | None = None) -> About:
     if name in BUILT_IN:
         return BUILT_IN[name]
     if name.startswith(FOLDER):
-        return describe_folder(folder_of(name))
+        return describe_folder(image_folder(name))
     if (folder := find(name, data_dir)) is not None:
         return manifest(folder, name).about()
     if name in STATED:
         return STATED[name]
     if NAME.fullmatch(name):
-        known, hint = names(data_dir), f"; {unpacked(name)}"
-        where = ", ".join(map(lacking, data_homes(name, data_dir))) or "none without --data-dir or ABLATE_DATA"
+        known, hint = pack_names(data_dir), f"; {pack_hint(name)}"
+        where = ", ".join(map(missing_pack, data_homes(name, data_dir))) or "none without --data-dir or ABLATE_DATA"
     else:
         known, hint, where = [FOLDER], "", "small letters, digits and . _ -"
-    hint = nearest(name, [*BUILT_IN, *known]) or hint
+    hint = spelling_hint(name, [*BUILT_IN, *known]) or hint
     raise ConfigError(f"data={name}: one of {', '.join(BUILT_IN)}, {FOLDER}PATH, or a pack ({where}){hint}")
 
 
-def unpacked(name: str) -> str:
+def pack_hint(name: str) -> str:
     """Return a hint at the command that makes the missing pack `name`."""
     return f"`ablate data pack {name} SOURCE --data-dir DIR` makes one"
 
 
-def pack_of(name: str, data_dir: Path | None = None) -> Path | None:
+def find_pack(name: str, data_dir: Path | None = None) -> Path | None:
     """Return the folder of the pack `name`, or None for other data and for a missing pack."""
     return None if name in BUILT_IN or name.startswith(FOLDER) else find(name, data_dir)
 
 
-def folder_of(name: str) -> Path:
+def image_folder(name: str) -> Path:
     return Path(os.path.expanduser(name.removeprefix(FOLDER))).resolve()  # Path.expanduser raises for '~nobody'

@@ -30,8 +30,8 @@ from typing import Annotated, Any, Final, Literal, Self
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
-from vitcore.data.datasets import About, Bytes, Indices, above, data_homes, own_packs
-from vitcore.data.decode import opened as opened_image
+from vitcore.data.datasets import About, Bytes, Indices, data_homes, own_packs, parent_folders
+from vitcore.data.decode import open_content as opened_image
 from vitcore.data.files import open_regular, read_regular, reason
 from vitcore.options import ConfigError, Options
 
@@ -146,14 +146,14 @@ def find(name: str, data_dir: Path | None = None) -> Path | None:
     return next((home for home in data_homes(name, data_dir) if (home / MANIFEST).is_file()), None)
 
 
-def names(data_dir: Path | None = None) -> list[str]:
+def pack_names(data_dir: Path | None = None) -> list[str]:
     """Return the names of all packs that `find` can find."""
     own = (name for name, folder in own_packs().items() if Path(folder, MANIFEST).is_file())
-    there = (path.parent.name for folder in above(data_dir) for path in folder.glob(f"*/{MANIFEST}"))
+    there = (path.parent.name for folder in parent_folders(data_dir) for path in folder.glob(f"*/{MANIFEST}"))
     return list(dict.fromkeys([*own, *there]))
 
 
-def lacking(folder: Path) -> str:
+def missing_pack(folder: Path) -> str:
     """Return a sentence on why a folder is not a pack."""
     if (folder / BEGUN).exists():
         return f"{folder}: packing was begun and has not ended: the same `ablate data pack` goes on"
@@ -196,7 +196,7 @@ def read_manifest(path: Path, changed: int, size: int) -> Manifest:
 
 
 @cache  # what was checked in this process stays checked
-def opened(folder: Path, fingerprint: str) -> Pack:
+def open_pack(folder: Path, fingerprint: str) -> Pack:
     """Open the pack whose manifest has this fingerprint; raise ValueError, which names the file, if one is damaged."""
     path = folder / MANIFEST
     found = json.loads(read_regular(path, LARGEST_MANIFEST))

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitcore.data.datasets import too_small
-from vitcore.data.decode import LARGEST, SUFFIXES, eight_bits, open_image, opened
+from vitcore.data.datasets import small_class
+from vitcore.data.decode import LARGEST, SUFFIXES, eight_bits, open_content, open_image
 from vitcore.data.files import open_regular
 from vitcore.data.imagefolder import TEST_SHARE, list_folder
-from vitcore.data.shuffle import Indices, stratified
+from vitcore.data.shuffle import Indices, stratified_split
 from vitcore.options import ConfigError
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def find_source(source: str, data_dir: Path | None) -> Source:
             found = from_folder(path)
         except ConfigError as error:  # its message begins with data=imagefolder:PATH
             raise ValueError(f"source {source}: {str(error).removeprefix('data=imagefolder:')}") from None
-    if why := too_small(found.labels, np.arange(found.train), found.classes):
+    if why := small_class(found.labels, np.arange(found.train), found.classes):
         raise ValueError(f"source {source}: {why}")
     return found
 
@@ -159,7 +159,9 @@ def from_members(found: list[Member], origin: str) -> Source:
     elif any(one.path.parent.parent.name == "train" for one in found):
         raise ValueError(f"{origin}: has train/ but none of {', '.join(TESTS)} beside it")
     else:
-        test, train = (np.sort(part) for part in stratified(labels, np.arange(len(labels)), TEST_SHARE, "imagefolder"))
+        test, train = (
+            np.sort(part) for part in stratified_split(labels, np.arange(len(labels)), TEST_SHARE, "imagefolder")
+        )
     places = np.concatenate([train, test])
     chosen = [found[place] for place in places]
     names = [f"{one.path} {one.size}" for one in chosen]
@@ -172,7 +174,7 @@ def open_member(member: Member) -> Image:
         raise ValueError(f"larger than {LARGEST:,} bytes")
     with open_regular(member.file) as file:
         file.seek(member.offset)
-        return opened(file.read(member.size))
+        return open_content(file.read(member.size))
 
 
 def from_timm(name: str, data_dir: Path | None) -> Source:
@@ -212,7 +214,7 @@ def image_of(dataset: Any, place: int) -> Image:
         image: Image = found
         return image
     with found:
-        return eight_bits(opened(found.read())).convert("RGB")
+        return eight_bits(open_content(found.read())).convert("RGB")
 
 
 def label_of(dataset: Any, place: int) -> int:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from vitcore.data.datasets import BUILT_IN, Bytes, moments
-from vitcore.data.decode import is_grey, squared
+from vitcore.data.decode import is_grey, middle_square
 from vitcore.data.files import read_regular, reason
 from vitcore.data.pack import (
     BEGUN,
@@ -99,11 +99,11 @@ def pack(
     check(name, options)
     folder = home / name
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder):
+    with pack_lock(folder):
         if (folder / MANIFEST).exists():
             raise ValueError(f"{folder / MANIFEST}: is there already")
-        channels: Channels = 1 if all(map(is_grey, sample(source))) else 3
-        begin(folder, name, source, options)
+        channels: Channels = 1 if all(map(is_grey, sample_images(source))) else 3
+        begin_pack(folder, name, source, options)
         stopped = threading.Event()
 
         def count(images: int) -> None:
@@ -112,7 +112,7 @@ def pack(
                 raise InterruptedError("another shard cannot be written")
 
         writer = Writer(source, options, channels, count)
-        parts = cut(source, options.size**2 * channels)
+        parts = shard_ranges(source, options.size**2 * channels)
         paths = [folder / f"shard-{number:05}.{options.format}" for number in range(len(parts))]
         with ThreadPoolExecutor(jobs) as pool:
             try:
@@ -142,22 +142,22 @@ def repair(
         raise ValueError(f"{folder}: was packed from other images than these: other classes, or another number of them")
     options = Options(manifest.size, manifest.image_size, manifest.format)
     writer = Writer(source, options, manifest.channels, advance)
-    again = rewritten(manifest, damaged)
+    again = shards_to_rewrite(manifest, damaged)
 
     def records(shard: Shard, part: range) -> Records | None:
         if shard in again:
             return writer.rewrite(folder / shard.file, part, shard.sha256)
         return stored_records(folder / shard.file, source, part) if INDEX in damaged else None
 
-    with locked(folder), ThreadPoolExecutor(jobs) as pool:
-        found = list(pool.map(records, manifest.shards, cut(source, manifest.image_bytes)))
+    with pack_lock(folder), ThreadPoolExecutor(jobs) as pool:
+        found = list(pool.map(records, manifest.shards, shard_ranges(source, manifest.image_bytes)))
         if INDEX in damaged:
-            content = saved(np.concatenate([some for some in found if some is not None]))
-            refuse_others(folder / INDEX, hashlib.sha256(content).hexdigest(), manifest.index)
+            content = npy_bytes(np.concatenate([some for some in found if some is not None]))
+            check_sha256(folder / INDEX, hashlib.sha256(content).hexdigest(), manifest.index)
             write(folder / INDEX, content)
 
 
-def rewritten(manifest: Manifest, damaged: Collection[str]) -> list[Shard]:
+def shards_to_rewrite(manifest: Manifest, damaged: Collection[str]) -> list[Shard]:
     """Return the shards that a repair writes again: the damaged ones, or all JPEG shards if the index is damaged."""
     every = INDEX in damaged and manifest.format == "jpeg"  # only the index has the positions of JPEGs
     return [shard for shard in manifest.shards if every or shard.file in damaged]
@@ -174,13 +174,13 @@ def check(name: str, options: Options) -> None:
         raise ConfigError(f"--crop {options.crop}: from 1 to --size {options.size}")
 
 
-def chosen(name: str, folder: Path, given: Mapping[str, Any], sides: Sequence[int]) -> Options:
+def complete_options(name: str, folder: Path, given: Mapping[str, Any], sides: Sequence[int]) -> Options:
     """Return the `given` options, completed from the finished or unfinished pack in `folder` if there is one.
 
     sides: see `shorter_sides`; the default size enlarges none of these images. Raises ConfigError if options are
     invalid or contradict the pack.
     """
-    there, least = stored(folder, name), min(sides)
+    there, least = stored_options(folder, name), min(sides)
     for key, value in given.items():
         if there and value != (other := getattr(there, key)):
             raise ConfigError(
@@ -193,7 +193,7 @@ def chosen(name: str, folder: Path, given: Mapping[str, Any], sides: Sequence[in
     return options
 
 
-def enlarged(sides: Sequence[int], size: int) -> str:
+def enlargement_warning(sides: Sequence[int], size: int) -> str:
     """Return a warning if images are smaller than the stored squares, or "". sides: see `shorter_sides`."""
     small = [side for side in sides if side < size]
     if not small:
@@ -206,16 +206,16 @@ def enlarged(sides: Sequence[int], size: int) -> str:
 
 def shorter_sides(source: Source) -> list[int]:
     """Return the shorter side of up to 64 images; raise ValueError, which names the image, if one is unreadable."""
-    return [min(image.size) for image in sample(source)]
+    return [min(image.size) for image in sample_images(source)]
 
 
-def sample(source: Source) -> Iterator[Image]:
+def sample_images(source: Source) -> Iterator[Image]:
     for place in dict.fromkeys(np.linspace(0, len(source.labels) - 1, SAMPLE).astype(int).tolist()):
-        with picture(source, place) as image:
+        with open_picture(source, place) as image:
             yield image
 
 
-def stored(folder: Path, name: str) -> Options | None:
+def stored_options(folder: Path, name: str) -> Options | None:
     """Return the options of the finished or unfinished pack in `folder`, or None without one.
 
     Raises ConfigError if its manifest or note is damaged.
@@ -223,11 +223,11 @@ def stored(folder: Path, name: str) -> Options | None:
     if (folder / MANIFEST).is_file():
         known = manifest(folder, name)
         return Options(known.size, known.image_size, known.format)
-    begun = read_begun(folder)
+    begun = read_note_of_pack(folder)
     return Options(begun.size, begun.crop, begun.format) if begun else None
 
 
-def read_begun(folder: Path) -> Begun | None:
+def read_note_of_pack(folder: Path) -> Begun | None:
     """Return the note of an unfinished pack, or None without one; raise ConfigError if it is damaged."""
     try:
         return Begun(**json.loads(read_regular(folder / BEGUN, LARGEST_NOTE)))
@@ -238,9 +238,9 @@ def read_begun(folder: Path) -> Begun | None:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def pack_lock(folder: Path) -> Iterator[None]:
     """Lock a pack for one writer within the block; raise ValueError if another process holds the lock."""
-    with open(folder / ".lock", "w", opener=no_follow) as lock:
+    with open(folder / ".lock", "w", opener=open_no_symlink) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -248,11 +248,11 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def begin(folder: Path, name: str, source: Source, options: Options) -> None:
+def begin_pack(folder: Path, name: str, source: Source, options: Options) -> None:
     """Write the note of a new pack, unless it exists; raise ValueError if there is the note of another pack."""
     size, crop = options.size, options.image_size
     wanted = Begun(version=VERSION, name=name, size=size, crop=crop, format=options.format, source=source.digest)
-    there = read_begun(folder)
+    there = read_note_of_pack(folder)
     if there is None:
         write(folder / BEGUN, wanted.model_dump_json(indent=1).encode())
     elif there != wanted:
@@ -262,7 +262,7 @@ def begin(folder: Path, name: str, source: Source, options: Options) -> None:
         raise ValueError(f"{folder}: a pack {other} was begun here: finish that, or remove the folder")
 
 
-def cut(source: Source, image_bytes: int) -> list[range]:
+def shard_ranges(source: Source, image_bytes: int) -> list[range]:
     """Return the image numbers of each shard, which are all of training or all of test images."""
     count = len(source.labels)
     most = max(1, min(-(-count // SHARDS), SHARD_BYTES // image_bytes), -(-count // FILES))
@@ -305,18 +305,18 @@ class Writer:
     def rewrite(self, path: Path, part: range, sha256: str) -> Records:
         """Write a shard again and return its records (n,); raise ValueError, and keep it, if the sha256 differs."""
         written = self.write_images(path.with_suffix(".part"), part)
-        refuse_others(path, written.sha256, sha256)
+        check_sha256(path, written.sha256, sha256)
         rename(path.with_suffix(".part"), path)
         return written.records
 
     def write_images(self, path: Path, part: range) -> Written:
         records, total = np.zeros(len(part), RECORD), hashlib.sha256()
         counts = np.zeros((self.channels, 256), np.int64)
-        with open(path, "wb", opener=no_follow) as file:
+        with open(path, "wb", opener=open_no_symlink) as file:
             for row, place in enumerate(part):
-                with picture(self.source, place) as image:
-                    pixels = squared(image, self.options.size, self.channels)
-                content = pixels.tobytes() if self.options.format == "bytes" else as_jpeg(pixels)
+                with open_picture(self.source, place) as image:
+                    pixels = middle_square(image, self.options.size, self.channels)
+                content = pixels.tobytes() if self.options.format == "bytes" else jpeg_bytes(pixels)
                 records[row] = (self.source.labels[place], zlib.crc32(content), file.tell(), len(content))
                 for channel, values in enumerate(pixels.reshape(-1, self.channels).T):
                     counts[channel] += np.bincount(values, minlength=256)
@@ -355,7 +355,7 @@ def stored_records(path: Path, source: Source, part: range) -> Records:
     return records
 
 
-def refuse_others(path: Path, found: str, known: str) -> None:
+def check_sha256(path: Path, found: str, known: str) -> None:
     """Raise ValueError, and remove the partial file of `path`, if the sha256 `found` is not the known one."""
     if found != known:
         path.with_suffix(".part").unlink(missing_ok=True)
@@ -365,7 +365,7 @@ def refuse_others(path: Path, found: str, known: str) -> None:
 
 
 @contextlib.contextmanager
-def picture(source: Source, place: int) -> Iterator[Image]:
+def open_picture(source: Source, place: int) -> Iterator[Image]:
     """Open image number `place`; raise ValueError, which names it, if it cannot be opened or read in the block."""
     try:
         with source.open(place) as image:
@@ -374,7 +374,7 @@ def picture(source: Source, place: int) -> Iterator[Image]:
         raise ValueError(f"{source.names[place]}: {reason(error)}") from None
 
 
-def as_jpeg(pixels: Bytes) -> bytes:
+def jpeg_bytes(pixels: Bytes) -> bytes:
     from PIL import Image
 
     target = io.BytesIO()
@@ -385,7 +385,7 @@ def as_jpeg(pixels: Bytes) -> bytes:
 def finish(folder: Path, name: str, writer: Writer, shards: Mapping[Path, Written]) -> None:
     """Write the index and the manifest, then remove the files that serve only to continue an unfinished pack."""
     source, options, written = writer.source, writer.options, list(shards.values())
-    index = saved(np.concatenate([one.records for one in written]))
+    index = npy_bytes(np.concatenate([one.records for one in written]))
     write(folder / INDEX, index)
     training = np.cumsum([len(one.records) for one in written]) <= source.train
     mean, std = moments(np.stack([one.counts for one in written])[training].sum(axis=0))
@@ -412,13 +412,13 @@ def finish(folder: Path, name: str, writer: Writer, shards: Mapping[Path, Writte
         left.unlink(missing_ok=True)
 
 
-def saved(records: Records) -> bytes:
+def npy_bytes(records: Records) -> bytes:
     written = io.BytesIO()
     np.save(written, records)
     return written.getvalue()
 
 
-def no_follow(path: str, flags: int) -> int:
+def open_no_symlink(path: str, flags: int) -> int:
     """Open a file as the `opener` of `open`, but refuse a symbolic link, which could lead out of the pack."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
@@ -426,7 +426,7 @@ def no_follow(path: str, flags: int) -> int:
 def write(path: Path, content: bytes) -> None:
     """Write a file whole or not at all."""
     partial = path.with_suffix(".new")
-    with open(partial, "wb", opener=no_follow) as file:
+    with open(partial, "wb", opener=open_no_symlink) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

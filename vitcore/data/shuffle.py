@@ -12,28 +12,28 @@ import numpy as np
 Indices = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def order(n: int, *key: object) -> Indices:
+def random_order(n: int, *key: object) -> Indices:
     """Return a random order (n,) of 0 .. n - 1."""
     seeds = np.random.SeedSequence(int.from_bytes(digest(key)[:16], "big"))
     return np.argsort(np.random.PCG64(seeds).random_raw(n), kind="stable")
 
 
-def by_class(labels: Indices, places: Indices, *key: object) -> list[Indices]:
+def class_indices(labels: Indices, places: Indices, *key: object) -> list[Indices]:
     """Return the indices `places` of each class, one array per class, in random order. labels: (M,), of all images."""
     own = labels[places]
     sorted_places = places[np.argsort(own, kind="stable")]
     groups = np.split(sorted_places, np.unique(np.sort(own), return_index=True)[1][1:])
-    return [group[order(len(group), *key, label)] for label, group in enumerate(groups)]
+    return [group[random_order(len(group), *key, label)] for label, group in enumerate(groups)]
 
 
-def stratified(labels: Indices, places: Indices, share: float, *key: object) -> tuple[Indices, Indices]:
+def stratified_split(labels: Indices, places: Indices, share: float, *key: object) -> tuple[Indices, Indices]:
     """Return a random fraction `share` of the images `places` of each class, and the rest, as indices.
 
     labels: (M,), of all images. A larger fraction contains every smaller one. The first part has an image of every
     class, and the rest one of each class that has at least two.
     """
     first, rest = [], []
-    for group in by_class(labels, places, *key):
+    for group in class_indices(labels, places, *key):
         cut = min(max(1, round(share * len(group))), max(1, len(group) - 1))
         first.append(group[:cut])
         rest.append(group[cut:])
@@ -42,7 +42,7 @@ def stratified(labels: Indices, places: Indices, share: float, *key: object) -> 
 
 def folds(labels: Indices, count: int, *key: object) -> list[Indices]:
     """Return each of `count` stratified folds as indices; their sizes differ by at most one, also within a class."""
-    dealt = np.concatenate(by_class(labels, np.arange(len(labels)), *key))
+    dealt = np.concatenate(class_indices(labels, np.arange(len(labels)), *key))
     return [np.sort(dealt[fold::count]) for fold in range(count)]
 
 

@@ -20,13 +20,13 @@ from torch import Tensor
 from vitcore.data.crops import Window
 from vitcore.data.datasets import TORCHVISION, About, Indices, Raw, data_home, moments, read_digits, read_torchvision
 from vitcore.data.imagefolder import read_folder
-from vitcore.data.lookup import FOLDER, STATED, describe, folder_of, pack_of, unpacked
-from vitcore.data.pack import opened
-from vitcore.data.shuffle import folds, order, stratified
+from vitcore.data.lookup import FOLDER, STATED, describe, find_pack, image_folder, pack_hint
+from vitcore.data.pack import open_pack
+from vitcore.data.shuffle import folds, random_order, stratified_split
 from vitcore.data.stream import Ahead, Stored
 from vitcore.options import ConfigError
-from vitcore.runtime.device import sent
-from vitcore.runtime.memory import room
+from vitcore.runtime.device import send
+from vitcore.runtime.memory import image_memory
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -52,18 +52,18 @@ class Images:
         load = self.pixels.resident if resident and isinstance(self.pixels, Stored) else self.pixels.to
         return replace(self, pixels=load(device), labels=self.labels.to(device))
 
-    def at(self, places: Indices | slice) -> Images:
-        where = places if isinstance(places, slice) else sent(torch.from_numpy(places), self.labels.device)
+    def select(self, places: Indices | slice) -> Images:
+        where = places if isinstance(places, slice) else send(torch.from_numpy(places), self.labels.device)
         pixels = self.pixels[places] if isinstance(self.pixels, Stored) else self.pixels[where]
         return replace(self, pixels=pixels, labels=self.labels[where], index=self.index[places])
 
-    def seen(self, pixels: Tensor) -> Tensor:
+    def evaluation_view(self, pixels: Tensor) -> Tensor:
         """Return stored images (m, C, S, S) as evaluation sees them: for a pack, the center crop."""
         return self.window(pixels) if self.window else pixels
 
     def batches(self, size: int) -> Iterator[Tensor]:
         """Yield batches (m, C, H, W) of up to `size` images as evaluation sees them."""
-        return map(self.seen, self.pixels.split(size))
+        return map(self.evaluation_view, self.pixels.split(size))
 
     def reader(self, places: Callable[[int], Indices], count: int) -> Callable[[int], Tensor]:
         """Return a function from a batch number, 0 to `count` - 1, to the stored images of that batch.
@@ -94,7 +94,7 @@ class Data:
     def to(self, device: torch.device) -> Data:
         """Return the data on a device; if not all images fit there, those of a pack are streamed from disk."""
         parts = self.train, self.val, self.test
-        fit = sum(part.pixels.nbytes for part in parts) <= room(device)
+        fit = sum(part.pixels.nbytes for part in parts) <= image_memory(device)
         train, val, test = (part.to(device, fit) for part in parts)
         return Data(train, val, test, self.mean.to(device), self.std.to(device))
 
@@ -115,12 +115,12 @@ def load(config: Config, data_dir: Path | None = None) -> Data:
     """
     check(config)
     about = describe(config.data, data_dir)
-    if (folder := pack_of(config.data, data_dir)) is not None:
+    if (folder := find_pack(config.data, data_dir)) is not None:
         if about.fingerprint != describe(config.data).fingerprint:
             raise ValueError(f"data={config.data}: {folder} is another pack than the one that the config was made for")
         return load_pack(config, folder, about)
     if config.data in STATED:
-        raise ValueError(f"data={config.data}: not packed: {unpacked(config.data)}")
+        raise ValueError(f"data={config.data}: not packed: {pack_hint(config.data)}")
     home = data_home(config.data, data_dir) if config.data in TORCHVISION else None
     raw = read(config.data, home, config.image_size)
     train, val, test = (
@@ -133,7 +133,7 @@ def load(config: Config, data_dir: Path | None = None) -> Data:
 
 def load_pack(config: Config, folder: Path, about: About) -> Data:
     """Open the images of a pack without reading one; raise ValueError if the pack is damaged."""
-    pack = opened(folder, about.fingerprint["sha256"])
+    pack = open_pack(folder, about.fingerprint["sha256"])
     known = pack.manifest
     window = Window(known.image_size, config.image_size)
     own_train, own_test = np.split(np.arange(known.images), [known.train])
@@ -160,7 +160,7 @@ def read(name: str, home: Path | None, size: int) -> Raw:
     home: folder of downloads, or None for a folder and the digits.
     """
     if name.startswith(FOLDER):
-        return read_folder(folder_of(name), size, describe(name).channels)
+        return read_folder(image_folder(name), size, describe(name).channels)
     raw = read_digits() if home is None else read_torchvision(name, home)
     if size == raw.images.shape[-1]:
         return raw
@@ -181,9 +181,9 @@ def split(
     if fold_count:
         test = folds(labels, fold_count, "folds", seed // fold_count)[seed % fold_count]
         train = np.setdiff1d(train, test)
-    val, rest = stratified(labels, train, config.val_fraction, "validation", seed)
+    val, rest = stratified_split(labels, train, config.val_fraction, "validation", seed)
     if config.data_fraction < 1:
-        rest, _ = stratified(labels, rest, config.data_fraction, "fraction", seed)
+        rest, _ = stratified_split(labels, rest, config.data_fraction, "fraction", seed)
     return np.sort(rest), np.sort(val), np.sort(test)
 
 
@@ -216,6 +216,6 @@ class Order:
 
     def permutation(self, epoch: int) -> Indices:
         if epoch != self.epoch:
-            images = order(self.n, "order", self.seed, epoch)
+            images = random_order(self.n, "order", self.seed, epoch)
             self.epoch, self.current = epoch, np.repeat(images, self.repeats)[: self.n]
         return self.current

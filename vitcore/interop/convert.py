@@ -123,7 +123,7 @@ def from_timm(model: TimmViT) -> ViT:
     tokens = [theirs.pop(name) for name in ("cls_token", "reg_token") if name in theirs]
     prefix = torch.cat(tokens, dim=1)[0] if tokens else theirs["head.weight"].new_empty(0, config.width)
     positions = theirs.pop("pos_embed")[0] if "pos_embed" in theirs else None
-    weights = renamed_back(config, theirs, timm_name) | placed(config, prefix, positions)
+    weights = own_names(config, theirs, timm_name) | token_weights(config, prefix, positions)
     return with_weights(config, weights).train(model.training)
 
 
@@ -159,8 +159,8 @@ def timm_arguments(config: Config) -> dict[str, Any]:
     """Return the arguments that make timm's VisionTransformer equal to `ViT(config)`; raise ValueError if none do."""
     from timm.layers.hybrid_embed import HybridEmbed
 
-    check_has(config, TIMM_HAS, "timm")
-    check_together(config)
+    check_supported(config, TIMM_HAS, "timm")
+    check_combinations(config)
     hybrid = config.stem == "resnet"
     return {
         **({"embed_layer": partial(HybridEmbed, backbone=ResNetStem(config).backbone)} if hybrid else {}),
@@ -209,7 +209,7 @@ def blocks_of_timm(config: Config) -> dict[str, Any]:
     }
 
 
-def check_together(config: Config) -> None:
+def check_combinations(config: Config) -> None:
     biased, attention = config.options.get("stem.bias", True), config.self_attention
     gated, parallel, pooled = MLP[config.mlp].ups > 1, config.block == "parallel", config.pool == "map"
     for impossible, why in (
@@ -233,7 +233,7 @@ def from_torchvision(model: TorchvisionViT) -> ViT:
     check_alike(model, torchvision_skeleton(config))
     theirs = dict(model.state_dict())
     prefix, positions = theirs.pop("class_token")[0], theirs.pop("encoder.pos_embedding")[0]
-    weights = renamed_back(config, theirs, torchvision_name) | placed(config, prefix, positions)
+    weights = own_names(config, theirs, torchvision_name) | token_weights(config, prefix, positions)
     return with_weights(config, weights).train(model.training)
 
 
@@ -243,7 +243,7 @@ def to_torchvision(model: ViT) -> TorchvisionViT:
     Raises ValueError if torchvision's model lacks a part of the ViT.
     """
     config = model.config
-    check_has(config, TORCHVISION_HAS, "torchvision")
+    check_supported(config, TORCHVISION_HAS, "torchvision")
     ours = dict(model.state_dict())
     positions = torch.cat([ours.pop("position.class_row")[None], ours.pop("position.table")])[None]
     weights = {"class_token": ours.pop("class_token"), "encoder.pos_embedding": positions}
@@ -277,15 +277,15 @@ def config_of_timm(model: Any) -> Config:
     row: Values = {"position.class_row": not model.no_embed_class} if positions else {}
     block = parallel_block(model) if type(model.blocks[0]) is ParallelScalingBlock else plain_block(model)
     return Config(
-        image_size=side("img_size", model.patch_embed.img_size),
+        image_size=square_side("img_size", model.patch_embed.img_size),
         classes=model.num_classes,
         data_seed=0,
         width=model.embed_dim,
         depth=len(model.blocks),
-        embedding_norm=present(model.norm_pre),
+        embedding_norm=is_present(model.norm_pre),
         position="1d" if positions else "none",
         pool=pool,
-        final_norm="before" if present(model.norm) else "after" if present(model.fc_norm) else "none",
+        final_norm="before" if is_present(model.norm) else "after" if is_present(model.fc_norm) else "none",
         registers=model.num_prefix_tokens - (pool == "cls"),
         **stem_of_timm(model),
         **block,
@@ -306,7 +306,7 @@ def plain_block(model: Any) -> Values:
     plain = type(block.mlp) is Mlp
     mlp = {"mlp_ratio": hidden / model.embed_dim} if plain else {"mlp": gate, "mlp.hidden": hidden}
     attention = "full" if type(block.attn) is Attention else "differential"
-    common = in_any_block(block.norm1, block.attn.qkv, block.attn.proj, block.ls1, block.attn.q_norm)
+    common = common_settings(block.norm1, block.attn.qkv, block.attn.proj, block.ls1, block.attn.q_norm)
     return {"heads": block.attn.num_heads, "self_attention": attention, **mlp, **common}
 
 
@@ -317,11 +317,11 @@ def parallel_block(model: Any) -> Values:
     if block.attn_out_proj.bias is None:
         raise ValueError("proj_bias=False: a parallel block keeps the bias of its MLP, which this ViT then has not")
     ratio = block.mlp_out_proj.in_features / model.embed_dim
-    common = in_any_block(block.in_norm, block.in_proj, block.attn_out_proj, block.ls, block.q_norm)
+    common = common_settings(block.in_norm, block.in_proj, block.attn_out_proj, block.ls, block.q_norm)
     return {"block": "parallel", "heads": block.num_heads, "mlp_ratio": ratio, **common}
 
 
-def in_any_block(norm: nn.Module, qkv: nn.Linear, out: nn.Linear, scale: Any, q_norm: nn.Module) -> Values:
+def common_settings(norm: nn.Module, qkv: nn.Linear, out: nn.Linear, scale: Any, q_norm: nn.Module) -> Values:
     from timm.layers.norm import RmsNorm
 
     biased = (qkv.bias is not None, out.bias is not None)
@@ -330,12 +330,12 @@ def in_any_block(norm: nn.Module, qkv: nn.Linear, out: nn.Linear, scale: Any, q_
     return {
         "norm": "rms" if type(norm) is RmsNorm else "layer",
         "bias": BIASES[biased],
-        "layer_scale": float(scale.init_values) if present(scale) else 0.0,
-        "qk_norm": present(q_norm),
+        "layer_scale": float(scale.init_values) if is_present(scale) else 0.0,
+        "qk_norm": is_present(q_norm),
     }
 
 
-def present(module: nn.Module) -> bool:
+def is_present(module: nn.Module) -> bool:
     return not isinstance(module, nn.Identity)
 
 
@@ -345,7 +345,7 @@ def stem_of_timm(model: Any) -> Values:
     from timm.models.resnetv2 import ResNetV2
 
     embed: Any = model.patch_embed
-    patch = side("patch_size", embed.patch_size)
+    patch = square_side("patch_size", embed.patch_size)
     if type(embed) is not HybridEmbed:
         return {"patch": patch, "channels": embed.proj.in_channels, "stem.bias": embed.proj.bias is not None}
     check_kinds(model, {"patch_embed.backbone": (ResNetV2,)})
@@ -353,7 +353,7 @@ def stem_of_timm(model: Any) -> Values:
     return {
         "stem": "resnet",
         "stem.layers": 26 if len(resnet.stages[0].blocks) == 2 else 50,
-        "patch": patch * side("feature_ratio", embed.feature_ratio),
+        "patch": patch * square_side("feature_ratio", embed.feature_ratio),
         "channels": resnet.stem.conv.in_channels,
     }
 
@@ -430,14 +430,14 @@ def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]])
 
 def check_alike(model: nn.Module, skeleton: nn.Module) -> None:
     """Raise ValueError, which names the module, if a module differs between the models or is in only one of them."""
-    theirs, ours = anatomy(model), anatomy(skeleton)
+    theirs, ours = module_settings(model), module_settings(skeleton)
     for name in [*theirs, *ours]:
         if theirs.get(name) != ours.get(name):
             there, here = theirs.get(name, "not there"), ours.get(name, "none")
             raise ValueError(f"{name}: {there}, where this ViT has {here}")
 
 
-def anatomy(model: nn.Module) -> dict[str, str]:
+def module_settings(model: nn.Module) -> dict[str, str]:
     """Return the class and settings of each module by name, except of modules that do nothing in evaluation."""
     found = {}
     for name, module in model.named_modules():
@@ -450,7 +450,7 @@ def anatomy(model: nn.Module) -> dict[str, str]:
     return found
 
 
-def placed(config: Config, prefix: Tensor, positions: Tensor | None) -> Weights:
+def token_weights(config: Config, prefix: Tensor, positions: Tensor | None) -> Weights:
     """Return prefix tokens (p, D) and position embeddings, (p + N, D) or (N, D), under the names of this ViT."""
     weights, rows = {}, torch.zeros_like(prefix)
     if positions is not None:
@@ -473,7 +473,7 @@ def with_weights(config: Config, weights: Weights) -> ViT:
     return model
 
 
-def renamed_back(config: Config, theirs: Weights, rename: Callable[[Config, str], str]) -> Weights:
+def own_names(config: Config, theirs: Weights, rename: Callable[[Config, str], str]) -> Weights:
     """Return another library's weights under this ViT's parameter names, which `rename` maps to the library's."""
     with torch.device("meta"):
         names = {rename(config, name): name for name in ViT(config).state_dict()}
@@ -500,7 +500,7 @@ def renamed(name: str, patterns: dict[str, str]) -> str:
     return name
 
 
-def check_has(config: Config, has: Mapping[str, tuple[Any, ...]], whose: str) -> None:
+def check_supported(config: Config, has: Mapping[str, tuple[Any, ...]], whose: str) -> None:
     """Raise ValueError if a setting of `config` has none of the values that the library `whose` supports."""
     settings = dict(config) | config.options
     for key, known in has.items():
@@ -509,7 +509,7 @@ def check_has(config: Config, has: Mapping[str, tuple[Any, ...]], whose: str) ->
             raise ValueError(f"{key}={value}: {whose}'s VisionTransformer has {names} only")
 
 
-def side(name: str, size: tuple[int, int]) -> int:
+def square_side(name: str, size: tuple[int, int]) -> int:
     """Return the side of a square; raise ValueError, which begins with `name`, if height and width differ."""
     if size[0] != size[1]:
         raise ValueError(f"{name}={size}: this ViT's images and patches are square")

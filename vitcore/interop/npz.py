@@ -73,7 +73,7 @@ class Arrays:
         self.asked.add(name)
         tensor = self.tensors[name]
         if dimensions is not None and tensor.ndim != dimensions:
-            raise self.misshapen(name, f"{dimensions} dimensions")
+            raise self.shape_error(name, f"{dimensions} dimensions")
         return tensor
 
     def parameter(self, name: str, shape: Size) -> Tensor:
@@ -90,10 +90,10 @@ class Arrays:
         elif len(shape) in (1, 3) and tensor.numel() == shape.numel():
             tensor = tensor.reshape(shape)
         if tensor.shape != shape:
-            raise self.misshapen(name, f"what makes {tuple(shape)}")
+            raise self.shape_error(name, f"what makes {tuple(shape)}")
         return tensor
 
-    def misshapen(self, name: str, wanted: str) -> ValueError:
+    def shape_error(self, name: str, wanted: str) -> ValueError:
         shape = tuple(self.tensors[name].shape)
         return ValueError(f"{self.path}: array {self.prefix}{name} has shape {shape}, not {wanted}")
 
@@ -173,7 +173,7 @@ def config_of(arrays: Arrays) -> Config:
     _, hidden = arrays.get(f"Transformer/encoderblock_0/{layout.mlp}/Dense_0/kernel", 2).shape
     places = arrays.get(layout.positions, 3).shape[1] - (layout is VIT_JAX and "cls" in arrays)
     if (side := math.isqrt(places)) ** 2 != places:
-        raise arrays.misshapen(layout.positions, "that of a square image")
+        raise arrays.shape_error(layout.positions, "that of a square image")
     stem = stem_of(arrays)
     plain = "cls" if "cls" in arrays else "gap"
     return Config(
@@ -200,7 +200,7 @@ def stem_of(arrays: Arrays) -> Values:
         return {"stem": "resnet", "stem.layers": layers, "patch": patch, "channels": channels}
     patch, across, channels, _ = arrays.get(PATCHES, 4).shape
     if patch != across:
-        raise arrays.misshapen(PATCHES, "that of square patches")
+        raise arrays.shape_error(PATCHES, "that of square patches")
     return {"patch": patch, "channels": channels}
 
 
@@ -209,7 +209,7 @@ def positions(arrays: Arrays, config: Config) -> Weights:
     name = arrays.layout.positions
     table = arrays.get(name, 3)[0]
     if table.shape[1] != config.width:
-        raise arrays.misshapen(name, f"of width {config.width}")
+        raise arrays.shape_error(name, f"of width {config.width}")
     patches = config.grid[0] * config.grid[1]
     weights = {"position.table": table[-patches:]}
     if config.pool == "cls":

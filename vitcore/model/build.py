@@ -38,7 +38,7 @@ def build(config: Config) -> Model:
     return Reference(config) if config.model else OBJECTIVE[config.objective].model(config)
 
 
-def on_meta(config: Config, size: int | None = None) -> tuple[Model, Tensor]:
+def meta_model(config: Config, size: int | None = None) -> tuple[Model, Tensor]:
     """Return the model in evaluation mode, and an image (1, C, size, size) for it, without allocating memory."""
     size = size or config.image_size
     with torch.device("meta"):
@@ -58,7 +58,7 @@ class Reference(nn.Module):
         self.model = classifier(config)
         # timm's models also drop values in functions, outside of modules.
         asked = any(getattr(config, rate) for rate in RATES.values())
-        self.drops = asked or any(drops(module) for module in self.model.modules())
+        self.drops = asked or any(has_dropout(module) for module in self.model.modules())
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
         """Return the logits (B, classes).
@@ -99,20 +99,20 @@ def classifier(config: Config) -> nn.Module:
             raise ConfigError(f"{field}={getattr(config, field)}: model={config.model} has none: 0")
 
 
-def drops(module: nn.Module) -> bool:
+def has_dropout(module: nn.Module) -> bool:
     """Return whether a module drops values in training, by its rate: `p` in PyTorch, `drop_prob` in timm."""
     rates = [getattr(module, name, None) for name in ("p", "drop_prob")]
     return any(isinstance(rate, float) and rate > 0 for rate in rates)
 
 
-def ties_images(model: nn.Module) -> bool:
+def couples_images(model: nn.Module) -> bool:
     """Return whether a model couples the images of a batch, as batch norm does: micro-batches would change training."""
     return any(isinstance(module, _BatchNorm) for module in model.modules())
 
 
 def check_micro_batch(config: Config) -> None:
     """Raise ConfigError if micro-batches would change the training."""
-    if 0 < config.micro_batch < config.batch and ties_images(on_meta(config)[0]):
+    if 0 < config.micro_batch < config.batch and couples_images(meta_model(config)[0]):
         raise ConfigError(
             f"micro_batch={config.micro_batch}: batch norm ties the images of a batch together: "
             f"0 or batch={config.batch}; less memory needs a lower batch"
@@ -121,7 +121,7 @@ def check_micro_batch(config: Config) -> None:
 
 def check_patch(config: Config, patch: int) -> None:
     """Raise ConfigError if the model of `config` cannot cut its images into patches of `patch` x `patch` pixels."""
-    model, images = on_meta(config)
+    model, images = meta_model(config)
     if isinstance(model, Reference):
         raise ConfigError(f"patches of {patch} pixels: model={config.model} has its own")
     with torch.no_grad(), model.at_patch(patch):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from vitcore.keyed_random import Keys, bits, code, kept
+from vitcore.keyed_random import Keys, bits, keep_mask, site_code
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -41,7 +41,7 @@ class Dropout(nn.Module):
 
     def __init__(self, rate: float, site: str) -> None:
         super().__init__()
-        self.rate, self.site = rate, code(site)
+        self.rate, self.site = rate, site_code(site)
 
     def forward(self, x: Tensor, keys: Keys) -> Tensor:
         """Return x (B, ...), with dropout in training. keys: the random keys of the images (B,)."""
@@ -51,14 +51,14 @@ class Dropout(nn.Module):
         return x * (self.mask(x, keys).to(x.dtype) / (1 - self.rate))
 
     def mask(self, x: Tensor, keys: Tensor) -> Tensor:
-        return kept(keys, self.site, x[0].numel(), self.rate).view(x.shape)
+        return keep_mask(keys, self.site, x[0].numel(), self.rate).view(x.shape)
 
 
 class DropPath(Dropout):
     """Stochastic depth: in training, an image skips a residual branch with probability `rate` (arXiv 1603.09382)."""
 
     def mask(self, x: Tensor, keys: Tensor) -> Tensor:
-        return kept(keys, self.site, 1, self.rate).view(-1, *[1] * (x.ndim - 1))
+        return keep_mask(keys, self.site, 1, self.rate).view(-1, *[1] * (x.ndim - 1))
 
 
 class PatchDropout(nn.Module):
@@ -80,5 +80,5 @@ class PatchDropout(nn.Module):
             return x
         assert keys is not None, "patch dropout in training needs the images' keys"
         stay = max(1, int(x.shape[1] * (1 - self.rate)))  # rounded as in timm
-        places = bits(keys, code("patches"), x.shape[1]).argsort(dim=1, stable=True)[:, :stay].sort(dim=1).values
+        places = bits(keys, site_code("patches"), x.shape[1]).argsort(dim=1, stable=True)[:, :stay].sort(dim=1).values
         return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))

@@ -17,8 +17,8 @@ from vitcore.model.dropout import dropout
 from vitcore.model.initialization import Part, normal, stacked, xavier_uniform
 from vitcore.model.norm import norm
 from vitcore.model.pooling import POOLING
-from vitcore.model.position import Context, leaving_free
-from vitcore.options import ConfigError, listed
+from vitcore.model.position import Context, positions_without
+from vitcore.options import ConfigError, joined_names
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -65,13 +65,13 @@ class SelfAttention(Part):
     def attended(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, context: Context) -> Tensor:
         """Return the attention-weighted sums of the values (B, H, T, d_h) (equations 6 and 7)."""
         if self.training and self.drops_weights:
-            return self.dropout_weights(softmax_of(q, k, bias), context.keys) @ v
+            return self.dropout_weights(softmax_weights(q, k, bias), context.keys) @ v
         return attend(q, k, v, bias)
 
     def weights(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
         """Return the attention weights (B, H, T, T), and the bias of their logits or None, for inspection."""
         q, k, _, bias = self.inputs(x, context)
-        return softmax_of(q, k, bias), bias
+        return softmax_weights(q, k, bias), bias
 
 
 class Full(SelfAttention):
@@ -122,7 +122,7 @@ class Axial(SelfAttention):
 
     @classmethod
     def check(cls, config: Config) -> None:
-        need_sites_free(config, "bias")
+        check_sites_free(config, "bias")
         if POOLING[config.pool].class_token:
             raise ConfigError(f"pool={config.pool}: self_attention=axial has no class token: gap, gem or map")
         if config.registers:
@@ -145,7 +145,7 @@ class Axial(SelfAttention):
 
     def weights(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
         q, k, _, _ = self.inputs(x, context)
-        weights = softmax_of(self.lines(q, context), self.lines(k, context), None)
+        weights = softmax_weights(self.lines(q, context), self.lines(k, context), None)
         weights = weights.view(len(x), self.heads, -1, *weights.shape[2:])  # (B, H, lines, length, length)
         same = torch.eye(weights.shape[2], dtype=weights.dtype, device=weights.device)
         form = "bhcij,cd->bhicjd" if self.layer % 2 else "bhrij,rs->bhrisj"
@@ -174,7 +174,7 @@ class Differential(SelfAttention):
 
     @classmethod
     def check(cls, config: Config) -> None:
-        need_sites_free(config, "bias", "rotate")
+        check_sites_free(config, "bias", "rotate")
         if config.width // config.heads % 2:
             width = f"width={config.width} over heads={config.heads}"
             raise ConfigError(f"{width}: self_attention=differential halves each head: an even number of channels")
@@ -198,10 +198,10 @@ class Differential(SelfAttention):
 
     def weights(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
         q, k, _, bias = self.inputs(x, context)
-        return self.difference(softmax_of(q, k, bias)), bias
+        return self.difference(softmax_weights(q, k, bias)), bias
 
 
-def softmax_of(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
+def softmax_weights(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
     """Return the attention weights (..., T, T) for queries and keys (..., T, d_h), with `bias` added to the logits."""
     logits: Tensor = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
     return (logits if bias is None else logits + bias).softmax(dim=-1)
@@ -226,10 +226,12 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     return torch.bmm(logits.softmax(dim=-1), v).view(B, H, T, d)
 
 
-def need_sites_free(config: Config, *sites: str) -> None:
+def check_sites_free(config: Config, *sites: str) -> None:
     """Raise ConfigError if the position embedding acts at one of the sites, which the attention does not support."""
-    if config.position not in (free := leaving_free(*sites)):
-        raise ConfigError(f"position={config.position}: self_attention={config.self_attention} takes {listed(free)}")
+    if config.position not in (free := positions_without(*sites)):
+        raise ConfigError(
+            f"position={config.position}: self_attention={config.self_attention} takes {joined_names(free)}"
+        )
 
 
 SELF_ATTENTION: dict[str, type[SelfAttention]] = {

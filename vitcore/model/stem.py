@@ -175,7 +175,7 @@ class ConvStem(Stem):
 
     @classmethod
     def check(cls, config: Config) -> None:
-        need_halvings(config)
+        check_halvings(config)
         options = cls.options(config)
         halved = math.prod(stride for _, stride in cls.convolutions(config))
         if halved != config.patch:
@@ -299,7 +299,7 @@ class SmallResNetStem(ResidualStem):
         from timm.models.resnetv2 import Bottleneck, ResNetStage
 
         def norm(channels: int, **options: Any) -> nn.Module:  # followed by a ReLU
-            return GroupNormAct(channels, num_groups=groups(channels), act_layer=nn.ReLU, **options)
+            return GroupNormAct(channels, num_groups=group_count(channels), act_layer=nn.ReLU, **options)
 
         stage = partial(
             ResNetStage,
@@ -320,7 +320,7 @@ class SmallResNetStem(ResidualStem):
 
     @classmethod
     def check(cls, config: Config) -> None:
-        need_halvings(config)
+        check_halvings(config)
 
     def forward(self, images: Tensor) -> Tensor:
         return self.projection(self.stages(self.root(images))).flatten(2).transpose(1, 2)  # type: ignore[no-any-return]
@@ -339,18 +339,18 @@ def halvings(config: Config) -> list[tuple[int, int]]:
     return [(max(1, config.width >> (stages - 1 - stage)), min(config.patch, 2)) for stage in range(stages)]
 
 
-def need_halvings(config: Config) -> None:
+def check_halvings(config: Config) -> None:
     if config.patch & (config.patch - 1):
         raise ConfigError(f"patch={config.patch}: stem={config.stem} halves the image: a power of two")
 
 
-def groups(channels: int) -> int:
+def group_count(channels: int) -> int:
     """Return the number of groups of a group norm: equal groups, if possible of 16 channels (arXiv 1803.08494)."""
     return math.gcd(channels, max(1, channels // 16))
 
 
 NORM: dict[str, Callable[[int], nn.Module]] = {
-    "group": lambda channels: nn.GroupNorm(groups(channels), channels),
+    "group": lambda channels: nn.GroupNorm(group_count(channels), channels),
     "batch": nn.BatchNorm2d,
     "layer": ChannelNorm,
 }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from vitcore.analysis.cost import bias_of
+from vitcore.analysis.cost import bias_kind
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -23,7 +23,7 @@ NAMES = {SDPBackend.EFFICIENT_ATTENTION: "memory-efficient", SDPBackend.MATH: "m
 ALIGNED = {"float32": 4, "bf16": 8}  # the memory-efficient kernel needs head widths of a multiple of 16 bytes
 
 
-def pinned(config: Config, device: str) -> list[SDPBackend]:
+def allowed_kernels(config: Config, device: str) -> list[SDPBackend]:
     """Return the kernels that attention may use on "cuda" or "cpu", in order of preference; [] if PyTorch chooses."""
     if device != "cuda" or config.attention == "fastest":
         return []
@@ -32,18 +32,18 @@ def pinned(config: Config, device: str) -> list[SDPBackend]:
     return [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]  # MATH: for float64 or another block's attention
 
 
-def attending(config: Config, device: str) -> AbstractContextManager[Any]:
-    backends = pinned(config, device)
+def use_kernels(config: Config, device: str) -> AbstractContextManager[Any]:
+    backends = allowed_kernels(config, device)
     return sdpa_kernel(backends, set_priority=True) if backends else nullcontext()
 
 
-def named(config: Config, device: str) -> str:
+def kernel_name(config: Config, device: str) -> str:
     """Return the name of the attention kernel on "cuda" or "cpu", for a trial's record."""
-    if (backends := pinned(config, device)) and not config.attention_dropout:
+    if (backends := allowed_kernels(config, device)) and not config.attention_dropout:
         return NAMES[backends[0]]
     if config.attention_dropout and not config.model:
         return PRODUCTS
-    bias = bias_of(config)
+    bias = bias_kind(config)
     if device == "cpu":
         form = PRODUCTS if bias == "learned" else FREE  # the same kernel with and without a mask
         return f"{form} in float32" if config.precision == "bf16" and not config.model else form

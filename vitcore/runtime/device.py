@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from vitcore.runtime.attention_backend import attending
+from vitcore.runtime.attention_backend import use_kernels
 from vitcore.runtime.host import processor
 from vitcore.runtime.memory import keep_freed
 
@@ -31,7 +31,7 @@ def torch_device(config: Config) -> torch.device:
     return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
 
 
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
+def send(tensor: Tensor, device: torch.device) -> Tensor:
     """Return a host tensor on `device`, copied from pinned memory so that nothing waits for earlier work of the GPU.
 
     PyTorch keeps the pinned memory until the copy is done. Raises RuntimeError while a CUDA graph is captured, whose
@@ -49,7 +49,7 @@ def hardware(config: Config) -> str:
     return torch.cuda.get_device_name() if device_of(config) == "cuda" else processor()
 
 
-def in_precision(config: Config, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
+def compute_in_precision(config: Config, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
     """Return `function(*inputs)`, computed with the precision and the attention kernel of `config`.
 
     The first of `inputs` is images. A result in bf16 is converted to float32.
@@ -58,22 +58,22 @@ def in_precision(config: Config, function: Callable[..., Tensor], *inputs: Any) 
     casting = bf16 or torch.is_autocast_enabled(device)  # entered only if needed: it slows down small models
     with (
         torch.autocast(device, torch.bfloat16, enabled=bf16) if casting else nullcontext(),
-        attending(config, device),
+        use_kernels(config, device),
     ):
         result = function(*inputs)
     return result.float() if result.dtype == torch.bfloat16 else result
 
 
 @contextmanager
-def computing(config: Config) -> Iterator[None]:
+def compute_settings(config: Config) -> Iterator[None]:
     """Keep freed memory, flush subnormal numbers to zero and set the number of threads within the block."""
     keep_freed()
-    with flushing(True), torch_threads(config.threads):
+    with flush_subnormals(True), torch_threads(config.threads):
         yield
 
 
 @contextmanager
-def flushing(on: bool) -> Iterator[None]:
+def flush_subnormals(on: bool) -> Iterator[None]:
     """Flush subnormal float32 numbers (below 2^-126) to zero within the block, or keep them if not `on`.
 
     PyTorch keeps them by default, but peaked attention produces many, which slow down matrix products several times on

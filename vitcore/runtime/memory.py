@@ -36,7 +36,7 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
 
 
-def shrinking(work: Callable[[int], Result], size: int, indivisible: str = "") -> tuple[Result, int]:
+def call_shrinking(work: Callable[[int], Result], size: int, indivisible: str = "") -> tuple[Result, int]:
     """Call `work(size)`, with half the size each time that memory runs out; return its result and the size that fits.
 
     indivisible: why the work cannot be divided, or "" if it can. Raises OutOfMemory if nothing smaller can be tried.
@@ -79,6 +79,6 @@ def capacity(device: torch.device) -> float:
     return min(host_limits())
 
 
-def room(device: torch.device) -> float:
+def image_memory(device: torch.device) -> float:
     """Return the bytes that images kept in memory may take: a quarter of `capacity`, on a CPU shared by its cores."""
     return SHARE * capacity(device) / (1 if device.type == "cuda" else host_cores())

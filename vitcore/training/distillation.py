@@ -52,7 +52,7 @@ def teacher_for(config: Config, data: Data, ranks: Ranks, trained: Trained | Non
         return None
     device, one = data.mean.device, torch.ones_like(data.mean)
     if not is_trial(config.teacher):
-        model, mean, std = of_timm(config)
+        model, mean, std = load_timm(config)
         white = describe(config.data).levels - 1
         theirs, width = (torch.tensor(own, device=device).view(1, -1, 1, 1) for own in (mean, std))
         scale, shift = data.std / white / width, (data.mean / white - theirs) / width
@@ -66,7 +66,7 @@ def teacher_for(config: Config, data: Data, ranks: Ranks, trained: Trained | Non
     return Teacher(model.to(device), one, torch.zeros_like(one))
 
 
-def of_timm(config: Config) -> tuple[nn.Module, Any, Any]:
+def load_timm(config: Config) -> tuple[nn.Module, Any, Any]:
     """Return timm's model with weights from a file, and its channel means and deviations for pixels from 0 to 1.
 
     Both are averaged over the channels if the data have another number of them. Raises ConfigError if timm does not

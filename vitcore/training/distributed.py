@@ -22,9 +22,9 @@ from torch._C._distributed_c10d import TCPStore as TCPStore  # for mypy it is ex
 from torch.nn.parallel import DistributedDataParallel
 
 from vitcore.keyed_random import Indices
-from vitcore.model.build import Model, build, ties_images
+from vitcore.model.build import Model, build, couples_images
 from vitcore.options import ConfigError
-from vitcore.runtime.memory import OutOfMemory, out_of_memory, shrinking
+from vitcore.runtime.memory import OutOfMemory, call_shrinking, out_of_memory
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -49,7 +49,7 @@ class Ranks:
         if self.device is None:
             return model
         gc.collect()  # frees the model of a training that was given up: DistributedDataParallel refers to itself
-        if not ties_images(model):
+        if not couples_images(model):
             return model
         from timm.layers.norm_act import convert_sync_batchnorm  # late: takes seconds; it also converts timm's layers
 
@@ -113,7 +113,7 @@ class Ranks:
         dist.broadcast(tensor := torch.tensor(number), 0)
         return int(tensor)
 
-    def least(self, number: int) -> int:
+    def minimum(self, number: int) -> int:
         dist.all_reduce(tensor := torch.tensor(number), dist.ReduceOp.MIN)
         return int(tensor)
 
@@ -133,16 +133,16 @@ class Replica(Generic[Batch]):
         self.ranks, self.model = ranks, model
         self.parallel: DistributedDataParallel | None = None
 
-    def fitting(self, work: Callable[[int], Result], size: int, indivisible: str) -> tuple[Result, int]:
+    def call_fitting(self, work: Callable[[int], Result], size: int, indivisible: str) -> tuple[Result, int]:
         """Call `work(size)` with a micro-batch size that fits into memory; return the result and the size.
 
         size: the first to try. indivisible: why the batch cannot be divided, or "" if it can. Raises OutOfMemory if no
         size fits, or if with several ranks a later step needs more memory than the first.
         """
         if self.ranks.device is None:
-            return shrinking(work, size, indivisible)
+            return call_shrinking(work, size, indivisible)
         if self.parallel is None:
-            while not indivisible and (fitting := self.ranks.least(shrinking(work, size)[1])) < size:
+            while not indivisible and (fitting := self.ranks.minimum(call_shrinking(work, size)[1])) < size:
                 size = fitting
             unused = not indivisible and any(p.grad is None for p in self.model.parameters())
             device_ids = [self.ranks.device] if self.ranks.device.type == "cuda" else None
@@ -159,7 +159,7 @@ class Replica(Generic[Batch]):
     def loss(self, objective: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
         return self.parallel(objective, batch) if self.parallel else objective(batch)
 
-    def each(self, pieces: Iterable[Batch]) -> Iterator[Batch]:
+    def micro_batches(self, pieces: Iterable[Batch]) -> Iterator[Batch]:
         """Yield the micro-batches of one step, for a backward pass on each; only the last exchanges gradients."""
         if self.parallel is None:
             yield from pieces
@@ -182,7 +182,7 @@ class LossModule(nn.Module):
 
 
 @contextmanager
-def joined(store: TCPStore, rank: int, count: int, device: torch.device) -> Iterator[Ranks]:
+def join(store: TCPStore, rank: int, count: int, device: torch.device) -> Iterator[Ranks]:
     """Connect this process with the other ranks, which find each other by the key-value `store`, within the block.
 
     All ranks leave the block together, but after an error at once, because the others may have ended.
@@ -214,7 +214,7 @@ def check_ranks(config: Config) -> None:
         raise ConfigError(f"gpus={config.gpus}: {here}batch={config.batch} has no two images for each: at most {fits}")
     if config.device == "cpu":
         with torch.device("meta"):
-            tied = ties_images(build(config))
+            tied = couples_images(build(config))
         if tied:
             refuse_batch_norm(config.gpus, "cpu")
 

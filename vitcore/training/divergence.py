@@ -27,7 +27,7 @@ class Suspicion:
         """Return whether a divergence at `step` confirms this suspicion, as any divergence confirms the third."""
         return step == self.step or self.count == VERIFICATIONS
 
-    def moved(self, step: int) -> Suspicion:
+    def at_step(self, step: int) -> Suspicion:
         """Return the suspicion of a divergence at `step`; a step suspected before counts as refuted."""
         return Suspicion(step, self.step or self.refuted_step, self.count + 1)
 

@@ -28,9 +28,9 @@ from vitcore.data.stream import Stored
 from vitcore.keyed_random import Indices, Keys, image_keys
 from vitcore.model.vit import ViT
 from vitcore.options import ConfigError
-from vitcore.runtime.device import computing, in_precision, sent, torch_device
+from vitcore.runtime.device import compute_in_precision, compute_settings, send, torch_device
 from vitcore.runtime.host import check_memory
-from vitcore.runtime.memory import capacity, shrinking
+from vitcore.runtime.memory import call_shrinking, capacity
 from vitcore.training.checkpoint import SECONDS, CheckpointSchedule, parse
 from vitcore.training.distillation import Teacher, Trained, teacher_for
 from vitcore.training.distributed import ALONE, Ranks
@@ -75,7 +75,7 @@ def train(
     if config.gpus != ranks.count:
         raise ConfigError(f"gpus={config.gpus}: here is 1 process of {ranks.count}; `ablate train` starts the others")
     run = run or Memory()
-    with computing(config):
+    with compute_settings(config):
         if ranks.rank == 0:
             check_memory(dict(config), measure(config), capacity(torch_device(config)))
         data = load(config, data_dir).to(torch_device(config))
@@ -93,7 +93,7 @@ def train(
             except DivergedError as diverged:
                 if training.suspicion.confirmed_by(diverged.step):
                     return training.outcome("diverged", {}, diverged.step)
-                suspicion = training.suspicion.moved(diverged.step)
+                suspicion = training.suspicion.at_step(diverged.step)
             del training  # two trainings may not fit into memory
 
 
@@ -194,11 +194,11 @@ class Training:
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
         """Return the model's output (B, *objective.shape) in float32 for images (B, C, H, W) and their keys (B,)."""
-        return in_precision(self.config, self.model, images, keys)
+        return compute_in_precision(self.config, self.model, images, keys)
 
     def batch(self) -> Batch:
         """Return this rank's images of the next batch, augmented and mixed, with their targets."""
-        return self.train_step.batch(self.train_step.sent(self.draw()))
+        return self.train_step.batch(self.train_step.send(self.draw()))
 
     def draw(self) -> Inputs:
         """Return the inputs of the next step: pixels, if any, on the training's device, and the others on the CPU."""
@@ -207,7 +207,7 @@ class Training:
         mixing = None
         if config.mixup or config.cutmix:
             mixing = mixing_of(config, self.step, config.image_size, config.image_size)
-        return self.train_step.drawn(Inputs(torch.from_numpy(places), pixels, self.keys(places), None, mixing))
+        return self.train_step.draw(Inputs(torch.from_numpy(places), pixels, self.keys(places), None, mixing))
 
     def keys(self, places: Indices) -> Keys:
         """Return the random keys (B,) of the next step's images on the CPU, or None if nothing needs them."""
@@ -264,8 +264,8 @@ class Training:
         """
         self.model.eval()
         with self.average.in_place() if self.average else nullcontext():
-            work = partial(self.answers, images.at(self.ranks.share(len(images))))
-            (answers, targets), self.evaluation_batch = shrinking(work, self.evaluation_batch)
+            work = partial(self.answers, images.select(self.ranks.share(len(images))))
+            (answers, targets), self.evaluation_batch = call_shrinking(work, self.evaluation_batch)
         self.model.train()
         whole = (self.ranks.gather(share, len(images)) for share in (answers, targets))
         loss, correct = self.objective.scores(*whole)
@@ -277,7 +277,7 @@ class Training:
         kept, start = [], 0
         for pixels in images.batches(size):
             labels = images.labels[start : start + len(pixels)]
-            batch_keys = None if keys is None else sent(keys[start : start + len(pixels)], self.device)
+            batch_keys = None if keys is None else send(keys[start : start + len(pixels)], self.device)
             targets = self.objective.targets(pixels, labels, batch_keys)
             logits = self.forward(self.data.standardise(pixels), batch_keys)
             kept.append((self.objective.answers(logits, targets), self.objective.remembered(targets)))
@@ -314,11 +314,11 @@ class Training:
         if payload is None:
             return
         tensors = parse(payload, self.state(), self.config.steps)
-        self.model.load_state_dict(under("model.", tensors))
+        self.model.load_state_dict(prefixed("model.", tensors))
         if self.average:
-            self.average.load_state_dict(under("average.", tensors))
+            self.average.load_state_dict(prefixed("average.", tensors))
         for name, parameter in self.model.named_parameters():
-            if state := under(f"optimizer.{name}.", tensors):
+            if state := prefixed(f"optimizer.{name}.", tensors):
                 # Float64 scalars stay on the host, where the optimizer reads them at each step.
                 scalars = {key for key, tensor in state.items() if tensor.dtype == torch.float64 and tensor.ndim == 0}
                 self.optimizer.state[parameter] = {
@@ -382,5 +382,5 @@ def evaluation_steps(config: Config) -> list[int]:
     return [round(config.steps * (i + 1) / count) for i in range(count)]
 
 
-def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}

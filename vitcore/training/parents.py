@@ -43,15 +43,15 @@ def normalized(key: str, value: str) -> str:
     if value == NONE or is_trial(value):
         return value
     if key == "init_from" and value.endswith(FILES):
-        return absolute(value)
+        return absolute_path(value)
     if key == "teacher" and is_reference(value) and ":" in value and value.endswith(".safetensors"):
         name, path = timm_teacher(value)
-        return f"{REFERENCE}{name}:{absolute(path)}"
+        return f"{REFERENCE}{name}:{absolute_path(path)}"
     file = f"a file ({' or '.join(FILES)})" if key == "init_from" else "timm/NAME:FILE (.safetensors)"
     raise ConfigError(f"{key}={value}: none, the id of a trial (12 hex digits), {file}, or in a study a stage of it")
 
 
-def absolute(path: str) -> str:
+def absolute_path(path: str) -> str:
     return str(Path(os.path.expanduser(path)).absolute())
 
 
@@ -61,7 +61,7 @@ def timm_teacher(teacher: str) -> tuple[str, str]:
     return name, path
 
 
-def identified(key: str, value: str) -> str | dict[str, str]:
+def identifying_value(key: str, value: str) -> str | dict[str, str]:
     """Return what identifies a value of `key` within a trial's id: another trial's id, or a file's SHA-256.
 
     Raises ConfigError if the file cannot be read.

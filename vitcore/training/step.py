@@ -21,10 +21,10 @@ from vitcore.data.augmentation.augment import AUGMENT, Staged, augments_in_graph
 from vitcore.data.augmentation.batch_augmentation import erased, mixed
 from vitcore.data.stream import Stored
 from vitcore.keyed_random import Keys
-from vitcore.model.build import Model, Reference, build, ties_images
+from vitcore.model.build import Model, Reference, build, couples_images
 from vitcore.runtime.compile_cache import compiled, compiles
 from vitcore.runtime.cuda_graph import capture, on_side_stream, without_waiting
-from vitcore.runtime.device import in_precision, sent
+from vitcore.runtime.device import compute_in_precision, send
 from vitcore.runtime.memory import out_of_memory
 from vitcore.training.distributed import Ranks, Replica
 from vitcore.training.objectives import OBJECTIVE, Classification
@@ -32,7 +32,7 @@ from vitcore.training.optimization.ema import Average, copy
 from vitcore.training.optimization.optimizers import OPTIMIZER, optimizer, set_rate
 from vitcore.training.optimization.schedules import learning_rate
 from vitcore.training.run import Facts
-from vitcore.training.transfer import Weights, take_over
+from vitcore.training.transfer import Weights, copy_weights
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -95,7 +95,7 @@ class TrainStep:
         self.objective, self.teacher = OBJECTIVE[config.objective](config), teacher
         self.model: Model = ranks.prepare(build(config)).to(self.device)
         if start is not None:
-            take_over(self.model, start, config.init_from)
+            copy_weights(self.model, start, config.init_from)
         self.parameters = list(self.model.parameters())  # collected once: this slows down small models
         self.replica = Replica[Batch](ranks, self.model)
         self.compiling = compiles(config, self.device.type)
@@ -110,9 +110,9 @@ class TrainStep:
         self.share: float | Tensor = 0.0  # of the weights in an update of their average
         self.part = ranks.largest_part(config.batch)
         self.micro_batch = min(config.micro_batch or self.part, self.part)
-        self.indivisible = TIED if ties_images(self.model) else ""
+        self.indivisible = TIED if couples_images(self.model) else ""
         self.facts: Facts = {}
-        self.eager = why_eager(config, self.device.type, self.optimizer, self.model)
+        self.eager = eager_reason(config, self.device.type, self.optimizer, self.model)
         self.fixed = self.device.type != "cpu" or not self.eager
         self.warm, self.inputs = 0, Inputs(torch.empty(0))
         self.replay: Callable[[], None] | None = None
@@ -127,12 +127,12 @@ class TrainStep:
     def __call__(self, inputs: Inputs, step: int) -> Tensor:
         """Take training step `step`, from 0; return this rank's contribution, whose mean over ranks is the loss."""
         if self.compiling:
-            return self.first(inputs, step)
+            return self.first_step(inputs, step)
         self.schedule(step)
         if self.eager:
-            return self.update(self.sent(inputs))
+            return self.update(self.send(inputs))
         if self.warm == WARM_UP and self.replay is None:
-            return self.captured(inputs, step)
+            return self.capture_step(inputs, step)
         self.fill(inputs)
         if self.replay is None:
             self.warm += 1
@@ -152,7 +152,7 @@ class TrainStep:
         """The micro-batch size in images, or 0 if no rank accumulates gradients."""
         return self.micro_batch if self.micro_batch < self.part else 0
 
-    def first(self, inputs: Inputs, step: int) -> Tensor:
+    def first_step(self, inputs: Inputs, step: int) -> Tensor:
         """Take the first step, in which the model is compiled; if that fails, use the eager model from now on."""
         self.compiling, began = False, time.perf_counter()
         try:
@@ -171,7 +171,7 @@ class TrainStep:
     def update(self, inputs: Inputs) -> Tensor:
         """Take an eager step, with smaller micro-batches if memory requires."""
         gradients = partial(self.gradients, self.batch(inputs))
-        loss, self.micro_batch = self.replica.fitting(gradients, self.micro_batch, self.indivisible)
+        loss, self.micro_batch = self.replica.call_fitting(gradients, self.micro_batch, self.indivisible)
         self.apply_gradients()
         return loss
 
@@ -181,13 +181,13 @@ class TrainStep:
         self.apply_gradients()
         return loss
 
-    def drawn(self, inputs: Inputs) -> Inputs:
+    def draw(self, inputs: Inputs) -> Inputs:
         """Return the inputs with the augmentation's random choices, or with augmented images if no graph can do it."""
         if inputs.keys is None or self.config.augment == "none":
             return inputs
         if self.augments_in_graph and isinstance(self.augment, Staged):
             return inputs._replace(choices=self.augment.choices(inputs.keys, self.side))
-        on_device = inputs._replace(places=sent(inputs.places, self.device))
+        on_device = inputs._replace(places=send(inputs.places, self.device))
         return inputs._replace(pixels=self.augment(self.pixels(on_device), inputs.keys))
 
     def batch(self, inputs: Inputs) -> Batch:
@@ -213,13 +213,13 @@ class TrainStep:
         train = self.data.train
         pixels = inputs.pixels if isinstance(train.pixels, Stored) else train.pixels[inputs.places]
         assert pixels is not None
-        return pixels if self.augment.cuts else train.seen(pixels)
+        return pixels if self.augment.cuts else train.evaluation_view(pixels)
 
     def gradients(self, batch: Batch, size: int) -> Tensor:
         """Accumulate gradients over micro-batches of `size` images; return this rank's contribution to the loss."""
         self.optimizer.zero_grad()
         total = torch.zeros((), device=self.device)
-        for micro_batch in self.replica.each(batch.split(size)):
+        for micro_batch in self.replica.micro_batches(batch.split(size)):
             loss = self.replica.loss(self.mean_loss, micro_batch)
             if (share := self.ranks.count * len(micro_batch.images) / self.config.batch) != 1:
                 loss = loss * share  # skipped for 1, because it slows down a small model's step
@@ -229,12 +229,12 @@ class TrainStep:
 
     def mean_loss(self, batch: Batch) -> Tensor:
         """Return the mean loss over the images of `batch`, with the distillation loss if there is a teacher."""
-        outputs = in_precision(self.config, self.trained, batch.images, batch.keys)
+        outputs = compute_in_precision(self.config, self.trained, batch.images, batch.keys)
         if self.teacher is None:
             return self.objective.loss(outputs, batch.targets)
         assert isinstance(self.objective, Classification), "no other objective has a teacher"
         return self.objective.distilled_loss(
-            outputs, batch.targets, in_precision(self.config, self.teacher, batch.images)
+            outputs, batch.targets, compute_in_precision(self.config, self.teacher, batch.images)
         )
 
     def apply_gradients(self) -> None:
@@ -246,7 +246,7 @@ class TrainStep:
 
     # -- as one graph --------------------------------------------------------------------------------------------------
 
-    def captured(self, inputs: Inputs, step: int) -> Tensor:
+    def capture_step(self, inputs: Inputs, step: int) -> Tensor:
         """Take one step eagerly, then from the same state as a captured CUDA graph; return the loss.
 
         An eager step replaces the graph if the gradients differ by more than rounding, or if an error occurs. It comes
@@ -268,7 +268,7 @@ class TrainStep:
             self.optimizer.zero_grad()
             self.fill(inputs)
             self.replay()
-            if self.equal(gradients, expected):
+            if self.gradients_equal(gradients, expected):
                 self.facts["cuda_graph"] = (
                     "the step after augmentation" if self.augmented_before_graph else "the whole step"
                 )
@@ -279,9 +279,9 @@ class TrainStep:
         copy(before, state)
         self.give_up(reason)
         self.schedule(step)
-        return self.update(self.sent(inputs))
+        return self.update(self.send(inputs))
 
-    def equal(self, gradients: list[Tensor | None], expected: list[Tensor | None]) -> bool:
+    def gradients_equal(self, gradients: list[Tensor | None], expected: list[Tensor | None]) -> bool:
         if [gradient is None for gradient in gradients] != [gradient is None for gradient in expected]:
             return False
         ours, theirs = ([gradient for gradient in each if gradient is not None] for each in (gradients, expected))
@@ -312,11 +312,11 @@ class TrainStep:
             if fixed is not None and new is not None:
                 fixed.copy_(new.pin_memory() if new.device != self.device else new, non_blocking=True)
 
-    def sent(self, inputs: Inputs) -> Inputs:
-        return inputs.map(partial(sent, device=self.device))
+    def send(self, inputs: Inputs) -> Inputs:
+        return inputs.map(partial(send, device=self.device))
 
 
-def why_eager(config: Config, device: str, optimizer: torch.optim.Optimizer, model: nn.Module) -> str:
+def eager_reason(config: Config, device: str, optimizer: torch.optim.Optimizer, model: nn.Module) -> str:
     """Return why a step on "cuda" or "cpu" cannot be one CUDA graph, or "" if a capture is worth trying."""
     reasons = {
         "a CPU has none": device != "cuda",

@@ -54,14 +54,14 @@ def weights_for(config: Config, parent: bytes | None) -> Weights | None:
 
 
 @torch.no_grad()
-def take_over(model: Model, weights: Weights, source: str) -> None:
+def copy_weights(model: Model, weights: Weights, source: str) -> None:
     """Copy `weights` into `model`, except the head and the objective.
 
     Learned position embeddings are interpolated to the model's grid (arXiv 2010.11929, section 3.2). Raises ConfigError
     if a parameter is missing, unknown, or has another shape that cannot be interpolated.
     """
     assert not isinstance(model, Reference), "a config does not start a reference model from weights"
-    own, theirs = body(model.state_dict()), body(weights)
+    own, theirs = body_weights(model.state_dict()), body_weights(weights)
     for name in [*theirs, *own]:
         if name not in own:
             raise ConfigError(f"init_from={source}: {name} is there, and this model has none")
@@ -76,7 +76,7 @@ def take_over(model: Model, weights: Weights, source: str) -> None:
         own[name].copy_(values)
 
 
-def body(weights: Weights) -> dict[str, Tensor]:
+def body_weights(weights: Weights) -> dict[str, Tensor]:
     return {name: values for name, values in weights.items() if not name.startswith(LEFT_BEHIND)}
 
 
@@ -85,4 +85,4 @@ def check(config: Config, parent: Config | Weights) -> None:
     with torch.device("meta"):
         model = build(config)
         weights = parent if isinstance(parent, Mapping) else build(parent).state_dict()
-        take_over(model, {name: values.to("meta") for name, values in weights.items()}, config.init_from)
+        copy_weights(model, {name: values.to("meta") for name, values in weights.items()}, config.init_from)

@@ -5,8 +5,8 @@ from importlib import metadata
 from pathlib import Path
 
 from ablations.cli.inputs import options
-from ablations.cli.inputs.arguments import Asked, prepared
-from ablations.cli.inputs.directories import found_at, make_place
+from ablations.cli.inputs.arguments import Asked, prepare_plans
+from ablations.cli.inputs.directories import make_place, runs_hint
 from ablations.cli.inputs.guards import ensure_trainable
 from ablations.cli.running import finish, train_here
 from ablations.execution.launch import Place
@@ -31,15 +31,15 @@ def demo(runs: options.Runs = None, workers: options.Workers = None) -> None:
     from ablations.reporting.progress import GrowingTable
 
     place = make_place(runs, None, None)
-    (plan,) = prepared(Asked([STUDY], {}), RECIPE, place, SEEDS, prune=False, data_dir=None)
+    (plan,) = prepare_plans(Asked([STUDY], {}), RECIPE, place, SEEDS, prune=False, data_dir=None)
     todo = jobs([plan])
     ensure_trainable(todo, place)
     print(announcement(plan, todo, place, workers), flush=True)
     write(place.runs, plan)
     table = GrowingTable(todo, place.runs)
-    tally = train_here(todo, place, workers, table.over, table)
+    tally = train_here(todo, place, workers, table.show_end, table)
     finish(tally, len(todo), [plan])
-    print(results_text(plan, place.runs, found_at(runs)))
+    print(results_text(plan, place.runs, runs_hint(runs)))
 
 
 def announcement(plan: Plan, todo: list[Job], place: Place, workers: int | None) -> str:

@@ -78,7 +78,7 @@ def measure(found: "Survey", device: str, runs: Path | None, workers: int | None
     from ablations.study.init import recipe as init_recipe
 
     settings = {one.key: one.value for one in init_recipe.choices(found, device)}
-    jobs = grid(settings | {"data": found.data})
+    jobs = tuning_jobs(settings | {"data": found.data})
     place = make_place(runs, None, None)
     guards.ensure_trainable(jobs, place)
     print(f"\ntuning: {len(jobs)} trials of {jobs[0].config['steps']:,} steps, seed 0", flush=True)
@@ -91,19 +91,19 @@ def measure(found: "Survey", device: str, runs: Path | None, workers: int | None
     rates, widths = (sorted({pair[place] for pair in reached}) for place in (0, 1))
     measured = f"best of {len(reached)} pairs, {100 * reached[lr, width]:.1f}% validation accuracy, one seed"
     return {
-        "lr": init_recipe.Choice("lr", lr, f"{measured}{at_edge(lr, rates)}"),
-        "width": init_recipe.Choice("width", width, f"as for lr{at_edge(width, widths)}"),
+        "lr": init_recipe.Choice("lr", lr, f"{measured}{edge_note(lr, rates)}"),
+        "width": init_recipe.Choice("width", width, f"as for lr{edge_note(width, widths)}"),
     }
 
 
-def grid(settings: Settings) -> list[Job]:
+def tuning_jobs(settings: Settings) -> list[Job]:
     """Return a job for each pair of three learning rates, half a decade apart, and two widths."""
     from ablations.study.init import recipe as init_recipe
     from vitcore.analysis import cost
     from vitcore.identity import trial_id
 
     steps = max(LEAST_STEPS, settings["steps"] // SHORTER)
-    rates = init_recipe.rates(settings["lr"])[1:4]
+    rates = init_recipe.learning_rates(settings["lr"])[1:4]
     pairs = itertools.product(rates, (settings["width"], 2 * settings["width"]))
     jobs = []
     for lr, width in pairs:
@@ -118,5 +118,5 @@ def accuracy(runs: Path, job: Job) -> float:
     return float(result.metrics.get("val_accuracy") or 0.0) if result else 0.0
 
 
-def at_edge(value: float, tried: list[float]) -> str:
+def edge_note(value: float, tried: list[float]) -> str:
     return "; the edge of what was tried" if len(tried) > 2 and value in (tried[0], tried[-1]) else ""

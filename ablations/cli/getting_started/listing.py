@@ -27,7 +27,7 @@ def list_(
         ablate list --variants --plugin fourier.py
         ablate list --settings
     """
-    from ablations.study.reading import packaged, read_recipe, read_study
+    from ablations.study.reading import packaged_names, read_recipe, read_study
 
     if settings:
         described = documented_settings()
@@ -40,10 +40,10 @@ def list_(
         load_plugins(plugin)
         content, text = {"variants": catalogue()}, render(catalogue())
     else:
-        studies = [read_study(name) for name in packaged("studies")]
-        recipes = [read_recipe(name) for name in packaged("recipes")]
+        studies = [read_study(name) for name in packaged_names("studies")]
+        recipes = [read_recipe(name) for name in packaged_names("recipes")]
         content = {"studies": [s.model_dump() for s in studies], "recipes": [r.model_dump() for r in recipes]}
-        width = max(map(len, [*packaged("studies"), *packaged("recipes")]))
+        width = max(map(len, [*packaged_names("studies"), *packaged_names("recipes")]))
         lines = ["Studies", *(f"  {study.name:{width}}  {study.question}" for study in studies), "Recipes"]
         for recipe in recipes:
             lines.append(f"  {recipe.name:{width}}  {recipe.description.split('. ')[0].rstrip('.')}")

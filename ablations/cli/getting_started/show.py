@@ -8,9 +8,9 @@ import typer
 
 from ablations.cli.answer import show_json
 from ablations.cli.inputs import options
-from ablations.cli.inputs.arguments import RECIPE, names_at
+from ablations.cli.inputs.arguments import RECIPE, existing_names
 from ablations.cli.inputs.directories import source_path
-from ablations.study.naming import assigned, stem
+from ablations.study.naming import assignments, stem
 from results.units import unit
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def show(
         return
     commands = f"`ablate plan {study}` estimates the hours, `ablate run {study}` trains it"
     advice = f"none in {source_path(runs)}; {commands}"
-    entries = [*described(asked, on), ("cost", cost(find("studies", study), on))]
+    entries = [*description_parts(asked, on), ("cost", cost(find("studies", study), on))]
     entries += [("results", f"{name}: {answer}") for name, answer in found.items()] or [("results", advice)]
     print(f"{asked.name}: {asked.question}")
     last = ""
@@ -54,22 +54,22 @@ def show(
             last = title
 
 
-def described(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
+def description_parts(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
     """Yield the parts of a study's description as titles and texts."""
     margin = study.margin or recipe.margin
     within = f"; equivalent within {unit(study.metric).size_text(margin)}" if margin else ""
     yield "source", study.source
     yield "found", study.found.strip()
     yield "metric", f"{study.metric}{within}"
-    yield "baseline", assigned(study.baseline, ", ") or "the recipe's"
-    yield from varied(study, recipe)
+    yield "baseline", assignments(study.baseline, ", ") or "the recipe's"
+    yield from varied_parts(study, recipe)
     for arm, value in study.published.items():
         yield "published", f"{arm}: {unit(study.metric).value_text(value)}{unit(study.metric).of_value}"
     for claim in study.claims:
         yield "claim", claim
 
 
-def varied(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
+def varied_parts(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
     """Yield what a study varies, and its named arms and stages."""
     ways = {"one at a time": study.factors, "every arm at each": study.curves, "tuned for each arm": study.tune}
     for way, axes in ways.items():
@@ -79,9 +79,9 @@ def varied(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
         yield "varies", " x ".join(f"{key}: {values(key, axis, recipe)}" for key, axis in cross.items())
     for name, settings in study.arms.items():
         own = recipe.arms.get(name, {}) if settings == "axis" else settings
-        yield "arm", f"{name}: {assigned(own, ', ') or 'the recipe has none'}"
+        yield "arm", f"{name}: {assignments(own, ', ') or 'the recipe has none'}"
     for name, settings in study.stages.items():
-        yield "stage", f"{name}: {assigned(settings, ', ') or 'as the recipe says'}"
+        yield "stage", f"{name}: {assignments(settings, ', ') or 'as the recipe says'}"
 
 
 def values(key: str, axis: "Axis", recipe: "Recipe") -> str:
@@ -100,7 +100,7 @@ def cost(file: Path, recipe: "Recipe") -> str:
 
 
 def answers(study: str, source: Path) -> dict[str, str]:
-    names = [name for name in names_at(source) if name.partition("@")[0] == stem(study)]
+    names = [name for name in existing_names(source) if name.partition("@")[0] == stem(study)]
     if not names:
         return {}
     from results.load import load_studies

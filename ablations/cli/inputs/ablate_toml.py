@@ -83,7 +83,7 @@ def places(settings: Settings, explicit: Path | None = None, profile: str | None
 
 def searched_folders(name: str, settings: Settings, explicit: Path | None = None) -> str:
     """Return as text the folders searched for a pack, each with the reason why it has no pack."""
-    from vitcore.data.pack import lacking  # late: numpy
+    from vitcore.data.pack import missing_pack  # late: numpy
 
     said = {
         "--data-dir": explicit and explicit / name,
@@ -91,7 +91,7 @@ def searched_folders(name: str, settings: Settings, explicit: Path | None = None
         "data_dir of ablate.toml": settings.data_dir and Path(settings.data_dir) / name,
         "ABLATE_DATA": os.environ.get("ABLATE_DATA") and Path(os.environ["ABLATE_DATA"]) / name,
     }
-    reasons = {what: lacking(Path(os.path.expanduser(one))) if one else "not set" for what, one in said.items()}
+    reasons = {what: missing_pack(Path(os.path.expanduser(one))) if one else "not set" for what, one in said.items()}
     found = [f"{what} ({reason})" for what, reason in reasons.items()]
     found.insert(2, "a profile's data_dir (give it as --data-dir)")
     return ", ".join(found)
@@ -101,7 +101,7 @@ def is_pack(folder: str) -> bool:
     return os.path.isfile(os.path.join(folder, "manifest.json"))
 
 
-def named(content: Any, images: Mapping[str, str]) -> Any:
+def resolve_images(content: Any, images: Mapping[str, str]) -> Any:
     """Return settings in which each `data` names an image folder by 'imagefolder:' and absolute path.
 
     images: name -> folder. Names of packs are unchanged.
@@ -114,7 +114,7 @@ def named(content: Any, images: Mapping[str, str]) -> Any:
             folder = images.get(value, value.removeprefix(FOLDER) if value.startswith(FOLDER) else None)
             found[key] = value if folder is None else FOLDER + os.path.abspath(os.path.expanduser(folder))
         else:
-            found[key] = named(value, images)
+            found[key] = resolve_images(value, images)
     return found
 
 

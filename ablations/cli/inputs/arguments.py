@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ablations.cli.inputs import ablate_toml
 from ablations.execution.launch import Place
 from ablations.planning.jobs import jobs
-from ablations.study.naming import ALL_ARMS, assigned, plan_name, stem
+from ablations.study.naming import ALL_ARMS, assignments, plan_name, stem
 from results import store
 from results.store import plan_files, schemas
 from results.store.schemas import Plan, Settings
@@ -34,7 +34,7 @@ class Asked:
     margin: float | None = None  # replaces the margin of the studies
 
 
-def split(words: Iterable[str]) -> Asked:
+def parse_words(words: Iterable[str]) -> Asked:
     """Return the studies and settings among the words of a command line.
 
     Raises ValueError if a setting is given twice or the margin is not a positive number.
@@ -61,12 +61,12 @@ def designs(asked: Asked, recipe_name: str, data_dir: Path | None) -> "list[Desi
     from ablations.study.reading import read_recipe, read_study
 
     images = ablate_toml.places(ablate_toml.read(Path()), data_dir).images
-    recipe = with_data(read_recipe(recipe_name), ("config", "arms", "stages"), images)
+    recipe = resolve_data(read_recipe(recipe_name), ("config", "arms", "stages"), images)
     fields = ("baseline", "stages", "arms", "co_changes")
-    studies = [with_data(read_study(name), fields, images) for name in study_names(asked)]
+    studies = [resolve_data(read_study(name), fields, images) for name in study_names(asked)]
     if asked.margin is not None:
         studies = [study.model_copy(update={MARGIN: asked.margin}) for study in studies]
-    return [Design(study, recipe, named_data(asked.overrides, data_dir)) for study in studies]
+    return [Design(study, recipe, resolve_settings(asked.overrides, data_dir)) for study in studies]
 
 
 def study_names(asked: Asked) -> list[str]:
@@ -74,22 +74,24 @@ def study_names(asked: Asked) -> list[str]:
 
     Raises ValueError if the command names no study.
     """
-    from ablations.study.reading import packaged
+    from ablations.study.reading import packaged_names
 
     if not asked.studies:
-        raise ValueError(f"name a study ({', '.join(packaged('studies'))}), a .yaml file, or 'all'")
-    names = (name for word in asked.studies for name in (packaged("studies") if word == "all" else [word]))
+        raise ValueError(f"name a study ({', '.join(packaged_names('studies'))}), a .yaml file, or 'all'")
+    names = (name for word in asked.studies for name in (packaged_names("studies") if word == "all" else [word]))
     return list(dict.fromkeys(names))
 
 
-def with_data(record: "Record", fields: Iterable[str], images: Mapping[str, str]) -> "Record":
+def resolve_data(record: "Record", fields: Iterable[str], images: Mapping[str, str]) -> "Record":
     """Return a copy of a study or recipe with the paths of image folders for their names. images: name -> folder."""
-    return record.model_copy(update={field: ablate_toml.named(getattr(record, field), images) for field in fields})
+    return record.model_copy(
+        update={field: ablate_toml.resolve_images(getattr(record, field), images) for field in fields}
+    )
 
 
-def named_data(config: Settings, data_dir: Path | None = None) -> Settings:
+def resolve_settings(config: Settings, data_dir: Path | None = None) -> Settings:
     """Return settings in which data=NAME has the path of the image folder NAME of ablate.toml."""
-    return dict(ablate_toml.named(config, ablate_toml.places(ablate_toml.read(Path()), data_dir).images))
+    return dict(ablate_toml.resolve_images(config, ablate_toml.places(ablate_toml.read(Path()), data_dir).images))
 
 
 def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -> list[str]:
@@ -98,13 +100,13 @@ def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -
     source: a run directory or an exported file. Raises ValueError if the words set the margin. Raises ValueError if a
     study has several plans, but none on the default recipe.
     """
-    asked = split(words or [])
+    asked = parse_words(words or [])
     if asked.margin is not None:
         raise ValueError(f"margin={asked.margin:g}: is declared before results are read: give it to `ablate run`")
     if "all" in asked.studies:
         return []
-    overrides = named_data(asked.overrides)
-    there = names_at(source) if recipe_name is None else []
+    overrides = resolve_settings(asked.overrides)
+    there = existing_names(source) if recipe_name is None else []
     words = asked.studies
     return [one if "@" in one else planned_name(stem(one), recipe_name, overrides, there, source) for one in words]
 
@@ -120,7 +122,7 @@ def planned_name(study: str, recipe_name: str | None, overrides: Settings, there
     hashed = plan_name("", "", overrides).removeprefix("@")
     found = [name for name in there if name.startswith(f"{study}@") and name.endswith(hashed)]
     if len(found) > 1:
-        settings = {plan.name: assigned(plan.overrides, ", ") for plan in plans_at(source) if plan.overrides}
+        settings = {plan.name: assignments(plan.overrides, ", ") for plan in existing_plans(source) if plan.overrides}
         listed = ", ".join(f"{name} ({settings[name]})" if name in settings else name for name in found)
         raise ValueError(f"'{study}' was run {len(found)} times in {source}: name one: {listed}")
     return found[0] if found else asked_for
@@ -129,25 +131,25 @@ def planned_name(study: str, recipe_name: str | None, overrides: Settings, there
 def warn_of_other_recipe(asked: Asked, recipe_name: str, runs: Path) -> None:
     """Print a note on standard error for each study that was run only on other recipes than the default one."""
     for study in map(stem, study_names(asked) if recipe_name == RECIPE else ()):
-        known = [plan for plan in plans_at(runs) if plan.study == study]
+        known = [plan for plan in existing_plans(runs) if plan.study == study]
         if known and RECIPE not in {plan.recipe for plan in known}:
-            others = dict.fromkeys(f"--recipe {recipe_of(plan)}" for plan in known)
+            others = dict.fromkeys(f"--recipe {recipe_argument(plan)}" for plan in known)
             print(f"recipe {RECIPE}; {runs} has {study} with {', '.join(others)}", file=sys.stderr)
 
 
-def recipe_of(plan: Plan) -> str:
+def recipe_argument(plan: Plan) -> str:
     """Return the recipe of a plan as the option --recipe takes it, quoted for a shell."""
     name = plan.asked.recipe if plan.asked else plan.recipe
     return shlex.quote(os.path.relpath(name) if Path(name).is_relative_to(Path.cwd()) else name)
 
 
-def names_at(source: Path) -> list[str]:
+def existing_names(source: Path) -> list[str]:
     if source.is_file():
-        return [plan.name for plan in plans_at(source)]
+        return [plan.name for plan in existing_plans(source)]
     return sorted(path.parent.name for path in source.glob("studies/*/plan.json"))
 
 
-def plans_at(source: Path) -> list[Plan]:
+def existing_plans(source: Path) -> list[Plan]:
     if source.is_file():
         from results.export import read_header  # late: pulls in the Parquet reader
 
@@ -160,10 +162,10 @@ def refuse_unplanned(words: list[str] | None, recipe_name: str | None, source: P
 
     Other studies without a plan pass. source: a run directory or an exported file.
     """
-    asked, there = split(words or []), {plan.name: plan for plan in plans_at(source)}
+    asked, there = parse_words(words or []), {plan.name: plan for plan in existing_plans(source)}
     with_them = plan_names(words, recipe_name, source)
     for word, name in zip(asked.studies, with_them, strict=bool(with_them)) if there else ():
-        study, said = stem(word), assigned(asked.overrides, ", ")
+        study, said = stem(word), assignments(asked.overrides, ", ")
         plain = [plan for plan in there.values() if plan.study == study and not plan.overrides]
         base = next((plan for plan in plain if recipe_name is None or plan.recipe == stem(recipe_name)), None)
         if name not in there and base and said and "@" not in word:
@@ -174,7 +176,7 @@ def refuse_unplanned(words: list[str] | None, recipe_name: str | None, source: P
             raise ValueError(f"{word}: no such file, and no study '{study}' in {source} (there: {', '.join(there)})")
 
 
-def planned(runs: Path, words: list[str] | None, recipe_name: str | None) -> list[Plan]:
+def named_plans(runs: Path, words: list[str] | None, recipe_name: str | None) -> list[Plan]:
     """Return the plans in a run directory that a command names. Raises ValueError if one does not exist."""
     refuse_unplanned(words, recipe_name, runs)
     return plan_files.named_plans(runs, plan_names(words, recipe_name, runs))
@@ -184,10 +186,10 @@ def trial_ids(runs: Path, words: list[str], recipe_name: str | None, arms: Seque
     """Return the ids of the trials that a command names by id, or by study and patterns of arm names."""
     ids = [word for word in words if re.fullmatch("[0-9a-f]{12}", word) and (runs / "trials" / word).is_dir()]
     studies = [word for word in words if word not in ids]
-    return ids + [job.id for job in jobs(planned(runs, studies, recipe_name) if studies else [], arms)]
+    return ids + [job.id for job in jobs(named_plans(runs, studies, recipe_name) if studies else [], arms)]
 
 
-def prepared(
+def prepare_plans(
     asked: Asked, recipe_name: str, place: Place, seeds: int | None, prune: bool, data_dir: Path | None
 ) -> list[Plan]:
     """Return the plans to run, merged with plans of the same names on disk. Each records what the command was given."""
@@ -195,10 +197,10 @@ def prepared(
 
     made = designs(asked, recipe_name, data_dir)
     plans = []
-    for name, design in zip(study_names(asked), counted(made), strict=True):
+    for name, design in zip(study_names(asked), track_planning(made), strict=True):
         given = schemas.Asked(
-            study=anywhere(name),
-            recipe=anywhere(recipe_name),
+            study=absolute_name(name),
+            recipe=absolute_name(recipe_name),
             plugins=[*place.plugins],
             data_dir=str(place.data_dir.absolute()) if place.data_dir else None,
             **({} if asked.margin is None else {MARGIN: asked.margin}),
@@ -208,7 +210,7 @@ def prepared(
     return plans
 
 
-def counted(made: "Sequence[Design]") -> "Iterable[Design]":
+def track_planning(made: "Sequence[Design]") -> "Iterable[Design]":
     """Iterate over designs with a progress bar, because planning can take 10 s."""
     from rich.progress import track
 
@@ -218,7 +220,7 @@ def counted(made: "Sequence[Design]") -> "Iterable[Design]":
     return track(made, "planning", console=console, transient=True, disable=not console.is_terminal)
 
 
-def anywhere(name: str) -> str:
+def absolute_name(name: str) -> str:
     return str(Path(name).absolute()) if stem(name) != name else name
 
 

@@ -27,7 +27,7 @@ def runs_folder(runs: Path | None) -> Path:
     return folder
 
 
-def found_at(runs: Path | None) -> str:
+def runs_hint(runs: Path | None) -> str:
     """Return the option ` --runs DIR` for a command in printed advice, or "" if --runs was not given."""
     return f" --runs {shlex.quote(str(runs))}" if runs else ""
 

@@ -30,17 +30,17 @@ def ensure_data(jobs: list[Job], place: Place) -> None:
     """Check the data that trials need. Raises ValueError if they are missing or damaged."""
     from vitcore.data.datasets import TORCHVISION, data_home, read_torchvision
     from vitcore.data.imagefolder import check_images
-    from vitcore.data.lookup import FOLDER, describe, folder_of, pack_of
-    from vitcore.data.pack import opened
+    from vitcore.data.lookup import FOLDER, describe, find_pack, image_folder
+    from vitcore.data.pack import open_pack
 
     left = {job.config["data"] for job in jobs if not store.trial(place.runs, job.id).state().is_over}
     for name in sorted({job.config["data"] for job in jobs}):
         if name in TORCHVISION:
             read_torchvision(name, data_home(name, place.data_dir))
-        elif (folder := pack_of(name)) is not None:
-            opened(folder, describe(name).fingerprint["sha256"])
+        elif (folder := find_pack(name)) is not None:
+            open_pack(folder, describe(name).fingerprint["sha256"])
         elif name.startswith(FOLDER) and name in left:  # every image is decoded, which only training needs
-            check_images(folder_of(name), describe(name).channels)
+            check_images(image_folder(name), describe(name).channels)
 
 
 def ensure_writable(folder: Path, option: str = "--runs", mode: int = 0o777) -> None:

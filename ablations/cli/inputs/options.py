@@ -12,9 +12,9 @@ from results.tables.formats import FORMATS, find_format
 
 def completion(kind: str) -> Callable[[str], list[str]]:
     def completed(incomplete: str) -> list[str]:
-        from ablations.study.reading import packaged  # late: pydantic
+        from ablations.study.reading import packaged_names  # late: pydantic
 
-        return [name for name in packaged(kind) if name.startswith(incomplete)]
+        return [name for name in packaged_names(kind) if name.startswith(incomplete)]
 
     return completed
 

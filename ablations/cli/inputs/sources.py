@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablations.cli.inputs.arguments import plan_names, plans_at, refuse_unplanned
+from ablations.cli.inputs.arguments import existing_plans, plan_names, refuse_unplanned
 from ablations.cli.inputs.directories import source_path
 from ablations.study.naming import stem
 from results.safe_text import one_line
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from results.study_results import StudyResults
 
 
-def found(
+def named_results(
     source: Path | None, words: list[str] | None, recipe_name: str | None, *, for_tables: bool = False
 ) -> "list[StudyResults]":
     """Return the results of the studies that a command names. for_tables: read only what tables need.
@@ -34,16 +34,16 @@ def found(
         raise
 
 
-def found_on(source: Path | None, words: list[str] | None, recipes: list[str]) -> "list[StudyResults]":
+def results_on_recipes(source: Path | None, words: list[str] | None, recipes: list[str]) -> "list[StudyResults]":
     """Return the results of studies on several recipes, as far as tables need them.
 
     They are ordered by study, then as in `recipes`. Raises ValueError if a study has no results.
     """
     if len(recipes) < 2:
-        return found(source, words, recipes[0] if recipes else None, for_tables=True)
+        return named_results(source, words, recipes[0] if recipes else None, for_tables=True)
     asked = list(dict.fromkeys(stem(recipe) for recipe in recipes))
     wanted = asked if plan_names(words, asked[0], source_path(source)) else asked[:1]  # without names: all plans
-    studies = [study for recipe in wanted for study in found(source, words, recipe, for_tables=True)]
+    studies = [study for recipe in wanted for study in named_results(source, words, recipe, for_tables=True)]
     meant = {study.name: study for study in studies if study.plan.recipe in asked}
     order = list(dict.fromkeys(study.plan.study for study in meant.values()))
     return sorted(meant.values(), key=lambda s: (order.index(s.plan.study), asked.index(s.plan.recipe)))
@@ -65,6 +65,6 @@ def styled(file: Path | None, source: Path) -> AbstractContextManager[None]:
         chosen = style.parse(content)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
-    if odd := style_check.unknown_names_warning(chosen, plans_at(source)):
+    if odd := style_check.unknown_names_warning(chosen, existing_plans(source)):
         print(f"ablate: {file}: {one_line(odd)}", file=sys.stderr)
     return style.use_style(chosen)

@@ -17,12 +17,12 @@ def arms(settings: Settings, patches: list[int], on_gpu: bool) -> Iterator[tuple
 
     Arms without a rule are copied from it. settings: the new recipe's config. patches: its patch sizes, ascending.
     """
-    rules = adapted(settings, patches, on_gpu)
+    rules = adapted_arms(settings, patches, on_gpu)
     for name, copied in read_recipe("digits").arms.items():
         yield name, *rules.get(name, (copied, "as in the recipe digits"))
 
 
-def adapted(settings: Settings, patches: list[int], on_gpu: bool) -> dict[str, tuple[Settings, str]]:
+def adapted_arms(settings: Settings, patches: list[int], on_gpu: bool) -> dict[str, tuple[Settings, str]]:
     """Return the arms that a new recipe does not copy from the recipe digits: name -> (settings, reason)."""
     width, depth, batch = settings["width"], settings["depth"], settings["batch"]
     smaller = {"width": width * 3 // 4, "depth": max(1, depth // 2), "patch": patches[-1]}

@@ -99,7 +99,7 @@ def axes(settings: Settings, found: Survey) -> Iterator[Choice]:
     patch, size, width, depth = (settings[key] for key in ("patch", "image_size", "width", "depth"))
     patches = [one for one in (patch // 2, patch, 2 * patch) if one and size % one == 0 and size // one >= 2]
     yield Choice("patch", patches, "half and twice the patch")
-    yield Choice("lr", rates(settings["lr"]), "half-decades each way")
+    yield Choice("lr", learning_rates(settings["lr"]), "half-decades each way")
     smallest = min(found.classes.values())
     fractions = [share for share in (0.1, 0.3, 1.0) if 0.9 * share * smallest >= 1]
     yield Choice("data_fraction", fractions, "each keeps an image of every class")
@@ -112,7 +112,7 @@ def axes(settings: Settings, found: Survey) -> Iterator[Choice]:
     yield Choice("finetune.image_size", finer, "half as many patches again a side, near the paper's 224 to 384")
 
 
-def rates(middle: float) -> list[float]:
+def learning_rates(middle: float) -> list[float]:
     """Return five learning rates, half a decade apart."""
     return [rounded(middle * 10**power) for power in (-1, -0.5, 0, 0.5, 1)]
 
@@ -130,11 +130,11 @@ def render(found: Survey, device: str, tuned: dict[str, Choice]) -> str:
         f"# A recipe for {found.name}, by `ablate init`. Change whatever you know better: a comment is the rule by",
         f"# which init chose the value, for {device}.",
         *(f"#   {text}" for text in found.lines()),
-        line("description", f"{found.name}: {found.train + found.test:,} images of {len(found.classes)} classes."),
+        yaml_line("description", f"{found.name}: {found.train + found.test:,} images of {len(found.classes)} classes."),
         "config:",
-        "  " + line("data", found.data),
+        "  " + yaml_line("data", found.data),
         *columns(config),
-        line("seeds", 5) + "  # fewer resolve only very large differences",
+        yaml_line("seeds", 5) + "  # fewer resolve only very large differences",
         "axes:  # the values that studies ask for",
         *columns(varied),
         "arms:  # those that studies ask for",
@@ -147,11 +147,11 @@ def render(found: Survey, device: str, tuned: dict[str, Choice]) -> str:
 
 
 def columns(some: list[Choice], indent: str = "  ") -> list[str]:
-    texts = [indent + line(one.key, one.value) for one in some]
+    texts = [indent + yaml_line(one.key, one.value) for one in some]
     width = max(map(len, texts))
     return [f"{text:{width}}  # {one.reason}" for text, one in zip(texts, some, strict=True)]
 
 
-def line(key: str, value: Any) -> str:
+def yaml_line(key: str, value: Any) -> str:
     written = yaml.safe_dump(value, width=10_000, default_flow_style=True, allow_unicode=True)
     return f"{key}: {written.removesuffix(END).strip()}"

@@ -61,10 +61,10 @@ def survey(path: Path) -> Survey:
 
     Raises ValueError if there is none, if no image can be read, or if a class is too small to split.
     """
-    return of_pack(path) if (path / MANIFEST).is_file() else of_folder(path)
+    return survey_pack(path) if (path / MANIFEST).is_file() else survey_folder(path)
 
 
-def of_pack(path: Path) -> Survey:
+def survey_pack(path: Path) -> Survey:
     """Return the survey of a pack from its index, without decoding images."""
     known = manifest(path, path.name)
     labels = read_index(path, known)["label"][: known.train]
@@ -74,7 +74,7 @@ def of_pack(path: Path) -> Survey:
     return Survey(known.name, known.name, known.train, known.test, True, classes, known.channels, [known.size], [])
 
 
-def of_folder(path: Path) -> Survey:
+def survey_folder(path: Path) -> Survey:
     """Return the survey of a folder of images, all of which are decoded."""
     if path.is_file():
         raise ValueError(f"{path}: is a file: a folder of class folders is needed")

@@ -4,7 +4,7 @@ import inspect
 
 from figure_studies import at_new_sizes, complete
 
-from ablations.study.reading import packaged, read_recipe, read_study
+from ablations.study.reading import packaged_names, read_recipe, read_study
 from reference.example import REPORT, trained
 from reference.markup import prose, shell
 from results.figures import inspection, study_figure
@@ -13,7 +13,7 @@ from results.figures.kinds import module_of
 from results.store.inspection_data import Inspection
 from vitcore import Config, train, trial_id
 from vitcore.analysis.evals import inspect_eval
-from vitcore.analysis.restore import restored
+from vitcore.analysis.restore import restore_model
 from vitcore.training.run import Memory
 
 STUDY = "position-embedding"
@@ -37,7 +37,9 @@ def page() -> str:
         "`examples/digits.parquet`. They are made up for the kinds of figures that those studies lack.\n",
     ]
     for kind in KINDS:
-        studies = [f"[{name}](../studies/{name}.md)" for name in packaged("studies") if read_study(name).figure == kind]
+        studies = [
+            f"[{name}](../studies/{name}.md)" for name in packaged_names("studies") if read_study(name).figure == kind
+        ]
         about = inspect.getdoc(module_of(kind)) or ""
         used = f"Packaged studies: {', '.join(studies)}." if studies else "No packaged study has it."
         lines += [f"## {kind}\n", f"{prose(about)} {used}\n", picture(kind, f"{kind}.svg")]
@@ -72,6 +74,6 @@ def inside(position: str) -> Inspection:
     config, run = Config(**read_recipe("digits").config | {"position": position, "steps": STEPS}), Memory()
     train(config, run)
     assert run.weights is not None
-    found = inspect_eval(restored(config, run.weights), 0, None)
+    found = inspect_eval(restore_model(config, run.weights), 0, None)
     assert found.arrays is not None
     return Inspection(trial_id(config), found.details, found.arrays)

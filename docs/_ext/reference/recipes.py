@@ -1,13 +1,13 @@
 """A page for each packaged recipe, from its YAML file."""
 
-from ablations.study.reading import find, packaged, read_recipe
+from ablations.study.reading import find, packaged_names, read_recipe
 from ablations.study.recipe import Expected, Recipe
 from reference.markup import code, literal, prose, shell, table, toctree
 from reference.studies import settings
 
 
 def pages() -> dict[str, str]:
-    found = [read_recipe(name) for name in packaged("recipes")]
+    found = [read_recipe(name) for name in packaged_names("recipes")]
     return {"index.md": overview(found), **{f"{recipe.name}.md": page(recipe) for recipe in found}}
 
 

@@ -8,7 +8,7 @@ from ablations.planning import estimate
 from ablations.planning.estimate import Device
 from ablations.planning.plan import build
 from ablations.study.design import Design
-from ablations.study.reading import find, packaged, read_recipe, read_study
+from ablations.study.reading import find, packaged_names, read_recipe, read_study
 from ablations.study.study import Axis, Study
 from reference.example import REPORT, trained
 from reference.markup import code, comments, literal, prose, shell, table, toctree
@@ -20,7 +20,7 @@ COLUMNS = ("arm", "n", "mean", "delta", "p_holm", "verdict")  # what fits the pa
 
 
 def pages() -> dict[str, str | bytes]:
-    found = [read_study(name) for name in packaged("studies")]
+    found = [read_study(name) for name in packaged_names("studies")]
     figures = {f"{name}.svg": study_figure.picture(study, "svg", titled=False) for name, study in trained().items()}
     return figures | {"index.md": overview(found), **{f"{study.name}.md": page(study) for study in found}}
 

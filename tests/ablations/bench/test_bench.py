@@ -136,7 +136,7 @@ def test_products_of_the_floor_are_those_of_a_dense_layer() -> None:
 def test_sides_are_timed_in_turn() -> None:
     order: list[str] = []
     sides = {name: (lambda name=name: order.append(name)) for name in "ab"}
-    found = timing.interleaved(sides, rounds=2, calls=2, device=torch.device("cpu"))
+    found = timing.interleaved_seconds(sides, rounds=2, calls=2, device=torch.device("cpu"))
     assert "".join(order) == "aabbbbaa"
     assert {name: len(values) for name, values in found.items()} == {"a": 2, "b": 2}
 
@@ -147,14 +147,14 @@ def test_pil_makes_our_images(monkeypatch: pytest.MonkeyPatch) -> None:
     training = Training(one, random_images(one))
     monkeypatch.setattr(torchvision.transforms.RandomCrop, "forward", lambda self, image: image)
     monkeypatch.setattr(torchvision.transforms.RandomHorizontalFlip, "forward", lambda self, image: image)
-    monkeypatch.setattr(training.train_step, "drawn", lambda inputs: inputs)
+    monkeypatch.setattr(training.train_step, "draw", lambda inputs: inputs)
     torch.testing.assert_close(input.torchvision_batch(training)(), training.batch().images, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow
 def test_memory_of_a_step_holds_at_least_the_gradients() -> None:
     one = config(width=256, heads=4, depth=4)
-    found = memory.of_sides(one, ["vitcore", "timm"], Source(), {})
+    found = memory.memory_of_sides(one, ["vitcore", "timm"], Source(), {})
     assert set(found) == {"vitcore", "timm"}
     assert all(extra is None or extra > 4 * measure(one).params for extra in found.values())
 
@@ -163,7 +163,7 @@ def test_a_process_imports_nothing_from_the_working_directory(monkeypatch: pytes
     (tmp_path / "statistics.py").write_text("raise SystemExit('the wrong one')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    assert process.run(process.python("statistics"), {}) == ""
+    assert process.run(process.python_command("statistics"), {}) == ""
 
 
 @pytest.mark.slow
@@ -259,7 +259,7 @@ def test_a_whole_study_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_loop_has_no_packs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "pack_of", lambda name, data_dir: Path("packs/photos"))
+    monkeypatch.setattr(loop, "find_pack", lambda name, data_dir: Path("packs/photos"))
     with pytest.raises(ConfigError, match=r"^data=digits: a pack, streamed from its shards: the script has images in"):
         loop.check_alike(config(), Source())
 

@@ -49,7 +49,7 @@ def ablate(ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> A
 
 def test_a_trial_that_compiles_says_so_and_for_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
     job, file = Job("id", {"seed": 0, "steps": 9}, "arm", ""), io.StringIO()
-    Live(Console(file=file), 2).compiling(0, job)
+    Live(Console(file=file), 2).show_compiling(0, job)
     assert "arm seed 0: compiling" in file.getvalue()
     now, display = 100.0, Live(Console(file=io.StringIO(), force_terminal=True, width=120), 2)
     monkeypatch.setattr(display.progress, "get_time", lambda: now)
@@ -59,13 +59,13 @@ def test_a_trial_that_compiles_says_so_and_for_how_long(monkeypatch: pytest.Monk
             display.console.print(display.progress.get_renderable())
         return capture.get()
 
-    display.running(0, job, None, None)
+    display.show_running(0, job, None, None)
     now = 200.0
-    display.running(0, job, None, None)  # the next trial
-    display.compiling(0, job)
+    display.show_running(0, job, None, None)  # the next trial
+    display.show_compiling(0, job)
     now = 242.0
     assert re.search(r"arm seed 0 .*compiling.*0:00:42", drawn())
-    display.running(0, job, 1, None)
+    display.show_running(0, job, 1, None)
     assert re.search(r"arm seed 0 .*step 1/9", drawn())
     assert "compiling" not in drawn()
 
@@ -335,7 +335,7 @@ def test_a_login_node_gets_two_processes_and_is_told_why(
 def test_check_all_is_every_packaged_part_study_and_recipe(ablate: Ablate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "contracts", lambda slot, name: [("is tried", lambda slot, name: None)])
     few = {"studies": ["pooling"], "recipes": ["digits", "imagenet"]}
-    monkeypatch.setattr(check, "packaged", few.__getitem__)
+    monkeypatch.setattr(check, "packaged_names", few.__getitem__)
     status, output, _ = ablate("check", "all")
     lines = [f"ok      {slot}={name}: is tried" for slot, parts in VARIANTS.items() for name in parts]
     for line in (*lines, "\npooling on recipe digits", ": baseline\n", "\ndigits\n  ok", "\nimagenet\n  skipped"):
@@ -369,11 +369,11 @@ def test_one_estimate_of_the_time_is_shown(monkeypatch: pytest.MonkeyPatch) -> N
     file = io.StringIO()
     display = Live(Console(file=file), 4, workers=2)
     for step, now in ((None, 100.0), (1, 103.0), (11, 105.0), (21, 107.0)):  # noqa: B007 - the clock reads it
-        display.running(0, Job("id", {"seed": 0, "steps": 100}, "arm", ""), step, None)
+        display.show_running(0, Job("id", {"seed": 0, "steps": 100}, "arm", ""), step, None)
     (line,) = file.getvalue().splitlines()
     assert "first step after 3.0 s" in line
     assert line.endswith("200 ms per step: 0:23 per trial, about 0:44 left")  # (4 - 0.1) * 22.8 s / 2
-    assert display.left() == ", about 0:43 left"
+    assert display.time_left() == ", about 0:43 left"
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_the_table_fills_in_as_trials_end(tmp_path: Path) -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
     display = Live(console, len(asked), table)
     for job in asked:
-        table.over(job)
+        table.show_end(job)
     with console.capture() as capture:
         console.print(display.progress.get_renderable())
     line = next(line for line in capture.get().splitlines() if asked[0].arm in line)

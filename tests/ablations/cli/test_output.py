@@ -78,7 +78,7 @@ def test_a_terminal_gets_bars_and_whole_lines(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(sys, "stdout", stream)
         monkeypatch.setattr(sys, "stderr", stream)
         with plain_output(), Live(PlainConsole(stderr=True, width=80), 1) as display:
-            display.over(Job("0" * 12, {"seed": 0, "steps": 2}, "a", "s"), Ended("finished"))
+            display.show_end(Job("0" * 12, {"seed": 0, "steps": 2}, "a", "s"), Ended("finished"))
             print(f"{HOSTILE}\n{row}")
         stream.flush()
         while b"\x1b[?25h" not in drawn:  # the cursor comes back, which Rich does last
@@ -111,8 +111,8 @@ def test_progress_shows_names_as_they_are_on_one_line() -> None:
     for terminal in (True, False):
         console = PlainConsole(file=io.StringIO(), force_terminal=terminal, width=200 if terminal else 20)
         with Live(console, 1) as display:
-            display.running(0, job, 1, None)
-            display.over(job, Ended("failed", HOSTILE))
+            display.show_running(0, job, 1, None)
+            display.show_end(job, Ended("failed", HOSTILE))
         said = console.file.getvalue()  # type: ignore[attr-defined]
         assert f"[/x]{DRAWN} seed 0: {DRAWN}" in said
         assert not re.search("\u202e|\x1b\\[2J", said)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import synthetic
 
-from ablations.extras import EXTRAS, to_install
+from ablations.extras import EXTRAS, install_hint
 from ablations.planning.jobs import Job
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
@@ -107,4 +107,4 @@ def test_every_optional_package_is_known() -> None:
     said = {name.partition(">")[0]: extra for extra, names in extras.items() for name in names}
     said["sklearn"] = said.pop("scikit-learn")
     assert said == EXTRAS
-    assert to_install(ModuleNotFoundError(name="nothing_of_this_name")) == ""
+    assert install_hint(ModuleNotFoundError(name="nothing_of_this_name")) == ""

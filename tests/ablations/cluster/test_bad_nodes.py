@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ablations.cluster import bad_nodes
-from ablations.execution.attempts import EndedAttempt, node_to_leave
+from ablations.execution.attempts import EndedAttempt, faulty_node
 from results import store
 from results.store import lease
 from slurm.profiles.profile import Profile, submitit_parameters
@@ -73,7 +73,7 @@ def test_avoided_nodes_are_added_to_the_profiles() -> None:
 
 def test_trial_leaves_a_node_after_its_second_fault_there() -> None:
     first, second, here = (EndedAttempt(True, "ECC", 0, node=node) for node in ("node1", "node2", ""))
-    assert node_to_leave([first, first]) == "node1"
-    assert node_to_leave([first, second, first]) == "node1"
+    assert faulty_node([first, first]) == "node1"
+    assert faulty_node([first, second, first]) == "node1"
     for past in ([first], [first, second], [here, here], [first, first, here], []):
-        assert node_to_leave(past) == ""
+        assert faulty_node(past) == ""

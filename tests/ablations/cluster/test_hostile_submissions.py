@@ -72,7 +72,7 @@ def test_broken_files_of_jobs_and_checks_are_one_line_or_ignored(runs: Path) -> 
     readers: dict[Path, Callable[[], object]] = {
         times: lambda: step_times.read(runs, device),
         campaign.folder / "looks.jsonl": lambda: no_progress.is_stalled(campaign),
-        campaign.folder / "probe.json": lambda: submit.answer(campaign, 0.0),
+        campaign.folder / "probe.json": lambda: submit.await_answer(campaign, 0.0),
     }
     for path, read in readers.items():
         whole = json.loads(path.read_text())
@@ -92,7 +92,7 @@ def test_an_earlier_attempt_with_broken_files_stops_no_new_one(runs: Path, name:
     content |= {"resumed_from": {"attempt": "0001", "step": 0}}
     for what, mutated in mutations(content):
         (attempt / name).write_text(json.dumps(mutated))
-        found = attempts.failure_of(attempt, "0")
+        found = attempts.read_failure(attempt, "0")
         assert found is None or found.cause, what
 
 

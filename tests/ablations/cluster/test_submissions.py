@@ -165,7 +165,7 @@ def test_array_without_an_intent_is_passed_over(runs: Path) -> None:
     campaign = submitted(runs)
     kept, refused = (write_array(campaign, number) for number in (1, 2))
     intent.withdraw(refused)
-    assert [task.array for task in array_tasks.tasks_of(campaign) if task.share] == [kept]
+    assert [task.array for task in array_tasks.campaign_tasks(campaign) if task.share] == [kept]
 
 
 def test_submission_that_gives_up_says_so_until_it_is_submitted_again(runs: Path) -> None:

@@ -39,7 +39,7 @@ from results import store
 from results.store import lease
 from results.store.schemas import Arm, Plan, PlannedTrial
 from results.store.standing import Kind, Standings
-from slurm.devcluster import until
+from slurm.devcluster import wait_until
 from vitcore.config import Config
 from vitcore.identity import trial_id
 
@@ -62,7 +62,7 @@ def with_plugin(folder: Path, source: str) -> Place:
 
 
 def wait_for(folder: Path, pattern: str) -> None:
-    until(lambda: any((folder / "runs/trials").glob(pattern)), pattern, 60, every=0.05)
+    wait_until(lambda: any((folder / "runs/trials").glob(pattern)), pattern, 60, every=0.05)
 
 
 @pytest.fixture(scope="module")
@@ -304,7 +304,7 @@ def test_workers_of_a_killed_run_stop_with_a_checkpoint(tmp_path: Path) -> None:
     workers = workers_of(process.pid)
     process.kill()
     process.communicate()
-    until(lambda: not any(lease.start_time(pid) for pid in workers), "the worker's end")
+    wait_until(lambda: not any(lease.start_time(pid) for pid in workers), "the worker's end")
     assert list((tmp_path / "runs/trials").glob("*/attempts/0001/checkpoints/*"))
 
 
@@ -320,11 +320,11 @@ def test_stopped_worker_is_killed_and_its_trial_resumed(
         wait_for(tmp_path, "*/attempts/0001/metrics.jsonl")
         (pid,) = workers_of(os.getpid())
         os.kill(pid, signal.SIGSTOP)
-        until(lambda: "(stopped)" in Path(f"/proc/{pid}/status").read_text(), "SIGSTOP", every=0.05)
+        wait_until(lambda: "(stopped)" in Path(f"/proc/{pid}/status").read_text(), "SIGSTOP", every=0.05)
         arms = status.status(planned, runs, status.SlurmState()).arms
         shown.extend([f"{pid}", *(cause.cause for arm in arms for cause in arm.causes)])
         monkeypatch.setattr(pool, "SILENT_SECONDS", 2.0)  # only while this worker, the only one, is stopped
-        until(lambda: not lease.start_time(pid), "SIGKILL", 60, every=0.05)
+        wait_until(lambda: not lease.start_time(pid), "SIGKILL", 60, every=0.05)
         monkeypatch.setattr(pool, "SILENT_SECONDS", 300.0)
 
     thread, display = threading.Thread(target=stop), Quiet()
@@ -365,7 +365,7 @@ def test_worker_that_reaches_no_step_ends_after_its_parent(tmp_path: Path) -> No
         pid = int(process.stdout.readline())
         process.kill()
     try:
-        until(lambda: not lease.start_time(pid), "the worker's end", 20)
+        wait_until(lambda: not lease.start_time(pid), "the worker's end", 20)
     finally:
         if lease.start_time(pid):
             os.kill(pid, signal.SIGKILL)

@@ -19,7 +19,7 @@ from ablations.planning.estimate import CORE_HOURS
 from ablations.planning.jobs import digest, jobs, read, write
 from ablations.planning.step_times import Device, StepTime
 from ablations.study.design import Design
-from ablations.study.reading import packaged, read_recipe, read_study
+from ablations.study.reading import packaged_names, read_recipe, read_study
 from results import store
 from results.statistics import inference, power
 from results.store.schemas import Arm, Expected, Plan, PlannedData
@@ -271,7 +271,7 @@ def test_profile_goes_before_the_recipes_resources(tmp_path: Path) -> None:
         read_profile(str(tmp_path / "p.yaml"), {"cores": 3})
 
 
-@pytest.mark.parametrize("name", packaged("recipes"))
+@pytest.mark.parametrize("name", packaged_names("recipes"))
 def test_every_recipe_states_what_a_trial_takes(name: str) -> None:
     assert read_recipe(name).cost
 

@@ -184,9 +184,9 @@ def test_a_run_prints_the_table_of_its_plan_even_if_plan_json_has_changed(
 ) -> None:
     runs = tmp_path / "runs"
     own = prepare(design(tmp_path, STUDY), runs, None)
-    over = running.publishing([own], ["*"], runs)
+    publish_ended = running.publisher([own], ["*"], runs)
     expected = layout.render(study_table.table(load_plans(runs, [own])[0]), "md")
     write(runs, prepare(design(tmp_path, STUDY.replace("none", "2d")), runs, None))
     for job in jobs([own]):
-        over(job)
+        publish_ended(job)
     assert capsys.readouterr().out.strip() == expected.strip()

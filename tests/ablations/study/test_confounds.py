@@ -15,7 +15,7 @@ from ablations.planning.jobs import write
 from ablations.planning.prepare import prepare
 from ablations.study import confounds
 from ablations.study.design import Design
-from ablations.study.reading import packaged, read_recipe, read_study
+from ablations.study.reading import packaged_names, read_recipe, read_study
 from results import store
 from results.store.schemas import Plan
 from vitcore import ViT
@@ -46,7 +46,7 @@ CHANGES = {1.12: " (+12.0%)", 0.9994: " (-0.1%)", 0.9996: "", 1.0004: "", 3.9: "
 
 @pytest.mark.parametrize(("value", "said"), CHANGES.items())
 def test_a_relative_change_is_a_percentage_or_a_factor(value: float, said: str) -> None:
-    assert confounds.change(value, 1) == said
+    assert confounds.change_text(value, 1) == said
 
 
 @pytest.mark.parametrize("change", VARIED, ids=lambda change: ",".join(f"{k}={v}" for k, v in change.items()))
@@ -108,8 +108,8 @@ def test_enlarging_images_is_footnoted(tmp_path: Path) -> None:
     assert plan.caveats == [f"In evaluations, {line.format(32)}."]
     folder = photographs(tmp_path / "pets", {"train/cat": 2, "train/dog": 2, "test/cat": 1, "test/dog": 1})
     side = describe(f"imagefolder:{folder}").image_size
-    assert not list(confounds.enlarged(f"imagefolder:{folder}", side))
-    (line,) = confounds.enlarged(f"imagefolder:{folder}", 512)
+    assert not list(confounds.enlargement_notes(f"imagefolder:{folder}", side))
+    (line,) = confounds.enlargement_notes(f"imagefolder:{folder}", 512)
     assert line == f"images of 512 px are enlarged from the {side} px that the first image of the folder has"
 
 
@@ -150,7 +150,7 @@ def test_arms_planned_before_declarations_were_written_are_judged_by_their_names
         prepare(design(tmp_path, one), tmp_path / "other", 1)
 
 
-@pytest.mark.parametrize("study", packaged("studies"))
+@pytest.mark.parametrize("study", packaged_names("studies"))
 def test_every_packaged_study_declares_what_it_changes(study: str) -> None:
     plan = planning.build(Design(read_study(study), read_recipe("digits"), {}), [0])
     content = json.loads(json.dumps(store.plan_content(plan)))

@@ -16,7 +16,7 @@ from ablations.study.design import Design
 from ablations.study.init import recipe as init_recipe
 from ablations.study.init.recipe import CPU, GPU, patch_and_size
 from ablations.study.init.survey import survey
-from ablations.study.reading import packaged, read_recipe, read_study
+from ablations.study.reading import packaged_names, read_recipe, read_study
 from vitcore.config import Config
 
 
@@ -36,7 +36,7 @@ def test_the_recipe_is_one_that_studies_run_on(ablate: Ablate, tmp_path: Path) -
     assert config.image_size <= 20
     assert config.data == f"imagefolder:{(tmp_path / 'my photos').resolve()}"
     assert recipe.margin is not None
-    for study in packaged("studies"):
+    for study in packaged_names("studies"):
         assert Design(read_study(study), recipe, {}).arms, study
     commands = [shlex.split(line) for line in output.splitlines() if line.startswith("  ablate ")]
     assert [words[1:3] for words in commands[:3]] == [["plan", "demo"], ["run", "demo"], ["report", "demo"]]
@@ -114,7 +114,7 @@ def test_patches_divide_images_that_are_not_enlarged(side: int, device: str) -> 
 
 def test_tuning_takes_the_best_of_what_it_trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    best = (init_recipe.rates(2e-3)[3], 128)
+    best = (init_recipe.learning_rates(2e-3)[3], 128)
     monkeypatch.setattr(init, "train_here", lambda jobs, place, workers: None)
     monkeypatch.setattr(init, "finish", lambda summary, asked: None)
     monkeypatch.setattr(init, "accuracy", lambda runs, job: float((job.config["lr"], job.config["width"]) == best))

@@ -17,7 +17,7 @@ from ablations.planning.jobs import jobs as jobs_of
 from ablations.planning.jobs import write
 from ablations.planning.prepare import prepare
 from ablations.study.design import Design
-from ablations.study.reading import packaged, read_recipe, read_study
+from ablations.study.reading import packaged_names, read_recipe, read_study
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
 from vitcore.model.position import POSITION, NoPosition
@@ -65,7 +65,7 @@ def test_named_arms_are_joint_changes(tmp_path: Path) -> None:
     wide, slow, ours = design(tmp_path, study, recipe).arms[-3:]
     assert (wide.config.width, wide.config.lr) == (32, 0.001)
     assert (slow.config.width, slow.config.lr, slow.config.batch) == (32, 0.0005, 16)
-    assert slow.change.declared == ["width", "lr", "batch"]
+    assert slow.change.declared_settings == ["width", "lr", "batch"]
     assert (ours.name, ours.config.position, ours.config.width) == ("ours", "2d", 16)
 
 
@@ -233,7 +233,7 @@ def test_mistake_in_a_study_is_one_clear_line(tmp_path: Path, study: str, messag
 
 
 def test_published_numbers_are_of_one_place_each() -> None:
-    for study in map(read_study, packaged("studies")):
+    for study in map(read_study, packaged_names("studies")):
         assert not study.published or study.published_of or ";" not in study.source, study.name
         assert study.published or not study.published_of, study.name
 
@@ -249,8 +249,8 @@ def packaged_design(study: str, recipe: str) -> Design:
     return Design(read_study(study), read_recipe(recipe), {})
 
 
-@pytest.mark.parametrize("recipe", packaged("recipes"))
-@pytest.mark.parametrize("study", packaged("studies"))
+@pytest.mark.parametrize("recipe", packaged_names("recipes"))
+@pytest.mark.parametrize("study", packaged_names("studies"))
 def test_every_packaged_study_plans_on_every_recipe(study: str, recipe: str) -> None:
     """test_confounds.py builds whole plans."""
     made = packaged_design(study, recipe)
@@ -261,13 +261,13 @@ def test_every_packaged_study_plans_on_every_recipe(study: str, recipe: str) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("study", packaged("studies"))
+@pytest.mark.parametrize("study", packaged_names("studies"))
 def test_every_packaged_study_plans_whole_on_imagenet(study: str) -> None:
     made = packaged_design(study, "imagenet")
     assert [arm.name for arm in planning.build(made, [0]).arms] == names(made)
 
 
-@pytest.mark.parametrize("recipe", packaged("recipes"))
+@pytest.mark.parametrize("recipe", packaged_names("recipes"))
 def test_baselines_are_the_recipes_own(recipe: str) -> None:
     own = Config(**read_recipe(recipe).config)
     assert packaged_design("patch-size", recipe).main_baseline == f"patch={own.patch}"
@@ -281,7 +281,7 @@ def test_baselines_are_the_recipes_own(recipe: str) -> None:
         assert improved.augment == own.augment
 
 
-@pytest.mark.parametrize("recipe", packaged("recipes"))
+@pytest.mark.parametrize("recipe", packaged_names("recipes"))
 def test_the_middle_of_the_learning_rates_is_the_recipes_own(recipe: str) -> None:
     """Figure 9 of arXiv 2010.11929 has equal results of both poolings at this rate."""
     found = read_recipe(recipe)
@@ -295,18 +295,18 @@ def test_published_numbers_follow_the_widths_of_a_recipe() -> None:
     for study in ("compute", "hybrid-stem-sizes"):
         made = packaged_design(study, "digits")
         found = {
-            (arm.config.width, arm.config.stem): planning.published(made, arm)
+            (arm.config.width, arm.config.stem): planning.published_number(made, arm)
             for arm in made.arms
             if arm.config.stem != "conv" and arm.change.name[0] in "sw"
         }
         assert [(found[w, "patch"], found[w, "resnet-small"]) for w in made.recipe.axes["width"]] == table_6
 
 
-@pytest.mark.parametrize("recipe", packaged("recipes"))
+@pytest.mark.parametrize("recipe", packaged_names("recipes"))
 def test_every_recipe_has_enough_sizes_for_a_fit(recipe: str) -> None:
     """The power law error = a C^-b needs at least 4 sizes per family."""
     made = packaged_design("compute", recipe)
-    sizes = Counter(planning.family_of(made, arm) for arm in made.arms)
+    sizes = Counter(planning.family_name(made, arm) for arm in made.arms)
     assert sizes.keys() == {"ViT", "hybrid", "ResNet"}
     assert min(sizes.values()) >= 4
 
@@ -326,7 +326,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("study", packaged("studies"))
+@pytest.mark.parametrize("study", packaged_names("studies"))
 def test_every_packaged_study_runs_on_digits(study: str, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From its file to its figure, with two seeds and few steps."""
     where = [study, "steps=100", "evaluations=1", "--runs", str(runs)]

@@ -28,9 +28,9 @@ from results.store.eval_files import computes_metric
 from results.store.schemas import Arm, Plan, PlannedTrial
 from results.store.standing import Kind, Standings
 from results.tables import layout, study_table
-from vitcore.analysis.evals import EVAL, Computed, Eval, at_size, eval_of
+from vitcore.analysis.evals import EVAL, Computed, Eval, eval_of, size_eval
 from vitcore.analysis.fewshot import features
-from vitcore.analysis.restore import restored, seen_by
+from vitcore.analysis.restore import restore_model, trial_data
 from vitcore.config import Config
 from vitcore.identity import trial_id
 from vitcore.runtime.device import SUBNORMAL
@@ -254,15 +254,15 @@ def test_evals_see_the_model_and_images_of_its_training(precision: str) -> None:
     """At the size of the training an eval has its metrics; features of a bf16 trial have bfloat16's precision."""
     config, run = Config(data="digits", steps=20, batch=16, lr=1e-2, precision=precision, **SMALL), Memory()
     outcome = train(config, run)
-    model = restored(config, run.weights or b"")
-    found = at_size(model, 8).metrics
+    model = restore_model(config, run.weights or b"")
+    found = size_eval(model, 8).metrics
     assert found["test_accuracy@8"] == pytest.approx(outcome.metrics["test_accuracy"])
     assert found["test_loss@8"] == pytest.approx(outcome.metrics["test_loss"], rel=1e-6)
     if precision == "bf16":
-        vectors = features(model, seen_by(model), seen_by(model).test.at(slice(4)))
+        vectors = features(model, trial_data(model), trial_data(model).test.select(slice(4)))
         assert vectors.dtype == torch.float32
         with torch.no_grad():
-            plain = model.features(seen_by(model).standardise(seen_by(model).test.pixels[:4]))
+            plain = model.features(trial_data(model).standardise(trial_data(model).test.pixels[:4]))
         assert 0 < (vectors - plain).abs().max() < 0.1
 
 
@@ -272,7 +272,7 @@ def test_images_are_made_from_the_originals_and_standardised_as_in_training(tmp_
     folder = photographs(tmp_path / "images", counts, (16, 16))
     config, run = Config(data=f"imagefolder:{folder}", image_size=8, steps=4, batch=4, **SMALL), Memory()
     train(config, run)
-    model = restored(config, run.weights or b"")
+    model = restore_model(config, run.weights or b"")
     train_files, test_files = (sorted((folder / part).rglob("*.png")) for part in ("train", "test"))
     pixels = torch.from_numpy(np.stack([np.asarray(Image.open(file)) for file in test_files])).permute(0, 3, 1, 2)
     small = [Image.open(file).resize((8, 8), Image.Resampling.BILINEAR) for file in train_files]
@@ -280,7 +280,7 @@ def test_images_are_made_from_the_originals_and_standardised_as_in_training(tmp_
     logits = model(((pixels - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]).float())
     labels = torch.tensor([0] * 3 + [1] * 3)
     expected = torch.nn.functional.cross_entropy(logits, labels).item()
-    assert at_size(model, 16).metrics["test_loss@16"] == pytest.approx(expected, rel=1e-4)
+    assert size_eval(model, 16).metrics["test_loss@16"] == pytest.approx(expected, rel=1e-4)
 
 
 def test_metrics_of_evals_are_accuracies_in_percent_with_names_for_people() -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vitcore.analysis.fewshot import DRAWS, Probe, features, few_shot, support
-from vitcore.analysis.restore import seen_by
+from vitcore.analysis.restore import trial_data
 from vitcore.config import Config
 from vitcore.data.splits import load
 from vitcore.model.vit import ViT
@@ -58,18 +58,18 @@ def test_features_are_the_pre_logits(head: str) -> None:
     """The last layer, applied to the features, gives the model's logits."""
     model = ViT(Config(head=head, head_init="lecun-normal", **TINY)).eval()
     data = load(model.config)
-    logits = features(model, data, data.test.at(slice(8))) @ model.head.weight.T + model.head.bias
+    logits = features(model, data, data.test.select(slice(8))) @ model.head.weight.T + model.head.bias
     torch.testing.assert_close(logits, model(data.standardise(data.test.pixels[:8])))
 
 
 def test_accuracy_is_that_of_a_direct_solve() -> None:
     model = ViT(Config(data="digits", data_seed=3, **TINY)).eval()
-    data = seen_by(model)
+    data = trial_data(model)
     found = few_shot(model, data, shots=(5,))
     tests = features(model, data, data.test).double().numpy()
     assert len(found.draws["fewshot5_accuracy"]) == DRAWS
     for draw, accuracy in enumerate(found.draws["fewshot5_accuracy"]):
-        chosen = data.train.at(support(data.train.labels.numpy(), 5, 3, draw))
+        chosen = data.train.select(support(data.train.labels.numpy(), 5, 3, draw))
         scores = direct(features(model, data, chosen).double().numpy(), chosen.labels.numpy(), 10, tests)
         assert accuracy == pytest.approx((scores.argmax(axis=1) == data.test.labels.numpy()).mean())
     assert found.metrics["fewshot5_accuracy"] == pytest.approx(np.mean(found.draws["fewshot5_accuracy"]))
@@ -78,7 +78,7 @@ def test_accuracy_is_that_of_a_direct_solve() -> None:
 def test_shots_that_a_class_does_not_have_are_left_out_by_name() -> None:
     """A tenth of digits, about 13 training images per class, has no 25 shots, which a note says."""
     model = ViT(Config(data="digits", data_fraction=0.1, **TINY)).eval()
-    found = few_shot(model, seen_by(model))
+    found = few_shot(model, trial_data(model))
     assert list(found.metrics) == ["fewshot1_accuracy", "fewshot5_accuracy", "fewshot10_accuracy"]
     (note,) = found.notes
     assert note.startswith("fewshot25_accuracy is left out: class ")

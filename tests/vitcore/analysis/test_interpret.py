@@ -12,18 +12,18 @@ from vitcore.analysis.interpret import (
     filters,
     inspect,
     layers,
-    looked_at,
     mean_distance,
-    middle,
-    principal,
+    middle_patch,
+    pooled_shares,
+    principal_components,
     rollout,
-    rollout_of,
+    rollout_caption,
     similarity,
     summary,
 )
 from vitcore.config import Config
 from vitcore.contracts import perturbed, some_images
-from vitcore.data.shuffle import order
+from vitcore.data.shuffle import random_order
 from vitcore.data.splits import load
 from vitcore.model.block import BLOCK
 from vitcore.model.position import POSITION
@@ -88,8 +88,8 @@ def test_rollout_is_that_of_a_loop() -> None:
             mixed = layer[image].double().numpy().mean(axis=0) + np.eye(5)
             expected = (mixed / mixed.sum(axis=1, keepdims=True)) @ expected
         np.testing.assert_allclose(rolled[image], expected, atol=1e-7)
-        np.testing.assert_allclose(looked_at(rolled, 1, True)[image], expected[0, 1:], atol=1e-7)
-        np.testing.assert_allclose(looked_at(rolled, 1, False)[image], expected[1:, 1:].mean(axis=0), atol=1e-7)
+        np.testing.assert_allclose(pooled_shares(rolled, 1, True)[image], expected[0, 1:], atol=1e-7)
+        np.testing.assert_allclose(pooled_shares(rolled, 1, False)[image], expected[1:, 1:].mean(axis=0), atol=1e-7)
 
 
 def test_components_are_those_of_scikit_learn() -> None:
@@ -97,7 +97,7 @@ def test_components_are_those_of_scikit_learn() -> None:
     from sklearn.decomposition import PCA
 
     weight = torch.randn(60, 3, 4, 4, generator=torch.Generator().manual_seed(0))
-    components, share = principal(weight)
+    components, share = principal_components(weight)
     expected = PCA(n_components=28).fit(weight.flatten(1).double().numpy())
     assert components.shape == (28, 3, 4, 4)
     np.testing.assert_allclose(components.flatten(1).abs(), np.abs(expected.components_), atol=1e-9)
@@ -144,10 +144,12 @@ def test_bias_is_the_mean_over_the_images_of_what_is_added_to_the_logits() -> No
     model = made(position="relative")
     inside = inspect(model, data := load(model.config), 5)
     assert [site["site"] for site in inside.facts["sites"]] == ["bias"]
-    found = layers(model, data.standardise(data.test.pixels[order(len(data.test), "inspect")[:5].copy()]))
+    found = layers(model, data.standardise(data.test.pixels[random_order(len(data.test), "inspect")[:5].copy()]))
     biases = np.stack([layer.bias[:, :, 1:, 1:].numpy() for layer in found])  # (L, B, H, N, N)
     np.testing.assert_allclose(inside.arrays["bias_pairs"], biases.mean(axis=(0, 1, 2)), atol=1e-5)
-    np.testing.assert_allclose(inside.arrays["bias_centre"], biases[:, :, :, middle((4, 4))].mean(axis=1), atol=1e-5)
+    np.testing.assert_allclose(
+        inside.arrays["bias_centre"], biases[:, :, :, middle_patch((4, 4))].mean(axis=1), atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("settings", [*VARIED, *ATTENTIONS, *BLOCKS, *STEMS], ids=str)
@@ -195,5 +197,5 @@ def test_batches_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rollout_names_weights_that_it_leaves_out() -> None:
     patches, token = "mean of the patches", "class token"
     for pool, shown, weights in (("cls", token, 0), ("gap", patches, 0), ("map", patches, 1), ("layers", token, 1)):
-        said = rollout_of(ViT(Config(**(TINY | {"pool": pool}))))
+        said = rollout_caption(ViT(Config(**(TINY | {"pool": pool}))))
         assert (said.startswith(shown), f"pool={pool} has weights of its own" in said) == (True, weights)

@@ -187,7 +187,7 @@ def go_on(begun: Path) -> Path:
 )
 def test_a_damaged_note_of_a_begun_pack_is_named(begun: Path, content: str) -> None:
     put(begun / "begun.json", content.encode())
-    for act in (lambda: go_on(begun), lambda: pack_writer.stored(begun, "photos")):
+    for act in (lambda: go_on(begun), lambda: pack_writer.stored_options(begun, "photos")):
         with pytest.raises(ConfigError, match=r"begun\.json: damaged .*remove .*photos"):
             act()
 

@@ -22,7 +22,7 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms.functional import center_crop, resize
 
 from ablations.cli import data as data_commands
-from ablations.cli.inputs.arguments import named_data
+from ablations.cli.inputs.arguments import resolve_settings
 from ablations.cli.inputs.directories import data_folder
 from vitcore import Config
 from vitcore.data.lookup import STATED, describe
@@ -400,7 +400,7 @@ def test_where_data_lie_has_one_order(folder: Path, tmp_path: Path, monkeypatch:
         for _ in range(2):  # a command may ask twice
             data_folder(explicit, str(profile))
         assert describe("pets").image_size == size, place
-        assert named_data({"data": "pets"}, explicit) == {"data": "pets"}
+        assert resolve_settings({"data": "pets"}, explicit) == {"data": "pets"}
         shutil.rmtree(place / "pets")
         (place / "pets").mkdir()
     looked_in = (named, explicit, profile, toml, environment)
@@ -431,10 +431,10 @@ def test_ablate_toml_names_packs_too(folder: Path, home: Path, monkeypatch: pyte
     assert called_serially(monkeypatch, *words)[0] == 0
     (config,) = Path("runs").glob("trials/*/config.json")
     assert json.loads(config.read_text())["config"]["data"] == "pets"
-    assert named_data({"data": "plain"}, None) == {"data": f"imagefolder:{folder}"}
+    assert resolve_settings({"data": "plain"}, None) == {"data": f"imagefolder:{folder}"}
     Path("ablate.toml").write_text(f'[data]\ndigits = "{folder}"\n')
     with pytest.raises(ValueError, match=r"^ablate\.toml: data\.digits=.*built-in data set"):
-        named_data({"data": "digits"}, None)
+        resolve_settings({"data": "digits"}, None)
 
 
 def test_a_pack_keeps_the_size_of_small_images(folder: Path, home: Path, ablate: Ablate) -> None:

@@ -17,10 +17,10 @@ from trainings import assert_same, finished
 
 from ablations.study.reading import read_recipe
 from vitcore import Config, train
-from vitcore.analysis.evals import at_size
+from vitcore.analysis.evals import size_eval
 from vitcore.analysis.fewshot import few_shot
 from vitcore.analysis.interpret import inspect
-from vitcore.analysis.restore import restored
+from vitcore.analysis.restore import restore_model
 from vitcore.config import merge
 from vitcore.data import splits
 from vitcore.data.splits import load
@@ -55,7 +55,7 @@ def tiny(**settings: Any) -> Config:
 
 
 def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(splits, "room", lambda device: 0.0)
+    monkeypatch.setattr(splits, "image_memory", lambda device: 0.0)
 
 
 @pytest.mark.parametrize("name", ["photos", "small"])
@@ -103,11 +103,11 @@ def test_a_streamed_training_is_the_resident_one(monkeypatch: pytest.MonkeyPatch
 def test_what_is_computed_later_is_the_same_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The few-shot probe, another resolution and `inspect` have equal results."""
     config = tiny(position="sincos2d", pool="gap", dropout=0.0)
-    model, found = restored(config, finished(config).weights), []
+    model, found = restore_model(config, finished(config).weights), []
     for _ in range(2):
         seen = load(config).to(CPU)
         images = inspect(model, seen, 7).arrays["images"].tolist()
-        found.append((few_shot(model, seen, (1, 5)).metrics, at_size(model, 28).metrics, images))
+        found.append((few_shot(model, seen, (1, 5)).metrics, size_eval(model, 28).metrics, images))
         no_room(monkeypatch)
     assert found[0] == found[1]
     assert found[0][0]["fewshot5_accuracy"] >= 0
@@ -167,7 +167,7 @@ def test_room_is_a_quarter_of_what_is_allowed(tmp_path: Path, monkeypatch: pytes
     """A quarter of the narrowest limit, control groups included, is shared by a worker per core."""
     monkeypatch.setattr(memory, "host_limits", lambda: iter([64e9, 16e9]))
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
-    assert memory.room(CPU) == 1e9
+    assert memory.image_memory(CPU) == 1e9
     (tmp_path / "slurm" / "job").mkdir(parents=True)
     (tmp_path / "slurm" / "memory.max").write_text("1000\n")
     (tmp_path / "slurm" / "job" / "memory.max").write_text("max\n")
@@ -175,4 +175,4 @@ def test_room_is_a_quarter_of_what_is_allowed(tmp_path: Path, monkeypatch: pytes
     monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS
     monkeypatch.setattr(memory, "host_limits", lambda: iter([16e9]))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    assert memory.room(CPU) == 2e9
+    assert memory.image_memory(CPU) == 2e9

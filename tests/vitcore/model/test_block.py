@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vitcore import Config, ViT
 from vitcore.analysis.cost import measure
 from vitcore.contracts import perturbed
-from vitcore.keyed_random import code, kept
+from vitcore.keyed_random import keep_mask, site_code
 from vitcore.model.block import BLOCK
 from vitcore.model.mlp import MLP
 from vitcore.model.position import Context
@@ -170,7 +170,7 @@ def test_attention_dropout_drops_weights() -> None:
     attention, keys = model.encoder.blocks[1].attention, torch.arange(B) * 7919
     where = context(model, keys)
     q, k, v, _ = attention.inputs(tokens(), where)
-    mask = kept(keys, code("attention.weights 1"), H * T * T, 0.4).view(B, H, T, T)
+    mask = keep_mask(keys, site_code("attention.weights 1"), H * T * T, 0.4).view(B, H, T, T)
     mixed = ((q @ k.mT / (D // H) ** 0.5).softmax(dim=-1) * mask / 0.6) @ v
     torch.testing.assert_close(attention(tokens(), where), attention.out(mixed.transpose(1, 2).flatten(2)))
 

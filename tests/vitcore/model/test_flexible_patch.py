@@ -11,8 +11,8 @@ from trainings import tiny
 from ablations.study.budget import training_flops
 from vitcore import Config, ViT, train
 from vitcore.analysis.cost import measure
-from vitcore.analysis.evals import at_patch
-from vitcore.analysis.restore import restored
+from vitcore.analysis.evals import patch_eval
+from vitcore.analysis.restore import restore_model
 from vitcore.contracts import perturbed
 from vitcore.data.splits import load
 from vitcore.model.position import POSITION
@@ -77,15 +77,15 @@ def test_accuracy_by_patch_is_that_of_the_model_there() -> None:
     """By hand, from resized weights in a ViT of that patch; at its own patch it is the result's."""
     config, run = flexible(position="sincos2d", pool="gap", steps=40), Memory()
     outcome = train(config, run)
-    model = restored(config, run.weights)
-    assert at_patch(model, 2).metrics["test_accuracy@patch2"] == pytest.approx(outcome.metrics["test_accuracy"])
+    model = restore_model(config, run.weights)
+    assert patch_eval(model, 2).metrics["test_accuracy@patch2"] == pytest.approx(outcome.metrics["test_accuracy"])
     native, state = ViT(Config(**config.model_dump() | {"patch": 4, "options": {}})).eval(), model.state_dict()
     theirs = resample_patch_embed(state["stem.weight"], [4, 4], interpolation="bilinear", antialias=False)
     native.load_state_dict(state | {"stem.weight": theirs})
     data = load(config)
     with torch.no_grad():
         loss = F.cross_entropy(native(data.standardise(data.test.pixels)), data.test.labels).item()
-    assert at_patch(model, 4).metrics["test_loss@patch4"] == pytest.approx(loss, rel=1e-4)
+    assert patch_eval(model, 4).metrics["test_loss@patch4"] == pytest.approx(loss, rel=1e-4)
 
 
 def test_training_costs_the_mean_over_the_sizes() -> None:
@@ -97,4 +97,4 @@ def test_training_costs_the_mean_over_the_sizes() -> None:
 
 def test_a_stem_without_resizable_weights_is_refused() -> None:
     with pytest.raises(ConfigError, match="patches of 4 pixels: stem=conv has no weights that resize"):
-        at_patch(ViT(Config(width=16, heads=2, patch=2, stem="conv")), 4)
+        patch_eval(ViT(Config(width=16, heads=2, patch=2, stem="conv")), 4)

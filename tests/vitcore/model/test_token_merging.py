@@ -11,8 +11,8 @@ from torch import Tensor
 
 from vitcore import train
 from vitcore.analysis.cost import measure
-from vitcore.analysis.evals import at_merge, inspect_eval
-from vitcore.analysis.restore import restored
+from vitcore.analysis.evals import inspect_eval, merge_eval
+from vitcore.analysis.restore import restore_model
 from vitcore.contracts import perturbed
 from vitcore.data.splits import load
 from vitcore.model.position import Context
@@ -117,14 +117,14 @@ def test_a_finished_model_is_tested_with_merged_tokens() -> None:
     """test@mergeR: 0 changes nothing; the logits are those of the config that merges, whose weights are the same."""
     config, run = tiny(token_merging=0, pool="gap", steps=30, lr=4e-3), Memory()
     outcome = train(config, run)
-    model = restored(config, run.weights)
-    merging, data = restored(tiny(pool="gap"), run.weights), load(config)
+    model = restore_model(config, run.weights)
+    merging, data = restore_model(tiny(pool="gap"), run.weights), load(config)
     with torch.no_grad():
         answers = merging(data.standardise(data.test.pixels)).argmax(dim=1)
-    found = at_merge(model, 3).metrics
+    found = merge_eval(model, 3).metrics
     assert found["test_accuracy@merge3"] == pytest.approx((answers == data.test.labels).float().mean().item())
     assert found["test_loss@merge3"] != pytest.approx(outcome.metrics["test_loss"], rel=1e-6)
-    assert at_merge(model, 0).metrics["test_loss@merge0"] == pytest.approx(outcome.metrics["test_loss"])
+    assert merge_eval(model, 0).metrics["test_loss@merge0"] == pytest.approx(outcome.metrics["test_loss"])
 
 
 def test_what_is_not_defined_for_merged_tokens_is_refused_later_too() -> None:
@@ -132,4 +132,4 @@ def test_what_is_not_defined_for_merged_tokens_is_refused_later_too() -> None:
     with pytest.raises(ValueError, match=r"^token_merging=3: only a ViT whose patches all stay is inspected: 0"):
         inspect_eval(perturbed(tiny()), 0, None)
     with pytest.raises(ConfigError, match="position=rope2d acts where patches are gone"):
-        at_merge(perturbed(tiny(token_merging=0, position="rope2d")), 2)
+        merge_eval(perturbed(tiny(token_merging=0, position="rope2d")), 2)

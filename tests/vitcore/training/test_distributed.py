@@ -27,7 +27,7 @@ from ablations.execution import faults, runner, slots
 from ablations.execution import rank_processes as ranks
 from ablations.execution.faults import BUG, INPUT, MACHINE, RankLost
 from ablations.execution.launch import Place
-from ablations.execution.rank_processes import joined_ranks, read_failures, report_failure
+from ablations.execution.rank_processes import join_ranks, read_failures, report_failure
 from ablations.planning import estimate
 from ablations.planning.jobs import Job
 from ablations.planning.step_times import Device
@@ -49,7 +49,7 @@ tiny = partial(trainings.tiny, depth=2, pool="cls", steps=30, batch=33, evaluati
 
 
 def trained(config: Config, run: Memory, at: int = 1000, files: tuple[str, ...] = ()) -> Outcome:
-    with joined_ranks(config, files, None) as ranks:
+    with join_ranks(config, files, None) as ranks:
         return train(config, run, ranks=ranks, stop=after(at))
 
 
@@ -233,7 +233,7 @@ def test_the_rank_that_failed_first_is_told_of(
     assert [word.rank for word in read_failures(words)] == [rank for rank, _ in errors]
     crew = object.__new__(ranks.RankProcesses)
     crew.words, crew.processes = words, {}
-    lost = crew.loss()
+    lost = crew.first_failure()
     assert str(lost) == first
     assert faults.classify(lost).kind == kind
 
@@ -363,7 +363,7 @@ def test_stopped_rank_is_killed_and_named(monkeypatch: pytest.MonkeyPatch) -> No
 
     with (
         pytest.raises(RankLost, match=r"^rank 1 gave no sign of life for 8 s: killed$") as caught,
-        joined_ranks(config := tiny(gpus=2), (), None) as both,
+        join_ranks(config := tiny(gpus=2), (), None) as both,
     ):
         train(config, Memory(), ranks=both, stop=stop)
     assert caught.value.fault.kind == MACHINE

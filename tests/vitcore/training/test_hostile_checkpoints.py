@@ -14,7 +14,7 @@ from torch import Tensor
 from trainings import after
 
 from vitcore import Config, train
-from vitcore.analysis.restore import restored
+from vitcore.analysis.restore import restore_model
 from vitcore.data.splits import load
 from vitcore.options import ConfigError
 from vitcore.training.loop import Training
@@ -89,4 +89,4 @@ def test_weights_that_do_not_fit_are_one_line(run: Memory) -> None:
     for what, content in [*mutations(tensors), ("more", saved({**tensors, "evil": torch.zeros(1)}))]:
         harmless = what.endswith((": negative", ": huge"))  # numbers like others
         with nullcontext() if harmless else pytest.raises(ConfigError, match=r"\Aweights: .*\Z"):
-            restored(CONFIG, content)
+            restore_model(CONFIG, content)

@@ -13,14 +13,14 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend
 
 from ablations.execution.provenance import environment_record
-from vitcore.analysis.cost import bias_of
+from vitcore.analysis.cost import bias_kind
 from vitcore.config import Config
 from vitcore.model.position.relative import Relative
 from vitcore.runtime import attention_backend, cuda_graph
-from vitcore.runtime.attention_backend import FREE, PRODUCTS, named, pinned
+from vitcore.runtime.attention_backend import FREE, PRODUCTS, allowed_kernels, kernel_name
 from vitcore.runtime.compile_cache import compiled, compiles
 from vitcore.runtime.cuda_graph import capture, on_side_stream
-from vitcore.runtime.device import in_precision
+from vitcore.runtime.device import compute_in_precision
 
 SMALL: dict[str, Any] = {"width": 16, "depth": 1, "heads": 2, "patch": 4}
 
@@ -29,9 +29,9 @@ def test_a_bias_is_told_by_few_patches() -> None:
     """That of all pairs of many patches would take gigabytes, before anything is trained."""
     config = Config(**SMALL | {"image_size": 224, "patch": 1}, position="relative")
     with patch.object(Relative, "bias", autospec=True, side_effect=Relative.bias) as bias:
-        assert bias_of(config) == "learned"
+        assert bias_kind(config) == "learned"
     assert [call.args[-1] for call in bias.call_args_list] == [(2, 2)]
-    assert bias_of(Config(model="timm/resnet18")) == ""  # a reference model's attention is its own
+    assert bias_kind(Config(model="timm/resnet18")) == ""  # a reference model's attention is its own
 
 
 def test_kernels_and_precision_are_recorded() -> None:
@@ -74,9 +74,9 @@ NAMED: list[tuple[dict[str, Any], str, str]] = [
 def test_the_kernel_is_named_by_the_rule(settings: dict[str, Any], device: str, name: str) -> None:
     """PyTorch's choice by default; pinned on a GPU all arms have one kernel, and what it refuses is computed too."""
     config = Config(**(SMALL | settings))
-    assert named(config, device) == name
+    assert kernel_name(config, device) == name
     kernels = {"memory-efficient": [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH], "math": [SDPBackend.MATH]}
-    assert pinned(config, device) == kernels.get(name, [])
+    assert allowed_kernels(config, device) == kernels.get(name, [])
 
 
 KERNELS = {"pinned": [SDPBackend.MATH], "fastest": [SDPBackend.FLASH_ATTENTION]}
@@ -89,13 +89,13 @@ def test_a_compiled_model_has_the_kernels_that_are_asked_for(monkeypatch: pytest
         def forward(self, q: Tensor) -> Tensor:
             return F.scaled_dot_product_attention(q, q, q)
 
-    monkeypatch.setattr(attention_backend, "pinned", lambda config, device: KERNELS[config.attention])
+    monkeypatch.setattr(attention_backend, "allowed_kernels", lambda config, device: KERNELS[config.attention])
     q = torch.randn(2, 2, 8, 8)
     for attention, kernel in KERNELS.items():
         config = Config(**SMALL, attention=attention)
         graphs: list[str] = []
         with torch.no_grad():
-            in_precision(config, compiled(Attends(), seen(graphs), config.attention), q)
+            compute_in_precision(config, compiled(Attends(), seen(graphs), config.attention), q)
         assert ("flash" in "".join(graphs)) == (kernel == [SDPBackend.FLASH_ATTENTION])
 
 

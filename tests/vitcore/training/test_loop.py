@@ -18,12 +18,12 @@ from trainings import advanced, after, assert_same, finished
 
 from ablations.execution.launch import PLACE, Place
 from vitcore import Config, ViT, train
-from vitcore.analysis.restore import restored
+from vitcore.analysis.restore import restore_model
 from vitcore.config import merge
 from vitcore.data.augmentation.augment import AUGMENT
 from vitcore.data.splits import load
 from vitcore.runtime.compile_cache import compiled
-from vitcore.runtime.device import SUBNORMAL, computing, flushing, in_precision
+from vitcore.runtime.device import SUBNORMAL, compute_in_precision, compute_settings, flush_subnormals
 from vitcore.training import step
 from vitcore.training.loop import Training, evaluation_steps
 from vitcore.training.run import Memory
@@ -107,7 +107,7 @@ def test_outcome_agrees_with_what_was_written() -> None:
     assert outcome.images == 40 * 48
     assert outcome.images_per_second == pytest.approx(outcome.images / outcome.train_seconds)
     with torch.no_grad():
-        answers = restored(config, run.weights)(data.standardise(data.test.pixels)).argmax(1)
+        answers = restore_model(config, run.weights)(data.standardise(data.test.pixels)).argmax(1)
     assert np.array_equal((answers == data.test.labels).numpy(), correct.astype(bool))
 
 
@@ -144,11 +144,11 @@ def test_subnormal_numbers_are_zero_in_a_training_alone() -> None:
         return {*(values * 1).bool().tolist()}
 
     tiny_numbers = torch.full((10_000,), SUBNORMAL)
-    with torch.device("meta"), computing(tiny()):  # whatever the caller's own defaults are
+    with torch.device("meta"), compute_settings(tiny()):  # whatever the caller's own defaults are
         assert times_one(tiny_numbers) == {False}
     for before in (False, True):
-        with flushing(before):
-            with computing(tiny()), ThreadPoolExecutor(1) as pool:
+        with flush_subnormals(before):
+            with compute_settings(tiny()), ThreadPoolExecutor(1) as pool:
                 assert times_one(tiny_numbers) == {False}
                 assert pool.submit(times_one, tiny_numbers).result() == {False}
             assert times_one(tiny_numbers) == {not before}
@@ -181,9 +181,9 @@ def test_the_callers_autocast_is_not_the_trainings() -> None:
     """float32 is float32 inside of a block of bf16; that is again one afterwards."""
     config = tiny(head_init="lecun-normal")
     model, images = ViT(config), torch.randn(3, 1, 8, 8)
-    expected = in_precision(config, model, images)
+    expected = compute_in_precision(config, model, images)
     with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(in_precision(config, model, images), expected)
+        assert torch.equal(compute_in_precision(config, model, images), expected)
         assert not torch.equal(model(images).float(), expected)
 
 

@@ -24,7 +24,7 @@ from vitcore.identity import trial_id
 from vitcore.model.build import build
 from vitcore.options import ConfigError
 from vitcore.runtime import host
-from vitcore.runtime.memory import OutOfMemory, out_of_memory, shrinking
+from vitcore.runtime.memory import OutOfMemory, call_shrinking, out_of_memory
 from vitcore.training.loop import Training
 from vitcore.training.run import Memory
 from vitcore.variants import VARIANTS
@@ -227,7 +227,7 @@ def test_what_refers_to_itself_is_gone_before_less_is_tried() -> None:
 
     gc.disable()
     try:
-        assert shrinking(work, 8) == (0, 1)
+        assert call_shrinking(work, 8) == (0, 1)
     finally:
         gc.enable()
     assert len(held) == 3

@@ -22,7 +22,7 @@ from vitcore.model.vit import ViT
 from vitcore.training import step
 from vitcore.training.optimization.optimizers import optimizer
 from vitcore.training.run import Memory
-from vitcore.training.step import WARM_UP, TrainStep, why_eager
+from vitcore.training.step import WARM_UP, TrainStep, eager_reason
 from vitcore.variants import VARIANTS
 
 STEPS = 12
@@ -67,7 +67,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Mock:
     capture = Mock(side_effect=called)
     monkeypatch.setattr(step, "capture", capture)
     monkeypatch.setattr(step, "on_side_stream", lambda device: nullcontext())
-    monkeypatch.setattr(step, "why_eager", lambda config, device, *made: why_eager(config, "cuda", *made))
+    monkeypatch.setattr(step, "eager_reason", lambda config, device, *made: eager_reason(config, "cuda", *made))
     return capture
 
 
@@ -201,7 +201,7 @@ def test_a_divergence_is_found_at_its_step(graphs: Mock) -> None:
 )
 def test_the_rule_says_why_a_step_is_eager(settings: dict[str, Any], device: str, reason: str) -> None:
     model = build(config := tiny(**settings))
-    assert why_eager(config, device, optimizer(model, config), model) == reason
+    assert eager_reason(config, device, optimizer(model, config), model) == reason
 
 
 def test_a_model_that_cannot_be_compiled_is_trained_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

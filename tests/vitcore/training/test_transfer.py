@@ -14,13 +14,13 @@ from trainings import assert_same, finished
 from vit_checkpoints import official, timm_model
 
 from vitcore import Config, ViT, train
-from vitcore.analysis.restore import restored
+from vitcore.analysis.restore import restore_model
 from vitcore.config import merge
 from vitcore.contracts import perturbed, tiny
 from vitcore.identity import arm_key, trial_id
 from vitcore.model.position import POSITION
 from vitcore.options import ConfigError
-from vitcore.training.transfer import check, take_over, weights_for
+from vitcore.training.transfer import check, copy_weights, weights_for
 
 config = partial(trainings.tiny, depth=2, patch=2, pool="cls", steps=3, batch=8, evaluations=1)
 
@@ -36,7 +36,7 @@ def features(model: ViT, images: torch.Tensor) -> torch.Tensor:
 
 
 def taken_over(parent: torch.nn.Module, child: ViT) -> ViT:
-    take_over(child, parent.state_dict(), "the parent")
+    copy_weights(child, parent.state_dict(), "the parent")
     return child
 
 
@@ -55,7 +55,7 @@ def test_weights_of_earlier_versions_are_read_under_todays_names() -> None:
     model = perturbed(config(layer_scale=0.1)).float()
     old = {re.sub(r"scale(\d)\.gamma", r"add\1.scale", name): t for name, t in model.state_dict().items()}
     assert sum("add" in name for name in old) == 4
-    again = restored(model.config, safetensors.torch.save(old))
+    again = restore_model(model.config, safetensors.torch.save(old))
     images = torch.randn(2, 1, 8, 8)
     with torch.no_grad():
         assert torch.equal(model.eval()(images), again(images))
@@ -87,7 +87,7 @@ def test_a_training_starts_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize("objective", ["masked-patch", "mae"])
 def test_masked_weights_leave_their_mask_and_what_predicts_behind(objective: str) -> None:
     run = finished(own := config(objective=objective))
-    parent, images = restored(own, run.weights), torch.randn(2, 1, 8, 8)
+    parent, images = restore_model(own, run.weights), torch.randn(2, 1, 8, 8)
     assert torch.equal(features(parent, images), features(taken_over(parent, ViT(config())), images))
 
 

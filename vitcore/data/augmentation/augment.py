@@ -20,7 +20,7 @@ from vitcore.data.augmentation.distortions import (
     TrivialDistortion,
 )
 from vitcore.data.augmentation.geometry import LARGE, Piece, RandomBox, RandomFlip, RandomShift, Shift, Stage
-from vitcore.runtime.device import sent
+from vitcore.runtime.device import send
 from vitcore.variant import Variant
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Staged(Augment):
         choices = self.choices(keys, images.shape[-1])
         if images.device.type == "cpu" or not augments_in_graph(self, images[0].numel()):
             return self.apply(images, choices, fixed=False)
-        return self.apply(images, sent(choices, images.device), fixed=True)
+        return self.apply(images, send(choices, images.device), fixed=True)
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
         """Draw the choices (B, n), int64, of all stages for images of `side` pixels a side. keys: (B,), on the CPU."""

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitcore.data.shuffle import generator
-from vitcore.keyed_random import bits, code
+from vitcore.keyed_random import bits, site_code
 
 if TYPE_CHECKING:
     from numpy.random import RandomState
@@ -38,7 +38,7 @@ def erased(images: Tensor, keys: Tensor, probability: float, fill: str) -> Tenso
     fill: "pixel" for standard normal noise, anything else for 0.
     """
     rows, columns = images.shape[-2:]
-    uniform = (bits(keys, code("erasing"), 1 + 4 * TRIES).double() + 2**31) / 2**32  # (B, 41), in [0, 1)
+    uniform = (bits(keys, site_code("erasing"), 1 + 4 * TRIES).double() + 2**31) / 2**32  # (B, 41), in [0, 1)
     share, ratio, down, across = uniform[:, 1:].view(-1, TRIES, 4).unbind(dim=2)  # (B, TRIES)
     area = rows * columns * (AREA[0] + (AREA[1] - AREA[0]) * share)
     aspect = (ASPECT * (1 - 2 * ratio)).exp()
@@ -57,7 +57,7 @@ def erased(images: Tensor, keys: Tensor, probability: float, fill: str) -> Tenso
 
 def noise(keys: Tensor, images: Tensor) -> Tensor:
     """Return standard normal noise (B, C, H, W), which depends on each image's key (B,) alone."""
-    uniform = (bits(keys, code("erased"), images[0].numel()).float() + 0.5) / 2**31  # in [-1, 1]
+    uniform = (bits(keys, site_code("erased"), images[0].numel()).float() + 0.5) / 2**31  # in [-1, 1]
     normal = uniform.clamp(-1 + 2**-24, 1 - 2**-24).erfinv() * math.sqrt(2)
     return normal.view(images.shape).to(images.dtype)
 
@@ -74,7 +74,7 @@ def draw(config: Config, step: int, rows: int, columns: int) -> Tensor:
     share = random.beta(alpha, alpha)
     choices = [share, share, *NOWHERE]
     if cut:
-        top, bottom, left, right = edges = box(random, share, rows, columns)
+        top, bottom, left, right = edges = cutmix_box(random, share, rows, columns)
         choices = [1, 1 - (bottom - top) * (right - left) / (rows * columns), *edges]
     if config.mix_prob < 1 and random.random_sample() >= config.mix_prob:  # last, so that it changes no other draw
         choices = [1, 1, *NOWHERE]
@@ -100,7 +100,7 @@ def mixup(x: Tensor, share: Tensor) -> Tensor:
     return x.lerp(x.flip(0), (1 - share).to(x.dtype))
 
 
-def box(random: RandomState, share: float, rows: int, columns: int) -> tuple[int, ...]:
+def cutmix_box(random: RandomState, share: float, rows: int, columns: int) -> tuple[int, ...]:
     """Draw a box with 1 - `share` of the image's area around a random center, clipped at the image's border."""
     edges: list[int] = []
     for size in (rows, columns):

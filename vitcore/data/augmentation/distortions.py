@@ -16,9 +16,9 @@ from torch import Tensor
 from vitcore.data.augmentation import image_ops
 from vitcore.data.augmentation.geometry import RandomFlip, Stage
 from vitcore.data.lookup import describe
-from vitcore.keyed_random import code, decided
+from vitcore.keyed_random import integers_on_cpu, site_code
 from vitcore.options import ConfigError
-from vitcore.runtime.device import sent
+from vitcore.runtime.device import send
 from vitcore.variant import Variant
 
 if TYPE_CHECKING:
@@ -84,11 +84,11 @@ class Distortion(Stage):
         """Return images, each after its operation (B,) by its amount (B,). fixed: see `Stage.apply`."""
         operations = [operation.apply for operation in self.operations]
         if fixed:
-            return image_ops.at_once(images, operations, choices, amounts)
+            return image_ops.apply_batched(images, operations, choices, amounts)
         images = images.clone()
         places = choices.argsort(stable=True)  # grouped by operation, so that one transfer suffices
         counts = torch.bincount(choices, minlength=len(operations)).tolist()
-        parts = (torch.split(sent(whole, images.device), counts) for whole in (places, amounts[places]))
+        parts = (torch.split(send(whole, images.device), counts) for whole in (places, amounts[places]))
         for operation, chosen, amount in zip(operations, *parts, strict=True):
             if len(chosen):
                 images[chosen] = operation(images[chosen], amount)
@@ -113,7 +113,7 @@ class RandomDistortion(Distortion):
         self.operations = space(shear=0.3, translation=translation, angle=30.0, enhancement=0.9, bits=4)
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
-        operations = decided(len(self.operations), keys, code("operation"), self.layers)
+        operations = integers_on_cpu(len(self.operations), keys, site_code("operation"), self.layers)
         return torch.cat([operations, signs(keys, self.layers)], dim=1)
 
     def distort(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
@@ -133,8 +133,8 @@ class TrivialDistortion(Distortion):
         self.operations = space(shear=0.99, translation=32.0, angle=135.0, enhancement=0.99, bits=6)
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
-        operation = decided(len(self.operations), keys, code("operation"), 1)
-        return torch.cat([operation, decided(LEVELS, keys, code("magnitude"), 1), signs(keys, 1)], dim=1)
+        operation = integers_on_cpu(len(self.operations), keys, site_code("operation"), 1)
+        return torch.cat([operation, integers_on_cpu(LEVELS, keys, site_code("magnitude"), 1), signs(keys, 1)], dim=1)
 
     def distort(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         operation, level, sign = choices.unbind(1)
@@ -161,11 +161,11 @@ class ThreeDistortions(Distortion):
         self.operations = list(map(Operation, one_of_three))
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
-        flips = decided(2, keys, code("flip"), 1)
-        one = decided(3, keys, code("one of three"), 1)
-        radius = decided(STEPS, keys, code("radius"), 1)
-        order = ORDERS[decided(len(ORDERS), keys, code("order of colours"), 1)[:, 0]]
-        return torch.cat([flips, one, radius, order, decided(STEPS, keys, code("colours"), 3)], dim=1)
+        flips = integers_on_cpu(2, keys, site_code("flip"), 1)
+        one = integers_on_cpu(3, keys, site_code("one of three"), 1)
+        radius = integers_on_cpu(STEPS, keys, site_code("radius"), 1)
+        order = ORDERS[integers_on_cpu(len(ORDERS), keys, site_code("order of colours"), 1)[:, 0]]
+        return torch.cat([flips, one, radius, order, integers_on_cpu(STEPS, keys, site_code("colours"), 3)], dim=1)
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         images = self.flip.apply(images.clone(), choices[:, :1], fixed) if self.flip else images
@@ -175,7 +175,7 @@ class ThreeDistortions(Distortion):
         one = choices[:, 0]
         amounts = (0.1 + 1.9 / STEPS * choices[:, 1]).where(one == 2, 128)  # blur's radius, solarize's threshold
         images = self.operate_by(images, one, amounts, fixed)
-        order, factors = sent(choices[:, 2:], images.device).chunk(2, dim=1)
+        order, factors = send(choices[:, 2:], images.device).chunk(2, dim=1)
         return image_ops.colour_jitter(images, order, (2 * factors / STEPS - 1) * self.jitter)
 
 
@@ -186,7 +186,7 @@ def scale(images: Tensor, white: int, wanted: int) -> Tensor:
 
 def signs(keys: Tensor, elements: int) -> Tensor:
     """Draw signs (B, elements), 1 or -1."""
-    return 2 * decided(2, keys, code("sign"), elements) - 1
+    return 2 * integers_on_cpu(2, keys, site_code("sign"), elements) - 1
 
 
 def space(shear: float, translation: float, angle: float, enhancement: float, bits: int) -> list[Operation]:

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from vitcore.data.crops import by_products
-from vitcore.keyed_random import bits, code, decided
+from vitcore.data.crops import crop_by_products
+from vitcore.keyed_random import bits, integers_on_cpu, site_code
 from vitcore.options import ConfigError
-from vitcore.runtime.device import sent
+from vitcore.runtime.device import send
 from vitcore.variant import Variant
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class RandomFlip(Stage):
     in_place = True
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
-        return decided(2, keys, code("flip"), 1)
+        return integers_on_cpu(2, keys, site_code("flip"), 1)
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         chosen = choices[:, 0]
@@ -76,7 +76,7 @@ class RandomFlip(Stage):
             for place in places.tolist():
                 images[place] = images[place].flip(2)
             return images
-        places = sent(places, images.device)
+        places = send(places, images.device)
         images[places] = images[places].flip(3)
         return images
 
@@ -102,12 +102,12 @@ class RandomShift(Stage):
             raise ConfigError(f"augment.pad={options.pad}: less than image_size={config.image_size}")
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
-        return decided(2 * self.pad + 1, keys, code("crop"), 2)
+        return integers_on_cpu(2 * self.pad + 1, keys, site_code("crop"), 2)
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         padded, side = self.padded(images), images.shape[-1]
         if fixed or images.device.type != "cpu":
-            top, left = sent(choices, images.device).unbind(1)
+            top, left = send(choices, images.device).unbind(1)
             windows = padded.unfold(2, side, 1).unfold(3, side, 1)  # (B, C, places, places, S, S)
             return windows[torch.arange(len(images), device=images.device), :, top, left]
         cropped = torch.empty_like(images, memory_format=torch.contiguous_format)
@@ -145,7 +145,7 @@ class RandomBox(Stage):
         self.size, self.area, self.ratio = config.image_size, options.area, options.ratio
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
-        uniform = (bits(keys, code("box"), 4 * TRIES).double() + 2**31) / 2**32  # (B, 40), in [0, 1)
+        uniform = (bits(keys, site_code("box"), 4 * TRIES).double() + 2**31) / 2**32  # (B, 40), in [0, 1)
         share, aspect, down, across = uniform.view(-1, TRIES, 4).unbind(dim=2)  # (B, TRIES)
         pixels = side**2 * (self.area + (1 - self.area) * share)
         aspect = ((2 * aspect - 1) * math.log(self.ratio)).exp()
@@ -158,8 +158,8 @@ class RandomBox(Stage):
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         if fixed or images.device.type != "cpu":  # one at a time would take three launches each
-            groups = zip(torch.split(images, GROUP), torch.split(sent(choices, images.device), GROUP), strict=True)
-            return torch.cat([by_products(some, own, self.size) for some, own in groups])
+            groups = zip(torch.split(images, GROUP), torch.split(send(choices, images.device), GROUP), strict=True)
+            return torch.cat([crop_by_products(some, own, self.size) for some, own in groups])
         pieces = images.new_empty((*images.shape[:2], self.size, self.size))  # channels first
         for image, (top, left, height, width), piece in zip(images, choices.tolist(), pieces, strict=True):
             box = image[None, :, top : top + height, left : left + width]

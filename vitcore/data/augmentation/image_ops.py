@@ -43,7 +43,7 @@ class OnLevels:
 
     def table(self, images: Tensor, amount: Tensor) -> Tensor:
         """Return the mapped value of each level for each channel of each image: (B, C, 256), uint8."""
-        return self.mapped(every_level(images)[..., None], images, amount)[..., 0]
+        return self.mapped(level_table(images)[..., None], images, amount)[..., 0]
 
 
 def identity(images: Tensor, amount: Tensor) -> Tensor:
@@ -102,18 +102,18 @@ def sample(images: Tensor, matrix: Tensor) -> Tensor:
 @OnLevels
 def brightness(levels: Tensor, images: Tensor, amount: Tensor) -> Tensor:
     """Scale each pixel's difference from black by 1 + `amount`."""
-    return away_from(torch.zeros_like(levels[:, :1, :1, :1]), levels, amount)
+    return scale_difference(torch.zeros_like(levels[:, :1, :1, :1]), levels, amount)
 
 
 @OnLevels
 def contrast(levels: Tensor, images: Tensor, amount: Tensor) -> Tensor:
     """Scale each pixel's difference from the image's mean gray value by 1 + `amount`."""
-    return away_from(mean_gray(images), levels, amount)
+    return scale_difference(mean_gray(images), levels, amount)
 
 
 def colour(images: Tensor, amount: Tensor) -> Tensor:
     """Scale each pixel's difference from its gray value by 1 + `amount`. Grayscale images stay unchanged."""
-    return images if images.shape[1] == 1 else away_from(grayscale(images), images, amount)
+    return images if images.shape[1] == 1 else scale_difference(grayscale(images), images, amount)
 
 
 def sharpness(images: Tensor, amount: Tensor) -> Tensor:
@@ -125,10 +125,10 @@ def sharpness(images: Tensor, amount: Tensor) -> Tensor:
     total = across[..., :-2, :] + across[..., 1:-1, :] + across[..., 2:, :] + 4 * wide[..., 1:-1, 1:-1]
     blurred = images.clone()
     blurred[..., 1:-1, 1:-1] = (total / 13).round_().to(torch.uint8)  # weight 5 for the pixel, 1 for each neighbor
-    return away_from(blurred, images, amount)
+    return scale_difference(blurred, images, amount)
 
 
-def away_from(origin: Tensor, images: Tensor, amount: Tensor) -> Tensor:
+def scale_difference(origin: Tensor, images: Tensor, amount: Tensor) -> Tensor:
     """Scale the images' difference from `origin`, broadcast to them, by 1 + `amount`; clamp to 0-255 and round down."""
     amount = amount.view(-1, 1, 1, 1)
     return images.float().mul_(1 + amount).sub_(amount * origin).clamp_(0, 255).to(torch.uint8)
@@ -197,7 +197,7 @@ def colour_jitter(images: Tensor, order: Tensor, amounts: Tensor) -> Tensor:
         origin = mean_gray(plain).where(chosen == 1, 0).where(chosen != 2, plain)
         if images.shape[1] == 1:
             amount = amount.where(kind != 2, 0)
-        images = away_from(origin, images, amount)
+        images = scale_difference(origin, images, amount)
     return images
 
 
@@ -221,17 +221,17 @@ def equalize(levels: Tensor, images: Tensor, amount: Tensor) -> Tensor:
     step = (flat.shape[2] - brightest) // 255  # (B, C, 1)
     below = counts.cumsum(dim=2) - counts
     equalized = ((below + step // 2) // step.clamp(min=1)).clamp(max=255).to(torch.uint8)
-    table = torch.where(step == 0, every_level(images), equalized)  # (B, C, 256)
+    table = torch.where(step == 0, level_table(images), equalized)  # (B, C, 256)
     return table.gather(2, levels.flatten(2).long()).view(levels.shape)
 
 
-def every_level(images: Tensor) -> Tensor:
+def level_table(images: Tensor) -> Tensor:
     """Return the levels 0 to 255 for each channel of each image: (B, C, 256), uint8."""
     levels = torch.arange(LEVELS, device=images.device, dtype=torch.int32).to(torch.uint8)
     return levels.expand(*images.shape[:2], LEVELS)
 
 
-def at_once(images: Tensor, operations: Sequence[Operation], choices: Tensor, amount: Tensor) -> Tensor:
+def apply_batched(images: Tensor, operations: Sequence[Operation], choices: Tensor, amount: Tensor) -> Tensor:
     """Return images, each after its operation (B,) by its amount (B,), without reading a value on the host.
 
     The kernel launches are equal for all choices, so a CUDA graph can hold the function. All resampling is one call,
@@ -239,7 +239,7 @@ def at_once(images: Tensor, operations: Sequence[Operation], choices: Tensor, am
     """
     B, C, H, W = images.shape
     matrix = translate_x.matrix(images, 0 * amount)  # (B, 2, 3), the identity
-    table = every_level(images)  # (B, C, 256)
+    table = level_table(images)  # (B, C, 256)
     mapped = torch.zeros_like(choices, dtype=torch.bool)
     moved, changed = mapped, images
     for number, operation in enumerate(operations):

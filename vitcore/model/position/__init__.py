@@ -14,7 +14,7 @@ from vitcore.model.position.absolute import Index, IndexNormalized, Learned1D, L
 from vitcore.model.position.relative import ALiBi2D, Relative, RelativeBias, RoPE2D
 from vitcore.model.position.resample import Grid
 from vitcore.model.position.sites import Context, Position
-from vitcore.options import ConfigError, listed
+from vitcore.options import ConfigError, joined_names
 
 __all__ = ["POSITION", "Context", "Grid", "Position", "check_patches_may_leave", "leaving_free"]
 
@@ -63,15 +63,15 @@ POSITION: dict[str, type[Position]] = {
 }
 
 
-def leaving_free(*sites: str) -> list[str]:
+def positions_without(*sites: str) -> list[str]:
     """Return the position embeddings that do nothing at the given sites, methods of Position such as "rotate"."""
     return [name for name, kind in POSITION.items() if all(getattr(kind, s) is getattr(Position, s) for s in sites)]
 
 
 def check_patches_may_leave(config: Config, setting: str) -> None:
     """Raise ConfigError, which names the `setting` that removes patches, if a part of the encoder needs all of them."""
-    if config.position not in (free := leaving_free("rotate", "bias", "between")):
-        raise ConfigError(f"{setting}: position={config.position} acts where patches are gone: {listed(free)}")
+    if config.position not in (free := positions_without("rotate", "bias", "between")):
+        raise ConfigError(f"{setting}: position={config.position} acts where patches are gone: {joined_names(free)}")
     if config.position_at not in ("", "input"):
         raise ConfigError(f"{setting}: position_at={config.position_at}: input, as later patches are gone")
     if config.self_attention == "axial":

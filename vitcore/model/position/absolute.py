@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from vitcore.model.pooling import POOLING
-from vitcore.model.position.resample import Grid, resample, square
+from vitcore.model.position.resample import Grid, resample, square_grid
 from vitcore.model.position.sites import Formula, Position, rows_and_columns
 from vitcore.options import ConfigError, Settings
 
@@ -132,7 +132,7 @@ class Learned1D(Learned):
         return resample(self.table_of(layer), self.grid, grid)
 
     def resized(self, name: str, table: Tensor) -> Tensor:
-        return resample(table, square(len(table)), self.grid)
+        return resample(table, square_grid(len(table)), self.grid)
 
 
 class Learned2D(Learned):

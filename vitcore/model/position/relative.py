@@ -12,7 +12,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Generator, Tensor, nn
 
-from vitcore.model.position.resample import Grid, resample_offsets, square
+from vitcore.model.position.resample import Grid, resample_offsets, square_grid
 from vitcore.model.position.sites import Formula, Position, rows_and_columns
 from vitcore.options import ConfigError
 
@@ -42,7 +42,7 @@ class Relative(Position):
 
     def bias(self, q: Tensor, layer: int, grid: Grid) -> Tensor:
         if grid != self.grid:
-            raise no_way(self.grid, grid)
+            raise resize_error(self.grid, grid)
         # Windows of the reversed table are its rows by key, the last query's first. Their gradient is a sum over
         # windows; the gradient of table[offset] is a slower scatter. Products with the table, (B, H, N, 2N - 1), and a
         # shift take longer than either (`ablate bench study position-embedding --arm position=relative`).
@@ -53,10 +53,10 @@ class Relative(Position):
         return bias.view(N, B, H, N).permute(1, 2, 0, 3)
 
     def resized(self, name: str, table: Tensor) -> Tensor:
-        raise no_way(square((len(table) + 1) // 2), self.grid)
+        raise resize_error(square_grid((len(table) + 1) // 2), self.grid)
 
 
-def no_way(*grids: Grid) -> ConfigError:
+def resize_error(*grids: Grid) -> ConfigError:
     """Return the error for a change between two grids, after which offsets in raster order have another meaning."""
     old, new = (f"{rows}x{columns}" for rows, columns in grids)
     return ConfigError(
@@ -102,7 +102,7 @@ class RelativeBias(Position):
         return table.index_select(0, offset).T.view(1, -1, patches, patches)
 
     def resized(self, name: str, table: Tensor) -> Tensor:
-        rows, columns = ((side + 1) // 2 for side in square(len(table)))  # offsets run over 2 R - 1 rows
+        rows, columns = ((side + 1) // 2 for side in square_grid(len(table)))  # offsets run over 2 R - 1 rows
         return resample_offsets(table, (rows, columns), self.grid)
 
 

@@ -26,7 +26,7 @@ def resample(table: Tensor, old: Grid, new: Grid) -> Tensor:
     return image[0].flatten(1).T
 
 
-def square(places: int) -> Grid:
+def square_grid(places: int) -> Grid:
     """Return the square grid with `places` patches; raise ValueError if `places` is not a square number."""
     side = math.isqrt(places)
     if side * side != places:
@@ -42,12 +42,12 @@ def resample_offsets(table: Tensor, old: Grid, new: Grid) -> Tensor:
     """
     if old == new:
         return table
-    down, across = (spread(*sizes).to(table) for sizes in zip(old, new, strict=True))
+    down, across = (offset_weights(*sizes).to(table) for sizes in zip(old, new, strict=True))
     offsets = table.reshape(2 * old[0] - 1, 2 * old[1] - 1, -1)  # (2R-1, 2C-1, H)
     return torch.einsum("ir,jc,rch->ijh", down, across, offsets).flatten(0, 1)
 
 
-def spread(old: int, new: int) -> Tensor:
+def offset_weights(old: int, new: int) -> Tensor:
     """Return the weight of each old offset along an axis in the value for each new one: (2 new - 1, 2 old - 1)."""
     if old == 1:
         return torch.ones(2 * new - 1, 1, dtype=torch.float64)  # the one offset that was learned

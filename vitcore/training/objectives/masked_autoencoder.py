@@ -14,21 +14,21 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from vitcore.keyed_random import Keys, bits, code
+from vitcore.keyed_random import Keys, bits, site_code
 from vitcore.model.encoder import Encoder
 from vitcore.model.head import LinearHead
 from vitcore.model.initialization import Initial, initialise, normal
 from vitcore.model.position import POSITION, Context, check_patches_may_leave
 from vitcore.model.stem import STEM
 from vitcore.model.vit import ViT
-from vitcore.options import Settings, listed
-from vitcore.training.objectives.masked_patches import Masking, of_places, patches_of
+from vitcore.options import Settings, joined_names
+from vitcore.training.objectives.masked_patches import Masking, cut_patches, gather_rows
 
 if TYPE_CHECKING:
     from vitcore.config import Config
     from vitcore.model.position import Grid
 
-MASKED = code("masked autoencoder")
+MASKED = site_code("masked autoencoder")
 EPSILON = 1e-6  # added to a patch's variance, as in the reference implementation
 
 
@@ -56,7 +56,7 @@ class MaskingOptions(Masking.Options):
 
     def visible(self, x: Tensor, keys: Keys) -> Tensor:
         """Return the visible patches (B, N - M, D) of x (B, N, D), or all without keys, as to extract features."""
-        return x if keys is None else of_places(x, self.split(keys, x.shape[1])[0])
+        return x if keys is None else gather_rows(x, self.split(keys, x.shape[1])[0])
 
     def split(self, keys: Tensor, patches: int) -> tuple[Tensor, Tensor]:
         """Return the ascending indices of each image's visible patches (B, N - M) and masked patches (B, M).
@@ -101,7 +101,7 @@ class MAE(Masking):
         width, heads = decoder["width"], decoder["heads"]
         allowed = f"a multiple of 4 and of its {heads} heads, at least 8"
         return super().impossible(config) | {
-            f"stem={config.stem}: objective=mae needs patches that see no other: {listed(local)}": (
+            f"stem={config.stem}: objective=mae needs patches that see no other: {joined_names(local)}": (
                 config.stem not in local
             ),
             f"label_smoothing={config.label_smoothing}: objective=mae has no classes: 0": config.label_smoothing,
@@ -122,7 +122,7 @@ class MAE(Masking):
         """Return the normalized pixels of the masked patches (B, M, C P P)."""
         assert keys is not None
         values = normalized_patches(pixels, self.config.patch, self.levels)
-        return of_places(values, self.options.split(keys, values.shape[1])[1])
+        return gather_rows(values, self.options.split(keys, values.shape[1])[1])
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         return F.mse_loss(logits, targets)
@@ -187,7 +187,7 @@ class Decoder(Initial):
         every = every.scatter(1, left[..., None].expand(-1, -1, x.shape[2]), x[:, self.prefix :])  # (B, N, d)
         x = torch.cat([x[:, : self.prefix], self.position.tokens(every, 0, grid).to(x.dtype)], dim=1)
         *_, x = self.encoder(x, Context(self.position, grid, self.prefix))
-        return of_places(self.encoder.norm(x)[:, self.prefix :], masked)
+        return gather_rows(self.encoder.norm(x)[:, self.prefix :], masked)
 
 
 def decoder_config(config: Config, options: MaskingOptions) -> Config:
@@ -206,6 +206,6 @@ def normalized_patches(pixels: Tensor, patch: int, levels: int) -> Tensor:
     pixels: uint8 images (B, C, H, W). levels: number of possible values of a pixel. The variance is the unbiased
     variance of pixels scaled to [0, 1], plus 1e-6, so a patch of one color becomes 0.
     """
-    values = patches_of(pixels, patch).flatten(3).flatten(1, 2).float() / (levels - 1)
+    values = cut_patches(pixels, patch).flatten(3).flatten(1, 2).float() / (levels - 1)
     variance, mean = torch.var_mean(values, dim=2, keepdim=True)
     return (values - mean) * (variance + EPSILON).rsqrt()

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcore.data.lookup import describe
-from vitcore.keyed_random import Keys, below, bits, code
+from vitcore.keyed_random import Keys, bits, integers, site_code
 from vitcore.model.head import LinearHead
 from vitcore.model.initialization import Initial, initialise, zeros
 from vitcore.model.vit import ViT
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 SHADES = 8  # shades of a channel: 3 bits
-CHOICE, FATE, OTHER = (code(f"masked patch {what}") for what in ("choice", "fate", "other"))
+CHOICE, FATE, OTHER = (site_code(f"masked patch {what}") for what in ("choice", "fate", "other"))
 
 
 class Masking(Objective):
@@ -115,7 +115,7 @@ class MaskedViT(ViT):
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
         *_, x = self.states(images, keys)
         x = self.encoder.norm(x)[:, self.prefix :]  # (B, N, D)
-        return self.head(x if keys is None else of_places(x, corrupted(keys, x.shape[1])))  # type: ignore[no-any-return]
+        return self.head(x if keys is None else gather_rows(x, corrupted(keys, x.shape[1])))  # type: ignore[no-any-return]
 
 
 class Corruption(Initial):
@@ -135,8 +135,8 @@ class Corruption(Initial):
         N = x.shape[1]
         place = torch.arange(N, device=x.device)
         chosen = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device).scatter(1, corrupted(keys, N), True)
-        fate = below(10, keys, FATE, N).where(chosen, 9)  # (B, N): 0 to 7: mask, 8: another patch, 9: unchanged
-        other = of_places(x, (place + 1 + below(N - 1, keys, OTHER, N)) % N)
+        fate = integers(10, keys, FATE, N).where(chosen, 9)  # (B, N): 0 to 7: mask, 8: another patch, 9: unchanged
+        other = gather_rows(x, (place + 1 + integers(N - 1, keys, OTHER, N)) % N)
         x = torch.where((fate == 8)[..., None], other, x)
         return torch.where((fate < 8)[..., None], self.mask.to(x.dtype), x)
 
@@ -146,7 +146,7 @@ def corrupted(keys: Tensor, patches: int) -> Tensor:
     return bits(keys, CHOICE, patches).argsort(dim=1, stable=True)[:, : patches // 2]
 
 
-def of_places(x: Tensor, places: Tensor) -> Tensor:
+def gather_rows(x: Tensor, places: Tensor) -> Tensor:
     """Return the rows (B, M, D) of x (B, N, D) at the indices `places` (B, M)."""
     return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
 
@@ -157,12 +157,12 @@ def mean_colors(pixels: Tensor, patch: int, levels: int) -> Tensor:
     The first channel is the most significant digit. pixels: uint8 images (B, C, H, W). levels: number of possible
     values of a pixel, which 8 shades share equally.
     """
-    cut = patches_of(pixels, patch).to(torch.int64)  # integers: rounding never changes a class
+    cut = cut_patches(pixels, patch).to(torch.int64)  # integers: rounding never changes a class
     shades = cut.sum(dim=(4, 5)).flatten(1, 2) * SHADES // (levels * patch**2)  # (B, N, C)
     return (shades * SHADES ** torch.arange(shades.shape[2] - 1, -1, -1, device=pixels.device)).sum(dim=2)
 
 
-def patches_of(pixels: Tensor, patch: int) -> Tensor:
+def cut_patches(pixels: Tensor, patch: int) -> Tensor:
     """Return the patches (B, H / P, W / P, C, P, P) of images (B, C, H, W)."""
     B, C, H, W = pixels.shape
     return pixels.view(B, C, H // patch, patch, W // patch, patch).permute(0, 2, 4, 1, 3, 5)

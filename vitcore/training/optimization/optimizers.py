@@ -29,7 +29,7 @@ def optimizer(model: nn.Module, config: Config) -> optim.Optimizer:
     kind = OPTIMIZER[config.optimizer]
     groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
-        decay = config.weight_decay if config.weight_decay_on == "all" or decays(name, parameter) else 0.0
+        decay = config.weight_decay if config.weight_decay_on == "all" or has_weight_decay(name, parameter) else 0.0
         scale = config.layer_decay ** (config.layers + 1 - layer_id(name, config.layers))
         groups.setdefault((decay, scale, kind.apart(name, parameter)), []).append(parameter)
     return kind.make(
@@ -51,7 +51,7 @@ def set_rate(optimizer: optim.Optimizer, rate: float) -> None:
             group["lr"] = share
 
 
-def decays(name: str, parameter: nn.Parameter) -> bool:
+def has_weight_decay(name: str, parameter: nn.Parameter) -> bool:
     """Return whether a parameter is the weight of a dense layer or convolution outside the position embedding."""
     return parameter.ndim >= 2 and name.endswith("weight") and not name.startswith("position.")
 

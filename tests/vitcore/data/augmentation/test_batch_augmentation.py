@@ -16,7 +16,7 @@ from vitcore.data.augmentation.batch_augmentation import TRIES, draw, erased, mi
 from vitcore.data.shuffle import generator
 from vitcore.data.splits import load
 from vitcore.identity import trial_id
-from vitcore.keyed_random import bits, code
+from vitcore.keyed_random import bits, site_code
 from vitcore.training.loop import Training
 
 
@@ -24,7 +24,7 @@ class Replayed:
     """Stands in for `random` inside timm: the numbers of an image, four per try."""
 
     def __init__(self, key: Tensor) -> None:
-        hashed = bits(key, code("erasing"), 1 + 4 * TRIES)[0].double()
+        hashed = bits(key, site_code("erasing"), 1 + 4 * TRIES)[0].double()
         self.first, *self.rest = ((hashed + 2**31) / 2**32).tolist()
         self.asked = 0
 
