@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from results import store
 from results.figures import kinds
 from results.figures.frame import arms_frame, evidence_text, styled_metric_name
-from results.figures.kinds import curves
-from results.figures.kinds.new_size import base_metric
+from results.figures.kinds import Kind, curves
 from results.figures.page import absence_lines, compose
 from results.figures.theme import apply_style, check_format, file_content
 from results.names import AXES, METRICS
@@ -24,8 +23,6 @@ from results.style import current_style, use_labels
 from results.tables.sentences import setting_parts
 from results.tables.study_table import table as table_of
 from results.units import OBJECTIVE_SUFFIX, metric_name
-
-OVER_THE_GRID = ("learning-rate", "curves")  # kinds that show a tuned study's whole grid; others show tuned arms
 
 
 def file_name(study: StudyResults, format: str = "png", x: str | None = None) -> str:
@@ -77,19 +74,14 @@ def draw_with_notes(study: StudyResults, width: float, x: str | None) -> tuple[F
         raise ValueError(f"x={x}: one of {', '.join(AXES)}")
     if not x and (wrong := unknown_figure(study.plan)):
         raise ValueError(wrong)
-    kind, table = study.plan.figure, table_of(study)
-    page = Figure(figsize=(width, 3.0), layout="constrained")
-    if not x and kind not in OVER_THE_GRID:
-        study = tuning.tuned_arms_only(study)
-    notes = curves.draw(study, table, page, x) if x else kinds.module_of(kind).draw(study, table, page)
-    frame = arms_frame(study, table)
-    if x or kind == "curves":
-        shown = f"{styled_metric_name(curves.training_metric(study))} during training"
-    else:
-        metric = base_metric(table.metric) if kind == "new-size" else table.metric
-        shown = f"{styled_metric_name(metric)}, {evidence_text(frame)}"
+    kind: Kind = curves.kind_over(x) if x else kinds.module_of(study.plan.figure).KIND
+    table, page = table_of(study), Figure(figsize=(width, 3.0), layout="constrained")
+    drawn = study if kind.whole_grid else tuning.tuned_arms_only(study)
+    notes, frame = kind.draw(drawn, table, page), arms_frame(drawn, table)
+    what = " during training" if kind.over_training else f", {evidence_text(frame)}"
     setting = ", ".join(setting_parts(study.plan.recipe, study.plan.data, study.plan.overrides))
-    return page, f"{setting}: {shown}", [*notes, *absence_lines(frame)]
+    above = f"{setting}: {styled_metric_name(kind.metric_of(drawn))}{what}"
+    return page, above, [*notes, *absence_lines(frame)]
 
 
 def objective_labels(plan: Plan) -> dict[str, str]:

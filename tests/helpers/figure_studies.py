@@ -9,19 +9,17 @@ from results.study_results import StudyResults
 
 
 def complete(figure: str) -> StudyResults:
-    """Make the study whose kind of figure this is among the packaged ones."""
+    """Make the study that shows this kind of figure, by default that of position embeddings."""
     plans = {
-        "intervals": synthetic.position,
         "learning-rate": synthetic.pooling,
         "axis": synthetic.patch_size,
         "scale": synthetic.dataset_scale,
-        "new-size": synthetic.position,
         "compute": synthetic.hybrid_stem,
         "curves": synthetic.pooling,
         "shape": synthetic.model_shape,
         "families": synthetic.compute,
     }
-    return synthetic.results(spread(plans[figure](figure=figure)))
+    return synthetic.results(spread(plans.get(figure, synthetic.position)(figure=figure)))
 
 
 def spread(plan: dict[str, Any], ratio: float = 1.7) -> dict[str, Any]:

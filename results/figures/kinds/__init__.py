@@ -1,17 +1,42 @@
 """The kinds of figure that a study may name, one in each file of this folder.
 
-There is no other list of the kinds. `draw` in `learning_rate.py` draws `figure: learning-rate`. Each `draw` takes a
-study, the study's table and an empty matplotlib Figure, and returns the lines to write below. A `frame` has rows of
-`arms_frame`; `seeds` and `points` have rows of `seeds_frame`. A column `at` is the position on the horizontal axis.
+A new kind is a new file that defines KIND, and nothing else changes: `pie_chart.py` draws `figure: pie-chart`.
+
+A `frame` has rows of `arms_frame`; `seeds` and `points` have rows of `seeds_frame`. A column `at` is the position on
+the horizontal axis.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+from results.records import Table
+from results.study_results import StudyResults
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FIGURES = tuple(module.name.replace("_", "-") for module in iter_modules(__path__))
 
 
-def module_of(kind: str) -> ModuleType:
+@dataclass(frozen=True)
+class Kind:
+    """A kind of figure.
+
+    draw: draws a study, with its table, on an empty Figure, and returns the lines to write below. metric_of: returns
+    the metric that is drawn, by default the study's. over_training: whether training is drawn, not its outcome.
+    whole_grid: whether a tuned study is drawn at all values of its grid, not only with each arm at its tuned value.
+    """
+
+    draw: Callable[[StudyResults, Table, "Figure"], list[str]]
+    metric_of: Callable[[StudyResults], str] = lambda study: study.plan.metric
+    over_training: bool = False
+    whole_grid: bool = False
+
+
+def module_of(name: str) -> ModuleType:
     """Return the module of a kind of figure, whose import loads matplotlib."""
-    return import_module(f"{__name__}.{kind.replace('-', '_')}")
+    return import_module(f"{__name__}.{name.replace('-', '_')}")

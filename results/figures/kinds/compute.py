@@ -10,6 +10,7 @@ from matplotlib.transforms import Bbox
 
 from results.figures import axes, lines
 from results.figures.frame import arms_frame, one_series_per_arm, rows_of, seeds_frame
+from results.figures.kinds import Kind
 from results.figures.labels import box_around, boxes_along, label_points
 from results.figures.page import add_panels, draw_legend_above, is_narrow, wrap_text
 from results.records import Table
@@ -40,6 +41,9 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
             lines.add_legend_line(ax, look, lines.legend_entry(rows), linestyle=look.dash if len(rows) > 1 else "")
         draw_legend_above(ax, "")
     return [MARKS, *lines.baseline_notes(frame)]
+
+
+KIND = Kind(draw)
 
 
 def name_families(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, figure: Figure) -> bool:

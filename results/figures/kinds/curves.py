@@ -4,6 +4,7 @@ Compare arXiv 2010.11929, Figure 9.
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from matplotlib.figure import Figure
 
 from results.figures.axes import axis_name, set_metric_axis, tick_labels, value_text, with_positions
 from results.figures.frame import arms_frame, one_series_per_arm, rows_of, x_setting
+from results.figures.kinds import Kind
 from results.figures.lines import SeriesStyle, add_legend_line, names_several_settings, series_styles, write_in_panel
 from results.figures.page import add_panels, draw_legend_above
 from results.figures.theme import DASHES, GREY
@@ -32,7 +34,7 @@ SMALL = 3.5  # their size in points
 BANDS = 6  # most bands in a figure: more would hide each other and the lines
 
 
-def draw(study: StudyResults, table: Table, figure: Figure, x: str = "step") -> list[str]:
+def draw(study: StudyResults, table: Table, figure: Figure, x: str) -> list[str]:
     """Draw the study's training over `x`: step, epoch, images or seconds. Return the lines to write below."""
     frame = with_positions(one_series_per_arm(arms_frame(study, table), study.plan))
     (ax,) = add_panels(figure, 1, 2.9)
@@ -43,6 +45,11 @@ def draw(study: StudyResults, table: Table, figure: Figure, x: str = "step") -> 
             add_dash_entries(lines, ax, f"{axis_name(x_setting(study.plan))} ")
     draw_legend_above(ax, "")
     return [*notes, *(uneven_speed_note(study, list(lines["arm"])) if x == "seconds" else [])]
+
+
+def kind_over(x: str) -> Kind:
+    """Return the kind of figure that draws training over `x`."""
+    return Kind(partial(draw, x=x), metric_of=training_metric, over_training=True, whole_grid=True)
 
 
 def draw_arms(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str) -> tuple[pd.DataFrame, bool, list[str]]:
@@ -222,3 +229,6 @@ def mark_options(rows: pd.DataFrame, look: SeriesStyle) -> dict[str, Any]:
     if look.marker:
         return {"marker": look.marker, "markevery": max(1, len(rows) // MARKED), "markersize": SMALL}
     return {"marker": "." if len(rows) == 1 else ""}
+
+
+KIND = kind_over("step")

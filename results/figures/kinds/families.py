@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from results.figures import axes, lines
 from results.figures.frame import arms_frame, minus_text, one_series_per_arm, seeds_frame
+from results.figures.kinds import Kind
 from results.figures.page import add_panels, draw_legend_above
 from results.records import Table
 from results.statistics import inference, power_law
@@ -51,6 +52,9 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     if count := sum(int((error <= 0).sum()) for by_seed in errors.values() for _, error in by_seed.values()):
         notes.append(f"In no fit, as an error of 0 has no logarithm: {count} trial{'' if count == 1 else 's'}.")
     return notes
+
+
+KIND = Kind(draw)
 
 
 def families_frame(study: StudyResults, table: Table) -> pd.DataFrame:

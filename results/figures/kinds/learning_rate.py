@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from results.figures.axes import axis_name, with_positions
 from results.figures.frame import arms_frame, seeds_frame, series_label, signed_text, x_setting
+from results.figures.kinds import Kind
 from results.figures.kinds.curves import add_dash_entries, draw_arms
 from results.figures.lines import baseline_notes, draw_over_axis, marks_note
 from results.figures.page import add_panels, draw_legends
@@ -34,6 +35,9 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
         notes += below
     draw_legends(figure, named)
     return notes
+
+
+KIND = Kind(draw, whole_grid=True)
 
 
 def tuned_note(study: StudyResults, table: Table) -> list[str]:

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from results import units
 from results.figures.axes import value_text
 from results.figures.frame import arms_frame, results_for_metric, seeds_frame, series_label
+from results.figures.kinds import Kind
 from results.figures.lines import baseline_notes, draw_over_axis
 from results.figures.page import add_panels, draw_legend_above
 from results.figures.theme import GREY
@@ -40,6 +41,9 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
         "sizes are described, not tested: only the baseline's marks are filled."
     )
     return [marks, *baseline_notes(frame)]
+
+
+KIND = Kind(draw, metric_of=lambda study: base_metric(study.plan.metric))
 
 
 def metrics_by_size(study: StudyResults) -> dict[float, str]:

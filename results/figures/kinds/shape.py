@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from results.figures import axes, lines
 from results.figures.frame import arm_change, arms_frame, given_name, seeds_frame
+from results.figures.kinds import Kind
 from results.figures.page import add_panels, draw_legend_above
 from results.records import Table
 from results.store.schemas import Arm, Plan
@@ -38,6 +39,9 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     draw_legend_above(ax, "")
     lines.mark_empty(frame, ax)
     return ["Filled: differs from the baseline (diamond), Holm-adjusted p < 0.05. Open: equivalent, or not resolved."]
+
+
+KIND = Kind(draw)
 
 
 def shape_frame(study: StudyResults, table: Table) -> pd.DataFrame:
