@@ -124,9 +124,10 @@ def compare(
     comparison = comparing.compare(first, load_studies(Path(b), words or []))
     print(summary.render(comparison, shown))
     if fail_on:
-        if not summary.was_compared(comparison):
-            raise ValueError(f"--fail-on {fail_on}: no arm could be compared ({summary.gate_text(comparison, margin)})")
-        print(f"--fail-on {fail_on}: {summary.gate_text(comparison, margin)}", file=sys.stderr)
+        found = summary.gate_text(comparison, margin)
+        if reason := summary.unjudged_reason(comparison):
+            raise ValueError(f"--fail-on {fail_on}: {reason} ({found})")
+        print(f"--fail-on {fail_on}: {found}", file=sys.stderr)
         if summary.failing_rows(comparison, margin):
             raise typer.Exit(FAILED)
 

@@ -155,11 +155,14 @@ def divergence_text(row: ComparedRow) -> str:
     return f"{row.b.diverged} of {row.b.ended_trials} trials diverged" if row.b else ""
 
 
-def was_compared(comparison: Comparison) -> bool:
-    """Return whether some arm was tested, or the differences of all arms have bounds.
+def unjudged_reason(comparison: Comparison) -> str:
+    """Return why a gate cannot judge the comparison; "" if some arm was tested, or all differences have bounds.
 
     Identical arms have bounds without a test. Rows whose results were lost have no bounds, and must not pass a gate.
     """
     rows = comparison.rows
-    tested = any(row.p_holm is not None for row in rows)
-    return tested or (bool(rows) and all(row.worse_by_at_most is not None for row in rows))
+    if any(row.p_holm is not None for row in rows) or (rows and all(row.worse_by_at_most is not None for row in rows)):
+        return ""
+    identical = sum(row.verdict == IDENTICAL for row in rows)
+    arms = "1 arm is" if identical == 1 else f"{identical} arms are"
+    return f"{arms} identical in A and B, and no other could be tested" if identical else "no arm could be compared"
