@@ -207,17 +207,17 @@ class ComparedRow(OfStudy):
     arm: str
     a: Reached | None
     b: Reached | None
-    delta: float | None
-    delta_ci95: Interval | None
-    p: float | None
-    p_holm: float | None
-    verdict: str | None
-    worse_by_at_most: float | None
+    delta: float | None = None
+    delta_ci95: Interval | None = None
+    p: float | None = None
+    p_holm: float | None = None
+    verdict: str | None = None
+    worse_by_at_most: float | None = None
     untested: str | None
-    resolvable_difference: float | None
-    method: str | None
-    n_pairs: int | None
-    identical: Sequence[int]
+    resolvable_difference: float | None = None
+    method: str | None = None
+    n_pairs: int | None = None
+    identical: Sequence[int] = ()
     contrast: ChangedContrast | None
     notes: Sequence[str]
 

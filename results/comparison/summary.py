@@ -3,7 +3,7 @@
 from collections import Counter
 
 from results import units
-from results.comparison.compare import IDENTICAL
+from results.comparison.testing import IDENTICAL
 from results.records import ComparedRow, Comparison, PublishedClaim, Reached
 from results.statistics import verdict
 from results.store.schemas import Plain

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from results import units
 from results.comparison import compare, summary
+from results.comparison.notes import metric_notes
 from results.records import (
     Claim,
     PublishedClaim,
@@ -37,7 +38,7 @@ def compare_published(studies: Sequence[StudyResults]) -> PublishedComparison:
             arm=row.arm,
             a=compare.arm_results(row),
             b=PublishedNumber(row.published),
-            notes=compare.metric_notes(table.metric, table.objective),
+            notes=metric_notes(table.metric, table.objective),
         )
         for table in tables
         for row in table.rows
@@ -65,7 +66,7 @@ def claim_row(claim: Claim, table: Table) -> PublishedClaim:
     published = {row.arm: row.published for row in table.rows}
     a, _, b = claims.parse_claim(claim.claim)
     left, right = published.get(a), published.get(b)
-    notes = [*compare.metric_notes(table.metric, table.objective), claim.note]
+    notes = [*metric_notes(table.metric, table.objective), claim.note]
     if claim.verdict == claims.UNRESOLVED and claim.delta_ci95:
         notes.append(sentences.bound_text([claim.delta_ci95], units.unit(table.metric)))
     return PublishedClaim(

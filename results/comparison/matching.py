@@ -1,0 +1,83 @@
+"""The arms of two sets of results, A and B, in pairs to compare."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from results.records import Row
+from results.statistics import contrast, tuning
+from results.statistics.contrast import Sample
+from results.store.schemas import Arm
+from results.study_results import StudyResults
+from results.tables import study_table
+
+
+@dataclass(frozen=True)
+class Side:
+    """An arm of one set of results (A or B), with its row of the study's table.
+
+    trials: the metric in its finished trials. contrast: the paired differences from the baseline, None for a baseline.
+    """
+
+    study: StudyResults
+    arm: Arm
+    row: Row
+    trials: Sample
+    contrast: Sample | None
+    outcomes: Sequence[study_table.Outcome]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two arms to compare, of which one may be None. first: the arm after which the row is named."""
+
+    a: Side | None
+    b: Side | None
+    first: Side
+
+
+def matched_pairs(in_a: Sequence[Side], in_b: Sequence[Side]) -> list[Pair]:
+    """Return a pair for every arm of A, and for every arm of B that these pairs lack."""
+    pairs = [Pair(side, counterpart(side, in_b), first=side) for side in in_a]
+    paired = {id(pair.b) for pair in pairs}
+    return pairs + [Pair(counterpart(side, in_a), side, first=side) for side in in_b if id(side) not in paired]
+
+
+def sides(studies: Sequence[StudyResults]) -> list[Side]:
+    """Return every arm of every study, including tuned arms at their tuned values."""
+    found = []
+    for untuned in studies:
+        rows = {row.arm: row for row in study_table.table(untuned).rows}
+        study, _ = tuning.with_tuned(untuned)
+        plan = study.plan
+        trials, outcomes = contrast.samples_by_arm(study, plan.metric), study_table.outcomes_by_arm(study)
+        for arm in plan.arms:
+            name, own, baseline = arm.name, trials[arm.name], trials[arm.baseline]
+            difference = None if own is baseline else own - baseline
+            found.append(Side(study, arm, rows[name], own, difference, outcomes[name]))
+    return found
+
+
+def counterpart(side: Side, others: Sequence[Side]) -> Side | None:
+    """Return the arm of `others` with equal config and metric, else with equal name and study, else None.
+
+    Of several matches, an arm from the study with the equal full name is preferred, then a namesake.
+    """
+    alike = [other for other in others if are_comparable(side, other)]
+    known = alike or [other for other in others if are_namesakes(side, other)]
+    return max(known, key=lambda other: (side.study.name == other.study.name, are_namesakes(side, other)), default=None)
+
+
+def are_comparable(a: Side, b: Side) -> bool:
+    """Return whether both arms have the same metric and the same resolved config, apart from seeds."""
+    return bool(a.arm.key == b.arm.key and a.study.plan.metric == b.study.plan.metric)
+
+
+def are_namesakes(a: Side, b: Side) -> bool:
+    """Return whether both arms have the same name in the same study, perhaps with different recipes or data."""
+    return bool(a.study.plan.study == b.study.plan.study and a.row.arm == b.row.arm)
+
+
+def differing_settings(a: Side, b: Side) -> list[tuple[str, Any, Any]]:
+    left, right = a.arm.config, b.arm.config
+    return [(key, left.get(key), right.get(key)) for key in {**left, **right} if left.get(key) != right.get(key)]

@@ -1,0 +1,89 @@
+"""The notes on a row of a comparison."""
+
+from results import units
+from results.comparison.matching import Pair, Side, are_namesakes, differing_settings
+from results.comparison.testing import Test, common_margin, test_verdict
+from results.statistics import verdict
+from results.tables import layout, sentences, study_table
+
+USUAL = "test_accuracy"  # the metric that a row's notes do not name
+
+
+def metric_notes(metric: str, objective: str) -> list[str]:
+    """Return a note with the metric's name, or [] for the test accuracy on class labels."""
+    usual = metric == USUAL and objective not in units.OBJECTIVE_SUFFIX
+    return [] if usual else [units.metric_name(metric, objective)]
+
+
+def row_notes(pair: Pair, test: Test | None, family: int) -> list[str]:
+    """Return notes on absent trials in A and B, and on why a row is not a plain paired comparison."""
+    a, b = pair.a, pair.b
+    if a is None or b is None:
+        return [f"only in {'B' if a is None else 'A'}"]
+    found = [
+        f"{name}: {note}"
+        for name, side in (("A", a), ("B", b))
+        for note in study_table.absence_notes(side.outcomes, side.study.plan.metric)
+    ]
+    if not are_namesakes(a, b):
+        other, name = (b, "B") if pair.first is a else (a, "A")
+        found.append(f"{other.arm.name} of {other.study.name} in {name}")
+    if test is None:
+        return [*found, f"shown side by side, not compared: {settings_difference(a, b)}"]
+    limits = verdict.verdict_notes(
+        test_verdict(test),
+        test.difference,
+        None,
+        test.p_holm,
+        family=family,
+        margin=common_margin(a, b),
+        unit=units.unit(a.study.plan.metric),
+        diverged=bool(a.row.diverged or b.row.diverged),
+    )
+    return found + test_notes(test) + limits
+
+
+def test_notes(test: Test) -> list[str]:
+    found = []
+    if test.method == "none" and test.a.trials.seeds != test.b.trials.seeds:
+        found.append("identical where both sides have the trial; one side has more seeds")
+    if test.method != "none" and test.difference.se is None:
+        lacking = "interval, p or verdict" if test.p is None else "interval"
+        found.append(f"no {lacking} of the difference: {test.difference.why}")
+    elif test.method == "welch":
+        found.append("not paired (Welch): fewer than 2 common seeds, or another split")
+    elif test.method == "overlapping":
+        found.append(f"{test.pairs} pairs, the other seeds on one side only: partially overlapping samples (Derrick)")
+    if test.identical and test.method != "none":
+        found.append(f"{sentences.seeds_text(test.identical)}: the same weights on both sides, left out of the test")
+    if test.repeated:
+        found.append(f"{sentences.seeds_text(test.repeated)}: the same trial gave another number")
+    return found
+
+
+def change_notes(change: Test | None) -> list[str]:
+    """Return a note if the verdict on an arm against its baseline differs between A and B, else [].
+
+    A changed verdict proves nothing by itself, so the note has the size and p value of the contrast's change.
+    """
+    if change is None or change.a.row.verdict == change.b.row.verdict:
+        return []
+    before, after = ((side.row.verdict or "without verdict").replace("-", " ") for side in (change.a, change.b))
+    unit, difference = units.unit(change.a.study.plan.metric), change.difference
+    if difference.value is None or change.p_holm is None:
+        tested = "that its difference from the baseline moved is not tested"
+    else:
+        by = layout.plus_minus(unit.signed_text(difference.value), difference.interval(), unit)
+        p = units.probability_text(change.p_holm)
+        moved = f"its difference from the baseline moved by {by}{unit.of_difference}"
+        tested = f"{moved}, p {p if p[0] == '<' else f'= {p}'}"
+    return [f"against its baseline {before} in A, {after} in B: descriptive; {tested}"]
+
+
+def settings_difference(a: Side, b: Side) -> str:
+    """Return text with the metrics if they differ, else with up to three differing settings."""
+    if a.study.plan.metric != b.study.plan.metric:
+        return f"metric {a.study.plan.metric} and {b.study.plan.metric}"
+    found = [f"{key} {left} and {right}" for key, left, right in differing_settings(a, b)]
+    more = f", and {len(found) - 3} more" if len(found) > 3 else ""
+    return ", ".join(found[:3]) + more or "another version of a part"

@@ -1,0 +1,149 @@
+"""The tests of the difference B - A between paired arms, or between their contrasts with their baselines."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from results import units
+from results.comparison.matching import Pair, Side, are_comparable
+from results.statistics import inference, power, verdict
+from results.statistics.contrast import Sample
+from results.statistics.inference import Estimate
+
+IDENTICAL = "identical"
+
+
+@dataclass(frozen=True)
+class Test:
+    """The test of the difference B - A between two arms or their contrasts, without identical trials.
+
+    Trials of a seed are identical if their final weights and values are equal in A and B. p: the p value of no
+    difference; for arms, combined with a test of divergence if trials of B diverged. p_margin: the p value of
+    equivalence within the common margin. p_holm: p after Holm's correction; `adjusted` sets it, and corrects p_margin.
+    method: paired, overlapping or welch; none if a side has only identical trials. pairs: the number of paired seeds.
+    identical: seeds with identical trials. repeated: seeds whose trial has one id but different values in A and B.
+    trials: trial ids, by which equal tests are recognized.
+    """
+
+    a: Side
+    b: Side
+    difference: Estimate
+    p: float | None
+    p_margin: float | None
+    method: str
+    pairs: int
+    identical: list[int]
+    repeated: list[int]
+    trials: tuple[str, ...]
+    p_holm: float | None = None
+
+
+def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | None:
+    """Return the test of B against A on samples; None if a sample is missing, or if config or metric differ."""
+    a, b = pair.a, pair.b
+    if a is None or b is None or not are_comparable(a, b):
+        return None
+    left, right = sample_of(a), sample_of(b)
+    if left is None or right is None:
+        return None
+    common = sorted(left.values.keys() & right.values.keys())
+    equal = [seed for seed in common if left.values[seed] == right.values[seed]]
+    identical = [seed for seed in equal if left.weights[seed] and left.weights[seed] == right.weights[seed]]
+    new_a, new_b = left.without_seeds(identical), right.without_seeds(identical)
+    if identical and not (new_a.values and new_b.values):
+        difference, method, pairs = Estimate(len(identical), 0.0, why=IDENTICAL), "none", 0
+    else:
+        difference, method, pairs = estimate_difference(new_a, new_b, a.study.plan.split == b.study.plan.split)
+    p = None if method == "none" else difference.p_value
+    margin = common_margin(a, b)
+    return Test(
+        a=a,
+        b=b,
+        difference=difference,
+        p=verdict.p_with_divergence(p, b.row, a.row) if left is a.trials else p,
+        p_margin=None if margin is None else inference.tost_p(difference, margin),
+        method=method,
+        pairs=pairs,
+        identical=identical,
+        repeated=[seed for seed in common if seed not in equal and left.ids[seed] == right.ids[seed]],
+        trials=(*(left.ids[seed] for seed in left.seeds), "/", *(right.ids[seed] for seed in right.seeds)),
+    )
+
+
+def estimate_difference(a: Sample, b: Sample, same_split: bool) -> tuple[Estimate, str, int]:
+    """Return the estimate of b - a, the name of the method and the number of paired seeds.
+
+    The method is Welch's test if the splits or the test images differ, or if fewer than 2 seeds are common. Otherwise
+    it is the paired test if all seeds are common, and the test of partially overlapping samples if only some are.
+    """
+    pairs = b - a
+    count = len(pairs.values)
+    same_images = all(a.has_same_images(b, seed) for seed in a.correct.keys() & b.correct.keys())
+    if not same_split or count < 2 or not same_images:
+        return inference.welch(a.numbers, b.numbers, a.image), "welch", 0
+    if count == len(a.values) == len(b.values):
+        return pairs.mean, "paired", count
+    first, second = ([*pairs.seeds, *one.without_seeds(pairs.seeds).seeds] for one in (a, b))
+    numbers = np.array([a.values[s] for s in first]), np.array([b.values[s] for s in second])
+    return inference.overlapping_samples(*numbers, count, a.image), "overlapping", count
+
+
+def adjusted(tests: Sequence[Test | None]) -> list[Test | None]:
+    both = (holm_over_tests(tests, name) for name in ("p", "p_margin"))
+    return [test and replace(test, p_holm=p, p_margin=margin) for test, p, margin in zip(tests, *both, strict=True)]
+
+
+def holm_over_tests(tests: Sequence[Test | None], name: str) -> list[float | None]:
+    """Return the p values `name`, adjusted by Holm over distinct tests: a baseline of several studies is one."""
+    family = {test.trials: p for test in tests if test and (p := getattr(test, name)) is not None}
+    p_holm = dict(zip(family, inference.holm(list(family.values()), len(family)), strict=True))
+    return [p_holm[test.trials] if test and getattr(test, name) is not None else None for test in tests]
+
+
+def resolvable_differences(tests: Sequence[Test | None], family: int) -> list[float | None]:
+    """Return the smallest difference that each test would have resolved with 80% power, None without standard error.
+
+    Spreads are pooled per metric and method. family: the number of distinct tests.
+    """
+    groups: dict[tuple[str, str], dict[tuple[str, ...], Estimate]] = defaultdict(dict)
+    for test in filter(None, tests):
+        groups[test.method, test.a.study.plan.metric][test.trials] = test.difference
+    found: dict[tuple[str, ...], float | None] = {}
+    for group in groups.values():
+        found |= zip(group, power.resolvable_differences(list(group.values()), family), strict=True)
+    return [found[test.trials] if test else None for test in tests]
+
+
+def test_verdict(test: Test) -> str | None:
+    """Return the verdict on B against A, "identical" if a side has only identical trials, or None without a test."""
+    if test.method == "none":
+        return IDENTICAL
+    return verdict.verdict(
+        test.difference,
+        test.p_holm,
+        test.p_margin,
+        higher_is_better=units.higher_is_better(test.a.study.plan.metric),
+        diverged=(test.b.row.diverged, test.a.row.diverged),
+    )
+
+
+def deficit_bound(test: Test) -> float | None:
+    """Return the one-sided 95% upper bound on how much worse B is than A, negative if B is shown to be better.
+
+    It is the difference itself where all differences, or all values of each side, are equal. It is None if more trials
+    diverged in B than in A, or if there are too few trials.
+    """
+    if test.difference.value is None or test.b.row.diverged > test.a.row.diverged:
+        return None
+    worse = -test.difference if units.higher_is_better(test.a.study.plan.metric) else test.difference
+    interval = worse.interval(1 - 2 * verdict.ALPHA)
+    if interval is not None:
+        return interval[1]
+    return worse.value if test.method == "none" or worse.n > 1 else None
+
+
+def common_margin(a: Side, b: Side) -> float | None:
+    """Return the equivalence margin that both studies declare; None if they declare none or different ones."""
+    return a.study.plan.margin if a.study.plan.margin == b.study.plan.margin else None
