@@ -1,14 +1,47 @@
-"""A made-up study for each kind of figure: for the tests of figures, and for the gallery of the documentation."""
+"""Make a study for each kind of figure, for tests and for the gallery of the documentation, and draw studies."""
 
 import json
+from functools import cache
 from typing import Any
 
+import numpy as np
 import synthetic
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.text import Text
 
+from results.figures import study_figure
+from results.figures.theme import apply_style
 from results.study_results import StudyResults
+from results.style import FULL
 
 
-def complete(figure: str) -> StudyResults:
+def draw_figure(study: StudyResults, width: float = FULL, x: str | None = None) -> Figure:
+    with apply_style():
+        figure = study_figure.figure(study, width, x=x)
+        figure.draw_without_rendering()
+    return figure
+
+
+def texts(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.findobj(Text) if text.get_visible() and text.get_text()]
+
+
+def words(figure: Figure) -> str:
+    return " ".join(texts(figure)).replace("\n", " ")
+
+
+def lines_of(ax: Axes, points: int) -> list[Line2D]:
+    return [line for line in ax.lines if len(line.get_xdata()) == points]
+
+
+@cache
+def usual_figure(kind: str) -> Figure:
+    return draw_figure(complete(kind))
+
+
+def complete(figure: str, **given: Any) -> StudyResults:
     """Make the study that shows this kind of figure, by default that of position embeddings."""
     plans = {
         "learning-rate": synthetic.pooling,
@@ -19,7 +52,7 @@ def complete(figure: str) -> StudyResults:
         "shape": synthetic.model_shape,
         "families": synthetic.compute,
     }
-    return synthetic.results(spread(plans.get(figure, synthetic.position)(figure=figure)))
+    return synthetic.results(spread(plans.get(figure, synthetic.position)(figure=figure, **given)))
 
 
 def spread(plan: dict[str, Any], ratio: float = 1.7) -> dict[str, Any]:
@@ -40,3 +73,15 @@ def at_new_sizes() -> StudyResults:
         measured = json.dumps({"test@16": {"metrics": metrics, "notes": []}})
         records[trial] = synthetic.changed(record, evals=measured)
     return synthetic.results(plan, records)
+
+
+def incomplete(figure: str) -> StudyResults:
+    """Return a study whose last arm diverged, whose first never started, and of whose second two seeds failed."""
+    plan = complete(figure).plan
+    first, second, *_, last = plan.arms
+    known = synthetic.simulate(plan)
+    holes = {trial.id: synthetic.hole("missing", "not started") for trial in first.trials}
+    holes |= {trial.id: synthetic.hole("failed", "ValueError: boom") for trial in second.trials[:2]}
+    for trial in last.trials:
+        holes[trial.id] = synthetic.changed(known[trial.id], status="diverged", test_accuracy=np.nan)
+    return synthetic.results(plan, holes)

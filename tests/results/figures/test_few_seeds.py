@@ -7,14 +7,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import synthetic
-from figure_studies import spread
+from figure_studies import draw_figure, spread
 
 from results import report
 from results.figures import study_figure
 from results.figures.axes import value_text
 from results.figures.frame import arms_frame, minus_text, signed_text
-from results.figures.theme import apply_style
-from results.style import COLUMN, FULL, Style, use_style
+from results.style import COLUMN, Style, use_style
 from results.tables import formats, layout, study_table
 from results.units import unit
 
@@ -29,8 +28,7 @@ def test_one_or_two_seeds_are_dots(seeds: int, drawn: bool) -> None:
         assert bool(frame[column].notna().any()) == drawn
     assert ("no interval" in study_figure.caption(study)[0]) != drawn
     assert frame["mean"].notna().all()
-    with apply_style():
-        heading = study_figure.figure(study, FULL).axes[0].texts[-1].get_text()
+    heading = draw_figure(study).axes[0].texts[-1].get_text()
     assert heading == ("against the baseline, 95% CI, not adjusted" if drawn else "against the baseline")
 
 
@@ -39,12 +37,9 @@ def test_equal_seeds_are_drawn_at_their_value() -> None:
     plan = synthetic.make_plan("equal", {"position": ["1d", "2d"]}, {"position": "1d"}, seeds=2)
     reached = {"position=1d": [1.0, 1.0], "position=2d": [1.0, 1.0]}
     study = synthetic.results(plan, synthetic.from_accuracies(plan, reached))
-    with apply_style():
-        figure = study_figure.figure(study, FULL)
-        figure.draw_without_rendering()
-    ticks = [label.get_text() for label in figure.axes[0].get_xticklabels()]
-    assert "100.00" in ticks
-    assert figure.axes[0].xaxis.get_offset_text().get_text() == ""
+    ax = draw_figure(study).axes[0]
+    assert "100.00" in [label.get_text() for label in ax.get_xticklabels()]
+    assert ax.xaxis.get_offset_text().get_text() == ""
 
 
 @pytest.mark.parametrize("kind", ["intervals", "axis", "compute", "shape", "families"])  # others draw as axis does
@@ -52,8 +47,7 @@ def test_an_interval_beyond_the_axis_ends_in_an_arrow(kind: str) -> None:
     plan = spread(synthetic.make_plan("few", {"patch": [1, 2, 4]}, {"patch": 1}, seeds=3, figure=kind))
     reached = {"patch=1": [0.8, 0.99, 0.99], "patch=2": [0.01, 0.2, 0.01], "patch=4": [0.5, 0.51, 0.52]}
     study = synthetic.results(plan, synthetic.from_accuracies(plan, reached))
-    with apply_style():
-        ax = study_figure.figure(study, FULL).axes[0]
+    ax = draw_figure(study).axes[0]
     if kind == "intervals":
         edges, along = dict(zip(("<", ">"), ax.get_xlim(), strict=True)), "get_xdata"
     else:
@@ -66,15 +60,12 @@ def test_an_interval_beyond_the_axis_ends_in_an_arrow(kind: str) -> None:
 def test_figures_of_forty_arms_fit_on_a_page(kind: str) -> None:
     values = [f"{k}d" for k in range(40)]
     plan = synthetic.make_plan("m", {"position": values}, {"position": "0d"}, figure=kind)
-    with apply_style():
-        page = study_figure.figure(synthetic.results(spread(plan, 1.1)), COLUMN)
-        assert 2.0 < page.get_figheight() < 12.0
-        if kind != "intervals":
-            return
-        page.draw_without_rendering()
+    page = draw_figure(synthetic.results(spread(plan, 1.1)), COLUMN)
+    assert 2.0 < page.get_figheight() < 12.0
+    if kind == "intervals":
         boxes = sorted((text.get_window_extent() for text in page.axes[0].texts), key=lambda box: float(box.y0))
-    assert len(boxes) == 2 * 40
-    assert not any(a.overlaps(b) for a, b in pairwise(boxes))
+        assert len(boxes) == 2 * 40
+        assert not any(a.overlaps(b) for a, b in pairwise(boxes))
 
 
 def test_no_number_is_minus_zero() -> None:
