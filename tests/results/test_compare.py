@@ -24,7 +24,6 @@ from results.statistics import inference
 from results.store.record import Record
 from results.store.schemas import Plan
 from results.study_results import StudyResults
-from results.tables import published
 
 
 def records(plan: dict[str, Any] | Plan, changes: Mapping[str, Sequence[float | None]]) -> dict[str, Record]:
@@ -43,10 +42,6 @@ def with_other_code(study: StudyResults) -> StudyResults:
     return replace(study, columns=study.columns | {"id": ids, "weights_sha256": [""] * len(ids)})
 
 
-def shift_values(arm: str, by: Sequence[float]) -> list[float]:
-    return np.add(SEEDS[f"position={arm}"], by).tolist()
-
-
 def shifted_results(study: StudyResults, by: Sequence[float]) -> StudyResults:
     """Return the study with the test accuracies of every arm changed, by seed."""
     seeds, accuracies = study.columns["seed"], study.columns["test_accuracy"]
@@ -54,8 +49,8 @@ def shifted_results(study: StudyResults, by: Sequence[float]) -> StudyResults:
     return replace(study, columns=study.columns | {"test_accuracy": changed})
 
 
-WORSE = shift_values("2d", [-0.05, -0.06, -0.05, -0.07, -0.05])
-EQUIVALENT = shift_values("1d", [0.01, -0.01, 0.002, 0.01, -0.01])
+WORSE = np.add(SEEDS["position=2d"], [-0.05, -0.06, -0.05, -0.07, -0.05]).tolist()
+EQUIVALENT = np.add(SEEDS["position=1d"], [0.01, -0.01, 0.002, 0.01, -0.01]).tolist()
 
 
 def row_of_arm(comparison: Comparison, arm: str) -> ComparedRow:
@@ -264,52 +259,10 @@ def test_what_could_have_been_seen_has_the_planned_power() -> None:
     assert gate_text(found) == f"{worse}; d{seen}; 2 identical"
 
 
-def test_published_claims_are_judged_and_numbers_shown() -> None:
-    found = published.compare_published([make_study(), synthetic.results(synthetic.pooling())])
-    assert {claim.claim: claim.verdict for claim in found.claims} == dict.fromkeys(make_study().plan.claims, "agree")
-    ours = scipy.stats.ttest_rel(SEEDS["position=none"], SEEDS["position=1d"])
-    assert found.claims[0].delta_ci95 == pytest.approx(list(ours.confidence_interval()))
-    assert found.claims[0].published_delta == pytest.approx(0.61382 - 0.64206)
-    assert [row.b.mean for row in found.rows] == [0.61382, 0.64206, 0.64001, 0.64032]
-    assert {(row.verdict, row.delta) for row in found.rows} == {(None, None)}
-    assert found.verdicts == {"agrees": 2}
-    assert found.b.studies == ["position-embedding@digits: arXiv 2010.11929, Table 8"]
-    text = published.render(found, "md")
-    assert "Of 2 claims: agrees 2." in text
-    assert text.count("another setting, shown beside ours, not compared") == 1
-
-
-def test_an_unresolved_claim_says_how_large_a_difference_may_be() -> None:
-    """The note never says "no difference"; a claim about an unplanned arm says so."""
-    claims = ["position=relative < position=1d", "position=x < position=1d"]
-    study = make_study(synthetic.position(claims=claims), relative=[0.90, 0.99, 0.91, 0.99, 0.90])
-    unresolved, untested = published.compare_published([study]).claims
-    largest = f"{100 * max(map(abs, unresolved.delta_ci95)):.2f} points"
-    assert (unresolved.verdict, largest in unresolved.notes[0]) == ("not-resolved", True)
-    assert (untested.verdict, untested.notes) == (None, ["no arm position=x in the plan"])
-
-
-def test_published_is_written_in_every_format() -> None:
-    """A study without claims and published numbers is an error; one without claims has no CSV."""
-    found = published.compare_published([make_study()])
-    texts = {form: published.render(found, form) for form in ("json", "csv", "html", "latex")}
-    assert [row["b"]["mean"] for row in json.loads(texts["json"])["rows"]] == [row.b.mean for row in found.rows]
-    assert [row["verdict"] for row in csv.DictReader(io.StringIO(texts["csv"]))] == ["agree", "agree"]
-    assert (texts["html"].count("<table>"), texts["latex"].count(r"\begin{tabular}")) == (2, 2)
-    with pytest.raises(ValueError, match="no claim and no published number in pooling@digits"):
-        published.compare_published([synthetic.results(synthetic.pooling())])
-    with pytest.raises(ValueError, match="format=csv: no claim to write"):
-        published.render(published.compare_published([make_study(synthetic.position(claims=[]))]), "csv")
-
-
 def test_a_metric_that_is_not_the_usual_one_is_named() -> None:
-    at_new_size = synthetic.position(metric="val_accuracy", name="other@digits") | {"study": "other"}
-    found = published.compare_published([make_study(), make_study(at_new_size)])
-    assert [claim.notes for claim in found.claims] == [[], [], ["val accuracy"], ["val accuracy"]]
-    assert "position=none [1]" in (text := published.render(found, "md"))
-    assert text.count("[1] val accuracy") == 2
-    rows = compare([make_study(), make_study(at_new_size)], [make_study(), make_study(at_new_size)]).rows
-    assert [row.notes for row in rows] == [[]] * 4 + [["val accuracy"]] * 4
+    other = synthetic.position(metric="val_accuracy", name="other@digits") | {"study": "other"}
+    both = [make_study(), make_study(other)]
+    assert [row.notes for row in compare(both, both).rows] == [[]] * 4 + [["val accuracy"]] * 4
 
 
 def written(folder: Path, **changes: Sequence[float | None]) -> str:
@@ -318,8 +271,9 @@ def written(folder: Path, **changes: Sequence[float | None]) -> str:
 
 
 def test_the_gate_says_what_it_could_have_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The exit status is 1 where B is worse, 0 where not, and 2 where nothing could be compared."""
+    """The exit status is 1 where B is worse, 0 where not, and 2 where nothing could be tested."""
     a, b = written(tmp_path / "a"), written(tmp_path / "b", none=[0.70, 0.68, 0.71, 0.69, 0.71])
+    more = str(synthetic.write(Path(written(tmp_path / "more")), synthetic.hybrid_stem(overrides={"width": 64})))
     seen = r"differences of \d+\.\d\d points or more would have been seen \(80% power\); 3 identical"
     other = str(synthetic.write(tmp_path / "c", synthetic.hybrid_stem(overrides={"width": 64})))
     named = r"1 of 1 tested arms worse \(position=none of position-embedding@digits by 6\.20 points\)"
@@ -328,6 +282,7 @@ def test_the_gate_says_what_it_could_have_seen(tmp_path: Path, monkeypatch: pyte
         (b, a, 0, f"0 of 1 tested arms worse; {seen}"),
         (a, a, 0, ""),
         (a, other, 2, "no arm could be compared"),
+        (a, more, 2, "4 arms are identical in A and B, and no other could be tested"),
     ):
         status, _, errors = called(monkeypatch, "compare", first, second, "--fail-on", "worse")
         assert (status, errors.count("\n")) == (expected, 1)
