@@ -52,8 +52,8 @@ def arms_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     series and line (name and label of the other settings), reference (whether the arm is a baseline), n and planned
     (numbers of finished and planned trials), gap ("1 diverged, 2 missing", or "" if no trial is absent), mean, low,
     high, delta, delta_low, delta_high, verdict, published, flops. low and high are the 95% interval of the mean,
-    delta_low and delta_high that of the difference delta. Metrics are in display units. Unknown values are NaN, and so
-    are the intervals of fewer than FEWEST seeds.
+    delta_low and delta_high that of the difference delta. Metrics are in display units. Unknown numbers are NaN, and
+    so are the intervals of fewer than FEWEST seeds. An arm without verdict has "".
     """
     plan, x, rows = study.plan, x_setting(study.plan), {row.arm: row for row in table.rows}
     ordered = sorted(plan.arms, key=lambda arm: current_style().rank(arm.name))
@@ -82,7 +82,8 @@ def arm_record(arm: Arm, row: Row, x: str, plan: Plan) -> dict[str, Any]:
         "high": high,
         "delta_low": delta_low,
         "delta_high": delta_high,
-    } | {name: row.value(name) for name in ("verdict", "n", "planned", "flops", "mean", "delta", "published")}
+        "verdict": row.verdict or "",
+    } | {name: row.value(name) for name in ("n", "planned", "flops", "mean", "delta", "published")}
 
 
 def results_for_metric(study: StudyResults, metric: str) -> tuple[StudyResults, Table]:

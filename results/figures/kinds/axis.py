@@ -21,7 +21,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     labels = None
     if one_line:  # the verdict below each value
         rows = rows_of(frame.sort_values("at", kind="stable"))
-        words = ["baseline" if row.reference else (row.verdict or "").replace("-", " ") for row in rows]
+        words = ["baseline" if row.reference else row.verdict.replace("-", " ") for row in rows]
         labels = [f"{value}\n{word}" for value, word in zip(tick_labels(frame), words, strict=True)]
     draw_over_axis(frame, seeds_frame(study, table.metric), ax, table.metric, x_setting(study.plan), labels)
     draw_compute(frame, ax.twinx())

@@ -138,7 +138,7 @@ def verdict_word(row: Any) -> str:
     """Return the verdict, "baseline" or "no finished trial", with the number of finished seeds if trials are absent."""
     if row.n == 0:
         return "no finished trial"
-    known = row.verdict if isinstance(row.verdict, str) else "no verdict"  # pandas turns None into NaN
+    known = row.verdict or "no verdict"
     count = f" (n = {row.n} of {row.planned})" if row.n < row.planned else ""
     return ("baseline" if row.reference else known.replace("-", " ")) + count
 

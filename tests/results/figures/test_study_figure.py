@@ -21,6 +21,15 @@ from results.study_results import StudyResults
 from results.style import COLUMN, FULL
 
 
+def equal_differences(figure: str) -> StudyResults:
+    """Return a study whose last arm differs from its baseline by the same on every seed, so that it has no verdict."""
+    plan = complete(figure).plan
+    accuracies = {arm.name: [0.5 + (seed + k * seed**2) / 128 for seed in range(5)] for k, arm in enumerate(plan.arms)}
+    last = plan.arms[-1]
+    accuracies[last.name] = [value + 0.125 for value in accuracies[last.baseline]]
+    return synthetic.results(plan, synthetic.from_accuracies(plan, accuracies))
+
+
 def nothing_finished(figure: str) -> StudyResults:
     return synthetic.untrained(complete(figure).plan)
 
@@ -52,7 +61,17 @@ def loss(figure: str) -> StudyResults:
     return synthetic.results(spread(synthetic.pooling(curves=curves, metric="test_loss", figure=figure)))
 
 
-CASES = [complete, incomplete, nothing_finished, one_seed, one_arm, several_factors, long_names, loss]
+CASES = [
+    complete,
+    incomplete,
+    equal_differences,
+    nothing_finished,
+    one_seed,
+    one_arm,
+    several_factors,
+    long_names,
+    loss,
+]
 
 
 def beyond_the_limits(figure: Figure) -> set[Text]:
