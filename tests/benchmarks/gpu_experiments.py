@@ -141,10 +141,10 @@ class LowWeights(TrainStep):
 def kernel(backend: SDPBackend) -> Change:
     """Compute attention with one of PyTorch's kernels; on a CPU with matrix products."""
 
-    def attending(config: Config, kind: str) -> AbstractContextManager[Any]:
+    def use_kernels(config: Config, kind: str) -> AbstractContextManager[Any]:
         return sdpa_kernel(backend if kind == "cuda" else SDPBackend.MATH)
 
-    return lambda: patch.object(device, "attending", attending)
+    return lambda: patch.object(device, "use_kernels", use_kernels)
 
 
 def compiled_as(name: str, **how: Any) -> AbstractContextManager[Any]:

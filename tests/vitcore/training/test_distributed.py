@@ -254,7 +254,7 @@ from ablations.execution import rank_processes as ranks
 from vitcore import Config
 ranks.GRACE_SECONDS = 0.5
 config = Config(device="cpu", width=16, depth=1, heads=2, gpus=2)
-with ranks.joined_ranks(config, [sys.argv[1]], None, lambda lost: Path(sys.argv[2]).write_text(f"{lost.fault} {lost}")):
+with ranks.join_ranks(config, [sys.argv[1]], None, lambda lost: Path(sys.argv[2]).write_text(f"{lost.fault} {lost}")):
     time.sleep(600)
 """
 
