@@ -5,7 +5,8 @@ import traceback
 from pathlib import Path
 
 import vitcore
-from ablations.planning.plan import check
+from ablations.planning.checks import check
+from ablations.planning.plan import arm_cost
 from ablations.study import plugins, strict_yaml
 from ablations.study.confounds import footnotes
 from ablations.study.design import Design
@@ -109,12 +110,16 @@ def message_line(error: BaseException) -> str:
 
 
 def check_study(file: str, recipe: str) -> bool:
-    """Check every arm of a study, print its confounds, and return True. Raises ValueError if an arm is impossible."""
+    """Check every arm of a study, print its confounds, and return True.
+
+    Raises ValueError if an arm is impossible or cannot be built.
+    """
     design = Design(read_study(file), read_recipe(recipe), {})
     check(design)
     arms = {arm.name: arm for arm in design.arms}
     print(f"{file} on recipe {design.recipe.name}")
     for arm in design.arms:
+        arm_cost(arm.name, arm.config)
         notes = "; ".join(footnotes(arm, arms[arm.baseline], design.study.budget))
         role = "baseline" if arm.name == arm.baseline else notes or "nothing else differs"
         print(f"  ok      {arm.name}: {role}")

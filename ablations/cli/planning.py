@@ -97,7 +97,7 @@ def use_stated_pack(made: "list[Design]", data_dir: Path | None, probe: bool) ->
 
     recipe = made[0].recipe
     name = str(recipe.config.get("data"))
-    if recipe.pack is None or name not in [design.data for design in made] or find(name, data_dir) is not None:
+    if recipe.pack is None or name not in [design.layers.data for design in made] or find(name, data_dir) is not None:
         return False
     missing = f"data={name}: not packed here: {pack_hint(name)}"
     if probe:

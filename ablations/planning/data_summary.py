@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 
 def data(design: "Design") -> PlannedData:
-    about = describe(design.data)
+    about = describe(design.layers.data)
     return PlannedData(
-        name=data_name(design.data),
+        name=data_name(design.layers.data),
         train=about.train_size,
         test=about.test_size,
         folds=about.folds,
         classes=about.classes,
         image_size=about.image_size,
         channels=about.channels,
-        of_recipe=design.uses_recipe_data,
+        of_recipe=design.layers.uses_recipe_data,
     )
 
 
@@ -51,7 +51,7 @@ def data_text(data: PlannedData) -> str:
 
 def description(design: "Design") -> str:
     """Return a description of the data, in the recipe's words if it is for them, and of the baseline's training."""
-    config, own = design.reference, design.applicable_recipe.description
+    config, own = design.reference, design.layers.applicable_recipe.description
     size = f"trained at {config.image_size} x {config.image_size} pixels"
     length = "" if design.study.stages else f", {config.steps:,} steps of {config.batch} images"
     model = (
@@ -65,9 +65,9 @@ def description(design: "Design") -> str:
 def notes(design: "Design") -> list[str]:
     """Return a note if changed data make the recipe's equivalence margin invalid and the study sets none."""
     own = design.recipe.margin
-    if own is None or own == design.applicable_recipe.margin or design.study.margin is not None:
+    if own is None or own == design.layers.applicable_recipe.margin or design.study.margin is not None:
         return []
     return [
         f"no arm is called equivalent: the margin of {unit(design.metric).size_text(own)} in the recipe "
-        f"{design.recipe.name} is for its own data, not for {data_name(design.data)}; set a margin in the study"
+        f"{design.recipe.name} is for its own data, not for {data_name(design.layers.data)}; set a margin in the study"
     ]

@@ -5,20 +5,16 @@ A plan holds all that tables, plots, reports, comparisons and exports need, so t
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from fnmatch import fnmatchcase
-from typing import Any
 
-from ablations.planning import data_summary, init_checks
+from ablations.planning import checks, data_summary
+from ablations.study import written_names
+from ablations.study.arms import Arm, family_name
 from ablations.study.budget import training_flops
 from ablations.study.confounds import enlargement_notes, footnotes, model_notes, refuse_undeclared
-from ablations.study.contrasts import fixed_points, interactions, tuned_arms
-from ablations.study.design import Arm, Design, point_text
+from ablations.study.contrasts import interactions, tuned_arms
+from ablations.study.design import Design
 from ablations.study.recipe import Recipe
 from ablations.study.stages import LINKS, Stage, lineage
-from ablations.study.study import Axis, Study, claim_parts
-from results import units
-from results.figures.kinds import FIGURES
-from results.names import METRICS
 from results.store import schemas
 from results.store.plan_files import parent_setting
 from results.store.schemas import Entry, Plan, PlannedTrial, Settings, Split, Took
@@ -26,47 +22,54 @@ from vitcore.analysis.cost import measure
 from vitcore.analysis.evals import EVAL, eval_of, find
 from vitcore.analysis.model_cost import Cost
 from vitcore.config import Config, merge
-from vitcore.data import splits
 from vitcore.data.datasets import About
 from vitcore.data.lookup import describe
 from vitcore.identity import HOW_IT_RUNS, arm_key, trial_ids
-from vitcore.options import ConfigError, joined_names, spelling_hint
+from vitcore.options import ConfigError
 
 
 def build(design: Design, seeds: Sequence[int]) -> Plan:
     """Return the plan of a design.
 
-    Raises ValueError as `check` does, and if an arm cannot be built or has an undeclared difference.
+    Raises ValueError as `checks.check` does, and if an arm cannot be built or has an undeclared difference.
     """
-    study, recipe = design.study, design.applicable_recipe
-    check(design)
+    study, recipe = design.study, design.layers.applicable_recipe
+    checks.check(design)
     made = {arm.name: arm for arm in design.arms}
     stages = stage_entries(design, seeds)
     arms = [arm_entry(design, arm, made[arm.baseline], seeds, stages) for arm in design.arms]
     at_own_values = tuned_arms(design)
     # The recipe states the spread for its own config only.
     spread = None if design.overrides or study.stages else recipe.spread
-    taken_over = {key: getattr(study, key) for key in ("question", "source", "found", "figure", "budget")}
-    of_design = ("name", "overrides", "metric", "factors", "crosses", "curves", "tune")
-    taken_over |= {key: getattr(design, key) for key in of_design}
     plan = Plan(
-        **taken_over,
+        name=design.name,
         study=study.name,
         recipe=recipe.name,
+        overrides=design.overrides,
+        question=study.question,
+        source=study.source,
+        found=study.found,
+        figure=study.figure,
+        budget=study.budget,
+        metric=design.metric,
+        factors=design.factors,
+        crosses=design.crosses,
+        curves=design.curves,
+        tune=design.tune,
         published_of=study.published_of or study.source,
         description=data_summary.description(design),
         data=data_summary.data(design),
         departures=departures(design, made[design.main_baseline]),
-        evals=[name for name in required_evals(design) if not is_stage_eval(design, name)],
-        margin=margin(design),
-        claims=claims(design),
+        evals=[name for name in checks.required_evals(design) if not is_stage_eval(design, name)],
+        margin=checks.margin(design),
+        claims=checks.claims(design),
         caveats=[*recipe.caveats, *enlarged_evals(design)],
         notes=data_summary.notes(design),
         cost=stated_cost(recipe),
         expected=expected_results(design),
         spread=schemas.StatedSpread(**spread.model_dump()) if spread else None,
         baseline=design.main_baseline,
-        split=split(describe(design.data)),
+        split=split(describe(design.layers.data)),
         seeds=list(seeds),
         looks=[len(seeds)],
         stages=list(stages.values()),
@@ -80,112 +83,13 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
     return plan
 
 
-def check(design: Design) -> None:
-    """Raise ValueError if an arm cannot be trained or evaluated, or if the study uses an unknown name.
-
-    Raises ValueError too if a margin or a published accuracy looks like a percentage.
-    """
-    check_names(design)
-    check_shares(design)
-    for name in required_evals(design):
-        entry, number = find(name)
-        for arm in design.arms:
-            try:
-                entry.check(arm.config, number)
-            except ConfigError as error:
-                raise ValueError(f"eval {name} of arm {arm.name}: {error}") from None
-    stages = {one.name: one for arm in design.arms for one in lineage(arm.parent)}
-    entries: list[Arm | Stage] = [*design.arms, *stages.values()]
-    for one in entries:
-        try:
-            splits.check(one.config)
-            init_checks.check(one.config, one.parent.config if one.parent else None)
-        except ConfigError as error:
-            raise ValueError(f"study '{design.study.name}', {one.name}: {error}") from None
-
-
 def contrasts(entries: Sequence[schemas.Arm | schemas.Tuned]) -> int:
     return sum(entry.name != entry.baseline for entry in entries)
 
 
-def check_names(design: Design) -> None:
-    """Raise ValueError if the study names an unknown metric, figure or arm, or a model family without arms.
-
-    An arm that exists only with the values of another recipe is known.
-    """
-    study, arms = design.study, [arm.name for arm in design.arms]
-    of_evals = [name for entry in EVAL.values() for name in entry.metrics]
-    metrics = [*METRICS, *of_evals, *([design.metric] if eval_of(design.metric) else [])]
-    at_own_value = [change.name + point_text(point) for change in design.changes for point in fixed_points(design)]
-    published = [*arms, *at_own_value] if design.tune else arms
-    wanted: list[tuple[str, str, Sequence[str]]] = [
-        ("metric", design.metric, metrics),
-        ("figure", study.figure, FIGURES),
-        *(("published", name, published) for name in design.published),
-        *(
-            ("claims", name, claimable_names(design))
-            for parts in map(claim_parts, design.claims)
-            for name in parts[::2]
-        ),
-    ]
-    for key, name, known in wanted:
-        if name not in known and not (key in ("claims", "published") and may_name_arm(study, name)):
-            raise ValueError(
-                f"study '{study.name}': {key}={name}: one of {joined_names(known)}{spelling_hint(name, known)}"
-            )
-    for name in sorted(study.families.keys() - {family_name(design, arm) for arm in design.arms}):
-        raise ValueError(f"study '{study.name}': families: no arm is of {name}")
-
-
-def check_shares(design: Design) -> None:
-    """Raise ValueError if the metric is an accuracy and its margin or a published number looks like a percentage.
-
-    A margin of 3, meant as percentage points, would make every arm equivalent.
-    """
-    if not units.is_accuracy(design.metric):
-        return
-    own, where = margin(design), f"study '{design.study.name}'"
-    if own is not None and own >= 1:
-        raise ValueError(f"{where}: margin={own:g}: below 1, as a share of the images (0.03 is 3 points)")
-    for arm, value in design.study.published.items():
-        if value > 1:
-            raise ValueError(
-                f"{where}: published {arm}={value:g}: at most 1, as a share of the images (0.642 is 64.2%)"
-            )
-
-
-def margin(design: Design) -> float | None:
-    return design.study.margin if design.study.margin is not None else design.applicable_recipe.margin
-
-
-def claimable_names(design: Design) -> list[str]:
-    """Return the names that a claim may use: arms, tuned arms, and arms without their point on the curves."""
-    found = [*(arm.name for arm in design.arms), *(entry.name for entry in tuned_arms(design))]
-    return [*found, *(change.name for change in design.changes)] if design.curves else found
-
-
-def claims(design: Design) -> list[str]:
-    """Return the study's claims, without claims about arms that this recipe does not have."""
-    there = {*claimable_names(design)}
-    return [claim for claim in design.claims if {*claim_parts(claim)[::2]} <= there]
-
-
-def may_name_arm(study: Study, name: str) -> bool:
-    """Return whether an arm of this name could exist with the axis values of another recipe."""
-    varied: dict[str, Axis] = {}
-    for axes in (study.factors, *study.crosses, study.curves):
-        varied |= axes
-    pieces = [piece.partition("=") for piece in name.split(",")]
-    free = {key for key, values in varied.items() if values == "axis" or "axis" in values}
-    return any(key in free for key, _, _ in pieces) and all(
-        key in free or value in map(str, varied[key]) if key in varied else key in study.arms
-        for key, _, value in pieces
-    )
-
-
 def enlarged_evals(design: Design) -> list[str]:
     """Return a note for each eval that enlarges the stored images."""
-    sizes = [number for entry, number in map(find, required_evals(design)) if entry is EVAL["test@SIZE"]]
+    sizes = [number for entry, number in map(find, checks.required_evals(design)) if entry is EVAL["test@SIZE"]]
     return [
         f"In evaluations, {note}." for size in sizes for note in enlargement_notes(design.arms[0].config.data, size)
     ]
@@ -194,7 +98,7 @@ def enlarged_evals(design: Design) -> list[str]:
 def expected_results(design: Design) -> list[schemas.Expected]:
     """Return the recipe's expected results that hold for the command line's settings; none if there are stages."""
     asked = {key: value for key, value in design.overrides.items() if key not in HOW_IT_RUNS}
-    fits = [one for one in design.applicable_recipe.expected if one.settings == asked]
+    fits = [one for one in design.layers.applicable_recipe.expected if one.settings == asked]
     return [] if design.study.stages else [schemas.Expected(**one.model_dump()) for one in fits]
 
 
@@ -235,7 +139,7 @@ def stage_entries(design: Design, seeds: Sequence[int]) -> dict[str, schemas.Sta
             key=arm_key(stage.config),
             config=written,
             departures=departures(design, stage),
-            evals=[name for name in required_evals(design) if is_stage_eval(design, name)],
+            evals=[name for name in checks.required_evals(design) if is_stage_eval(design, name)],
             **asdict(arm_cost(stage.name, stage.config)),
             trials=trials(stage.config, written, seeds, found.get(stage.parent.name) if stage.parent else None),
         )
@@ -264,14 +168,6 @@ def is_stage_eval(design: Design, eval_name: str) -> bool:
     return eval_name == "fewshot" and bool(design.study.stages) and eval_of(design.metric) != "fewshot"
 
 
-def required_evals(design: Design) -> list[str]:
-    """Return the evals of a study and of its metric; raise ValueError if one is unknown."""
-    names = [*design.evals, *filter(None, [eval_of(design.metric)])]
-    for name in names:
-        find(name)
-    return list(dict.fromkeys(names))
-
-
 def arm_entry(
     design: Design, arm: Arm, baseline: Arm, seeds: Sequence[int], stages: Mapping[str, schemas.Stage]
 ) -> schemas.Arm:
@@ -282,7 +178,7 @@ def arm_entry(
         change=arm.change.name,
         values=arm.values,
         declared=arm.change.declared_settings,
-        model_family=family_name(design, arm),
+        model_family=family_name(arm, design.study.families),
         parent=parent,
         key=arm.key,
         config=written,
@@ -302,27 +198,12 @@ def later_difference(design: Design, arm: Arm, baseline: Arm) -> schemas.LaterDi
     It is of test accuracy for a budget of steps, from the recipe's config as baseline. It applies neither to arms with
     co-changes nor to named arms that the study defines.
     """
-    known, study = design.applicable_recipe.at_twice_the_steps, design.study
+    known, study = design.layers.applicable_recipe.at_twice_the_steps, design.study
     of_recipe = not arm.change.named or study.arms[arm.change.name] == "axis"
     if known is None or design.metric != "test_accuracy" or study.budget != "steps" or not of_recipe:
         return None
     against_recipe = baseline.key == arm_key(Config(**design.recipe.config))
     return known.difference(arm.name) if against_recipe and not arm.change.co_changes else None
-
-
-def family_name(design: Design, arm: Arm) -> str:
-    own = settings(arm)
-    for name, wanted in design.study.families.items():
-        if all(matches(own.get(key), value) for key, value in wanted.items()):
-            return name
-    return ""
-
-
-def matches(own: Any, wanted: Any) -> bool:
-    """Return whether a setting matches a value, a pattern such as "timm/*", or one item in a list of these."""
-    if isinstance(wanted, list):
-        return any(matches(own, one) for one in wanted)
-    return fnmatchcase(own, wanted) if isinstance(own, str) and isinstance(wanted, str) else bool(own == wanted)
 
 
 def settings(arm: Arm | Stage) -> Settings:
@@ -341,6 +222,6 @@ def trials(config: Config, settings: Settings, seeds: Sequence[int], parent: Ent
 
 def published_number(design: Design, arm: Arm) -> float | None:
     """Return the arm's published number. A study without curves may name the arm by the values of all factors."""
-    numbers = design.published
+    numbers = written_names.published(design)
     short = ",".join(f"{key}={arm.values[key]}" for key in design.study.factors)
     return numbers.get(arm.name, numbers.get(short) if not design.curves else None)

@@ -7,8 +7,8 @@ and kernels may differ from trial to trial: results/tables/provenance.py reports
 from collections.abc import Iterator, Mapping
 
 from ablations.study import stages
+from ablations.study.arms import Arm
 from ablations.study.budget import MEANT, Budget
-from ablations.study.design import Arm
 from ablations.study.naming import assignments
 from results.store.schemas import Entry, Plan, Settings
 from vitcore.analysis.cost import initial_weights, measure

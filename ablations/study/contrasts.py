@@ -4,10 +4,11 @@ An interaction lists its four arms. A tuned arm lists the points among which its
 """
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
-from ablations.study.design import Design, point_text, points
+from ablations.study import written_names
+from ablations.study.arms import arm_name, points
+from ablations.study.design import Design
 from ablations.study.stages import Values
 from results.store.schemas import Interaction, Tuned
 
@@ -19,25 +20,30 @@ def interactions(design: Design) -> list[Interaction]:
     """
     there = {entry.name for entry in tuned_arms(design)} if design.tune else set(design.remaining_arms)
     found = {}
-    for cross in design.crosses:
-        for one, other in itertools.combinations(cross, 2):
-            for a, b in itertools.product(
-                other_values(design, one, cross[one]), other_values(design, other, cross[other])
-            ):
-                for point in fixed_points(design):
-                    suffix = point_text(point | dict.fromkeys(design.tune, "tuned"))
-                    cells = {"ab": a | b, "a": a, "b": b, "baseline": {}}
-                    arms = {role: design.factor_change(values).name + suffix for role, values in cells.items()}
-                    if there.issuperset(arms.values()):
-                        found[arms["ab"]] = Interaction(name=arms["ab"], **arms)
+    for (a, b), point in itertools.product(pairs_of_changes(design), fixed_points(design)):
+        cells = {"ab": a | b, "a": a, "b": b, "baseline": {}}
+        own = point | dict.fromkeys(design.tune, "tuned")
+        arms = {role: arm_name(design.factor_change(values).name, own) for role, values in cells.items()}
+        if there.issuperset(arms.values()):
+            found[arms["ab"]] = Interaction(name=arms["ab"], **arms)
     return list(found.values())
 
 
-def other_values(design: Design, factor: str, values: list[Any]) -> Iterator[Values]:
-    return ({factor: value} for value in values if value != design.baseline[factor])
+def pairs_of_changes(design: Design) -> list[tuple[Values, Values]]:
+    """Return every two changes from the baseline that set two factors of a cross."""
+    found: list[tuple[Values, Values]] = []
+    for cross in design.crosses:
+        for one, other in itertools.combinations(cross, 2):
+            found += itertools.product(changes_of(design, one, cross[one]), changes_of(design, other, cross[other]))
+    return found
+
+
+def changes_of(design: Design, factor: str, values: list[Any]) -> list[Values]:
+    return [{factor: value} for value in values if value != design.baseline[factor]]
 
 
 def fixed_points(design: Design) -> list[Values]:
+    """Return the points of the curves without tuned settings."""
     return points({name: values for name, values in design.curves.items() if name not in design.tune})
 
 
@@ -45,17 +51,18 @@ def tuned_arms(design: Design) -> list[Tuned]:
     """Return every arm at its best point of the tuned grid. The list is empty if nothing is tuned."""
     if not design.tune:
         return []
-    own, grid = dict.fromkeys(design.tune, "tuned"), points(design.tune)
+    tuned, grid = dict.fromkeys(design.tune, "tuned"), points(design.tune)
+    published = written_names.published(design)
     return [
         Tuned(
-            name=change.name + point_text(point | own),
-            baseline=design.baseline_name + point_text(point | own),
+            name=arm_name(change.name, point | tuned),
+            baseline=arm_name(design.baseline_name, point | tuned),
             change=change.name,
             values=change.values | point,
-            points=[change.name + point_text(point | place) for place in grid],
-            published=design.published.get(change.name + point_text(point)),
+            points=[arm_name(change.name, point | place) for place in grid],
+            published=published.get(arm_name(change.name, point)),
         )
         for change in design.changes
         for point in fixed_points(design)
-        if change.name + point_text(point | grid[0]) in design.remaining_arms  # excluded as a whole or not at all
+        if arm_name(change.name, point | grid[0]) in design.remaining_arms  # excluded as a whole or not at all
     ]

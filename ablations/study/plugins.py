@@ -8,10 +8,12 @@ import hashlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 
+from vitcore.config import Config
+from vitcore.options import Options
 from vitcore.variant import Variant
 from vitcore.variants import BASES, VARIANTS
 
@@ -53,6 +55,7 @@ def load_one(path: Path) -> str:
         run(path, source, sys.modules[name])
         new = added_variants(path, before)
         identify([VARIANTS[slot][name] for slot, name in new], path, digest)
+        refuse_breakage(path)
     except BaseException:
         del sys.modules[name]
         for slot, parts in VARIANTS.items():
@@ -99,9 +102,22 @@ def added_variants(path: Path, before: dict[str, dict[str, type[Variant]]]) -> l
             raise Refused(f"plugin {path}: {slot}={name!r}: a name is a string")
         if not (isinstance(new_part, type) and issubclass(new_part, BASES[slot])):
             raise Refused(f"plugin {path}: {slot}={name} is {new_part!r}, not a {BASES[slot].__name__} class")
+        if not (isinstance(new_part.Options, type) and issubclass(new_part.Options, Options)):
+            raise Refused(f"plugin {path}: {slot}={name}: 'Options' is no subclass of Variant.Options")
+        if not isinstance(new_part.neutral, Mapping):
+            raise Refused(f"plugin {path}: {slot}={name}: 'neutral' is {new_part.neutral!r}, not option -> value")
         if unknown := new_part.neutral.keys() - new_part.Options.model_fields:
             raise Refused(f"plugin {path}: {slot}={name}: 'neutral' names {min(unknown)}, which is no option of it")
     return new
+
+
+def refuse_breakage(path: Path) -> None:
+    """Raise Refused if no config is valid beside the parts of a plug-in, such as parts for an earlier version."""
+    try:
+        Config.model_validate({})
+    except Exception as error:  # a user's part may raise anything
+        reason = f"{type(error).__name__}: {error}"
+        raise Refused(f"plugin {path}: its parts break the check of every config: {reason}") from error
 
 
 def identify(parts: Iterable[type[Variant]], path: Path, digest: str) -> None:

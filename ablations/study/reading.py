@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TypeVar
 
-from ablations.study import stages, strict_yaml, validation
+from ablations.study import key_checks, stages, strict_yaml
 from ablations.study.recipe import Recipe
 from ablations.study.study import Study
 from vitcore.config import Config
@@ -48,7 +48,7 @@ def read_study(name: str) -> Study:
     """Return the study that is given by name or file. Raises ValueError, with file and key, if it is not valid."""
     path = find("studies", name)
     study = read_record(Study, path)
-    validation.validate_study(study, path)
+    key_checks.validate_study(study, path)
     return study
 
 
@@ -56,7 +56,7 @@ def read_recipe(name: str) -> Recipe:
     """Return the recipe that is given by name or file. Raises ValueError, with file and key, if it is not valid."""
     path = find("recipes", name)
     recipe = read_record(Recipe, path)
-    validation.validate_recipe(recipe, path)
+    key_checks.validate_recipe(recipe, path)
     return recipe
 
 

@@ -18,7 +18,7 @@ from results.store.schemas import Settings
 from vitcore.config import Config
 
 if TYPE_CHECKING:
-    from ablations.study.init.recipe import Choice
+    from ablations.study.init.choices import Choice
     from ablations.study.init.survey import Survey
 
 SHORTER = 4  # divides the steps of the recipe to give the steps of a trial of --tune
@@ -54,7 +54,7 @@ def init(
         ablate init ~/photos
         ablate init ~/photos --out photos.yaml --tune
     """
-    from ablations.study.init import recipe as init_recipe
+    from ablations.study.init import choices
     from ablations.study.init.survey import survey
 
     found = survey(path)
@@ -64,9 +64,9 @@ def init(
     if target.suffix not in (".yaml", ".yml"):
         raise ValueError(f"--out {target}: a recipe is a .yaml file")
     print("\n".join(found.lines()), flush=True)
-    device = init_recipe.GPU if machine.gpus() else init_recipe.CPU
+    device = choices.GPU if machine.gpus() else choices.CPU
     measured = measure(found, device, runs, workers) if tune else {}
-    target.write_text(init_recipe.render(found, device, measured))
+    target.write_text(choices.render(found, device, measured))
     print(f"\nwrote {target}: each number has its reason beside it\n\n{NEXT.format(recipe=shlex.quote(str(target)))}")
 
 
@@ -75,9 +75,9 @@ def measure(found: "Survey", device: str, runs: Path | None, workers: int | None
 
     A tie goes to the pair that `ablate init` chooses without --tune. device: the kind that the recipe is for.
     """
-    from ablations.study.init import recipe as init_recipe
+    from ablations.study.init import choices
 
-    settings = {one.key: one.value for one in init_recipe.choices(found, device)}
+    settings = {one.key: one.value for one in choices.config_choices(found, device)}
     jobs = tuning_jobs(settings | {"data": found.data})
     place = make_place(runs, None, None)
     guards.ensure_trainable(jobs, place)
@@ -91,19 +91,19 @@ def measure(found: "Survey", device: str, runs: Path | None, workers: int | None
     rates, widths = (sorted({pair[place] for pair in reached}) for place in (0, 1))
     measured = f"best of {len(reached)} pairs, {100 * reached[lr, width]:.1f}% validation accuracy, one seed"
     return {
-        "lr": init_recipe.Choice("lr", lr, f"{measured}{edge_note(lr, rates)}"),
-        "width": init_recipe.Choice("width", width, f"as for lr{edge_note(width, widths)}"),
+        "lr": choices.Choice("lr", lr, f"{measured}{edge_note(lr, rates)}"),
+        "width": choices.Choice("width", width, f"as for lr{edge_note(width, widths)}"),
     }
 
 
 def tuning_jobs(settings: Settings) -> list[Job]:
     """Return a job for each pair of three learning rates, half a decade apart, and two widths."""
-    from ablations.study.init import recipe as init_recipe
+    from ablations.study.init import choices
     from vitcore.analysis import cost
     from vitcore.identity import trial_id
 
     steps = max(LEAST_STEPS, settings["steps"] // SHORTER)
-    rates = init_recipe.learning_rates(settings["lr"])[1:4]
+    rates = choices.learning_rates(settings["lr"])[1:4]
     pairs = itertools.product(rates, (settings["width"], 2 * settings["width"]))
     jobs = []
     for lr, width in pairs:

@@ -35,10 +35,10 @@ def list_(
         width = max(map(len, described))
         text = "\n".join(f"{name:{width}}  {meaning}" for name, meaning in described.items())
     elif variants:
-        from ablations.study.catalogue import catalogue, render  # late: the parts are torch modules
+        from ablations.study.catalog import catalog, render  # late: the parts are torch modules
 
         load_plugins(plugin)
-        content, text = {"variants": catalogue()}, render(catalogue())
+        content, text = {"variants": catalog()}, render(catalog())
     else:
         studies = [read_study(name) for name in packaged_names("studies")]
         recipes = [read_recipe(name) for name in packaged_names("recipes")]

@@ -13,8 +13,8 @@ from PIL import Image
 from ablations.cli.getting_started import init
 from ablations.planning.plan import build
 from ablations.study.design import Design
-from ablations.study.init import recipe as init_recipe
-from ablations.study.init.recipe import CPU, GPU, patch_and_size
+from ablations.study.init import choices
+from ablations.study.init.choices import CPU, GPU, patch_and_size
 from ablations.study.init.survey import survey
 from ablations.study.reading import packaged_names, read_recipe, read_study
 from vitcore.config import Config
@@ -108,13 +108,13 @@ def test_folders_and_classes_that_are_not_enough_are_named(ablate: Ablate, tmp_p
 def test_patches_divide_images_that_are_not_enlarged(side: int, device: str) -> None:
     patch, size = patch_and_size(side, device)
     assert size % patch == 0
-    assert size <= min(side, init_recipe.LARGEST[device])
-    assert 4 <= size // patch <= init_recipe.GRID[device] + 7
+    assert size <= min(side, choices.LARGEST[device])
+    assert 4 <= size // patch <= choices.GRID[device] + 7
 
 
 def test_tuning_takes_the_best_of_what_it_trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    best = (init_recipe.learning_rates(2e-3)[3], 128)
+    best = (choices.learning_rates(2e-3)[3], 128)
     monkeypatch.setattr(init, "train_here", lambda jobs, place, workers: None)
     monkeypatch.setattr(init, "finish", lambda summary, asked: None)
     monkeypatch.setattr(init, "accuracy", lambda runs, job: float((job.config["lr"], job.config["width"]) == best))
@@ -122,4 +122,4 @@ def test_tuning_takes_the_best_of_what_it_trained(monkeypatch: pytest.MonkeyPatc
     chosen = init.measure(found, CPU, None, None)
     assert (chosen["lr"].value, chosen["width"].value) == best
     assert "edge" in chosen["lr"].reason
-    assert "width: 128" in init_recipe.render(found, CPU, chosen)
+    assert "width: 128" in choices.render(found, CPU, chosen)

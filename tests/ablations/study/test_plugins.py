@@ -8,6 +8,7 @@ from textwrap import dedent
 from unittest.mock import patch
 
 import pytest
+from in_process import Ablate
 
 from ablations.cli.check import check_plugin
 from ablations.study import plugins
@@ -30,6 +31,12 @@ REFUSED = [
     ("from vitcore.model.pooling import GlobalAverage\nPOSITION['x'] = GlobalAverage", "not a Position class"),
     ("POSITION.clear()", "redefines position=none"),
     ("class X(Position):\n  neutral = {'base': 1.0}\nPOSITION['x'] = X", "'neutral' names base, which is no option"),
+    ("class X(Position):\n  neutral = ['base']\nPOSITION['x'] = X", "'neutral' is ['base'], not option -> value"),
+    ("class X(Position):\n  class Options: base = 1\nPOSITION['x'] = X", "'Options' is no subclass of Variant.Options"),
+    (
+        "class X(Position):\n  places = None\nPOSITION['x'] = X",
+        "break the check of every config: TypeError",
+    ),
     ("import sys; sys.exit(3)", "it ends the program (exit status 3)"),
     ("exit()", "it ends the program"),
     ("raise ValueError('plugin of\\ntwo lines')", "does not import: ValueError: plugin of"),
@@ -84,6 +91,23 @@ def test_interrupt_passes(write: Write) -> None:
     with pytest.raises(KeyboardInterrupt):
         plugins.load([path])
     assert "x" not in VARIANTS["position"]
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("def __init__(self, width, grid): pass", "arm position=x cannot be built: TypeError: "),
+        ("@classmethod\n    def check(cls, config): raise KeyError('old')", "arm position=x: KeyError: 'old'"),
+    ],
+)
+def test_study_with_a_part_for_an_earlier_version_is_bad_input(
+    write: Write, ablate: Ablate, method: str, said: str
+) -> None:
+    write("mine.py", f"{ADDS}class X(Position):\n    {method}\nPOSITION['x'] = X")
+    write("ablate.toml", "plugins = ['mine.py']")
+    write("s.yaml", "{question: q, baseline: {position: 1d}, factors: {position: [1d, x]}}")
+    status, _, errors = ablate("check", "s.yaml")
+    assert (status, errors.count("\n"), said in errors) == (2, 1, True), errors
 
 
 def test_part_of_a_helper_module_is_identified_by_the_plugin(write: Write) -> None:

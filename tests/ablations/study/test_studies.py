@@ -11,11 +11,12 @@ from designs import RECIPE, STUDY, design, names
 from in_process import called
 from photographs import manifests
 
-from ablations.planning import growing
+from ablations.planning import checks, growing
 from ablations.planning import plan as planning
 from ablations.planning.jobs import jobs as jobs_of
 from ablations.planning.jobs import write
 from ablations.planning.prepare import prepare
+from ablations.study.arms import family_name
 from ablations.study.design import Design
 from ablations.study.reading import packaged_names, read_recipe, read_study
 from vitcore.analysis.cost import measure
@@ -254,7 +255,7 @@ def packaged_design(study: str, recipe: str) -> Design:
 def test_every_packaged_study_plans_on_every_recipe(study: str, recipe: str) -> None:
     """test_confounds.py builds whole plans."""
     made = packaged_design(study, recipe)
-    planning.check_names(made)
+    checks.check_names(made)
     assert made.main_baseline in names(made)
     assert made.study.question.endswith("?")
     assert made.study.source
@@ -306,7 +307,7 @@ def test_published_numbers_follow_the_widths_of_a_recipe() -> None:
 def test_every_recipe_has_enough_sizes_for_a_fit(recipe: str) -> None:
     """The power law error = a C^-b needs at least 4 sizes per family."""
     made = packaged_design("compute", recipe)
-    sizes = Counter(planning.family_name(made, arm) for arm in made.arms)
+    sizes = Counter(family_name(arm, made.study.families) for arm in made.arms)
     assert sizes.keys() == {"ViT", "hybrid", "ResNet"}
     assert min(sizes.values()) >= 4
 

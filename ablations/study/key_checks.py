@@ -1,4 +1,4 @@
-"""Validation of studies and recipes: unknown settings, what cannot vary, names that no arm has."""
+"""Checks of the keys and names in studies, recipes and on the command line, before anything is built."""
 
 import itertools
 import re

@@ -1,4 +1,4 @@
-"""The catalogue of all variants and their options, for `ablate list --variants`."""
+"""The catalog of all variants and their options, for `ablate list --variants`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Slot:
     entries: list[Entry]
 
 
-def catalogue() -> list[Slot]:
+def catalog() -> list[Slot]:
     """Return all slots with their variants, including the variants of loaded plug-ins."""
     return [Slot(slot, [entry(*one) for one in variants.items()]) for slot, variants in VARIANTS.items()]
 
@@ -37,7 +37,7 @@ def entry(name: str, variant: type[Variant]) -> Entry:
 
 
 def render(slots: list[Slot]) -> str:
-    """Return the catalogue as text: a line per variant, and below it the options in command-line form."""
+    """Return the catalog as text: a line per variant, and below it the options in command-line form."""
     width = max(len(one.name) for slot in slots for one in slot.entries)
     lines = []
     for slot in slots:

@@ -38,7 +38,7 @@ class Choice:
     reason: str
 
 
-def choices(found: Survey, device: str) -> list[Choice]:
+def config_choices(found: Survey, device: str) -> list[Choice]:
     return [*model(found, device), *training(found, device)]
 
 
@@ -119,7 +119,7 @@ def learning_rates(middle: float) -> list[float]:
 
 def render(found: Survey, device: str, tuned: dict[str, Choice]) -> str:
     """Return the recipe as YAML. tuned: key -> measured choice, which replaces the choice by rule."""
-    config = [tuned.get(one.key, one) for one in choices(found, device)]
+    config = [tuned.get(one.key, one) for one in config_choices(found, device)]
     settings = {one.key: one.value for one in config}
     assert settings["width"] % settings["heads"] == 0, "widths are multiples of HEAD"
     varied = list(axes(settings, found))

@@ -1,0 +1,126 @@
+"""Checks of a design before it is planned: unknown names, numbers meant as percentages, arms that cannot be trained."""
+
+from collections.abc import Iterable, Sequence
+
+from ablations.planning import init_checks
+from ablations.study import written_names
+from ablations.study.arms import Arm, arm_name, family_name
+from ablations.study.contrasts import fixed_points, tuned_arms
+from ablations.study.design import Design
+from ablations.study.stages import Stage, lineage
+from ablations.study.study import Axis, Study, claim_parts
+from results import units
+from results.figures.kinds import FIGURES
+from results.names import METRICS
+from vitcore.analysis.evals import EVAL, eval_of, find
+from vitcore.data import splits
+from vitcore.options import ConfigError, joined_names, spelling_hint
+
+
+def check(design: Design) -> None:
+    """Raise ValueError if an arm cannot be trained or evaluated, or if the study uses an unknown name.
+
+    Raises ValueError too if a margin or a published accuracy looks like a percentage.
+    """
+    check_names(design)
+    check_shares(design)
+    for name in required_evals(design):
+        entry, number = find(name)
+        for arm in design.arms:
+            try:
+                entry.check(arm.config, number)
+            except ConfigError as error:
+                raise ValueError(f"eval {name} of arm {arm.name}: {error}") from None
+    stages = {one.name: one for arm in design.arms for one in lineage(arm.parent)}
+    entries: list[Arm | Stage] = [*design.arms, *stages.values()]
+    for one in entries:
+        try:
+            splits.check(one.config)
+            init_checks.check(one.config, one.parent.config if one.parent else None)
+        except ConfigError as error:
+            raise ValueError(f"study '{design.study.name}', {one.name}: {error}") from None
+
+
+def check_names(design: Design) -> None:
+    """Raise ValueError if the study names an unknown metric, figure or arm, or a model family without arms.
+
+    An arm that exists only with the values of another recipe is known.
+    """
+    study, arms = design.study, [arm.name for arm in design.arms]
+    of_evals = [name for entry in EVAL.values() for name in entry.metrics]
+    metrics = [*METRICS, *of_evals, *([design.metric] if eval_of(design.metric) else [])]
+    check_name(study, "metric", design.metric, metrics)
+    check_name(study, "figure", study.figure, FIGURES)
+    at_own_value = [arm_name(change.name, point) for change in design.changes for point in fixed_points(design)]
+    check_arms(study, "published", written_names.published(design), [*arms, *at_own_value] if design.tune else arms)
+    claimed = [name for claim in written_names.claims(design) for name in claim_parts(claim)[::2]]
+    check_arms(study, "claims", claimed, claimable_names(design))
+    for name in sorted(study.families.keys() - {family_name(arm, study.families) for arm in design.arms}):
+        raise ValueError(f"study '{study.name}': families: no arm is of {name}")
+
+
+def check_arms(study: Study, key: str, names: Iterable[str], known: Sequence[str]) -> None:
+    for name in names:
+        if not may_name_arm(study, name):
+            check_name(study, key, name, known)
+
+
+def check_name(study: Study, key: str, name: str, known: Iterable[str]) -> None:
+    if name not in known:
+        raise ValueError(
+            f"study '{study.name}': {key}={name}: one of {joined_names(known)}{spelling_hint(name, known)}"
+        )
+
+
+def check_shares(design: Design) -> None:
+    """Raise ValueError if the metric is an accuracy and its margin or a published number looks like a percentage.
+
+    A margin of 3, meant as percentage points, would make every arm equivalent.
+    """
+    if not units.is_accuracy(design.metric):
+        return
+    own, where = margin(design), f"study '{design.study.name}'"
+    if own is not None and own >= 1:
+        raise ValueError(f"{where}: margin={own:g}: below 1, as a share of the images (0.03 is 3 points)")
+    for arm, value in design.study.published.items():
+        if value > 1:
+            raise ValueError(
+                f"{where}: published {arm}={value:g}: at most 1, as a share of the images (0.642 is 64.2%)"
+            )
+
+
+def margin(design: Design) -> float | None:
+    return design.study.margin if design.study.margin is not None else design.layers.applicable_recipe.margin
+
+
+def claimable_names(design: Design) -> list[str]:
+    """Return the names that a claim may use: arms, tuned arms, and arms without their point on the curves."""
+    found = [*(arm.name for arm in design.arms), *(entry.name for entry in tuned_arms(design))]
+    return [*found, *(change.name for change in design.changes)] if design.curves else found
+
+
+def claims(design: Design) -> list[str]:
+    """Return the study's claims, without claims about arms that this recipe does not have."""
+    there = {*claimable_names(design)}
+    return [claim for claim in written_names.claims(design) if {*claim_parts(claim)[::2]} <= there]
+
+
+def may_name_arm(study: Study, name: str) -> bool:
+    """Return whether an arm of this name could exist with the axis values of another recipe."""
+    varied: dict[str, Axis] = {}
+    for axes in (study.factors, *study.crosses, study.curves):
+        varied |= axes
+    pieces = [piece.partition("=") for piece in name.split(",")]
+    free = {key for key, values in varied.items() if values == "axis" or "axis" in values}
+    return any(key in free for key, _, _ in pieces) and all(
+        key in free or value in map(str, varied[key]) if key in varied else key in study.arms
+        for key, _, value in pieces
+    )
+
+
+def required_evals(design: Design) -> list[str]:
+    """Return the evals of a study and of its metric; raise ValueError if one is unknown."""
+    names = [*design.evals, *filter(None, [eval_of(design.metric)])]
+    for name in names:
+        find(name)
+    return list(dict.fromkeys(names))

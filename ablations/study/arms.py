@@ -1,0 +1,81 @@
+"""The arms of a study: how each differs from the baseline, and its trials at each point of the curves.
+
+A point of the curves has one value for each curve.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Any
+
+from ablations.study import stages
+from ablations.study.naming import assignments
+from ablations.study.stages import Values
+from vitcore.config import Config
+
+
+@dataclass(frozen=True)
+class Change:
+    """The difference between an arm and the baseline, at any point of the curves."""
+
+    name: str
+    values: Values  # factor -> value
+    settings: Values  # the changed settings, as the study writes them
+    co_changes: Values = field(default_factory=dict)  # the settings that `with` changes along with them
+    named: bool = False  # whether the study names this joint change
+
+    @property
+    def declared_settings(self) -> list[str]:
+        return list(dict.fromkeys([*self.settings, *self.co_changes]))
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A row of a study's table: the settings of its trials, and the arm that it is compared with."""
+
+    name: str
+    baseline: str
+    values: Values  # factor or curve -> value
+    settings: Values  # all settings that differ from defaults, without the seed
+    change: Change
+    parent: stages.Stage | None = None  # the stage that its trials start or learn from
+
+    @cached_property
+    def config(self) -> Config:
+        """The arm's config at seed 0."""
+        return stages.trial(self.settings, self.parent, 0)
+
+    @cached_property
+    def key(self) -> str:
+        """The identifier that all trials of the arm share."""
+        from vitcore.identity import arm_key  # late: reading studies loads no torch
+
+        return arm_key(self.config)
+
+
+def arm_name(change: str, point: Values) -> str:
+    """Return the name of the arm with this change at a point of the curves."""
+    return f"{change},{assignments(point)}" if point else change
+
+
+def points(axes: Mapping[str, Sequence[Any]]) -> list[Values]:
+    """Return all points of the product of axes. Without axes, the only point is empty."""
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def family_name(arm: Arm, families: Mapping[str, Values]) -> str:
+    """Return the name of the first model family with settings that match the arm's, or ""."""
+    own = arm.config.model_dump()
+    for name, wanted in families.items():
+        if all(matches(own.get(key), value) for key, value in wanted.items()):
+            return name
+    return ""
+
+
+def matches(own: Any, wanted: Any) -> bool:
+    """Return whether a setting matches a value, a pattern such as "timm/*", or one item in a list of these."""
+    if isinstance(wanted, list):
+        return any(matches(own, one) for one in wanted)
+    return fnmatchcase(own, wanted) if isinstance(own, str) and isinstance(wanted, str) else bool(own == wanted)

@@ -1,0 +1,156 @@
+"""The layers of settings of a study on a recipe: recipe, stages, baseline, named arms and command line."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ablations.study import key_checks, stages
+from ablations.study.recipe import Recipe
+from ablations.study.stages import FINETUNE, Values
+from ablations.study.study import RECIPE_ARM, Study, without_recipe_arm
+from vitcore.config import Config, merge
+from vitcore.options import ConfigError, joined_names
+
+
+@dataclass(frozen=True)
+class Layers:
+    """A study, a recipe and the settings of the command line, and what follows from them for baseline and stages."""
+
+    study: Study
+    recipe: Recipe
+    overrides: Values
+
+    def check(self) -> None:
+        """Raise ValueError if the layers contradict each other.
+
+        The recipe may lack settings for fine-tuning. A layer may set a seed, or the command line what the study varies.
+        """
+        if self.fine_tunes and FINETUNE not in self.recipe.stages:
+            raise ValueError(
+                f"study '{self.study.name}' fine-tunes, but recipe '{self.recipe.name}' does not say how: add to it "
+                "`stages: {finetune: {}}`, which trains as its config says; recipe digits has other settings"
+            )
+        varied = self.study.varied_settings
+        for key in self.overrides:
+            own = key.removeprefix(f"{FINETUNE}.") if self.study.stages else key
+            if own in varied or (own == "model" and {"width", "depth", "heads", "patch"} & set(varied)):
+                raise ValueError(
+                    f"{key} is what the study '{self.study.name}' varies: not a setting of the command line"
+                )
+            if own in ("seed", "data_seed"):
+                raise ValueError(f"{key}: the seeds of a study are set with --seeds N")
+        if self.study.stages:
+            key_checks.check_overrides(self.study, self.overrides)
+        for where, settings in (
+            ("recipe", self.recipe.config),
+            ("baseline", self.study.baseline),
+            *self.named_arms.items(),
+        ):
+            if "seed" in settings:
+                raise ValueError(f"{where}: seed={settings['seed']}: the seeds of a study are set with --seeds N")
+
+    @cached_property
+    def fine_tunes(self) -> bool:
+        """Whether arms start from stages, and so train with the recipe's `finetune` settings."""
+        return any(key == "init_from" and value in self.study.stages for key, value in self.study.starts())
+
+    @cached_property
+    def named_arms(self) -> dict[str, Values]:
+        """The settings of the named arms, by name.
+
+        Raises ValueError if the recipe lacks an arm that the study takes from it.
+        """
+        found = {}
+        for name, settings in self.study.arms.items():
+            if settings == "axis":
+                found[name] = self.recipe_arm(name, "arm")
+            else:
+                first = self.recipe_arm(str(settings[RECIPE_ARM]), "arm") if RECIPE_ARM in settings else {}
+                found[name] = merge(first, without_recipe_arm(settings))
+        return found
+
+    def recipe_arm(self, name: str, what: str) -> Values:
+        """Return the settings of the arm `name` in the recipe. what: "arm" or "baseline", for the message.
+
+        Raises ValueError if the recipe has no such arm.
+        """
+        if name not in self.recipe.arms:
+            raise ValueError(
+                f"study '{self.study.name}' takes its {what} {name} from the recipe, and recipe '{self.recipe.name}' "
+                f"has no such arm (it has: {joined_names(self.recipe.arms) or 'none'}): "
+                f"add to it `arms: {{{name}: {{KEY: VALUE}}}}`; recipe digits has all that studies take"
+            )
+        return self.recipe.arms[name]
+
+    @cached_property
+    def base(self) -> Values:
+        """The settings of all arms: recipe < `finetune` < the recipe's arm < baseline < command line < its `finetune`.
+
+        Later sources override earlier ones. `finetune` counts only if arms start from stages.
+        """
+        recipe_arm = self.recipe_arm(self.study.recipe_arm, "baseline") if self.study.recipe_arm else {}
+        if not self.study.stages:
+            return merge(self.recipe.config, recipe_arm, self.study.baseline, self.overrides)
+        mine = stages.stage_settings(FINETUNE, self.overrides)
+        rest = {key: one for key, one in self.overrides.items() if key.partition(".")[0] != FINETUNE}
+        last = self.recipe.stages[FINETUNE] if self.fine_tunes else {}
+        return merge(self.recipe.config, last, recipe_arm, self.study.baseline, rest, mine)
+
+    @cached_property
+    def starting_stages(self) -> stages.Stages:
+        """The stages: recipe < the recipe's stage < command line < the study's stage < the command line's STAGE.KEY."""
+        alone = {*self.study.stages, FINETUNE}
+        plain = {key: one for key, one in self.overrides.items() if key.partition(".")[0] not in alone}
+        base, recipe = merge(self.recipe.config, plain), self.recipe.stages
+        shared = {key: one for key, one in plain.items() if stages.applies_to_stages(key)}
+        own = {name: merge(recipe.get(name, {}), shared, mine) for name, mine in self.study.stages.items()}
+        joint = [key for layer in [*self.named_arms.values(), *self.study.co_changes.values()] for key in layer]
+        return stages.Stages(base, own, tuple(dict.fromkeys([*self.study.varied_settings, *joint])), shared)
+
+    @cached_property
+    def reference(self) -> Config:
+        """The baseline's config, before a point of the curves is applied."""
+        settings, parent = self.starting_stages.split_parent(self.base)
+        try:
+            return stages.trial(settings, parent, 0)
+        except ConfigError as error:
+            if str(error).partition("=")[0] in self.study.baseline.keys() - self.overrides.keys():
+                raise ConfigError(f"study '{self.study.name}', baseline: {error}") from None
+            own = stages.stage_settings(FINETUNE, self.overrides) if self.study.stages else {}
+            raise stages.written_error(error, FINETUNE, own) from None
+
+    @cached_property
+    def parent(self) -> stages.Stage | None:
+        """The stage that the baseline starts or learns from, or None."""
+        return self.starting_stages.split_parent(self.base)[1]
+
+    def baseline_value(self, key: str) -> Any:
+        """Return the baseline's value of a setting, before a point of the curves is applied.
+
+        A setting of a stage that the baseline does not use has the value that is written for it, or None.
+        """
+        used = {one.stage for one in stages.lineage(self.parent)}
+        if key.partition(".")[0] in self.study.stages.keys() - used:
+            return self.base.get(key)
+        return stages.value(self.reference, self.parent, key)
+
+    @property
+    def data(self) -> str:
+        return data_of(self.base)
+
+    @cached_property
+    def uses_recipe_data(self) -> bool:
+        """Whether baseline and stages use the data that the recipe names for them."""
+        config, said = self.recipe.config, self.recipe.stages
+        pairs = [(self.base, said[FINETUNE] if self.fine_tunes else {})]
+        pairs += [(one.settings, said[one.stage]) for one in stages.lineage(self.parent) if one.stage in said]
+        return all(data_of(mine) == data_of(merge(config, own)) for mine, own in pairs)
+
+    @cached_property
+    def applicable_recipe(self) -> Recipe:
+        """The recipe with only the statements that hold for the data of baseline and stages."""
+        return self.recipe if self.uses_recipe_data else self.recipe.on_other_data()
+
+
+def data_of(settings: Values) -> str:
+    return str(settings.get("data", Config.model_fields["data"].default))
