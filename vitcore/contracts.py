@@ -22,9 +22,10 @@ from vitcore.model.build import build
 from vitcore.model.initialization import Initial, nearest_owner
 from vitcore.model.vit import ViT
 from vitcore.runtime.compile_cache import use_private_cache
-from vitcore.training.loop import Training, train
+from vitcore.training.loop import train
 from vitcore.training.optimization.schedules import learning_rate
 from vitcore.training.run import Memory
+from vitcore.training.state import Training
 from vitcore.variants import PARTS, VARIANTS
 
 Contract = Callable[[str, str], None]

@@ -13,7 +13,7 @@ from ablations.planning.measure_steps import with_steps
 from vitcore.config import Config, merge
 from vitcore.data.splits import Data
 from vitcore.runtime.device import compute_settings
-from vitcore.training.loop import Training
+from vitcore.training.state import Training
 
 PIL, AUGMENT = "torchvision", "flip-crop"
 CALLS = 2  # batches per turn against torchvision, which is slow

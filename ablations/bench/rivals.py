@@ -19,10 +19,10 @@ from vitcore.data.splits import Data
 from vitcore.interop.convert import to_timm, to_torchvision
 from vitcore.model.vit import ViT
 from vitcore.runtime.device import compute_in_precision, device_of, flush_subnormals
-from vitcore.training.loop import Training
 from vitcore.training.optimization.optimizers import Moments, has_weight_decay, moments
 from vitcore.training.optimization.schedules import learning_rate
-from vitcore.training.step import Batch
+from vitcore.training.state import Training
+from vitcore.training.update import Batch
 
 OURS, TUNED = "vitcore", "timm compiled"  # tuned: compiled, with a fused AdamW, subnormals flushed to 0
 RIVALS: dict[str, Callable[[ViT], nn.Module]] = {"timm": to_timm, "torchvision": to_torchvision, TUNED: to_timm}

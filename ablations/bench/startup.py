@@ -15,7 +15,7 @@ from ablations.bench.timing import call_alternately, ratios, spread
 from ablations.planning.measure_steps import with_steps
 from vitcore.config import Config, merge
 from vitcore.runtime.device import compute_settings
-from vitcore.training.loop import Training
+from vitcore.training.state import Training
 
 COLD, WARM, EAGER = "empty compile cache", "the same cache again", "not compiled"
 TRIALS = 2

@@ -14,7 +14,7 @@ from ablations.study.design import Design
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
 from vitcore.runtime.device import compute_settings, torch_device
-from vitcore.training.loop import Training
+from vitcore.training.state import Training
 
 WARM_UP = 5
 MILLISECONDS = ("{:.3g}", 1000, " ms")

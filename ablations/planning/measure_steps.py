@@ -14,7 +14,7 @@ from vitcore.config import Config, merge
 from vitcore.data.splits import load
 from vitcore.runtime.compile_cache import compiles
 from vitcore.runtime.device import compute_settings, device_of, hardware
-from vitcore.training.loop import Training
+from vitcore.training.state import Training
 
 WARM_UP, STEPS = 5, 50
 

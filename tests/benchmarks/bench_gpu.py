@@ -33,7 +33,7 @@ from vitcore.analysis.cost import measure
 from vitcore.runtime.cuda_graph import capture, on_side_stream
 from vitcore.runtime.device import compute_settings, device_of, hardware
 from vitcore.runtime.memory import release
-from vitcore.training.loop import Training
+from vitcore.training.state import Training
 from vitcore.training.step import WARM_UP, capturable, first_line
 
 Json = dict[str, Any]

@@ -26,7 +26,7 @@ from vitcore.data.pack_writer import Options, pack
 from vitcore.data.splits import load
 from vitcore.data.stream import AHEAD, Stored, readers
 from vitcore.runtime.memory import keep_freed
-from vitcore.training.loop import Training
+from vitcore.training.state import Training
 
 BATCH, EPOCHS = 64, 4
 AUGMENT = "flip-random-resized-crop"

@@ -25,7 +25,7 @@ from vitcore.model import self_attention
 from vitcore.model.position import Context
 from vitcore.model.self_attention import SelfAttention, attend
 from vitcore.runtime import device
-from vitcore.training import loop, step
+from vitcore.training import state, step
 from vitcore.training.step import WARM_UP, TrainStep
 
 Change = Callable[[], AbstractContextManager[Any]]
@@ -109,7 +109,7 @@ def inputs_of_three(self: SelfAttention, x: Tensor, context: Context) -> Inputs:
 
 def low_weights() -> AbstractContextManager[Any]:
     """Keep bf16 copies of matrices beside the optimizer's float32 ones, so that no forward pass casts them."""
-    return patch.object(loop, "TrainStep", LowWeights)
+    return patch.object(state, "TrainStep", LowWeights)
 
 
 class LowWeights(TrainStep):

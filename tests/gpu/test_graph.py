@@ -14,8 +14,8 @@ from vitcore.data.splits import load
 from vitcore.keyed_random import Keys
 from vitcore.model.vit import ViT
 from vitcore.runtime.memory import release
-from vitcore.training.loop import Training
 from vitcore.training.run import Memory
+from vitcore.training.state import Training
 from vitcore.training.step import NONE, WARM_UP
 from vitcore.variants import VARIANTS
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vitcore.contracts import tiny
 from vitcore.data.splits import load
-from vitcore.training.loop import Training
+from vitcore.training.state import Training
 from vitcore.variants import VARIANTS
 
 FILE = Path(__file__).with_name("golden.json")

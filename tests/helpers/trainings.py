@@ -11,8 +11,8 @@ from torch import Tensor
 from vitcore import Config, ViT, train
 from vitcore.data.splits import load
 from vitcore.keyed_random import Keys, image_keys
-from vitcore.training.loop import Training
 from vitcore.training.run import Memory
+from vitcore.training.state import Training
 
 TINY: dict[str, Any] = {
     "width": 16, "depth": 1, "heads": 2, "pool": "gap", "steps": 6, "batch": 10, "evaluations": 2

@@ -13,7 +13,7 @@ from vitcore.data.splits import load
 from vitcore.model.pooling import POOLING, GlobalAverage
 from vitcore.model.position import POSITION, Position
 from vitcore.model.stem import STEM
-from vitcore.training.loop import Training
+from vitcore.training.state import Training
 from vitcore.variants import PARTS, VARIANTS
 
 DATA = load(Config())

@@ -17,7 +17,7 @@ from vitcore.data.splits import Order, load
 from vitcore.keyed_random import bits, image_keys, integers, integers_on_cpu, keep_mask, mix64, site_code
 from vitcore.model.dropout import Dropout, DropPath
 from vitcore.model.position import Context
-from vitcore.training.loop import Training
+from vitcore.training.state import Training
 
 
 def test_keys_are_distinct_over_seeds_epochs_and_images() -> None:

@@ -1,4 +1,4 @@
-"""One training step, from the augmentation of its images to the update of the weights and of their average.
+"""How a training step runs: eagerly, or as one CUDA graph; its model compiled or not.
 
 On a GPU, hundreds of kernels of a small model's step take longer to launch than to run. Unless `cuda_graph=off`, the
 step is therefore one CUDA graph, captured after a few eager steps, checked once against an eager step, and replayed. A
@@ -10,29 +10,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from itertools import repeat
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from vitcore.data.augmentation.augment import AUGMENT, Staged, augments_in_graph
-from vitcore.data.augmentation.batch_augmentation import erased, mixed
-from vitcore.data.stream import Stored
-from vitcore.keyed_random import Keys
-from vitcore.model.build import Model, Reference, build, couples_images
+from vitcore.model.build import Reference
 from vitcore.runtime.compile_cache import compiled, compiles
 from vitcore.runtime.cuda_graph import capture, on_side_stream, without_waiting
-from vitcore.runtime.device import compute_in_precision, send
 from vitcore.runtime.memory import out_of_memory
-from vitcore.training.distributed import Ranks, Replica
-from vitcore.training.objectives import OBJECTIVE, Classification
-from vitcore.training.optimization.ema import Average, copy
-from vitcore.training.optimization.optimizers import OPTIMIZER, optimizer, set_rate
-from vitcore.training.optimization.schedules import learning_rate
+from vitcore.training.distributed import Ranks
+from vitcore.training.optimization.ema import copy
 from vitcore.training.run import Facts
-from vitcore.training.transfer import Weights, copy_weights
+from vitcore.training.transfer import Weights
+from vitcore.training.update import Inputs, Update
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -42,78 +33,25 @@ if TYPE_CHECKING:
 WARM_UP = 4  # eager steps before the capture, in which libraries, autograd and the optimizer initialize
 TOLERANCE = {"float32": 1e-3, "bf16": 0.05}  # relative to the gradient's norm: the order of operations may differ
 NONE, ASKED = "none: ", "cuda_graph=off"  # prefix of a reason for eager steps, and the reason if the user chose them
-TIED = "batch norm ties the images of a batch together: lower batch"
 
 
-class Inputs(NamedTuple):
-    """The tensors that change from step to step; all other tensors of a step stay at their addresses.
+class TrainStep(Update):
+    """A training step, which runs eagerly or as one CUDA graph, compiled or not.
 
-    places (B,): indices of the images in the training data. pixels (B, C, S, S): uint8 images, if they are streamed or
-    already augmented. keys (B,): random keys of the images. choices (B, n): random choices of the augmentation. mixing
-    (6,): random numbers of mixup and CutMix. All but `places` are None in a step that does not need them.
-    """
-
-    places: Tensor
-    pixels: Tensor | None = None
-    keys: Keys = None
-    choices: Tensor | None = None
-    mixing: Tensor | None = None
-
-    def map(self, function: Callable[[Tensor], Tensor]) -> Inputs:
-        tensors = {name: tensor for name, tensor in self._asdict().items() if tensor is not None}
-        return self._replace(**{name: function(tensor) for name, tensor in tensors.items()})
-
-
-class Batch(NamedTuple):
-    """A batch of model inputs with their targets.
-
-    images (B, C, H, W): standardized. targets: labels (B,), soft labels (B, classes) of mixed images, or the targets of
-    an objective without labels. keys (B,): random keys of the images, or None.
-    """
-
-    images: Tensor
-    targets: Tensor
-    keys: Keys
-
-    def split(self, size: int) -> Iterator[Batch]:
-        """Yield micro-batches of `size` images, of which the last may be smaller."""
-        keys = repeat(None) if self.keys is None else torch.split(self.keys, size)
-        return map(Batch, torch.split(self.images, size), torch.split(self.targets, size), keys)
-
-
-class TrainStep:
-    """A training step with its model and optimizer, which runs eagerly or as one CUDA graph, compiled or not.
-
-    start: weights to start from, or None for initial values. teacher: the model to distill, or None. facts: whether
-    steps are compiled or a CUDA graph, and why not. The training loop records them in env.json, then empties the dict.
+    facts: whether steps are compiled or a CUDA graph, and why not. The training loop records them in env.json, then
+    empties the dictionary.
     """
 
     def __init__(
         self, config: Config, data: Data, start: Weights | None, ranks: Ranks, teacher: Teacher | None = None
     ) -> None:
-        self.config, self.data, self.device, self.ranks = config, data, data.mean.device, ranks
-        self.objective, self.teacher = OBJECTIVE[config.objective](config), teacher
-        self.model: Model = ranks.prepare(build(config)).to(self.device)
-        if start is not None:
-            copy_weights(self.model, start, config.init_from)
-        self.parameters = list(self.model.parameters())  # collected once: this slows down small models
-        self.replica = Replica[Batch](ranks, self.model)
+        super().__init__(config, data, start, ranks, teacher)
         self.compiling = compiles(config, self.device.type)
-        self.trained = compiled(self.model, attention=config.attention) if self.compiling else self.model
-        self.augment = AUGMENT[config.augment](config)
-        self.side = data.train.pixels.shape[-1] if self.augment.cuts else config.image_size
-        self.augments_in_graph = augments_in_graph(self.augment, config.channels * self.side**2)
-        self.augmented_before_graph = config.augment != "none" and not self.augments_in_graph
-        self.optimizer = optimizer(self.model, config)
-        default_average = OPTIMIZER[config.optimizer].average(self.model, self.optimizer)
-        self.average = Average(self.model, config.ema) if config.ema else default_average
-        self.share: float | Tensor = 0.0  # of the weights in an update of their average
-        self.part = ranks.largest_part(config.batch)
-        self.micro_batch = min(config.micro_batch or self.part, self.part)
-        self.indivisible = TIED if couples_images(self.model) else ""
+        if self.compiling:
+            self.trained = compiled(self.model, attention=config.attention)
         self.facts: Facts = {}
         self.eager = eager_reason(config, self.device.type, self.optimizer, self.model)
-        self.fixed = self.device.type != "cpu" or not self.eager
+        self.fixed = self.fixed or not self.eager
         self.warm, self.inputs = 0, Inputs(torch.empty(0))
         self.replay: Callable[[], None] | None = None
         self.loss = torch.empty(0)
@@ -141,17 +79,6 @@ class TrainStep:
         self.replay()
         return self.loss
 
-    def schedule(self, step: int) -> None:
-        set_rate(self.optimizer, learning_rate(step, self.config))
-        if self.average:
-            share = self.average.share(step + 1)
-            self.share = self.share.fill_(share) if isinstance(self.share, Tensor) else share
-
-    @property
-    def reported_micro_batch(self) -> int:
-        """The micro-batch size in images, or 0 if no rank accumulates gradients."""
-        return self.micro_batch if self.micro_batch < self.part else 0
-
     def first_step(self, inputs: Inputs, step: int) -> Tensor:
         """Take the first step, in which the model is compiled; if that fails, use the eager model from now on."""
         self.compiling, began = False, time.perf_counter()
@@ -165,84 +92,6 @@ class TrainStep:
             return self(inputs, step)
         finally:
             self.facts["compile_seconds"] = round(time.perf_counter() - began, 1)
-
-    # -- what a step computes ------------------------------------------------------------------------------------------
-
-    def update(self, inputs: Inputs) -> Tensor:
-        """Take an eager step, with smaller micro-batches if memory requires."""
-        gradients = partial(self.gradients, self.batch(inputs))
-        loss, self.micro_batch = self.replica.call_fitting(gradients, self.micro_batch, self.indivisible)
-        self.apply_gradients()
-        return loss
-
-    def update_as_captured(self) -> Tensor:
-        """Take a step to capture as a CUDA graph, which cannot retry with smaller micro-batches."""
-        loss = self.gradients(self.batch(self.inputs), self.micro_batch)
-        self.apply_gradients()
-        return loss
-
-    def draw(self, inputs: Inputs) -> Inputs:
-        """Return the inputs with the augmentation's random choices, or with augmented images if no graph can do it."""
-        if inputs.keys is None or self.config.augment == "none":
-            return inputs
-        if self.augments_in_graph and isinstance(self.augment, Staged):
-            return inputs._replace(choices=self.augment.choices(inputs.keys, self.side))
-        on_device = inputs._replace(places=send(inputs.places, self.device))
-        return inputs._replace(pixels=self.augment(self.pixels(on_device), inputs.keys))
-
-    def batch(self, inputs: Inputs) -> Batch:
-        """Return this rank's images with their targets, standardized, and augmented, erased and mixed as configured."""
-        pixels = inputs.pixels if self.augmented_before_graph else None
-        if pixels is None:
-            pixels = self.pixels(inputs)
-        if inputs.choices is not None:
-            assert isinstance(self.augment, Staged)
-            pixels = self.augment.apply(pixels, inputs.choices, self.fixed)
-        labels = self.data.train.labels[inputs.places]
-        images = self.data.standardise(pixels)
-        if self.config.random_erasing:
-            assert inputs.keys is not None
-            images = erased(images, inputs.keys, self.config.random_erasing, self.config.random_erasing_fill)
-        targets = self.objective.targets(pixels, labels, inputs.keys)
-        if inputs.mixing is not None:
-            images, targets = mixed(images, targets, self.config, inputs.mixing)
-        return Batch(images, targets, inputs.keys)
-
-    def pixels(self, inputs: Inputs) -> Tensor:
-        """Return the uint8 images (B, C, S, S) to augment, uncropped if the augmentation crops."""
-        train = self.data.train
-        pixels = inputs.pixels if isinstance(train.pixels, Stored) else train.pixels[inputs.places]
-        assert pixels is not None
-        return pixels if self.augment.cuts else train.evaluation_view(pixels)
-
-    def gradients(self, batch: Batch, size: int) -> Tensor:
-        """Accumulate gradients over micro-batches of `size` images; return this rank's contribution to the loss."""
-        self.optimizer.zero_grad()
-        total = torch.zeros((), device=self.device)
-        for micro_batch in self.replica.micro_batches(batch.split(size)):
-            loss = self.replica.loss(self.mean_loss, micro_batch)
-            if (share := self.ranks.count * len(micro_batch.images) / self.config.batch) != 1:
-                loss = loss * share  # skipped for 1, because it slows down a small model's step
-            loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.detach()
-        return total
-
-    def mean_loss(self, batch: Batch) -> Tensor:
-        """Return the mean loss over the images of `batch`, with the distillation loss if there is a teacher."""
-        outputs = compute_in_precision(self.config, self.trained, batch.images, batch.keys)
-        if self.teacher is None:
-            return self.objective.loss(outputs, batch.targets)
-        assert isinstance(self.objective, Classification), "no other objective has a teacher"
-        return self.objective.distilled_loss(
-            outputs, batch.targets, compute_in_precision(self.config, self.teacher, batch.images)
-        )
-
-    def apply_gradients(self) -> None:
-        if self.config.clip_norm:
-            nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
-        self.optimizer.step()
-        if self.average:
-            self.average.update(self.share)
 
     # -- as one graph --------------------------------------------------------------------------------------------------
 
@@ -281,6 +130,12 @@ class TrainStep:
         self.schedule(step)
         return self.update(self.send(inputs))
 
+    def update_as_captured(self) -> Tensor:
+        """Take a step to capture as a CUDA graph, which cannot retry with smaller micro-batches."""
+        loss = self.gradients(self.batch(self.inputs), self.micro_batch)
+        self.apply_gradients()
+        return loss
+
     def gradients_equal(self, gradients: list[Tensor | None], expected: list[Tensor | None]) -> bool:
         if [gradient is None for gradient in gradients] != [gradient is None for gradient in expected]:
             return False
@@ -311,9 +166,6 @@ class TrainStep:
         for fixed, new in zip(self.inputs, inputs, strict=True):
             if fixed is not None and new is not None:
                 fixed.copy_(new.pin_memory() if new.device != self.device else new, non_blocking=True)
-
-    def send(self, inputs: Inputs) -> Inputs:
-        return inputs.map(partial(send, device=self.device))
 
 
 def eager_reason(config: Config, device: str, optimizer: torch.optim.Optimizer, model: nn.Module) -> str:

@@ -26,8 +26,8 @@ from vitcore.analysis.cost import measure
 from vitcore.config import Config, merge
 from vitcore.interop.convert import to_timm
 from vitcore.options import ConfigError
-from vitcore.training.loop import Training
 from vitcore.training.optimization.schedules import learning_rate
+from vitcore.training.state import Training
 
 timm = pytest.importorskip("timm")
 torchvision = pytest.importorskip("torchvision")

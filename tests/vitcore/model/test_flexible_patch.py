@@ -18,8 +18,8 @@ from vitcore.data.splits import load
 from vitcore.model.position import POSITION
 from vitcore.model.stem import inverse_resize, resized
 from vitcore.options import ConfigError
-from vitcore.training.loop import Training
 from vitcore.training.run import Memory
+from vitcore.training.state import Training
 
 flexible = partial(tiny, depth=2, patch=2, pool="cls", batch=16, steps=8, **{"stem.patches": [1, 2, 4]})
 

@@ -23,8 +23,8 @@ from vitcore.model.build import build
 from vitcore.options import ConfigError
 from vitcore.training.distillation import Trained, teacher_for
 from vitcore.training.distributed import ALONE
-from vitcore.training.loop import Training
 from vitcore.training.objectives import Classification
+from vitcore.training.state import Training
 
 TEACHER = "0123456789ab"
 tiny = partial(trainings.tiny, depth=2, patch=2, pool="cls", steps=4, batch=16)

@@ -14,8 +14,8 @@ import trainings
 from results import store
 from results.tables.study_table import table
 from vitcore import train
-from vitcore.training.loop import Training
 from vitcore.training.run import Memory
+from vitcore.training.state import Training
 from vitcore.training.step import TrainStep
 
 K = 13  # the step, from 1, whose loss is not a number

@@ -17,8 +17,8 @@ from vitcore import Config, train
 from vitcore.analysis.restore import restore_model
 from vitcore.data.splits import load
 from vitcore.options import ConfigError
-from vitcore.training.loop import Training
 from vitcore.training.run import Memory
+from vitcore.training.state import Training
 
 CONFIG = Config(width=16, depth=1, heads=2, patch=4, pool="gap", steps=6, batch=8, ema=0.9, data_fraction=0.1)
 SOME = 1 if os.environ.get("ABLATE_EVERY_MUTATION") else 17  # coprime with the six mutations of a tensor

@@ -25,9 +25,10 @@ from vitcore.data.splits import load
 from vitcore.runtime.compile_cache import compiled
 from vitcore.runtime.device import SUBNORMAL, compute_in_precision, compute_settings, flush_subnormals
 from vitcore.training import step
-from vitcore.training.loop import Training, evaluation_steps
+from vitcore.training.loop import evaluation_steps
 from vitcore.training.run import Memory
-from vitcore.training.step import Batch
+from vitcore.training.state import Training
+from vitcore.training.update import Batch
 
 tiny = partial(trainings.tiny, depth=2, pool="cls", steps=20, batch=48)
 CONFIG = tiny(evaluations=7, label_smoothing=0.1, data_fraction=0.1, position="relative")

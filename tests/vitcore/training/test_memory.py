@@ -25,8 +25,8 @@ from vitcore.model.build import build
 from vitcore.options import ConfigError
 from vitcore.runtime import host
 from vitcore.runtime.memory import OutOfMemory, call_shrinking, out_of_memory
-from vitcore.training.loop import Training
 from vitcore.training.run import Memory
+from vitcore.training.state import Training
 from vitcore.variants import VARIANTS
 
 HUGE = {"width": 32_768, "depth": 16, "heads": 16, "patch": 8, "pool": "gap"}

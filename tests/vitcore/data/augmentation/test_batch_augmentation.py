@@ -17,7 +17,7 @@ from vitcore.data.shuffle import generator
 from vitcore.data.splits import load
 from vitcore.identity import trial_id
 from vitcore.keyed_random import bits, site_code
-from vitcore.training.loop import Training
+from vitcore.training.state import Training
 
 
 class Replayed:

@@ -1,0 +1,283 @@
+"""The state of a training: what a step changes, what an evaluation measures, and what a checkpoint holds."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import astuple
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from vitcore.analysis.cost import measure
+from vitcore.data.augmentation.batch_augmentation import draw as mixing_of
+from vitcore.data.shuffle import generator
+from vitcore.data.splits import Data, Images, Order
+from vitcore.data.stream import Stored
+from vitcore.keyed_random import Indices, Keys, image_keys
+from vitcore.model.vit import ViT
+from vitcore.runtime.device import compute_in_precision, send
+from vitcore.runtime.memory import call_shrinking
+from vitcore.training.checkpoint import parse
+from vitcore.training.distillation import Teacher
+from vitcore.training.distributed import ALONE, Ranks
+from vitcore.training.divergence import DivergedError, Suspicion
+from vitcore.training.optimization.schedules import learning_rate
+from vitcore.training.run import Metrics, Outcome, Run, Status
+from vitcore.training.step import TrainStep
+from vitcore.training.transfer import Weights
+from vitcore.training.update import Batch, Inputs
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+EVALUATION_BATCH = 512  # largest batch of an evaluation; affects memory only
+EVALUATION_BYTES = 2**26  # on a CPU: larger batches are no faster, and packs read a few ahead into memory
+
+
+class Training:
+    """The state of a training, which checkpoints save and restore, and the operations on it.
+
+    start: weights to start from, or None for initial values. teacher: the model to distill, or None.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        data: Data,
+        start: Weights | None = None,
+        ranks: Ranks = ALONE,
+        teacher: Teacher | None = None,
+    ) -> None:
+        self.config, self.data, self.device, self.ranks = config, data, data.mean.device, ranks
+        self.train_step = TrainStep(config, data, start, ranks, teacher)
+        self.objective, self.model = self.train_step.objective, self.train_step.model
+        self.optimizer = self.train_step.optimizer
+        self.part = part = ranks.part(config.batch)
+        self.average = self.train_step.average
+        self.order = order = Order(len(data.train), config.seed, config.augment_repeats)
+        # This rank's images in a step. A method would keep all tensors in memory until the next garbage collection.
+        self.places: Callable[[int], Indices] = lambda step: order.places(step * config.batch, config.batch)[part]
+        self.images = data.train.reader(self.places, config.steps)
+        self.evaluation_batch = evaluation_batch(config, self.device)
+        self.suspicion = Suspicion()
+        self.patches = config.patches
+        self.step = 0
+        # Losses since the last evaluation, kept on the device so that no step synchronizes with it.
+        self.losses = torch.zeros(config.steps, device=self.device)
+        self.since = 0
+        self.seconds, self.untimed_steps, self.mark = 0.0, 0, time.perf_counter()
+
+    def advance(self) -> None:
+        """Take one training step, and store its loss on the device."""
+        with self.patches_of_step():
+            loss = self.train_step(self.draw(), self.step)
+        self.losses[self.since] = self.ranks.mean(loss)
+        self.step, self.since = self.step + 1, self.since + 1
+
+    def advance_untimed(self) -> None:
+        """Take one step without counting it in the training time and the images per second."""
+        with self.off_the_clock():
+            self.advance()
+        self.untimed_steps += 1
+
+    def patches_of_step(self) -> AbstractContextManager[None]:
+        """Return a context in which the model has the next step's patch size, drawn from `config.patches`."""
+        if len(self.patches) == 1:
+            return nullcontext()
+        assert isinstance(self.model, ViT)
+        draw = generator("patch", self.config.seed, self.step).random_sample()
+        return self.model.at_patch(self.patches[int(draw * len(self.patches))])
+
+    def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
+        """Return the model's output (B, *objective.shape) in float32 for images (B, C, H, W) and their keys (B,)."""
+        return compute_in_precision(self.config, self.model, images, keys)
+
+    def batch(self) -> Batch:
+        """Return this rank's images of the next batch, augmented and mixed, with their targets."""
+        return self.train_step.batch(self.train_step.send(self.draw()))
+
+    def draw(self) -> Inputs:
+        """Return the inputs of the next step: pixels, if any, on the training's device, and the others on the CPU."""
+        config, train, places = self.config, self.data.train, self.places(self.step)
+        pixels = self.images(self.step) if isinstance(train.pixels, Stored) else None
+        mixing = None
+        if config.mixup or config.cutmix:
+            mixing = mixing_of(config, self.step, config.image_size, config.image_size)
+        return self.train_step.draw(Inputs(torch.from_numpy(places), pixels, self.keys(places), None, mixing))
+
+    def keys(self, places: Indices) -> Keys:
+        """Return the random keys (B,) of the next step's images on the CPU, or None if nothing needs them."""
+        config = self.config
+        noisy = config.dropout or config.attention_dropout or config.patch_dropout or config.drop_path
+        if not (config.augment != "none" or config.random_erasing or noisy or self.objective.keyed):
+            return None
+        epochs = self.order.epochs(self.step * config.batch, config.batch)[self.part]
+        return image_keys(config.seed, epochs, self.data.train.index[places])
+
+    def evaluate(self) -> Metrics:
+        """Return a line of metrics, of which `val_*` are computed on the validation images.
+
+        Raises DivergedError if a loss since the last evaluation, or the validation loss, is not finite.
+        """
+        with self.off_the_clock():
+            losses = self.finite_losses()
+            loss, correct = self.score(self.data.val)
+            if not math.isfinite(loss):
+                raise DivergedError(self.step)
+            self.since = 0
+        images = self.step * self.config.batch
+        return {
+            "step": self.step,
+            "epoch": images / len(self.data.train),
+            "images": images,
+            "seconds": self.seconds,
+            "train_loss": losses.mean().item(),
+            "val_loss": loss,
+            "val_accuracy": correct.mean().item(),
+            "lr": learning_rate(self.step - 1, self.config),
+        }
+
+    def finite_losses(self) -> Tensor:
+        """Return the losses since the last evaluation, on the CPU; raise DivergedError if one is not finite."""
+        losses = self.losses[: self.since].cpu()
+        finite = losses.isfinite()
+        if not finite.all():
+            raise DivergedError(self.step - self.since + 1 + int(finite.int().argmin()))
+        return losses
+
+    def verify(self) -> None:
+        """Raise DivergedError if a loss is not finite; refute the suspicion once its step has passed."""
+        with self.off_the_clock():
+            self.finite_losses()
+        if self.step >= self.suspicion.step:
+            self.suspicion = self.suspicion.refuted()
+
+    @torch.no_grad()
+    def score(self, images: Images) -> tuple[float, np.ndarray[Any, Any]]:
+        """Return the mean loss of the images, and the correctness (n,) of each image from 0 to 1.
+
+        The model has its averaged weights if there is an average.
+        """
+        self.model.eval()
+        with self.average.in_place() if self.average else nullcontext():
+            work = partial(self.answers, images.select(self.ranks.share(len(images))))
+            (answers, targets), self.evaluation_batch = call_shrinking(work, self.evaluation_batch)
+        self.model.train()
+        whole = (self.ranks.gather(share, len(images)) for share in (answers, targets))
+        loss, correct = self.objective.scores(*whole)
+        return loss, correct.cpu().numpy()
+
+    def answers(self, images: Images, size: int) -> tuple[Tensor, Tensor]:
+        """Return the reduced outputs and targets of all images for `objective.scores`, computed `size` at a time."""
+        keys = self.objective.keys(images.index)
+        kept, start = [], 0
+        for pixels in images.batches(size):
+            labels = images.labels[start : start + len(pixels)]
+            batch_keys = None if keys is None else send(keys[start : start + len(pixels)], self.device)
+            targets = self.objective.targets(pixels, labels, batch_keys)
+            logits = self.forward(self.data.standardise(pixels), batch_keys)
+            kept.append((self.objective.answers(logits, targets), self.objective.remembered(targets)))
+            start += len(pixels)
+        answers, targets = map(torch.cat, zip(*kept, strict=True))
+        return answers, targets
+
+    def save_checkpoint(self, run: Run) -> None:
+        """Save a checkpoint on rank 0, unless the state is no longer finite: the next evaluation then reports that."""
+        if self.ranks.rank == 0:
+            with self.off_the_clock():
+                state = self.state()
+                if all(bool(tensor.isfinite().all()) for tensor in state.values()):
+                    run.save_checkpoint(self.step, safetensors.torch.save(state))
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the tensors of a checkpoint by name: weights, optimizer state, average, recent losses and counters."""
+        tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        for name, parameter in self.model.named_parameters():
+            for key, tensor in self.optimizer.state[parameter].items():
+                tensors[f"optimizer.{name}.{key}"] = tensor
+        if self.average:
+            tensors |= {f"average.{name}": tensor for name, tensor in self.average.state_dict().items()}
+        tensors["losses"] = self.losses[: self.since]
+        tensors["step"] = torch.tensor(self.step)
+        tensors["micro_batch"] = torch.tensor(self.train_step.reported_micro_batch or self.config.batch)
+        tensors["suspicion"] = torch.tensor(astuple(self.suspicion))
+        seconds = self.seconds * self.step / max(1, self.step - self.untimed_steps)  # as if all steps were timed
+        tensors["seconds"] = torch.tensor(seconds, dtype=torch.float64)
+        return tensors
+
+    def restore(self, payload: bytes | None) -> None:
+        """Restore the state from a checkpoint, if there is one; raise ConfigError if it is not of this training."""
+        if payload is None:
+            return
+        tensors = parse(payload, self.state(), self.config.steps)
+        self.model.load_state_dict(prefixed("model.", tensors))
+        if self.average:
+            self.average.load_state_dict(prefixed("average.", tensors))
+        for name, parameter in self.model.named_parameters():
+            if state := prefixed(f"optimizer.{name}.", tensors):
+                # Float64 scalars stay on the host, where the optimizer reads them at each step.
+                scalars = {key for key, tensor in state.items() if tensor.dtype == torch.float64 and tensor.ndim == 0}
+                self.optimizer.state[parameter] = {
+                    key: tensor if key in scalars else tensor.to(self.device) for key, tensor in state.items()
+                }
+        self.since = len(tensors["losses"])
+        self.losses[: self.since] = tensors["losses"]
+        self.step, self.seconds = int(tensors["step"]), tensors["seconds"].item()
+        if "micro_batch" in tensors:
+            self.train_step.micro_batch = min(self.train_step.micro_batch, int(tensors["micro_batch"]))
+            self.suspicion = Suspicion(*tensors["suspicion"].tolist())
+        self.mark = time.perf_counter()
+
+    def weights(self) -> bytes:
+        """Return the weights to evaluate and save, averaged if there is an average, as safetensors."""
+        kept = self.average or self.model
+        return safetensors.torch.save({name: t.cpu() for name, t in kept.state_dict().items()})
+
+    @contextmanager
+    def off_the_clock(self) -> Iterator[None]:
+        """Exclude the block from the training time, but not work that was queued on the device before."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        self.seconds += time.perf_counter() - self.mark
+        try:
+            yield
+        finally:
+            self.mark = time.perf_counter()
+
+    def outcome(self, status: Status, metrics: dict[str, float], diverged_at: int | None = None) -> Outcome:
+        """Return the outcome of a training that ends at this step. diverged_at: the step that diverged, if any."""
+        with self.off_the_clock():
+            cost = measure(self.config)
+        images = self.step * self.config.batch
+        timed_images = images - self.untimed_steps * self.config.batch
+        return Outcome(
+            status=status,
+            metrics=metrics,
+            params=cost.params,
+            flops=cost.flops,
+            steps=self.step,
+            images=images,
+            train_seconds=self.seconds,
+            images_per_second=timed_images / self.seconds if self.seconds else 0.0,
+            diverged_at_step=diverged_at,
+            micro_batch=self.train_step.reported_micro_batch,
+            suspect_hardware=self.suspicion.refuted_step or None,
+        )
+
+
+def evaluation_batch(config: Config, device: torch.device) -> int:
+    """Return the number of images to evaluate at once: on a CPU at most 64 MiB in float32, but at least one."""
+    if device.type != "cpu":
+        return EVALUATION_BATCH
+    return max(1, min(EVALUATION_BATCH, EVALUATION_BYTES // (4 * config.channels * config.image_size**2)))
+
+
+def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
