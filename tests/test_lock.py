@@ -62,7 +62,7 @@ def test_the_oldest_versions_are_those_that_pyproject_names() -> None:
 
 
 def test_submitit_is_bounded_above() -> None:
-    """Two of its methods are replaced, which another minor version may call otherwise."""
+    """A private function of submitit is called, which another minor version may change."""
     (needed,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["slurm"]
     assert [one.operator for one in Requirement(needed).specifier if one.operator == "<"]
 

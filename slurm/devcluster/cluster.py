@@ -96,9 +96,10 @@ class Cluster:
         if self.folder.is_dir() and any(self.folder.iterdir()) and not (self.folder / FILE).exists():
             raise ValueError(f"{self.folder}: holds no cluster, nothing is removed")
         processes.kill_all(self.folder)
-        for path in (*self.folder.glob("*/"), self.folder):  # the settings, which tell a cluster, go last
-            with contextlib.suppress(FileNotFoundError):
-                shutil.rmtree(path)
+        with contextlib.suppress(FileNotFoundError):  # another `down` is faster
+            for path in sorted(self.folder.glob("*"), key=lambda path: path.name == FILE):  # it identifies a cluster
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+            self.folder.rmdir()
         if self._guard:
             self._guard.communicate(b"down already\n")
             self._guard = None

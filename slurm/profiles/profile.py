@@ -275,7 +275,7 @@ SIGNAL_SECONDS = 90  # USR2 comes this long before the time limit
 
 
 def submitit_parameters(profile: Profile, tag: str, label: str = "", avoided: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the parameters with which a submitit.SlurmExecutor submits jobs of a profile.
+    """Return the parameters from which submitit renders the script of a profile's jobs.
 
     tag: the text by which the jobs are found in the queue. It ends the job name and begins the comment. label: the
     beginning of the job name. avoided: names of nodes to exclude, besides those that the profile excludes.

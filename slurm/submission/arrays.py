@@ -1,21 +1,23 @@
 """Submission of tasks as SLURM job arrays, each of which is submitted exactly once.
 
 An array is written to disk before sbatch is called. Its tag is in the job's comment. So the queue shows whether SLURM
-has the job, even if sbatch fails or prints no job id.
+has the job, even if sbatch fails or prints no job id. submitit renders the script. Its executor is not used, because it
+names the files of the tasks' arguments after the job id: a launcher killed after sbatch would leave tasks without them.
 """
 
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from slurm.profiles import grammar
-
-if TYPE_CHECKING:
-    from slurm.submission.executor import ArrayExecutor
+from slurm.queries.ask import Refused
+from slurm.submission import intent, sbatch
 
 BEGAN = "ABLATE_JOB_BEGAN"  # environment variable: when the job's script began, before the profile's setup
+STARTS = 10  # maximum starts of a persistent task
 
 Parameters = Mapping[str, Any]
 
@@ -39,28 +41,46 @@ def next_folder(arrays: Path) -> Path:
 def send(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code: Path) -> int:
     """Write tasks to `folder`, submit them as one job array and return its job id.
 
-    tag: identifies the array in SLURM's queue. parameters: parameters of submitit's executor, with the tag in the
+    tag: identifies the array in SLURM's queue. parameters: submitit's parameters of a script, with the tag in the
     comment. code: the folder from which nodes import code. Raises Refused if SLURM rejects the array, Unreachable if it
     is unknown whether SLURM has it, and ValueError if SLURM would misread the path of `folder`.
     """
-    return executor(folder, tag, tasks, parameters, code).send()
+    text, path = script(folder, tasks, parameters, code), folder / "script.sh"
+    (folder / "logs").mkdir(parents=True)
+    path.touch(mode=0o600)  # private, as the profile's environment may hold tokens
+    path.write_text(text)
+    intent.write(folder, tag, tasks.function, tasks.arguments, tasks.shares)
+    try:
+        job_id = sbatch.submit(path, tag)
+    except Refused:
+        intent.withdraw(folder)
+        raise
+    intent.acknowledge(folder, job_id)
+    return job_id
 
 
 def script(folder: Path, tasks: Tasks, parameters: Parameters, code: Path) -> str:
-    """Return the script that `send` would pass to sbatch for these arguments."""
-    return executor(folder, "", tasks, parameters, code).script()
-
-
-def executor(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code: Path) -> "ArrayExecutor":
-    from slurm.submission.executor import ArrayExecutor  # late: submitit is an extra
+    """Return the script that `send` passes to sbatch for these arguments."""
+    from submitit.slurm.slurm import _make_sbatch_string  # late: submitit is an extra
 
     require_folder(folder)
     began = f"export {BEGAN}=$(date +%s)"
     setup = [began, *parameters.get("setup", ()), f"export PYTHONPATH={shlex.quote(str(code))} PYTHONSAFEPATH=1"]
-    made = ArrayExecutor(folder, tag, tasks)
     # srun would be another process that a signal can kill
-    made.update_parameters(**{**parameters, "setup": setup, "use_srun": not tasks.persistent})
-    return made
+    changes = {"setup": setup, "use_srun": not tasks.persistent, "map_count": len(tasks.shares)}
+    text: str = _make_sbatch_string(task_command(folder, tasks), folder / "logs", **{**parameters, **changes})
+    return text
+
+
+def task_command(folder: Path, tasks: Tasks) -> str:
+    """Return the shell command that runs one task of the array in `folder`."""
+    python = shlex.join([*tasks.container, sys.executable])
+    # -P: nodes import the copied code and not files of their working directory
+    command = f"{python} -u -P -m slurm.submission.job {shlex.join([str(folder), tasks.function])}"
+    if tasks.persistent:  # a status above 128: a signal ended it
+        again = f"for start in {{1..{STARTS}}}; do {command}; status=$?; [ $status -gt 128 ] || break; done"
+        return f"{again}\nexit $status"
+    return command
 
 
 def require_folder(folder: Path) -> None:

@@ -14,7 +14,7 @@ from slurm.devcluster import Cluster, wait_until
 from slurm.profiles.profile import Profile, submitit_parameters
 from slurm.queries import limits, partitions, queue
 from slurm.queries.ask import Refused, Unreachable
-from slurm.submission import arrays, executor, intent
+from slurm.submission import arrays, intent, sbatch
 
 TAG = "ablate:20260101-000000-0123abcd:0001"
 ROOT = Path(__file__).parents[2]
@@ -142,7 +142,7 @@ BANNER = 'echo "** Maintenance on 12/24: job 99 and all others end; quota=12 **"
 
 
 @pytest.mark.parametrize(
-    "sbatch",
+    "shell",
     [
         f"{BANNER}; REAL; {BANNER}",
         f"{BANNER} >&2; REAL; echo 'sbatch: error: wrapper: cannot write the accounting log' >&2; exit 1",
@@ -154,11 +154,11 @@ BANNER = 'echo "** Maintenance on 12/24: job 99 and all others end; quota=12 **"
     ],
 )
 def test_accepted_array_is_known_whatever_sbatch_then_says(
-    tmp_path: Path, cluster: Cluster, wrap: Wrap, monkeypatch: pytest.MonkeyPatch, sbatch: str
+    tmp_path: Path, cluster: Cluster, wrap: Wrap, monkeypatch: pytest.MonkeyPatch, shell: str
 ) -> None:
     """Its id comes from the queue, and its task runs once."""
-    monkeypatch.setattr(executor, "SBATCH_SECONDS", 3.0)
-    wrap("sbatch", sbatch)
+    monkeypatch.setattr(sbatch, "SBATCH_SECONDS", 3.0)
+    wrap("sbatch", shell)
     job_id = send(tmp_path)
     assert [job.job_id for job in queue.jobs(f"ablate:{tmp_path.name}:", ended=True)] == [job_id]
     wait_until(lambda: cluster.state(job_id) == "COMPLETED", "the end of the task", 60)
@@ -228,14 +228,14 @@ REFUSED_LAST = 'if grep -qs afterany "$1"; then set -- --account=nobody "$@"; fi
 LOST_LAST = 'if grep -qs afterany "$1"; then exec sleep 100; fi; REAL'
 
 
-@pytest.mark.parametrize(("sbatch", "why"), [(REFUSED_LAST, "Invalid account"), (LOST_LAST, "took longer than 3 s")])
+@pytest.mark.parametrize(("shell", "why"), [(REFUSED_LAST, "Invalid account"), (LOST_LAST, "took longer than 3 s")])
 def test_missing_last_job_is_told_beside_the_queued_trials(
-    study: Path, closed: Cluster, wrap: Wrap, monkeypatch: pytest.MonkeyPatch, sbatch: str, why: str
+    study: Path, closed: Cluster, wrap: Wrap, monkeypatch: pytest.MonkeyPatch, shell: str, why: str
 ) -> None:
     """The status is 0, because tasks submit a last job when they begin: the study ends with its report."""
-    monkeypatch.setattr(executor, "SBATCH_SECONDS", 3.0)
+    monkeypatch.setattr(sbatch, "SBATCH_SECONDS", 3.0)
     monkeypatch.setattr(intent, "SETTLE_SECONDS", 2.0)
-    wrap("sbatch", sbatch)
+    wrap("sbatch", shell)
     status, output, errors = called(monkeypatch, *SUBMIT)
     assert (status, errors) == (0, "")
     assert "2 submitted in 1 arrays" in output

@@ -1,4 +1,4 @@
-"""Tasks, and our executor with a stand-in for sbatch."""
+"""Job arrays, with a stand-in for sbatch, and their tasks."""
 
 import json
 import os
@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm.submission import intent, job
+from slurm.submission import arrays, intent, job
 from slurm.submission.arrays import Tasks
-from slurm.submission.executor import ArrayExecutor
 
 SBATCH = """#!{python}
 import json, sys
@@ -31,10 +30,9 @@ def test_task_that_is_refused_ends_with_a_line(capsys: pytest.CaptureFixture[str
 
 def test_task_calls_the_function_of_its_script_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A function in the folder of a waiting array, where others may write, is not called."""
-    array = ArrayExecutor(tmp_path / "0001", "vit:0001", Tasks("os.path:exists", [], [[]]))
     intent.write(tmp_path, "vit:0001", "os:rmdir", [str(tmp_path / "kept")], [[]])
     (tmp_path / "kept").mkdir()
-    words = shlex.split(array._submitit_command_str)
+    words = shlex.split(arrays.task_command(tmp_path / "0001", Tasks("os.path:exists", [], [[]])))
     monkeypatch.setattr(sys, "argv", ["job", str(tmp_path), *words[words.index("slurm.submission.job") + 2 :]])
     with pytest.raises(SystemExit) as end:
         job.main()
@@ -47,9 +45,8 @@ def test_array_is_on_disk_before_sbatch_is_called(tmp_path: Path, monkeypatch: p
     (tmp_path / "sbatch").write_text(SBATCH.format(python=sys.executable))
     (tmp_path / "sbatch").chmod(0o755)
     array = tmp_path / "0001"
-    executor = ArrayExecutor(array, "vit:0001", Tasks("os.path:exists", ["/"], [[], []]))
-    executor.update_parameters(partition="gpu", stderr_to_stdout=True)
-    assert executor.send() == 7
+    tasks = Tasks("os.path:exists", ["/"], [[], []])
+    assert arrays.send(array, "vit:0001", tasks, {"partition": "gpu", "stderr_to_stdout": True}, tmp_path) == 7
     written, script = json.loads((array / "seen.json").read_text())
     assert written == intent.read(array).model_dump()
     assert (written["tag"], written["function"], written["shares"]) == ("vit:0001", "os.path:exists", [[], []])
