@@ -96,10 +96,10 @@ class Cluster:
         if self.folder.is_dir() and any(self.folder.iterdir()) and not (self.folder / FILE).exists():
             raise ValueError(f"{self.folder}: holds no cluster, nothing is removed")
         processes.kill_all(self.folder)
-        with contextlib.suppress(FileNotFoundError):  # another `down` is faster
-            for path in sorted(self.folder.glob("*"), key=lambda path: path.name == FILE):  # it identifies a cluster
+        rest = [path for path in self.folder.glob("*") if path.name != FILE]
+        for path in (*rest, self.folder):  # the settings go last: without them a killed `down` could not be repeated
+            with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-            self.folder.rmdir()
         if self._guard:
             self._guard.communicate(b"down already\n")
             self._guard = None

@@ -1,13 +1,14 @@
 """The dev cluster: jobs, accounting, dead daemons, mistakes, and complete removal."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from slurm.devcluster import Cluster, requirements, wait_until
+from slurm.devcluster import Cluster, Settings, config, requirements, wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,6 +54,19 @@ def test_down_leaves_nothing_behind(folder: Path) -> None:
     assert not traces(folder)
     assert not folder.exists()
     assert devcluster("down", "--dir", str(folder)).returncode == 0
+
+
+def test_down_that_was_killed_can_be_repeated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings, which identify a cluster, are still there after all else was removed."""
+    config.write(folder, Settings(accounting=False))
+    (folder / config.FILE).touch()
+    remove = shutil.rmtree
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda path: path == folder or remove(path))
+        Cluster(folder).down()
+    assert [path.name for path in folder.iterdir()] == [config.FILE]
+    Cluster(folder).down()
+    assert not folder.exists()
 
 
 def test_cluster_ends_with_its_owner(folder: Path) -> None:
