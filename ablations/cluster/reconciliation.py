@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ablations.cluster import bad_nodes
-from ablations.cluster.array_tasks import queued_tasks
+from ablations.cluster.array_tasks import QueuedTask, queued_tasks
 from ablations.cluster.campaign import Campaign, campaigns, device, read_intents
 from ablations.cluster.last_jobs import ensure_last_job, waiting_last_jobs
 from ablations.cluster.shares import send_shares, split_into_shares, start_condition
@@ -62,20 +62,16 @@ def reconcile(campaign: Campaign, inside: bool = False, withheld: Collection[str
     found = {job.id: job.standing(standings) for job in asked}
     tasks = queued_tasks(campaign.runs)
     queue.release(task.job for task in tasks)
-    there = {key: task.job.job_id for task in tasks for key in task.share}  # trial id -> job id of its array
+    there = {key for task in tasks for key in task.share}
     missing = [job for job in asked if found[job.id].is_pending and job.id not in there]
     todo = [job for job in missing if job.id not in withheld]
     seconds = estimate.seconds(plans, campaign.runs, device(campaign.profile))
-    bounds, free = limits.limits(campaign.profile), len(todo)
-    if bounds.bound is not None:
-        free = free_slots(bounds.bound, len(waiting_last_jobs(campaign, tasks)) + inside)
-    avoided = bad_nodes.nodes_to_avoid(store.trial(campaign.runs, job.id) for job in asked) if todo and free else []
     taken: dict[str, int] = {}
-    if not campaign.cancelled:
-        live = {task.job.job_id for task in tasks if task.share and task.campaign == campaign}
-        start = {} if inside else campaign.profile.start
+    avoided: list[str] = []
+    if todo and not campaign.cancelled:
+        avoided = bad_nodes.nodes_to_avoid(store.trial(campaign.runs, job.id) for job in asked)
         apart = generations(todo, standings)
-        taken = submit_generations(campaign, apart, there, live, seconds, free, bounds.max_array_size, avoided, start)
+        taken = submit_generations(campaign, apart, tasks, seconds, avoided, inside)
     sent = list(dict.fromkeys(taken.values()))
     last_job = no_last_job = ""
     cancelled = len(missing) - len(todo)
@@ -130,31 +126,34 @@ def generations(todo: Sequence[Job], standings: Standings) -> list[list[Job]]:
 def submit_generations(
     campaign: Campaign,
     generations: Sequence[Sequence[Job]],
-    queued: Mapping[str, int],
-    live: Collection[int],
+    tasks: Sequence[QueuedTask],
     seconds: Mapping[str, float],
-    free: int,
-    size: int,
     avoided: Sequence[str],
-    start: Mapping[str, str],
+    inside: bool,
 ) -> dict[str, int]:
-    """Submit at most `free` shares in arrays of at most `size` tasks; return trial id -> array's job id.
+    """Submit shares in job arrays while the queue has free slots; return trial id -> array's job id.
 
-    A trial of a later generation is submitted only once its parent is queued or submitted. queued: trial id -> job id,
-    for trials in the queue. live: job ids of the campaign's arrays in the queue. seconds: trial id -> estimated time.
-    start: sbatch options for the start.
+    A trial of a later generation is submitted only once its parent is queued or submitted. tasks: the tasks in the
+    queue. seconds: trial id -> estimated time. avoided: nodes to avoid. inside: as for `reconcile`.
 
     SLURM limits concurrent tasks only within one array. With `parallel` in the profile, each array therefore starts
     after all earlier arrays.
     """
+    profile, bounds = campaign.profile, limits.limits(campaign.profile)
+    free, size = sum(map(len, generations)), bounds.max_array_size
+    if bounds.bound is not None:
+        free = free_slots(bounds.bound, len(waiting_last_jobs(campaign, tasks)) + inside)
+    start = {} if inside else profile.start
+    queued = {key: task.job.job_id for task in tasks for key in task.share}  # trial id -> job id of its array
+    live = {task.job.job_id for task in tasks if task.share and task.campaign == campaign}
     found: dict[str, int] = {}
     for depth, some in enumerate(generations):
-        where = {**queued, **found}
+        where = queued | found
         takable = [job for job in some if not depth or parent_id(job) in where]
-        shares = split_into_shares(takable, seconds, free, 60 * campaign.profile.task_minutes)
+        shares = split_into_shares(takable, seconds, free, 60 * profile.task_minutes)
         before = {where[parent_id(job)] for job in takable if depth}
         for chunk in (shares[first : first + size] for first in range(0, len(shares), size)):
-            if campaign.profile.parallel:
+            if profile.parallel:
                 before |= {*live, *found.values()}
             array = send_shares(campaign, chunk, avoided, start_condition(sorted(before), start))
             if array is None:
