@@ -26,16 +26,22 @@ def trials(tmp_path: Path) -> list[store.Trial]:
     return [store.trial(tmp_path, f"{number:012x}") for number in range(3)]
 
 
-def test_node_with_two_faults_is_avoided(trials: list[store.Trial]) -> None:
-    """Faults of all trials count together; a single fault, a bug, or an attempt outside SLURM does not count."""
-    attempt(trials[0], "node1")
-    attempt(trials[0], "node2")
-    attempt(trials[1], "node2", kind="bug")
-    attempt(trials[1], None)
-    attempt(trials[2], None)
-    assert bad_nodes.nodes_to_avoid(trials) == []
-    attempt(trials[2], "node1")
-    assert bad_nodes.nodes_to_avoid(trials) == ["node1"]
+@pytest.mark.parametrize(
+    ("ends", "avoided"),
+    [
+        ([("node1", "machine"), ("node2", "machine"), ("node1", "machine")], ["node1"]),
+        ([("node1", "machine"), ("node1", "bug"), ("node2", "machine")], []),
+        ([(None, "machine")] * 3, []),
+        *(([(name, "machine")] * 3, []) for name in ("node1,node[2-9]", "--wrap=x", "$(touch x)", "a\nb", "", 7)),
+    ],
+)
+def test_node_with_two_faults_is_avoided(
+    trials: list[store.Trial], ends: list[tuple[str | None, str]], avoided: list[str]
+) -> None:
+    """Faults of all trials count together. Only a name that SLURM could have reaches sbatch."""
+    for trial, (node, kind) in zip(trials, ends, strict=True):
+        attempt(trial, node, kind)
+    assert bad_nodes.nodes_to_avoid(trials) == avoided
 
 
 def test_loss_that_was_computed_wrong_counts(trials: list[store.Trial]) -> None:
@@ -52,14 +58,6 @@ def test_faults_are_forgotten_after_a_day(trials: list[store.Trial]) -> None:
     for trial in trials:
         path = attempt(trial, "node1") / "failure.json"
         os.utime(path, (path.stat().st_mtime - bad_nodes.SECONDS,) * 2)
-    assert bad_nodes.nodes_to_avoid(trials) == []
-
-
-def test_invalid_node_names_are_ignored(trials: list[store.Trial]) -> None:
-    """The name comes from a file; only a possible name of SLURM reaches sbatch."""
-    for name in ("node1,node[2-9]", "--wrap=touch x", "$(touch x)", "a\nb", "", 7):
-        for trial in trials:
-            attempt(trial, name)
     assert bad_nodes.nodes_to_avoid(trials) == []
 
 

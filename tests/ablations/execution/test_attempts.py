@@ -50,14 +50,6 @@ def test_three_killed_without_progress_are_enough(trial: store.Trial) -> None:
     assert chances(trial) == f"3 attempts without progress: the last was {attempts.KILLED}"
 
 
-def test_attempts_with_progress_or_on_request_do_not_count(trial: store.Trial) -> None:
-    """A killed trial that gets further each time goes on; preemption, Ctrl-C and time limits are no faults."""
-    for step in (0, 10, 20, 30, 40):
-        end(trial, "killed", step, saves=step + 10)
-        end(trial, "stopped")
-    assert chances(trial) == ""
-
-
 def test_other_code_and_retry_start_anew(trial: store.Trial) -> None:
     for _ in range(3):
         end(trial, "killed", code="4567")
@@ -67,12 +59,26 @@ def test_other_code_and_retry_start_anew(trial: store.Trial) -> None:
     assert chances(trial, "4567") == ""
 
 
-def test_attempts_killed_before_they_read_a_checkpoint_count(trial: store.Trial) -> None:
-    for step in (0, None, None):
-        end(trial, "killed", step, saves=50 if step == 0 else 0)
-    assert chances(trial) == ""
-    end(trial, "killed", step=None)
-    assert chances(trial) != ""
+PROGRESS = [("killed", step, step + 10) for step in (0, 10, 20, 30, 40)]
+STARTLESS = [("killed", 0, 50), ("killed", None, 0), ("killed", None, 0)]
+
+
+@pytest.mark.parametrize(
+    ("ends", "goes_on"),
+    [
+        (PROGRESS, True),
+        ([("stopped", 0, 0)] * 5, True),  # preemption, Ctrl-C and time limits are no faults
+        (STARTLESS, True),
+        ([*STARTLESS, ("killed", None, 0)], False),
+    ],
+)
+def test_attempts_killed_without_progress_count(
+    trial: store.Trial, ends: list[tuple[str, int | None, int]], goes_on: bool
+) -> None:
+    """An attempt that was killed before it read a checkpoint counts too."""
+    for how, step, saves in ends:
+        end(trial, how, step, saves=saves)
+    assert (chances(trial) == "") is goes_on
 
 
 def test_checkpoint_that_is_damaged_is_no_progress(trial: store.Trial) -> None:

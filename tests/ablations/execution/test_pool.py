@@ -11,8 +11,8 @@ from outcomes import Quiet
 
 from ablations.execution import machine, slots
 from ablations.execution.launch import Place
-from ablations.execution.messages import Ended, Event, Exited, Ready
-from ablations.execution.pool import Pool, PoolTrialState, RunSummary, Slot
+from ablations.execution.messages import Ended, Event, Exited, Heard, Ready, Said, Started
+from ablations.execution.pool import CRASHED_STARTS, DEATHS, LONGEST_LOOK, Pool, PoolTrialState, RunSummary, Slot
 from ablations.execution.worker import Worker
 from ablations.planning.jobs import Job
 from results.store.standing import Kind, Standing, Standings, Start
@@ -94,7 +94,7 @@ def at_work(made: Pool) -> list[Job | None]:
     return [slot.trial and slot.trial.job for slot in made.slots if slot.worker is not None]
 
 
-def hear(made: Pool, number: int, event: Event) -> None:
+def hear(made: Pool, number: int, event: Heard) -> None:
     made.handle(made.slots[number].worker, event)
 
 
@@ -119,6 +119,42 @@ def test_killed_starts_are_not_counted_as_crashes(tmp_path: Path) -> None:
     made.tick()
     with pytest.raises(ValueError, match=r"^workers do not start: status 1$"):
         hear(made, 0, Exited(1))
+
+
+def test_slot_whose_workers_do_not_start_is_given_up_alone(tmp_path: Path) -> None:
+    """The message has the last line that a worker wrote; the other slot trains."""
+    made = pool(tmp_path, jobs(2), 2)
+    for _ in range(CRASHED_STARTS):
+        made.tick()
+        hear(made, 1, Said("OSError: no such library"))
+        hear(made, 1, Exited(1))
+    made.tick()
+    assert [slot.number for slot in made.slots] == [0]
+    assert made.display.said == ["worker 2 does not start: OSError: no such library; 1 go on without it"]
+
+
+def test_trial_whose_workers_die_before_it_begins_is_given_up(tmp_path: Path) -> None:
+    """Deaths count anew once an attempt has begun, as the disk records that attempt."""
+    (job,) = some = jobs(1)
+    made = pool(tmp_path, some, 1)
+    for events in [[Ready()], [Ready(), Started()], *[[Ready()]] * (DEATHS - 1)]:
+        assert made.has_work
+        made.tick()
+        for event in events:
+            hear(made, 0, event)
+            made.tick()
+        hear(made, 0, Exited(7))
+    assert made.summary.interrupted == {job.id: "its workers died 5 times before it began, the last of status 7"}
+    assert not made.has_work
+
+
+def test_run_that_was_stopped_kills_no_worker(tmp_path: Path) -> None:
+    """Time in which this process itself was suspended does not count as a worker's silence."""
+    made = pool(tmp_path, jobs(1), 1)
+    made.tick()
+    made.looked -= 10_000
+    made.tick()
+    assert made.slots[0].silent < 2 * LONGEST_LOOK
 
 
 def test_workers_leave_before_the_last_trial_is_published(tmp_path: Path) -> None:

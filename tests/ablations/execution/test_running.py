@@ -4,15 +4,12 @@ import hashlib
 import io
 import itertools
 import json
-import math
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,7 +26,6 @@ from ablations.cli.running import failures
 from ablations.execution import attempts, machine, pool, runner
 from ablations.execution.launch import Place
 from ablations.execution.messages import Ended, read_event
-from ablations.execution.pool import Pool, RunSummary, Slot
 from ablations.execution.worker import Worker
 from ablations.planning import plan as planning
 from ablations.planning.jobs import Job
@@ -206,43 +202,11 @@ if "BROKEN" in os.environ:
 """
 
 
-@pytest.mark.slow
-def test_slot_whose_workers_do_not_start_is_given_up_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "CRASHED_STARTS", 1)
-    jobs, display = jobs_of([plan(tmp_path, steps=600)]), Quiet()
-    slots = [Slot(0, {}), Slot(1, {"BROKEN": "1"})]
-    both = Pool(jobs, with_plugin(tmp_path, PICKY), slots, display, lambda job: None, tally := RunSummary())
-    runner.drive(both, math.inf, lambda: False)
-    assert len(tally.done) == len(jobs)
-    (said,) = display.said
-    assert re.fullmatch("worker 2 does not start: .*no such library; 1 go on without it", said)
-
-
 def test_workers_that_never_start_end_the_run_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "CRASHED_STARTS", 1)
     monkeypatch.setenv("BROKEN", "1")
     with pytest.raises(ValueError, match=r"^workers do not start: .*no such library$"):
         runner.run(jobs_of([plan(tmp_path)]), with_plugin(tmp_path, PICKY), Quiet(), 1)
-
-
-DEADLY = """
-import os
-from results import store
-
-claim = store.claim
-store.claim = lambda trial, watch: os._exit(7) if trial.id == "{key}" else claim(trial, watch)
-"""
-
-
-@pytest.mark.slow
-def test_trial_whose_workers_die_before_it_begins_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "DEATHS", 2)
-    jobs = jobs_of([plan(tmp_path)])[:2]
-    place = with_plugin(tmp_path, DEADLY.format(key=jobs[0].id))
-    tally = runner.run(jobs, place, Quiet(), workers=1)
-    assert tally.done == [jobs[1].id]
-    assert tally.interrupted == {jobs[0].id: "its workers died 2 times before it began, the last of status 7"}
-    assert not tally.failed
 
 
 def test_run_directory_that_cannot_be_written_interrupts_the_trial(
@@ -337,17 +301,6 @@ def test_stopped_worker_is_killed_and_its_trial_resumed(
     assert shown[1:] == [f"stopped (pid {shown[0]} on {socket.gethostname()})"]
     assert any("no heartbeat" in line for line in display.said)
     assert any("died (signal SIGKILL)" in line for line in display.said)
-
-
-def test_run_that_was_stopped_kills_no_worker(tmp_path: Path) -> None:
-    slot = Slot(0, {})
-    made = Pool([], Place(tmp_path, None), [slot], Quiet(), lambda job: None, RunSummary())
-    with subprocess.Popen(["sleep", "60"], text=True) as slot.worker:
-        made.looked -= 10_000
-        made.kill_silent(time.monotonic())
-        assert slot.silent <= pool.LONGEST_LOOK
-        assert slot.worker.poll() is None
-        slot.worker.kill()
 
 
 def test_worker_that_reaches_no_step_ends_after_its_parent(tmp_path: Path) -> None:
