@@ -46,17 +46,17 @@ def share(folder: str, *ids: str) -> int:
     if place.data_dir:
         os.environ["ABLATE_DATA"] = str(place.data_dir)
     with staging.staged(jobs, campaign.runs, campaign.profile.stage, lambda line: print(line, flush=True)):
-        tally = runner.run(jobs, place, Lines(), most, deadline=deadline, called_off=lambda: campaign.cancelled)
-    interrupted = f"{len(tally.interrupted)} interrupted, " if tally.interrupted else ""
-    blocked = f"{len(tally.blocked)} blocked, " if tally.blocked else ""
-    print(f"{len(tally.done)} done, {len(tally.failed)} failed, {blocked}{interrupted}of {len(jobs)}", flush=True)
-    if tally.stopped and not campaign.cancelled and is_cancelled():
+        summary = runner.run(jobs, place, Lines(), most, deadline=deadline, called_off=lambda: campaign.cancelled)
+    interrupted = f"{len(summary.interrupted)} interrupted, " if summary.interrupted else ""
+    blocked = f"{len(summary.blocked)} blocked, " if summary.blocked else ""
+    print(f"{len(summary.done)} done, {len(summary.failed)} failed, {blocked}{interrupted}of {len(jobs)}", flush=True)
+    if summary.stopped and not campaign.cancelled and is_cancelled():
         own = [task for task in array_tasks.campaign_tasks(campaign) if task.share == ids]
         campaigns.write_mark(max(own, key=lambda task: task.written).cancel_mark)
         print("cancelled by scancel: `ablate submit` continues", flush=True)
     else:
         ensure_last_jobs(campaign)
-    return FAILED if tally.failed or tally.interrupted or tally.blocked else 0
+    return FAILED if summary.failed or summary.interrupted or summary.blocked else 0
 
 
 def ensure_last_jobs(campaign: Campaign, begins: bool = False) -> None:

@@ -62,8 +62,8 @@ def reconcile(campaign: Campaign, inside: bool = False, withheld: Collection[str
     found = {job.id: job.standing(standings) for job in asked}
     tasks = queued_tasks(campaign.runs)
     queue.release(task.job for task in tasks)
-    there = {key for task in tasks for key in task.share}
-    missing = [job for job in asked if found[job.id].is_pending and job.id not in there]
+    queued = {key for task in tasks for key in task.share}
+    missing = [job for job in asked if found[job.id].is_pending and job.id not in queued]
     todo = [job for job in missing if job.id not in withheld]
     seconds = estimate.seconds(plans, campaign.runs, device(campaign.profile))
     taken: dict[str, int] = {}
@@ -84,7 +84,7 @@ def reconcile(campaign: Campaign, inside: bool = False, withheld: Collection[str
             no_last_job = str(error)  # the shares submit one when they begin
     return replace(
         count_ended(found.values()),
-        queued=sum(one.is_pending and key in there for key, one in found.items()),
+        queued=sum(one.is_pending and key in queued for key, one in found.items()),
         submitted=len(taken),
         arrays=len(sent),
         waiting=len(todo) - len(taken),
@@ -147,11 +147,11 @@ def submit_generations(
     queued = {key: task.job.job_id for task in tasks for key in task.share}  # trial id -> job id of its array
     live = {task.job.job_id for task in tasks if task.share and task.campaign == campaign}
     found: dict[str, int] = {}
-    for depth, some in enumerate(generations):
-        where = queued | found
-        takable = [job for job in some if not depth or parent_id(job) in where]
-        shares = split_into_shares(takable, seconds, free, 60 * profile.task_minutes)
-        before = {where[parent_id(job)] for job in takable if depth}
+    for depth, generation in enumerate(generations):
+        arrays = queued | found
+        ready = [job for job in generation if not depth or parent_id(job) in arrays]
+        shares = split_into_shares(ready, seconds, free, 60 * profile.task_minutes)
+        before = {arrays[parent_id(job)] for job in ready if depth}
         for chunk in (shares[first : first + size] for first in range(0, len(shares), size)):
             if profile.parallel:
                 before |= {*live, *found.values()}

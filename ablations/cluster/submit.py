@@ -146,23 +146,23 @@ def is_same_submission(
     )
 
 
-def submission_message(look: Reconciliation, profile: profiles.Profile) -> str:
-    submitted = f"{look.submitted} submitted in {look.arrays} arrays"
-    parts = [f"{look.over} done", f"{look.queued} already queued", submitted]
-    if look.failed:
-        parts.append(f"{look.failed} failed (`ablate retry`)")
-    if look.blocked:
-        parts.append(f"{look.blocked} blocked by their parents (`ablate status` says why)")
-    if look.waiting:
-        parts.append(f"{look.waiting} waiting for free slots: the last job submits them")
-    lines = [", ".join(parts), *filter(None, [retry.renewal_line(look.renewed)])]
-    if look.submitted or look.waiting:
-        lines.append(f"cost: {price(3600 * look.hours, profile)}")
-    if look.avoided:
-        lines.append(f"avoiding {', '.join(look.avoided)}: hardware or drivers there ended trials within a day")
-    if look.no_last_job:
-        lines.append(f"the trials are queued, but no last job is ({look.no_last_job}): their tasks will submit one")
-    if look.last_job:
+def submission_message(found: Reconciliation, profile: profiles.Profile) -> str:
+    submitted = f"{found.submitted} submitted in {found.arrays} arrays"
+    parts = [f"{found.over} done", f"{found.queued} already queued", submitted]
+    if found.failed:
+        parts.append(f"{found.failed} failed (`ablate retry`)")
+    if found.blocked:
+        parts.append(f"{found.blocked} blocked by their parents (`ablate status` says why)")
+    if found.waiting:
+        parts.append(f"{found.waiting} waiting for free slots: the last job submits them")
+    lines = [", ".join(parts), *filter(None, [retry.renewal_line(found.renewed)])]
+    if found.submitted or found.waiting:
+        lines.append(f"cost: {price(3600 * found.hours, profile)}")
+    if found.avoided:
+        lines.append(f"avoiding {', '.join(found.avoided)}: hardware or drivers there ended trials within a day")
+    if found.no_last_job:
+        lines.append(f"the trials are queued, but no last job is ({found.no_last_job}): their tasks will submit one")
+    if found.last_job:
         lines.append("when these have ended, a last job checks again and writes tables and report")
     return "\n".join(lines)
 

@@ -28,11 +28,11 @@ from vitcore.config import Config
 from vitcore.runtime.device import device_of
 from vitcore.training.distributed import ALONE, Ranks, TCPStore, exchange_failed, join
 
-# Keys of the store: READY/rank; WORD/number, for reports in their order; BEAT/rank, the number of heartbeats.
-READY, WORD, BEAT = "ready", "word", "beat"
+# Keys of the store: READY/rank; REPORT/number, for reports in their order; BEAT/rank, the number of heartbeats.
+READY, REPORT, BEAT = "ready", "report", "beat"
 FOLLOWED = 4  # exit status of a rank that ended because another rank was lost
 START_SECONDS = 300.0  # until all ranks are ready: imports from a busy file system take minutes
-WORDS_SECONDS = 10.0  # for a lost rank to be noticed, or to report why
+REPORT_SECONDS = 10.0  # for a lost rank to be noticed, or to report why
 GRACE_SECONDS = 30.0  # for a collective operation to notice that a rank is lost
 END_SECONDS = 30.0
 LOOK_SECONDS = 0.5
@@ -63,17 +63,17 @@ def report_failure(store: TCPStore, rank: int, error: Exception) -> bool:
     fault, cause = faults.classify(error), f"{type(error).__name__}: {error}"
     trace, node = "".join(traceback.format_exception(error)), os.environ.get("SLURMD_NODENAME", "")
     followed = exchange_failed(error)
-    word = RankFailure(rank, cause, fault.kind, fault.fatal, faults.fault_location(error), trace, node, followed)
+    report = RankFailure(rank, cause, fault.kind, fault.fatal, faults.fault_location(error), trace, node, followed)
     with suppress(RuntimeError):  # rank 0 is gone: nobody reads the report
-        store.set(f"{WORD}/{store.add(WORD, 1)}", json.dumps(asdict(word)))
+        store.set(f"{REPORT}/{store.add(REPORT, 1)}", json.dumps(asdict(report)))
     return not followed
 
 
 def read_failures(store: TCPStore) -> list[RankFailure]:
-    words: list[RankFailure] = []
-    while store.check([key := f"{WORD}/{len(words) + 1}"]):
-        words.append(RankFailure(**json.loads(store.get(key))))
-    return words
+    reports: list[RankFailure] = []
+    while store.check([key := f"{REPORT}/{len(reports) + 1}"]):
+        reports.append(RankFailure(**json.loads(store.get(key))))
+    return reports
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class RankProcesses:
         self.host = "127.0.0.1" if self.here == config.gpus else socket.gethostname()
         self.store = TCPStore(self.host, 0, is_master=True, wait_for_workers=False)
         # a second connection: the first may be blocked in a collective operation
-        self.words = TCPStore(self.host, self.store.port, is_master=False)
+        self.watched = TCPStore(self.host, self.store.port, is_master=False)
         self.others = range(1, config.gpus)
         self.over = threading.Event()
         self.beats = dict.fromkeys(self.others, (0, 0.0))  # of each rank: heartbeats, seconds since the last
@@ -182,7 +182,7 @@ class RankProcesses:
         """Wait until all ranks are ready; raise RankLost if one fails, or after START_SECONDS."""
         deadline = time.monotonic() + START_SECONDS
         while not self.store.check([f"{READY}/{rank}" for rank in self.others]):
-            if (self.lost_ranks() or read_failures(self.words)) and (error := self.first_failure()):
+            if (self.lost_ranks() or read_failures(self.watched)) and (error := self.first_failure()):
                 raise error
             if time.monotonic() > deadline:
                 raise RankLost(f"a rank was lost: not ready after {START_SECONDS:.0f} s")
@@ -196,17 +196,17 @@ class RankProcesses:
         return [rank for rank, process in self.processes.items() if process.poll() not in (None, 0, FOLLOWED)]
 
     def first_failure(self) -> RankLost | None:
-        """Return the first failure of a rank, its cause before its consequences; None without one for WORDS_SECONDS."""
-        deadline = time.monotonic() + WORDS_SECONDS
+        """Return the first failure of a rank, its cause before its consequences; None if none is known in time."""
+        deadline = time.monotonic() + REPORT_SECONDS
         while True:
             lost = self.lost_ranks()  # before the reports: a rank that is gone has reported already
-            words = read_failures(self.words)
-            if own := [word for word in words if not word.followed]:
+            reports = read_failures(self.watched)
+            if own := [report for report in reports if not report.followed]:
                 return own[0].error()
             if lost:
                 return self.unreported_failure(lost[0])
             if time.monotonic() > deadline:
-                return words[0].error() if words else None
+                return reports[0].error() if reports else None
             time.sleep(0.02)
 
     def unreported_failure(self, rank: int) -> RankLost:
@@ -223,7 +223,7 @@ class RankProcesses:
         """Watch the ranks in a thread, and kill this process if it hangs because of a lost rank."""
         while not self.over.wait(LOOK_SECONDS):
             self.end_silent()
-            failed = bool(self.lost_ranks()) or not all(word.followed for word in read_failures(self.words))
+            failed = bool(self.lost_ranks()) or not all(report.followed for report in read_failures(self.watched))
             if failed and not self.over.wait(GRACE_SECONDS) and (lost := self.first_failure()):
                 print(f"{lost}; the collective operation with it hangs", file=sys.stderr, flush=True)
                 lost.fault = replace(lost.fault, fatal=True)
@@ -234,7 +234,7 @@ class RankProcesses:
     def end_silent(self) -> None:
         """Kill the ranks without a heartbeat for SILENT_SECONDS, such as suspended processes."""
         for rank, (beats, seconds) in self.beats.items():
-            now = int(self.words.add(f"{BEAT}/{rank}", 0))
+            now = int(self.watched.add(f"{BEAT}/{rank}", 0))
             waits = now == beats > 0  # `wait` handles a rank that has not begun to beat
             self.beats[rank] = now, seconds + LOOK_SECONDS if waits else 0.0
             if self.beats[rank][1] > SILENT_SECONDS and rank not in self.silent:

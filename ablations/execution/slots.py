@@ -46,7 +46,7 @@ def group_by_ranks(jobs: Iterable[Job]) -> list[list[Job]]:
     asked = list(jobs)
     if len({job.ranks for job in asked}) == 1:  # one pool, in which a parent's children follow it at once
         return [asked]
-    turns: dict[tuple[int, int], list[Job]] = {}
+    groups: dict[tuple[int, int], list[Job]] = {}
     for job in asked:
-        turns.setdefault((len(job.parents), -job.ranks), []).append(job)
-    return [turns[turn] for turn in sorted(turns)]
+        groups.setdefault((len(job.parents), -job.ranks), []).append(job)
+    return [groups[key] for key in sorted(groups)]

@@ -66,21 +66,21 @@ class Worker:
     def __init__(self, place: Place, channel: TextIO) -> None:
         self.place, self.runs = place, place.runs
         self.channel = channel
-        self.turn = threading.Lock()  # the heartbeat writes to the channel too
+        self.channel_lock = threading.Lock()  # the heartbeat writes to the channel too
         self.plugins = plugins.load(map(Path, place.plugins))
         self.code = provenance.code_digest(self.plugins)
         self.broken = False  # this process cannot train any more
         self.patience = Patience(FULL_SECONDS, self.stop, lambda why: self.emit(messages.Waiting(why)))
         self.watch = lease.Watch()
         self.parent = os.getppid()
-        self.told_to_stop = False
+        self.stop_requested = False
         self.last_report = 0.0
 
     def stop(self) -> bool:
-        return self.told_to_stop or os.getppid() != self.parent
+        return self.stop_requested or os.getppid() != self.parent
 
     def emit(self, event: messages.Event) -> None:
-        with self.turn, contextlib.suppress(BrokenPipeError):
+        with self.channel_lock, contextlib.suppress(BrokenPipeError):
             self.channel.write(messages.event_line(event))
             self.channel.flush()
 
@@ -281,7 +281,7 @@ def main() -> None:
         sys.exit(str(error))
 
     def stop(*_: object) -> None:
-        worker.told_to_stop = True
+        worker.stop_requested = True
 
     signal.signal(signal.SIGTERM, stop)
     start_heartbeat(parent, lambda: worker.emit(messages.Alive()))

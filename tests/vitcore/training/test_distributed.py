@@ -226,13 +226,13 @@ def test_the_rank_that_failed_first_is_told_of(
     errors: list[tuple[int, Exception]], first: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not one that met only that another was gone, though that be heard of sooner."""
-    monkeypatch.setattr(ranks, "WORDS_SECONDS", 0.0)
+    monkeypatch.setattr(ranks, "REPORT_SECONDS", 0.0)
     words = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     for rank, error in errors:
         report_failure(words, rank, error)
     assert [word.rank for word in read_failures(words)] == [rank for rank, _ in errors]
     crew = object.__new__(ranks.RankProcesses)
-    crew.words, crew.processes = words, {}
+    crew.watched, crew.processes = words, {}
     lost = crew.first_failure()
     assert str(lost) == first
     assert faults.classify(lost).kind == kind
