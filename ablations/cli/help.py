@@ -18,10 +18,7 @@ class Command(TyperCommand):
     """A command whose docstring may end with a paragraph of examples, one per line."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        arguments = [one for one in self.get_params(ctx) if one.param_type_name == "argument"]
-        names = {metavar(one): one.required for one in arguments}
-        shown = [name if required or name.startswith("[") else f"[{name}]" for name, required in names.items()]
-        return [*shown, "[OPTIONS]"]
+        return usage(self.get_params(ctx))
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         with formatter.indentation():
@@ -77,6 +74,14 @@ def write_parameters(parameters: Iterable[Any], ctx: Any, formatter: Any) -> Non
         if rows := [row(one, ctx) for one in shown if one.param_type_name == kind]:
             with formatter.section(title):
                 formatter.write_dl(rows)
+
+
+def usage(parameters: Iterable[Any]) -> list[str]:
+    """Return what follows a command's name in its line of usage."""
+    arguments = [one for one in parameters if one.param_type_name == "argument"]
+    names = {metavar(one): one.required for one in arguments}
+    shown = [name if required or name.startswith("[") else f"[{name}]" for name, required in names.items()]
+    return [*shown, "[OPTIONS]"]
 
 
 def paragraphs(text: str | None) -> list[str]:

@@ -63,6 +63,10 @@ def description_parts(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, s
     yield "metric", f"{study.metric}{within}"
     yield "baseline", assignments(study.baseline, ", ") or "the recipe's"
     yield from varied_parts(study, recipe)
+    yield "budget", f"equal {study.budget}"
+    yield "figure", study.figure
+    if study.published_of:
+        yield "published", f"in {study.published_of.strip()}:"
     for arm, value in study.published.items():
         yield "published", f"{arm}: {unit(study.metric).value_text(value)}{unit(study.metric).of_value}"
     for claim in study.claims:
@@ -76,18 +80,24 @@ def varied_parts(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
         for key, axis in axes.items():
             yield "varies", f"{key}: {values(key, axis, recipe)} ({way})"
     for cross in study.crosses:
-        yield "varies", " x ".join(f"{key}: {values(key, axis, recipe)}" for key, axis in cross.items())
+        crossed = " x ".join(f"{key}: {values(key, axis, recipe)}" for key, axis in cross.items())
+        yield "varies", f"{crossed} (every combination)"
     for name, settings in study.arms.items():
         own = recipe.arms.get(name, {}) if settings == "axis" else settings
         yield "arm", f"{name}: {assignments(own, ', ') or 'the recipe has none'}"
+    for name, settings in study.co_changes.items():
+        yield "with", f"{name}: {assignments(settings, ', ')}"
     for name, settings in study.stages.items():
         yield "stage", f"{name}: {assignments(settings, ', ') or 'as the recipe says'}"
 
 
 def values(key: str, axis: "Axis", recipe: "Recipe") -> str:
+    """Return the values of an axis as text, with the recipe's values in the place of the word "axis"."""
     if axis == "all":
         return "every variant there is"
-    known = recipe.axes.get(key, []) if axis == "axis" else axis
+    own = recipe.axes.get(key, [])
+    listed = [axis] if isinstance(axis, str) else axis
+    known = [one for value in listed for one in (own if value == "axis" else [value])]
     return ", ".join(map(str, known)) or f"recipe {recipe.name} has no such axis"
 
 

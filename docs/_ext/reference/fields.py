@@ -1,19 +1,29 @@
 """The keys of a record, a pydantic model: what each may be, its default and its meaning."""
 
-import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any
 
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 from sphinx.pycode import ModuleAnalyzer
 
 from reference.markup import choices, fence, prose
 from vitcore.variants import VARIANTS
 
-BOUNDS = {"Ge": "at least", "Gt": "more than", "Le": "at most", "Lt": "less than"}  # classes of annotated_types
+Schema = dict[str, Any]  # a part of a JSON schema
+WORDS = {
+    "boolean": "true or false",
+    "integer": "whole number",
+    "number": "number",
+    "string": "text",
+    "any": "any value",
+}
+BOUNDS = {
+    "minimum": "at least",
+    "exclusiveMinimum": "more than",
+    "maximum": "at most",
+    "exclusiveMaximum": "less than",
+}
 
 
 @dataclass(frozen=True)
@@ -26,21 +36,17 @@ class Key:
 
 
 def keys(record: type[BaseModel]) -> Iterator[Key]:
-    """Those of a record in the order of its class. Raises ValueError for one that nothing explains."""
-    meanings = documented(record)
+    """Yield the keys of a record in the order of its class. Raises ValueError if no comment explains one."""
+    meanings, schema = documented(record), record.model_json_schema()
     for name, field in record.model_fields.items():
         if field.exclude:  # not in the file
             continue
         if name not in meanings:
             raise ValueError(f"{record.__module__}.{record.__qualname__}.{name}: no `#:` comment says what it means")
-        required = field.is_required()
-        yield Key(
-            name=field.alias or name,
-            allowed=allowed(field.annotation, field.metadata),
-            required=required,
-            default="" if required else written(field.get_default(call_default_factory=True)),
-            meaning=meanings[name],
-        )
+        key = field.alias or name
+        about = schema["properties"][key]
+        required = key in schema.get("required", ())
+        yield Key(key, allowed(about), required, written(about.get("default")), meanings[name])
 
 
 def documented(record: type[BaseModel]) -> dict[str, str]:
@@ -54,26 +60,22 @@ def documented(record: type[BaseModel]) -> dict[str, str]:
     return found
 
 
-def allowed(kind: Any, limits: Any = ()) -> str:
-    """A type in plain words, as in "whole number, at least 1"."""
-    if get_origin(kind) is Annotated:
-        kind, *more = get_args(kind)
-        return allowed(kind, [*limits, *unfolded(more)])
-    arguments = get_args(kind)
-    match get_origin(kind):
-        case origin if origin in (Union, UnionType):
-            return " or ".join(dict.fromkeys(allowed(one, limits) for one in arguments if one is not NoneType))
-        case origin if origin is Literal:
-            return choices(arguments)
-        case origin if origin in (list, tuple):
-            return f"list of {plural(allowed(arguments[0]))}"
-        case origin if origin is not None and issubclass(origin, dict):
-            inside = allowed(arguments[1])
-            return "mapping" if arguments[1] is Any else f"mapping from names to {plural(inside)}"
-    if inspect.isclass(kind) and issubclass(kind, BaseModel):
-        return "mapping"
-    words = {bool: "true or false", int: "whole number", float: "number", str: "text", Any: "any value"}
-    return ", ".join(filter(None, [words.get(kind, str(kind)), bounds(limits)]))
+def allowed(schema: Schema) -> str:
+    """Return a JSON schema in plain words, such as "whole number, at least 1"."""
+    if "anyOf" in schema:
+        kinds = dict.fromkeys(allowed(one) for one in schema["anyOf"] if one.get("type") != "null")
+        return WORDS["any"] if {"text", "true or false", "number"} <= kinds.keys() else " or ".join(kinds)
+    if "const" in schema or "enum" in schema:
+        return choices(schema.get("enum") or [schema["const"]])
+    match schema.get("type", "object" if "$ref" in schema else "any"):
+        case "array":
+            return f"list of {plural(allowed(schema['items']))}"
+        case "object":
+            values = schema.get("additionalProperties")
+            inside = allowed(values) if isinstance(values, dict) else WORDS["any"]
+            return "mapping" if inside == WORDS["any"] else f"mapping from names to {plural(inside)}"
+        case kind:
+            return ", ".join(filter(None, [WORDS[kind], bounds(schema)]))
 
 
 def plural(words: str) -> str:
@@ -82,19 +84,11 @@ def plural(words: str) -> str:
     return f"{first.removeprefix('any ')}{ends}{comma}{rest}"
 
 
-def unfolded(metadata: Any) -> Iterator[Any]:
-    """The limits inside `Field(ge=..., le=...)` too."""
-    for one in metadata:
-        yield from one.metadata if isinstance(one, FieldInfo) else [one]
-
-
-def bounds(limits: Any) -> str:
-    """From the limits that pydantic checks; a pattern has no short words."""
-    named = {type(limit).__name__: limit for limit in limits}
-    found = {name: getattr(limit, name.lower()) for name, limit in named.items() if name in BOUNDS}
-    if found.keys() == {"Ge", "Le"}:
-        return f"from {found['Ge']:,} to {found['Le']:,}"
-    return ", ".join(f"{BOUNDS[name]} {value:,}" for name, value in found.items())
+def bounds(schema: Schema) -> str:
+    found = {key: schema[key] for key in BOUNDS if key in schema}
+    if found.keys() == {"minimum", "maximum"}:
+        return f"from {found['minimum']:,} to {found['maximum']:,}"
+    return ", ".join(f"{BOUNDS[key]} {value:,}" for key, value in found.items())
 
 
 def written(value: Any) -> str:

@@ -4,12 +4,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from ablations.cli.getting_started.show import description_parts
 from ablations.planning import estimate
 from ablations.planning.estimate import Device
 from ablations.planning.plan import build
 from ablations.study.design import Design
 from ablations.study.reading import find, packaged_names, read_recipe, read_study
-from ablations.study.study import Axis, Study
+from ablations.study.study import Study
 from reference.example import REPORT, trained
 from reference.markup import code, comments, literal, prose, shell, table, toctree
 from results.figures import study_figure
@@ -37,18 +38,14 @@ def page(study: Study) -> str:
         [
             f"# {study.name}\n",
             f"**{prose(study.question)}**\n",
-            f"Source: {prose(study.source)}.\n",
             shell([f"ablate plan {study.name}", f"ablate run {study.name}", f"ablate table {study.name}"]),
             about(study),
             result(study),
-            "## What varies\n",
-            varied(study),
-            "## What it costs\n",
+            "## What it varies\n",
+            f"`ablate show {study.name}` prints this too:\n",
+            description(study),
             cost(study),
-            *source(study),
             *record(study),
-            "## How it is read\n",
-            reading(study),
             "## The file\n",
             literal(find("studies", study.name)),
         ]
@@ -61,26 +58,11 @@ def about(study: Study) -> str:
     return prose(text) + "\n"
 
 
-def varied(study: Study) -> str:
-    """Each group of the file that has an entry, with what it does to the arms."""
-    groups = {"one at a time": study.factors, "every arm at each": study.curves, "tuned for each arm": study.tune}
-    rows = [[how, code(key), values(axis)] for how, group in groups.items() for key, axis in group.items()]
-    for cross in study.crosses:
-        rows.append(["every combination", " x ".join(map(code, cross)), " x ".join(map(values, cross.values()))])
-    for how, named in (("a named arm", study.arms), ("trained before", study.stages)):
-        rows += [[how, code(name), "the recipe's" if own == "axis" else written(own)] for name, own in named.items()]
-    rows += [[f"with {code(name)}", "", settings(own)] for name, own in study.co_changes.items()]
-    return f"The baseline: {written(study.baseline)}.\n\n" + table(["how", "what", "values"], rows)
-
-
-def written(given: dict[str, Any]) -> str:
-    return settings(given) or "as the recipe says"
-
-
-def values(axis: Axis) -> str:
-    if axis in ("axis", "all"):
-        return {"axis": "those of the recipe", "all": "every variant there is"}[str(axis)]
-    return ", ".join("those of the recipe" if value == "axis" else code(value) for value in axis)
+def description(study: Study) -> str:
+    """Return what `ablate show` prints, as a table."""
+    rows = [(title, prose(text)) for title, text in description_parts(study, read_recipe(RECIPE)) if text]
+    shown = table(["part", "content"], rows)
+    return shown + "\n`ablate compare runs published` tests these claims on your trials.\n" if study.claims else shown
 
 
 def settings(given: dict[str, Any]) -> str:
@@ -94,25 +76,11 @@ def cost(study: Study) -> str:
     trials = {trial.id for entry in [*plan.stages, *plan.arms] for trial in entry.trials}
     with tempfile.TemporaryDirectory() as runs:
         hours = estimate.cost([plan], Path(runs), Device(False, ""), trials).hours
-    duration = f"{hours:.1f} hours" if hours >= 1.5 else f"{max(1, round(hours * 60))} minutes"
+    duration = f"{hours:.1f} h" if hours >= 1.5 else f"{max(1, round(hours * 60))} min"
     return (
         f"On [`{RECIPE}`](../recipes/{RECIPE}.md): {len(plan.arms)} arms with {design.recipe.seeds} seeds each, "
         f"{len(trials)} trials in all, about {duration} of one core.\n"
     )
-
-
-def source(study: Study) -> list[str]:
-    if not (study.found or study.published or study.claims):
-        return []
-    lines = ["## What the source found\n", prose(study.found) + "\n"]
-    if study.published:
-        rows = [[code(arm), f"{100 * value:.2f}"] for arm, value in study.published.items()]
-        of = prose(study.published_of or study.source)
-        lines += [f"Published accuracies in %, of {of}:\n", table(["arm", "accuracy"], rows)]
-    if study.claims:
-        lines += ["`ablate compare runs published` judges these claims by your trials:\n"]
-        lines += [f"- {code(claim)}" for claim in study.claims] + [""]
-    return lines
 
 
 def result(study: Study) -> str:
@@ -150,11 +118,3 @@ def arm_of(source: str, study: Study) -> str:
     """The arm in "ablate run STUDY, ARM", where that is the study; else ""."""
     command, _, arm = source.partition(", ")
     return arm if study.name in command.split() else ""
-
-
-def reading(study: Study) -> str:
-    margin = f"{100 * study.margin:g} points" if study.margin else "the recipe's"
-    return (
-        f"Metric: `{study.metric}`. Margin: {margin}. Training is equal in {study.budget}. "
-        f"Figure: [`{study.figure}`](../gallery/index.md#{study.figure}).\n"
-    )
