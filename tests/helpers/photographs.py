@@ -39,7 +39,7 @@ def flip_byte(path: Path, place: int) -> None:
 
 def stored_images(folder: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Return all images of a pack: (M, S, S, C)."""
-    pack = open_pack(folder, manifest(folder, folder.name).fingerprint)
+    pack = open_pack(folder, manifest(folder, folder.name))
     images = np.empty((pack.manifest.images, *pack.shape), np.uint8)
     pack.read(np.arange(len(images)), images)
     return images

@@ -18,10 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitcore.data.crops import Window
-from vitcore.data.datasets import TORCHVISION, About, Indices, Raw, data_home, moments, read_digits, read_torchvision
+from vitcore.data.datasets import TORCHVISION, Indices, Raw, data_home, moments, read_digits, read_torchvision
 from vitcore.data.imagefolder import read_folder
 from vitcore.data.lookup import FOLDER, STATED, describe, find_pack, image_folder, pack_hint
-from vitcore.data.pack import open_pack
+from vitcore.data.pack import manifest, open_pack
 from vitcore.data.shuffle import folds, random_order, stratified_split
 from vitcore.data.stream import Ahead, Stored
 from vitcore.options import ConfigError
@@ -114,34 +114,26 @@ def load(config: Config, data_dir: Path | None = None) -> Data:
     if the data are missing or damaged, or differ from those that `config` was made for.
     """
     check(config)
-    about = describe(config.data, data_dir)
+    about = describe(config.data)
     if (folder := find_pack(config.data, data_dir)) is not None:
-        if about.fingerprint != describe(config.data).fingerprint:
+        known = manifest(folder, config.data)
+        if known.about().fingerprint != about.fingerprint:
             raise ValueError(f"data={config.data}: {folder} is another pack than the one that the config was made for")
-        return load_pack(config, folder, about)
-    if config.data in STATED:
+        pack, window = open_pack(folder, known), Window(known.image_size, config.image_size)
+        places = np.arange(known.images)
+        whole = Images(Stored(pack, places), torch.from_numpy(pack.labels), places, window)
+        train, test = np.split(places, [known.train])
+        mean, std = map(per_channel, (known.mean, known.std))
+    elif config.data in STATED:
         raise ValueError(f"data={config.data}: not packed: {pack_hint(config.data)}")
-    home = data_home(config.data, data_dir) if config.data in TORCHVISION else None
-    raw = read(config.data, home, config.image_size)
-    train, val, test = (
-        Images(torch.from_numpy(raw.images[index]), torch.from_numpy(raw.labels[index]), index)
-        for index in split(raw.labels, raw.train, raw.test, config, about.folds)
-    )
-    mean, std = (about.mean, about.std) if about.mean and about.std else statistics(raw)
-    return Data(train, val, test, per_channel(mean), per_channel(std))
-
-
-def load_pack(config: Config, folder: Path, about: About) -> Data:
-    """Open the images of a pack without reading one; raise ValueError if the pack is damaged."""
-    pack = open_pack(folder, about.fingerprint["sha256"])
-    known = pack.manifest
-    window = Window(known.image_size, config.image_size)
-    own_train, own_test = np.split(np.arange(known.images), [known.train])
-    train, val, test = (
-        Images(Stored(pack, places), torch.from_numpy(pack.labels[places]), places, window)
-        for places in split(pack.labels, own_train, own_test, config, None)
-    )
-    return Data(train, val, test, per_channel(known.mean), per_channel(known.std))
+    else:
+        home = data_home(config.data, data_dir) if config.data in TORCHVISION else None
+        raw = read(config.data, home, config.image_size)
+        whole = Images(torch.from_numpy(raw.images), torch.from_numpy(raw.labels), np.arange(len(raw.labels)))
+        train, test = raw.train, raw.test
+        mean, std = map(per_channel, (about.mean, about.std) if about.mean and about.std else statistics(raw))
+    parts = split(whole.labels.numpy(), train, test, config, about.folds)
+    return Data(whole.select(parts[0]), whole.select(parts[1]), whole.select(parts[2]), mean, std)
 
 
 def statistics(raw: Raw) -> tuple[list[float], list[float]]:

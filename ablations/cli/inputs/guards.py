@@ -31,14 +31,14 @@ def ensure_data(jobs: list[Job], place: Place) -> None:
     from vitcore.data.datasets import TORCHVISION, data_home, read_torchvision
     from vitcore.data.imagefolder import check_images
     from vitcore.data.lookup import FOLDER, describe, find_pack, image_folder
-    from vitcore.data.pack import open_pack
+    from vitcore.data.pack import manifest, open_pack
 
     left = {job.config["data"] for job in jobs if not store.trial(place.runs, job.id).state().is_over}
     for name in sorted({job.config["data"] for job in jobs}):
         if name in TORCHVISION:
             read_torchvision(name, data_home(name, place.data_dir))
         elif (folder := find_pack(name)) is not None:
-            open_pack(folder, describe(name).fingerprint["sha256"])
+            open_pack(folder, manifest(folder, name))
         elif name.startswith(FOLDER) and name in left:  # every image is decoded, which only training needs
             check_images(image_folder(name), describe(name).channels)
 
