@@ -50,6 +50,11 @@ def integers_on_cpu(limit: int, keys: Tensor, site: int, elements: int) -> Tenso
     return torch.from_numpy((found.astype(np.int64) + 2**31) * limit >> 32)
 
 
+def uniforms(keys: Tensor, site: int, elements: int) -> Tensor:
+    """Return a random float64 in [0, 1) for each element of each image: (B, elements)."""
+    return (bits(keys, site, elements).double() + 2**31) / 2**32
+
+
 def bits(keys: Tensor, site: int, elements: int) -> Tensor:
     """Return a uniform random int32 for each element of each image: (B, elements).
 

@@ -83,8 +83,6 @@ class Staged(Augment):
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         """Return images augmented by the choices (B, n), and leave `images` unchanged. fixed: see `Stage.apply`."""
-        if self.parts[0].in_place:
-            images = images.clone()
         for part, own in zip(self.parts, torch.split(choices, [part.draws for part in self.parts], 1), strict=True):
             images = part.apply(images, own, fixed)
         return images

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitcore.data.shuffle import generator
-from vitcore.keyed_random import bits, site_code
+from vitcore.keyed_random import bits, site_code, uniforms
 
 if TYPE_CHECKING:
     from numpy.random import RandomState
@@ -38,7 +38,7 @@ def erased(images: Tensor, keys: Tensor, probability: float, fill: str) -> Tenso
     fill: "pixel" for standard normal noise, anything else for 0.
     """
     rows, columns = images.shape[-2:]
-    uniform = (bits(keys, site_code("erasing"), 1 + 4 * TRIES).double() + 2**31) / 2**32  # (B, 41), in [0, 1)
+    uniform = uniforms(keys, site_code("erasing"), 1 + 4 * TRIES)  # (B, 41)
     share, ratio, down, across = uniform[:, 1:].view(-1, TRIES, 4).unbind(dim=2)  # (B, TRIES)
     area = rows * columns * (AREA[0] + (AREA[1] - AREA[0]) * share)
     aspect = (ASPECT * (1 - 2 * ratio)).exp()

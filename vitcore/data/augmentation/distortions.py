@@ -168,7 +168,7 @@ class ThreeDistortions(Distortion):
         return torch.cat([flips, one, radius, order, integers_on_cpu(STEPS, keys, site_code("colours"), 3)], dim=1)
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
-        images = self.flip.apply(images.clone(), choices[:, :1], fixed) if self.flip else images
+        images = self.flip.apply(images, choices[:, :1], fixed) if self.flip else images
         return super().apply(images, choices[:, 1:], fixed)
 
     def distort(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from vitcore.data.crops import crop_by_products
-from vitcore.keyed_random import bits, integers_on_cpu, site_code
+from vitcore.keyed_random import integers_on_cpu, site_code, uniforms
 from vitcore.options import ConfigError
 from vitcore.runtime.device import send
 from vitcore.variant import Variant
@@ -27,12 +27,10 @@ LARGE = 2**15  # bytes of an image; from this size on, a CPU flips images one at
 class Stage:
     """Base class of the steps of an augmentation, each of which changes uint8 images (B, C, H, W).
 
-    draws: number of choices per image. in_place: whether `apply` changes the given images. options: the options of the
-    augmentation, which include those of this stage.
+    draws: number of choices per image. options: the options of the augmentation, which include those of this stage.
     """
 
     draws: int
-    in_place: ClassVar[bool] = False
 
     def __init__(self, config: Config, options: Any) -> None: ...
 
@@ -50,7 +48,7 @@ class Stage:
         raise NotImplementedError
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
-        """Return the changed images (B, C, H, W), uint8.
+        """Return the changed images (B, C, H, W), uint8, and leave `images` unchanged.
 
         choices: (B, draws), on the images' device if `fixed`, otherwise on the CPU. fixed: launch kernels that depend
         on shapes only, as a CUDA graph needs, instead of the fastest for these choices.
@@ -62,7 +60,6 @@ class RandomFlip(Stage):
     """A horizontal flip with probability 1/2."""
 
     draws = 1
-    in_place = True
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
         return integers_on_cpu(2, keys, site_code("flip"), 1)
@@ -71,7 +68,7 @@ class RandomFlip(Stage):
         chosen = choices[:, 0]
         if fixed:
             return images.flip(3).where(chosen.bool().view(-1, 1, 1, 1), images)
-        places = chosen.nonzero()[:, 0]
+        images, places = images.clone(), chosen.nonzero()[:, 0]
         if images.device.type == "cpu" and images[0].numel() >= LARGE:
             for place in places.tolist():
                 images[place] = images[place].flip(2)
@@ -145,8 +142,8 @@ class RandomBox(Stage):
         self.size, self.area, self.ratio = config.image_size, options.area, options.ratio
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
-        uniform = (bits(keys, site_code("box"), 4 * TRIES).double() + 2**31) / 2**32  # (B, 40), in [0, 1)
-        share, aspect, down, across = uniform.view(-1, TRIES, 4).unbind(dim=2)  # (B, TRIES)
+        uniform = uniforms(keys, site_code("box"), 4 * TRIES).view(-1, TRIES, 4)
+        share, aspect, down, across = uniform.unbind(dim=2)  # (B, TRIES)
         pixels = side**2 * (self.area + (1 - self.area) * share)
         aspect = ((2 * aspect - 1) * math.log(self.ratio)).exp()
         width, height = (pixels * aspect).sqrt().round(), (pixels / aspect).sqrt().round()
