@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import NoReturn
+from typing import Generic, NoReturn, TypeVar
 
 import numpy as np
 
@@ -24,13 +24,14 @@ from vitcore.data.shuffle import stratified_split
 from vitcore.options import ConfigError
 
 TEST_SHARE = 0.2
+File = TypeVar("File")
 
 
 @dataclass(frozen=True)
-class Listing:
-    """The images of a folder, with their labels (M,) and the indices of the training and the test images."""
+class Listing(Generic[File]):
+    """The image files of a dataset, with their labels (M,) and the indices of the training and the test images."""
 
-    files: tuple[Path, ...]
+    files: Sequence[File]
     labels: Indices
     classes: tuple[str, ...]
     train: Indices
@@ -97,7 +98,7 @@ def check_images(root: Path, channels: int) -> None:
         raise ConfigError(f"{broken[0]}{more}")
 
 
-def list_folder(root: Path) -> Listing:
+def list_folder(root: Path) -> Listing[Path]:
     """Return the images of a folder, their labels and their split.
 
     Raises ConfigError if the folder is missing, unreadable or lacks a part, or has too few classes or images.
@@ -110,7 +111,7 @@ def list_folder(root: Path) -> Listing:
     return listing
 
 
-def list_parts(root: Path) -> Listing:
+def list_parts(root: Path) -> Listing[Path]:
     """Return the images of a folder that has train/ and test/, or train/ and val/ if test/ is missing.
 
     Raises ConfigError if there is neither test/ nor val/, or a part has fewer than two classes. Also raises it if a
@@ -126,16 +127,21 @@ def list_parts(root: Path) -> Listing:
     test_files, test_labels = list_classes(test, classes, empty_allowed=True)
     labels = np.array(train_labels + test_labels, np.int64)
     places = np.split(np.arange(len(labels)), [len(train_labels)])
-    return Listing((*train_files, *test_files), labels, classes, *places)
+    return Listing(train_files + test_files, labels, classes, *places)
 
 
-def list_flat(root: Path) -> Listing:
+def list_flat(root: Path) -> Listing[Path]:
     """Return the images of a folder that holds class folders directly; a random fifth of each class is for testing."""
     classes = class_names(root)
     files, known = list_classes(root, classes)
     labels = np.array(known, np.int64)
+    return Listing(files, labels, classes, *fixed_split(labels))
+
+
+def fixed_split(labels: Indices) -> tuple[Indices, Indices]:
+    """Return the indices of training and test images: a random fifth of each class, equal for every seed, is tested."""
     test, train = stratified_split(labels, np.arange(len(labels)), TEST_SHARE, "imagefolder")
-    return Listing(tuple(files), labels, classes, np.sort(train), np.sort(test))
+    return np.sort(train), np.sort(test)
 
 
 def class_names(folder: Path) -> tuple[str, ...]:

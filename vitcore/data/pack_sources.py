@@ -23,8 +23,8 @@ import numpy as np
 from vitcore.data.datasets import small_class
 from vitcore.data.decode import LARGEST, SUFFIXES, eight_bits, open_content, open_image
 from vitcore.data.files import open_regular
-from vitcore.data.imagefolder import TEST_SHARE, list_folder
-from vitcore.data.shuffle import Indices, stratified_split
+from vitcore.data.imagefolder import File, Listing, fixed_split, list_folder
+from vitcore.data.shuffle import Indices
 from vitcore.options import ConfigError
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ TESTS = ("test", "val", "validation")
 class Source:
     """The images of a dataset: `train` training images, then the test images.
 
-    labels: (M,). names: texts that identify the images. open: returns an image by its number, or raises ValueError.
+    labels: (M,). names: texts that name the images. open: returns an image by its number, or raises ValueError. sizes:
+    bytes of the files, which identify the images together with the names.
     """
 
     classes: tuple[str, ...]
@@ -46,13 +47,14 @@ class Source:
     train: int
     names: Sequence[str]
     open: Callable[[int], Image]
+    sizes: Sequence[int] | None = None
 
     @property
     def digest(self) -> str:
-        """The sha256 of the classes, labels and names, which identifies the images."""
+        """The sha256 of the classes, labels, names and sizes, which identifies the images."""
         total = hashlib.sha256("\0".join(self.classes).encode() + self.labels.tobytes())
-        for name in self.names:
-            total.update(name.encode() + b"\0")
+        for text in self.names if self.sizes is None else map("{} {}".format, self.names, self.sizes):
+            total.update(text.encode() + b"\0")
         return total.hexdigest()
 
 
@@ -87,13 +89,18 @@ def find_source(source: str, data_dir: Path | None) -> Source:
 
 def from_folder(root: Path) -> Source:
     """Return a source of the images of data=imagefolder:ROOT; raise ConfigError if the folder is invalid."""
-    listing = list_folder(root)
+    return from_listing(list_folder(root), lambda file: (str(file.relative_to(root)), file.stat().st_size), open_image)
+
+
+def from_listing(
+    listing: Listing[File], identify: Callable[[File], tuple[str, int]], open: Callable[[File], Image]
+) -> Source:
+    """Return a source of listed files. identify: returns a file's name and size in bytes. open: opens a file."""
     places = np.concatenate([listing.train, listing.test])
     files = [listing.files[place] for place in places]
-    names = [f"{file.relative_to(root)} {file.stat().st_size}" for file in files]
-    return Source(
-        listing.classes, listing.labels[places], len(listing.train), names, lambda place: open_image(files[place])
-    )
+    names, sizes = zip(*map(identify, files), strict=True)
+    labels = listing.labels[places]
+    return Source(listing.classes, labels, len(listing.train), names, lambda place: open(files[place]), sizes)
 
 
 @dataclass(frozen=True)
@@ -159,13 +166,9 @@ def from_members(found: list[Member], origin: str) -> Source:
     elif any(one.path.parent.parent.name == "train" for one in found):
         raise ValueError(f"{origin}: has train/ but none of {', '.join(TESTS)} beside it")
     else:
-        test, train = (
-            np.sort(part) for part in stratified_split(labels, np.arange(len(labels)), TEST_SHARE, "imagefolder")
-        )
-    places = np.concatenate([train, test])
-    chosen = [found[place] for place in places]
-    names = [f"{one.path} {one.size}" for one in chosen]
-    return Source(classes, labels[places], len(train), names, lambda place: open_member(chosen[place]))
+        train, test = fixed_split(labels)
+    listing = Listing(found, labels, classes, train, test)
+    return from_listing(listing, lambda member: (str(member.path), member.size), open_member)
 
 
 def open_member(member: Member) -> Image:

@@ -99,5 +99,5 @@ def test_what_is_no_image_of_known_range_is_named(hostile: str, count: int, tmp_
     with pytest.raises(ConfigError, match=rf"imagefolder:/.*/train/cat/0000\.{suffix}: .*{why}") as error:
         load(Config(data=f"imagefolder:{root}", patch=2))
     assert "\n" not in str(error.value)
-    with pytest.raises(ValueError, match=rf"train/cat/0000\.{suffix} \d+: .*{why}"):
+    with pytest.raises(ValueError, match=rf"train/cat/0000\.{suffix}: .*{why}"):
         packed(root, tmp_path, "pack", size=8)
