@@ -72,8 +72,8 @@ def pack(
         ablate data pack imagenet /data/imagenet --size 256 --format jpeg
     """
     from vitcore.data.pack import MANIFEST, find
+    from vitcore.data.pack_options import complete_options, enlargement_warning
     from vitcore.data.pack_sources import find_source
-    from vitcore.data.pack_writer import complete_options, enlargement_warning, shorter_sides
     from vitcore.data.pack_writer import pack as pack_anew
 
     home, threads = data_home(data_dir), jobs or machine.cores()
@@ -81,7 +81,7 @@ def pack(
     found_source = find_source(source, home)
     asked = {"size": size, "crop": crop, "format": format}
     given = {key: value for key, value in asked.items() if value is not None}
-    sides = shorter_sides(found_source)
+    sides = found_source.shorter_sides()
     how = complete_options(name, folder, given, sides)
     if (folder / MANIFEST).is_file():
         repair_data(name, folder, found_source, threads)

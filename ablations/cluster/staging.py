@@ -19,8 +19,8 @@ from pathlib import Path
 from ablations.planning.jobs import Job
 from results import store
 from results.store.files import open_no_follow
-from vitcore.data.datasets import own_packs
 from vitcore.data.files import reason_with_file
+from vitcore.data.homes import own_packs
 from vitcore.data.pack import BLOCK, INDEX, MANIFEST, Manifest, Shard, find, manifest
 
 SPARE = 2**30  # bytes that stay free

@@ -21,8 +21,9 @@ from ablations.bench.memory import resident_bytes
 from vitcore import Config, train
 from vitcore.data import splits
 from vitcore.data.pack import manifest
+from vitcore.data.pack_options import Options
 from vitcore.data.pack_sources import Source, find_source
-from vitcore.data.pack_writer import Options, pack
+from vitcore.data.pack_writer import pack
 from vitcore.data.splits import load
 from vitcore.data.stream import AHEAD, Stored, readers
 from vitcore.runtime.memory import keep_freed

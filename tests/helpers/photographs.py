@@ -9,8 +9,9 @@ import numpy as np
 from PIL import Image
 
 from vitcore.data.pack import MANIFEST, Manifest, Shard, manifest, open_pack
+from vitcore.data.pack_options import Options
 from vitcore.data.pack_sources import find_source
-from vitcore.data.pack_writer import Options, pack
+from vitcore.data.pack_writer import pack
 
 PACKS = {"imagenet": (1000, 1_281_167, 50_000), "imagenet100": (100, 126_689, 5_000)}  # classes, train, test
 

@@ -1,10 +1,14 @@
-"""Reading of untrusted files: only regular files of limited size, so that no read blocks or exhausts the memory."""
+"""Files read from and written to untrusted folders.
+
+Only regular files of limited size are read, so that no read blocks or exhausts the memory. No write follows a symlink.
+"""
 
 import errno
 import os
 import stat
 from io import BufferedReader
 from os import PathLike
+from pathlib import Path
 
 
 def open_regular(path: PathLike[str] | str) -> BufferedReader:
@@ -40,3 +44,28 @@ def read_regular(path: PathLike[str] | str, largest: int) -> bytes:
         if os.fstat(file.fileno()).st_size > largest:
             raise OSError(errno.EFBIG, f"Larger than {largest:,} bytes", str(path))
         return file.read()  # takes memory for the file's size; `read(largest)` would take `largest` bytes first
+
+
+def open_no_symlink(path: str, flags: int) -> int:
+    """Open a file as the `opener` of `open`, but refuse a symbolic link, which could lead out of the folder."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    partial = path.with_suffix(".new")
+    with open(partial, "wb", opener=open_no_symlink) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    rename(partial, path)
+
+
+def rename(old: Path, new: Path) -> None:
+    """Rename a file and synchronize its folder."""
+    old.rename(new)
+    folder = os.open(new.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from vitcore.data.datasets import BUILT_IN, About, data_homes
+from vitcore.data.datasets import BUILT_IN, About
+from vitcore.data.homes import data_homes
 from vitcore.data.imagefolder import describe_folder
 from vitcore.data.pack import NAME, find, manifest, missing_pack, pack_names
 from vitcore.options import ConfigError, spelling_hint
@@ -17,7 +18,7 @@ STATED: dict[str, About] = {}  # facts about packs that are not here, from recip
 def describe(name: str, data_dir: Path | None = None) -> About:
     """Return the facts about a built-in dataset, 'imagefolder:PATH' or a pack; a recipe can state a missing pack's.
 
-    data_dir: a folder to search for packs; see `vitcore.data.datasets.data_homes`. Raises ConfigError if the name is
+    data_dir: a folder to search for packs; see `vitcore.data.homes.data_homes`. Raises ConfigError if the name is
     unknown, or if the folder or pack is invalid.
     """
     if name in BUILT_IN:

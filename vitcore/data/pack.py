@@ -22,7 +22,8 @@ import os
 import re
 import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -30,9 +31,10 @@ from typing import Annotated, Any, Final, Literal, Self
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
-from vitcore.data.datasets import About, Bytes, Indices, data_homes, own_packs, parent_folders
+from vitcore.data.datasets import About, Bytes, Indices
 from vitcore.data.decode import open_content as opened_image
 from vitcore.data.files import open_regular, read_regular, reason
+from vitcore.data.homes import data_homes, own_packs, parent_folders
 from vitcore.options import ConfigError, Options
 
 MANIFEST, INDEX, BEGUN = "manifest.json", "index.npy", "begun.json"
@@ -60,17 +62,6 @@ class Shard(Options):
     images: Count
     bytes: Count
     sha256: Sum
-
-
-class Begun(Options):
-    """The note in an unfinished pack: its options, and the sha256 of its source's classes, labels and image names."""
-
-    version: int = 1  # format 1 did not write its version
-    name: str
-    size: Side
-    crop: Side
-    format: Format
-    source: Sum
 
 
 class Manifest(Options):
@@ -142,6 +133,15 @@ class Manifest(Options):
         )
 
 
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Raise ConfigError, which names the file, in place of an OSError of the block."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+
+
 def find(name: str, data_dir: Path | None = None) -> Path | None:
     """Return the first of `data_homes` that has a manifest, or None."""
     if not NAME.fullmatch(name):
@@ -169,10 +169,8 @@ def manifest(folder: Path, name: str) -> Manifest:
     Raises ConfigError, which names the file, if it cannot be read, is damaged, or is of another pack or format.
     """
     path = folder / MANIFEST
-    try:
+    with readable(path):
         status = path.stat()
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
     found = read_manifest(path, status.st_mtime_ns, status.st_size)
     if found.name != name:
         raise ConfigError(f"{path}: is the manifest of '{found.name}', not of '{name}'")
@@ -277,10 +275,8 @@ def read_index(folder: Path, manifest: Manifest) -> Records:
     Raises ValueError unless it is the manifest's, each label is valid, and the images of a shard lie end to end.
     """
     path = folder / INDEX
-    try:
+    with readable(path):
         content = read_regular(path, manifest.images * RECORD.itemsize + NPY_HEADER)
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
     if hashlib.sha256(content).hexdigest() != manifest.index:
         raise ValueError(f"{path}: damaged, or of another pack than {folder / MANIFEST}")
     try:
@@ -303,10 +299,8 @@ def read_index(folder: Path, manifest: Manifest) -> Records:
 
 def check_size(path: Path, shard: Shard) -> None:
     """Raise ValueError, which names the shard, if it is missing or has another size than in the manifest."""
-    try:
+    with readable(path):
         size = path.stat().st_size
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
     if size != shard.bytes:
         raise ValueError(f"{path}: damaged or half copied: {size:,} bytes, not {shard.bytes:,}")
 
@@ -322,19 +316,17 @@ def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = 
     except ValueError as error:
         found[INDEX] = str(error)
     for shard in manifest.shards:
-        path = folder / shard.file
+        path, total, left = folder / shard.file, hashlib.sha256(), shard.bytes
         try:
             check_size(path, shard)
-            total = hashlib.sha256()
-            with open_regular(path) as file:
+            with readable(path), open_regular(path) as file:
                 while block := file.read(BLOCK):
                     total.update(block)
                     advance(len(block))
+                    left -= len(block)
             if total.hexdigest() != shard.sha256:
-                found[shard.file] = f"{path}: damaged: its sha256 is not the manifest's"
+                raise ValueError(f"{path}: damaged: its sha256 is not the manifest's")
         except ValueError as error:
             found[shard.file] = str(error)
-            advance(shard.bytes)
-        except OSError as error:
-            found[shard.file] = f"{path}: cannot be read ({error.strerror})"
+        advance(left)  # of a file that was not read to its end
     return found

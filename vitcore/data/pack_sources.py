@@ -14,6 +14,7 @@ import hashlib
 import os
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ import numpy as np
 
 from vitcore.data.datasets import small_class
 from vitcore.data.decode import LARGEST, SUFFIXES, eight_bits, open_content, open_image
-from vitcore.data.files import open_regular
+from vitcore.data.files import open_regular, reason
 from vitcore.data.imagefolder import File, Listing, fixed_split, list_folder
 from vitcore.data.shuffle import Indices
 from vitcore.options import ConfigError
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 TIMM = "timm:"
+SAMPLE = 64  # images read for size and color: some photographs are gray
 TESTS = ("test", "val", "validation")
 
 
@@ -56,6 +58,25 @@ class Source:
         for text in self.names if self.sizes is None else map("{} {}".format, self.names, self.sizes):
             total.update(text.encode() + b"\0")
         return total.hexdigest()
+
+    @contextmanager
+    def picture(self, place: int) -> Iterator[Image]:
+        """Open image number `place`; raise ValueError, which names it, if it cannot be opened or read in the block."""
+        try:
+            with self.open(place) as image:
+                yield image
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{self.names[place]}: {reason(error)}") from None
+
+    def sample(self) -> Iterator[Image]:
+        """Yield up to 64 images, evenly spaced; raise ValueError, which names the image, if one is unreadable."""
+        for place in np.unique(np.linspace(0, len(self.labels) - 1, SAMPLE).astype(int)).tolist():
+            with self.picture(place) as image:
+                yield image
+
+    def shorter_sides(self) -> list[int]:
+        """Return the shorter side of the images in `sample`."""
+        return [min(image.size) for image in self.sample()]
 
 
 def find_source(source: str, data_dir: Path | None) -> Source:

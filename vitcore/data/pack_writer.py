@@ -15,7 +15,7 @@ import os
 import threading
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,57 +23,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from vitcore.data.datasets import BUILT_IN, Bytes, moments
+from vitcore.data.datasets import Bytes, moments
 from vitcore.data.decode import is_grey, middle_square
-from vitcore.data.files import read_regular, reason
-from vitcore.data.pack import (
-    BEGUN,
-    INDEX,
-    LARGEST_SIDE,
-    MANIFEST,
-    NAME,
-    RECORD,
-    VERSION,
-    Begun,
-    Channels,
-    Format,
-    Manifest,
-    Records,
-    Shard,
-    manifest,
-)
+from vitcore.data.files import open_no_symlink, read_regular, reason, rename, write
+from vitcore.data.pack import BEGUN, INDEX, MANIFEST, RECORD, VERSION, Channels, Manifest, Records, Shard
+from vitcore.data.pack_options import LARGEST_NOTE, Begun, Options, check_name, read_note_of_pack
 from vitcore.data.pack_sources import Source
-from vitcore.options import ConfigError
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
+    pass
 
-SAMPLE = 64  # images read for size and color, evenly spaced: some photographs are gray
 ONE_PARSER = threading.Lock()  # numpy reads headers with ast, which Python 3.11 cannot in several threads at once
 QUALITY = 95  # of JPEG
-LARGEST_NOTE = 2**26  # bytes of the note beside a shard
 SHARDS = 64  # least number of shards, for several cores and so that a kill loses little
 SHARD_BYTES = 2**30  # at most
 FILES = 512  # most shards, all of which stay open
 
 Counts = np.ndarray[Any, np.dtype[np.int64]]
 Advance = Callable[[int], object]  # takes the number of images done since the last call; any thread may call it
-
-
-@dataclass(frozen=True)
-class Options:
-    """Options of a pack: side of the stored squares and of evaluation's center crop in pixels, and format.
-
-    A crop of 0 stands for 7/8 of `size`, such as 224 of 256.
-    """
-
-    size: int = 256
-    crop: int = 0
-    format: Format = "bytes"
-
-    @property
-    def image_size(self) -> int:
-        return self.crop or round(7 / 8 * self.size)
 
 
 def pack(
@@ -96,13 +63,13 @@ def pack(
     Raises ValueError if the name, an option or an image is invalid. Also raises it if the folder has a finished pack,
     another unfinished pack or another writer.
     """
-    check(name, options)
+    check_name(name)
     folder = home / name
     folder.mkdir(parents=True, exist_ok=True)
     with pack_lock(folder):
         if (folder / MANIFEST).exists():
             raise ValueError(f"{folder / MANIFEST}: is there already")
-        channels: Channels = 1 if all(map(is_grey, sample_images(source))) else 3
+        channels: Channels = 1 if all(map(is_grey, source.sample())) else 3
         begin_pack(folder, name, source, options)
         stopped = threading.Event()
 
@@ -161,80 +128,6 @@ def shards_to_rewrite(manifest: Manifest, damaged: Collection[str]) -> list[Shar
     """Return the shards that a repair writes again: the damaged ones, or all JPEG shards if the index is damaged."""
     every = INDEX in damaged and manifest.format == "jpeg"  # only the index has the positions of JPEGs
     return [shard for shard in manifest.shards if every or shard.file in damaged]
-
-
-def check(name: str, options: Options) -> None:
-    """Raise ConfigError if a pack cannot have this name, or if an option is invalid."""
-    if not NAME.fullmatch(name) or name in BUILT_IN:
-        why = "is built in" if name in BUILT_IN else "small letters, digits and . _ -, 64 at most"
-        raise ConfigError(f"a pack '{name}': {why}")
-    if not 1 <= options.size <= LARGEST_SIDE:
-        raise ConfigError(f"--size {options.size}: from 1 to {LARGEST_SIDE:,}")
-    if not 1 <= options.image_size <= options.size:
-        raise ConfigError(f"--crop {options.crop}: from 1 to --size {options.size}")
-
-
-def complete_options(name: str, folder: Path, given: Mapping[str, Any], sides: Sequence[int]) -> Options:
-    """Return the `given` options, completed from the finished or unfinished pack in `folder` if there is one.
-
-    sides: see `shorter_sides`; the default size enlarges none of these images. Raises ConfigError if options are
-    invalid or contradict the pack.
-    """
-    there, least = stored_options(folder, name), min(sides)
-    for key, value in given.items():
-        if there and value != (other := getattr(there, key)):
-            raise ConfigError(
-                f"--{key} {value}: {folder} is packed with --{key} {other}: give the other one another NAME, or "
-                "remove that folder first"
-            )
-    own = {"size": least, "crop": least} if "size" not in given and least < Options.size else {}
-    options = there or Options(**{**own, **given})
-    check(name, options)
-    return options
-
-
-def enlargement_warning(sides: Sequence[int], size: int) -> str:
-    """Return a warning if images are smaller than the stored squares, or "". sides: see `shorter_sides`."""
-    small = [side for side in sides if side < size]
-    if not small:
-        return ""
-    return (
-        f"{len(small)} of {len(sides)} images looked at are enlarged to --size {size}, the smallest from {min(small)} "
-        "pixels: no detail is gained, and every epoch costs more"
-    )
-
-
-def shorter_sides(source: Source) -> list[int]:
-    """Return the shorter side of up to 64 images; raise ValueError, which names the image, if one is unreadable."""
-    return [min(image.size) for image in sample_images(source)]
-
-
-def sample_images(source: Source) -> Iterator[Image]:
-    for place in dict.fromkeys(np.linspace(0, len(source.labels) - 1, SAMPLE).astype(int).tolist()):
-        with open_picture(source, place) as image:
-            yield image
-
-
-def stored_options(folder: Path, name: str) -> Options | None:
-    """Return the options of the finished or unfinished pack in `folder`, or None without one.
-
-    Raises ConfigError if its manifest or note is damaged.
-    """
-    if (folder / MANIFEST).is_file():
-        known = manifest(folder, name)
-        return Options(known.size, known.image_size, known.format)
-    begun = read_note_of_pack(folder)
-    return Options(begun.size, begun.crop, begun.format) if begun else None
-
-
-def read_note_of_pack(folder: Path) -> Begun | None:
-    """Return the note of an unfinished pack, or None without one; raise ConfigError if it is damaged."""
-    try:
-        return Begun(**json.loads(read_regular(folder / BEGUN, LARGEST_NOTE)))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise ConfigError(f"{folder / BEGUN}: damaged ({reason(error)}): remove {folder}, and pack anew") from None
 
 
 @contextlib.contextmanager
@@ -314,7 +207,7 @@ class Writer:
         counts = np.zeros((self.channels, 256), np.int64)
         with open(path, "wb", opener=open_no_symlink) as file:
             for row, place in enumerate(part):
-                with open_picture(self.source, place) as image:
+                with self.source.picture(place) as image:
                     pixels = middle_square(image, self.options.size, self.channels)
                 content = pixels.tobytes() if self.options.format == "bytes" else jpeg_bytes(pixels)
                 records[row] = (self.source.labels[place], zlib.crc32(content), file.tell(), len(content))
@@ -364,16 +257,6 @@ def check_sha256(path: Path, found: str, known: str) -> None:
         )
 
 
-@contextlib.contextmanager
-def open_picture(source: Source, place: int) -> Iterator[Image]:
-    """Open image number `place`; raise ValueError, which names it, if it cannot be opened or read in the block."""
-    try:
-        with source.open(place) as image:
-            yield image
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{source.names[place]}: {reason(error)}") from None
-
-
 def jpeg_bytes(pixels: Bytes) -> bytes:
     from PIL import Image
 
@@ -416,28 +299,3 @@ def npy_bytes(records: Records) -> bytes:
     written = io.BytesIO()
     np.save(written, records)
     return written.getvalue()
-
-
-def open_no_symlink(path: str, flags: int) -> int:
-    """Open a file as the `opener` of `open`, but refuse a symbolic link, which could lead out of the pack."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-
-
-def write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    partial = path.with_suffix(".new")
-    with open(partial, "wb", opener=open_no_symlink) as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    rename(partial, path)
-
-
-def rename(old: Path, new: Path) -> None:
-    """Rename a file and synchronize its folder."""
-    old.rename(new)
-    folder = os.open(new.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -18,7 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitcore.data.crops import Window
-from vitcore.data.datasets import TORCHVISION, Indices, Raw, data_home, moments, read_digits, read_torchvision
+from vitcore.data.datasets import TORCHVISION, Indices, Raw, moments, read_digits, read_torchvision
+from vitcore.data.homes import data_home
 from vitcore.data.imagefolder import read_folder
 from vitcore.data.lookup import FOLDER, STATED, describe, find_pack, image_folder, pack_hint
 from vitcore.data.pack import manifest, open_pack

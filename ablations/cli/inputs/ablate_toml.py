@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vitcore.data.files import reason
+from vitcore.data.homes import more_homes
 from vitcore.options import ConfigError, Options
 
 FOLDER = "imagefolder:"  # equal to vitcore.data.lookup.FOLDER, whose import loads numpy
@@ -74,8 +75,6 @@ def places(settings: Settings, explicit: Path | None = None, profile: str | None
     said = [Path(os.path.expanduser(folder)) for folder in (explicit, profile, settings.data_dir) if folder]
     if not said:
         return Places(None, (), packs, images)
-    from vitcore.data.datasets import more_homes  # late: numpy
-
     below = [*map(str, said[1:]), os.environ.get("ABLATE_DATA"), *more_homes()]
     _, *more = dict.fromkeys(os.path.abspath(folder) for folder in [str(said[0]), *below] if folder)
     return Places(said[0], tuple(more), packs, images)

@@ -28,7 +28,8 @@ def ensure_trainable(jobs: list[Job], place: Place) -> None:
 
 def ensure_data(jobs: list[Job], place: Place) -> None:
     """Check the data that trials need. Raises ValueError if they are missing or damaged."""
-    from vitcore.data.datasets import TORCHVISION, data_home, read_torchvision
+    from vitcore.data.datasets import TORCHVISION, read_torchvision
+    from vitcore.data.homes import data_home
     from vitcore.data.imagefolder import check_images
     from vitcore.data.lookup import FOLDER, describe, find_pack, image_folder
     from vitcore.data.pack import manifest, open_pack

@@ -18,8 +18,9 @@ from ablations.planning.jobs import Job
 from results import store
 from vitcore.data.lookup import describe
 from vitcore.data.pack import find, manifest, open_pack
+from vitcore.data.pack_options import Options
 from vitcore.data.pack_sources import find_source
-from vitcore.data.pack_writer import Options, pack
+from vitcore.data.pack_writer import pack
 
 JOBS = [Job("0" * 12, {"data": name, "steps": 3, "batch": 4}, "", "") for name in ("photos", "photos", "digits")]
 

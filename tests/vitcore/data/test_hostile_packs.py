@@ -17,7 +17,7 @@ from hostile_files import ended, mutations
 from photographs import packed, photographs
 from PIL import Image
 
-from vitcore.data import datasets, pack_writer
+from vitcore.data import datasets, pack_options, pack_writer
 from vitcore.data.pack import Pack, manifest, verify
 from vitcore.data.pack_sources import Member, from_members, open_member
 from vitcore.options import ConfigError
@@ -187,7 +187,7 @@ def go_on(begun: Path) -> Path:
 )
 def test_a_damaged_note_of_a_begun_pack_is_named(begun: Path, content: str) -> None:
     put(begun / "begun.json", content.encode())
-    for act in (lambda: go_on(begun), lambda: pack_writer.stored_options(begun, "photos")):
+    for act in (lambda: go_on(begun), lambda: pack_options.stored_options(begun, "photos")):
         with pytest.raises(ConfigError, match=r"begun\.json: damaged .*remove .*photos"):
             act()
 

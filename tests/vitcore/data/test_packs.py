@@ -27,8 +27,9 @@ from ablations.cli.inputs.directories import data_folder
 from vitcore import Config
 from vitcore.data.lookup import STATED, describe
 from vitcore.data.pack import Pack, find, manifest, verify
+from vitcore.data.pack_options import Options
 from vitcore.data.pack_sources import find_source
-from vitcore.data.pack_writer import Options, pack
+from vitcore.data.pack_writer import pack
 from vitcore.data.splits import load
 from vitcore.identity import identity, trial_id
 from vitcore.options import ConfigError

@@ -1,0 +1,48 @@
+"""The folders of data sets: `--data-dir`, and those in ABLATE_DATA, ABLATE_PACKS and ABLATE_MORE_DATA.
+
+A command sets ABLATE_PACKS and ABLATE_MORE_DATA for itself and the processes that it starts.
+"""
+
+import json
+import os
+from pathlib import Path
+
+
+def data_home(name: str, data_dir: Path | None) -> Path:
+    """Return `data_dir` or, if it is None, the folder in ABLATE_DATA; raise ValueError if neither is set."""
+    home = data_dir or os.environ.get("ABLATE_DATA")
+    if not home:
+        raise ValueError(
+            f"data={name}: say where it is with --data-dir or ABLATE_DATA; "
+            f"'ablate data download {name}' fetches it there"
+        )
+    return Path(home)
+
+
+def data_homes(name: str, data_dir: Path | None = None) -> list[Path]:
+    """Return the folders that may hold the pack `name`, those of ABLATE_PACKS and `data_dir` first."""
+    homes = [folder / name for folder in parent_folders(data_dir)]
+    if own := own_packs().get(name):
+        homes.insert(0, Path(own))
+    return list(dict.fromkeys(homes))
+
+
+def parent_folders(data_dir: Path | None = None) -> list[Path]:
+    """Return the folders whose subfolders are packs: `data_dir`, ABLATE_DATA and those in ABLATE_MORE_DATA."""
+    return [Path(folder) for folder in (data_dir, os.environ.get("ABLATE_DATA"), *more_homes()) if folder]
+
+
+def own_packs() -> dict[str, str]:
+    """Return the folders in ABLATE_PACKS by name of pack; raise ValueError if it is invalid."""
+    try:
+        return dict[str, str](json.loads(os.environ.get("ABLATE_PACKS") or "{}"))
+    except (ValueError, TypeError):
+        raise ValueError("ABLATE_PACKS: a JSON object, from the names of packs to their folders") from None
+
+
+def more_homes() -> list[str]:
+    """Return the folders in ABLATE_MORE_DATA; raise ValueError if it is invalid."""
+    try:
+        return list[str](json.loads(os.environ.get("ABLATE_MORE_DATA") or "[]"))
+    except (ValueError, TypeError):
+        raise ValueError("ABLATE_MORE_DATA: a JSON list of folders") from None

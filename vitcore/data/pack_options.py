@@ -1,0 +1,108 @@
+"""The options of a pack: those given, those of the pack that is there, and defaults that fit its images."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vitcore import options
+from vitcore.data.datasets import BUILT_IN
+from vitcore.data.files import read_regular, reason
+from vitcore.data.pack import BEGUN, LARGEST_SIDE, MANIFEST, NAME, Format, Side, Sum, manifest
+from vitcore.options import ConfigError
+
+LARGEST_NOTE = 2**26  # bytes
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of a pack: side of the stored squares and of evaluation's center crop in pixels, and format.
+
+    A crop of 0 stands for 7/8 of `size`, such as 224 of 256. Raises ConfigError if a side is not allowed.
+    """
+
+    size: int = 256
+    crop: int = 0
+    format: Format = "bytes"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.size <= LARGEST_SIDE:
+            raise ConfigError(f"--size {self.size}: from 1 to {LARGEST_SIDE:,}")
+        if not 1 <= self.image_size <= self.size:
+            raise ConfigError(f"--crop {self.crop}: from 1 to --size {self.size}")
+
+    @property
+    def image_size(self) -> int:
+        return self.crop or round(7 / 8 * self.size)
+
+
+class Begun(options.Options):
+    """The note in an unfinished pack: its options, and the sha256 of its source's classes, labels and image names."""
+
+    version: int = 1  # format 1 did not write its version
+    name: str
+    size: Side
+    crop: Side
+    format: Format
+    source: Sum
+
+
+def check_name(name: str) -> None:
+    """Raise ConfigError if a pack cannot have this name."""
+    if not NAME.fullmatch(name) or name in BUILT_IN:
+        why = "is built in" if name in BUILT_IN else "small letters, digits and . _ -, 64 at most"
+        raise ConfigError(f"a pack '{name}': {why}")
+
+
+def complete_options(name: str, folder: Path, given: Mapping[str, Any], sides: Sequence[int]) -> Options:
+    """Return the `given` options, completed from the finished or unfinished pack in `folder` if there is one.
+
+    sides: see `Source.shorter_sides`; the default size enlarges none of these images. Raises ConfigError if the name
+    or an option is invalid, or if options contradict the pack.
+    """
+    check_name(name)
+    there, least = stored_options(folder, name), min(sides)
+    for key, value in given.items():
+        if there and value != (other := getattr(there, key)):
+            raise ConfigError(
+                f"--{key} {value}: {folder} is packed with --{key} {other}: give the other one another NAME, or "
+                "remove that folder first"
+            )
+    own = {"size": least, "crop": least} if "size" not in given and least < Options.size else {}
+    return there or Options(**{**own, **given})
+
+
+def enlargement_warning(sides: Sequence[int], size: int) -> str:
+    """Return a warning if images are smaller than the stored squares, or "". sides: see `Source.shorter_sides`."""
+    small = [side for side in sides if side < size]
+    if not small:
+        return ""
+    return (
+        f"{len(small)} of {len(sides)} images looked at are enlarged to --size {size}, the smallest from {min(small)} "
+        "pixels: no detail is gained, and every epoch costs more"
+    )
+
+
+def stored_options(folder: Path, name: str) -> Options | None:
+    """Return the options of the finished or unfinished pack in `folder`, or None without one.
+
+    Raises ConfigError if its manifest or note is damaged.
+    """
+    if (folder / MANIFEST).is_file():
+        known = manifest(folder, name)
+        return Options(known.size, known.image_size, known.format)
+    begun = read_note_of_pack(folder)
+    return Options(begun.size, begun.crop, begun.format) if begun else None
+
+
+def read_note_of_pack(folder: Path) -> Begun | None:
+    """Return the note of an unfinished pack, or None without one; raise ConfigError if it is damaged."""
+    try:
+        return Begun(**json.loads(read_regular(folder / BEGUN, LARGEST_NOTE)))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise ConfigError(f"{folder / BEGUN}: damaged ({reason(error)}): remove {folder}, and pack anew") from None
