@@ -22,8 +22,8 @@ def photographs(root: Path, counts: Mapping[str, int], size: tuple[int, int] = (
     for where, count in counts.items():
         (root / where).mkdir(parents=True)
         for number in range(count):
-            colours = Image.fromarray(rng.integers(0, 256, (2, 3, 3), np.uint8))
-            colours.resize(size, Image.Resampling.BICUBIC).save(root / where / f"{number:04}.png")
+            colors = Image.fromarray(rng.integers(0, 256, (2, 3, 3), np.uint8))
+            colors.resize(size, Image.Resampling.BICUBIC).save(root / where / f"{number:04}.png")
     return root
 
 

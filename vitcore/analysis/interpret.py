@@ -296,14 +296,14 @@ def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
     rolled: list[Tensor] = []
     weights = config.layers * config.heads * (math.prod(grid) + model.prefix) ** 2
     for some in torch.split(pixels, max(1, MOST // weights)):
-        found = layers(model, data.standardise(some))
+        found = layers(model, data.standardize(some))
         for name, values in batch_sums(found, grid, config.patch, model.prefix).items():
             totals[name] = totals.get(name, 0) + values.cpu()
         if sum(map(len, rolled)) < SHOWN:
             matrix = rollout([layer.weights[:SHOWN] for layer in found])
             rolled.append(pooled_shares(matrix, model.prefix, model.pool.class_token).cpu())
     with torch.no_grad():
-        predicted = compute_in_precision(config, model, data.standardise(pixels[:SHOWN])).argmax(dim=1)
+        predicted = compute_in_precision(config, model, data.standardize(pixels[:SHOWN])).argmax(dim=1)
     means = {name: total / len(pixels) for name, total in totals.items()}
     arrays = {
         "distance": means["distance"],

@@ -43,4 +43,4 @@ def trial_data(model: Model, data_dir: Path | None = None) -> Data:
 def batch_outputs(function: Callable[[Tensor], Tensor], config: Config, data: Data, images: Images) -> Tensor:
     """Return the outputs of `function` for images, standardized by `data`, in the precision of the training."""
     batches = images.batches(evaluation_batch(config, data.mean.device))
-    return torch.cat([compute_in_precision(config, function, data.standardise(some)) for some in batches])
+    return torch.cat([compute_in_precision(config, function, data.standardize(some)) for some in batches])

@@ -50,8 +50,8 @@ def weights(start: Tensor, length: Tensor, size: int, side: int) -> Tensor:
     length: first pixel (B,) and number of pixels (B,) of the boxes along this axis.
     """
     scale = (length / size)[:, None, None]
-    centres = (torch.arange(size, device=start.device) + 0.5)[:, None] * scale  # (B, size, 1), in the box
+    centers = (torch.arange(size, device=start.device) + 0.5)[:, None] * scale  # (B, size, 1), in the box
     pixels = torch.arange(side, device=start.device) - start[:, None, None] + 0.5  # (B, 1, side)
     inside = (pixels > 0) & (pixels < length[:, None, None])
-    triangle = (1 - (pixels - centres).abs() / scale.clamp(min=1)).clamp(min=0) * inside
+    triangle = (1 - (pixels - centers).abs() / scale.clamp(min=1)).clamp(min=0) * inside
     return triangle / triangle.sum(dim=2, keepdim=True)

@@ -18,7 +18,7 @@ FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # others start p
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 LARGEST = 2**30  # bytes of a file
 SIXTEEN_BITS = ("I;16", "I;16B", "I;16L", "I;16N")
-GREY = ("1", "L", *SIXTEEN_BITS, "I", "F")
+GRAY_MODES = ("1", "L", *SIXTEEN_BITS, "I", "F")
 
 
 def open_image(file: Path) -> Image:
@@ -77,8 +77,8 @@ def eight_bits(image: Image) -> Image:
     return image
 
 
-def is_grey(image: Image) -> bool:
-    return image.mode in GREY
+def is_gray(image: Image) -> bool:
+    return image.mode in GRAY_MODES
 
 
 def unreadable_error(why: object) -> ValueError:

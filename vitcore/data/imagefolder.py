@@ -18,7 +18,7 @@ from typing import Generic, NoReturn, TypeVar
 import numpy as np
 
 from vitcore.data.datasets import About, Bytes, Indices, Raw, small_class
-from vitcore.data.decode import SUFFIXES, is_grey, middle_square, open_image
+from vitcore.data.decode import SUFFIXES, is_gray, middle_square, open_image
 from vitcore.data.files import open_regular
 from vitcore.data.shuffle import stratified_split
 from vitcore.options import ConfigError
@@ -48,7 +48,7 @@ def describe_folder(root: Path) -> About:
     listing = list_folder(root)
     try:
         with open_image(listing.files[0]) as first:
-            side, channels = min(first.size), 1 if is_grey(first) else 3
+            side, channels = min(first.size), 1 if is_gray(first) else 3
     except ValueError as error:
         refuse(listing.files[0], str(error))
     total = hashlib.sha256()

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from vitcore.data.datasets import Bytes, moments
-from vitcore.data.decode import is_grey, middle_square
+from vitcore.data.decode import is_gray, middle_square
 from vitcore.data.files import open_no_symlink, read_regular, reason, rename, write
 from vitcore.data.pack import BEGUN, INDEX, MANIFEST, RECORD, VERSION, Channels, Manifest, Records, Shard
 from vitcore.data.pack_options import LARGEST_NOTE, Begun, Options, check_name, read_note_of_pack
@@ -69,7 +69,7 @@ def pack(
     with pack_lock(folder):
         if (folder / MANIFEST).exists():
             raise ValueError(f"{folder / MANIFEST}: is there already")
-        channels: Channels = 1 if all(map(is_grey, source.sample())) else 3
+        channels: Channels = 1 if all(map(is_gray, source.sample())) else 3
         begin_pack(folder, name, source, options)
         stopped = threading.Event()
 

@@ -88,7 +88,7 @@ class Data:
     mean: Tensor
     std: Tensor
 
-    def standardise(self, images: Tensor) -> Tensor:
+    def standardize(self, images: Tensor) -> Tensor:
         """Return uint8 images (n, C, H, W) as floats of approximately zero mean and unit variance."""
         return images.to(self.mean.dtype, copy=True).sub_(self.mean).div_(self.std)  # in place: half the time
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from vitcore.analysis.cost import measure
-from vitcore.data.augmentation.batch_augmentation import draw as mixing_of
+from vitcore.data.augmentation.batch_augmentation import mixing_choices
 from vitcore.data.shuffle import generator
 from vitcore.data.splits import Data, Images, Order
 from vitcore.data.stream import Stored
@@ -109,7 +109,7 @@ class Training:
         pixels = self.images(self.step) if isinstance(train.pixels, Stored) else None
         mixing = None
         if config.mixup or config.cutmix:
-            mixing = mixing_of(config, self.step, config.image_size, config.image_size)
+            mixing = mixing_choices(config, self.step, config.image_size, config.image_size)
         return self.train_step.draw(Inputs(torch.from_numpy(places), pixels, self.keys(places), None, mixing))
 
     def keys(self, places: Indices) -> Keys:
@@ -182,7 +182,7 @@ class Training:
             labels = images.labels[start : start + len(pixels)]
             batch_keys = None if keys is None else send(keys[start : start + len(pixels)], self.device)
             targets = self.objective.targets(pixels, labels, batch_keys)
-            logits = self.forward(self.data.standardise(pixels), batch_keys)
+            logits = self.forward(self.data.standardize(pixels), batch_keys)
             kept.append((self.objective.answers(logits, targets), self.objective.remembered(targets)))
             start += len(pixels)
         answers, targets = map(torch.cat, zip(*kept, strict=True))

@@ -167,7 +167,7 @@ class Update:
             assert isinstance(self.augment, Staged)
             pixels = self.augment.apply(pixels, inputs.choices, self.fixed)
         labels = self.data.train.labels[inputs.places]
-        images = self.data.standardise(pixels)
+        images = self.data.standardize(pixels)
         if self.config.random_erasing:
             assert inputs.keys is not None
             images = erased(images, inputs.keys, self.config.random_erasing, self.config.random_erasing_fill)

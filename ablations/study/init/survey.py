@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vitcore.data.decode import eight_bits, is_grey, open_image
+from vitcore.data.decode import eight_bits, is_gray, open_image
 from vitcore.data.imagefolder import list_flat, list_parts
 from vitcore.data.pack import MANIFEST, manifest, read_index
 
@@ -92,7 +92,7 @@ def survey_folder(path: Path) -> Survey:
     if not sides:
         raise ValueError(f"{path}: none of its {len(looked)} images can be read ({broken[0]})")
     with open_image(next(iter(sides))) as first:
-        channels = 1 if is_grey(first) else 3  # like the rule in vitcore.data.imagefolder
+        channels = 1 if is_gray(first) else 3  # like the rule in vitcore.data.imagefolder
     folder = path.resolve()
     return Survey(
         data=f"imagefolder:{folder}",

@@ -262,11 +262,11 @@ def test_evals_see_the_model_and_images_of_its_training(precision: str) -> None:
         vectors = features(model, trial_data(model), trial_data(model).test.select(slice(4)))
         assert vectors.dtype == torch.float32
         with torch.no_grad():
-            plain = model.features(trial_data(model).standardise(trial_data(model).test.pixels[:4]))
+            plain = model.features(trial_data(model).standardize(trial_data(model).test.pixels[:4]))
         assert 0 < (vectors - plain).abs().max() < 0.1
 
 
-def test_images_are_made_from_the_originals_and_standardised_as_in_training(tmp_path: Path) -> None:
+def test_images_are_made_from_the_originals_and_standardized_as_in_training(tmp_path: Path) -> None:
     """A model trained on reduced images sees the full files, standardized by the training's statistics."""
     counts = {f"{part}/{name}": count for part, count in (("train", 6), ("test", 3)) for name in "ab"}
     folder = photographs(tmp_path / "images", counts, (16, 16))

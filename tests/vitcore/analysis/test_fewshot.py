@@ -59,7 +59,7 @@ def test_features_are_the_pre_logits(head: str) -> None:
     model = ViT(Config(head=head, head_init="lecun-normal", **TINY)).eval()
     data = load(model.config)
     logits = features(model, data, data.test.select(slice(8))) @ model.head.weight.T + model.head.bias
-    torch.testing.assert_close(logits, model(data.standardise(data.test.pixels[:8])))
+    torch.testing.assert_close(logits, model(data.standardize(data.test.pixels[:8])))
 
 
 def test_accuracy_is_that_of_a_direct_solve() -> None:

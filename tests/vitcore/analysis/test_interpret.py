@@ -144,7 +144,7 @@ def test_bias_is_the_mean_over_the_images_of_what_is_added_to_the_logits() -> No
     model = made(position="relative")
     inside = inspect(model, data := load(model.config), 5)
     assert [site["site"] for site in inside.facts["sites"]] == ["bias"]
-    found = layers(model, data.standardise(data.test.pixels[random_order(len(data.test), "inspect")[:5].copy()]))
+    found = layers(model, data.standardize(data.test.pixels[random_order(len(data.test), "inspect")[:5].copy()]))
     biases = np.stack([layer.bias[:, :, 1:, 1:].numpy() for layer in found])  # (L, B, H, N, N)
     np.testing.assert_allclose(inside.arrays["bias_pairs"], biases.mean(axis=(0, 1, 2)), atol=1e-5)
     np.testing.assert_allclose(

@@ -39,14 +39,14 @@ def folder_with(root: Path, suffix: str, save: Callable[[Path], object], count: 
 @pytest.mark.parametrize("suffix", SIXTEEN_BITS)
 def test_values_of_16_bits_are_scaled_to_bytes(suffix: str, tmp_path: Path) -> None:
     """Values become their rounded share of 65535, in a folder and in a pack."""
-    root = folder_with(tmp_path / "grey", suffix, SIXTEEN_BITS[suffix])
+    root = folder_with(tmp_path / "gray", suffix, SIXTEEN_BITS[suffix])
     data = load(Config(data=f"imagefolder:{root}", patch=2))
-    assert data.train.pixels.shape[1] == 1, "grey"
+    assert data.train.pixels.shape[1] == 1, "gray"
     assert (data.train.pixels[:, 0] == SCALED).all()
     assert (stored_images(packed(root, tmp_path, size=8)) == SCALED[..., None]).all()
 
 
-def test_a_grey_image_of_16_bits_among_colored_ones_is_scaled(tmp_path: Path) -> None:
+def test_a_gray_image_of_16_bits_among_colored_ones_is_scaled(tmp_path: Path) -> None:
     root = photographs(tmp_path, COUNTS, (8, 8))
     for file in (root / "train" / "dog").iterdir():
         Image.fromarray(GRADIENT).save(file)
@@ -56,7 +56,7 @@ def test_a_grey_image_of_16_bits_among_colored_ones_is_scaled(tmp_path: Path) ->
 
 def test_timms_reader_scales_too(tmp_path: Path) -> None:
     """Timm's datasets would clip the values."""
-    root = folder_with(tmp_path / "grey", "png", SIXTEEN_BITS["png"])
+    root = folder_with(tmp_path / "gray", "png", SIXTEEN_BITS["png"])
     (root / "test").rename(root / "validation")
     assert (stored_images(packed("timm:", tmp_path, data_dir=root, size=8)) == SCALED[..., None]).all()
 

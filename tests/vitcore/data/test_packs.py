@@ -68,7 +68,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.name != ".lock"}
 
 
-def test_a_pack_is_grey_where_all_its_images_are(folder: Path, home: Path) -> None:
+def test_a_pack_is_gray_where_all_its_images_are(folder: Path, home: Path) -> None:
     """A gray photograph in front does not make the others gray."""
     for pattern, channels in (("train/cat/0000.png", 3), ("*/*/*.png", 1)):
         for file in folder.glob(pattern):

@@ -60,9 +60,9 @@ def test_data_seed_alone_chooses_the_images() -> None:
         assert not np.array_equal(getattr(one, part).index, getattr(other, part).index)
 
 
-def test_standardised_images_have_unit_variance() -> None:
+def test_standardized_images_have_unit_variance() -> None:
     data = load(digits())
-    images = data.standardise(data.train.pixels)
+    images = data.standardize(data.train.pixels)
     assert images.mean().item() == pytest.approx(0, abs=0.02)
     assert images.std().item() == pytest.approx(1, abs=0.02)
     assert load(digits(image_size=12)).train.pixels.shape[1:] == (1, 12, 12)

@@ -84,7 +84,7 @@ def test_accuracy_by_patch_is_that_of_the_model_there() -> None:
     native.load_state_dict(state | {"stem.weight": theirs})
     data = load(config)
     with torch.no_grad():
-        loss = F.cross_entropy(native(data.standardise(data.test.pixels)), data.test.labels).item()
+        loss = F.cross_entropy(native(data.standardize(data.test.pixels)), data.test.labels).item()
     assert patch_eval(model, 4).metrics["test_loss@patch4"] == pytest.approx(loss, rel=1e-4)
 
 

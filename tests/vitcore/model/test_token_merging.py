@@ -120,7 +120,7 @@ def test_a_finished_model_is_tested_with_merged_tokens() -> None:
     model = restore_model(config, run.weights)
     merging, data = restore_model(tiny(pool="gap"), run.weights), load(config)
     with torch.no_grad():
-        answers = merging(data.standardise(data.test.pixels)).argmax(dim=1)
+        answers = merging(data.standardize(data.test.pixels)).argmax(dim=1)
     found = merge_eval(model, 3).metrics
     assert found["test_accuracy@merge3"] == pytest.approx((answers == data.test.labels).float().mean().item())
     assert found["test_loss@merge3"] != pytest.approx(outcome.metrics["test_loss"], rel=1e-6)

@@ -176,7 +176,7 @@ def test_timm_model_with_a_file_teaches(tmp_path: Path) -> None:
     mean, std = (sum(model.pretrained_cfg[key]) / 3 for key in ("mean", "std"))
     with torch.no_grad():
         expected = model.eval()((pixels.float() / 16 - mean) / std)
-        torch.testing.assert_close(teacher(data.standardise(pixels)), expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(teacher(data.standardize(pixels)), expected, rtol=1e-4, atol=1e-4)
     before = trial_id(config)
     assert identity(config)["teacher"]["model"] == "test_resnet"
     copy = tmp_path / "copy.safetensors"

@@ -108,7 +108,7 @@ def test_outcome_agrees_with_what_was_written() -> None:
     assert outcome.images == 40 * 48
     assert outcome.images_per_second == pytest.approx(outcome.images / outcome.train_seconds)
     with torch.no_grad():
-        answers = restore_model(config, run.weights)(data.standardise(data.test.pixels)).argmax(1)
+        answers = restore_model(config, run.weights)(data.standardize(data.test.pixels)).argmax(1)
     assert np.array_equal((answers == data.test.labels).numpy(), correct.astype(bool))
 
 
@@ -238,13 +238,13 @@ def test_micro_batches_see_the_noise_of_the_whole_batch() -> None:
 
 
 def test_augmented_images_reach_the_model() -> None:
-    """The batch is the augmentation's bytes, standardised; validation images are never augmented."""
+    """The batch is the augmentation's bytes, standardized; validation images are never augmented."""
     config = combined(augment="randaugment")
     data = load(config)
     training, plain = Training(config, data), Training(combined(), data)
     chosen = data.train.pixels[training.order.places(0, 24)]
     keys = training.batch().keys
-    torch.testing.assert_close(training.batch().images, data.standardise(AUGMENT["randaugment"](config)(chosen, keys)))
+    torch.testing.assert_close(training.batch().images, data.standardize(AUGMENT["randaugment"](config)(chosen, keys)))
     assert not torch.equal(training.batch().images, plain.batch().images)
     assert training.score(data.val)[0] == plain.score(data.val)[0]
 

@@ -51,8 +51,8 @@ def erased(images: Tensor, keys: Tensor, probability: float, fill: str) -> Tenso
     top, left, height, width = (found * chosen[:, None]).view(-1, 4, 1, 1, 1).unbind(1)
     y, x = torch.arange(rows, device=keys.device)[:, None], torch.arange(columns, device=keys.device)
     inside = (y >= top) & (y < top + height) & (x >= left) & (x < left + width)  # (B, 1, H, W)
-    colours = noise(keys, images) if fill == "pixel" else images.new_zeros(())
-    return colours.where(inside, images)
+    colors = noise(keys, images) if fill == "pixel" else images.new_zeros(())
+    return colors.where(inside, images)
 
 
 def noise(keys: Tensor, images: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ def noise(keys: Tensor, images: Tensor) -> Tensor:
     return normal.view(images.shape).to(images.dtype)
 
 
-def draw(config: Config, step: int, rows: int, columns: int) -> Tensor:
+def mixing_choices(config: Config, step: int, rows: int, columns: int) -> Tensor:
     """Draw the random choices (6,), float64, for the batch of a step.
 
     They are an image's weight in mixup, its label's weight, and the edges of CutMix's box: top, bottom, left, right, in
@@ -84,7 +84,7 @@ def draw(config: Config, step: int, rows: int, columns: int) -> Tensor:
 def mixed(images: Tensor, labels: Tensor, config: Config, choices: Tensor) -> tuple[Tensor, Tensor]:
     """Return images (B, C, H, W) and soft labels (B, K), mixed without a transfer to the host.
 
-    labels: (B,). choices: the result (6,) of `draw`, on the images' device.
+    labels: (B,). choices: the result (6,) of `mixing_choices`, on the images' device.
     """
     share, target_share, top, bottom, left, right = choices.unbind()
     partly = mixup(images, share) if config.mixup else images

@@ -54,7 +54,7 @@ class Distortion(Stage):
     @classmethod
     def check(cls, config: Config, options: Any) -> None:
         if config.channels not in (1, 3):
-            raise ConfigError(f"channels={config.channels}: augment={config.augment} takes 1 (gray) or 3 (colour)")
+            raise ConfigError(f"channels={config.channels}: augment={config.augment} takes 1 (gray) or 3 (color)")
 
     @classmethod
     def scales(cls, config: Config) -> bool:
@@ -118,8 +118,8 @@ class RandomDistortion(Distortion):
 
     def distort(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         levels = torch.full_like(choices[:, 0], self.magnitude)
-        for operation, sign in zip(*(part.unbind(1) for part in choices.chunk(2, dim=1)), strict=True):
-            images = self.operate(images, operation, levels, sign, fixed)
+        for layer in range(self.layers):
+            images = self.operate(images, choices[:, layer], levels, choices[:, self.layers + layer], fixed)
         return images
 
 
@@ -134,7 +134,8 @@ class TrivialDistortion(Distortion):
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
         operation = integers_on_cpu(len(self.operations), keys, site_code("operation"), 1)
-        return torch.cat([operation, integers_on_cpu(LEVELS, keys, site_code("magnitude"), 1), signs(keys, 1)], dim=1)
+        level = integers_on_cpu(LEVELS, keys, site_code("magnitude"), 1)
+        return torch.cat([operation, level, signs(keys, 1)], dim=1)
 
     def distort(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         operation, level, sign = choices.unbind(1)
@@ -164,8 +165,9 @@ class ThreeDistortions(Distortion):
         flips = integers_on_cpu(2, keys, site_code("flip"), 1)
         one = integers_on_cpu(3, keys, site_code("one of three"), 1)
         radius = integers_on_cpu(STEPS, keys, site_code("radius"), 1)
-        order = ORDERS[integers_on_cpu(len(ORDERS), keys, site_code("order of colours"), 1)[:, 0]]
-        return torch.cat([flips, one, radius, order, integers_on_cpu(STEPS, keys, site_code("colours"), 3)], dim=1)
+        order = integers_on_cpu(len(ORDERS), keys, site_code("order of colours"), 1)  # a site keeps its name
+        factors = integers_on_cpu(STEPS, keys, site_code("colours"), 3)
+        return torch.cat([flips, one, radius, ORDERS[order[:, 0]], factors], dim=1)
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         images = self.flip.apply(images, choices[:, :1], fixed) if self.flip else images
@@ -176,7 +178,7 @@ class ThreeDistortions(Distortion):
         amounts = (0.1 + 1.9 / STEPS * choices[:, 1]).where(one == 2, 128)  # blur's radius, solarize's threshold
         images = self.operate_by(images, one, amounts, fixed)
         order, factors = send(choices[:, 2:], images.device).chunk(2, dim=1)
-        return image_ops.colour_jitter(images, order, (2 * factors / STEPS - 1) * self.jitter)
+        return image_ops.color_jitter(images, order, (2 * factors / STEPS - 1) * self.jitter)
 
 
 def scale(images: Tensor, white: int, wanted: int) -> Tensor:
@@ -202,7 +204,7 @@ def space(shear: float, translation: float, angle: float, enhancement: float, bi
         image_ops.translate_y: translation,
         image_ops.rotate: angle,
         image_ops.brightness: enhancement,
-        image_ops.colour: enhancement,
+        image_ops.color: enhancement,
         image_ops.contrast: enhancement,
         image_ops.sharpness: enhancement,
     }

@@ -111,7 +111,7 @@ def contrast(levels: Tensor, images: Tensor, amount: Tensor) -> Tensor:
     return scale_difference(mean_gray(images), levels, amount)
 
 
-def colour(images: Tensor, amount: Tensor) -> Tensor:
+def color(images: Tensor, amount: Tensor) -> Tensor:
     """Scale each pixel's difference from its gray value by 1 + `amount`. Grayscale images stay unchanged."""
     return images if images.shape[1] == 1 else scale_difference(grayscale(images), images, amount)
 
@@ -174,20 +174,20 @@ def gaussian_blur(images: Tensor, amount: Tensor) -> Tensor:
     variance = amount.view(-1, 1, 1, 1) ** 2 / 3
     whole = (((12 * variance + 1).sqrt() - 1) / 2).floor()  # 0 or 1 for radii up to 2
     rest = (2 * whole + 1) * (whole * (whole + 1) - 3 * variance) / (6 * (variance - (whole + 1) ** 2))
-    centre = (ONE / (2 * (whole + rest) + 1)).long()  # the weights of a pixel and, below, of those 1 and 2 away
-    end = (ONE - (2 * whole.long() + 1) * centre) // 2
-    near, far = centre.where(whole > 0, end), end.where(whole > 0, 0)
+    center = (ONE / (2 * (whole + rest) + 1)).long()  # the weights of a pixel and, below, of those 1 and 2 away
+    end = (ONE - (2 * whole.long() + 1) * center) // 2
+    near, far = center.where(whole > 0, end), end.where(whole > 0, 0)
     blurred = images.long()
     for columns in (images.shape[3], images.shape[2]):
         for _ in range(3):
             wide = torch.cat([blurred[..., :1]] * 2 + [blurred] + [blurred[..., -1:]] * 2, dim=3)  # repeats the edges
             left, right, before, after = (wide[..., start : start + columns] for start in (1, 3, 0, 4))
-            blurred = centre * blurred + near * (left + right) + far * (before + after) + ONE // 2 >> 24
+            blurred = center * blurred + near * (left + right) + far * (before + after) + ONE // 2 >> 24
         blurred = blurred.transpose(2, 3)
     return blurred.to(torch.uint8)
 
 
-def colour_jitter(images: Tensor, order: Tensor, amounts: Tensor) -> Tensor:
+def color_jitter(images: Tensor, order: Tensor, amounts: Tensor) -> Tensor:
     """Change brightness, contrast and color by `amounts` (B, 3), in each image's `order`.
 
     order: permutation (B, 3) of 0 for brightness, 1 for contrast and 2 for color.

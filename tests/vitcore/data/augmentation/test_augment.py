@@ -184,7 +184,7 @@ ADJUST = [functional.adjust_brightness, functional.adjust_contrast, functional.a
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_colours_change_as_torchvisions_in_each_order(channels: int) -> None:
+def test_colors_change_as_torchvisions_in_each_order(channels: int) -> None:
     """Each image has ColorJitter's three adjustments, in the order drawn for it."""
     images = noise(channels, 6)
     order = torch.tensor([[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]])
@@ -193,12 +193,12 @@ def test_colours_change_as_torchvisions_in_each_order(channels: int) -> None:
     for i, own in enumerate(order.tolist()):
         for kind in own:
             expected[i] = ADJUST[kind](expected[i], 1 + amounts[i, kind].item())
-    off = (image_ops.colour_jitter(images, order, amounts).int() - expected.int()).abs()
+    off = (image_ops.color_jitter(images, order, amounts).int() - expected.int()).abs()
     assert off.max() <= 1
     assert (off > 0).double().mean() < 0.01
 
 
-def test_an_image_is_flipped_then_one_of_three_then_in_other_colours() -> None:
+def test_an_image_is_flipped_then_one_of_three_then_in_other_colors() -> None:
     """The whole augmentation equals torchvision's and Pillow's operations, to three levels after a blur."""
     images = noise(3, 60)
     augmentation = AUGMENT["three-augment"](config("three-augment"))

@@ -12,7 +12,7 @@ from torch import Tensor
 from trainings import keys, tiny
 
 from vitcore import Config
-from vitcore.data.augmentation.batch_augmentation import TRIES, draw, erased, mixed, noise
+from vitcore.data.augmentation.batch_augmentation import TRIES, erased, mixed, mixing_choices, noise
 from vitcore.data.shuffle import generator
 from vitcore.data.splits import load
 from vitcore.identity import trial_id
@@ -67,7 +67,7 @@ def test_pixels_are_normal_noise_of_each_image() -> None:
     assert torch.equal(noise(some[5:9], images[5:9]), drawn[5:9])
 
 
-def test_training_erases_standardised_images_and_keeps_ids() -> None:
+def test_training_erases_standardized_images_and_keeps_ids() -> None:
     """Erased batches differ from others by rectangles of zeros; a fill without erasing does not change the id."""
     data = load(tiny())
     plain, with_erasing = Training(tiny(), data).batch(), Training(tiny(random_erasing=1.0), data).batch()
@@ -83,7 +83,7 @@ def batch(count: int = 8, channels: int = 3, size: int = 9) -> tuple[Tensor, Ten
 
 
 def mix(images: Tensor, labels: Tensor, config: Config, step: int) -> tuple[Tensor, Tensor]:
-    return mixed(images, labels, config, draw(config, step, *images.shape[-2:]))
+    return mixed(images, labels, config, mixing_choices(config, step, *images.shape[-2:]))
 
 
 class Shared:
