@@ -1,0 +1,46 @@
+"""Schemas of the JSON files of a run directory, checked when a file is read.
+
+A file is broken if a required field is missing, or if a value has another type than its field. The error names the file
+and the field. Unknown fields are accepted, because a later version may have written them.
+"""
+
+from results.store.schemas.base import Fact as Fact
+from results.store.schemas.base import Facts as Facts
+from results.store.schemas.base import Kind as Kind
+from results.store.schemas.base import Plain as Plain
+from results.store.schemas.base import Schema as Schema
+from results.store.schemas.base import Settings as Settings
+from results.store.schemas.base import unknown_field as unknown_field
+from results.store.schemas.base import validated as validated
+from results.store.schemas.exports import ExportHeader as ExportHeader
+from results.store.schemas.exports import TrialRow as TrialRow
+from results.store.schemas.plans import Arm as Arm
+from results.store.schemas.plans import Asked as Asked
+from results.store.schemas.plans import Entry as Entry
+from results.store.schemas.plans import Expected as Expected
+from results.store.schemas.plans import Interaction as Interaction
+from results.store.schemas.plans import LaterDifference as LaterDifference
+from results.store.schemas.plans import Plan as Plan
+from results.store.schemas.plans import PlannedData as PlannedData
+from results.store.schemas.plans import PlannedTrial as PlannedTrial
+from results.store.schemas.plans import Split as Split
+from results.store.schemas.plans import Stage as Stage
+from results.store.schemas.plans import StatedCost as StatedCost
+from results.store.schemas.plans import StatedSpread as StatedSpread
+from results.store.schemas.plans import Took as Took
+from results.store.schemas.plans import Tuned as Tuned
+from results.store.schemas.submissions import GaveUp as GaveUp
+from results.store.schemas.submissions import NodeChecks as NodeChecks
+from results.store.schemas.submissions import Private as Private
+from results.store.schemas.submissions import Round as Round
+from results.store.schemas.submissions import StepTime as StepTime
+from results.store.schemas.submissions import StepTimes as StepTimes
+from results.store.schemas.submissions import Submission as Submission
+from results.store.schemas.trials import Environment as Environment
+from results.store.schemas.trials import Eval as Eval
+from results.store.schemas.trials import EvalSummary as EvalSummary
+from results.store.schemas.trials import Failure as Failure
+from results.store.schemas.trials import Lease as Lease
+from results.store.schemas.trials import MetricsLine as MetricsLine
+from results.store.schemas.trials import Result as Result
+from results.store.schemas.trials import TrialConfig as TrialConfig

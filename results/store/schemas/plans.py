@@ -1,0 +1,267 @@
+"""Schemas of plan.json: the arms, stages and trials of a study, and what its recipe states."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from pydantic import Field, FiniteFloat, model_validator
+
+from results.store.schemas.base import Axes, Count, Flops, Schema, Seconds, Seed, Settings, Sha256, TrialId
+
+
+class PlannedTrial(Schema):
+    seed: Seed
+    id: TrialId
+    train_seconds: Seconds | None = None
+
+
+class LaterDifference(Schema):
+    """The difference of an arm from the baseline after twice the steps, as the recipe states it."""
+
+    difference: FiniteFloat
+    origin: str
+    resolved: bool = False
+
+
+class Entry(Schema):
+    """An arm or a stage of a plan: a config and its trials."""
+
+    name: Annotated[str, Field(min_length=1)]  #: The name in tables.
+    stage: str = ""  #: Name of the stage in the study file, or "" for an arm.
+    baseline: str = ""  #: Name of the arm that this arm is compared with.
+    change: str = ""  #: Name without the values of the curves.
+    values: Settings = {}  #: Factor or curve -> value.
+    declared: Settings | list[str] | None = None  #: Other settings that the study declares to change too.
+    model_family: str = ""  #: Family to which a figure over compute assigns the arm.
+    parent: str = ""  #: Name of the stage that the trials start or learn from.
+    key: str = ""  #: Hash of the config without seeds, which all trials share.
+    config: Settings  #: Resolved config without the seed.
+    published: FiniteFloat | None = None  #: Published value of the metric.
+    at_twice_the_steps: LaterDifference | None = None  #: Difference after twice the steps, as the recipe states it.
+    departures: Settings = {}  #: Settings whose values differ from the recipe's.
+    evals: list[str] | None = None  #: Evals that the trials need, if not those of the plan.
+    params: Count | None = None  #: Trainable parameters.
+    flops: Count | None = None  #: FLOPs of one image through the model.
+    tokens: Count | None = None  #: Number of tokens per image.
+    class_token: bool | None = None  #: Whether there is a class token.
+    attention_bias: bool | None = None  #: Whether attention logits have a bias.
+    train_flops: Flops | None = None  #: FLOPs of one training.
+    notes: list[str] = []  #: Footnotes on further differences from the baseline.
+    notes_about: dict[str, str] = {}  #: Footnote -> the measure that it concerns.
+    trials: list[PlannedTrial]  #: Seed and id of each trial.
+
+    @property
+    def ids(self) -> dict[int, str]:
+        """The trial ids by seed."""
+        return {trial.seed: trial.id for trial in self.trials}
+
+    @property
+    def ranks(self) -> int:
+        """The number of processes that train a trial together."""
+        return int(self.config.get("gpus", 1))  # configs before 0.5 have none
+
+
+class Stage(Entry):
+    stage: str
+
+
+class Arm(Entry):
+    baseline: str  #: Name of the arm that this arm is compared with.
+    values: Settings  #: Factor or curve -> value.
+
+
+class Tuned(Schema):
+    """An arm at its tuned values. points: names of the arms on the grid from which the values are chosen."""
+
+    name: str
+    baseline: str
+    change: str
+    values: Settings
+    points: Annotated[list[str], Field(min_length=1)]
+    published: FiniteFloat | None = None
+
+
+class Interaction(Schema):
+    name: str
+    ab: str
+    a: str
+    b: str
+    baseline: str
+
+    @property
+    def arms(self) -> list[str]:
+        """The names of four arms: with both changes, with each alone, and with neither."""
+        return [self.ab, self.a, self.b, self.baseline]
+
+
+class Split(Schema):
+    kind: str
+    folds: Annotated[int, Field(gt=0)] | None = None
+    images: Annotated[int, Field(gt=0)]
+
+
+class PlannedData(Schema):
+    """The data set of a study's baseline."""
+
+    name: str
+    train: Count
+    test: Count
+    folds: Count | None
+    classes: Count
+    image_size: Count
+    channels: Count
+    of_recipe: bool  #: Whether the recipe describes these data.
+
+
+class Stated(Schema):
+    """A number stated by a recipe. how: measured, derived or cited. source: the command or publication behind it."""
+
+    how: str
+    source: str
+
+
+class Took(Stated):
+    """The training time of a trial on a device."""
+
+    device: str
+    seconds: Seconds
+
+
+class StatedCost(Schema):
+    """The training time of a trial on a CPU and a GPU. work: training FLOPs of the trial per process."""
+
+    work: FiniteFloat
+    cpu: Took | None = None
+    gpu: Took | None = None
+
+    def time_on(self, gpu: bool) -> Took | None:
+        """Return the time on a GPU or on a CPU, or None if the recipe does not state it."""
+        return self.gpu if gpu else self.cpu
+
+
+class Expected(Stated):
+    """The mean of a metric over n trials of the recipe with `settings`."""
+
+    settings: Settings = {}
+    metric: str
+    mean: FiniteFloat
+    n: Count | None = None
+
+
+class StatedSpread(Stated):
+    """The standard deviation of paired differences over seeds, with its degrees of freedom."""
+
+    metric: str
+    sd: FiniteFloat
+    freedom: Count
+
+
+class Asked(Schema):
+    """The arguments of the command that made a plan."""
+
+    study: str
+    recipe: str
+    plugins: list[str] = []
+    data_dir: str | None = None
+    margin: FiniteFloat | None = None
+
+
+class Plan(Schema):
+    """The content of studies/<name>/plan.json: the arms and trials of a study."""
+
+    name: Annotated[str, Field(min_length=1)]  #: Study, recipe and, with overrides, their hash: `study@recipe+hash`.
+    study: Annotated[str, Field(min_length=1)]  #: Name of the study.
+    recipe: str  #: Name of the recipe.
+    overrides: Settings  #: Settings given on the command line.
+    question: str  #: The question that the study answers.
+    source: str  #: Publication from which the question comes.
+    published_of: str = ""  #: Publication of the published numbers, if it is another one.
+    found: str = ""  #: Answer in that publication.
+    description: str  #: Description of the data, the baseline's model and its training.
+    data: PlannedData | None = None  #: The data set when the plan was made.
+    departures: Settings = {}  #: Settings whose values differ from the recipe's in the baseline.
+    metric: str  #: The metric that is compared.
+    evals: list[str] = []  #: Evals that every trial needs.
+    margin: Annotated[FiniteFloat, Field(gt=0)] | None  #: Largest difference that counts as equivalent.
+    claims: list[str]  #: Claims in the publication that compare two arms.
+    caveats: list[str]  #: Caveats for the reader.
+    notes: list[str] = []  #: Footnotes on the whole study.
+    cost: StatedCost | None = None  #: Training time of a trial, as the recipe states it.
+    expected: list[Expected] = []  #: Expected metrics, as the recipe states them.
+    spread: StatedSpread | None = None  #: Standard deviation of differences over seeds, as the recipe states it.
+    figure: str  #: The kind of figure.
+    factors: Axes  #: Factor -> values.
+    crosses: list[Axes] = []  #: Groups of factors that are combined in all ways.
+    curves: Axes  #: Setting -> values at which every arm is trained.
+    tune: Axes = {}  #: Setting -> values among which each arm is tuned.
+    budget: str = "steps"  #: Training budget that all arms share: `steps`, `epochs` or `flops`.
+    baseline: str  #: The arm that the others are compared with.
+    split: Split  #: How the test images are chosen.
+    seeds: list[Seed]  #: Seeds with which every arm is trained.
+    looks: list[Count] = []  #: Numbers of seeds of the plan and its extensions, ascending.
+    stages: list[Stage] = []  #: Stages that arms start or learn from, parents first.
+    arms: Annotated[list[Arm], Field(min_length=1)]  #: Arms in the order of the table.
+    family: Count  #: Number of contrasts that Holm's method corrects together.
+    tuned: list[Tuned] = []  #: Arms at their tuned values.
+    points_family: Count = 0  #: Number of contrasts between arms at equal values on the tuning grid.
+    interactions: list[Interaction] = []  #: Interactions between crossed factors.
+    pruned: str | None = None  #: Time at which arms or seeds were last pruned.
+    made_from: str = ""  #: Digest of all inputs from which the plan was made.
+    asked: Asked | None = None  #: Command-line arguments with which the plan can be made again.
+    checksum: Sha256 | None = None  #: SHA-256 of the rest of the file.
+    extends: str = Field(default="", exclude=True)  # digest of the plan that it replaces, before it is written
+
+    @property
+    def baseline_arm(self) -> Arm:
+        return next(arm for arm in self.arms if arm.name == self.baseline)
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The stages, parents first, and then the arms."""
+        return [*self.stages, *self.arms]
+
+    @property
+    def objective(self) -> str:
+        """The training objective that all arms share, or "" if the arms differ."""
+        found = {arm.config.get("objective", "classification") for arm in self.arms}
+        return str(found.pop()) if len(found) == 1 else ""
+
+    def evals_of(self, entry: Entry) -> list[str]:
+        """Return the names of the evals that the trials of an entry need: its own list, or else the plan's."""
+        return list(self.evals if entry.evals is None else entry.evals)
+
+    def lineage(self, entry: Entry) -> Iterator[Stage]:
+        """Yield the stages that an entry starts or learns from, nearest first."""
+        stages = {stage.name: stage for stage in self.stages}
+        while parent := stages.get(entry.parent):
+            yield parent
+            entry = parent
+
+    def parents(self, entry: Entry, seed: int) -> dict[str, str]:
+        """Return the trials that an entry's trial with a seed starts or learns from: id -> name, nearest first."""
+        return {stage.ids[seed]: stage.name for stage in self.lineage(entry)}
+
+    @property
+    def trials_with_parents(self) -> dict[str, dict[str, str]]:
+        """The parents of each trial that has some, by trial id."""
+        return {one.id: self.parents(entry, one.seed) for entry in self.entries if entry.parent for one in entry.trials}
+
+    @model_validator(mode="before")
+    @classmethod
+    def drop_schema(cls, content: object) -> object:
+        return {key: content[key] for key in content if key != "schema"} if isinstance(content, dict) else content
+
+    @model_validator(mode="after")
+    def check_names(self) -> "Plan":
+        """Raise ValueError if a baseline, parent or tuned point names no entry, or if two entries have one name."""
+        arms, stages = {arm.name for arm in self.arms}, {stage.name for stage in self.stages}
+        for what, names, known in (
+            ("baseline", [self.baseline, *(arm.baseline for arm in self.arms)], arms),
+            ("parent", [entry.parent for entry in (*self.arms, *self.stages) if entry.parent], stages),
+            ("tuned.points", [point for one in self.tuned for point in one.points], arms),
+        ):
+            for name in names:
+                if name not in known:
+                    raise ValueError(f"{what}={name}: no such entry")
+        if len(arms) < len(self.arms) or len(stages) < len(self.stages):
+            raise ValueError("two entries of one name")
+        return self

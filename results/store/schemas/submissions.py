@@ -1,0 +1,61 @@
+"""Schemas of the files of submissions to SLURM, and of measured step times."""
+
+from typing import Any, Literal
+
+from results.store.schemas.base import Count, Schema, Seconds
+
+
+class Submission(Schema):
+    """The content of submissions/<campaign>/campaign.json: one `ablate submit`. Its profile is validated elsewhere."""
+
+    plans: list[str]
+    profile: dict[str, Any]
+    plugins: list[str]
+    data_dir: str | None
+    checkpoints: str | None = None
+    keep_weights: Literal["all", "baseline", "none"] = "all"
+    arms: str | list[str] = ["*"]
+
+
+class Private(Schema):
+    """The content of submissions/<campaign>/private.json: the parts of a profile that may hold tokens."""
+
+    environment: dict[str, str] = {}
+    setup: list[str] = []
+
+
+class Round(Schema):
+    """A line of submissions/<campaign>/looks.jsonl: the progress when the last job of a round ended."""
+
+    arrays: Count  #: Number of job arrays with trials so far.
+    progress: list[Count]  #: Numbers of finished trials, of their evals, and of steps of the other trials.
+
+
+class GaveUp(Schema):
+    """The content of submissions/<campaign>/gave-up.json: why a submission ended before its trials did."""
+
+    said: str
+
+
+class NodeChecks(Schema):
+    """The content of submissions/<campaign>/probe.json: the checks that `profile check` made on a node."""
+
+    found: dict[str, str]  #: Check -> why it failed, or "".
+
+
+class StepTime(Schema):
+    """Seconds of a training step, and how they were measured."""
+
+    seconds: Seconds
+    steps: Count | None = None
+    arm: str = ""
+    when: str = ""
+    code: str = ""
+
+
+class StepTimes(Schema):
+    """The content of probes/<device>.json: measured step times. Earlier versions also wrote other measurements."""
+
+    device: str
+    gpu: bool
+    paces: dict[str, StepTime] = {}
