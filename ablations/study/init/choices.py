@@ -45,11 +45,12 @@ def config_choices(found: Survey, device: str) -> list[Choice]:
 def model(found: Survey, device: str) -> Iterator[Choice]:
     patch, size = patch_and_size(found.side, device)
     most, width, depth = next((one for one in MODELS if found.train <= one[0]), (MODELS[-1][0], *LARGE))
-    size_reason = f"more is slow on {device}" if found.side > LARGEST[device] else "their own size, or just below"
+    fits = found.side <= LARGEST[device]
+    size_reason = "the size of the images, or just below" if fits else f"more is slow on {device}"
     yield Choice("image_size", size, size_reason)
     yield Choice("patch", patch, "a power of two, for a grid on which positions matter and steps are quick")
     few = f"{'up to' if found.train <= most else 'more than'} {most:,} training images"
-    yield Choice("width", width, f"for {few}; larger models learn them by heart")
+    yield Choice("width", width, f"for {few}; larger models memorize them")
     yield Choice("depth", depth, "as for the width")
     yield Choice("heads", max(1, width // HEAD), f"width / {HEAD}, at least 1")
     yield Choice("position", "1d", "the paper's")
@@ -79,7 +80,7 @@ def training(found: Survey, device: str) -> Iterator[Choice]:
     lr = rounded(RATE * math.sqrt(RATE_WIDTH / width))
     yield Choice("lr", lr, f"AdamW's usual {RATE} x sqrt({RATE_WIDTH} / width); --tune measures it")
     yield Choice("warmup", 0.1, "of the steps")
-    yield Choice("weight_decay", 0.05, "the usual one")
+    yield Choice("weight_decay", 0.05, "the usual value")
     yield Choice("label_smoothing", 0.1, "helps where images are few")
 
 
