@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from vitcore.config import Config
     from vitcore.data.augmentation.augment import AUGMENT, Augment
     from vitcore.identity import trial_id
-    from vitcore.interop.convert import from_timm, from_torchvision, load_npz, to_timm
+    from vitcore.interop.npz import load_npz
+    from vitcore.interop.timm_vit import from_timm, to_timm
+    from vitcore.interop.torchvision_vit import from_torchvision
     from vitcore.model.block import BLOCK, Block
     from vitcore.model.build import build
     from vitcore.model.head import HEAD, Head
@@ -43,7 +45,9 @@ MODULES = {
     "vitcore.config": ["Config"],
     "vitcore.data.augmentation.augment": ["AUGMENT", "Augment"],
     "vitcore.identity": ["trial_id"],
-    "vitcore.interop.convert": ["from_timm", "from_torchvision", "load_npz", "to_timm"],
+    "vitcore.interop.npz": ["load_npz"],
+    "vitcore.interop.timm_vit": ["from_timm", "to_timm"],
+    "vitcore.interop.torchvision_vit": ["from_torchvision"],
     "vitcore.model.block": ["BLOCK", "Block"],
     "vitcore.model.build": ["build"],
     "vitcore.model.head": ["HEAD", "Head"],

@@ -26,7 +26,7 @@ from results.store.schemas import Settings
 from vitcore.config import Config, merge
 from vitcore.data.lookup import find_pack
 from vitcore.data.splits import load
-from vitcore.interop.convert import blocks_of_timm, timm_arguments
+from vitcore.interop.timm_vit import blocks_of_timm, timm_arguments
 from vitcore.options import ConfigError
 from vitcore.runtime.device import compute_settings, device_of
 from vitcore.sizes import ARCHITECTURE

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from ablations.bench.floor import float32_precision
 from vitcore.config import Config
 from vitcore.data.splits import Data
-from vitcore.interop.convert import to_timm, to_torchvision
+from vitcore.interop.timm_vit import to_timm
+from vitcore.interop.torchvision_vit import to_torchvision
 from vitcore.model.vit import ViT
 from vitcore.runtime.device import compute_in_precision, device_of, flush_subnormals
 from vitcore.training.optimization.optimizers import Moments, has_weight_decay, moments

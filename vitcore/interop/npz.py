@@ -15,10 +15,10 @@ from torch import Size, Tensor
 
 from vitcore.config import Config, Values
 from vitcore.data.files import open_regular
+from vitcore.interop.conversion import Weights, with_weights
 from vitcore.model.vit import ViT
 from vitcore.runtime.host import host_limits
 
-Weights = dict[str, Tensor]
 Path = str | PathLike[str]
 
 SHARE = 0.5  # largest share of the memory for the arrays: the model takes as much again
@@ -102,10 +102,11 @@ class Arrays:
         return VIT_JAX if any(f"{VIT_JAX.attention}/" in name for name in self.tensors) else BIG_VISION
 
 
-def read_npz(path: Path) -> tuple[Config, Weights]:
-    """Read a checkpoint as a Config and weights under the parameter names of this package's ViT.
+def load_npz(path: Path) -> ViT:
+    """Load a checkpoint of google-research/vision_transformer or big_vision as a ViT, in float32.
 
-    Raises OSError if the file cannot be opened, and ValueError, which names the array, if one is unexpected or missing.
+    Sizes come from the shapes of the arrays, and nothing is unpickled. Raises OSError if the file cannot be opened, and
+    ValueError, which names the array, if one is missing, has an unexpected shape, or belongs to no part of this ViT.
     """
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
@@ -123,7 +124,7 @@ def read_npz(path: Path) -> tuple[Config, Weights]:
             weights[name] = torch.cat([arrays.parameter(source, shape) for source in sources])
     for name in sorted(arrays.tensors.keys() - arrays.asked):
         raise ValueError(f"{path}: array {arrays.prefix}{name} belongs to no part of this ViT")
-    return config, weights
+    return with_weights(config, weights)
 
 
 def arrays_of(archive: zipfile.ZipFile, path: Path) -> Arrays:

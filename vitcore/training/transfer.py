@@ -26,7 +26,7 @@ def read(path: str) -> Weights:
 
     Raises ConfigError if it cannot be read.
     """
-    from vitcore.interop.convert import load_npz  # late: most trainings do not need it
+    from vitcore.interop.npz import load_npz  # late: most trainings do not need it
 
     try:
         if path.endswith(".npz"):

@@ -24,7 +24,7 @@ from ablations.bench.rivals import RIVALS, Ours, Rival, available, losses
 from ablations.cli import benches
 from vitcore.analysis.cost import measure
 from vitcore.config import Config, merge
-from vitcore.interop.convert import to_timm
+from vitcore.interop.timm_vit import to_timm
 from vitcore.options import ConfigError
 from vitcore.training.optimization.schedules import learning_rate
 from vitcore.training.state import Training

@@ -12,16 +12,10 @@ from torch import Tensor, nn
 from vit_checkpoints import SMALL, official, timm_model
 
 from vitcore import Config, ViT
-from vitcore.interop.convert import (
-    from_timm,
-    from_torchvision,
-    load_npz,
-    timm_name,
-    to_timm,
-    to_torchvision,
-    torchvision_name,
-)
+from vitcore.interop.npz import load_npz
 from vitcore.interop.timm_blocks import joined, packed
+from vitcore.interop.timm_vit import from_timm, timm_name, to_timm
+from vitcore.interop.torchvision_vit import from_torchvision, to_torchvision, torchvision_name
 
 timm = pytest.importorskip("timm")
 torchvision = pytest.importorskip("torchvision")

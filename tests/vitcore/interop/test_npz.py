@@ -13,7 +13,6 @@ from vit_checkpoints import official, timm_model
 
 from vitcore.config import Config
 from vitcore.interop import npz
-from vitcore.interop.convert import load_npz
 from vitcore.options import ConfigError
 from vitcore.training.transfer import weights_for
 
@@ -89,4 +88,4 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     write(tmp_path / "w.npz", bytes(2**26))
     monkeypatch.setattr(npz, "host_limits", lambda: [2**27])
     with pytest.raises(ValueError, match=r"w\.npz: its arrays take 67,\d+,\d+ bytes; .* memory for 67,108,864"):
-        load_npz(tmp_path / "w.npz")
+        npz.load_npz(tmp_path / "w.npz")

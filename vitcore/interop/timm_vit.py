@@ -1,37 +1,37 @@
-"""Conversion of models from and to timm and torchvision, and from .npz files, with equal outputs and gradients.
-
-A model that `vitcore.model.vit.ViT`, called this ViT below, cannot represent is refused: the new ViT's counterpart in
-the other library is built on the meta device, and compared with the original module by module. Dropout and stochastic
-depth are not imported. Functions import timm and torchvision when called, as that takes seconds.
-"""
+"""Conversion of Vision Transformers from and to timm, with equal outputs and gradients."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from vitcore.config import Config, Values
-from vitcore.interop.npz import read_npz
+from vitcore.interop.conversion import (
+    BOTH_HAVE,
+    Supported,
+    check_alike,
+    check_kinds,
+    check_supported,
+    is_present,
+    own_names,
+    renamed,
+    square_side,
+    token_weights,
+    with_weights,
+)
 from vitcore.interop.timm_blocks import joined, packed, separated
 from vitcore.model.mlp import MLP
 from vitcore.model.norm import EPSILON
-from vitcore.model.stem import ConvStem, ResNetStem
+from vitcore.model.stem import ResNetStem
 from vitcore.model.vit import ViT
 
 if TYPE_CHECKING:
-    from os import PathLike
-
     from timm.models.vision_transformer import VisionTransformer as TimmViT
-    from torchvision.models import VisionTransformer as TorchvisionViT
 
-Weights = dict[str, Tensor]
-
-# Patterns in this package's parameter names: replacements for the other library.
+# Patterns in this package's parameter names: replacements for timm's names.
 TIMM = {
     r"^stem\.backbone\.": "patch_embed.backbone.",
     r"^stem\.(projection\.)?": "patch_embed.proj.",
@@ -55,26 +55,9 @@ TIMM_PARALLEL = {  # of timm's ParallelScalingBlock
     r"scale1\.gamma": "ls.gamma",
     r"mlp\.down\.": "mlp_out_proj.",
 }
-TORCHVISION = {
-    r"^stem\.projection\.": "conv_proj.conv_last.",
-    r"^stem\.": "conv_proj.",
-    r"^encoder\.blocks\.": "encoder.layers.encoder_layer_",
-    r"^encoder\.norm": "encoder.ln",
-    r"norm(\d)": r"ln_\1",
-    r"attention\.qkv\.": "self_attention.in_proj_",
-    r"attention\.out": "self_attention.out_proj",
-    r"mlp\.up": "mlp.0",
-    r"mlp\.down": "mlp.3",
-    r"^head\.hidden": "heads.pre_logits",
-    r"^head\.": "heads.head.",
-}
 TIMM_POOLS = {"cls": "token", "gap": "avg", "map": "map"}
-BOTH_HAVE: dict[str, tuple[Any, ...]] = {
-    "objective.token": (False,),
-    "position.combine": ("add",),
-    "token_merging": (0,),
-}
-TIMM_HAS = BOTH_HAVE | {
+TIMM_HAS: Supported = {
+    **BOTH_HAVE,
     "position": ("none", "1d"),
     "position_at": ("", "input"),
     "pool": tuple(TIMM_POOLS),
@@ -83,27 +66,6 @@ TIMM_HAS = BOTH_HAVE | {
     "mlp": ("gelu", "swiglu", "geglu"),
     "block": ("pre", "parallel"),
     "self_attention": ("full", "differential"),
-}
-TORCHVISION_HAS = BOTH_HAVE | {
-    "channels": (3,),
-    "position": ("1d",),
-    "position_at": ("input",),
-    "pool": ("cls",),
-    "registers": (0,),
-    "final_norm": ("before",),
-    "stem": ("patch", "conv"),
-    "stem.norm": ("batch",),
-    "head": ("linear", "mlp"),
-    "qk_norm": (False,),
-    "layer_scale": (0.0,),
-    "position.class_row": (True,),
-    "stem.bias": (True,),
-    "mlp": ("gelu",),
-    "norm": ("layer",),
-    "bias": ("all",),
-    "block": ("pre",),
-    "self_attention": ("full",),
-    "embedding_norm": (False,),
 }
 BIASES = {(True, True): "all", (False, True): "no-qkv", (False, False): "none"}  # by (qkv_bias, proj_bias)
 
@@ -224,44 +186,6 @@ def check_combinations(config: Config) -> None:
             raise ValueError(why)
 
 
-def from_torchvision(model: TorchvisionViT) -> ViT:
-    """Convert torchvision's VisionTransformer to a ViT with equal logits and copied weights.
-
-    Raises ValueError, which names the part, if this ViT lacks one.
-    """
-    config = config_of_torchvision(model)
-    check_alike(model, torchvision_skeleton(config))
-    theirs = dict(model.state_dict())
-    prefix, positions = theirs.pop("class_token")[0], theirs.pop("encoder.pos_embedding")[0]
-    weights = own_names(config, theirs, torchvision_name) | token_weights(config, prefix, positions)
-    return with_weights(config, weights).train(model.training)
-
-
-def to_torchvision(model: ViT) -> TorchvisionViT:
-    """Convert a ViT to torchvision's VisionTransformer, without dropout.
-
-    Raises ValueError if torchvision's model lacks a part of the ViT.
-    """
-    config = model.config
-    check_supported(config, TORCHVISION_HAS, "torchvision")
-    ours = dict(model.state_dict())
-    positions = torch.cat([ours.pop("position.class_row")[None], ours.pop("position.table")])[None]
-    weights = {"class_token": ours.pop("class_token"), "encoder.pos_embedding": positions}
-    weights |= {torchvision_name(config, name): values for name, values in ours.items()}
-    theirs = torchvision_skeleton(config)
-    theirs.load_state_dict({name: values.clone() for name, values in weights.items()}, assign=True)
-    return theirs.train(model.training)
-
-
-def load_npz(path: str | PathLike[str]) -> ViT:
-    """Load a checkpoint of google-research/vision_transformer or big_vision as a ViT, in float32.
-
-    Sizes come from the shapes of the arrays, and nothing is unpickled. Raises OSError if the file cannot be opened, and
-    ValueError, which names the array, if one is missing, has an unexpected shape, or belongs to no part of this ViT.
-    """
-    return with_weights(*read_npz(path))
-
-
 def config_of_timm(model: Any) -> Config:
     from timm.models.vision_transformer import Block, ParallelScalingBlock, VisionTransformer
 
@@ -335,10 +259,6 @@ def common_settings(norm: nn.Module, qkv: nn.Linear, out: nn.Linear, scale: Any,
     }
 
 
-def is_present(module: nn.Module) -> bool:
-    return not isinstance(module, nn.Identity)
-
-
 def stem_of_timm(model: Any) -> Values:
     """Return the settings of timm's stem: patches, or the ResNet of arXiv 2010.11929."""
     from timm.layers.hybrid_embed import HybridEmbed
@@ -358,34 +278,6 @@ def stem_of_timm(model: Any) -> Values:
     }
 
 
-def config_of_torchvision(model: Any) -> Config:
-    from torchvision.models import VisionTransformer
-
-    check_kinds(model, {"": (VisionTransformer,)})
-    width, hidden_head = model.hidden_dim, model.representation_size
-    if hidden_head not in (None, width):
-        raise ValueError(f"representation_size={hidden_head}: this ViT's hidden head has width={width}")
-    stem: Values = {}
-    first = model.conv_proj
-    if type(first) is not nn.Conv2d:  # convolutions with batch norm (arXiv 2106.14881)
-        layers = [layer[0] for layer in first[:-1]]
-        stem = {"stem": "conv", "stem.norm": "batch", "stem.channels": [layer.out_channels for layer in layers]}
-        first = layers[0]
-    return Config(
-        image_size=model.image_size,
-        channels=first.in_channels,
-        classes=model.num_classes,
-        data_seed=0,
-        width=width,
-        depth=len(model.encoder.layers),
-        heads=model.encoder.layers[0].num_heads,
-        mlp_ratio=model.mlp_dim / width,
-        patch=model.patch_size,
-        head="linear" if hidden_head is None else "mlp",
-        **stem,
-    )
-
-
 def timm_skeleton(config: Config, mlp: type) -> TimmViT:
     """Return timm's model for `config`, on the meta device. mlp: class of the original's MLP."""
     from timm.layers.mlp import SwiGLU
@@ -398,119 +290,6 @@ def timm_skeleton(config: Config, mlp: type) -> TimmViT:
         return VisionTransformer(**timm_arguments(config) | apart)
 
 
-def torchvision_skeleton(config: Config) -> TorchvisionViT:
-    from torchvision.models import VisionTransformer
-    from torchvision.models.vision_transformer import ConvStemConfig
-
-    stem = None
-    if config.stem == "conv":
-        layers = ConvStem.convolutions(config)
-        stem = [ConvStemConfig(channels, kernel_size=3, stride=stride) for channels, stride in layers]
-    with torch.device("meta"):
-        return VisionTransformer(
-            image_size=config.image_size,
-            patch_size=config.patch,
-            num_layers=config.layers,
-            num_heads=config.heads,
-            hidden_dim=config.width,
-            mlp_dim=MLP[config.mlp].hidden(config),
-            num_classes=config.classes,
-            representation_size=config.width if config.head == "mlp" else None,
-            conv_stem_configs=stem,
-        )
-
-
-def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]]) -> None:
-    """Raise ValueError if a module's class is not one of those allowed for its name; subclasses are refused too."""
-    for name, allowed in kinds.items():
-        if (kind := type(model.get_submodule(name))) not in allowed:
-            known = " or ".join(one.__name__ for one in allowed)
-            raise ValueError(f"{name or 'model'}: {kind.__name__}, where this ViT has {known}")
-
-
-def check_alike(model: nn.Module, skeleton: nn.Module) -> None:
-    """Raise ValueError, which names the module, if a module differs between the models or is in only one of them."""
-    theirs, ours = module_settings(model), module_settings(skeleton)
-    for name in [*theirs, *ours]:
-        if theirs.get(name) != ours.get(name):
-            there, here = theirs.get(name, "not there"), ours.get(name, "none")
-            raise ValueError(f"{name}: {there}, where this ViT has {here}")
-
-
-def module_settings(model: nn.Module) -> dict[str, str]:
-    """Return the class and settings of each module by name, except of modules that do nothing in evaluation."""
-    found = {}
-    for name, module in model.named_modules():
-        kind = "LayerNorm" if isinstance(module, nn.LayerNorm) else type(module).__name__  # also timm's
-        settings = module.extra_repr().replace("approximate='none'", "")
-        if hasattr(module, "eps") and "eps=" not in settings:  # StdConv2d omits it
-            settings += f", eps={module.eps}"
-        if kind not in ("Identity", "Dropout", "DropPath", "PatchDropout"):
-            found[name] = f"{kind}({settings})"
-    return found
-
-
-def token_weights(config: Config, prefix: Tensor, positions: Tensor | None) -> Weights:
-    """Return prefix tokens (p, D) and position embeddings, (p + N, D) or (N, D), under the names of this ViT."""
-    weights, rows = {}, torch.zeros_like(prefix)
-    if positions is not None:
-        own = max(0, len(positions) - config.grid[0] * config.grid[1])  # of prefix tokens
-        weights["position.table"], rows = positions[own:], positions[:own] if own else rows
-    if config.pool == "cls":
-        weights["class_token"] = prefix[None, :1]
-        if config.options.get("position.class_row"):
-            weights["position.class_row"] = rows[0]
-    if config.registers:
-        weights["registers"] = (prefix + rows)[None, -config.registers :]  # both are constants
-    return weights
-
-
-def with_weights(config: Config, weights: Weights) -> ViT:
-    with torch.device("meta"):
-        model = ViT(config)
-    copies = {name: values.clone(memory_format=torch.contiguous_format) for name, values in weights.items()}
-    model.load_state_dict(copies, assign=True)
-    return model
-
-
-def own_names(config: Config, theirs: Weights, rename: Callable[[Config, str], str]) -> Weights:
-    """Return another library's weights under this ViT's parameter names, which `rename` maps to the library's."""
-    with torch.device("meta"):
-        names = {rename(config, name): name for name in ViT(config).state_dict()}
-    if unknown := theirs.keys() - names:
-        raise ValueError(f"{min(unknown)}: this ViT has no such parameter")
-    return {names[name]: values for name, values in theirs.items()}
-
-
 def timm_name(config: Config, name: str) -> str:
     after = {r"^encoder\.norm": "fc_norm"} if config.final_norm == "after" else {}
     return renamed(name, after | (TIMM_PARALLEL if config.block == "parallel" else {}) | TIMM)
-
-
-def torchvision_name(config: Config, name: str) -> str:
-    if layer := re.match(r"stem\.layers\.(\d+)\.(.*)", name):
-        convolution, place = divmod(int(layer[1]), 3)  # a convolution, its norm, a ReLU
-        return f"conv_proj.conv_bn_relu_{convolution}.{place}.{layer[2]}"
-    return renamed(name, TORCHVISION)
-
-
-def renamed(name: str, patterns: dict[str, str]) -> str:
-    for ours, theirs in patterns.items():
-        name = re.sub(ours, theirs, name)
-    return name
-
-
-def check_supported(config: Config, has: Mapping[str, tuple[Any, ...]], whose: str) -> None:
-    """Raise ValueError if a setting of `config` has none of the values that the library `whose` supports."""
-    settings = dict(config) | config.options
-    for key, known in has.items():
-        if (value := settings.get(key, known[0])) not in known:
-            names = " or ".join(str(one) for one in known if one != "")
-            raise ValueError(f"{key}={value}: {whose}'s VisionTransformer has {names} only")
-
-
-def square_side(name: str, size: tuple[int, int]) -> int:
-    """Return the side of a square; raise ValueError, which begins with `name`, if height and width differ."""
-    if size[0] != size[1]:
-        raise ValueError(f"{name}={size}: this ViT's images and patches are square")
-    return size[0]

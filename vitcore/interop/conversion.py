@@ -1,0 +1,115 @@
+"""What the conversions of models share: checks of what both libraries have, and the names and copies of weights.
+
+A model that `vitcore.model.vit.ViT`, called this ViT below, cannot represent is refused: the new ViT's counterpart in
+the other library is built on the meta device, and compared with the original module by module. Dropout and stochastic
+depth are not imported. Functions import timm and torchvision when called, as that takes seconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitcore.config import Config
+from vitcore.model.vit import ViT
+
+Weights = dict[str, Tensor]
+Supported = Mapping[str, tuple[Any, ...]]  # setting: the values that another library's VisionTransformer supports
+
+BOTH_HAVE: Supported = {  # timm and torchvision
+    "objective.token": (False,),
+    "position.combine": ("add",),
+    "token_merging": (0,),
+}
+
+
+def check_supported(config: Config, has: Supported, whose: str) -> None:
+    """Raise ValueError if a setting of `config` has none of the values that the library `whose` supports."""
+    settings = dict(config) | config.options
+    for key, known in has.items():
+        if (value := settings.get(key, known[0])) not in known:
+            names = " or ".join(str(one) for one in known if one != "")
+            raise ValueError(f"{key}={value}: {whose}'s VisionTransformer has {names} only")
+
+
+def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]]) -> None:
+    """Raise ValueError if a module's class is not one of those allowed for its name; subclasses are refused too."""
+    for name, allowed in kinds.items():
+        if (kind := type(model.get_submodule(name))) not in allowed:
+            known = " or ".join(one.__name__ for one in allowed)
+            raise ValueError(f"{name or 'model'}: {kind.__name__}, where this ViT has {known}")
+
+
+def check_alike(model: nn.Module, skeleton: nn.Module) -> None:
+    """Raise ValueError, which names the module, if a module differs between the models or is in only one of them."""
+    theirs, ours = module_settings(model), module_settings(skeleton)
+    for name in [*theirs, *ours]:
+        if theirs.get(name) != ours.get(name):
+            there, here = theirs.get(name, "not there"), ours.get(name, "none")
+            raise ValueError(f"{name}: {there}, where this ViT has {here}")
+
+
+def module_settings(model: nn.Module) -> dict[str, str]:
+    """Return the class and settings of each module by name, except of modules that do nothing in evaluation."""
+    found = {}
+    for name, module in model.named_modules():
+        kind = "LayerNorm" if isinstance(module, nn.LayerNorm) else type(module).__name__  # also timm's
+        settings = module.extra_repr().replace("approximate='none'", "")
+        if hasattr(module, "eps") and "eps=" not in settings:  # StdConv2d omits it
+            settings += f", eps={module.eps}"
+        if kind not in ("Identity", "Dropout", "DropPath", "PatchDropout"):
+            found[name] = f"{kind}({settings})"
+    return found
+
+
+def is_present(module: nn.Module) -> bool:
+    return not isinstance(module, nn.Identity)
+
+
+def square_side(name: str, size: tuple[int, int]) -> int:
+    """Return the side of a square; raise ValueError, which begins with `name`, if height and width differ."""
+    if size[0] != size[1]:
+        raise ValueError(f"{name}={size}: this ViT's images and patches are square")
+    return size[0]
+
+
+def own_names(config: Config, theirs: Weights, rename: Callable[[Config, str], str]) -> Weights:
+    """Return another library's weights under this ViT's parameter names, which `rename` maps to the library's."""
+    with torch.device("meta"):
+        names = {rename(config, name): name for name in ViT(config).state_dict()}
+    if unknown := theirs.keys() - names:
+        raise ValueError(f"{min(unknown)}: this ViT has no such parameter")
+    return {names[name]: values for name, values in theirs.items()}
+
+
+def renamed(name: str, patterns: dict[str, str]) -> str:
+    for ours, theirs in patterns.items():
+        name = re.sub(ours, theirs, name)
+    return name
+
+
+def token_weights(config: Config, prefix: Tensor, positions: Tensor | None) -> Weights:
+    """Return prefix tokens (p, D) and position embeddings, (p + N, D) or (N, D), under the names of this ViT."""
+    weights, rows = {}, torch.zeros_like(prefix)
+    if positions is not None:
+        own = max(0, len(positions) - config.grid[0] * config.grid[1])  # of prefix tokens
+        weights["position.table"], rows = positions[own:], positions[:own] if own else rows
+    if config.pool == "cls":
+        weights["class_token"] = prefix[None, :1]
+        if config.options.get("position.class_row"):
+            weights["position.class_row"] = rows[0]
+    if config.registers:
+        weights["registers"] = (prefix + rows)[None, -config.registers :]  # both are constants
+    return weights
+
+
+def with_weights(config: Config, weights: Weights) -> ViT:
+    with torch.device("meta"):
+        model = ViT(config)
+    copies = {name: values.clone(memory_format=torch.contiguous_format) for name, values in weights.items()}
+    model.load_state_dict(copies, assign=True)
+    return model

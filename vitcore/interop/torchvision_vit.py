@@ -1,0 +1,151 @@
+"""Conversion of Vision Transformers from and to torchvision, with equal outputs and gradients."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from vitcore.config import Config, Values
+from vitcore.interop.conversion import (
+    BOTH_HAVE,
+    Supported,
+    check_alike,
+    check_kinds,
+    check_supported,
+    own_names,
+    renamed,
+    token_weights,
+    with_weights,
+)
+from vitcore.model.mlp import MLP
+from vitcore.model.stem import ConvStem
+from vitcore.model.vit import ViT
+
+if TYPE_CHECKING:
+    from torchvision.models import VisionTransformer as TorchvisionViT
+
+# Patterns in this package's parameter names: replacements for torchvision's names.
+TORCHVISION = {
+    r"^stem\.projection\.": "conv_proj.conv_last.",
+    r"^stem\.": "conv_proj.",
+    r"^encoder\.blocks\.": "encoder.layers.encoder_layer_",
+    r"^encoder\.norm": "encoder.ln",
+    r"norm(\d)": r"ln_\1",
+    r"attention\.qkv\.": "self_attention.in_proj_",
+    r"attention\.out": "self_attention.out_proj",
+    r"mlp\.up": "mlp.0",
+    r"mlp\.down": "mlp.3",
+    r"^head\.hidden": "heads.pre_logits",
+    r"^head\.": "heads.head.",
+}
+TORCHVISION_HAS: Supported = {
+    **BOTH_HAVE,
+    "channels": (3,),
+    "position": ("1d",),
+    "position_at": ("input",),
+    "pool": ("cls",),
+    "registers": (0,),
+    "final_norm": ("before",),
+    "stem": ("patch", "conv"),
+    "stem.norm": ("batch",),
+    "head": ("linear", "mlp"),
+    "qk_norm": (False,),
+    "layer_scale": (0.0,),
+    "position.class_row": (True,),
+    "stem.bias": (True,),
+    "mlp": ("gelu",),
+    "norm": ("layer",),
+    "bias": ("all",),
+    "block": ("pre",),
+    "self_attention": ("full",),
+    "embedding_norm": (False,),
+}
+
+
+def from_torchvision(model: TorchvisionViT) -> ViT:
+    """Convert torchvision's VisionTransformer to a ViT with equal logits and copied weights.
+
+    Raises ValueError, which names the part, if this ViT lacks one.
+    """
+    config = config_of_torchvision(model)
+    check_alike(model, torchvision_skeleton(config))
+    theirs = dict(model.state_dict())
+    prefix, positions = theirs.pop("class_token")[0], theirs.pop("encoder.pos_embedding")[0]
+    weights = own_names(config, theirs, torchvision_name) | token_weights(config, prefix, positions)
+    return with_weights(config, weights).train(model.training)
+
+
+def to_torchvision(model: ViT) -> TorchvisionViT:
+    """Convert a ViT to torchvision's VisionTransformer, without dropout.
+
+    Raises ValueError if torchvision's model lacks a part of the ViT.
+    """
+    config = model.config
+    check_supported(config, TORCHVISION_HAS, "torchvision")
+    ours = dict(model.state_dict())
+    positions = torch.cat([ours.pop("position.class_row")[None], ours.pop("position.table")])[None]
+    weights = {"class_token": ours.pop("class_token"), "encoder.pos_embedding": positions}
+    weights |= {torchvision_name(config, name): values for name, values in ours.items()}
+    theirs = torchvision_skeleton(config)
+    theirs.load_state_dict({name: values.clone() for name, values in weights.items()}, assign=True)
+    return theirs.train(model.training)
+
+
+def config_of_torchvision(model: Any) -> Config:
+    from torchvision.models import VisionTransformer
+
+    check_kinds(model, {"": (VisionTransformer,)})
+    width, hidden_head = model.hidden_dim, model.representation_size
+    if hidden_head not in (None, width):
+        raise ValueError(f"representation_size={hidden_head}: this ViT's hidden head has width={width}")
+    stem: Values = {}
+    first = model.conv_proj
+    if type(first) is not nn.Conv2d:  # convolutions with batch norm (arXiv 2106.14881)
+        layers = [layer[0] for layer in first[:-1]]
+        stem = {"stem": "conv", "stem.norm": "batch", "stem.channels": [layer.out_channels for layer in layers]}
+        first = layers[0]
+    return Config(
+        image_size=model.image_size,
+        channels=first.in_channels,
+        classes=model.num_classes,
+        data_seed=0,
+        width=width,
+        depth=len(model.encoder.layers),
+        heads=model.encoder.layers[0].num_heads,
+        mlp_ratio=model.mlp_dim / width,
+        patch=model.patch_size,
+        head="linear" if hidden_head is None else "mlp",
+        **stem,
+    )
+
+
+def torchvision_skeleton(config: Config) -> TorchvisionViT:
+    from torchvision.models import VisionTransformer
+    from torchvision.models.vision_transformer import ConvStemConfig
+
+    stem = None
+    if config.stem == "conv":
+        layers = ConvStem.convolutions(config)
+        stem = [ConvStemConfig(channels, kernel_size=3, stride=stride) for channels, stride in layers]
+    with torch.device("meta"):
+        return VisionTransformer(
+            image_size=config.image_size,
+            patch_size=config.patch,
+            num_layers=config.layers,
+            num_heads=config.heads,
+            hidden_dim=config.width,
+            mlp_dim=MLP[config.mlp].hidden(config),
+            num_classes=config.classes,
+            representation_size=config.width if config.head == "mlp" else None,
+            conv_stem_configs=stem,
+        )
+
+
+def torchvision_name(config: Config, name: str) -> str:
+    if layer := re.match(r"stem\.layers\.(\d+)\.(.*)", name):
+        convolution, place = divmod(int(layer[1]), 3)  # a convolution, its norm, a ReLU
+        return f"conv_proj.conv_bn_relu_{convolution}.{place}.{layer[2]}"
+    return renamed(name, TORCHVISION)
