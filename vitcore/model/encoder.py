@@ -1,4 +1,7 @@
-"""The Transformer encoder of arXiv 2010.11929, equations 2 to 4. Shapes: B images, T tokens, D width."""
+"""The Transformer encoder (arXiv 2010.11929, equations 2 to 4).
+
+The blocks are in `block.py`, with equations 2 and 3. Shapes: B images, T tokens, D width.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ class Encoder(nn.Module):
         self.norm = nn.Identity() if config.final_norm == "none" else norm(config, config.width)
 
     def forward(self, x: Tensor, context: Context) -> Iterator[Tensor]:
-        """Yield the tokens (B, T, D) after each block. x: tokens with the position embeddings of the input."""
+        """Yield the tokens z_1, ..., z_L (B, T, D), one after each block. x: the tokens z_0 that enter the encoder."""
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
         for layer, block in enumerate(self.blocks):

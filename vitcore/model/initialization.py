@@ -22,7 +22,7 @@ Drawn = tuple[int, str]  # the number of values of a parameter; its shape and ho
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, seed: int, init: str, width: int) -> None:
+def initialize(model: nn.Module, seed: int, init: str, width: int) -> None:
     """Draw the initial values of every parameter of a model in place, except on the meta device.
 
     init: the entry of INIT by which bare tables are drawn. width: the model's width.

@@ -1,4 +1,7 @@
-"""The Vision Transformer: stem, tokens, encoder, pooling and head (arXiv 2010.11929)."""
+"""The Vision Transformer: stem, tokens, encoder, pooling and head (arXiv 2010.11929, equations 1 and 4).
+
+Shapes: B images, C channels, N patches, T tokens (class token, registers and patches), D width.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from vitcore.keyed_random import Keys
 from vitcore.model.dropout import Noise, PatchDropout, dropout, unchanged
 from vitcore.model.encoder import Encoder
 from vitcore.model.head import HEAD
-from vitcore.model.initialization import Initial, initialise, normal, zeros
+from vitcore.model.initialization import Initial, initialize, normal, zeros
 from vitcore.model.pooling import POOLING
 from vitcore.model.position import POSITION, Context
 from vitcore.model.stem import STEM, PatchStem
@@ -47,9 +50,10 @@ class ViT(Initial):
         self.registers = nn.Parameter(torch.empty(1, config.registers, config.width)) if config.registers else None
         self.encoder = Encoder(config)
         self.head = HEAD[config.head](config)
-        initialise(self, config.seed, config.init, config.width)
+        initialize(self, config.seed, config.init, config.width)
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
+        """Return the logits (B, classes)."""
         return self.head(self.pooled(images, keys))  # type: ignore[no-any-return]
 
     def features(self, images: Tensor) -> Tensor:
@@ -57,16 +61,20 @@ class ViT(Initial):
         return self.head.features(self.pooled(images))
 
     def pooled(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """Return the pooled vectors (B, D), which the head reads."""
+        """Return the pooled vectors (B, D), which the head reads: with the class token, equation 4."""
         context = self.context(images, keys)
-        x = self.pool.gather(self.encoder(self.embed(images, context), context))  # (B, T, D)
+        x = self.embed(images, context)  # z_0 (B, T, D)
+        x = self.pool.gather(self.encoder(x, context))  # z_L (B, T, D), or more layers for pool=layers
         norm_first = self.config.final_norm == "before"
-        x = self.encoder.norm(x) if norm_first else x
-        x = self.pool(x if self.pool.class_token else context.weigh(x), self.prefix)  # (B, D)
+        if norm_first:
+            x = self.encoder.norm(x)
+        if not self.pool.class_token:
+            x = context.weigh(x)
+        x = self.pool(x, self.prefix)  # (B, D)
         return x if norm_first else self.encoder.norm(x)  # type: ignore[no-any-return]
 
     def states(self, images: Tensor, keys: Keys = None) -> Iterator[Tensor]:
-        """Yield the tokens (B, T, D) after each block."""
+        """Yield the tokens z_1, ..., z_L (B, T, D), one after each block."""
         context = self.context(images, keys)
         return self.encoder(self.embed(images, context), context)  # type: ignore[no-any-return]
 
@@ -74,8 +82,9 @@ class ViT(Initial):
         return Context(self.position, self.grid(images), self.prefix, keys)
 
     def embed(self, images: Tensor, context: Context) -> Tensor:
-        """Return the tokens (B, T, D) that enter the encoder: class token, registers and patches (equation 1)."""
-        x = self.position.tokens(self.patches(images, context.keys), 0, context.grid)  # (B, N, D)
+        """Return the tokens z_0 (B, T, D) that enter the encoder: class token, registers and patches (equation 1)."""
+        x = self.patches(images, context.keys)  # (B, N, D)
+        x = self.position.tokens(x, 0, context.grid)
         x = self.patch_dropout(x, context.keys)
         if prefix := self.prefix_tokens():
             x = torch.cat([*(token.expand(len(x), -1, -1) for token in prefix), x], dim=1)  # (B, T, D)
@@ -87,8 +96,12 @@ class ViT(Initial):
 
     def prefix_tokens(self) -> list[Tensor]:
         """Return the tokens before the patches: class token (1, 1, D) and registers (1, n, D), if they exist."""
-        class_token = [] if self.class_token is None else [self.position.class_token(self.class_token)]
-        return class_token if self.registers is None else [*class_token, self.registers]
+        tokens = []
+        if self.class_token is not None:
+            tokens.append(self.position.class_token(self.class_token))
+        if self.registers is not None:
+            tokens.append(self.registers)
+        return tokens
 
     def grid(self, images: Tensor) -> tuple[int, int]:
         """Return the rows and columns of patches in images (B, C, H, W).

@@ -16,7 +16,7 @@ from vitcore.analysis.restore import restore_model
 from vitcore.contracts import perturbed
 from vitcore.data.splits import load
 from vitcore.model.position import POSITION
-from vitcore.model.stem import inverse_resize, resized
+from vitcore.model.stem.patch import inverse_resize, resized
 from vitcore.options import ConfigError
 from vitcore.training.run import Memory
 from vitcore.training.state import Training

@@ -16,7 +16,7 @@ from vitcore.model.position.resample import Grid
 from vitcore.model.position.sites import Context, Position
 from vitcore.options import ConfigError, joined_names
 
-__all__ = ["POSITION", "Context", "Grid", "Position", "check_patches_may_leave", "leaving_free"]
+__all__ = ["POSITION", "Context", "Grid", "Position", "check_patches_may_leave", "positions_without"]
 
 if TYPE_CHECKING:
     from vitcore.config import Config

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vitcore.keyed_random import Keys
 from vitcore.model.head import HEAD
-from vitcore.model.initialization import Initial, initialise, normal
+from vitcore.model.initialization import Initial, initialize, normal
 from vitcore.model.vit import ViT
 from vitcore.training.objectives.objective import Objective
 
@@ -103,7 +103,7 @@ class DistilledViT(ViT):
         self.prefix += 1
         self.objective = DistillationToken(config)
         self.head.add_module("distillation", HEAD[config.head](config))  # so its name begins with `head.`
-        initialise(self, config.seed, config.init, config.width)
+        initialize(self, config.seed, config.init, config.width)
 
     def prefix_tokens(self) -> list[Tensor]:
         return [*super().prefix_tokens(), self.objective.token]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from vitcore.keyed_random import Keys, bits, site_code
 from vitcore.model.encoder import Encoder
 from vitcore.model.head import LinearHead
-from vitcore.model.initialization import Initial, initialise, normal
+from vitcore.model.initialization import Initial, initialize, normal
 from vitcore.model.position import POSITION, Context, check_patches_may_leave
 from vitcore.model.stem import STEM
 from vitcore.model.vit import ViT
@@ -153,7 +153,7 @@ class MaskedAutoencoder(ViT):
         self.objective = Decoder(decoder, config.width, self.prefix, options)
         pixels = config.channels * config.patch**2
         self.head = LinearHead(decoder.model_copy(update={"classes": pixels, "head_init": config.head_init}))
-        initialise(self, config.seed, config.init, config.width)
+        initialize(self, config.seed, config.init, config.width)
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
         if keys is None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from vitcore.data.lookup import describe
 from vitcore.keyed_random import Keys, bits, integers, site_code
 from vitcore.model.head import LinearHead
-from vitcore.model.initialization import Initial, initialise, zeros
+from vitcore.model.initialization import Initial, initialize, zeros
 from vitcore.model.vit import ViT
 from vitcore.options import ConfigError
 from vitcore.training.objectives.objective import Objective
@@ -106,7 +106,7 @@ class MaskedViT(ViT):
         super().__init__(config)
         self.objective = Corruption(config)
         self.head = LinearHead(config.model_copy(update={"classes": SHADES**config.channels}))
-        initialise(self, config.seed, config.init, config.width)
+        initialize(self, config.seed, config.init, config.width)
 
     def patches(self, images: Tensor, keys: Keys = None) -> Tensor:
         x = super().patches(images, keys)  # (B, N, D)

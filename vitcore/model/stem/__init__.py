@@ -1,0 +1,20 @@
+"""The stems of the model, which map images to patch tokens.
+
+A new stem is a class in a file of this folder, and a line of STEM. Every stem divides the height and the width of an
+image by the patch size.
+"""
+
+from vitcore.model.stem.base import Stem
+from vitcore.model.stem.convolutional import ConvStem, HMLPStem
+from vitcore.model.stem.patch import PatchStem
+from vitcore.model.stem.resnet import ResNetStem, SmallResNetStem
+
+__all__ = ["STEM", "ConvStem", "HMLPStem", "PatchStem", "ResNetStem", "Stem"]
+
+STEM: dict[str, type[Stem]] = {
+    "patch": PatchStem,
+    "conv": ConvStem,
+    "hmlp": HMLPStem,
+    "resnet": ResNetStem,
+    "resnet-small": SmallResNetStem,
+}

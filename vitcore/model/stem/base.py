@@ -1,0 +1,58 @@
+"""The base class of stems, and what several stems share.
+
+Shapes: B images, C channels, P patch size, N patches in raster order, D width.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, ClassVar
+
+from torch import Tensor
+
+from vitcore.model.initialization import Part
+from vitcore.options import ConfigError
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+
+class Stem(Part):
+    """Base class of stems, which map images (B, C, H, W) to tokens (B, N, D)."""
+
+    slot = "stem"
+    local: ClassVar[bool] = False  # whether a token depends on the pixels of its patch alone
+
+    @classmethod
+    def blocks(cls, config: Config) -> int:
+        """Return the number of encoder blocks that the stem replaces."""
+        return 0
+
+    @classmethod
+    def patches(cls, config: Config) -> list[int]:
+        """Return the patch sizes that training steps draw from, in pixels: by default `patch` alone."""
+        return [config.patch]
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+
+
+def tokens(features: Tensor) -> Tensor:
+    """Return feature maps (B, D, rows, columns) as tokens (B, N, D) in raster order."""
+    return features.flatten(2).transpose(1, 2)
+
+
+def halvings(config: Config) -> list[tuple[int, int]]:
+    """Return the channels, which double up to the width, and the stride of each stage, 2 unless P = 1."""
+    stages = max(1, config.patch.bit_length() - 1)
+    return [(max(1, config.width >> (stages - 1 - stage)), min(config.patch, 2)) for stage in range(stages)]
+
+
+def check_halvings(config: Config) -> None:
+    if config.patch & (config.patch - 1):
+        raise ConfigError(f"patch={config.patch}: stem={config.stem} halves the image: a power of two")
+
+
+def group_count(channels: int) -> int:
+    """Return the number of groups of a group norm: equal groups, if possible of 16 channels (arXiv 1803.08494)."""
+    return math.gcd(channels, max(1, channels // 16))

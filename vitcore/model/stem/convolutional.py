@@ -1,0 +1,131 @@
+"""Stems of a few convolutions, each followed by a norm. Shapes: B images, C channels, P patch size, D width."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from vitcore.model.stem.base import Stem, check_halvings, group_count, halvings, tokens
+from vitcore.options import ConfigError, Settings
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+
+class ChannelNorm(nn.LayerNorm):
+    """A layer norm over the channels at each location of feature maps (B, C, H, W)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.movedim(1, -1)).movedim(-1, 1)
+
+
+NORM: dict[str, Callable[[int], nn.Module]] = {
+    "group": lambda channels: nn.GroupNorm(group_count(channels), channels),
+    "batch": nn.BatchNorm2d,
+    "layer": ChannelNorm,
+}
+
+
+class ConvStem(Stem):
+    """3x3 convolutions of stride 2 whose channels double up to D, then a 1x1 convolution (ViT_C: arXiv 2106.14881).
+
+    For P = 1, the stem has by default a single 3x3 convolution of stride 1. ViT_C uses `fewer_blocks=1`, one encoder
+    block fewer than the corresponding ViT, and `norm=batch`. Batch norm couples the images of a batch, so the default
+    is a group norm.
+    """
+
+    numerics = 1
+
+    class Options(Stem.Options):
+        #: Channels of each 3x3 convolution, which has stride 2 at the first and where channels change. Empty: they
+        #: double up to the width. The 18GF model of arXiv 2106.14881 has [64, 128, 128, 256, 256, 512].
+        channels: Annotated[list[Annotated[int, Field(ge=1, le=2**16)]], Field(max_length=16)] = []
+        norm: Literal["group", "batch", "layer"] = "group"  #: The norm after each convolution.
+        fewer_blocks: Annotated[int, Field(ge=0)] = 0  #: Blocks of the encoder that the stem replaces.
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        norm, layers, before = NORM[self.options(config).norm], list[nn.Module](), config.channels
+        for channels, stride in self.convolutions(config):
+            convolution = nn.Conv2d(before, channels, 3, stride=stride, padding=1, bias=False)
+            layers += [convolution, norm(channels), nn.ReLU()]
+            before = channels
+        self.layers = nn.Sequential(*layers)
+        self.projection = nn.Conv2d(before, config.stem_width, 1)
+
+    @classmethod
+    def options(cls, config: Config) -> ConvStem.Options:
+        return config.options_of(cls.slot, cls.Options)
+
+    @classmethod
+    def convolutions(cls, config: Config) -> list[tuple[int, int]]:
+        if not (channels := cls.options(config).channels):
+            return halvings(config)
+        changes = [2 if after != before else 1 for before, after in pairwise(channels)]
+        return list(zip(channels, [min(config.patch, 2), *changes], strict=True))
+
+    @classmethod
+    def blocks(cls, config: Config) -> int:
+        return cls.options(config).fewer_blocks
+
+    @classmethod
+    def canonical(cls, config: Config) -> Settings:
+        return {"channels": []} if cls.convolutions(config) == halvings(config) else {}
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        check_halvings(config)
+        options = cls.options(config)
+        halved = math.prod(stride for _, stride in cls.convolutions(config))
+        if halved != config.patch:
+            why = f"they halve the side where they change and at the first: by {halved} in all, patch={config.patch}"
+            raise ConfigError(f"stem.channels={options.channels}: {why}")
+        if (fewer := options.fewer_blocks) >= config.depth:
+            raise ConfigError(f"stem.fewer_blocks={fewer}: fewer than depth={config.depth}, so that one is left")
+
+    def forward(self, images: Tensor) -> Tensor:
+        return tokens(self.projection(self.layers(images)))
+
+
+class HMLPStem(Stem):
+    """Convolutions without overlap, with norms and GELUs, that merge ever larger patches (arXiv 2203.09795, section 5).
+
+    For P = 16, the convolutions have sides 4, 2 and 2, and D / 4, D / 4 and D channels, as in arXiv 2203.09795. For
+    every multiple of 4 above 4, the last two sides are 2. Patches are processed separately. The default is therefore a
+    layer norm over the channels at each location, whereas arXiv 2203.09795 uses `norm=batch`.
+    """
+
+    numerics = 1
+    local = True
+
+    class Options(Stem.Options):
+        norm: Literal["batch", "layer"] = "layer"  #: The norm after each convolution.
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        norm = NORM[config.options_of(self.slot, self.Options).norm]
+        sides = self.sides(config.patch)
+        channels = [config.channels, *[config.stem_width // 4] * (len(sides) - 1), config.stem_width]
+        layers: list[nn.Module] = []
+        for (before, after), side in zip(pairwise(channels), sides, strict=True):
+            layers += [nn.Conv2d(before, after, side, stride=side), norm(after), nn.GELU()]
+        self.layers = nn.Sequential(*layers[:-1])
+
+    @staticmethod
+    def sides(patch: int) -> list[int]:
+        """Return the kernel side of each convolution in pixels, whose product is `patch`."""
+        twos = 2 if patch % 4 == 0 and patch > 4 else 1 if patch % 2 == 0 and patch > 2 else 0
+        return [patch >> twos, *[2] * twos]
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        if config.stem_width < 4:
+            raise ConfigError(f"width={config.width}: stem=hmlp begins with a quarter of it: at least 4")
+
+    def forward(self, images: Tensor) -> Tensor:
+        return tokens(self.layers(images))

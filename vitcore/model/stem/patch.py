@@ -1,0 +1,103 @@
+"""The stem of the paper: a linear projection of patches, whose weights can be resized to other patch sizes.
+
+Shapes: B images, C channels, P patch size, N patches in raster order, D width.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from vitcore.model.initialization import lecun_normal, zeros
+from vitcore.model.stem.base import Stem, tokens
+from vitcore.options import ConfigError, Settings
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+
+class PatchStem(Stem):
+    """A linear projection of P x P patches to tokens (arXiv 2010.11929, equation 1).
+
+    The weight (D, C, P, P) has the layout of the equivalent convolution with stride P. Patches of another size, which
+    is set in `self.patch`, are projected by the resized weight (PI-resize: arXiv 2212.08013, section 3.4).
+    """
+
+    numerics = 1
+    local = True
+    draws = {"weight": lecun_normal, "bias": zeros}  # as flax's Conv, which models_vit.py uses
+
+    class Options(Stem.Options):
+        #: A matrix product over cut patches, or a strided convolution. The results are equal up to rounding.
+        form: Literal["linear", "convolution"] = "linear"
+        #: Whether the projection has a bias. CLIP's projection has no bias.
+        bias: bool = True
+        #: Patch sizes, of which each training step draws one (FlexiViT: arXiv 2212.08013, section 3.2). The weights
+        #: have the size `patch`, at which the model is evaluated. Empty: `patch` alone.
+        patches: Annotated[list[Annotated[int, Field(ge=1, le=2**16)]], Field(max_length=64)] = []
+
+    @classmethod
+    def patches(cls, config: Config) -> list[int]:
+        return config.options_of(cls.slot, cls.Options).patches or [config.patch]
+
+    @classmethod
+    def canonical(cls, config: Config) -> Settings:
+        sizes = sorted(set(cls.patches(config)))
+        return {"patches": [] if sizes == [config.patch] else sizes}
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        sizes = cls.patches(config)
+        if config.patch not in sizes:
+            raise ConfigError(f"stem.patches={sizes}: patch={config.patch}, of which the weights are, is one of them")
+        if odd := [size for size in sizes if config.image_size % size]:
+            raise ConfigError(f"stem.patches={sizes}: {odd[0]} does not divide image_size={config.image_size}")
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        options = config.options_of(self.slot, self.Options)
+        self.patch, self.convolution = config.patch, options.form == "convolution"
+        for size in {*self.patches(config)} - {config.patch}:
+            self.register_buffer(f"to_{size}", inverse_resize(config.patch, size).float(), persistent=False)
+        self.weight = nn.Parameter(torch.empty(config.stem_width, config.channels, config.patch, config.patch))
+        self.bias = nn.Parameter(torch.empty(config.stem_width)) if options.bias else None
+
+    def forward(self, images: Tensor) -> Tensor:
+        B, C, H, W = images.shape
+        P, weight = self.patch, self.weight_at(self.patch)
+        if self.convolution:
+            return tokens(F.conv2d(images, weight, self.bias, stride=P))
+        patches = images.view(B, C, H // P, P, W // P, P).permute(0, 2, 4, 1, 3, 5)  # (B, rows, columns, C, P, P)
+        return F.linear(patches.reshape(B, -1, C * P * P), weight.flatten(1), self.bias)
+
+    def weight_at(self, size: int) -> Tensor:
+        """Return the weight (D, C, size, size) for patches of `size` x `size` pixels."""
+        if size == self.weight.shape[-1]:
+            return self.weight
+        resize = getattr(self, f"to_{size}", None)
+        return resized(self.weight, inverse_resize(self.weight.shape[-1], size) if resize is None else resize)
+
+
+def resized(weight: Tensor, resize: Tensor) -> Tensor:
+    """Return the weight (D, C, P, P) of a patch projection, resized to (D, C, Q, Q) by the matrix (Q, P) `resize`.
+
+    This is FlexiViT's PI-resize (arXiv 2212.08013, section 3.4). It minimizes the expected squared difference from the
+    original projections, for patches of white noise that are resized to Q x Q pixels.
+    """
+    resize = resize.to(weight)
+    return resize @ weight @ resize.T
+
+
+def inverse_resize(patch: int, other: int) -> Tensor:
+    """Return the pseudo-inverse (Q, P) of the transposed matrix that resizes an axis from P to Q pixels, in float64.
+
+    Resizing is bilinear. For two axes, the pseudo-inverse is the Kronecker product of the result with itself.
+    """
+    lines = torch.eye(patch, dtype=torch.float64, device="cpu")[None]
+    resize = F.interpolate(lines, size=other, mode="linear")[0].T  # (Q, P), without antialiasing, as FlexiViT's code
+    inverse: Tensor = torch.linalg.pinv(resize.T)
+    return inverse
