@@ -10,6 +10,7 @@ from results.statistics.contrast import Sample
 from results.store.schemas import Arm
 from results.study_results import StudyResults
 from results.tables import study_table
+from results.tables.outcomes import Outcome, outcomes_by_arm
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Side:
     row: Row
     trials: Sample
     contrast: Sample | None
-    outcomes: Sequence[study_table.Outcome]
+    outcomes: Sequence[Outcome]
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def sides(studies: Sequence[StudyResults]) -> list[Side]:
         rows = {row.arm: row for row in study_table.table(untuned).rows}
         study, _ = tuning.with_tuned(untuned)
         plan = study.plan
-        trials, outcomes = contrast.samples_by_arm(study, plan.metric), study_table.outcomes_by_arm(study)
+        trials, outcomes = contrast.samples_by_arm(study, plan.metric), outcomes_by_arm(study)
         for arm in plan.arms:
             name, own, baseline = arm.name, trials[arm.name], trials[arm.baseline]
             difference = None if own is baseline else own - baseline

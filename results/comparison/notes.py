@@ -4,7 +4,8 @@ from results import units
 from results.comparison.matching import Pair, Side, are_namesakes, differing_settings
 from results.comparison.testing import Test, common_margin, test_verdict
 from results.statistics import verdict
-from results.tables import layout, sentences, study_table
+from results.tables import layout, sentences
+from results.tables.outcomes import absence_notes
 
 USUAL = "test_accuracy"  # the metric that a row's notes do not name
 
@@ -23,7 +24,7 @@ def row_notes(pair: Pair, test: Test | None, family: int) -> list[str]:
     found = [
         f"{name}: {note}"
         for name, side in (("A", a), ("B", b))
-        for note in study_table.absence_notes(side.outcomes, side.study.plan.metric)
+        for note in absence_notes(side.outcomes, side.study.plan.metric)
     ]
     if not are_namesakes(a, b):
         other, name = (b, "B") if pair.first is a else (a, "A")

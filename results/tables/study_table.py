@@ -1,13 +1,12 @@
 """The table of a study: a row for each planned arm, its difference from the baseline, and the verdict."""
 
 import itertools
-import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +16,11 @@ from results.statistics import claims, contrast, inference, interaction, tuned_p
 from results.statistics import interim as looks
 from results.statistics.contrast import Sample
 from results.statistics.tuned_pairs import Pair
-from results.store import eval_files
-from results.store.schemas import Arm, EvalSummary, Plan
+from results.store.schemas import Arm, Plan
 from results.study_results import StudyResults
 from results.style import current_style
 from results.tables import layout, provenance, sentences
+from results.tables.outcomes import Outcome, absence_notes, outcomes_by_arm
 
 FEW = 5
 INTERIM = "no verdict before all planned trials are done"
@@ -30,23 +29,6 @@ OF_PLAN = (  # what a table takes from its study's plan unchanged
     *("family", "points_family", "margin", "budget", "caveats"),
 )
 START = "start_fewshot5_accuracy"
-
-
-class Outcome(NamedTuple):
-    """The outcome of one planned trial, in which a number that does not exist is NaN.
-
-    evals: the trial's evals as JSON. suspect_hardware: a step whose loss was NaN but finite when recomputed. value: the
-    study's metric.
-    """
-
-    seed: int
-    status: str
-    reason: str
-    evals: str
-    diverged_at_step: float
-    suspect_hardware: float
-    host: str
-    value: float
 
 
 @dataclass(frozen=True)
@@ -72,33 +54,25 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
     cannot be parsed.
     """
     whole, choices = tuning.with_tuned(study)
-    plan, unit = whole.plan, units.unit(whole.plan.metric)
-    samples, outcomes = contrast.samples_by_arm(whole, plan.metric), outcomes_by_arm(whole)
+    plan, samples = whole.plan, contrast.samples_by_arm(whole, whole.plan.metric)
     gone = {point for choice in choices.values() for point in choice.diverged}
+    at_edge = {name for name, choice in choices.items() if choice.edge}
+    unjudged = {arm.name for arm in plan.arms if {arm.name, arm.baseline} & at_edge}
     pairs = {
         arm.name: tuned_pairs.pair(arm.name, arm.baseline, plan, samples, gone)
         for arm in plan.arms
         if arm.name != arm.baseline
     }
-    at_edge = {name for name, choice in choices.items() if choice.edge}
-    unjudged = {arm.name for arm in plan.arms if {arm.name, arm.baseline} & at_edge}
-    rows = {arm.name: arm_row(arm, outcomes[arm.name], samples[arm.name], plan.metric) for arm in plan.arms}
-    rows = with_metrics(rows, besides, whole)
-    own_notes = {note for row in rows.values() for note in row.notes}
-    tested, unfinished = contrast_tests(pairs, rows, plan, unjudged), is_unfinished(study)
+    alone = rows_alone(whole, samples, besides)
+    tested, unfinished = contrast_tests(pairs, alone, plan, unjudged), is_unfinished(study)
     judged = interim or not unfinished
-    for name, test in tested.items():
-        rows[name] = with_contrast(rows[name], rows[rows[name].baseline], test, plan, judged)
+    rows = rows_with_contrasts(alone, tested, plan, judged)
     for name, interval in simultaneous_intervals(pairs, plan) if simultaneous else ():
         rows[name] = replace(rows[name], delta_ci95_simultaneous=interval)
-    outliers = outlier_notes(pairs, unit)
-    for arm in plan.arms:
-        row = rows[arm.name]
-        rows[row.arm] = row.with_notes([*outliers.get(row.arm, []), *verdict.speed_notes(arm, row, unit)])
-    all_notes = dict.fromkeys(note for row in rows.values() for note in row.notes)
     p_margins = {name: test.p_margin for name, test in tested.items()}
     interactions = interaction.judge_interactions(whole, samples, unjudged)
     judged_claims = claims.judge_claims(plan, rows, samples, p_margins, unjudged, gone)
+    varied = [*plan.factors, *plan.curves, *(key for arm in plan.arms for key in arm.declared or ())]
     return Table(
         **{name: getattr(plan, name) for name in OF_PLAN},
         rows=sorted(rows.values(), key=lambda row: (row.arm not in choices, current_style().rank(row.arm))),
@@ -107,19 +81,24 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
         published_of=plan.published_of or plan.source,
         interim=unfinished,
         judged=judged,
-        varied=list(
-            dict.fromkeys([*plan.factors, *plan.curves, *(key for arm in plan.arms for key in arm.declared or ())])
-        ),
+        varied=list(dict.fromkeys(varied)),
         departures=departures(plan),
         tuned=list(plan.tune),
         interactions=[one if judged else one.without_verdict(INTERIM) for one in interactions],
         claims=[one if judged else one.without_verdict(INTERIM) for one in judged_claims],
         notes=study_notes(study, rows.get(plan.baseline)),
-        notes_of=NoteSubjects(
-            arms=list(dict.fromkeys(note for arm in plan.arms for note in arm.notes)),
-            differences=[note for note in all_notes if note not in own_notes],
-            columns={note: column for arm in plan.arms for note, column in arm.notes_about.items()},
-        ),
+        notes_of=note_subjects(plan, alone, rows),
+    )
+
+
+def note_subjects(plan: Plan, alone: Mapping[str, Row], rows: Mapping[str, Row]) -> NoteSubjects:
+    """Return which footnotes are about arms, differences and columns. alone: the rows without differences."""
+    own = {note for row in alone.values() for note in row.notes}
+    every = dict.fromkeys(note for row in rows.values() for note in row.notes)
+    return NoteSubjects(
+        arms=list(dict.fromkeys(note for arm in plan.arms for note in arm.notes)),
+        differences=[note for note in every if note not in own],
+        columns={note: column for arm in plan.arms for note, column in arm.notes_about.items()},
     )
 
 
@@ -137,14 +116,6 @@ def is_unfinished(study: StudyResults) -> bool:
     """
     trials = zip(study.columns["status"], study.columns[study.plan.metric], strict=True)
     return any(status != "diverged" and (status != "finished" or math.isnan(value)) for status, value in trials)
-
-
-def outcomes_by_arm(study: StudyResults) -> dict[str, list[Outcome]]:
-    found: dict[str, list[Outcome]] = {arm.name: [] for arm in study.plan.arms}
-    names = ("arm", *Outcome._fields[:-1], study.plan.metric)
-    for arm, *values in zip(*(study.columns[name] for name in names), strict=True):
-        found[arm].append(Outcome(*values))
-    return found
 
 
 def arm_row(arm: Arm, outcomes: Sequence[Outcome], finished: Sample, metric: str) -> Row:
@@ -170,14 +141,30 @@ def arm_row(arm: Arm, outcomes: Sequence[Outcome], finished: Sample, metric: str
     )
 
 
-def with_metrics(rows: Mapping[str, Row], metrics: Sequence[str], study: StudyResults) -> dict[str, Row]:
+def rows_alone(study: StudyResults, samples: Mapping[str, Sample], besides: Sequence[str]) -> dict[str, Row]:
+    """Return the rows by arm, without differences. Raises ValueError if no trial has one of the metrics `besides`."""
+    plan, outcomes = study.plan, outcomes_by_arm(study)
+    rows = {arm.name: arm_row(arm, outcomes[arm.name], samples[arm.name], plan.metric) for arm in plan.arms}
     measured: dict[str, dict[str, float | Interval | None]] = {name: {} for name in rows}
-    for metric in metrics:
+    for metric in besides:
         if metric not in study.numbers:
             raise ValueError(f"{study.name}: {layout.unknown_column(metric, study.numbers)}")
         for name, sample in contrast.samples_by_arm(study, metric).items():
             measured[name] |= {metric: sample.mean.value, metric + INTERVAL: sample.mean.interval()}
     return {name: replace(row, measured=measured[name]) for name, row in rows.items()}
+
+
+def rows_with_contrasts(
+    alone: Mapping[str, Row], tested: Mapping[str, Tested], plan: Plan, judged: bool
+) -> dict[str, Row]:
+    """Return the rows by arm, with differences from their baselines and notes on outliers and optimization speed."""
+    rows, unit = dict(alone), units.unit(plan.metric)
+    outliers = outlier_notes({name: test.pair.own for name, test in tested.items()}, unit)
+    for arm in plan.arms:
+        if arm.name in tested:
+            row = with_contrast(alone[arm.name], alone[arm.baseline], tested[arm.name], plan, judged)
+            rows[arm.name] = row.with_notes([*outliers.get(arm.name, []), *verdict.speed_notes(arm, row, unit)])
+    return rows
 
 
 def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: bool) -> Row:
@@ -262,12 +249,12 @@ def simultaneous_intervals(pairs: Mapping[str, Pair], plan: Plan) -> Iterator[tu
             yield name, pairs[name].own.mean.interval(level)
 
 
-def outlier_notes(pairs: Mapping[str, Pair], unit: units.Unit) -> dict[str, list[str]]:
+def outlier_notes(differences: Mapping[str, Sample], unit: units.Unit) -> dict[str, list[str]]:
     """Return a note that names the seed, for each arm with exactly one `inference.outlier` among its differences.
 
     The smallest deviation to assume is the median over all arms, but at least one test image.
     """
-    samples = {name: pair.own for name, pair in pairs.items() if pair.own.values}
+    samples = {name: sample for name, sample in differences.items() if sample.values}
     usual = float(np.median([inference.robust_deviation(one.numbers) for one in samples.values()] or [0.0]))
     notes = {}
     for name, sample in samples.items():
@@ -276,43 +263,6 @@ def outlier_notes(pairs: Mapping[str, Pair], unit: units.Unit) -> dict[str, list
             seed = sentences.seeds_text([sample.seeds[far]])
             notes[name] = [f"{seed} is an outlier: {value}, the median is {median}{unit.of_difference}"]
     return notes
-
-
-def absence_notes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
-    """Return notes on trials that lack the metric, have damaged files, or ran on suspect hardware.
-
-    The last one has the rate of divergence among trials that diverged or have the metric.
-    """
-    found: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for trial in outcomes:
-        if described := absence(trial, metric):
-            found[described].append(trial.seed)
-    notes = []
-    for (state, reason), seeds in found.items():
-        notes.append(f"{sentences.seeds_text(seeds)} {state}{f': {reason}' if reason else ''}")
-    diverged = sum(trial.status == "diverged" for trial in outcomes)
-    ended = diverged + sum(trial.status == "finished" and not math.isnan(trial.value) for trial in outcomes)
-    if diverged:
-        low, high = inference.clopper_pearson(diverged, ended)
-        notes.append(f"{diverged} of {ended} diverged (95% interval {low:.0%} to {high:.0%})")
-    return notes
-
-
-def absence(trial: Outcome, metric: str) -> tuple[str, str] | None:
-    """Return a trial's state and the reason for it; None for a finished trial that needs no note."""
-    if trial.status == "finished" and math.isnan(trial.value):
-        known = {name: EvalSummary(**one) for name, one in json.loads(trial.evals or "{}").items()}
-        return "missing", eval_files.absence_reason(metric, known)
-    if trial.status == "finished":
-        reason, step = trial.reason, trial.suspect_hardware
-        if not reason and not math.isnan(step):
-            fault = f"loss was NaN at step {step:.0f} but finite when recomputed"
-            reason = f"{fault}: suspect hardware ({trial.host or 'host unknown'})"
-        return ("finished", reason) if reason else None
-    if trial.status == "diverged":
-        step = trial.diverged_at_step
-        return "diverged", "; ".join(filter(None, ["" if math.isnan(step) else f"at step {step:.0f}", trial.reason]))
-    return "failed" if trial.status == "failed" else "missing", trial.reason
 
 
 def study_notes(study: StudyResults, baseline: Row | None) -> list[str]:

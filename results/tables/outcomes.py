@@ -1,0 +1,75 @@
+"""Outcomes of planned trials, and notes on trials that lack the metric or whose result is in doubt."""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from results.statistics import inference
+from results.store import eval_files
+from results.store.schemas import EvalSummary
+from results.study_results import StudyResults
+from results.tables import sentences
+
+
+class Outcome(NamedTuple):
+    """The outcome of one planned trial, in which a number that does not exist is NaN.
+
+    evals: the trial's evals as JSON. suspect_hardware: a step whose loss was NaN but finite when recomputed. value: the
+    study's metric.
+    """
+
+    seed: int
+    status: str
+    reason: str
+    evals: str
+    diverged_at_step: float
+    suspect_hardware: float
+    host: str
+    value: float
+
+
+def outcomes_by_arm(study: StudyResults) -> dict[str, list[Outcome]]:
+    found: dict[str, list[Outcome]] = {arm.name: [] for arm in study.plan.arms}
+    names = ("arm", *Outcome._fields[:-1], study.plan.metric)
+    for arm, *values in zip(*(study.columns[name] for name in names), strict=True):
+        found[arm].append(Outcome(*values))
+    return found
+
+
+def absence_notes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
+    """Return notes on trials that lack the metric, have damaged files, or ran on suspect hardware.
+
+    The last one has the rate of divergence among trials that diverged or have the metric.
+    """
+    found: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for trial in outcomes:
+        if described := absence(trial, metric):
+            found[described].append(trial.seed)
+    notes = []
+    for (state, reason), seeds in found.items():
+        notes.append(f"{sentences.seeds_text(seeds)} {state}{f': {reason}' if reason else ''}")
+    diverged = sum(trial.status == "diverged" for trial in outcomes)
+    ended = diverged + sum(trial.status == "finished" and not math.isnan(trial.value) for trial in outcomes)
+    if diverged:
+        low, high = inference.clopper_pearson(diverged, ended)
+        notes.append(f"{diverged} of {ended} diverged (95% interval {low:.0%} to {high:.0%})")
+    return notes
+
+
+def absence(trial: Outcome, metric: str) -> tuple[str, str] | None:
+    """Return a trial's state and the reason for it; None for a finished trial that needs no note."""
+    if trial.status == "finished" and math.isnan(trial.value):
+        known = {name: EvalSummary(**one) for name, one in json.loads(trial.evals or "{}").items()}
+        return "missing", eval_files.absence_reason(metric, known)
+    if trial.status == "finished":
+        reason, step = trial.reason, trial.suspect_hardware
+        if not reason and not math.isnan(step):
+            fault = f"loss was NaN at step {step:.0f} but finite when recomputed"
+            reason = f"{fault}: suspect hardware ({trial.host or 'host unknown'})"
+        return ("finished", reason) if reason else None
+    if trial.status == "diverged":
+        step = trial.diverged_at_step
+        return "diverged", "; ".join(filter(None, ["" if math.isnan(step) else f"at step {step:.0f}", trial.reason]))
+    return "failed" if trial.status == "failed" else "missing", trial.reason
