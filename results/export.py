@@ -82,14 +82,12 @@ def parquet(studies: Sequence[StudyResults], inside: Mapping[str, Inspection] = 
 
 def trial_rows(study: StudyResults) -> list[Json]:
     """Return one dict per planned trial, with the columns of SCHEMA except `inspect`."""
-    lines = dict(list(study.history.groupby(["arm", "seed"], sort=False)))
     rows = []
-    for trial in study.trials.to_dict("records"):
-        history = lines.get((trial["arm"], trial["seed"]))
+    for trial, history in study.trials_with_history():
         index, correct = study.correct.get(trial["id"], (None, None))
         rows.append(
             {name: trial[name] for name in ("id", *TEXTS, *NUMBERS)}
-            | {"history": [] if history is None else history[list(HISTORY)].to_dict("records")}
+            | {"history": history[list(HISTORY)].to_dict("records")}
             | {"correct_index": index, "correct": correct}
         )
     return rows

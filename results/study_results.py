@@ -3,7 +3,7 @@
 import itertools
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from operator import itemgetter
@@ -54,6 +54,12 @@ class StudyResults:
         import pandas as pd  # late: as above
 
         return pd.DataFrame(self.evaluations, columns=list(EVALUATION))
+
+    def trials_with_history(self) -> "Iterator[tuple[dict[Any, Any], pd.DataFrame]]":
+        """Yield each planned trial's values by column, with its rows of `history`."""
+        rows = dict(list(self.history.groupby(["arm", "seed"], sort=False)))
+        for trial in self.trials.to_dict("records"):
+            yield trial, rows.get((trial["arm"], trial["seed"]), self.history.iloc[:0])
 
     @property
     def numbers(self) -> list[str]:

@@ -52,10 +52,8 @@ def tracked_runs(studies: Sequence[StudyResults]) -> Iterator[TrackedRun]:
     if all(study.history.empty for study in studies):
         raise ValueError("nothing to export: no trial has been evaluated yet")
     for study in studies:
-        lines = dict(list(study.history.groupby(["arm", "seed"], sort=False)))
-        for trial in study.trials.to_dict("records"):
-            history = lines.get((trial["arm"], trial["seed"]))
-            if history is not None:
+        for trial, history in study.trials_with_history():
+            if len(history):
                 yield TrackedRun(
                     study=study.name,
                     arm=str(trial["arm"]),

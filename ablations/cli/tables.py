@@ -101,10 +101,9 @@ def compare(
         ablate compare main.parquet runs --fail-on worse --margin 0.01
     """
     from results.comparison import compare as comparing
-    from results.comparison import summary
+    from results.comparison import published, summary
     from results.load import load_studies
     from results.names import suggestion
-    from results.tables import published
 
     if fail_on not in (None, "worse"):
         raise ValueError(f"--fail-on {fail_on}: must be 'worse'")

@@ -5,7 +5,7 @@ A `frame` has rows of `arms_frame` with column `at`, and `rows` are those of one
 drawn.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +55,12 @@ def series_styles(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
     return table
 
 
+def styled_series(frame: pd.DataFrame) -> Iterator[tuple[str, SeriesStyle, pd.DataFrame]]:
+    """Yield the name, style and rows of each series, with rows in ascending order of `at`."""
+    for name, look in series_styles(frame).items():
+        yield name, look, frame[frame["series"] == name].sort_values("at", kind="stable")
+
+
 def least_used(choices: Sequence[Any], first: int, used: Sequence[Any]) -> Any:
     """Return the choice that is least frequent in `used`; of several, the first from index `first` on."""
     around = [choices[(first + step) % len(choices)] for step in range(len(choices))]
@@ -90,9 +96,8 @@ def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> None:
     Lines are not shifted, as shifting steep lines could swap their order. A line breaks where an arm has no finished
     trial.
     """
-    table, aside = series_styles(frame), mark_offsets(frame, ax)
-    for name, look in table.items():
-        rows = frame[frame["series"] == name].sort_values("at", kind="stable")
+    aside = mark_offsets(frame, ax)
+    for _, look, rows in styled_series(frame):
         ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=look.dash, zorder=2)
         for points, own in rows.groupby(aside[rows.index]):
             for row in rows_of(own[own["mean"].notna()] if points else own[:0]):
@@ -100,7 +105,7 @@ def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> None:
                 ax.annotate("", (row.at, row.mean), (points, 0), textcoords="offset points", arrowprops=stub, zorder=2)
             draw_points(own, seeds, ax, look, points)
             draw_absences(own, ax, look, points)
-        if len(table) > 1:
+        if frame["series"].nunique() > 1:
             add_legend_line(ax, look, legend_entry(rows))
 
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from results import store
 from results.figures import kinds
 from results.figures.frame import arms_frame, evidence_text, styled_metric_name
-from results.figures.kinds import Kind, curves
+from results.figures.kinds import curves
 from results.figures.page import absence_lines, compose
 from results.figures.theme import apply_style, check_format, file_content
 from results.names import AXES, METRICS
@@ -74,7 +74,7 @@ def draw_with_notes(study: StudyResults, width: float, x: str | None) -> tuple[F
         raise ValueError(f"x={x}: one of {', '.join(AXES)}")
     if not x and (wrong := unknown_figure(study.plan)):
         raise ValueError(wrong)
-    kind: Kind = curves.kind_over(x) if x else kinds.module_of(study.plan.figure).KIND
+    kind = curves.kind_over(x) if x else kinds.kind(study.plan.figure)
     table, page = table_of(study), Figure(figsize=(width, 3.0), layout="constrained")
     drawn = study if kind.whole_grid else tuning.tuned_arms_only(study)
     notes, frame = kind.draw(drawn, table, page), arms_frame(drawn, table)

@@ -11,8 +11,8 @@ import scipy.stats
 import synthetic
 from synthetic import ACCURACIES
 
+from results.comparison.published import compare_published, render
 from results.study_results import StudyResults
-from results.tables.published import compare_published, render
 
 
 def position(relative: Sequence[float] = ACCURACIES["position=relative"], **given: Any) -> StudyResults:

@@ -1,6 +1,7 @@
 """The kinds of figure that a study may name, one in each file of this folder.
 
-A new kind is a new file that defines KIND, and nothing else changes: `pie_chart.py` draws `figure: pie-chart`.
+A new kind is a new file that defines `draw`, and nothing else changes: `pie_chart.py` draws `figure: pie-chart`. A file
+that needs more than the defaults of `Kind` also defines KIND.
 
 A `frame` has rows of `arms_frame`; `seeds` and `points` have rows of `seeds_frame`. A column `at` is the position on
 the horizontal axis.
@@ -40,3 +41,10 @@ class Kind:
 def module_of(name: str) -> ModuleType:
     """Return the module of a kind of figure, whose import loads matplotlib."""
     return import_module(f"{__name__}.{name.replace('-', '_')}")
+
+
+def kind(name: str) -> Kind:
+    """Return a kind of figure by its name in FIGURES."""
+    module = module_of(name)
+    found: Kind = getattr(module, "KIND", None) or Kind(module.draw)
+    return found

@@ -6,7 +6,6 @@ from matplotlib.figure import Figure
 
 from results.figures.axes import flops_unit, set_log_ticks, tick_labels, with_positions
 from results.figures.frame import arms_frame, rows_of, seeds_frame, x_setting
-from results.figures.kinds import Kind
 from results.figures.lines import baseline_notes, draw_over_axis, marks_note
 from results.figures.page import add_panels, draw_legend_above
 from results.figures.theme import GREY
@@ -31,9 +30,6 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
         return []
     draw_legend_above(ax, "")
     return [marks_note(x_setting(study.plan)), *baseline_notes(frame)]
-
-
-KIND = Kind(draw)
 
 
 def draw_compute(frame: pd.DataFrame, ax: Axes) -> None:

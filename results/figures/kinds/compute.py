@@ -10,7 +10,6 @@ from matplotlib.transforms import Bbox
 
 from results.figures import axes, lines
 from results.figures.frame import arms_frame, one_series_per_arm, rows_of, seeds_frame
-from results.figures.kinds import Kind
 from results.figures.labels import box_around, boxes_along, label_points
 from results.figures.page import add_panels, draw_legend_above, is_narrow, wrap_text
 from results.records import Table
@@ -28,22 +27,17 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     points = seeds_frame(study, table.metric)
     axes.set_metric_axis(ax, table.metric, *axes.measured_columns(frame, points))
     axes.set_compute_axis(frame, ax)
-    for name, look in lines.series_styles(frame).items():
-        rows = frame[frame["series"] == name].sort_values("at", kind="stable")
+    for _, look, rows in lines.styled_series(frame):
         ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=look.dash, zorder=2)
         lines.draw_points(rows, points, ax, look)
         lines.draw_spread_absences(rows, frame, ax, look)
     ax.set_xlabel(f"compute: {flops} per image (forward), log scale")
     lines.mark_empty(frame, ax)
     if is_narrow(figure) or not name_families(frame, points, ax, figure):
-        for series, look in lines.series_styles(frame).items():
-            rows = frame[frame["series"] == series]
+        for _, look, rows in lines.styled_series(frame):
             lines.add_legend_line(ax, look, lines.legend_entry(rows), linestyle=look.dash if len(rows) > 1 else "")
         draw_legend_above(ax, "")
     return [MARKS, *lines.baseline_notes(frame)]
-
-
-KIND = Kind(draw)
 
 
 def name_families(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, figure: Figure) -> bool:

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 
 from results.figures import axes, lines
 from results.figures.frame import arms_frame, minus_text, one_series_per_arm, seeds_frame
-from results.figures.kinds import Kind
 from results.figures.page import add_panels, draw_legend_above
 from results.records import Table
 from results.statistics import inference, power_law
@@ -38,8 +37,8 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     axes.set_metric_axis(ax, metric, *axes.measured_columns(frame, points))
     axes.set_compute_axis(frame, ax)
     looks = lines.series_styles(frame.assign(reference=False))  # no black: the baseline belongs to a family
-    for name, look in looks.items():
-        rows = frame[frame["series"] == name].sort_values("at", kind="stable")
+    for name, rows in series.items():
+        look = looks[name]
         lines.draw_points(rows, points, ax, look, seed_offset=4.0)
         lines.draw_spread_absences(rows, frame, ax, look)
         if name in fitted:
@@ -52,9 +51,6 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     if count := sum(int((error <= 0).sum()) for by_seed in errors.values() for _, error in by_seed.values()):
         notes.append(f"In no fit, as an error of 0 has no logarithm: {count} trial{'' if count == 1 else 's'}.")
     return notes
-
-
-KIND = Kind(draw)
 
 
 def families_frame(study: StudyResults, table: Table) -> pd.DataFrame:

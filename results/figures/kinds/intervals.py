@@ -15,7 +15,6 @@ from matplotlib.transforms import blended_transform_factory
 
 from results.figures.axes import clipped_range
 from results.figures.frame import arms_frame, metric_label, minus_text, rows_of, seeds_frame, signed_text
-from results.figures.kinds import Kind
 from results.figures.page import HANDLE, is_narrow, text_height, text_width, wrap_text
 from results.figures.theme import GREY, LIGHT, PALE
 from results.records import Table
@@ -58,9 +57,6 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
         source = layout.published_source(table)
         notes.append(f"* published in another setting, its level is not comparable: {source}.")
     return notes
-
-
-KIND = Kind(draw)
 
 
 def dense_row_height(frame: pd.DataFrame) -> float:

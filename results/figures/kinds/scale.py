@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 
 from results.figures.axes import tick_labels, value_text, with_positions
 from results.figures.frame import arms_frame, results_for_metric, seeds_frame, x_setting
-from results.figures.kinds import Kind
 from results.figures.lines import baseline_notes, draw_over_axis, marks_note
 from results.figures.page import add_panels, draw_legend_above, draw_legend_across, is_narrow
 from results.records import Table
@@ -37,9 +36,6 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
         draw_over_axis(frame, seeds_frame(study, FEW_SHOT), beside, FEW_SHOT, x, labels)
         notes.append("Few-shot accuracy is described, not tested: only the baseline's marks are filled.")
     return notes
-
-
-KIND = Kind(draw)
 
 
 def has_few_shot(study: StudyResults, metric: str) -> bool:

@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 
 from results.figures import axes, lines
 from results.figures.frame import arm_change, arms_frame, given_name, seeds_frame
-from results.figures.kinds import Kind
 from results.figures.page import add_panels, draw_legend_above
 from results.records import Table
 from results.store.schemas import Arm, Plan
@@ -26,8 +25,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     axes.set_metric_axis(ax, table.metric, *axes.measured_columns(frame, points))
     base = frame[frame["series"] == BASE]
     axes.set_compute_axis(frame, ax)
-    for name, look in lines.series_styles(frame).items():
-        rows = frame[frame["series"] == name]
+    for name, look, rows in lines.styled_series(frame):
         if name != BASE:
             line = pd.concat([rows, base]).sort_values("at", kind="stable")
             ax.plot(line["at"], line["mean"], color=look.colour, linestyle=look.dash, zorder=2)
@@ -39,9 +37,6 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     draw_legend_above(ax, "")
     lines.mark_empty(frame, ax)
     return ["Filled: differs from the baseline (diamond), Holm-adjusted p < 0.05. Open: equivalent, or not resolved."]
-
-
-KIND = Kind(draw)
 
 
 def shape_frame(study: StudyResults, table: Table) -> pd.DataFrame:
