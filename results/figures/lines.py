@@ -55,10 +55,10 @@ def series_styles(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
     return table
 
 
-def styled_series(frame: pd.DataFrame) -> Iterator[tuple[str, SeriesStyle, pd.DataFrame]]:
-    """Yield the name, style and rows of each series, with rows in ascending order of `at`."""
+def styled_series(frame: pd.DataFrame) -> Iterator[tuple[SeriesStyle, pd.DataFrame]]:
+    """Yield the style and the rows of each series, with rows in ascending order of `at`."""
     for name, look in series_styles(frame).items():
-        yield name, look, frame[frame["series"] == name].sort_values("at", kind="stable")
+        yield look, frame[frame["series"] == name].sort_values("at", kind="stable")
 
 
 def least_used(choices: Sequence[Any], first: int, used: Sequence[Any]) -> Any:
@@ -97,7 +97,7 @@ def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> None:
     trial.
     """
     aside = mark_offsets(frame, ax)
-    for _, look, rows in styled_series(frame):
+    for look, rows in styled_series(frame):
         ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=look.dash, zorder=2)
         for points, own in rows.groupby(aside[rows.index]):
             for row in rows_of(own[own["mean"].notna()] if points else own[:0]):

@@ -27,14 +27,14 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     points = seeds_frame(study, table.metric)
     axes.set_metric_axis(ax, table.metric, *axes.measured_columns(frame, points))
     axes.set_compute_axis(frame, ax)
-    for _, look, rows in lines.styled_series(frame):
+    for look, rows in lines.styled_series(frame):
         ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=look.dash, zorder=2)
         lines.draw_points(rows, points, ax, look)
         lines.draw_spread_absences(rows, frame, ax, look)
     ax.set_xlabel(f"compute: {flops} per image (forward), log scale")
     lines.mark_empty(frame, ax)
     if is_narrow(figure) or not name_families(frame, points, ax, figure):
-        for _, look, rows in lines.styled_series(frame):
+        for look, rows in lines.styled_series(frame):
             lines.add_legend_line(ax, look, lines.legend_entry(rows), linestyle=look.dash if len(rows) > 1 else "")
         draw_legend_above(ax, "")
     return [MARKS, *lines.baseline_notes(frame)]

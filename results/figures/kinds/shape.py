@@ -25,7 +25,8 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     axes.set_metric_axis(ax, table.metric, *axes.measured_columns(frame, points))
     base = frame[frame["series"] == BASE]
     axes.set_compute_axis(frame, ax)
-    for name, look, rows in lines.styled_series(frame):
+    for name, look in lines.series_styles(frame).items():
+        rows = frame[frame["series"] == name]
         if name != BASE:
             line = pd.concat([rows, base]).sort_values("at", kind="stable")
             ax.plot(line["at"], line["mean"], color=look.colour, linestyle=look.dash, zorder=2)
