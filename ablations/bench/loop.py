@@ -18,10 +18,11 @@ import torch
 from ablations.bench import rivals
 from ablations.bench.process import Source, python_command, run, statistics
 from ablations.bench.result import Result, column, conditions, count_text
-from ablations.bench.timing import Call, interleaved_seconds, ratios, spread
+from ablations.bench.timing import Call, Seconds, interleaved_seconds, ratios, spread
 from ablations.execution.machine import cores
 from ablations.planning.measure_steps import with_steps
 from results import store
+from results.store.schemas import Result as TrialResult
 from results.store.schemas import Settings
 from vitcore.config import Config, merge
 from vitcore.data.lookup import find_pack
@@ -54,28 +55,14 @@ def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result
     configs = [Config(**merge(arm, {"seed": seed})) for arm in arms for seed in range(seeds)]
     for config in configs[::seeds]:
         check_alike(config, source)
-    runs: list[Path] = []
     with tempfile.TemporaryDirectory(prefix="ablate-bench-") as name:
-        folder = Path(name)
-        write_study(folder, settings, POSITIONS, seeds)
-        scripts = [script(config, folder / f"{number}", source) for number, config in enumerate(configs)]
-        sides: dict[str, Call] = {
-            OURS: lambda: runs.append(run_study(folder, source)),
-            SEQUENTIAL: lambda: run_scripts(scripts, 1),
-            PAIRED: lambda: run_scripts(scripts, 2),
-        }
-        wall = interleaved_seconds(sides, rounds, 1, torch.device("cpu"))
-        states = [store.trial(runs[-1], path.name).state() for path in sorted((runs[-1] / "trials").iterdir())]
-        theirs = [json.loads(one.with_suffix(".result").read_text()) for one in scripts]
-    results = [state.result for state in states if state.result is not None]
-    accuracy = {  # of the last round; PAIRED trains the trials of SEQUENTIAL
-        OURS: fmean(result.metrics["test_accuracy"] or 0.0 for result in results),
-        SEQUENTIAL: fmean(result["test_accuracy"] for result in theirs),
-    }
+        write_study(Path(name), settings, POSITIONS, seeds)
+        wall, results, theirs = time_sides(Path(name), configs, rounds, source)
     trained = sum(result.train_seconds or 0.0 for result in results)
     workers = min(cores(), len(configs)) if device_of(configs[0]) == "cpu" else 0
     share = trained / workers / float(np.median(wall[OURS])) if workers else None
     seconds, ratio, steps = {name: spread(own) for name, own in wall.items()}, ratios(wall, OURS), configs[0].steps
+    accuracy = {OURS: fmean(result.metrics["test_accuracy"] or 0.0 for result in results), SEQUENTIAL: fmean(theirs)}
     measured = {
         "trials": len(configs),
         "steps": steps,
@@ -92,6 +79,24 @@ def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result
     alone = f" Training alone, on all cores, is {share:.0%} of ours." if share else ""
     title = f"{len(configs)} trials of {count_text(steps, 'step')}"
     return Result("loop", how, measured, title, f" in turn, wall time.{alone}", "how", columns)
+
+
+def time_sides(
+    folder: Path, configs: Sequence[Config], rounds: int, source: Source
+) -> tuple[dict[str, Seconds], list[TrialResult], list[float]]:
+    """Return the wall times, and of the last round the results of `ablate run` and the script's test accuracies."""
+    runs: list[Path] = []
+    scripts = [script(config, folder / f"{number}", source) for number, config in enumerate(configs)]
+    sides: dict[str, Call] = {
+        OURS: lambda: runs.append(run_study(folder, source)),
+        SEQUENTIAL: lambda: run_scripts(scripts, 1),
+        PAIRED: lambda: run_scripts(scripts, 2),
+    }
+    wall = interleaved_seconds(sides, rounds, 1, torch.device("cpu"))
+    states = [store.trial(runs[-1], path.name).state() for path in sorted((runs[-1] / "trials").iterdir())]
+    results = [state.result for state in states if state.result is not None]
+    theirs = [json.loads(one.with_suffix(".result").read_text())["test_accuracy"] for one in scripts]
+    return wall, results, theirs
 
 
 def check_alike(config: Config, source: Source) -> None:

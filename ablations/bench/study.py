@@ -1,13 +1,13 @@
 """The benchmark of a study: the step time and memory of each arm, alternating with its baseline."""
 
 from collections.abc import Collection
-from typing import Any
+from dataclasses import dataclass
 
 from ablations.bench import memory
 from ablations.bench.process import Source
 from ablations.bench.result import Result, column, conditions, count_text, mebibytes
 from ablations.bench.rivals import OURS
-from ablations.bench.timing import Seconds, interleaved_seconds, spread
+from ablations.bench.timing import Seconds, Spread, interleaved_seconds, spread
 from ablations.planning import step_times
 from ablations.planning.measure_steps import take_steps, with_steps
 from ablations.study.design import Design
@@ -20,50 +20,68 @@ WARM_UP = 5
 MILLISECONDS = ("{:.3g}", 1000, " ms")
 
 
+@dataclass(frozen=True)
+class ArmMeasured:
+    """The step of an arm beside that of its baseline; the field names are keys of the JSON."""
+
+    arm: str
+    baseline: str
+    seconds_per_step: Spread
+    baseline_seconds_per_step: Spread
+    ratio: Spread | None  # None if the baseline has the same step
+    params: int
+    flops: int  # of one image's forward pass
+    flops_ratio: float
+    memory_bytes: int | None
+
+
 def bench(design: Design, names: Collection[str], rounds: int, calls: int, source: Source) -> Result:
     """Measure the step time and memory of the named arms of a study, in `rounds` turns of `calls` steps per arm.
 
-    Arms with an equal step share a measurement. Raises ValueError if a process fails.
+    Raises ValueError if a process fails.
     """
     how = conditions(design.reference, source, rounds, calls)
+    found = measure_arms(design, names, rounds, calls, source)
+    caption = f" in turn with the baseline, {count_text(calls, 'step')} each. memory: what steps add at their peak."
+    title = f"A step of each arm of {design.name}; its recipe"
+    return Result("arms", how, {"study": design.name, "arms": found}, title, caption, "arm", columns(found))
+
+
+def measure_arms(design: Design, names: Collection[str], rounds: int, calls: int, source: Source) -> list[ArmMeasured]:
+    """Return the measurements of the named arms, which arms with an equal step share."""
     baselines = {arm.name: arm.config for arm in design.arms}
     pairs: dict[tuple[str, str], tuple[Seconds, Seconds]] = {}
     memories: dict[str, int | None] = {}
-    found: list[dict[str, Any]] = []
+    found = []
     for arm in (arm for arm in design.arms if arm.name in names):
         config, baseline = arm.config, baselines[arm.baseline]
-        key, reference = step_times.key(config.model_dump()), step_times.key(baseline.model_dump())
-        if (key, reference) not in pairs:
-            pairs[key, reference] = time_beside_baseline(
-                config, None if key == reference else baseline, rounds, calls, source
-            )
+        pair = key, reference = step_times.key(config.model_dump()), step_times.key(baseline.model_dump())
+        if pair not in pairs:
+            other = None if key == reference else baseline
+            pairs[pair] = time_beside_baseline(config, other, rounds, calls, source)
         if key not in memories:
             memories[key] = memory.memory_of_side(config, OURS, source)
-        own, theirs = pairs[key, reference]
+        own, theirs = pairs[pair]
+        ratio = None if key == reference else spread(own / theirs)
         cost, before = measure(config), measure(baseline)
-        found.append({
-            "arm": arm.name,
-            "baseline": arm.baseline,
-            "seconds_per_step": spread(own),
-            "baseline_seconds_per_step": spread(theirs),
-            "ratio": None if key == reference else spread(own / theirs),
-            "params": cost.params,
-            "flops": cost.flops,  # of one image's forward pass
-            "flops_ratio": cost.flops * config.batch / (before.flops * baseline.batch),
-            "memory_bytes": memories[key],
-        })  # fmt: skip
-    same = {row["arm"]: "baseline" if row["arm"] == row["baseline"] else "the same step" for row in found}
-    other = [row for row in found if row["ratio"]]
-    columns = {
-        "a step": column({row["arm"]: row["seconds_per_step"] for row in found}, *MILLISECONDS),
-        "baseline's in turn": column({row["arm"]: row["baseline_seconds_per_step"] for row in other}, *MILLISECONDS),
-        "time / baseline": same | column({row["arm"]: row["ratio"] for row in other}, "{:.3f}x"),
-        "FLOPs / baseline": {row["arm"]: f"{row['flops_ratio']:.2f}x" for row in found},
-        "memory": {row["arm"]: mebibytes(row["memory_bytes"]) for row in found},
+        flops_ratio = cost.flops * config.batch / (before.flops * baseline.batch)
+        times = spread(own), spread(theirs), ratio
+        found.append(ArmMeasured(arm.name, arm.baseline, *times, cost.params, cost.flops, flops_ratio, memories[key]))
+    return found
+
+
+def columns(found: Collection[ArmMeasured]) -> dict[str, dict[str, str]]:
+    """Return the columns of the table: header -> arm -> cell."""
+    same = {one.arm: "baseline" if one.arm == one.baseline else "the same step" for one in found}
+    ratios = {one.arm: one.ratio for one in found if one.ratio}
+    theirs = {one.arm: one.baseline_seconds_per_step for one in found if one.ratio}
+    return {
+        "a step": column({one.arm: one.seconds_per_step for one in found}, *MILLISECONDS),
+        "baseline's in turn": column(theirs, *MILLISECONDS),
+        "time / baseline": same | column(ratios, "{:.3f}x"),
+        "FLOPs / baseline": {one.arm: f"{one.flops_ratio:.2f}x" for one in found},
+        "memory": {one.arm: mebibytes(one.memory_bytes) for one in found},
     }
-    caption = f" in turn with the baseline, {count_text(calls, 'step')} each. memory: what steps add at their peak."
-    title = f"A step of each arm of {design.name}; its recipe"
-    return Result("arms", how, {"study": design.name, "arms": found}, title, caption, "arm", columns)
 
 
 def time_beside_baseline(
