@@ -6,126 +6,47 @@ through `table`, like a study of a run directory.
 
 import argparse
 import gc
-import importlib
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import scipy.special
 import scipy.stats
 import synthetic
-import torch
+from calibration_digits import digits, row_text
+from calibration_studies import (
+    ALPHA,
+    FOLDS,
+    OFFICIAL,
+    SD,
+    Line,
+    answers,
+    any_resolved,
+    contrast_rows,
+    covers,
+    seeds_and_arms,
+    share_of,
+    study,
+    template,
+    tested_on,
+    tuned_row,
+    verdict,
+)
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import ttost_paired
 
 from ablations.planning.resolution import differences
-from ablations.study.reading import read_recipe
 from results.comparison.compare import compare
-from results.records import ComparedRow, Row
+from results.records import Row
 from results.statistics import inference
 from results.statistics.power import smallest_margin
-from results.store.record import Record
 from results.store.schemas import Split
 from results.study_results import StudyResults
 from results.tables.study_table import table
-from vitcore import Config, train
-from vitcore.data import splits
-from vitcore.data.splits import Data
-from vitcore.training.run import Memory
-
-OFFICIAL = {"kind": "official", "folds": None, "images": 10000}
-CONTINUOUS = OFFICIAL | {"images": 10**9}  # so many that half of one is no spread
-ALPHA, SIGMAS = 0.05, 3.0  # Monte Carlo error is 3 standard errors
-SD = 0.01  # of a seed
-FOLDS = np.array([360, 360, 359, 359, 359])  # images that a seed of digits tests
-
-
-@dataclass(frozen=True)
-class Line:
-    """The share of `n` studies in which something was found. From 0 to 1, nothing is promised about it."""
-
-    what: str
-    low: float
-    high: float
-    measured: float
-    n: int
-
-    @property
-    def error(self) -> float:
-        """The Monte Carlo error at the promised share, else at the measured share."""
-        ends = [self.low, self.high]
-        promised = [share for share in ends if 0 < share < 1] or ([self.measured] if ends == [0, 1] else ends)
-        share = min(promised, key=lambda share: abs(share - self.measured))
-        return SIGMAS * math.sqrt(share * (1 - share) / self.n)
-
-    @property
-    def holds(self) -> bool:
-        return self.low - self.error <= self.measured <= self.high + self.error
-
-    @property
-    def expected(self) -> str:
-        if self.low == self.high:
-            return f"{self.low:.1%}"
-        if self.low == 0:
-            return "not promised" if self.high == 1 else f"at most {self.high:.1%}"
-        return f"at least {self.low:.1%}" if self.high == 1 else f"{self.low:.1%} to {self.high:.1%}"
-
-
-def share_of(what: str, found: Iterable[bool], low: float = 0.0, high: float = ALPHA) -> Line:
-    found = list(found)
-    return Line(what, low, high, float(np.mean(found)), len(found))
-
-
-@cache
-def template(arms: int, seeds: int, folds: bool = False, looks: tuple[int, ...] = ()) -> StudyResults:
-    values = [f"v{i}" for i in range(arms + 1)]
-    split = synthetic.DIGITS if folds else OFFICIAL
-    more = {"looks": list(looks)} if looks else {}
-    plan = synthetic.make_plan("s", {"stem": values}, {"stem": "v0"}, seeds=seeds, split=split, margin=None, **more)
-    records = synthetic.from_accuracies(plan, {arm["name"]: [0.9] * seeds for arm in plan["arms"]})
-    made = synthetic.results(plan, records)
-    return made if folds else replace(made, plan=made.plan.model_copy(update={"split": Split(**CONTINUOUS)}))
-
-
-def study(accuracies: np.ndarray, base: StudyResults | None = None, **planned: Any) -> StudyResults:
-    """Return a study with accuracies (arms, n), the baseline's first, NaN for a missing trial.
-
-    planned: overrides fields of the plan.
-    """
-    base = base or template(len(accuracies) - 1, accuracies.shape[1])
-    values = accuracies.ravel()
-    status = np.where(np.isnan(values), "missing", "finished")
-    columns = base.columns | {"test_accuracy": values.tolist(), "status": status.tolist()}
-    return replace(base, plan=base.plan.model_copy(update=planned), columns=columns)
-
-
-def contrast_rows(found: StudyResults, **how: bool) -> Sequence[Row]:
-    return table(found, **how).rows[1:]
-
-
-def any_resolved(rows: Sequence[Row] | Sequence[ComparedRow], words: Sequence[str] = ("better", "worse")) -> bool:
-    return any(row.verdict in words for row in rows)
-
-
-def verdict(accuracies: np.ndarray, base: StudyResults | None = None, **how: bool) -> bool:
-    """Return whether an arm of a study with these accuracies is called better or worse."""
-    return any_resolved(contrast_rows(study(accuracies, base), **how))
-
-
-def covers(interval: Sequence[float] | None, truth: float) -> bool:
-    return interval is not None and interval[0] <= truth <= interval[1]
-
-
-def seeds_and_arms(rng: np.random.Generator, arms: int, n: int) -> np.ndarray:
-    """Draw accuracies (arms + 1, n): an effect of each seed, and one of each trial."""
-    return 0.9 + rng.normal(0, SD, n) + rng.normal(0, SD, (arms + 1, n))
 
 
 def oracles(rng: np.random.Generator, studies: int) -> Iterator[Line]:
@@ -308,25 +229,6 @@ def simultaneous_coverage(rng: np.random.Generator, studies: int) -> Iterator[Li
         yield share_of("... marginal ones (not adjusted)", marginal, high=1.0)
 
 
-def answers(rng: np.random.Generator, index: Sequence[np.ndarray], images: int) -> list[list[np.ndarray]]:
-    """Draw [arm][seed] -> right or wrong (images,) of two arms of equal accuracy that find different images hard.
-
-    Images are a sample too: their difficulty, for all and for each arm, is drawn anew.
-    """
-    hard, seed = rng.normal(2.5, 1.5, images), rng.normal(0, 0.1, (2, len(index)))
-    own = hard + rng.normal(0, 1.5, (2, images))
-    odds = [[own[arm, at] + seed[arm, s] for s, at in enumerate(index)] for arm in range(2)]
-    return [[(rng.random(len(one)) < scipy.special.expit(one)).astype(np.uint8) for one in arm] for arm in odds]
-
-
-def tested_on(base: StudyResults, index: Sequence[np.ndarray], right: list[list[np.ndarray]]) -> StudyResults:
-    """Return the study whose trials gave these answers."""
-    accuracies = np.array([[one.mean() for one in arm] for arm in right])
-    ids = np.reshape(base.columns["id"], accuracies.shape)
-    correct = {ids[a, s]: (index[s], right[a][s]) for a in range(2) for s in range(len(index))}
-    return replace(study(accuracies, base), correct=correct)
-
-
 def images(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     """Count how often intervals contain the truth if test images, fixed or in repeated folds, are a sample."""
     index, base = [np.arange(500)] * 5, template(1, 5)
@@ -357,67 +259,6 @@ def power(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         found = (contrast_rows(one)[0].verdict == "equivalent" for one in made)
         what = f"power, {arms} arms, {n} seeds: one equivalent within {100 * margin:.2f} points"
         yield share_of(what, found, 0.8, 0.8)
-
-
-def digits(seeds: int = 5, **changed: Any) -> tuple[Row, Row]:
-    """Train three arms on digits, paired by fold; return the rows of the two that are compared with the baseline.
-
-    The first is the baseline with other seeds; the second is trained with a fifth of the labels wrong.
-    """
-    config = read_recipe("digits").config | changed
-    arms = {
-        "plain": [train_record(Config(**config, seed=s)) for s in range(seeds)],
-        "again": [train_record(Config(**config, seed=100 + s, data_seed=s)) for s in range(seeds)],
-        "mislabelled": [train_record(Config(**config, seed=s), load_mislabelled) for s in range(seeds)],
-    }
-    plan = synthetic.make_plan("s", {"stem": list(arms)}, {"stem": "plain"}, seeds=seeds, margin=None)
-    records = {
-        trial["id"]: record
-        for arm, made in zip(plan["arms"], arms.values(), strict=True)
-        for trial, record in zip(arm["trials"], made, strict=True)
-    }
-    again, wrong = contrast_rows(synthetic.results(plan, records))
-    return again, wrong
-
-
-def train_record(config: Config, load: Callable[..., Data] = splits.load) -> Record:
-    run = Memory()
-    with mock.patch.object(importlib.import_module("vitcore.training.loop"), "load", load):
-        outcome = train(config, run)
-    return synthetic.finished(outcome.metrics["test_accuracy"], seed=config.seed, correct=run.correct)
-
-
-def load_mislabelled(config: Config, data_dir: Path | None) -> Data:
-    """Load data in which a fifth of the training images, drawn by the seed, have a wrong label."""
-    found, rng = splits.load(config, data_dir), np.random.default_rng(config.seed)
-    labels = found.train.labels.clone()
-    wrong = rng.choice(len(labels), len(labels) // 5, replace=False)
-    shift = torch.from_numpy(rng.integers(1, config.classes, len(wrong)))
-    labels[wrong] = (labels[wrong] + shift) % config.classes
-    return replace(found, train=replace(found.train, labels=labels))
-
-
-def row_text(row: Row) -> str:
-    low, high = row.delta_ci95
-    by = f"{100 * row.delta:+.2f} points ({100 * low:+.2f} to {100 * high:+.2f}), n = {row.n_pairs}"
-    return f"{row.verdict}: {by}, p (Holm) {row.p_holm:.4f}"
-
-
-@cache
-def tuned_template(rates: int) -> StudyResults:
-    grid = [0.001 * (i + 1) for i in range(rates)]
-    stems = {"stem": ["v0", "v1"]}
-    plan = synthetic.make_plan("s", stems, {"stem": "v0"}, curves={"lr": grid}, split=OFFICIAL, margin=None)
-    plan = synthetic.tuned(plan, "stem")
-    return synthetic.results(plan, synthetic.from_accuracies(plan, {arm["name"]: [0.9] * 5 for arm in plan["arms"]}))
-
-
-def tuned_row(test: np.ndarray, validation: np.ndarray) -> Row:
-    """Return the row of the arm at its tuned rate; test, validation: (rates, arms, seeds)."""
-    base = tuned_template(len(test))
-    columns = base.columns | {"test_accuracy": test.ravel().tolist(), "val_accuracy": validation.ravel().tolist()}
-    rows = table(replace(base, columns=columns)).rows
-    return next(row for row in rows if row.arm == "stem=v1,lr=tuned")
 
 
 def tuning(rng: np.random.Generator, studies: int) -> Iterator[Line]:
