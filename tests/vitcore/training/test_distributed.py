@@ -4,7 +4,6 @@ import itertools
 import os
 import signal
 import subprocess
-import sys
 import threading
 from functools import partial
 from pathlib import Path
@@ -14,32 +13,26 @@ from unittest import mock
 import numpy as np
 import pytest
 import safetensors.torch
-import synthetic
 import torch
 import trainings
-from in_process import called
 from outcomes import Quiet
 from torch import Tensor
 from trainings import after
 
-from ablations.cluster import bad_nodes
-from ablations.execution import faults, runner, slots
+from ablations.execution import faults, runner
 from ablations.execution import rank_processes as ranks
 from ablations.execution.faults import BUG, INPUT, MACHINE, RankLost
 from ablations.execution.launch import Place
-from ablations.execution.rank_processes import join_ranks, read_failures, report_failure
-from ablations.planning import estimate
+from ablations.execution.rank_processes import join_ranks
 from ablations.planning.jobs import Job
-from ablations.planning.step_times import Device
 from ablations.study import plugins
 from results import store
 from results.store import lease
-from results.store.schemas import Plan
 from vitcore import Config, train
 from vitcore.identity import trial_id
 from vitcore.model.position import POSITION
 from vitcore.options import ConfigError
-from vitcore.training.distributed import Ranks, TCPStore
+from vitcore.training.distributed import Ranks
 from vitcore.training.run import Memory, Outcome
 
 CPU = torch.device("cpu")
@@ -211,92 +204,9 @@ def test_reason_of_a_rank_on_another_node_is_told(
     assert caught.value.node == ("" if kind == MACHINE else "node2")
 
 
-GONE = RuntimeError("[gloo] Connection closed by peer")
-
-
-@pytest.mark.parametrize(
-    ("errors", "first", "kind"),
-    [
-        ([(2, GONE), (1, RuntimeError("a bug"))], "rank 1: RuntimeError: a bug", BUG),
-        ([(3, ConfigError("data=mine: no")), (1, RuntimeError("a bug"))], "rank 3: ConfigError: data=mine: no", INPUT),
-        ([(2, GONE), (1, RuntimeError("NCCL error"))], f"rank 2: RuntimeError: {GONE}", MACHINE),
-    ],
-)
-def test_the_rank_that_failed_first_is_told_of(
-    errors: list[tuple[int, Exception]], first: str, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not one that met only that another was gone, though that be heard of sooner."""
-    monkeypatch.setattr(ranks, "REPORT_SECONDS", 0.0)
-    words = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    for rank, error in errors:
-        report_failure(words, rank, error)
-    assert [word.rank for word in read_failures(words)] == [rank for rank, _ in errors]
-    crew = object.__new__(ranks.RankProcesses)
-    crew.watched, crew.processes = words, {}
-    lost = crew.first_failure()
-    assert str(lost) == first
-    assert faults.classify(lost).kind == kind
-
-
-def test_fault_of_another_node_is_that_nodes(tmp_path: Path) -> None:
-    trial = store.trial(tmp_path, "0123456789ab")
-    for _ in range(2):
-        with synthetic.claimed(trial) as attempt:
-            attempt.write_env({"node": "node1"})
-            attempt.fail("RankLost: rank 1: CUDA error", "", "code", kind=MACHINE, node="node2", again=True)
-    assert bad_nodes.nodes_to_avoid([trial]) == ["node2"]
-
-
-HANGING = """
-import sys, time
-from pathlib import Path
-from ablations.execution import rank_processes as ranks
-from vitcore import Config
-ranks.GRACE_SECONDS = 0.5
-config = Config(device="cpu", width=16, depth=1, heads=2, gpus=2)
-with ranks.join_ranks(config, [sys.argv[1]], None, lambda lost: Path(sys.argv[2]).write_text(f"{lost.fault} {lost}")):
-    time.sleep(600)
-"""
-
-
-BROKEN = """
-import sys
-def train(*_, **__): raise RuntimeError('no such thing')
-sys.modules['__main__'].train = train
-"""
-
-
-@pytest.mark.slow
-def test_reason_is_told_where_the_exchange_hangs(tmp_path: Path) -> None:
-    """A first rank that waits for one that failed says why, to whoever puts it on record, before it is killed."""
-    plugin, said = tmp_path / "broken.py", tmp_path / "said"
-    plugin.write_text(BROKEN)
-    done = subprocess.run([sys.executable, "-c", HANGING, str(plugin), str(said)], timeout=300)
-    assert done.returncode == -signal.SIGKILL
-    assert said.read_text() == "Fault(kind='bug', fatal=True) rank 1: RuntimeError: no such thing"
-
-
 def test_a_single_process_does_not_train_for_two() -> None:
     with pytest.raises(ConfigError, match=r"^gpus=2: here is 1 process of 1"):
         train(tiny(gpus=2))
-
-
-@pytest.mark.slow
-def test_finished_study_of_many_gpus_is_read_and_run_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a GPU: `plan`, `status` and `table` always, `run` where nothing is to do; what is to do is refused."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    (tmp_path / "s.yaml").write_text("{question: q, baseline: {position: 1d}, factors: {position: [none, 1d]}}")
-    small = ["width=16", "depth=1", "heads=2", "steps=4", "batch=16", "evaluations=1"]
-    words = [str(tmp_path / "s.yaml"), "--runs", str(tmp_path / "runs"), *small, "gpus=8"]
-    assert called(monkeypatch, "plan", *words)[0] == 0
-    code, _, said = called(monkeypatch, "run", *words, "--seeds", "1")
-    assert (code, "gpus=8: here there are 0" in said) == (2, True)
-    assert called(monkeypatch, "run", *words[:-1], "--seeds", "1")[0] == 0  # the same trials, of one process
-    code, output, _ = called(monkeypatch, "run", *words, "--seeds", "1")
-    assert (code, "position=none" in output) == (0, True)
-    for command in ("plan", "status", "table"):
-        assert called(monkeypatch, command, *words)[0] == 0
-    assert called(monkeypatch, "run", *words, "--seeds", "2")[0] == 2
 
 
 def job(**settings: Any) -> Job:
@@ -368,47 +278,3 @@ def test_stopped_rank_is_killed_and_named(monkeypatch: pytest.MonkeyPatch) -> No
         train(config, Memory(), ranks=both, stop=stop)
     assert caught.value.fault.kind == MACHINE
     assert lease.start_time(stopped[0]) is None
-
-
-@pytest.mark.slow
-def test_train_takes_the_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`ablate train gpus=2 device=cpu`: the environment says so, the id does not; more than there are are refused."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    words = ("train", "width=16", "depth=1", "heads=2", "steps=4", "batch=16", "--runs", str(tmp_path / "runs"))
-    status, _, said = called(monkeypatch, *words, "gpus=2", "device=auto")
-    assert (status, "gpus=2: here there are 0; as many processes without one: device=cpu" in said) == (2, True)
-    assert not (tmp_path / "runs").exists()
-    assert called(monkeypatch, *words, "gpus=2", "device=cpu")[0] == 0
-    (path,) = (tmp_path / "runs/trials").iterdir()
-    assert store.read_json(path / "attempts/0001/env.json")["ranks"] == 2
-    assert called(monkeypatch, *words)[0] == 0
-    assert len(list((tmp_path / "runs/trials").iterdir())) == 1
-
-
-@pytest.mark.parametrize(
-    ("ranks", "devices"), [(1, ["0", "1", "2", "3"]), (2, ["0,1", "2,3"]), (3, ["0,1,2"]), (4, ["0,1,2,3"])]
-)
-def test_workers_share_the_gpus_out(ranks: int, devices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four GPUs: a worker for as many as each trial takes, with those alone in sight."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
-    jobs = [job(seed=seed, gpus=ranks, device="auto") for seed in range(9)]
-    assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in slots.make_slots(jobs, None)] == devices
-    with pytest.raises(ValueError, match=r"^gpus=5: here there are 4; "):
-        slots.make_slots([job(gpus=5, device="auto")], None)
-
-
-def test_trials_of_as_many_gpus_run_together() -> None:
-    jobs = [job(seed=seed, gpus=gpus) for seed, gpus in enumerate((1, 4, 1, 2, 4))]
-    assert [[one.config["seed"] for one in group] for group in slots.group_by_ranks(jobs)] == [[1, 4], [3], [0, 2]]
-
-
-def test_hours_are_of_all_gpus(tmp_path: Path) -> None:
-    short = {"steps": 100, "batch": 16}
-    plan = synthetic.with_arms(Plan.model_validate(synthetic.position()), lambda arm: {"config": arm.config | short})
-    wider = synthetic.with_arms(plan, lambda arm: {"config": arm.config | {"gpus": 2}})
-    device, ids = Device(gpu=True), {key for arm in plan.arms for key in arm.ids.values()}
-    one, two = (estimate.cost([some], tmp_path, device, ids).hours for some in (plan, wider))
-    assert two == pytest.approx(one)
-    alone, together = (estimate.seconds([some], tmp_path, device) for some in (plan, wider))
-    start = estimate.START_SECONDS
-    assert {key: 2 * (together[key] - start) for key in ids} == pytest.approx({key: alone[key] - start for key in ids})
