@@ -18,8 +18,6 @@ from ablations.execution.messages import Heard
 from ablations.planning.jobs import Job
 from ablations.reporting.cleaning import Keep
 
-Environment = dict[str, str]
-
 
 @dataclass(frozen=True)
 class Place:
@@ -41,7 +39,7 @@ class Place:
 PLACE = TypeAdapter(Place)  # a worker reads its place from the command line
 
 
-def worker_environment(place: Place, own: Environment) -> Environment:
+def worker_environment(place: Place, own: dict[str, str]) -> dict[str, str]:
     path = [str(provenance.HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
     data = {"ABLATE_DATA": str(place.data_dir.absolute())} if place.data_dir else {}
     return dict(os.environ) | own | data | {"PYTHONPATH": os.pathsep.join(path)}
@@ -54,7 +52,7 @@ class WorkerProcess:
     """
 
     def __init__(
-        self, place: Place, own: Environment, on_cpu: bool, events: "SimpleQueue[tuple[WorkerProcess, Heard]]"
+        self, place: Place, own: dict[str, str], on_cpu: bool, events: "SimpleQueue[tuple[WorkerProcess, Heard]]"
     ) -> None:
         data_dir = place.data_dir.absolute() if place.data_dir else None
         own_place = replace(place, data_dir=data_dir, gpu=place.gpu and not on_cpu)

@@ -75,9 +75,7 @@ def test_dry_run_writes_nothing(
     assert files(tmp_path) == before
 
 
-def test_wrong_arms_and_profiles_are_refused(calls: Path, ablate: Ablate) -> None:
-    said = "ablate: --arm pool=*: s@r has the arms position=none, position=1d\n"
-    assert ablate(*SUBMIT, "--arm", "pool=*") == (2, "", said)
+def test_files_that_are_no_profiles_are_refused(calls: Path, ablate: Ablate) -> None:
     for text in ("[main]", "main", ""):
         Path("p.yaml").write_text(text)
         assert ablate(*SUBMIT) == (2, "", "ablate: p.yaml: is not a mapping of keys to values\n")
