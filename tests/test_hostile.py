@@ -34,7 +34,7 @@ RECIPE: dict[str, Any] = {
     "seeds": 1,
 }
 STUDY: dict[str, Any] = {"question": "Which?", "baseline": {"position": "1d"}, "arms": {"narrow": {"width": 8}}}
-SHORT = [text for text in TEXTS if len(text) < 1000]  # a figure of a label a hundred thousand wide helps nobody
+SHORT = [text for text in TEXTS if len(text) < 1000]  # a figure cannot show a label of 100,000 characters
 
 
 def folder_paths(folder: Path) -> set[str]:
@@ -174,7 +174,7 @@ def render_table(study: Any, format: str) -> str:
 
 @pytest.mark.slow
 def test_a_report_has_the_tags_of_a_harmless_study(both: tuple[Any, Any], tmp_path: Path) -> None:
-    """No text becomes a tag or an attribute; those of drawings follow the glyphs and the length of a name."""
+    """No text becomes a tag or an attribute. Tags of drawings are left out: they depend on the glyphs of a name."""
     of_drawings = {"path", "use", "g", "defs", "clippath", "wbr"}
     found = []
     for study in both:

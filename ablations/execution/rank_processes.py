@@ -88,7 +88,7 @@ class RankOrder:
     port: int
     rank: int
     local: int  # the index of the rank's GPU among those visible on its node
-    tasks: bool = False  # for all tasks of an srun, the first of which has rank `rank`
+    tasks: bool = False  # for all tasks of an srun; its first task has rank `rank`
 
     def with_own_rank(self) -> "RankOrder":
         """Return the settings of this process, with its own rank and GPU if it is a task of an srun."""

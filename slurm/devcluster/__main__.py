@@ -18,9 +18,9 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 DEFAULT = CACHE / "ablate-devcluster"
 COMMANDS = {
     "up": "start a cluster",
-    "down": "end it, whatever is left of it",
+    "down": "end it, and remove its directory, even after a crash",
     "status": "its daemons and jobs; exit status 0 if all daemons answer",
-    "env": 'for eval "$(...)": the environment of whoever uses it',
+    "env": 'for eval "$(...)": the environment in which SLURM commands reach it',
     "start": "start a daemon again, and wait until it answers",
     "kill": "SIGKILL",
     "freeze": "SIGSTOP: it is there and does not answer",

@@ -25,8 +25,8 @@ def draft(known: Sequence[Nodes], accounts: Sequence[str], qualities: Sequence[s
     """Return the draft of a profile, as commented YAML.
 
     known: groups of equal nodes. accounts: the user's accounts, the default account first. qualities: the names of
-    every QOS. The draft asks for one group in an open partition. Groups with GPUs are preferred, then those of the
-    default partition, then the largest. Raises ValueError if no partition is open.
+    every QOS. The draft asks for one group in an open partition. Groups with GPUs are preferred, then groups of
+    the default partition, then the largest group. Raises ValueError if no partition is open.
     """
     if not (opened := [nodes for nodes in known if nodes.open]):
         raise ValueError("SLURM has no partition that takes jobs: sinfo shows none that is up")

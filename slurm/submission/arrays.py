@@ -1,4 +1,4 @@
-"""Submission of tasks as SLURM job arrays, each of which is submitted exactly once.
+"""Submission of tasks as SLURM job arrays, each array exactly once.
 
 An array is written to disk before sbatch is called. Its tag is in the job's comment. So the queue shows whether SLURM
 has the job, even if sbatch fails or prints no job id. submitit renders the script. Its executor is not used, because it

@@ -1,4 +1,4 @@
-"""What a cluster does to a study: SIGKILLs over all that works for it, preemption of both kinds, a dead slurmctld."""
+"""Disturbances of a submitted study: SIGKILLs of its processes, preemption of both kinds, restarts of slurmctld."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ SAVED_SECONDS = 10.0  # slurmctld writes down what it acknowledged within about 
 
 
 class Storm:
-    """A shuffled deck of disturbances, of which `strike` deals one that is possible now."""
+    """A shuffled deck of disturbances. `strike` deals one that is possible now."""
 
     def __init__(self, cluster: Cluster, runs: Path, deck: dict[str, int]) -> None:
         self.cluster, self.runs, self.choose = cluster, runs, random.Random(0)
@@ -52,7 +52,7 @@ class Storm:
     def kill(self, kind: str, found: list[Process]) -> None:
         """Kill a process of this kind; of a last job sometimes the shell around it, which ends the job.
 
-        The shell of the only job that is left is spared, because nobody else would write the report.
+        The shell of the only remaining job is spared, because no other job would write the report.
         """
         victim = self.choose.choice([process for process in found if process.name == kind])
         shell = kind == "last" and self.choose.random() < 0.3 and len(self.queue()) > 1
@@ -78,7 +78,7 @@ def resume(cluster: Cluster) -> None:
 
 
 def allow_urgent(cluster: Cluster) -> None:
-    """Add an account without a limit on jobs, for those who preempt."""
+    """Add an account without a limit on jobs, which preempting jobs use."""
     cluster.run("sacctmgr", "-iQ", "add", "account", "urgent")
     cluster.run("sacctmgr", "-iQ", "add", "user", "name=root", "account=urgent")
 

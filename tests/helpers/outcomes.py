@@ -10,7 +10,7 @@ from results import store
 
 
 class Quiet:
-    """A display that remembers."""
+    """A display that records its messages."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -28,7 +28,7 @@ class Quiet:
 
 
 def outcomes(runs: Path, jobs: list[Job]) -> dict[str, Any]:
-    """What must not depend on what happened on the way."""
+    """Return the part of the trials' results that must not depend on interruptions: weights, metrics and curves."""
     found = {}
     for job in jobs:
         state = store.trial(runs, job.id).state()

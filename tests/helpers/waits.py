@@ -1,4 +1,4 @@
-"""A dev cluster's queue, and what tests wait for and look at: results, logs, a report, an empty queue."""
+"""A dev cluster's queue, and functions that wait for results, a report or an empty queue."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def await_empty_queue(cluster: Cluster, seconds: float = 60) -> None:
 
 
 def await_results(runs: Path, number: int, seconds: float = 240) -> None:
-    """Wait until so many trials are over."""
+    """Wait until `number` trials are over."""
     try:
         wait_until(lambda: len(results(runs)) == number, f"{number} results", seconds)
     except TimeoutError as error:
