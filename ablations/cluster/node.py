@@ -50,7 +50,7 @@ def share(folder: str, *ids: str) -> int:
     interrupted = f"{len(summary.interrupted)} interrupted, " if summary.interrupted else ""
     blocked = f"{len(summary.blocked)} blocked, " if summary.blocked else ""
     print(f"{len(summary.done)} done, {len(summary.failed)} failed, {blocked}{interrupted}of {len(jobs)}", flush=True)
-    if summary.stopped and not campaign.cancelled and is_cancelled():
+    if summary.stopped and not campaign.cancelled and ended_by_scancel():
         own = [task for task in array_tasks.campaign_tasks(campaign) if task.share == ids]
         campaigns.write_mark(max(own, key=lambda task: task.written).cancel_mark)
         print("cancelled by scancel: `ablate submit` continues", flush=True)
@@ -67,7 +67,7 @@ def ensure_last_jobs(campaign: Campaign, begins: bool = False) -> None:
         print(f"no last job submitted from here: {error}", flush=True)
 
 
-def is_cancelled() -> bool:
+def ended_by_scancel() -> bool:
     """Return whether scancel ended this task; False if SLURM does not say."""
     try:
         return queue.own_job_cancelled()

@@ -222,14 +222,15 @@ class Pool:
 
     def free(self, slot: Slot, code: int) -> None:
         """Free the slot of a worker that has exited; make its trial wait, or interrupt the trial."""
-        trial, started, how = slot.trial, slot.state is not WorkerState.STARTING, self.exit_text(code)
         assert slot.worker is not None
         slot.worker.close()
-        slot.worker, slot.trial, slot.state, said, slot.said = None, None, WorkerState.ABSENT, slot.said, ""
+        trial, said, had_started = slot.trial, slot.said, slot.state is not WorkerState.STARTING
+        slot.worker, slot.trial, slot.state, slot.said = None, None, WorkerState.ABSENT, ""
         self.display.show_idle(slot.number)
         if self.summary.stopped:
             return
-        if not started:
+        how = self.exit_text(code)
+        if not had_started:
             self.count_failed_start(slot, code, said if said and code > 0 else how)
         if trial is not None:
             self.count_death(trial, how)

@@ -197,21 +197,23 @@ class Worker:
         """Record the failure of an attempt, and tell the pool whether the trial will be tried again."""
         fault, place = faults.classify(error), faults.fault_location(error)
         cause = str(error) if isinstance(error, OutOfMemory) else f"{type(error).__name__}: {error}"
-        again, pause, left = fault.kind == faults.BUG and attempts.may_retry_exception(past, place), 0.0, ""
-        trace, elsewhere = traceback.format_exc(), dict[str, str]()
+        again = fault.kind == faults.BUG and attempts.may_retry_exception(past, place)
+        pause, bad_node = 0.0, ""
+        trace, rank_node = traceback.format_exc(), dict[str, str]()
         if isinstance(error, RankLost):
             trace = error.trace or trace
-            elsewhere = {} if error.node is None else {"node": error.node}
+            rank_node = {} if error.node is None else {"node": error.node}
         if fault.kind == faults.MACHINE:
-            env = validated(Environment, {**attempt.env, **elsewhere})
+            env = validated(Environment, {**attempt.env, **rank_node})
             step = env.resumed_from.step if env.resumed_from else None
             past = [*past, attempts.EndedAttempt(True, cause, step, node=env.node)]
-            spent, pause = attempts.no_progress_reason(trial, past), attempts.retry_delay(past)
-            cause, again, left = spent or cause, not spent, attempts.faulty_node(past)
+            reason = attempts.no_progress_reason(trial, past)
+            cause, again = reason or cause, not reason
+            pause, bad_node = attempts.retry_delay(past), attempts.faulty_node(past)
         self.broken |= fault.fatal
-        attempt.fail(cause, trace, self.code, kind=fault.kind, where=place, again=again, **elsewhere)
-        if again and left:
-            cause = f"{cause}, twice on {left}: it goes on elsewhere"
+        attempt.fail(cause, trace, self.code, kind=fault.kind, where=place, again=again, **rank_node)
+        if again and bad_node:
+            cause = f"{cause}, twice on {bad_node}: it goes on elsewhere"
             return self.emit(messages.Ended("interrupted", cause, leaving=self.broken))
         self.emit(messages.Ended("again" if again else "failed", cause, leaving=self.broken, pause=pause))
 
