@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 from designs import design
@@ -62,12 +63,12 @@ def wait_for(folder: Path, pattern: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Job], Path, Quiet]:
-    """Return two jobs of a second or more each, their run directory, and what the run displayed."""
-    folder, display = tmp_path_factory.mktemp("undisturbed"), Quiet()
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Job], dict[str, Any]]:
+    """Return two jobs of a second or more each, and their outcomes by id."""
+    folder = tmp_path_factory.mktemp("undisturbed")
     jobs = jobs_of([plan(folder, 300, seeds=1)])
-    assert sorted(runner.run(jobs, Place(folder, None), display, workers=1).done) == sorted(job.id for job in jobs)
-    return jobs, folder, display
+    runner.run(jobs, Place(folder, None), Quiet(), workers=1)
+    return jobs, outcomes(folder, jobs)
 
 
 def test_failures_are_reported_with_cause_and_command() -> None:
@@ -244,10 +245,10 @@ def test_two_runs_at_once_share_the_work(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_interrupted_run_continues_where_it_was(
-    tmp_path: Path, undisturbed: tuple[list[Job], Path, Quiet], number: signal.Signals
+    tmp_path: Path, undisturbed: tuple[list[Job], dict[str, Any]], number: signal.Signals
 ) -> None:
     """The next run ends with equal results."""
-    jobs, calm, _ = undisturbed
+    jobs, calm = undisturbed
     plan(tmp_path, steps=300)
     process = start_run(tmp_path, "--seeds", "1", "--jobs", "1")
     wait_for(tmp_path, "*/attempts/0001/metrics.jsonl")
@@ -258,7 +259,7 @@ def test_interrupted_run_continues_where_it_was(
     assert list((tmp_path / "runs/trials").glob("*/attempts/0001/checkpoints/*"))
     assert not workers_of(process.pid)
     runner.run(jobs, Place(tmp_path / "runs", None), Quiet(), workers=1)
-    assert outcomes(tmp_path / "runs", jobs) == outcomes(calm, jobs)
+    assert outcomes(tmp_path / "runs", jobs) == calm
 
 
 def test_workers_of_a_killed_run_stop_with_a_checkpoint(tmp_path: Path) -> None:
@@ -273,10 +274,10 @@ def test_workers_of_a_killed_run_stop_with_a_checkpoint(tmp_path: Path) -> None:
 
 
 def test_stopped_worker_is_killed_and_its_trial_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: tuple[list[Job], Path, Quiet]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: tuple[list[Job], dict[str, Any]]
 ) -> None:
     """After SIGSTOP `status` names the worker. The pool kills it for lack of heartbeats. The result is the same."""
-    jobs, calm, _ = undisturbed
+    jobs, calm = undisturbed
     planned, job, runs = plan(tmp_path, 300, seeds=1), jobs[0], tmp_path / "runs"
     shown: list[str] = []
 
@@ -297,7 +298,7 @@ def test_stopped_worker_is_killed_and_its_trial_resumed(
     thread.join()
     assert tally.done == [job.id]
     assert len(store.trial(runs, job.id).attempts()) == 2
-    assert outcomes(runs, [job]) == outcomes(calm, [job])
+    assert outcomes(runs, [job]) == {job.id: calm[job.id]}
     assert shown[1:] == [f"stopped (pid {shown[0]} on {socket.gethostname()})"]
     assert any("no heartbeat" in line for line in display.said)
     assert any("died (signal SIGKILL)" in line for line in display.said)
