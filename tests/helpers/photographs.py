@@ -1,6 +1,7 @@
 """Generated photographs, and packs, for tests that read images."""
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,11 @@ def flip_byte(path: Path, place: int) -> None:
     content = bytearray(path.read_bytes())
     content[place] ^= 16
     path.write_bytes(content)
+
+
+def cut_short(path: Path) -> None:
+    """Cut off the last byte."""
+    os.truncate(path, path.stat().st_size - 1)
 
 
 def stored_images(folder: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:

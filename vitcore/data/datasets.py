@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vitcore.data.files import read_regular, reason_with_file
+from vitcore.data.shuffle import Indices
 
 if TYPE_CHECKING:
     from torchvision.datasets import CIFAR10, MNIST
 
 FOLDS = 5
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-Indices = np.ndarray[Any, np.dtype[np.int64]]
 Part = tuple[Bytes, list[int]]  # images and labels
 LARGEST_BATCH = 1 << 28  # bytes of a file of CIFAR; the published ones have at most 154 million
 ALLOWED = {  # the names in a pickled array

@@ -51,17 +51,17 @@ def open_no_symlink(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
-def write(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes) -> None:
     """Write a file whole or not at all."""
     partial = path.with_suffix(".new")
     with open(partial, "wb", opener=open_no_symlink) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    rename(partial, path)
+    rename_durably(partial, path)
 
 
-def rename(old: Path, new: Path) -> None:
+def rename_durably(old: Path, new: Path) -> None:
     """Rename a file and synchronize its folder."""
     old.rename(new)
     folder = os.open(new.parent, os.O_RDONLY)

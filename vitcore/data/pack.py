@@ -31,10 +31,11 @@ from typing import Annotated, Any, Final, Literal, Self
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
-from vitcore.data.datasets import About, Bytes, Indices
-from vitcore.data.decode import open_content as opened_image
+from vitcore.data.datasets import About, Bytes
+from vitcore.data.decode import open_content
 from vitcore.data.files import open_regular, read_regular, reason
 from vitcore.data.homes import data_homes, own_packs, parent_folders
+from vitcore.data.shuffle import Indices
 from vitcore.options import ConfigError, Options
 
 MANIFEST, INDEX, BEGUN = "manifest.json", "index.npy", "begun.json"
@@ -263,7 +264,7 @@ def decode(content: bytes | memoryview, shape: tuple[int, int, int]) -> Bytes:
     Raises ValueError, before decoding, if it has another size. Pillow raises OSError or SyntaxError if it is damaged.
     """
     size, _, channels = shape
-    with opened_image(content, ("JPEG",)) as image:
+    with open_content(content, ("JPEG",)) as image:
         if image.size != (size, size):
             raise ValueError(f"a JPEG of {image.width} x {image.height} pixels, not {size} x {size}")
         return np.asarray(image.convert("L" if channels == 1 else "RGB")).reshape(shape)

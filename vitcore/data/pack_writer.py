@@ -25,7 +25,7 @@ import numpy as np
 
 from vitcore.data.datasets import Bytes, moments
 from vitcore.data.decode import is_gray, middle_square
-from vitcore.data.files import open_no_symlink, read_regular, reason, rename, write
+from vitcore.data.files import open_no_symlink, read_regular, reason, rename_durably, write_atomically
 from vitcore.data.pack import BEGUN, INDEX, MANIFEST, RECORD, VERSION, Channels, Manifest, Records, Shard
 from vitcore.data.pack_options import LARGEST_NOTE, Begun, Options, check_name, read_note_of_pack
 from vitcore.data.pack_sources import Source
@@ -121,7 +121,7 @@ def repair(
         if INDEX in damaged:
             content = npy_bytes(np.concatenate([some for some in found if some is not None]))
             check_sha256(folder / INDEX, hashlib.sha256(content).hexdigest(), manifest.index)
-            write(folder / INDEX, content)
+            write_atomically(folder / INDEX, content)
 
 
 def shards_to_rewrite(manifest: Manifest, damaged: Collection[str]) -> list[Shard]:
@@ -147,7 +147,7 @@ def begin_pack(folder: Path, name: str, source: Source, options: Options) -> Non
     wanted = Begun(version=VERSION, name=name, size=size, crop=crop, format=options.format, source=source.digest)
     there = read_note_of_pack(folder)
     if there is None:
-        write(folder / BEGUN, wanted.model_dump_json(indent=1).encode())
+        write_atomically(folder / BEGUN, wanted.model_dump_json(indent=1).encode())
     elif there != wanted:
         begun, asked = there.model_dump(), wanted.model_dump()
         key = next(key for key in asked if begun[key] != asked[key])
@@ -191,15 +191,15 @@ class Writer:
         else:
             content = io.BytesIO()
             np.savez(content, **self.write_images(partial, part)._asdict())
-            write(note, content.getvalue())
-            rename(partial, path)
+            write_atomically(note, content.getvalue())
+            rename_durably(partial, path)
         return read_note(note, len(part), self.channels)
 
     def rewrite(self, path: Path, part: range, sha256: str) -> Records:
         """Write a shard again and return its records (n,); raise ValueError, and keep it, if the sha256 differs."""
         written = self.write_images(path.with_suffix(".part"), part)
         check_sha256(path, written.sha256, sha256)
-        rename(path.with_suffix(".part"), path)
+        rename_durably(path.with_suffix(".part"), path)
         return written.records
 
     def write_images(self, path: Path, part: range) -> Written:
@@ -269,7 +269,7 @@ def finish(folder: Path, name: str, writer: Writer, shards: Mapping[Path, Writte
     """Write the index and the manifest, then remove the files that serve only to continue an unfinished pack."""
     source, options, written = writer.source, writer.options, list(shards.values())
     index = npy_bytes(np.concatenate([one.records for one in written]))
-    write(folder / INDEX, index)
+    write_atomically(folder / INDEX, index)
     training = np.cumsum([len(one.records) for one in written]) <= source.train
     mean, std = moments(np.stack([one.counts for one in written])[training].sum(axis=0))
     manifest = Manifest(
@@ -290,7 +290,7 @@ def finish(folder: Path, name: str, writer: Writer, shards: Mapping[Path, Writte
         ],
     )
     content = {**manifest.model_dump(), "fingerprint": manifest.fingerprint}
-    write(folder / MANIFEST, json.dumps(content, indent=1).encode())
+    write_atomically(folder / MANIFEST, json.dumps(content, indent=1).encode())
     for left in (*folder.glob("shard-*.npz"), *folder.glob("shard-*.part"), folder / BEGUN):
         left.unlink(missing_ok=True)
 

@@ -18,12 +18,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitcore.data.crops import Window
-from vitcore.data.datasets import TORCHVISION, Indices, Raw, moments, read_digits, read_torchvision
+from vitcore.data.datasets import TORCHVISION, Raw, moments, read_digits, read_torchvision
 from vitcore.data.homes import data_home
 from vitcore.data.imagefolder import read_folder
 from vitcore.data.lookup import FOLDER, STATED, describe, find_pack, image_folder, pack_hint
 from vitcore.data.pack import manifest, open_pack
-from vitcore.data.shuffle import folds, random_order, stratified_split
+from vitcore.data.shuffle import Indices, folds, random_order, stratified_split
 from vitcore.data.stream import Ahead, Stored
 from vitcore.options import ConfigError
 from vitcore.runtime.device import send

@@ -11,8 +11,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from vitcore.data.datasets import Indices
 from vitcore.data.pack import Pack
+from vitcore.data.shuffle import Indices
 
 AHEAD = 4  # batches read ahead, and threads that read them
 CPU = torch.device("cpu")

@@ -15,7 +15,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from in_process import Ablate, called, refused
-from photographs import flip_byte, packed, photographs, stored_images
+from photographs import cut_short, flip_byte, packed, photographs, stored_images
 from PIL import Image
 from serial import called_serially
 from torchvision.datasets import ImageFolder
@@ -194,27 +194,15 @@ def test_names_that_cannot_be(folder: Path, home: Path) -> None:
             packed(folder, home, name)
 
 
-def cut_short(folder: Path) -> Path:
-    path = folder / "shard-00003.bytes"
-    path.write_bytes(path.read_bytes()[:-1])
-    return path
-
-
-def missing(folder: Path) -> Path:
-    (folder / "shard-00003.bytes").unlink()
-    return folder / "shard-00003.bytes"
-
-
-def other_index(folder: Path) -> Path:
-    path = folder / "index.npy"
-    path.write_bytes(path.read_bytes()[:-1] + b"\7")
-    return path
-
-
-@pytest.mark.parametrize("damage", [cut_short, missing, other_index])
-def test_damage_is_named_before_anything_is_read(damage: Callable[[Path], Path], root: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [("shard-00003.bytes", cut_short), ("shard-00003.bytes", Path.unlink), ("index.npy", partial(flip_byte, place=-1))],
+    ids=["cut short", "missing", "other index"],
+)
+def test_damage_is_named_before_anything_is_read(file: str, damage: Callable[[Path], None], root: Path) -> None:
     """Opening a pack checks the index and the size of each shard; `verify` reports progress to the end."""
-    path, known, seen = damage(root), manifest(root, "photos"), list[int]()
+    path, known, seen = root / file, manifest(root, "photos"), list[int]()
+    damage(path)
     with pytest.raises(ValueError, match=str(path)):
         Pack(root, known)
     assert str(path) in verify(root, known, seen.append)[path.name]
@@ -242,7 +230,7 @@ def test_damaged_files_are_written_again(format: str, folder: Path, home: Path, 
     inode = kept.stat().st_ino
     (root / f"shard-00002.{format}").unlink()
     (root / f"shard-00004.{format}").write_bytes(b"other")
-    other_index(root)
+    flip_byte(root / "index.npy", -1)
     with mock.patch.object(data_commands, "progress") as progress:
         status, output, errors = ablate("data", "pack", "photos", str(folder))
     done = [call.args[0] for call in progress.return_value.__enter__.return_value.mock_calls]
@@ -255,22 +243,22 @@ def test_damaged_files_are_written_again(format: str, folder: Path, home: Path, 
     assert (kept.stat().st_ino == inode) == (format == "bytes")  # JPEGs tell no sizes
 
 
-def test_a_changed_source_repairs_nothing(folder: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_source_repairs_nothing(folder: Path, root: Path, ablate: Ablate) -> None:
     """A changed image and an additional image end in status 2."""
     words = ("data", "pack", "photos", str(folder))
     (root / "shard-00000.bytes").write_bytes(b"")
     damaged = contents(root)
     Image.new("RGB", (24, 16)).save(folder / "train" / "cat" / "0000.png")
-    status, _, errors = called(monkeypatch, *words)
+    status, _, errors = ablate(*words)
     assert (status, "shard-00000.bytes: cannot be made again: the images" in errors) == (2, True)
     shutil.copy(folder / "train" / "cat" / "0001.png", folder / "train" / "cat" / "more.png")
-    assert "was packed from other images" in called(monkeypatch, *words)[2]
+    assert "was packed from other images" in ablate(*words)[2]
     assert contents(root) == damaged
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["finished", "begun"])
 def test_other_options_than_those_of_a_pack_are_refused(
-    whole: bool, folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+    whole: bool, folder: Path, home: Path, ablate: Ablate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error names the given and the former value; options that are not given keep their former values."""
     root, words = packed(folder, home, crop=11), ("data", "pack", "photos", str(folder))
@@ -281,7 +269,7 @@ def test_other_options_than_those_of_a_pack_are_refused(
     for option, wanted, there in (("--size", "14", "12"), ("--crop", "448", "11"), ("--format", "jpeg", "bytes")):
         said = f"{option} {wanted}: {root} is packed with {option} {there}: give the other one another NAME"
         assert said in refused(monkeypatch, *words, option, wanted)
-    assert called(monkeypatch, *words)[0] == 0
+    assert ablate(*words)[0] == 0
     known = manifest(root, "photos")
     assert (known.size, known.image_size, known.format) == (12, 11, "bytes")
 
@@ -379,7 +367,7 @@ def test_the_command_packs_and_verifies(folder: Path, home: Path, ablate: Ablate
     assert "is packed already, and nothing is damaged" in ablate("data", "pack", *words)[1]
     status, output, _ = ablate("data", "verify", "photos", "--data-dir", str(home))
     assert (status, "24 images" in output) == (0, True)
-    path = cut_short(home / "photos")
+    cut_short(path := home / "photos" / "shard-00003.bytes")
     status, output, _ = ablate("data", "verify", "photos")
     assert (status, str(path) in output, "`ablate data pack photos SOURCE` writes" in output) == (1, True, True)
     status, output, _ = ablate("data", "verify", "photos", "--json")

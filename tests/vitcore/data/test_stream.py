@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from in_process import refused
-from photographs import flip_byte, packed, photographs
+from photographs import cut_short, flip_byte, packed, photographs
 from serial import called_serially
 from torchvision.transforms.functional import center_crop
 from trainings import assert_same, finished
@@ -134,7 +134,7 @@ def test_a_shard_cut_short_is_refused_before_anything_runs(
 ) -> None:
     shutil.copytree(home / "photos", tmp_path / "photos")
     path = tmp_path / "photos" / "shard-00004.bytes"
-    os.truncate(path, path.stat().st_size - 1)
+    cut_short(path)
     places = ("--runs", str(tmp_path / "runs"), "--data-dir", str(tmp_path))
     assert f"{path}: damaged or half copied" in refused(monkeypatch, "train", "data=photos", "patch=7", *places)
     assert not (tmp_path / "runs").exists()
