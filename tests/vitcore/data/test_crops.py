@@ -12,14 +12,14 @@ from torchvision.transforms.functional import resized_crop
 from trainings import keys
 
 from vitcore import Config
-from vitcore.data.augmentation.geometry import Piece, RandomBox
+from vitcore.data.augmentation.geometry import BoxOptions, RandomBox
 from vitcore.data.crops import Window
 
 SIDE = 64
 
 
 def stage(size: int, area: float = 0.05, ratio: float = 4 / 3) -> RandomBox:
-    return RandomBox(Config(image_size=size, patch=2), Piece(area=area, ratio=ratio))
+    return RandomBox(Config(image_size=size, patch=2), BoxOptions(area=area, ratio=ratio))
 
 
 def images(count: int, channels: int = 3) -> Tensor:

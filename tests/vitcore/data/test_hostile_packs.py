@@ -193,7 +193,7 @@ def test_a_damaged_note_of_a_begun_pack_is_named(begun: Path, content: str) -> N
 
 
 def test_a_damaged_note_beside_a_shard_is_named(begun: Path) -> None:
-    """A note that is truncated, compressed, of other arrays or a pipe is named; a whole note is read."""
+    """A note may be truncated, compressed, of other arrays or a pipe; a whole note is read."""
     path = begun / "shard-00000.npz"
     whole = path.read_bytes()
     with np.load(io.BytesIO(whole)) as kept:

@@ -13,13 +13,21 @@ from torch import Tensor
 
 from vitcore.data.augmentation.distortions import (
     Distortion,
-    Jitter,
+    RandAugmentOptions,
     RandomDistortion,
-    Strength,
+    ThreeAugmentOptions,
     ThreeDistortions,
     TrivialDistortion,
 )
-from vitcore.data.augmentation.geometry import LARGE, Piece, RandomBox, RandomFlip, RandomShift, Shift, Stage
+from vitcore.data.augmentation.geometry import (
+    LARGE,
+    BoxOptions,
+    RandomBox,
+    RandomFlip,
+    RandomShift,
+    ShiftOptions,
+    Stage,
+)
 from vitcore.runtime.device import send
 from vitcore.variant import Variant
 
@@ -118,7 +126,7 @@ class Crop(Staged):
     """A crop of image size at a random position in the padded image (arXiv 1512.03385, section 4.2)."""
 
     numerics = 1
-    Options = Shift
+    Options = ShiftOptions
     stages = (RandomShift,)
 
 
@@ -126,7 +134,7 @@ class FlipCrop(Staged):
     """`crop`, then a horizontal flip with probability 1/2 (arXiv 1512.03385, section 4.2)."""
 
     numerics = 1
-    Options = Shift
+    Options = ShiftOptions
     stages = (RandomShift, RandomFlip)
 
 
@@ -134,7 +142,7 @@ class RandAugment(Staged):
     """Random operations at one magnitude (arXiv 1909.13719), as torchvision.transforms.RandAugment."""
 
     numerics = 1
-    Options = Strength
+    Options = RandAugmentOptions
     stages = (RandomDistortion,)
 
 
@@ -144,7 +152,7 @@ class FlipCropRandAugment(Staged):
     numerics = 1
     stages = (RandomShift, RandomFlip, RandomDistortion)
 
-    class Options(Shift, Strength):
+    class Options(ShiftOptions, RandAugmentOptions):
         """Options of `crop` and of `randaugment`."""
 
 
@@ -156,7 +164,7 @@ class RandomResizedCrop(Staged):
 
     numerics = 1
     cuts = True
-    Options = Piece
+    Options = BoxOptions
     stages = (RandomBox,)
 
 
@@ -165,7 +173,7 @@ class FlipRandomResizedCrop(Staged):
 
     numerics = 1
     cuts = True
-    Options = Piece
+    Options = BoxOptions
     stages = (RandomBox, RandomFlip)
 
 
@@ -176,7 +184,7 @@ class FlipRandomResizedCropRandAugment(Staged):
     cuts = True
     stages = (RandomBox, RandomFlip, RandomDistortion)
 
-    class Options(Piece, Strength):
+    class Options(BoxOptions, RandAugmentOptions):
         """Options of `random-resized-crop` and of `randaugment`."""
 
 
@@ -196,7 +204,7 @@ class ThreeAugment(Staged):
     """
 
     numerics = 1
-    Options = Jitter
+    Options = ThreeAugmentOptions
     stages = (ThreeDistortions,)
 
 
@@ -209,7 +217,7 @@ class CropThreeAugment(Staged):
     numerics = 1
     stages = (RandomShift, ThreeDistortions)
 
-    class Options(Shift, Jitter):
+    class Options(ShiftOptions, ThreeAugmentOptions):
         """Options of `crop` and of `three-augment`."""
 
         fill: Literal["zeros", "reflect"] = "reflect"  #: Content of the padding.
@@ -225,7 +233,7 @@ class RandomResizedCropThreeAugment(Staged):
     cuts = True
     stages = (RandomBox, ThreeDistortions)
 
-    class Options(Piece, Jitter):
+    class Options(BoxOptions, ThreeAugmentOptions):
         """Options of `random-resized-crop` and of `three-augment`."""
 
 

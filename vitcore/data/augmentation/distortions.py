@@ -67,7 +67,7 @@ class Distortion(Stage):
         """Return distorted copies of images with values from 0 to 255. choices, fixed: see `Stage.apply`."""
         raise NotImplementedError
 
-    def operate(self, images: Tensor, choices: Tensor, levels: Tensor, sign: Tensor, fixed: bool) -> Tensor:
+    def apply_levels(self, images: Tensor, choices: Tensor, levels: Tensor, sign: Tensor, fixed: bool) -> Tensor:
         """Return images, each after its operation (B,) at its level (B,).
 
         sign: 1 or -1 (B,), which only signed operations use. fixed: see `Stage.apply`.
@@ -78,9 +78,9 @@ class Distortion(Stage):
             signed = torch.tensor([operation.signed for operation in self.operations])
             self.magnitudes[device] = table.to(device), signed.to(device)
         table, signed = self.magnitudes[device]
-        return self.operate_by(images, choices, table[choices, levels] * sign.where(signed[choices], 1), fixed)
+        return self.apply_amounts(images, choices, table[choices, levels] * sign.where(signed[choices], 1), fixed)
 
-    def operate_by(self, images: Tensor, choices: Tensor, amounts: Tensor, fixed: bool) -> Tensor:
+    def apply_amounts(self, images: Tensor, choices: Tensor, amounts: Tensor, fixed: bool) -> Tensor:
         """Return images, each after its operation (B,) by its amount (B,). fixed: see `Stage.apply`."""
         operations = [operation.apply for operation in self.operations]
         if fixed:
@@ -95,7 +95,7 @@ class Distortion(Stage):
         return images
 
 
-class Strength(Variant.Options):
+class RandAugmentOptions(Variant.Options):
     """Options of RandAugment. The largest magnitude in big_vision, as in randaug(2, 10), is 30 here."""
 
     layers: Annotated[int, Field(ge=1, le=100)] = 2  #: Operations per image.
@@ -105,7 +105,7 @@ class Strength(Variant.Options):
 class RandomDistortion(Distortion):
     """The stage of RandAugment: `layers` random operations at one magnitude."""
 
-    def __init__(self, config: Config, options: Strength) -> None:
+    def __init__(self, config: Config, options: RandAugmentOptions) -> None:
         super().__init__(config, options)
         self.layers, self.magnitude = options.layers, options.magnitude
         self.draws = 2 * self.layers  # an operation for each layer, then a sign for each
@@ -119,7 +119,7 @@ class RandomDistortion(Distortion):
     def distort(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         levels = torch.full_like(choices[:, 0], self.magnitude)
         for layer in range(self.layers):
-            images = self.operate(images, choices[:, layer], levels, choices[:, self.layers + layer], fixed)
+            images = self.apply_levels(images, choices[:, layer], levels, choices[:, self.layers + layer], fixed)
         return images
 
 
@@ -139,10 +139,10 @@ class TrivialDistortion(Distortion):
 
     def distort(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         operation, level, sign = choices.unbind(1)
-        return self.operate(images, operation, level, sign, fixed)
+        return self.apply_levels(images, operation, level, sign, fixed)
 
 
-class Jitter(Variant.Options):
+class ThreeAugmentOptions(Variant.Options):
     """Options of 3-Augment: the flip, and the largest change of colors."""
 
     flip: bool = True  #: Exchange left and right with probability 1/2. Not for images of digits or text.
@@ -155,7 +155,7 @@ class ThreeDistortions(Distortion):
 
     draws = 9  # the flip, one of the three, the blur's radius, the order of three changes, and their factors
 
-    def __init__(self, config: Config, options: Jitter) -> None:
+    def __init__(self, config: Config, options: ThreeAugmentOptions) -> None:
         super().__init__(config, options)
         self.jitter, self.flip = options.jitter, RandomFlip(config, options) if options.flip else None
         one_of_three: list[image_ops.Operation] = [image_ops.gray, image_ops.solarize, image_ops.gaussian_blur]
@@ -176,7 +176,7 @@ class ThreeDistortions(Distortion):
     def distort(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         one = choices[:, 0]
         amounts = (0.1 + 1.9 / STEPS * choices[:, 1]).where(one == 2, 128)  # blur's radius, solarize's threshold
-        images = self.operate_by(images, one, amounts, fixed)
+        images = self.apply_amounts(images, one, amounts, fixed)
         order, factors = send(choices[:, 2:], images.device).chunk(2, dim=1)
         return image_ops.color_jitter(images, order, (2 * factors / STEPS - 1) * self.jitter)
 

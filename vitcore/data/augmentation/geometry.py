@@ -78,7 +78,7 @@ class RandomFlip(Stage):
         return images
 
 
-class Shift(Variant.Options):
+class ShiftOptions(Variant.Options):
     """Options of a padded random crop."""
 
     pad: Annotated[int, Field(ge=1, le=1024)] = 4  #: Pixels of padding on each side.
@@ -90,11 +90,11 @@ class RandomShift(Stage):
 
     draws = 2  # the top left corner of the crop in the padded image
 
-    def __init__(self, config: Config, options: Shift) -> None:
+    def __init__(self, config: Config, options: ShiftOptions) -> None:
         self.pad, self.fill = options.pad, options.fill
 
     @classmethod
-    def check(cls, config: Config, options: Shift) -> None:
+    def check(cls, config: Config, options: ShiftOptions) -> None:
         if options.pad >= config.image_size:
             raise ConfigError(f"augment.pad={options.pad}: less than image_size={config.image_size}")
 
@@ -122,7 +122,7 @@ class RandomShift(Stage):
         return images[:, :, places[:, None], places]
 
 
-class Piece(Variant.Options):
+class BoxOptions(Variant.Options):
     """Options of a random box: its smallest area and largest aspect ratio."""
 
     area: Annotated[float, Field(gt=0, le=1)] = 0.08  #: Smallest fraction of the image's area.
@@ -138,7 +138,7 @@ class RandomBox(Stage):
 
     draws = 4  # top, left, height and width of the box
 
-    def __init__(self, config: Config, options: Piece) -> None:
+    def __init__(self, config: Config, options: BoxOptions) -> None:
         self.size, self.area, self.ratio = config.image_size, options.area, options.ratio
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
