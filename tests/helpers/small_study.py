@@ -21,8 +21,8 @@ SUBMIT = ("submit", "s.yaml", "--recipe", "r.yaml", "--profile", "p.yaml")
 CANCEL = ("cancel", "s", "--recipe", "r.yaml")
 STATUS = ("status", "s", "--recipe", "r.yaml")
 Result = tuple[str, Any]  # the weights' sha256, the metrics
-Wrap = Callable[[str, str], None]  # a command, and shell in its place, in which REAL is the command itself
-Ablate = Callable[..., "subprocess.CompletedProcess[str]"]  # the command, by its words; check: that it ends with 0
+Wrap = Callable[[str, str], None]  # replaces a command by a shell script, in which REAL is the command itself
+Ablate = Callable[..., "subprocess.CompletedProcess[str]"]  # runs the command
 
 
 def with_keys(more: str) -> str:

@@ -212,7 +212,7 @@ def test_a_trained_trial_that_owes_an_eval_needs_no_parent(tmp_path: Path, paren
     )
 
 
-def test_what_another_run_trained_again_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parent_that_another_run_trained_again_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = tmp_path / "runs"
     made = staged_plan(tmp_path, ONE_STAGE)
     parent, child, *_ = jobs_of([made])
@@ -237,7 +237,7 @@ PARENTS = {"b": "second", "a": "first"}
 @pytest.mark.parametrize(
     ("second", "first", "kind", "why", "opened", "lost"),
     [
-        (Kind.READY, Kind.WAITS, Kind.READY, "", (), ()),  # what is behind what is ready does not matter
+        (Kind.READY, Kind.WAITS, Kind.READY, "", (), ()),  # a ready parent needs no parent of its own
         (Kind.WAITS, Kind.READY, Kind.WAITS, "starts from second, waits", ("b",), ()),
         (Kind.WAITS, Kind.WAITS, Kind.WAITS, "starts from first, waits", ("b", "a"), ()),
         (Kind.LOST, Kind.READY, Kind.LOST, "starts from second, lost", ("b",), ("b",)),
@@ -247,7 +247,7 @@ PARENTS = {"b": "second", "a": "first"}
         (Kind.LOST, Kind.BLOCKED, Kind.BLOCKED, "starts from first, blocked", ("b", "a"), ("b",)),
     ],
 )
-def test_what_keeps_a_trial_from_beginning(
+def test_nearest_parent_that_is_not_ready_decides_what_a_trial_waits_for(
     second: Kind, first: Kind, kind: Kind, why: str, opened: tuple[str, ...], lost: tuple[str, ...]
 ) -> None:
     there = {"b": Start(second, second), "a": Start(first, first)}
@@ -279,7 +279,7 @@ def test_train_starts_from_a_trial_or_a_file(tmp_path: Path, ablate: Ablate) -> 
         assert (code, len(errors.splitlines()), said in errors) == (2, 1, True), errors
 
 
-def test_train_first_trains_again_what_lost_its_weights(tmp_path: Path, ablate: Ablate) -> None:
+def test_train_first_trains_parents_without_weights_again(tmp_path: Path, ablate: Ablate) -> None:
     """A parent whose data have changed cannot be trained again, which is an error."""
     pets = photographs(tmp_path / "pets", {f"{part}/{name}": 8 for part in ("train", "test") for name in "ab"}, (8, 8))
     small = ("width=16", "depth=1", "patch=4", "steps=4", "batch=4", "evaluations=1", "data=imagefolder:pets")

@@ -66,8 +66,8 @@ def test_what_is_cited_or_derived_says_so(plan: Callable[..., Plan], tmp_path: P
     measured = cited.model_copy(update={"how": "measured", "n": 5})
     assert overview.expected_text(measured) == "expects 91.01% test accuracy (n = 5), measured: a paper"
     made = plan(RECIPE + "    cost: {cpu: {how: derived, source: half of another, device: A core, seconds: 7}}")
-    told = overview.time_text(overview.overview(made, tmp_path, [], CORE), made)
-    assert told.endswith("(derived: half of another, A core)")
+    text = overview.time_text(overview.overview(made, tmp_path, [], CORE), made)
+    assert text.endswith("(derived: half of another, A core)")
 
 
 def finish(
@@ -105,7 +105,7 @@ def test_hours_come_from_the_best_source_there_is(plan: Callable[..., Plan], tmp
     assert sources(made, tmp_path, CORE)[0] == (4.0, "probe")
 
 
-def test_other_arms_count_that_ran_alike(plan: Callable[..., Plan], tmp_path: Path) -> None:
+def test_past_trials_of_comparable_arms_count(plan: Callable[..., Plan], tmp_path: Path) -> None:
     made = plan(RECIPE + STATED)
     for seed, seconds in enumerate((3.0, 4.0, 11.0)):
         finish(tmp_path, made.arms[1], seed, seconds)
@@ -134,14 +134,14 @@ def test_past_trials_count_on_their_own_device_alone(plan: Callable[..., Plan], 
     assert list(estimate.past_seconds(arm, tmp_path, CORE)) == [30.0]
 
 
-def test_pace_is_shared_by_arms_whose_steps_take_the_same(plan: Callable[..., Plan]) -> None:
+def test_arms_whose_steps_take_equally_long_share_a_measurement(plan: Callable[..., Plan]) -> None:
     config = plan().arms[0].config
     assert step_times.key(config | {"lr": 1.0, "steps": 7, "weight_decay": 0.0}) == step_times.key(config)
     others = [config | change for change in ({"patch": 8}, {"batch": 8}, {"device": "cpu"}, {"threads": 4})]
     assert len({step_times.key(one) for one in [config, *others]}) == 5
 
 
-def test_trials_shared_by_two_plans_are_paid_once(plan: Callable[..., Plan], tmp_path: Path) -> None:
+def test_trials_shared_by_two_plans_are_counted_once(plan: Callable[..., Plan], tmp_path: Path) -> None:
     made = plan(RECIPE + STATED)
     wanted = {job.id for job in jobs([made])}
     seconds = 3 * sum(one for one, _ in sources(made, tmp_path, CORE))
@@ -276,7 +276,7 @@ def test_every_recipe_states_what_a_trial_takes(name: str) -> None:
     assert read_recipe(name).cost
 
 
-def test_tokens_are_those_of_the_arms_that_have_any() -> None:
+def test_arms_without_tokens_are_left_out_of_the_range_of_tokens() -> None:
     config = {"val_fraction": 0.1, "data_fraction": 1.0, "image_size": 8}
     arms = [{"name": "a", "config": config, "tokens": 16}, {"name": "resnet", "config": config, "tokens": None}]
     size = {"train": 100, "test": 20, "folds": None, "classes": 2, "image_size": 8, "channels": 1}

@@ -141,9 +141,9 @@ def test_planning_a_planned_study_loads_no_torch(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     write(runs, prepare(design(tmp_path, STUDY), runs, 2, code=provenance.code_digest({})))
     words = ["plan", str(tmp_path / "s.yaml"), "--recipe", str(tmp_path / "r.yaml"), "--runs", str(runs)]
-    told = subprocess.run([sys.executable, "-c", SCRIPT, *words], capture_output=True, text=True, check=True).stdout
-    assert "2 arms x 2 seeds = 4 trials" in told
-    assert told.splitlines()[-1] == "False"
+    output = subprocess.run([sys.executable, "-c", SCRIPT, *words], capture_output=True, text=True, check=True).stdout
+    assert "2 arms x 2 seeds = 4 trials" in output
+    assert output.splitlines()[-1] == "False"
 
 
 OTHER = {

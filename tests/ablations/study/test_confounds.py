@@ -103,8 +103,8 @@ def test_enlarging_images_is_footnoted(tmp_path: Path) -> None:
     study = "{question: q, baseline: {position: 2d}, factors: {image_size: [8, 16]}, evals: [test@32]}"
     line = "images of {} px are enlarged from the 8 px that digits has"
     plan = planning.build(design(tmp_path, study), [0])
-    told = {arm.name: [note for note in arm.notes if "enlarged" in note] for arm in plan.arms}
-    assert told == {"image_size=8": [], "image_size=16": [line.format(16)]}
+    enlarged = {arm.name: [note for note in arm.notes if "enlarged" in note] for arm in plan.arms}
+    assert enlarged == {"image_size=8": [], "image_size=16": [line.format(16)]}
     assert plan.caveats == [f"In evaluations, {line.format(32)}."]
     folder = photographs(tmp_path / "pets", {"train/cat": 2, "train/dog": 2, "test/cat": 1, "test/dog": 1})
     side = describe(f"imagefolder:{folder}").image_size

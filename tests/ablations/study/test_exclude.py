@@ -80,7 +80,7 @@ def test_a_baseline_begins_with_an_arm_of_the_recipe(tmp_path: Path) -> None:
     assert design(tmp_path, study.replace("{pool: cls}", "{pool: cls, width: 24}"), WITH_ARMS).reference.width == 24
 
 
-def test_families_are_told_by_what_their_arms_are_made_of(tmp_path: Path) -> None:
+def test_an_arm_is_of_the_first_family_with_its_settings(tmp_path: Path) -> None:
     study = """
         question: q
         baseline: {stem: patch}

@@ -76,7 +76,7 @@ def test_every_statement_of_a_recipe_is_known_to_be_one() -> None:
     assert {*Recipe.model_fields} == {*OF_ITS_DATA, *how}
 
 
-def test_results_on_own_data_are_told_as_such(pets: str) -> None:
+def test_results_name_the_data_that_they_are_on(pets: str) -> None:
     plan = build(design({"position": "1d"}, {"data": pets, "steps": 20}), range(3))
     study = synthetic.results(plan, synthetic.from_accuracies(plan, {arm.name: [0.5, 0.6, 0.7] for arm in plan.arms}))
     table = study_table.table(study)

@@ -63,7 +63,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
 
 
 @pytest.mark.parametrize(("source", "message"), REFUSED, ids=[message for _, message in REFUSED])
-def test_what_is_no_part_is_refused(
+def test_plugin_that_adds_no_valid_part_is_refused(
     write: Write, source: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, before = write("mine.py", ADDS + source), {slot: dict(parts) for slot, parts in VARIANTS.items()}
@@ -154,7 +154,7 @@ def test_part_that_ends_the_program_fails_its_contract(write: Write, capsys: pyt
     assert "  ok      position=ends: says what it is\n" in output
 
 
-def test_exception_of_a_part_is_told_with_its_place(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exception_of_a_part_is_reported_with_its_line(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     source = """\
         import torch
         from vitcore.model.position import POSITION, Position
@@ -173,7 +173,7 @@ def test_exception_of_a_part_is_told_with_its_place(write: Write, capsys: pytest
     assert all(line.endswith(f"(the check runs in float64: follow x.dtype) [{path}:7]") for line in failed)
 
 
-def test_pooling_needs_no_word_on_the_class_token(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pooling_need_not_say_whether_it_reads_a_class_token(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     source = """
         from torch import Tensor
         from vitcore.model.pooling import POOLING, Pooling

@@ -101,7 +101,7 @@ def test_jobs_are_ordered_by_seed_with_parents_first(tmp_path: Path) -> None:
     assert not {job.id for job in other} & known.keys()
 
 
-def test_what_is_set_of_which_stage(tmp_path: Path) -> None:
+def test_layers_of_a_stage_override_each_other_in_order(tmp_path: Path) -> None:
     """recipe < the recipe's stage < command line < the study's stage < arm."""
     study = STAGED_STUDY.replace("n: {}", "n: {lr: 5e-3}").replace("image_size: axis", "position: [1d, 2d]")
     arms = {arm.name: arm for arm in staged_design(tmp_path, study, width=32, steps=7, **{"pretrain.warmup": 0.5}).arms}
@@ -271,7 +271,7 @@ def test_disk_counts_the_weights_that_stay(tmp_path: Path, keep: cleaning.Keep) 
     assert found == stages + {"all": arms, "baseline": baselines, "none": 0}[keep]
 
 
-def test_masked_patches_are_not_called_by_their_labels(tmp_path: Path) -> None:
+def test_accuracy_of_masked_patches_is_named_as_such(tmp_path: Path) -> None:
     study = "{question: q, baseline: {objective: masked-patch, pool: cls}, factors: {lr: [2e-3, 1e-3]}}"
     made = staged_plan(tmp_path, study)
     write(tmp_path / "runs", made)

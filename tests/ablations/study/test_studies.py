@@ -108,16 +108,6 @@ def test_precedence_is_recipe_baseline_command_line_arm(tmp_path: Path) -> None:
     assert (base.config.batch, base.config.steps, named.config.steps, base.config.width) == (16, 7, 9, 16)
 
 
-def test_plan_counts_contrasts_and_names_every_trial(tmp_path: Path) -> None:
-    plan = planning.build(design(tmp_path, PATCHES), [0, 1])
-    assert (plan.name, plan.baseline, plan.family) == ("s@r", "patch=4", 2)
-    assert [len(arm.trials) for arm in plan.arms] == [2, 2, 2]
-    smaller = plan.arms[0]
-    assert smaller.tokens == 16
-    assert any(note.startswith("tokens 16 against 4") for note in smaller.notes)
-    assert plan.arms[1].notes == []
-
-
 def test_a_plan_says_where_its_baseline_is_not_as_the_recipe(tmp_path: Path) -> None:
     study = "{question: q, baseline: {position: rope2d, position.base: 50, pool: gap}, factors: {pool: [cls, gap]}}"
     made = planning.build(design(tmp_path, study, steps=8), [0])
@@ -196,8 +186,8 @@ def test_a_plan_has_what_the_recipe_states_of_its_arms_at_twice_the_steps(tmp_pa
     assert stated(RECIPE) == stated(known, steps=8) == {}
     assert stated(known, study.replace("{patch: 4}", "{patch: 4, position: 2d}")) == {}
     assert stated(known, study[:-1] + ", budget: epochs}") == {}
-    without, told = (planning.build(design(tmp_path, study, recipe), [0, 1]) for recipe in (RECIPE, known))
-    assert [arm.trials for arm in without.arms] == [arm.trials for arm in told.arms]
+    without, stated_too = (planning.build(design(tmp_path, study, recipe), [0, 1]) for recipe in (RECIPE, known))
+    assert [arm.trials for arm in without.arms] == [arm.trials for arm in stated_too.arms]
 
 
 MISTAKES = [
@@ -222,6 +212,7 @@ MISTAKES = [
     (STUDY + "    with: {position=1d: {pol: cls}}\n", "s.yaml: position=1d: unknown key 'pol'; did you mean 'pool'?"),
     (STUDY + "    stages: {pre: {pol: cls}}\n", "s.yaml: pre: unknown key 'pol'; did you mean 'pool'?"),
     (STUDY + "    curves: {learning_rate: [1.0]}\n", "s.yaml: curves: unknown key 'learning_rate'; did you mean 'lr'?"),
+    (STUDY.replace("{position: 1d}", "{position: 1d, seed: 3}"), "baseline: seed=3: the seeds of a study are set with"),
     (STUDY.replace("{position: 1d}", "{position: 1d, heads: 3}"), "heads=3 does not divide width=16"),
 ]
 
