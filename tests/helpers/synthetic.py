@@ -1,4 +1,4 @@
-"""Made-up studies for tests: plans, outcomes with known truth, and run directories that hold them."""
+"""Made-up studies for tests: plans, outcomes with known truth, run directories that hold them, and their tables."""
 
 import hashlib
 import itertools
@@ -12,11 +12,13 @@ import numpy as np
 
 from results import store
 from results.names import MEASURES, METRICS
+from results.records import Row, Table
 from results.store.correctness import Correct
 from results.store.lease import Watch
 from results.store.record import Record
 from results.store.schemas import Arm, Plan, Split
 from results.study_results import StudyResults, assemble
+from results.tables.study_table import table
 
 SETTING = {"position": "1d", "pool": "gap", "patch": 2, "stem": "patch", "data_fraction": 1.0, "lr": 0.002, "width": 32}
 DIGITS = {"kind": "folds", "folds": 5, "images": 1797}
@@ -339,3 +341,34 @@ def with_holes() -> StudyResults:
     holes[trial_id(plan, "position=none", 3)] = hole("failed", "ValueError: boom")
     holes[trial_id(plan, "position=relative", 1)] = hole("diverged")
     return results(plan, holes)
+
+
+def make_table(plan: dict[str, Any] | None = None, interim: bool = False, **changes: list[float | None]) -> Table:
+    """Return the table of made-up accuracies; `none=[...]` replaces those of position=none."""
+    plan = plan or position()
+    accuracies = ACCURACIES | {f"position={name}": values for name, values in changes.items()}
+    return table(results(plan, from_accuracies(plan, accuracies)), interim=interim)
+
+
+def row_of_arm(made: Table, arm: str) -> Row:
+    return next(row for row in made.rows if row.arm == arm)
+
+
+def table_with_holes(
+    holes: Mapping[tuple[str, int], Record], plan: dict[str, Any] | None = None, interim: bool = False
+) -> Table:
+    """Return the table of ACCURACIES with other records of these trials, each an arm and a seed."""
+    plan = plan or position()
+    records = {trial_id(plan, *trial): record for trial, record in holes.items()}
+    return table(results(plan, from_accuracies(plan, ACCURACIES) | records), interim=interim)
+
+
+def table_with_hole(status: str, reason: str = "", arm: str = "position=2d") -> Table:
+    return table_with_holes({(arm, 3): hole(status, reason)})
+
+
+def table_with_divergence(arm: int, baseline: int = 0) -> Table:
+    """Return the table in which the first trials of position=2d and of its baseline diverged."""
+    counts = {"position=2d": arm, "position=1d": baseline}
+    lost = [(name, seed) for name, count in counts.items() for seed in range(count)]
+    return table_with_holes(dict.fromkeys(lost, hole("diverged")), position(margin=None))

@@ -1,0 +1,147 @@
+"""Images and pickles of others run no program."""
+
+import copy
+import dataclasses
+import hashlib
+import io
+import itertools
+import pickle
+import struct
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torchvision
+from PIL import EpsImagePlugin, Image
+from torchvision.datasets import CIFAR10
+
+from vitcore.data import datasets
+from vitcore.data.imagefolder import read_folder
+from vitcore.data.pack_sources import find_source
+from vitcore.options import ConfigError
+
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n"
+
+
+@pytest.fixture
+def eps_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write two classes of PNGs, one of which holds EPS, and a Ghostscript that leaves a file when it is started."""
+    for label in ("cat", "dog"):
+        for split in ("train", "validation"):
+            (tmp_path / "images" / split / label).mkdir(parents=True)
+            for name in "acde":
+                Image.new("RGB", (8, 8)).save(tmp_path / "images" / split / label / f"{name}.png")
+    (tmp_path / "images" / "train" / "dog" / "b.png").write_bytes(EPS)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "gs").write_text(f"#!/bin/sh\ntouch '{tmp_path}/started'\n")
+    (tmp_path / "bin" / "gs").chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/bin:/usr/bin")
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)
+    return tmp_path / "images"
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # timm's
+def test_eps_named_png_starts_no_ghostscript(eps_folder: Path) -> None:
+    """Folders, tars and timm's data sets open only an allow-list of formats, and replace no damaged image."""
+    refused = r"cannot be read as an image \(none of BMP, GIF"
+    with pytest.raises(ValueError, match=refused):
+        find_source("timm:", eps_folder).open(5)  # after four cats and a dog
+    (eps_folder / "validation").rename(eps_folder / "test")
+    with pytest.raises(ConfigError, match=r"b.png: cannot be read as an image"):
+        read_folder(eps_folder, 8, 3)
+    with tarfile.open(eps_folder.parent / "images.tar", "w") as tar:
+        tar.add(eps_folder, "")
+    source = find_source(str(eps_folder.parent / "images.tar"), None)
+    for place, name in enumerate(source.names):
+        if "dog/b.png" not in name:
+            source.open(place).load()
+            continue
+        with pytest.raises(ValueError, match=refused):
+            source.open(place).load()
+    assert not (eps_folder.parent / "started").exists()
+
+
+def test_allowed_formats_are_read_whatever_their_suffix(tmp_path: Path) -> None:
+    for number, form in enumerate(("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP", "MPO")):
+        (tmp_path / f"class{number}").mkdir()
+        for name in "abcde":
+            content = io.BytesIO()
+            Image.new("RGB", (8, 8), (200, 100, 50)).save(content, form)
+            (tmp_path / f"class{number}" / f"{name}.png").write_bytes(content.getvalue())
+    images = read_folder(tmp_path, 8, 3).images
+    assert len(images) == 40
+    assert np.ptp(images.astype(int), axis=0).max() <= 3  # JPEG and WebP lose a little
+
+
+class Touch:
+    """An object whose pickle creates a file when it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[Path]]:
+        return Path.touch, (self.path,)
+
+
+def as_python_2(pixels: np.ndarray, key: str, labels: list[int]) -> bytes:
+    """Return a pickle as CIFAR's authors wrote theirs: protocol 2, text for bytes, and NumPy's names of that time."""
+    content, (rows, columns) = pixels.tobytes(), pixels.shape
+    size = b"(J%bJ%bt" % (struct.pack("<i", rows), struct.pack("<i", columns))
+    dtype = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+    state = b"(K\x01%b%b\x89T%b%bt" % (size, dtype, struct.pack("<i", len(content)), content)
+    array = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R%bb" % state
+    items = b"U\x04data%bU%c%b](%be" % (array, len(key), key.encode(), b"".join(b"K%c" % label for label in labels))
+    return b"\x80\x02}(%bu." % items
+
+
+def write_batches(kind: type[CIFAR10], home: Path, contents: Iterator[bytes]) -> None:
+    """Write files in torchvision's layout, and set the names and sums of `kind` to theirs."""
+    (home / kind.base_folder).mkdir(parents=True)
+    for entry, content in zip(itertools.chain(kind.train_list, kind.test_list), contents, strict=False):
+        (home / kind.base_folder / entry[0]).write_bytes(content)
+        entry[1] = hashlib.md5(content).hexdigest()
+
+
+@pytest.fixture(params=["cifar10", "cifar100"])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type[CIFAR10]:
+    """Return torchvision's class for files of 20 images, whose sums a test may change."""
+    name = request.param
+    kind: type[CIFAR10] = getattr(torchvision.datasets, datasets.TORCHVISION[name])
+    for files in ("train_list", "test_list"):
+        monkeypatch.setattr(kind, files, copy.deepcopy(getattr(kind, files)))
+    about = dataclasses.replace(datasets.BUILT_IN[name], train_size=20 * len(kind.train_list), test_size=20)
+    monkeypatch.setitem(datasets.BUILT_IN, name, about)
+    return kind
+
+
+def test_cifar_is_read_as_torchvision_reads_it(
+    kind: type[CIFAR10], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Images, labels and order are equal, although only arrays of the pickles are read."""
+    random, key = np.random.default_rng(0), "labels" if kind is CIFAR10 else "fine_labels"
+    batches = (
+        as_python_2(random.integers(0, 256, (20, 3072), np.uint8), key, random.integers(0, 10, 20).tolist())
+        for _ in itertools.count()
+    )
+    write_batches(kind, tmp_path, batches)
+    found = datasets.read_torchvision(kind.__name__.lower(), tmp_path)
+    monkeypatch.setattr(kind, "_check_integrity", lambda self: True)  # which asks for a file with the names of classes
+    monkeypatch.setattr(kind, "_load_meta", lambda self: None)
+    for train, places in ((True, found.train), (False, found.test)):
+        theirs = kind(tmp_path, train=train)
+        assert np.array_equal(found.images[places], theirs.data.transpose(0, 3, 1, 2))
+        assert found.labels[places].tolist() == theirs.targets
+
+
+def test_cifar_pickle_calls_nothing(kind: type[CIFAR10], tmp_path: Path) -> None:
+    """Nothing runs, whether the md5 sum matches or not."""
+    write_batches(kind, tmp_path, itertools.repeat(pickle.dumps({"data": Touch(tmp_path / "ran")})))
+    with pytest.raises(ValueError, match=r"holds .*, which is no part of an array"):
+        datasets.read_torchvision(kind.__name__.lower(), tmp_path)
+    with open(tmp_path / kind.base_folder / kind.train_list[0][0], "ab") as file:
+        file.write(b" ")
+    with pytest.raises(ValueError, match=f"{kind.train_list[0][0]}: damaged"):
+        datasets.read_torchvision(kind.__name__.lower(), tmp_path)
+    assert not (tmp_path / "ran").exists()
