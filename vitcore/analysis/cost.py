@@ -1,12 +1,15 @@
-"""The cost of a model in parameters and FLOPs, computed on the meta device without allocating the model."""
+"""The cost of a model and of its parts in parameters and FLOPs, computed on the meta device without allocating them."""
 
 from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitcore.analysis.model_cost import Cost
@@ -25,7 +28,6 @@ Bias = Literal["", "fixed", "learned"]
 MODEL = ("image_size", "channels", "classes", "model", *ARCHITECTURE, "options", *RATES.values(), "objective")
 measured: dict[str, Cost] = {}  # the arms of a study often share a model
 drawings: dict[str, dict[str, Drawn] | None] = {}
-biases: dict[str, Bias] = {}
 
 
 def measure(config: Config) -> Cost:
@@ -55,12 +57,12 @@ def bias_kind(config: Config) -> Bias:
     """Return the kind of bias on the attention logits: "learned", "fixed", or "" (none, or a reference model)."""
     if config.model:
         return ""
-    if (key := model_key(config)) not in biases:
-        small = config.model_copy(update={"image_size": 2 * config.patch})
-        q = torch.zeros(1, config.heads, math.prod(small.grid), config.width // config.heads, requires_grad=True)
-        bias = POSITION[config.position](small).bias(q, 0, small.grid)
-        biases[key] = "" if bias is None else "learned" if bias.requires_grad else "fixed"
-    return biases[key]
+    small = config.model_copy(update={"image_size": 2 * config.patch})
+    q = torch.zeros(1, config.heads, math.prod(small.grid), config.width // config.heads, requires_grad=True)
+    bias = POSITION[config.position](small).bias(q, 0, small.grid)
+    if bias is None:
+        return ""
+    return "learned" if bias.requires_grad else "fixed"
 
 
 def model_key(config: Config) -> str:
@@ -78,3 +80,60 @@ def count(config: Config) -> Cost:
     tokens = math.prod(config.grid) + model.prefix
     biased = type(model.position).bias is not Position.bias  # a variant overrides the sites that it needs
     return Cost(params, flops, tokens, model.class_token is not None, biased)
+
+
+@dataclass(frozen=True)
+class PartCost:
+    """The cost of one part of the model for one image."""
+
+    part: str
+    shape: list[int]  # of its output, without the batch; [] without an output of its own
+    params: int
+    flops: int  # 2 for a multiply-add
+
+
+@torch.no_grad()
+def summary(config: Config) -> list[PartCost]:
+    """Return the cost of each part of the model, without allocating the model.
+
+    Parameters and FLOPs sum to the result of `measure`, and parts that have neither are left out.
+    A position embedding that acts inside of the attention counts as attention.
+    """
+    with torch.device("meta"):
+        model = ViT(config)
+        images = torch.empty(1, config.channels, config.image_size, config.image_size)
+    names = {module: name for name, module in parts(model)}
+    shapes: dict[str, list[int]] = {}
+
+    def note(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        shapes[names[module]] = list(output.shape[1:])
+
+    for module in names:
+        module.register_forward_hook(note)
+    with FlopCounterMode(display=False) as counter:
+        model(images)
+    flops = {name.removeprefix("ViT."): sum(ops.values()) for name, ops in counter.get_flop_counts().items()}
+    rows = []
+    for module, name in names.items():
+        params = sum(parameter.numel() for parameter in module.parameters())
+        inside = (count for child, count in flops.items() if child.rpartition(".")[0] == name)
+        rows.append(PartCost(name, shapes.get(name, []), params, flops.get(name) or sum(inside)))
+    direct = model.named_parameters(recurse=False)
+    rows[1:1] = [PartCost(name, list(parameter.shape[1:]), parameter.numel(), 0) for name, parameter in direct]
+    rest = counter.get_total_flops() - sum(row.flops for row in rows)
+    if rest:  # products outside every part
+        rows.append(PartCost("other", [], 0, rest))
+    return [row for row in rows if row.params or row.flops]
+
+
+def parts(model: ViT) -> Iterator[tuple[str, nn.Module]]:
+    yield "stem", model.stem
+    yield "position", model.position
+    if model.encoder.embedding_norm is not None:
+        yield "encoder.embedding_norm", model.encoder.embedding_norm
+    for layer, block in enumerate(model.encoder.blocks):
+        for name, module in block.named_children():
+            yield f"encoder.blocks.{layer}.{name}", module
+    yield "encoder.norm", model.encoder.norm
+    yield "pool", model.pool
+    yield "head", model.head

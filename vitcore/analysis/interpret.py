@@ -8,24 +8,20 @@ Shapes: B images, T tokens (`prefix` of them before the N patches), L layers, H 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
+from vitcore.analysis.cost import summary
 from vitcore.data.shuffle import random_order
 from vitcore.data.splits import Data
 from vitcore.model.position import Grid, Position
 from vitcore.model.self_attention import SelfAttention
 from vitcore.model.vit import ViT
 from vitcore.runtime.device import compute_in_precision
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
 
 COMPONENTS = 28  # of the filters, as in Figure 7
 IMAGES = 128  # "128 example images" (D.7)
@@ -208,63 +204,6 @@ def rotated_ones(model: ViT, layer: int, grid: Grid) -> Tensor | None:
     return None if turned is ones else turned[0].double().cpu()
 
 
-@dataclass(frozen=True)
-class PartCost:
-    """The cost of one part of the model for one image."""
-
-    part: str
-    shape: list[int]  # of its output, without the batch; [] without an output of its own
-    params: int
-    flops: int  # 2 for a multiply-add
-
-
-@torch.no_grad()
-def summary(config: Config) -> list[PartCost]:
-    """Return the cost of each part of the model, without allocating the model.
-
-    Parameters and FLOPs sum to the result of `vitcore.analysis.cost.measure`, and parts that have neither are left out.
-    A position embedding that acts inside of the attention counts as attention.
-    """
-    with torch.device("meta"):
-        model = ViT(config)
-        images = torch.empty(1, config.channels, config.image_size, config.image_size)
-    names = {module: name for name, module in parts(model)}
-    shapes: dict[str, list[int]] = {}
-
-    def note(module: nn.Module, inputs: Any, output: Tensor) -> None:
-        shapes[names[module]] = list(output.shape[1:])
-
-    for module in names:
-        module.register_forward_hook(note)
-    with FlopCounterMode(display=False) as counter:
-        model(images)
-    flops = {name.removeprefix("ViT."): sum(ops.values()) for name, ops in counter.get_flop_counts().items()}
-    rows = []
-    for module, name in names.items():
-        params = sum(parameter.numel() for parameter in module.parameters())
-        inside = (count for child, count in flops.items() if child.rpartition(".")[0] == name)
-        rows.append(PartCost(name, shapes.get(name, []), params, flops.get(name) or sum(inside)))
-    direct = model.named_parameters(recurse=False)
-    rows[1:1] = [PartCost(name, list(parameter.shape[1:]), parameter.numel(), 0) for name, parameter in direct]
-    rest = counter.get_total_flops() - sum(row.flops for row in rows)
-    if rest:  # products outside every part
-        rows.append(PartCost("other", [], 0, rest))
-    return [row for row in rows if row.params or row.flops]
-
-
-def parts(model: ViT) -> Iterator[tuple[str, nn.Module]]:
-    yield "stem", model.stem
-    yield "position", model.position
-    if model.encoder.embedding_norm is not None:
-        yield "encoder.embedding_norm", model.encoder.embedding_norm
-    for layer, block in enumerate(model.encoder.blocks):
-        for name, module in block.named_children():
-            yield f"encoder.blocks.{layer}.{name}", module
-    yield "encoder.norm", model.encoder.norm
-    yield "pool", model.pool
-    yield "head", model.head
-
-
 def batch_sums(found: list[Layer], grid: Grid, patch: int, prefix: int) -> dict[str, Tensor]:
     """Return sums over the images of a batch, by name.
 
@@ -292,22 +231,13 @@ def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
     config = model.config
     chosen = data.test.select(random_order(len(data.test), "inspect")[:images].copy())
     pixels, labels = torch.cat(list(chosen.batches(len(chosen)))), chosen.labels
-    grid, totals = model.grid(pixels), dict[str, Tensor]()
-    rolled: list[Tensor] = []
-    weights = config.layers * config.heads * (math.prod(grid) + model.prefix) ** 2
-    for some in torch.split(pixels, max(1, MOST // weights)):
-        found = layers(model, data.standardize(some))
-        for name, values in batch_sums(found, grid, config.patch, model.prefix).items():
-            totals[name] = totals.get(name, 0) + values.cpu()
-        if sum(map(len, rolled)) < SHOWN:
-            matrix = rollout([layer.weights[:SHOWN] for layer in found])
-            rolled.append(pooled_shares(matrix, model.prefix, model.pool.class_token).cpu())
+    grid = model.grid(pixels)
+    means, rolled = attention_means(model, data, pixels, grid)
     with torch.no_grad():
         predicted = compute_in_precision(config, model, data.standardize(pixels[:SHOWN])).argmax(dim=1)
-    means = {name: total / len(pixels) for name, total in totals.items()}
     arrays = {
         "distance": means["distance"],
-        "rollout": torch.cat(rolled)[:SHOWN].view(-1, *grid),
+        "rollout": rolled,
         "images": pixels[:SHOWN],
         "labels": labels[:SHOWN],
         "predicted": predicted,
@@ -333,5 +263,29 @@ def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
     for at in sites:
         if at.pairs is not None and at.centre is not None:
             arrays |= {f"{at.site}_pairs": at.pairs, f"{at.site}_centre": at.centre}
-    plain = {name: array.detach().cpu().numpy() for name, array in arrays.items()}
-    return Inside({n: a.astype("float32") if a.dtype.kind == "f" else a for n, a in plain.items()}, facts)
+    return Inside({name: plain_array(values) for name, values in arrays.items()}, facts)
+
+
+def attention_means(model: ViT, data: Data, pixels: Tensor, grid: Grid) -> tuple[dict[str, Tensor], Tensor]:
+    """Return means of the sums in `batch_sums` over all images, and the rollout (n, rows, columns) of the first few.
+
+    pixels: the images (B, C, H, W), which are processed in parts whose attention weights fit into memory.
+    """
+    config, totals = model.config, dict[str, Tensor]()
+    rolled: list[Tensor] = []
+    weights = config.layers * config.heads * (math.prod(grid) + model.prefix) ** 2  # of an image
+    for some in torch.split(pixels, max(1, MOST // weights)):
+        found = layers(model, data.standardize(some))
+        for name, values in batch_sums(found, grid, config.patch, model.prefix).items():
+            totals[name] = totals.get(name, 0) + values.cpu()
+        if sum(map(len, rolled)) < SHOWN:
+            matrix = rollout([layer.weights[:SHOWN] for layer in found])
+            rolled.append(pooled_shares(matrix, model.prefix, model.pool.class_token).cpu())
+    means = {name: total / len(pixels) for name, total in totals.items()}
+    return means, torch.cat(rolled)[:SHOWN].view(-1, *grid)
+
+
+def plain_array(values: Tensor) -> np.ndarray[Any, Any]:
+    """Return a tensor as a NumPy array, in float32 if it is floating-point."""
+    array = values.detach().cpu().numpy()
+    return array.astype("float32") if array.dtype.kind == "f" else array

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from vitcore.analysis.cost import measure
+from vitcore.analysis.cost import measure, summary
 from vitcore.analysis.interpret import (
     filters,
     inspect,
@@ -19,7 +19,6 @@ from vitcore.analysis.interpret import (
     rollout,
     rollout_caption,
     similarity,
-    summary,
 )
 from vitcore.config import Config
 from vitcore.contracts import perturbed, some_images
