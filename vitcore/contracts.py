@@ -218,7 +218,7 @@ def independent(slot: str, name: str) -> None:
     other = next(one for one in VARIANTS[slot] if one != name)  # and so of all others: each is compared with the first
     mine, theirs = (other_parameters(slot, one) for one in (name, other))
     changed = [key for key in mine.keys() & theirs.keys() if not torch.equal(mine[key], theirs[key])]
-    assert not changed, f"{slot}={name}: {changed[0]} starts elsewhere than with {slot}={other}"
+    assert not changed, f"{slot}={name}: {changed[0]} starts with other values than with {slot}={other}"
 
 
 def other_parameters(slot: str, name: str) -> dict[str, nn.Parameter]:
@@ -284,7 +284,7 @@ def same_in_any_batch(slot: str, name: str) -> None:
     assert torch.equal(images, given), f"{slot}={name}: writes to the images it is given"
     assert (together.shape, together.dtype) == (images.shape, images.dtype), f"{slot}={name}: not bytes of that shape"
     alone = torch.cat([augment(*one) for one in zip(torch.split(images, 1), torch.split(keys, 1), strict=True)])
-    assert torch.equal(alone, together), f"{slot}={name}: an image becomes something else in another batch"
+    assert torch.equal(alone, together), f"{slot}={name}: an image is augmented differently in another batch"
 
 
 @torch.no_grad()
@@ -299,9 +299,9 @@ def learns_an_image_alone(slot: str, name: str) -> None:
     assert abs(together - alone) < EQUAL, f"{slot}={name}: an image's loss depends on the images beside it"
     training.model.float()
     loss, right = training.score(training.data.val)
-    assert len(right) == len(training.data.val), f"{slot}={name}: not one verdict an image"
-    assert math.isfinite(loss), f"{slot}={name}: its loss on other images is not finite"
-    assert 0 <= right.min() <= right.max() <= 1, f"{slot}={name}: an image is more than right, or less than wrong"
+    assert len(right) == len(training.data.val), f"{slot}={name}: not one score for each image"
+    assert math.isfinite(loss), f"{slot}={name}: its loss on validation images is not finite"
+    assert 0 <= right.min() <= right.max() <= 1, f"{slot}={name}: a score is below 0 or above 1"
 
 
 def finite_rates(slot: str, name: str) -> None:

@@ -20,6 +20,7 @@ from vitcore.sizes import REFERENCE, is_architectural
 from vitcore.training.distributed import check_ranks
 from vitcore.training.objectives import OBJECTIVE
 from vitcore.training.parents import LINKS, NONE, is_trial, normalized
+from vitcore.variant import Variant
 from vitcore.variants import VARIANTS
 
 if TYPE_CHECKING:
@@ -45,14 +46,10 @@ def complete_parts(config: Config) -> None:
     if config.model and config.init_from != "none":
         raise ConfigError(f"init_from={config.init_from}: model={config.model} has other parts: none")
     check_names(config)
-    # Of a reference model, only the slots that it leaves open.
+    # A reference model leaves only some slots open.
     slots = [slot for slot in VARIANTS if not (config.model and is_architectural(slot))]
     chosen = {slot: VARIANTS[slot][getattr(config, slot)] for slot in slots}
-    options: dict[str, object] = {}
-    for slot, variant in chosen.items():
-        own = config.options_of(slot, variant.Options).model_dump(mode="json")
-        options |= {f"{slot}.{name}": value for name, value in own.items()}
-    put("options", options)
+    put("options", validated_options(config, chosen))
     if config.model:
         check_reference(config)
     else:
@@ -60,6 +57,20 @@ def complete_parts(config: Config) -> None:
     for slot, variant in chosen.items():
         config.options.update({f"{slot}.{option}": value for option, value in variant.canonical(config).items()})
         variant.check(config)
+    check_combinations(config)
+
+
+def validated_options(config: Config, chosen: Mapping[str, type[Variant]]) -> dict[str, Any]:
+    """Return all options of the variants `chosen` for the slots, with defaults, by dotted key."""
+    return {
+        f"{slot}.{name}": value
+        for slot, variant in chosen.items()
+        for name, value in config.options_of(slot, variant.Options).model_dump(mode="json").items()
+    }
+
+
+def check_combinations(config: Config) -> None:
+    """Raise ConfigError if settings that are valid by themselves do not fit together."""
     check_teacher(config)
     if config.patch_dropout and not config.model:
         check_patches_may_leave(config, rate := f"patch_dropout={config.patch_dropout}")

@@ -1,18 +1,15 @@
-"""Conversion from and to timm, torchvision and the papers' .npz: equal logits and gradients, or an error."""
+"""Conversion from and to timm and torchvision: equal logits and gradients, or an error."""
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from vit_checkpoints import SMALL, official, timm_model
+from vit_checkpoints import SMALL, timm_model
 
 from vitcore import Config, ViT
-from vitcore.interop.npz import load_npz
 from vitcore.interop.timm_blocks import joined, packed
 from vitcore.interop.timm_vit import from_timm, timm_name, to_timm
 from vitcore.interop.torchvision_vit import from_torchvision, to_torchvision, torchvision_name
@@ -259,98 +256,6 @@ def test_what_timm_does_not_have_is_named(settings: dict[str, Any], message: str
     model = ViT(Config(image_size=32, channels=3, patch=8, width=48, depth=1, heads=3, **settings))
     with pytest.raises(ValueError, match=f"^{message}"):
         to_timm(model)
-
-
-def stacked(arrays: dict[str, np.ndarray[Any, Any]], layers: int) -> dict[str, np.ndarray[Any, Any]]:
-    """Stack the arrays of all blocks, as big_vision's scan=True does."""
-    first = "Transformer/encoderblock_0/"
-    rest = {name: values for name, values in arrays.items() if "encoderblock_" not in name}
-    for name in [name.removeprefix(first) for name in arrays if name.startswith(first)]:
-        blocks = [arrays[f"Transformer/encoderblock_{layer}/{name}"] for layer in range(layers)]
-        rest[f"Transformer/encoderblock/{name}"] = np.stack(blocks)
-    return rest
-
-
-def saved(folder: Path, arrays: dict[str, np.ndarray[Any, Any]], prefix: str = "") -> Path:
-    np.savez(path := folder / "model.npz", **{prefix + name: values for name, values in arrays.items()})
-    return path
-
-
-BIG_VISION_POOLS: dict[str, dict[str, Any]] = {
-    "average": {"class_token": False, "global_pool": "avg", "fc_norm": False},
-    "class token": {"no_embed_class": True},
-    "attention pooling": {"class_token": False, "global_pool": "map"},
-}
-CHECKPOINTS: dict[str, tuple[str, str, bool, dict[str, Any]]] = {
-    "vit_jax": ("vit_jax", "", False, {}),
-    "vit_jax, hybrid": ("vit_jax", "", False, {"stem": [2, 2]}),
-    "vit_jax in an optimiser": ("vit_jax", "opt/target/", False, {}),
-    **{f"big_vision, {pool}": ("big_vision", "params/", False, it) for pool, it in BIG_VISION_POOLS.items()},
-    **{f"big_vision, {pool}, scan": ("big_vision", "params/", True, it) for pool, it in BIG_VISION_POOLS.items()},
-}
-
-
-@pytest.mark.parametrize(("layout", "prefix", "scan", "settings"), CHECKPOINTS.values(), ids=CHECKPOINTS)
-@torch.no_grad()
-def test_official_checkpoint_is_read_as_timm_reads_it(
-    layout: str, prefix: str, scan: bool, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    theirs = timm_model(**settings)
-    arrays = official(layout, theirs)
-    path = saved(tmp_path, stacked(arrays, 2) if scan else arrays, prefix)
-    theirs.load_pretrained(str(path))
-    ours = load_npz(path)
-    assert far(ours(pictures(ours)), theirs.eval()(pictures(ours))) <= TOLERANCE
-    assert torch.equal(ours.head.bias, torch.from_numpy(arrays["head/bias"]))
-
-
-@torch.no_grad()
-def test_official_hidden_layer_is_the_tanh_head(tmp_path: Path) -> None:
-    """pre_logits, which timm's loader ignores, is a dense layer and tanh before the head."""
-    arrays = official("vit_jax", theirs := timm_model(), pre_logits=True)
-    ours, images = load_npz(path := saved(tmp_path, arrays)), torch.randn(2, 3, 32, 32)
-    theirs.load_pretrained(str(path))
-    vector = theirs.eval().forward_head(theirs.forward_features(images), pre_logits=True).numpy()
-    hidden = np.tanh(vector @ arrays["pre_logits/kernel"] + arrays["pre_logits/bias"])
-    assert far(ours(images), torch.from_numpy(hidden @ arrays["head/kernel"] + arrays["head/bias"])) <= TOLERANCE
-
-
-POSITIONS = "Transformer/posembed_input/pos_embedding"
-ATTENTION = "Transformer/encoderblock_1/MultiHeadDotProductAttention_1"
-
-
-@pytest.mark.parametrize(
-    ("name", "values", "message"),
-    [
-        ("embedding/kernel", None, "there is no array embedding/kernel"),
-        (f"{ATTENTION}/key/bias", None, f"there is no array {ATTENTION}/key/bias"),
-        ("head/kernel", None, "there is no array head/kernel"),
-        (POSITIONS, None, f"there is no array {POSITIONS}"),
-        ("cls2", np.zeros(3), "array cls2 belongs to no part of this ViT"),
-        ("head/bias", np.zeros(11), r"array head/bias has shape \(11,\), not what makes \(10,\)"),
-        ("head/bias", np.zeros(10, int), "array head/bias has dtype int64"),
-        ("head/bias", np.array([{}] * 10), "array head/bias cannot be read: .*allow_pickle"),
-        ("embedding/kernel", np.zeros((8, 4, 3, 48)), "array embedding/kernel has shape .* square"),
-        ("embedding/kernel", np.zeros((192, 48)), "array embedding/kernel has shape .* 4 dimensions"),
-        (POSITIONS, np.zeros((1, 16, 48)), "array .*pos_embedding .* square"),
-    ],
-)
-def test_spoilt_checkpoint_is_one_line_naming_the_array(name: str, values: Any, message: str, tmp_path: Path) -> None:
-    """Values of None stand for an array that is missing."""
-    arrays = official("vit_jax", timm_model()) | {name: values}
-    path = saved(tmp_path, {key: array for key, array in arrays.items() if array is not None})
-    with pytest.raises(ValueError, match=message) as error:
-        load_npz(path)
-    assert "\n" not in str(error.value)
-    assert str(error.value).startswith(str(path))
-
-
-@pytest.mark.parametrize("content", [b"", b"no zip", None])
-def test_file_that_is_no_checkpoint_is_one_line(content: bytes | None, tmp_path: Path) -> None:
-    path = saved(tmp_path, official("vit_jax", timm_model()))
-    path.write_bytes(path.read_bytes()[:-5000] if content is None else content)
-    with pytest.raises(ValueError, match=r"model\.npz: no \.npz file, or one cut short$"):
-        load_npz(path)
 
 
 FULL_TIMM: dict[str, dict[str, Any]] = {

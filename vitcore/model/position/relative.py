@@ -60,8 +60,8 @@ def resize_error(*grids: Grid) -> ConfigError:
     """Return the error for a change between two grids, after which offsets in raster order have another meaning."""
     old, new = (f"{rows}x{columns}" for rows, columns in grids)
     return ConfigError(
-        f"position=relative: cannot go from a grid of {old} patches to {new}: an offset in the raster order is "
-        "another one in the image when the rows have another length"
+        f"position=relative: cannot go from a grid of {old} patches to {new}: an offset in raster order has another "
+        "meaning if rows have another length"
     )
 
 

@@ -1,7 +1,6 @@
 """The sites at which a position embedding enters the model, and how the encoder applies them.
 
-Shapes: B images, N patches in raster order on a grid of R rows and C columns, D width,
-H heads, d_h = D / H.
+Shapes: B images, N patches in raster order on a grid of R rows and C columns, D width, H heads, d_h = D / H.
 """
 
 from __future__ import annotations

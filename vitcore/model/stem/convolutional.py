@@ -83,8 +83,8 @@ class ConvStem(Stem):
         options = cls.options(config)
         halved = math.prod(stride for _, stride in cls.convolutions(config))
         if halved != config.patch:
-            why = f"they halve the side where they change and at the first: by {halved} in all, patch={config.patch}"
-            raise ConfigError(f"stem.channels={options.channels}: {why}")
+            side = f"the convolutions divide the side of an image by {halved}, not by patch={config.patch}"
+            raise ConfigError(f"stem.channels={options.channels}: {side}")
         if (fewer := options.fewer_blocks) >= config.depth:
             raise ConfigError(f"stem.fewer_blocks={fewer}: fewer than depth={config.depth}, so that one is left")
 

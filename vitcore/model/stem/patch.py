@@ -36,8 +36,8 @@ class PatchStem(Stem):
         form: Literal["linear", "convolution"] = "linear"
         #: Whether the projection has a bias. CLIP's projection has no bias.
         bias: bool = True
-        #: Patch sizes, of which each training step draws one (FlexiViT: arXiv 2212.08013, section 3.2). The weights
-        #: have the size `patch`, at which the model is evaluated. Empty: `patch` alone.
+        #: Patch sizes. Each training step draws one (FlexiViT: arXiv 2212.08013, section 3.2). The weights have the
+        #: size `patch`, at which the model is evaluated. Empty: `patch` alone.
         patches: Annotated[list[Annotated[int, Field(ge=1, le=2**16)]], Field(max_length=64)] = []
 
     @classmethod
@@ -53,7 +53,7 @@ class PatchStem(Stem):
     def check(cls, config: Config) -> None:
         sizes = cls.patches(config)
         if config.patch not in sizes:
-            raise ConfigError(f"stem.patches={sizes}: patch={config.patch}, of which the weights are, is one of them")
+            raise ConfigError(f"stem.patches={sizes}: has to include patch={config.patch}, the size of the weights")
         if odd := [size for size in sizes if config.image_size % size]:
             raise ConfigError(f"stem.patches={sizes}: {odd[0]} does not divide image_size={config.image_size}")
 
