@@ -12,7 +12,7 @@ import typer
 
 from ablations.cli.answer import INTERRUPTED, show_json
 from ablations.cli.help import App
-from ablations.cli.inputs import options
+from ablations.cli.inputs import parameters
 from ablations.cli.inputs.arguments import Asked, designs, parse_words, resolve_settings
 from ablations.cli.inputs.directories import data_folder, load_plugins
 from results import store
@@ -34,7 +34,7 @@ Rounds = Annotated[int, typer.Option(metavar="N", min=2, help="How often each si
 Steps = Annotated[int, typer.Option(metavar="N", min=1, help="Training steps per round.")]
 Gpu = Annotated[bool, typer.Option("--gpu", help="Measure on a GPU.")]
 RandomImages = Annotated[bool, typer.Option("--random-images", help="Measure on random images of the data's size.")]
-Out = Annotated[Path | None, options.out_option("FILE", "Also write the JSON to this file.")]
+Out = Annotated[Path | None, parameters.out_option("FILE", "Also write the JSON to this file.")]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Setup:
 @app.command()
 def step(
     words: Words = None,
-    recipe: options.RecipeName = "digits",
+    recipe: parameters.RecipeName = "digits",
     rounds: Rounds = 15,
     steps: Steps = 20,
     compiled: Annotated[
@@ -61,9 +61,9 @@ def step(
     gpu: Gpu = False,
     random_images: RandomImages = False,
     out: Out = None,
-    plugin: options.Plugins = None,
-    data_dir: options.DataDir = None,
-    as_json: options.AsJson = False,
+    plugin: parameters.Plugins = None,
+    data_dir: parameters.DataDir = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Measure a train step beside its rivals.
 
@@ -84,16 +84,16 @@ def step(
 @app.command()
 def study(
     words: Annotated[list[str], typer.Argument(metavar="STUDY... [KEY=VALUE...]", help="Studies, and settings.")],
-    recipe: options.RecipeName = "digits",
-    arm: options.ArmGlobs = options.ALL_ARMS,
+    recipe: parameters.RecipeName = "digits",
+    arm: parameters.ArmGlobs = parameters.ALL_ARMS,
     rounds: Rounds = 15,
     steps: Steps = 20,
     gpu: Gpu = False,
     random_images: RandomImages = False,
     out: Out = None,
-    plugin: options.Plugins = None,
-    data_dir: options.DataDir = None,
-    as_json: options.AsJson = False,
+    plugin: parameters.Plugins = None,
+    data_dir: parameters.DataDir = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Measure a step of each arm of a study.
 
@@ -115,14 +115,14 @@ def study(
 @app.command()
 def loop(
     words: Words = None,
-    recipe: options.RecipeName = "digits",
+    recipe: parameters.RecipeName = "digits",
     rounds: Rounds = 2,
     seeds: Annotated[int, typer.Option("--seeds", "-s", metavar="N", min=1, help="Seeds of each of its two arms.")] = 2,
     gpu: Gpu = False,
     out: Out = None,
-    plugin: options.Plugins = None,
-    data_dir: options.DataDir = None,
-    as_json: options.AsJson = False,
+    plugin: parameters.Plugins = None,
+    data_dir: parameters.DataDir = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Measure a whole small study; takes minutes.
 
@@ -143,15 +143,15 @@ def loop(
 @app.command(name="input")
 def input_(
     words: Words = None,
-    recipe: options.RecipeName = "digits",
+    recipe: parameters.RecipeName = "digits",
     rounds: Rounds = 15,
     steps: Steps = 20,
     gpu: Gpu = False,
     random_images: RandomImages = False,
     out: Out = None,
-    plugin: options.Plugins = None,
-    data_dir: options.DataDir = None,
-    as_json: options.AsJson = False,
+    plugin: parameters.Plugins = None,
+    data_dir: parameters.DataDir = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Measure the input alone.
 
@@ -170,14 +170,14 @@ def input_(
 @app.command()
 def startup(
     words: Words = None,
-    recipe: options.RecipeName = "digits",
+    recipe: parameters.RecipeName = "digits",
     rounds: Rounds = 2,
     gpu: Gpu = False,
     random_images: RandomImages = False,
     out: Out = None,
-    plugin: options.Plugins = None,
-    data_dir: options.DataDir = None,
-    as_json: options.AsJson = False,
+    plugin: parameters.Plugins = None,
+    data_dir: parameters.DataDir = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Measure a process's first step; takes minutes.
 

@@ -8,7 +8,7 @@ import typer
 
 from ablations.cli.answer import FAILED
 from ablations.cli.help import App
-from ablations.cli.inputs import guards, options
+from ablations.cli.inputs import guards, parameters
 from ablations.cli.inputs.arguments import named_plans, parse_words, prepare_plans, slurm_profile, warn_of_other_recipe
 from ablations.cli.inputs.directories import make_place, runs_folder, runs_hint
 from ablations.planning.jobs import jobs, write
@@ -21,18 +21,18 @@ app = App(
 
 
 def submit(
-    words: options.Words,
-    profile: options.ProfileName,
-    recipe: options.RecipeName = "digits",
-    runs: options.Runs = None,
-    seeds: options.Seeds = None,
-    arm: options.ArmGlobs = options.ALL_ARMS,
-    prune: options.Prune = False,
-    plugin: options.Plugins = None,
-    data_dir: options.DataDir = None,
-    checkpoints: options.Checkpoints = None,
-    keep_weights: options.Keeping = None,
-    max_hours: options.MaxHours = None,
+    words: parameters.Words,
+    profile: parameters.ProfileName,
+    recipe: parameters.RecipeName = "digits",
+    runs: parameters.Runs = None,
+    seeds: parameters.Seeds = None,
+    arm: parameters.ArmGlobs = parameters.ALL_ARMS,
+    prune: parameters.Prune = False,
+    plugin: parameters.Plugins = None,
+    data_dir: parameters.DataDir = None,
+    checkpoints: parameters.Checkpoints = None,
+    keep_weights: parameters.Keeping = None,
+    max_hours: parameters.MaxHours = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", "-n", help="Print the scripts; submit and write nothing.")
     ] = False,
@@ -73,7 +73,7 @@ def submit(
     print(f"watch: ablate status {shlex.join(plan.name for plan in plans)}{runs_hint(runs)} --watch")
 
 
-def cancel(words: options.Words, recipe: options.PlannedRecipe = None, runs: options.Runs = None) -> None:
+def cancel(words: parameters.Words, recipe: parameters.PlannedRecipe = None, runs: parameters.Runs = None) -> None:
     """Cancel a study's jobs in SLURM.
 
     Nothing continues until `ablate submit` is given again. scancel does the same for single jobs. Preempted, timed-out
@@ -95,7 +95,7 @@ def init_profile(
         str | None,
         typer.Argument(metavar="NAME", help="The name by which --profile finds it.  [default: standard output]"),
     ] = None,
-    out: Annotated[Path | None, options.out_option("FILE", "Write to this file instead.")] = None,
+    out: Annotated[Path | None, parameters.out_option("FILE", "Write to this file instead.")] = None,
 ) -> None:
     """Write a first profile, with comments.
 
@@ -126,8 +126,8 @@ def init_profile(
 @app.command("check")
 def check_profile(
     name: Annotated[str, typer.Argument(metavar="NAME|FILE", help="The profile.")],
-    runs: options.Runs = None,
-    data_dir: options.DataDir = None,
+    runs: parameters.Runs = None,
+    data_dir: parameters.DataDir = None,
 ) -> None:
     """Test a profile with a one-minute job.
 

@@ -10,7 +10,7 @@ import typer
 
 from ablations.cli.answer import FAILED, show_json
 from ablations.cli.help import App
-from ablations.cli.inputs import ablate_toml, options
+from ablations.cli.inputs import ablate_toml, parameters
 from ablations.cli.inputs.directories import data_folder, data_home
 from ablations.execution import machine
 
@@ -23,7 +23,7 @@ app = App(help="Download, pack and verify data sets.")
 @app.command()
 def download(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A built-in data set, such as cifar10.")],
-    data_dir: options.DataDir = None,
+    data_dir: parameters.DataDir = None,
 ) -> None:
     """Download a data set, once.
 
@@ -46,7 +46,7 @@ def pack(
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="A folder of class folders, a .tar of them, or timm:DATASET.")
     ],
-    data_dir: options.DataDir = None,
+    data_dir: parameters.DataDir = None,
     size: Annotated[
         int | None,
         typer.Option(metavar="PIXELS", help="The side of the stored squares.  [default: the images' own, at most 256]"),
@@ -111,8 +111,8 @@ def repair_data(name: str, folder: Path, source: "Source", threads: int) -> None
 @app.command()
 def verify(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of a pack.")],
-    data_dir: options.DataDir = None,
-    as_json: options.AsJson = False,
+    data_dir: parameters.DataDir = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Read a pack and name each damaged file.
 

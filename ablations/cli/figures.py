@@ -9,7 +9,7 @@ from typing import Annotated, Literal, get_args
 import typer
 
 from ablations.cli.answer import show_json
-from ablations.cli.inputs import options
+from ablations.cli.inputs import parameters
 from ablations.cli.inputs.arguments import parse_words, plan_names
 from ablations.cli.inputs.directories import make_place, source_path
 from ablations.cli.inputs.sources import named_results, styled
@@ -22,12 +22,12 @@ FORMATS = get_args(FigureFormat)
 
 
 def plot(
-    words: options.Names = None,
-    recipe: options.PlannedRecipe = None,
-    runs: options.Source = None,
+    words: parameters.Names = None,
+    recipe: parameters.PlannedRecipe = None,
+    runs: parameters.Source = None,
     out: Annotated[
         Path | None,
-        options.out_option(
+        parameters.out_option(
             "FILE|DIR", "A folder, or the file of one figure.  [default: each study's own, in the run directory]"
         ),
     ] = None,
@@ -38,8 +38,8 @@ def plot(
         Literal["step", "epoch", "images", "seconds"] | None,
         typer.Option(help="Draw training curves over this, of unfinished trials too."),
     ] = None,
-    style: options.StyleFile = None,
-    as_json: options.AsJson = False,
+    style: parameters.StyleFile = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Draw a study's figure or its training curves.
 
@@ -105,14 +105,14 @@ def figures_folder(runs: Path, kind: str, name: str) -> Path:
 
 
 def report(
-    words: options.Names = None,
-    recipe: options.PlannedRecipe = None,
-    runs: options.Source = None,
+    words: parameters.Names = None,
+    recipe: parameters.PlannedRecipe = None,
+    runs: parameters.Source = None,
     out: Annotated[
-        Path | None, options.out_option("FILE", "The page.  [default: report.html in the run directory]")
+        Path | None, parameters.out_option("FILE", "The page.  [default: report.html in the run directory]")
     ] = None,
-    style: options.StyleFile = None,
-    as_json: options.AsJson = False,
+    style: parameters.StyleFile = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Write one HTML page of tables and figures.
 
@@ -148,12 +148,12 @@ def inspect(
             "Of several trials the positions are drawn side by side too.",
         ),
     ],
-    recipe: options.PlannedRecipe = None,
-    arm: options.ArmGlobs = options.ALL_ARMS,
-    runs: options.Source = None,
+    recipe: parameters.PlannedRecipe = None,
+    arm: parameters.ArmGlobs = parameters.ALL_ARMS,
+    runs: parameters.Source = None,
     out: Annotated[
         Path | None,
-        options.out_option(
+        parameters.out_option(
             "DIR",
             "A folder; several trials get a folder each.  [default: figures/ in the trial's own, and ./figures]",
         ),
@@ -162,10 +162,10 @@ def inspect(
         int | None, typer.Option(metavar="N", min=1, help="How many test images to use.  [default: 128]")
     ] = None,
     format: Annotated[FigureFormat, typer.Option("--format", "-f", help="The file format.")] = "png",
-    style: options.StyleFile = None,
-    plugin: options.Plugins = None,
-    data_dir: options.DataDir = None,
-    as_json: options.AsJson = False,
+    style: parameters.StyleFile = None,
+    plugin: parameters.Plugins = None,
+    data_dir: parameters.DataDir = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Draw filters, positions and attention of trials.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablations.cli.answer import FAILED, show_json
-from ablations.cli.inputs import ablate_toml, guards, options
+from ablations.cli.inputs import ablate_toml, guards, parameters
 from ablations.cli.inputs.arguments import designs, parse_words, slurm_profile, track_planning, warn_of_other_recipe
 from ablations.cli.inputs.directories import data_folder, load_plugins, make_place
 from ablations.planning.jobs import jobs
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 def plan(
-    words: options.Words,
-    recipe: options.RecipeName = "digits",
-    runs: options.Runs = None,
-    seeds: options.Seeds = None,
-    arm: options.ArmGlobs = options.ALL_ARMS,
-    prune: options.Prune = False,
-    plugin: options.Plugins = None,
-    data_dir: options.DataDir = None,
-    workers: options.Workers = None,
-    keep_weights: options.Keeping = None,
+    words: parameters.Words,
+    recipe: parameters.RecipeName = "digits",
+    runs: parameters.Runs = None,
+    seeds: parameters.Seeds = None,
+    arm: parameters.ArmGlobs = parameters.ALL_ARMS,
+    prune: parameters.Prune = False,
+    plugin: parameters.Plugins = None,
+    data_dir: parameters.DataDir = None,
+    workers: parameters.Workers = None,
+    keep_weights: parameters.Keeping = None,
     profile: Annotated[
         str | None,
         typer.Option(
@@ -36,11 +36,11 @@ def plan(
             help="Estimate hours for this SLURM profile.  [default: this machine]",
         ),
     ] = None,
-    max_hours: options.MaxHours = None,
+    max_hours: parameters.MaxHours = None,
     probe: Annotated[
         bool, typer.Option("--probe", help="Measure 50 steps of every arm here first, and keep the times.")
     ] = False,
-    as_json: options.AsJson = False,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Show trials, hours and confounds; train nothing.
 
@@ -114,8 +114,8 @@ def check(
             metavar="FILE|NAME...", help="Plug-ins (.py), studies or recipes (.yaml or their names), or 'all'."
         ),
     ],
-    recipe: options.RecipeName = "digits",
-    plugin: options.Plugins = None,
+    recipe: parameters.RecipeName = "digits",
+    plugin: parameters.Plugins = None,
 ) -> None:
     """Test a plug-in, a study or a recipe.
 

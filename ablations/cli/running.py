@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablations.cli.answer import FAILED, INTERRUPTED, show_json
-from ablations.cli.inputs import guards, options
+from ablations.cli.inputs import guards, parameters
 from ablations.cli.inputs.arguments import parse_words, prepare_plans, resolve_settings, trial_ids, warn_of_other_recipe
 from ablations.cli.inputs.directories import make_place, runs_folder, runs_hint
 from ablations.execution import machine, slots
@@ -30,18 +30,18 @@ MANY = 3  # failed trials that are named one by one
 
 
 def run(
-    words: options.Words,
-    recipe: options.RecipeName = "digits",
-    runs: options.Runs = None,
-    seeds: options.Seeds = None,
-    arm: options.ArmGlobs = options.ALL_ARMS,
-    workers: options.Workers = None,
-    prune: options.Prune = False,
-    plugin: options.Plugins = None,
-    data_dir: options.DataDir = None,
-    checkpoints: options.Checkpoints = None,
-    keep_weights: options.Keeping = None,
-    max_hours: options.MaxHours = None,
+    words: parameters.Words,
+    recipe: parameters.RecipeName = "digits",
+    runs: parameters.Runs = None,
+    seeds: parameters.Seeds = None,
+    arm: parameters.ArmGlobs = parameters.ALL_ARMS,
+    workers: parameters.Workers = None,
+    prune: parameters.Prune = False,
+    plugin: parameters.Plugins = None,
+    data_dir: parameters.DataDir = None,
+    checkpoints: parameters.Checkpoints = None,
+    keep_weights: parameters.Keeping = None,
+    max_hours: parameters.MaxHours = None,
     tensorboard: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Mirror the training curves to this folder for TensorBoard while trials run."),
@@ -113,12 +113,12 @@ def publisher(plans: list[Plan], arms: Sequence[str], runs: Path) -> Callable[[J
 
 def train(
     words: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="Settings; all others are the recipe's.")],
-    recipe: options.RecipeName = "digits",
-    runs: options.Runs = None,
-    plugin: options.Plugins = None,
-    data_dir: options.DataDir = None,
-    checkpoints: options.Checkpoints = None,
-    as_json: options.AsJson = False,
+    recipe: parameters.RecipeName = "digits",
+    runs: parameters.Runs = None,
+    plugin: parameters.Plugins = None,
+    data_dir: parameters.DataDir = None,
+    checkpoints: parameters.Checkpoints = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Train one config.
 
@@ -228,10 +228,10 @@ def failures(failed: Mapping[str, str], plans: Sequence[Plan]) -> str:
 
 
 def retry(
-    words: options.StudiesOrTrials,
-    recipe: options.PlannedRecipe = None,
-    runs: options.Runs = None,
-    arm: options.ArmGlobs = options.ALL_ARMS,
+    words: parameters.StudiesOrTrials,
+    recipe: parameters.PlannedRecipe = None,
+    runs: parameters.Runs = None,
+    arm: parameters.ArmGlobs = parameters.ALL_ARMS,
     failed: Annotated[bool, typer.Option("--failed", help="All that failed: this is the default.")] = False,
     oom: Annotated[bool, typer.Option("--oom", help="Only those that ran out of memory.")] = False,
     diverged: Annotated[

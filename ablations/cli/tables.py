@@ -8,16 +8,16 @@ from typing import Annotated, Literal
 import typer
 
 from ablations.cli.answer import FAILED, show_json
-from ablations.cli.inputs import options
+from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import source_path
 from ablations.cli.inputs.sources import named_results, results_on_recipes, styled
 
 
 def table(
-    words: options.Names = None,
-    recipe: options.RecipeNames = None,
-    runs: options.Source = None,
-    format: options.Format = "md",
+    words: parameters.Names = None,
+    recipe: parameters.RecipeNames = None,
+    runs: parameters.Source = None,
+    format: parameters.Format = "md",
     columns: Annotated[
         str | None,
         typer.Option(
@@ -40,9 +40,9 @@ def table(
     interim: Annotated[
         bool, typer.Option("--interim", help="Give verdicts, marked, even while planned trials are not done.")
     ] = False,
-    style: options.StyleFile = None,
-    as_json: options.AsJson = False,
-    strict: options.Strict = False,
+    style: parameters.StyleFile = None,
+    as_json: parameters.AsJson = False,
+    strict: parameters.Strict = False,
 ) -> None:
     """Print means, intervals and verdicts.
 
@@ -76,8 +76,8 @@ def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="A run directory or an exported file.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Another one, judged against A; or 'published'.")],
     words: Annotated[list[str] | None, typer.Argument(metavar="STUDY...", help="Only these.  [default: all]")] = None,
-    format: options.Format = "md",
-    as_json: options.AsJson = False,
+    format: parameters.Format = "md",
+    as_json: parameters.AsJson = False,
     fail_on: Annotated[
         str | None,
         typer.Option(metavar="worse", help="Exit with 1 if B is worse; says how large a loss it could have seen."),
@@ -132,12 +132,12 @@ def compare(
 
 
 def export(
-    words: options.Names = None,
-    recipe: options.PlannedRecipe = None,
-    runs: options.Source = None,
+    words: parameters.Names = None,
+    recipe: parameters.PlannedRecipe = None,
+    runs: parameters.Source = None,
     out: Annotated[
         Path | None,
-        options.out_option("FILE|DIR", ".parquet: everything; .csv: the trials.  [default: results.parquet]"),
+        parameters.out_option("FILE|DIR", ".parquet: everything; .csv: the trials.  [default: results.parquet]"),
     ] = None,
     to: Annotated[
         str | None,
@@ -146,7 +146,7 @@ def export(
             help="Write training curves for this tracker to the folder --out, without a network.",
         ),
     ] = None,
-    as_json: options.AsJson = False,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Export results to one file, or to a tracker.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablations.cli.answer import show_json
-from ablations.cli.inputs import ablate_toml, options
+from ablations.cli.inputs import ablate_toml, parameters
 from ablations.cli.inputs.arguments import named_plans, trial_ids
 from ablations.cli.inputs.directories import runs_folder, runs_hint
 from ablations.reporting import cleaning
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def status(
-    words: options.Names = None,
-    recipe: options.PlannedRecipe = None,
-    runs: options.Runs = None,
+    words: parameters.Names = None,
+    recipe: parameters.PlannedRecipe = None,
+    runs: parameters.Runs = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until all trials are done, or Ctrl-C.")] = False,
-    as_json: options.AsJson = False,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Show which trials are done, running or failed.
 
@@ -59,12 +59,12 @@ def status(
 
 
 def logs(
-    words: options.StudiesOrTrials,
-    recipe: options.PlannedRecipe = None,
-    runs: options.Runs = None,
+    words: parameters.StudiesOrTrials,
+    recipe: parameters.PlannedRecipe = None,
+    runs: parameters.Runs = None,
     failed: Annotated[bool, typer.Option("--failed", help="Show failed trials only.")] = False,
     lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", min=1, help="How many lines of each log.")] = 20,
-    as_json: options.AsJson = False,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Print the end of each trial's log.
 
@@ -89,11 +89,11 @@ def logs(
 
 
 def clean(
-    runs: options.Runs = None,
-    keep_weights: options.Keeping = None,
-    checkpoints: options.Checkpoints = None,
+    runs: parameters.Runs = None,
+    keep_weights: parameters.Keeping = None,
+    checkpoints: parameters.Checkpoints = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove them; otherwise they are only listed.")] = False,
-    as_json: options.AsJson = False,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """List, or remove, files that nothing needs.
 

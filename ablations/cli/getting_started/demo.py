@@ -4,7 +4,7 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
-from ablations.cli.inputs import options
+from ablations.cli.inputs import parameters
 from ablations.cli.inputs.arguments import Asked, prepare_plans
 from ablations.cli.inputs.directories import make_place, runs_hint
 from ablations.cli.inputs.guards import ensure_trainable
@@ -17,7 +17,7 @@ from results.store.schemas import Plan
 STUDY, RECIPE, SEEDS = "demo", "digits", 3
 
 
-def demo(runs: options.Runs = None, workers: options.Workers = None) -> None:
+def demo(runs: parameters.Runs = None, workers: parameters.Workers = None) -> None:
     """Train 9 tiny ViTs; see a table and a report.
 
     Does a ViT need position embeddings? Three arms (none, 1d, 2d) with three seeds each, on the 1,797 images of digits

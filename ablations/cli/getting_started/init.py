@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablations.cli.inputs import guards, options
+from ablations.cli.inputs import guards, parameters
 from ablations.cli.inputs.directories import make_place
 from ablations.cli.running import finish, train_here
 from ablations.execution import machine
@@ -37,13 +37,13 @@ def init(
         typer.Argument(metavar="PATH", help="A folder with a folder of images for each class; or a pack's folder."),
     ],
     out: Annotated[
-        Path | None, options.out_option("FILE", "The recipe.  [default: NAME.yaml, of the folder's name]")
+        Path | None, parameters.out_option("FILE", "The recipe.  [default: NAME.yaml, of the folder's name]")
     ] = None,
     tune: Annotated[
         bool, typer.Option("--tune", help="Train a small grid of rates and widths first, and take the best.")
     ] = False,
-    runs: options.Runs = None,
-    workers: options.Workers = None,
+    runs: parameters.Runs = None,
+    workers: parameters.Workers = None,
 ) -> None:
     """Write a recipe for your own images.
 

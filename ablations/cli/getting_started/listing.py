@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ablations.cli.answer import show_json
-from ablations.cli.inputs import options
+from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import load_plugins
 from vitcore.config import Config
 
@@ -17,8 +17,8 @@ def list_(
         bool, typer.Option("--variants", help="Every position, pooling, stem, ... and its options.")
     ] = False,
     settings: Annotated[bool, typer.Option("--settings", help="Every setting, its default and its meaning.")] = False,
-    plugin: options.Plugins = None,
-    as_json: options.AsJson = False,
+    plugin: parameters.Plugins = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """List studies, recipes, variants and settings.
 

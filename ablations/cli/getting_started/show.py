@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablations.cli.answer import show_json
-from ablations.cli.inputs import options
+from ablations.cli.inputs import parameters
 from ablations.cli.inputs.arguments import RECIPE, existing_names
 from ablations.cli.inputs.directories import source_path
 from ablations.study.naming import assignments, stem
@@ -21,10 +21,10 @@ COST = "# Expected cost:"
 
 
 def show(
-    study: Annotated[str, typer.Argument(metavar="STUDY", help="A name or a file.", autocompletion=options.studies)],
-    recipe: options.RecipeName = RECIPE,
-    runs: options.Source = None,
-    as_json: options.AsJson = False,
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="A name or a file.", autocompletion=parameters.studies)],
+    recipe: parameters.RecipeName = RECIPE,
+    runs: parameters.Source = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Show what a study asks, costs and found.
 
