@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 app = App(
     help="Measure speed beside timm and torchvision.\n\n"
-    "Measures both sides in turn and prints ratios: median and quartiles; with fewer than five rounds, lowest "
-    "and highest.",
+    "Measures both sides in turn. Prints the median and quartiles of their ratio, or its lowest and highest value if "
+    "there are fewer than five rounds.",
 )
 
-Words = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="Settings on top of the recipe's.")]
+Words = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="Settings that replace the recipe's.")]
 Rounds = Annotated[int, typer.Option(metavar="N", min=2, help="How often each side is measured.")]
 Steps = Annotated[int, typer.Option(metavar="N", min=1, help="Training steps per round.")]
 Gpu = Annotated[bool, typer.Option("--gpu", help="Measure on a GPU.")]
@@ -67,9 +67,9 @@ def step(
 ) -> None:
     """Measure a train step beside its rivals.
 
-    Rivals: timm's and torchvision's models with the same weights, in a usual script's train step. Floor: the step's
-    matrix products and attention alone. Memory: what steps add to model and images. On a GPU it also shows the share of
-    the peak, and how often a step waits for the GPU.
+    Rivals: timm's and torchvision's models with the same weights, in the train step of a usual script. Floor: the
+    step's matrix products and attention alone. Memory: what steps add to model and images. On a GPU it also shows the
+    share of the peak, and how often a step waits for the GPU.
 
     Examples:
         ablate bench step width=192 heads=3 --rounds 5
@@ -117,7 +117,7 @@ def loop(
     words: Words = None,
     recipe: parameters.RecipeName = "digits",
     rounds: Rounds = 2,
-    seeds: Annotated[int, typer.Option("--seeds", "-s", metavar="N", min=1, help="Seeds of each of its two arms.")] = 2,
+    seeds: Annotated[int, typer.Option("--seeds", "-s", metavar="N", min=1, help="Seeds per arm.")] = 2,
     gpu: Gpu = False,
     out: Out = None,
     plugin: parameters.Plugins = None,

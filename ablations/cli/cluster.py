@@ -15,7 +15,7 @@ from ablations.planning.jobs import jobs, write
 
 app = App(
     help="Write and test SLURM profiles.\n\n"
-    "A profile says what to ask a cluster for. Profiles that are given by name lie in $XDG_CONFIG_HOME/ablate/profiles "
+    "A profile says what to ask a cluster for. A profile given by name is a file in $XDG_CONFIG_HOME/ablate/profiles "
     "or ~/.config/ablate/profiles.",
 )
 
@@ -39,9 +39,9 @@ def submit(
 ) -> None:
     """Submit what is missing to SLURM.
 
-    Returns at once. Run again, it submits only what is neither done nor queued. It asks `sbatch --test-only` first: if
-    a setting of the profile is wrong, nothing is submitted. A last job waits for all others, submits what is
-    still missing, and writes tables and report.
+    Returns at once. Given again, the command submits only what is neither done nor queued. It asks
+    `sbatch --test-only` first: if a setting of the profile is wrong, nothing is submitted. A last job waits for all
+    others, submits what is still missing, and writes tables and report.
 
     Examples:
         ablate submit position-embedding --recipe cifar10 --profile mycluster
@@ -76,7 +76,7 @@ def submit(
 def cancel(words: parameters.Words, recipe: parameters.PlannedRecipe = None, runs: parameters.Runs = None) -> None:
     """Cancel a study's jobs in SLURM.
 
-    Nothing continues until `ablate submit` is given again. scancel does the same for single jobs. Preempted, timed-out
+    Nothing continues until the next `ablate submit`. scancel does the same for single jobs. Preempted, timed-out
     and killed jobs continue by themselves.
 
     Examples:
@@ -99,7 +99,7 @@ def init_profile(
 ) -> None:
     """Write a first profile, with comments.
 
-    Uses what this cluster's sinfo and scontrol say about partitions, GPUs and accounts. Correct it, then try it with
+    Uses what this cluster's sinfo and scontrol say about partitions, GPUs and accounts. Edit it, then test it with
     `ablate profile check`.
 
     Examples:
@@ -132,7 +132,7 @@ def check_profile(
     """Test a profile with a one-minute job.
 
     Checks on a node what trials need there: GPU, imports, data, links in the run directory, and sbatch. Without
-    sbatch no last job can submit what is left.
+    sbatch on the node, no last job can submit what is left.
 
     Examples:
         ablate profile check mycluster

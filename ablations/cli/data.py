@@ -42,7 +42,7 @@ def download(
 
 @app.command()
 def pack(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call the pack: data=NAME.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The pack's name, as in data=NAME.")],
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="A folder of class folders, a .tar of them, or timm:DATASET.")
     ],
@@ -52,11 +52,14 @@ def pack(
         typer.Option(metavar="PIXELS", help="The side of the stored squares.  [default: the images' own, at most 256]"),
     ] = None,
     crop: Annotated[
-        int | None, typer.Option(metavar="PIXELS", help="The middle square that tests see.  [default: all; 7/8 of 256]")
+        int | None,
+        typer.Option(
+            metavar="PIXELS", help="The side of the central square that tests see.  [default: all; 7/8 of 256]"
+        ),
     ] = None,
     format: Annotated[
         Literal["bytes", "jpeg"] | None,
-        typer.Option("--format", "-f", help="bytes: decoded; jpeg: a fifth of the disk.  [default: bytes]"),
+        typer.Option("--format", "-f", help="bytes: decoded; jpeg: a fifth of the disk space.  [default: bytes]"),
     ] = None,
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", metavar="N", min=1, help="Threads.  [default: all cores]")

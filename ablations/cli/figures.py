@@ -28,22 +28,23 @@ def plot(
     out: Annotated[
         Path | None,
         parameters.out_option(
-            "FILE|DIR", "A folder, or the file of one figure.  [default: each study's own, in the run directory]"
+            "FILE|DIR", "A folder, or the file for one figure.  [default: figures/ in each study's folder]"
         ),
     ] = None,
     format: Annotated[
-        FigureFormat | None, typer.Option("--format", "-f", help="The file format.  [default: as --out says, else png]")
+        FigureFormat | None,
+        typer.Option("--format", "-f", help="The file format.  [default: the ending of --out, else png]"),
     ] = None,
     x: Annotated[
         Literal["step", "epoch", "images", "seconds"] | None,
-        typer.Option(help="Draw training curves over this, of unfinished trials too."),
+        typer.Option(help="Draw training curves over this quantity, also of unfinished trials."),
     ] = None,
     style: parameters.StyleFile = None,
     as_json: parameters.AsJson = False,
 ) -> None:
     """Draw a study's figure or its training curves.
 
-    Prints the files that it writes. Notes that a style leaves off a figure go to standard error, for the caption.
+    Prints the files that it writes. Notes that a style leaves out of a figure go to standard error, for the caption.
 
     Examples:
         ablate plot position-embedding --out figure-2.pdf
@@ -109,15 +110,15 @@ def report(
     recipe: parameters.PlannedRecipe = None,
     runs: parameters.Source = None,
     out: Annotated[
-        Path | None, parameters.out_option("FILE", "The page.  [default: report.html in the run directory]")
+        Path | None, parameters.out_option("FILE", "The file to write.  [default: report.html in the run directory]")
     ] = None,
     style: parameters.StyleFile = None,
     as_json: parameters.AsJson = False,
 ) -> None:
     """Write one HTML page of tables and figures.
 
-    The page opens without a network. It has every study's answer, figure, table, cost and the command that makes it
-    again.
+    The page opens without a network. It shows every study's answer, figure, table and cost, and the command that
+    makes them again.
 
     Examples:
         ablate report
@@ -144,8 +145,8 @@ def inspect(
         list[str],
         typer.Argument(
             metavar="TRIAL|STUDY...",
-            help="Finished trials, by id or its beginning; or studies, by name or file: the first seed of every arm. "
-            "Of several trials the positions are drawn side by side too.",
+            help="Finished trials, by id or the beginning of one; or studies, by name or file, for the first seed of "
+            "every arm. The positions of several trials are also drawn side by side.",
         ),
     ],
     recipe: parameters.PlannedRecipe = None,
@@ -155,7 +156,8 @@ def inspect(
         Path | None,
         parameters.out_option(
             "DIR",
-            "A folder; several trials get a folder each.  [default: figures/ in the trial's own, and ./figures]",
+            "A folder; several trials get a folder each.  [default: figures/ in each trial's folder; ./figures for an "
+            "exported file and for positions side by side]",
         ),
     ] = None,
     images: Annotated[

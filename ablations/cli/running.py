@@ -122,7 +122,7 @@ def train(
 ) -> None:
     """Train one config.
 
-    Takes the same code path as a study's trials. Prints the trial's folder and its metrics.
+    Runs the same code as a study's trials. Prints the trial's folder and its metrics.
 
     Examples:
         ablate train position=2d seed=1
@@ -232,15 +232,15 @@ def retry(
     recipe: parameters.PlannedRecipe = None,
     runs: parameters.Runs = None,
     arm: parameters.ArmGlobs = parameters.ALL_ARMS,
-    failed: Annotated[bool, typer.Option("--failed", help="All that failed: this is the default.")] = False,
-    oom: Annotated[bool, typer.Option("--oom", help="Only those that ran out of memory.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Retry all failed trials. This is the default.")] = False,
+    oom: Annotated[bool, typer.Option("--oom", help="Retry only trials that ran out of memory.")] = False,
     diverged: Annotated[
-        bool, typer.Option("--diverged", help="Those that diverged; their old results are kept aside.")
+        bool, typer.Option("--diverged", help="Retry diverged trials; their old results are set aside.")
     ] = False,
 ) -> None:
     """Let failed trials run again.
 
-    `ablate run` or `ablate submit` then takes them up, from their newest checkpoint.
+    The next `ablate run` or `ablate submit` continues them from their newest checkpoints.
 
     Examples:
         ablate retry position-embedding --oom

@@ -22,23 +22,23 @@ def table(
         str | None,
         typer.Option(
             metavar="NAME,...",
-            help="Names, joined by commas; also other numbers, such as val_accuracy, test_accuracy@12, train_seconds.  "
-            "[default: the usual ones]",
+            help="Column names, joined by commas; also other metrics, such as val_accuracy, test_accuracy@12 or "
+            "train_seconds.  [default: the usual columns]",
         ),
     ] = None,
     notes: Annotated[
         Literal["all", "short", "none"] | None,
         typer.Option(
-            help="Which notes to print below it. short: footnotes of the columns shown; none: only those without which "
-            "a number would mislead.  [default: short for latex, else all]"
+            help="The notes below the table. short: footnotes of the columns shown; none: only notes without which a "
+            "number would mislead.  [default: short for latex, else all]"
         ),
     ] = None,
     intervals: Annotated[
         Literal["marginal", "simultaneous"],
-        typer.Option(help="simultaneous: also intervals that hold all differences of a family at once (95%, max-t)."),
+        typer.Option(help="simultaneous: add intervals that cover all differences of a family at once (95%, max-t)."),
     ] = "marginal",
     interim: Annotated[
-        bool, typer.Option("--interim", help="Give verdicts, marked, even while planned trials are not done.")
+        bool, typer.Option("--interim", help="Show marked verdicts even before all planned trials are done.")
     ] = False,
     style: parameters.StyleFile = None,
     as_json: parameters.AsJson = False,
@@ -75,19 +75,21 @@ def table(
 def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="A run directory or an exported file.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Another one, judged against A; or 'published'.")],
-    words: Annotated[list[str] | None, typer.Argument(metavar="STUDY...", help="Only these.  [default: all]")] = None,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="STUDY...", help="Compare only these.  [default: all]")
+    ] = None,
     format: parameters.Format = "md",
     as_json: parameters.AsJson = False,
     fail_on: Annotated[
         str | None,
-        typer.Option(metavar="worse", help="Exit with 1 if B is worse; says how large a loss it could have seen."),
+        typer.Option(metavar="worse", help="Exit with 1 if B is worse; prints how large a loss could be detected."),
     ] = None,
     margin: Annotated[
         float | None,
         typer.Option(
             metavar="X",
-            help="With --fail-on worse: exit with 1 unless every common arm is shown not to be worse by this. In "
-            "the metric's unit: 0.01 is a point of accuracy.",
+            help="With --fail-on worse: exit with 1 unless every common arm is shown not to be worse by this "
+            "much. In the metric's unit: 0.01 is a point of accuracy.",
         ),
     ] = None,
 ) -> None:

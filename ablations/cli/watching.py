@@ -28,8 +28,9 @@ def status(
 ) -> None:
     """Show which trials are done, running or failed.
 
-    Reads only; works without SLURM too. Asks the disk first, then SLURM's queue, then its accounting. What does not
-    answer within seconds is shown as unknown. --watch reads the disk every few seconds and asks SLURM once a minute.
+    Changes nothing, and works without SLURM. Reads the disk first, then SLURM's queue, then its accounting. What
+    does not answer within seconds is shown as unknown. --watch reads the disk every few seconds and asks SLURM once
+    a minute.
 
     Examples:
         ablate status
@@ -63,7 +64,7 @@ def logs(
     recipe: parameters.PlannedRecipe = None,
     runs: parameters.Runs = None,
     failed: Annotated[bool, typer.Option("--failed", help="Show failed trials only.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", min=1, help="How many lines of each log.")] = 20,
+    lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", min=1, help="Lines to print of each log.")] = 20,
     as_json: parameters.AsJson = False,
 ) -> None:
     """Print the end of each trial's log.
@@ -97,8 +98,8 @@ def clean(
 ) -> None:
     """List, or remove, files that nothing needs.
 
-    These are checkpoints of finished trials, attempts that were superseded or never began, and weights that are not to
-    be kept. Results always stay. Nothing is removed without --yes.
+    These are checkpoints of finished trials, attempts that were superseded or never began, and weights that
+    --keep-weights does not keep. Results always stay. Nothing is removed without --yes.
 
     Examples:
         ablate clean

@@ -32,7 +32,7 @@ class Tail:
     def __str__(self) -> str:
         name = "" if self.arm is None else f"{self.arm} seed {self.seed}"
         task = ", its task:" if self.of == "task" else ""
-        which = f" (the {self.silent_after} after it printed nothing)" if self.silent_after else ""
+        which = f" (newer tasks that printed nothing: {self.silent_after})" if self.silent_after else ""
         return "\n".join([f"== {self.trial}  {name}  {self.status}{task}  {self.path}{which}", *self.lines])
 
 

@@ -18,7 +18,7 @@ from slurm.queries.queue import is_held
 BAR = 24
 REDRAW_SECONDS = 3.0
 LEAST_LABEL = 10  # width of the labels 'running', 'queued', ...
-COLOURS = {
+COLORS = {
     "finished": "green",
     "diverged": "magenta",
     "running": "cyan",
@@ -70,7 +70,7 @@ def arm_rows(view: StudyStatus) -> list[Text]:
     for arm, label in named:
         line = Text(f"  {label:{width}}")
         for kind, name in zip(kinds, names, strict=True):
-            line.append(f"  {arm.counts[kind] or '-':>{len(name)}}", COLOURS[kind] if arm.counts[kind] else "dim")
+            line.append(f"  {arm.counts[kind] or '-':>{len(name)}}", COLORS[kind] if arm.counts[kind] else "dim")
         lines.append(line)
     return lines
 
@@ -131,8 +131,8 @@ def ended_lines(arms: Sequence[ArmStatus]) -> list[Text]:
     ]
     followed = [one.followed for one in found]
     if any(followed):
-        what = "these" if all(followed) else "those that nobody cancelled"
-        lines.append(indented_line(f"the submission's last job resubmits {what}"))
+        but = "" if all(followed) else ", except canceled ones"
+        lines.append(indented_line(f"the submission's last job resubmits these{but}"))
     if not all(followed):
         lines.append(indented_line(AGAIN))
     return lines
@@ -148,8 +148,8 @@ def submission_lines(view: StudyStatus) -> list[Text]:
     return lines
 
 
-def labeled_line(label: str, text: str, colour: str = "") -> Text:
-    return Text.assemble("  ", (f"{label:{LEAST_LABEL}}", colour or COLOURS[label]), text)
+def labeled_line(label: str, text: str, color: str = "") -> Text:
+    return Text.assemble("  ", (f"{label:{LEAST_LABEL}}", color or COLORS[label]), text)
 
 
 def indented_line(text: str) -> Text:

@@ -15,7 +15,7 @@ ABSENT = "–"
 def render(tables: Sequence[Table], format: str, columns: Sequence[str] | None = None, notes: str | None = None) -> str:
     """Return the tables of one study as one document, in one of formats.FORMATS.
 
-    columns: those of each recipe, of which Markdown, LaTeX and HTML need one besides the arm. notes: one of
+    columns: the columns of each recipe. Markdown, LaTeX and HTML need at least one besides `arm`. notes: one of
     layout.NOTES. Raises ValueError for an unknown format, or an unknown or repeated column.
     """
     for table in tables:

@@ -266,7 +266,7 @@ def outlier_notes(differences: Mapping[str, Sample], unit: units.Unit) -> dict[s
 
 
 def study_notes(study: StudyResults, baseline: Row | None) -> list[str]:
-    """Return the notes on the whole study, which are those of its plan among others."""
+    """Return the notes on the whole study, including the notes of its plan."""
     plan, notes = study.plan, [*provenance.provenance_notes(study.columns), *study.plan.notes]
     seeds = len(plan.seeds)
     if seeds == 1:

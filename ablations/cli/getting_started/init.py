@@ -34,13 +34,13 @@ go on with:
 def init(
     path: Annotated[
         Path,
-        typer.Argument(metavar="PATH", help="A folder with a folder of images for each class; or a pack's folder."),
+        typer.Argument(metavar="PATH", help="A folder with one folder of images per class, or a pack's folder."),
     ],
     out: Annotated[
-        Path | None, parameters.out_option("FILE", "The recipe.  [default: NAME.yaml, of the folder's name]")
+        Path | None, parameters.out_option("FILE", "The file to write.  [default: NAME.yaml, named after the folder]")
     ] = None,
     tune: Annotated[
-        bool, typer.Option("--tune", help="Train a small grid of rates and widths first, and take the best.")
+        bool, typer.Option("--tune", help="Train a small grid of learning rates and widths first, and use the best.")
     ] = False,
     runs: parameters.Runs = None,
     workers: parameters.Workers = None,
@@ -48,7 +48,7 @@ def init(
     """Write a recipe for your own images.
 
     Looks at every image: sizes, channels, classes, splits, broken files. Chooses image size, patch, model, steps, rates
-    and margin by rules, and writes the reason beside each number. Then says how to go on.
+    and margin by rules, and writes the reason beside each number. Ends with the commands to run next.
 
     Examples:
         ablate init ~/photos

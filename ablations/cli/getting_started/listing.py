@@ -14,9 +14,11 @@ from vitcore.config import Config
 
 def list_(
     variants: Annotated[
-        bool, typer.Option("--variants", help="Every position, pooling, stem, ... and its options.")
+        bool, typer.Option("--variants", help="List every position, pooling, stem and so on, with its options.")
     ] = False,
-    settings: Annotated[bool, typer.Option("--settings", help="Every setting, its default and its meaning.")] = False,
+    settings: Annotated[
+        bool, typer.Option("--settings", help="List every setting, with its default and meaning.")
+    ] = False,
     plugin: parameters.Plugins = None,
     as_json: parameters.AsJson = False,
 ) -> None:

@@ -21,15 +21,17 @@ COST = "# Expected cost:"
 
 
 def show(
-    study: Annotated[str, typer.Argument(metavar="STUDY", help="A name or a file.", autocompletion=parameters.studies)],
+    study: Annotated[
+        str, typer.Argument(metavar="STUDY", help="A study, by name or file.", autocompletion=parameters.studies)
+    ],
     recipe: parameters.RecipeName = RECIPE,
     runs: parameters.Source = None,
     as_json: parameters.AsJson = False,
 ) -> None:
-    """Show what a study asks, costs and found.
+    """Show a study's question, cost and results.
 
-    Prints its question, source, arms, expected cost and published values. The answer of each of its results in the run
-    directory follows.
+    Prints its question, source, arms, published values and expected cost. Then prints the answer of each of its
+    results in the run directory.
 
     Examples:
         ablate show position-embedding

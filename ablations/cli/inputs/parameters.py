@@ -39,14 +39,14 @@ def known_format(name: str) -> str:
     return name
 
 
-USUAL_RECIPE = "digits, else the only one that the study was run on"
+USUAL_RECIPE = "digits, or else the only recipe the study was run on"
 
 Words = Annotated[
     list[str],
     typer.Argument(
         metavar="STUDY... [KEY=VALUE...]",
-        help="Studies by name or file, or 'all'; settings. Where a study has stages, KEY is set in all of them, "
-        "STAGE.KEY in one, and finetune.KEY in the trials that start from them.",
+        help="Studies by name or file, or 'all'; then settings. If a study has stages, KEY applies to all of them, "
+        "STAGE.KEY to one, and finetune.KEY to the trials that start from them.",
         autocompletion=studies,
     ),
 ]
@@ -54,7 +54,7 @@ Names = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[STUDY...] [KEY=VALUE...]",
-        help="Planned studies, and the settings that they were run with.  [default: all that are planned]",
+        help="Planned studies, and the settings they were run with.  [default: all planned studies]",
         autocompletion=studies,
     ),
 ]
@@ -62,20 +62,27 @@ StudiesOrTrials = Annotated[
     list[str], typer.Argument(metavar="STUDY|TRIAL...", help="Studies, or ids of trials.", autocompletion=studies)
 ]
 ProfileName = Annotated[
-    str, typer.Option("--profile", "-p", metavar="NAME|FILE", help="A SLURM profile: what to ask the cluster for.")
+    str,
+    typer.Option(
+        "--profile", "-p", metavar="NAME|FILE", help="The SLURM profile, which says what to ask the cluster for."
+    ),
 ]
 RecipeName = Annotated[str, recipe_option("What to train on: data, model size, schedule and seeds.")]
 PlannedRecipe = Annotated[str | None, recipe_option(f"The recipe of the results.  [default: {USUAL_RECIPE}]")]
 RecipeNames = Annotated[
     list[str] | None,
-    recipe_option(f"The recipe of the results. Give it again to see several side by side.  [default: {USUAL_RECIPE}]"),
+    recipe_option(
+        f"The recipe of the results. Repeat it to see several recipes side by side.  [default: {USUAL_RECIPE}]"
+    ),
 ]
 Format = Annotated[
     str, typer.Option("--format", "-f", metavar="|".join(FORMATS), callback=known_format, help="The output format.")
 ]
 StyleFile = Annotated[
     Path | None,
-    typer.Option("--style", metavar="FILE", help="A YAML file: size, fonts, colours, order, labels, digits, title."),
+    typer.Option(
+        "--style", metavar="FILE", help="A YAML file with size, fonts, colors, order, labels, digits and title."
+    ),
 ]
 Runs = Annotated[Path | None, runs_option("DIR", "The run directory.  [default: runs]")]
 Source = Annotated[
@@ -87,9 +94,7 @@ Seeds = Annotated[
 ]
 ArmGlobs = Annotated[
     list[str],
-    typer.Option(
-        "--arm", "-a", metavar="GLOB", help="Only the arms whose name matches, such as 'position=*'. Repeatable."
-    ),
+    typer.Option("--arm", "-a", metavar="GLOB", help="Only arms whose names match, such as 'position=*'. Repeatable."),
 ]
 ALL_ARMS = ["*"]
 Plugins = Annotated[
@@ -117,10 +122,13 @@ Workers = Annotated[
         "--workers",
         metavar="N",
         min=1,
-        help="The most trials at a time; several share a GPU.  [default: one per GPU, else per core; login node: 2]",
+        help="How many trials run at once, at most; several may share a GPU.  [default: one per GPU, else one per "
+        "core; login node: 2]",
     ),
 ]
 MaxHours = Annotated[
     float | None,
-    typer.Option("--max-hours", metavar="HOURS", min=0, help="Refuse to start if that would take more device hours."),
+    typer.Option(
+        "--max-hours", metavar="HOURS", min=0, help="Refuse to start if the trials would take more device hours."
+    ),
 ]

@@ -191,7 +191,7 @@ def test_logs_are_those_of_the_newest_task_that_printed_any(runs: Path) -> None:
     arrays = [write_array(campaign, number) for number in (1, 2, 3)]
     (arrays[1] / "logs/5_0_0_log.out").write_text("what went wrong\n")
     (tail,) = log_tails.tails(runs, [campaign.jobs()[0].id], 5, False)
-    assert str(tail).endswith(f"its task:  {arrays[1]} (the 1 after it printed nothing)\nwhat went wrong")
+    assert str(tail).endswith(f"its task:  {arrays[1]} (newer tasks that printed nothing: 1)\nwhat went wrong")
     assert (tail.path, tail.of, tail.lines) == (str(arrays[1]), "task", ["what went wrong"])
 
 
