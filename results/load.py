@@ -27,7 +27,7 @@ def load_studies(source: Path, studies: Sequence[str] = (), parts: Collection[st
 
 
 def load_inspections(source: Path, studies: Sequence[StudyResults]) -> dict[str, Inspection]:
-    """Return inspections by trial id: those of each arm's first finished seed, or all that an export holds.
+    """Return inspections by trial id: of each arm's first finished seed, or all that an export holds.
 
     Damaged inspections of a run directory are left out. Raises ValueError if an export is damaged, or if a newer
     version wrote an inspection.

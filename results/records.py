@@ -168,7 +168,7 @@ class OfStudy:
 
 @dataclass(frozen=True)
 class Reached:
-    """The results of an arm in one set of results, such as A or B of a comparison. Counts are those of `Row`."""
+    """The results of an arm in one set of results, such as A or B of a comparison. Counts are as in `Row`."""
 
     mean: float | None
     n: int

@@ -13,7 +13,7 @@ LOCKED = ("train", "slurm", "docs", "dev")  # the extras of `make lock`
 
 
 def blocks() -> list[list[str]]:
-    """Of requirements.lock: a requirement, then its hashes."""
+    """Return each requirement of requirements.lock with its hashes after it."""
     text = (ROOT / "requirements.lock").read_text().replace(" \\\n    ", "\n")
     return [block.splitlines() for block in re.split(r"\n(?=\w)", text)]
 
@@ -24,7 +24,7 @@ def pins(lines: list[str]) -> dict[str, str]:
 
 
 def test_every_locked_file_has_a_hash_and_no_index_is_named() -> None:
-    """What pip needs for --require-hashes, from whichever index."""
+    """pip needs the hashes for --require-hashes."""
     for requirement, *hashes in blocks():
         assert re.fullmatch(r"[\w.-]+==[\w.]+( ; .*)?", requirement)
         assert hashes
@@ -32,7 +32,7 @@ def test_every_locked_file_has_a_hash_and_no_index_is_named() -> None:
 
 
 def test_lock_and_constraints_pin_the_same_versions() -> None:
-    """`make lock` writes one from the other: neither is changed alone."""
+    """`make lock` writes the lock from the constraints."""
     constrained = pins((ROOT / "constraints.txt").read_text().splitlines())
     assert pins([requirement for requirement, *_ in blocks()]) == constrained
 
@@ -50,7 +50,7 @@ def test_lock_has_what_the_project_needs_to_run_and_to_be_built() -> None:
 
 
 def test_the_oldest_versions_are_those_that_pyproject_names() -> None:
-    """What `make test-oldest` reads out of it: a lower bound of each dependency that it installs."""
+    """`make test-oldest` reads a lower bound of each dependency from pyproject.toml."""
     text, recipe = ((ROOT / name).read_text() for name in ("pyproject.toml", "Makefile"))
     (pattern,) = re.findall(r"grep -oE '(.*?)' pyproject.toml \| sed 's/>=/==/'", recipe)
     bounds = dict(one.split(">=") for one in re.findall(pattern, text))
@@ -68,7 +68,7 @@ def test_submitit_is_bounded_above() -> None:
 
 
 def test_make_installs_by_hash_and_builds_without_downloads() -> None:
-    """Nothing else that pip would fetch: no source archives, no build environment."""
+    """pip fetches no source archive and no build environment."""
     recipe = (ROOT / "Makefile").read_text().partition("$(STAMP):")[2].partition("\n\n")[0]
     commands = re.findall(r"pip install (.*)", recipe)
     assert commands == [

@@ -30,7 +30,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two arms to compare, of which one may be None. first: the arm after which the row is named."""
+    """Two arms to compare, where one may be None. first: the arm that names the row."""
 
     a: Side | None
     b: Side | None

@@ -1,6 +1,6 @@
 """A plot of a metric over an axis: a line per series with intervals, seeds, and crosses for absent arms.
 
-A `frame` has rows of `arms_frame` with column `at`, and `rows` are those of one series. `seeds` has rows of
+A `frame` has rows of `arms_frame` with column `at`, and `rows` belong to one series. `seeds` has rows of
 `seeds_frame`. `aside` is a shift to the right in points (1/72 inch). The limits of `ax` are set before anything is
 drawn.
 """

@@ -96,8 +96,7 @@ def test_common_seeds_of_the_same_split_are_paired() -> None:
     assert found.verdicts == {"identical": 2, "worse": 1, "equivalent": 1}
 
 
-def test_the_same_trial_with_another_number_is_no_identical_one() -> None:
-    """Where other code gave another result under an equal id, the trial is tested and named."""
+def test_the_same_trial_with_another_number_is_tested_and_named() -> None:
     row = row_without_change(make_study(none=[0.77, 0.75, 0.78, 0.76, 0.80]))
     assert (row.identical, row.n_pairs) == ([1], 4)
     assert "seeds 0, 2, 3, 4: the same trial gave another number" in row.notes
@@ -330,7 +329,7 @@ def test_seeds_of_one_side_alone_count_beside_the_pairs() -> None:
     assert any(note.startswith("3 pairs, the other seeds on one side only") for note in row.notes)
 
 
-def test_equal_numbers_are_no_identical_trials() -> None:
+def test_equal_numbers_alone_do_not_make_trials_identical() -> None:
     """Without a hash of the weights, as in older files, trials are compared."""
     study = make_study()
     unknown = replace(study, columns=study.columns | {"weights_sha256": [""] * 20})

@@ -100,7 +100,7 @@ def test_every_study_and_every_arm_is_there(complete: str) -> None:
     assert not any(words in page.text for words in ("Incomplete", "Looking inside", "Not shown"))
 
 
-def test_a_baseline_that_is_not_as_the_recipe_says_is_told() -> None:
+def test_departures_of_the_baseline_from_its_recipe_are_named() -> None:
     """The sentence stands beside the recipe's own description; an older plan without departures has none."""
     named = [{"name": "pretrain", "departures": {"objective": "masked-patch"}}, {"name": "plain"}]
     stages = [{"stage": one["name"], "config": {}, "trials": [], **one} for one in named]
@@ -112,7 +112,7 @@ def test_a_baseline_that_is_not_as_the_recipe_says_is_told() -> None:
     assert "Unlike" not in report.render([synthetic.untrained(synthetic.position(figure=NO_FIGURE))], MADE)
 
 
-def test_trials_that_differ_in_code_are_told_to_who_asks() -> None:
+def test_differences_in_code_between_trials_are_folded_away() -> None:
     """Provenance, of the page and of what differs between trials, stands in folded parts."""
     plan = synthetic.position(figure=NO_FIGURE)
     records = synthetic.simulate(plan)

@@ -27,7 +27,7 @@ def scalars(folder: Path) -> dict[str, list[tuple[float, int, float]]]:
     }
 
 
-def test_a_tracker_is_told_settings_curves_and_results(tmp_path: Path) -> None:
+def test_events_have_curves_and_final_metrics(tmp_path: Path) -> None:
     """Each trial that has begun is a run; its last point has the final metrics, if it is finished."""
     plan = synthetic.position(seeds=3)
     missing, running = (synthetic.trial_id(plan, "position=2d", seed) for seed in (1, 2))

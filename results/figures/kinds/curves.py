@@ -88,7 +88,7 @@ def uneven_speed_note(study: StudyResults, arms: list[str]) -> list[str]:
         return []
     worst = ranges[ratio == ratio.max()].iloc[0]
     return [
-        "Seconds are those of machines that differed, or had other work too: a step took "
+        "The machines differed, or had other work: a step took "
         f"{worst['min']:.2g} to {worst['max']:.2g} s in trials of equal FLOPs."
     ]
 
@@ -202,7 +202,7 @@ def training_metric(study: StudyResults) -> str:
 def mean_over_seeds(history: pd.DataFrame) -> pd.DataFrame:
     """Return means over seeds at the steps that all of them have, in columns at, mean, low and high.
 
-    The seeds are those of finished trials, or else of trials that neither diverged nor failed. low and high are the 95%
+    Only finished trials count, or without any, trials that neither diverged nor failed. low and high are the 95%
     t interval, NaN for fewer than BAND seeds. history: rows of `evaluations_frame` of one arm, with column `at`.
     """
     finished = history[history["status"] == "finished"]

@@ -32,7 +32,7 @@ def test_training_curves_are_a_line_a_pool_and_rate_with_the_band_of_its_seeds()
     assert (at_the_end.min(), at_the_end.max()) == pytest.approx(interval)
 
 
-def test_of_trials_evaluated_once_there_is_no_panel_over_training() -> None:
+def test_trials_evaluated_once_get_no_panel_over_training() -> None:
     study, step = complete("learning-rate"), EVALUATION.index("step")
     once = [line for line in study.evaluations if line[step] == synthetic.STEPS]
     figure = draw_figure(replace(study, evaluations=once))
@@ -93,7 +93,7 @@ def test_curves_are_drawn_over_steps_epochs_images_or_seconds(x: str, last: floa
     assert max(line.get_xdata()[-1] for line in ax.lines if len(line.get_xdata())) == pytest.approx(last)
 
 
-def test_seconds_of_unequal_machines_are_told_of() -> None:
+def test_a_note_warns_of_seconds_from_unequal_machines() -> None:
     study = complete("curves")
     slow = (study.history["arm"] == study.plan.arms[0].name) & (study.history["seed"] == 2)
     step = (study.history["seconds"] / study.history["step"]).iloc[0]
