@@ -45,10 +45,10 @@ GONE = RuntimeError("[gloo] Connection closed by peer")
         ([(2, GONE), (1, RuntimeError("NCCL error"))], f"rank 2: RuntimeError: {GONE}", MACHINE),
     ],
 )
-def test_the_rank_that_failed_first_is_told_of(
+def test_the_rank_that_failed_first_is_reported(
     errors: list[tuple[int, Exception]], first: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not one that met only that another was gone, though that be heard of sooner."""
+    """A rank that only lost its connection is not named, even if it reports first."""
     monkeypatch.setattr(ranks, "REPORT_SECONDS", 0.0)
     words = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     for rank, error in errors:
@@ -90,8 +90,8 @@ sys.modules['__main__'].train = train
 
 
 @pytest.mark.slow
-def test_reason_is_told_where_the_exchange_hangs(tmp_path: Path) -> None:
-    """A first rank that waits for one that failed says why, to whoever puts it on record, before it is killed."""
+def test_failure_is_reported_while_the_exchange_hangs(tmp_path: Path) -> None:
+    """Rank 0, which waits for a rank that failed, reports the reason before it is killed."""
     plugin, said = tmp_path / "broken.py", tmp_path / "said"
     plugin.write_text(BROKEN)
     done = subprocess.run([sys.executable, "-c", HANGING, str(plugin), str(said)], timeout=300)
@@ -101,7 +101,7 @@ def test_reason_is_told_where_the_exchange_hangs(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_finished_study_of_many_gpus_is_read_and_run_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a GPU: `plan`, `status` and `table` always, `run` where nothing is to do; what is to do is refused."""
+    """Without a GPU, `plan`, `status` and `table` work, and `run` only if every trial is finished."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     (tmp_path / "s.yaml").write_text("{question: q, baseline: {position: 1d}, factors: {position: [none, 1d]}}")
     small = ["width=16", "depth=1", "heads=2", "steps=4", "batch=16", "evaluations=1"]
@@ -119,7 +119,7 @@ def test_finished_study_of_many_gpus_is_read_and_run_anywhere(tmp_path: Path, mo
 
 @pytest.mark.slow
 def test_train_takes_the_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`ablate train gpus=2 device=cpu`: the environment says so, the id does not; more than there are are refused."""
+    """env.json has the number of processes, the id does not; more GPUs than present are refused."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     words = ("train", "width=16", "depth=1", "heads=2", "steps=4", "batch=16", "--runs", str(tmp_path / "runs"))
     status, _, said = called(monkeypatch, *words, "gpus=2", "device=auto")
@@ -135,8 +135,8 @@ def test_train_takes_the_number_of_processes(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("ranks", "devices"), [(1, ["0", "1", "2", "3"]), (2, ["0,1", "2,3"]), (3, ["0,1,2"]), (4, ["0,1,2,3"])]
 )
-def test_workers_share_the_gpus_out(ranks: int, devices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four GPUs: a worker for as many as each trial takes, with those alone in sight."""
+def test_workers_share_the_gpus(ranks: int, devices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of four GPUs, each worker sees only as many as its trials take."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     jobs = [job(seed=seed, gpus=ranks, device="auto") for seed in range(9)]
     assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in slots.make_slots(jobs, None)] == devices

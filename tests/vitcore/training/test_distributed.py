@@ -1,4 +1,4 @@
-"""gpus=N: several processes take the steps of one; here real ones, on the CPU, joined by gloo."""
+"""gpus=N: several processes take the steps of one, here on the CPU with gloo."""
 
 import itertools
 import os
@@ -47,7 +47,7 @@ def trained(config: Config, run: Memory, at: int = 1000, files: tuple[str, ...] 
 
 
 def weights(run: Memory) -> dict[str, Tensor]:
-    """But for the keys' biases, whose gradient is zero in theory: Adam makes a full step of rounding of it."""
+    """Return the weights without the keys' biases: Adam scales their gradient, mere rounding, to a full step."""
     found = safetensors.torch.load(run.weights)
     for name in found:
         if name.endswith("qkv.bias"):
@@ -63,7 +63,7 @@ def difference(one: Memory, other: Memory) -> float:
 
 @pytest.mark.parametrize(("batch", "count"), [(8, 2), (33, 2), (10, 4), (9, 4), (128, 8), (2, 1)])
 def test_parts_make_up_the_batch_and_hold_both_images_of_a_pair(batch: int, count: int) -> None:
-    """Every place once; with place i also B - 1 - i, in the order in which a part, turned round, is its partners."""
+    """Each index occurs once, on one rank with its partner B - 1 - i; a reversed part lists the partners."""
     every = [Ranks(rank, count, CPU) for rank in range(count)]
     parts = [np.arange(batch)[ranks.part(batch)] for ranks in every]
     assert sorted(np.concatenate(parts)) == list(range(batch))
@@ -86,7 +86,7 @@ EVERYTHING: dict[str, Any] = {
 
 @pytest.mark.parametrize("settings", [{"steps": 10}, pytest.param(EVERYTHING, marks=pytest.mark.slow)])
 def test_two_processes_take_the_steps_of_one(settings: dict[str, Any]) -> None:
-    """After some steps on batches that two do not divide: the weights within 1e-5, the curves within 1e-4."""
+    """On odd batches, the weights agree within 1e-5 and the curves within 1e-4."""
     one, two = Memory(), Memory()
     alone = trained(tiny(**settings), one)
     both = trained(tiny(**settings, gpus=2), two)
@@ -158,7 +158,7 @@ def test_memory_that_runs_out_on_one_rank_halves_the_micro_batches_of_all(tmp_pa
 
 @pytest.mark.slow
 @mock.patch.dict(POSITION)
-def test_exception_of_another_rank_is_told(tmp_path: Path) -> None:
+def test_exception_of_another_rank_is_reported(tmp_path: Path) -> None:
     file = faulty(tmp_path, "raise RuntimeError('no such thing')")
     with pytest.raises(RankLost, match=r"^rank 1: RuntimeError: no such thing$") as caught:
         trained(tiny(position="faulty", gpus=2), Memory(), files=(file,))
@@ -168,7 +168,7 @@ def test_exception_of_another_rank_is_told(tmp_path: Path) -> None:
 
 
 SRUN = """#!/bin/bash
-# As SLURM's, for one other node: the tasks of one step, whose end is that of all.
+# Imitates SLURM's srun on one other node: it ends when all its tasks have ended.
 while [[ $1 == --* ]]; do [[ $1 == --ntasks=* ]] && tasks=${1#*=}; shift; done
 exec 3<&0
 for ((task = 0; task < tasks; task++)); do
@@ -189,10 +189,10 @@ exit $worst
         ("import os; os.kill(os.getpid(), 9)", r"a rank of 2 to 3 was lost \(status", MACHINE),
     ],
 )
-def test_reason_of_a_rank_on_another_node_is_told(
+def test_failure_of_a_rank_on_another_node_is_reported(
     action: str, said: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the last of four, two of which are the tasks of one srun: its own, and not that srun ended."""
+    """The reason is the error of the last of four ranks, not that its srun ended."""
     (tmp_path / "srun").write_text(SRUN)
     (tmp_path / "srun").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
@@ -223,7 +223,7 @@ def below(pid: int) -> list[int]:
 def test_killed_rank_and_killed_worker_end_the_attempt_and_the_trial_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SIGKILL for the other rank, then for the worker: each time from the checkpoint, and no process stays."""
+    """After SIGKILL of a rank, then of the worker, the trial resumes from a checkpoint; no process is left."""
     monkeypatch.setenv("ABLATE_PAUSE_SECONDS", "0.1")
     settings: dict[str, Any] = {"width": 64, "patch": 1, "steps": 300}
     asked = job(**settings, gpus=2)
@@ -261,7 +261,7 @@ def test_killed_rank_and_killed_worker_end_the_attempt_and_the_trial_goes_on(
 
 @pytest.mark.slow
 def test_stopped_rank_is_killed_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGSTOP for the other rank: its heartbeat stops, and the attempt ends long before an exchange times out."""
+    """After SIGSTOP of a rank its heartbeat stops, and the attempt ends long before an exchange times out."""
     monkeypatch.setattr(ranks, "SILENT_SECONDS", 8.0)
     stopped: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Divergence: seen, verified once from the last finite checkpoint, then a result, or a fault of the hardware."""
+"""A divergence is verified once from the last finite checkpoint; then it is a result or a hardware fault."""
 
 from collections.abc import Callable
 from functools import partial
@@ -27,7 +27,7 @@ Break = Callable[..., list[int]]
 
 @pytest.fixture
 def break_at(monkeypatch: pytest.MonkeyPatch) -> Break:
-    """break_at(step, ...): at each call for it, the nth of these steps is spoilt; the steps spoilt so far."""
+    """Return a function that spoils these steps in turn, and returns the steps spoilt so far."""
 
     def install(*steps: int) -> list[int]:
         due, spoilt = list(steps), []
@@ -54,7 +54,7 @@ def break_at(monkeypatch: pytest.MonkeyPatch) -> Break:
 
 @pytest.mark.parametrize("checkpoint_seconds", [0, 1000])
 def test_divergence_that_comes_back_is_a_result(break_at: Break, checkpoint_seconds: float) -> None:
-    """Seen twice at one step, from a checkpoint as from the start; no checkpoint holds what has diverged."""
+    """It occurs twice at one step, from a checkpoint or the start; no checkpoint holds the diverged state."""
 
     class Strict(Memory):
         def save_checkpoint(self, step: int, payload: bytes) -> None:
@@ -69,7 +69,7 @@ def test_divergence_that_comes_back_is_a_result(break_at: Break, checkpoint_seco
 
 @pytest.mark.parametrize("checkpoint_seconds", [0, 1000])
 def test_divergence_that_does_not_come_back_is_a_fault(break_at: Break, checkpoint_seconds: float) -> None:
-    """Computed again it is a number: the training ends as if nothing had been, and says that something was."""
+    """The recomputed loss is finite: the training ends as an undisturbed one, and reports the step."""
     calm, run = Memory(), Memory()
     assert train(tiny(), calm).suspect_hardware is None
     break_at(K)
@@ -79,12 +79,12 @@ def test_divergence_that_does_not_come_back_is_a_fault(break_at: Break, checkpoi
 
 
 class Killed(Exception):
-    """The power went."""
+    """The process was killed."""
 
 
 @pytest.mark.parametrize(("spoilt", "after"), [(1, 5), (1, 20), (1, 21), (9, 5), (9, 20), (9, 21)])
 def test_killed_while_verifying_ends_the_same(break_at: Break, spoilt: int, after: int) -> None:
-    """Killed on the first pass or on the second: the same outcome, and no fault that was seen is forgotten."""
+    """Killed in the first or second pass, it has the same outcome and forgets no fault."""
     break_at(*[K] * spoilt)
     calm, run, left = Memory(), Memory(), iter(range(after))
     expected = train(tiny(), calm, checkpoint_seconds=0)
@@ -104,7 +104,7 @@ def test_killed_while_verifying_ends_the_same(break_at: Break, spoilt: int, afte
     assert run.weights == calm.weights
 
 
-def test_steps_that_are_not_reproducible_are_believed_in_the_end(break_at: Break) -> None:
+def test_the_third_suspicion_is_confirmed_at_any_step(break_at: Break) -> None:
     break_at(13, 12, 14, 11)
     outcome = train(tiny(), Memory(), checkpoint_seconds=1000)
     assert (outcome.status, outcome.diverged_at_step, outcome.suspect_hardware) == ("diverged", 11, 12)
@@ -120,7 +120,7 @@ def test_nothing_is_checked_at_each_step_while_nothing_diverges(monkeypatch: pyt
 
 
 def test_attempt_comes_back_to_its_own_checkpoint(tmp_path: Path) -> None:
-    """Metrics are cut to it, later lines follow, and where it was resumed from stays on record."""
+    """Metrics after it are dropped, later lines follow, and env.json is unchanged."""
     with synthetic.claimed(store.trial(tmp_path, "0123456789ab")) as attempt:
         attempt.write_env({"code": "a"})
         for step in (10, 20, 30):

@@ -1,4 +1,4 @@
-"""Checkpoints and weights with every tensor missing or wrong: one line, and nothing is half restored."""
+"""Checkpoints and weights with a missing or wrong tensor are refused in one line."""
 
 import io
 import itertools
@@ -25,7 +25,7 @@ SOME = 1 if os.environ.get("ABLATE_EVERY_MUTATION") else 17  # coprime with the 
 
 
 def mutations(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, bytes]]:
-    """A file of these tensors without each of them, and with each of another shape, kind and value."""
+    """Yield files without one of the tensors, or with one of another shape, dtype or value."""
     for name, tensor in tensors.items():
         wrong: dict[str, Tensor] = {
             "empty": torch.empty(0),
@@ -47,14 +47,14 @@ def saved(tensors: Mapping[str, Tensor]) -> bytes:
 
 @pytest.fixture(scope="module")
 def run() -> Memory:
-    """One that was stopped after some steps, with the weights of its end."""
+    """Return a run stopped after some steps, with the weights of its end."""
     train(CONFIG, run := Memory(), stop=after(3))
     train(CONFIG, end := Memory(checkpoints=dict(run.checkpoints)))
     return Memory(run.checkpoints, weights=end.weights)
 
 
 def test_a_checkpoint_that_does_not_fit_is_one_line(run: Memory) -> None:
-    """Each tensor missing or wrong is named, unless training simply goes on from what it says."""
+    """A missing or wrong tensor is named, unless the training can continue from it."""
     data, payload, bad, refused = load(CONFIG), run.checkpoint(), [], 0
     for what, content in itertools.islice(mutations(safetensors.torch.load(payload)), 0, None, SOME):
         training = Training(CONFIG, data)
@@ -72,7 +72,7 @@ def test_a_checkpoint_that_does_not_fit_is_one_line(run: Memory) -> None:
 
 
 def test_a_checkpoint_of_another_state_is_refused(run: Memory) -> None:
-    """One before micro-batches lacks two tensors, and is taken. One of the last step would end without metrics."""
+    """A checkpoint of earlier versions lacks two tensors and is read; one of the last step is refused."""
     tensors, training = safetensors.torch.load(run.checkpoint()), Training(CONFIG, load(CONFIG))
     training.restore(saved({key: tensors[key] for key in tensors.keys() - {"micro_batch", "suspicion"}}))
     for name in ("losses", "step", "seconds", "suspicion", "model.head.weight", "average.head.weight"):

@@ -25,8 +25,8 @@ from vitcore.runtime.device import compute_in_precision
 SMALL: dict[str, Any] = {"width": 16, "depth": 1, "heads": 2, "patch": 4}
 
 
-def test_a_bias_is_told_by_few_patches() -> None:
-    """That of all pairs of many patches would take gigabytes, before anything is trained."""
+def test_the_kind_of_bias_is_found_with_few_patches() -> None:
+    """The bias of all pairs of many patches would take gigabytes."""
     config = Config(**SMALL | {"image_size": 224, "patch": 1}, position="relative")
     with patch.object(Relative, "bias", autospec=True, side_effect=Relative.bias) as bias:
         assert bias_kind(config) == "learned"
@@ -35,7 +35,7 @@ def test_a_bias_is_told_by_few_patches() -> None:
 
 
 def test_kernels_and_precision_are_recorded() -> None:
-    """With each attempt, as the process has them; TF32 where there can be any."""
+    """env.json has the process's kernels and precision, and TF32 on a GPU."""
     on_cpu = environment_record(Config(**SMALL, compile=True), "a CPU", "cpu", {})
     assert (on_cpu["compile"], on_cpu["attention"], "tf32" in on_cpu) == (True, FREE, False)
     before = torch.get_float32_matmul_precision()
@@ -83,7 +83,7 @@ KERNELS = {"pinned": [SDPBackend.MATH], "fastest": [SDPBackend.FLASH_ATTENTION]}
 
 
 def test_a_compiled_model_has_the_kernels_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though the process has compiled the same with others: seen on the CPU, which has a fused kernel and products."""
+    """It has them although the process has compiled the same model with other kernels."""
 
     class Attends(torch.nn.Module):
         def forward(self, q: Tensor) -> Tensor:
@@ -100,7 +100,7 @@ def test_a_compiled_model_has_the_kernels_that_are_asked_for(monkeypatch: pytest
 
 
 def seen(graphs: list[str]) -> Any:
-    """A compiler that writes down what it is given."""
+    """Return a compiler that records the graphs it gets."""
     from torch._dynamo.backends.common import aot_autograd  # late: they take seconds to load
     from torch._functorch.aot_autograd import make_boxed_func
 
@@ -147,7 +147,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Mock:
 
 
 def test_what_follows_waits_for_the_side_stream_after_an_error_too(here: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The state that is put back would otherwise be written by what was launched before."""
+    """Otherwise kernels launched before would overwrite the restored state."""
     side = Mock()
     monkeypatch.setattr(cuda_graph, "side_stream", lambda device: side)
     with pytest.raises(ValueError, match="a part's own"), on_side_stream(torch.device("cpu")):
@@ -157,7 +157,7 @@ def test_what_follows_waits_for_the_side_stream_after_an_error_too(here: Mock, m
 
 
 class Invalid(nullcontext[None]):
-    """A capture whose end raises an error that only says that there was another one."""
+    """A capture that ends with an error that only refers to an earlier one."""
 
     def __exit__(self, *error: object) -> None:
         raise RuntimeError("operation failed due to a previous error during capture")

@@ -41,7 +41,7 @@ def whole() -> Memory:
 
 @pytest.mark.parametrize("at", [0, 1, 7, 19])
 def test_stopped_training_resumes_bit_exactly(whole: Memory, at: int) -> None:
-    """Stopped between any two steps and started again: the same weights, metrics and answers, bit for bit."""
+    """A training stopped and resumed between two steps has equal weights, metrics and answers, bit for bit."""
     stopped = train(CONFIG, run := Memory(), stop=after(at))
     assert (stopped.status, stopped.steps, stopped.metrics) == ("stopped", at, {})
     assert run.weights is None
@@ -50,7 +50,7 @@ def test_stopped_training_resumes_bit_exactly(whole: Memory, at: int) -> None:
 
 
 class Killed(Exception):
-    """The power went."""
+    """The process was killed."""
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Fragile(Memory):
 
 @pytest.mark.parametrize("at", [1, 2, 31, 42])
 def test_killed_training_resumes_bit_exactly(whole: Memory, at: int) -> None:
-    """Killed before or after any write, with a checkpoint at every step: as if never killed."""
+    """A training killed before or after a write ends as if it had not been killed."""
     run = Fragile(dies_at=at)
     with pytest.raises(Killed):
         train(CONFIG, run, checkpoint_seconds=0)
@@ -89,7 +89,7 @@ def test_evaluations_change_nothing_learned(whole: Memory) -> None:
 
 
 def test_metrics_lines_are_evenly_spaced_and_complete(whole: Memory) -> None:
-    """Seven lines over twenty steps, the last at the last, each with all that readers rely on."""
+    """Seven lines over twenty steps, the last after the last step, have all fields that readers need."""
     assert [line["step"] for line in whole.lines] == [3, 6, 9, 11, 14, 17, 20]
     fields = {"step", "epoch", "images", "seconds", "train_loss", "val_loss", "val_accuracy", "lr"}
     assert all(line.keys() == fields for line in whole.lines)
@@ -112,7 +112,7 @@ def test_outcome_agrees_with_what_was_written() -> None:
     assert np.array_equal((answers == data.test.labels).numpy(), correct.astype(bool))
 
 
-def test_sixty_images_are_learnt_by_heart() -> None:
+def test_sixty_images_are_memorized() -> None:
     outcome = train(tiny(width=32, heads=4, data_fraction=0.05, steps=150, batch=32, lr=6e-3))
     assert outcome.metrics["train_loss"] < 0.02
 
@@ -139,7 +139,7 @@ def test_a_step_equals_adamw_written_out(clip_norm: float) -> None:
 
 
 def test_subnormal_numbers_are_zero_in_a_training_alone() -> None:
-    """In threads that start inside too; afterwards they are as the caller had them, zero or not."""
+    """Threads that start inside flush them too; afterwards the caller's mode is restored."""
 
     def times_one(values: torch.Tensor) -> set[bool]:
         return {*(values * 1).bool().tolist()}
@@ -159,17 +159,17 @@ MAIN = """
 import sys, types
 import torch
 from ablations.execution import {module}
-def told(*_, **__):
+def report(*_, **__):
     torch.set_num_threads(2)
     sys.exit(str((torch.full((2_000_000,), 2.0**-130) * 1).count_nonzero().item()))
-{module}.{first} = told
+{module}.{first} = report
 {module}.main()
 """
 
 
 @pytest.mark.parametrize(("module", "first"), [("worker", "Worker"), ("rank", "RankOrder")])
-def test_all_threads_of_a_process_that_trains_take_them_for_zero(module: str, first: str) -> None:
-    """Whatever it does before: its evals, its images. PyTorch's threads keep what they begin with."""
+def test_all_threads_of_a_process_that_trains_flush_them(module: str, first: str) -> None:
+    """The mode is set before any other work, because PyTorch's threads keep the mode they start with."""
     code = MAIN.format(module=module, first=first)
     settings = PLACE.dump_json(Place(Path("runs"), None)).decode()
     command, pipe = [sys.executable, "-c", code, settings], subprocess.PIPE
@@ -179,7 +179,7 @@ def test_all_threads_of_a_process_that_trains_take_them_for_zero(module: str, fi
 
 
 def test_the_callers_autocast_is_not_the_trainings() -> None:
-    """float32 is float32 inside of a block of bf16; that is again one afterwards."""
+    """A training in float32 ignores the caller's bf16 block, which then continues in bf16."""
     config = tiny(head_init="lecun-normal")
     model, images = ViT(config), torch.randn(3, 1, 8, 8)
     expected = compute_in_precision(config, model, images)
@@ -223,7 +223,7 @@ def test_training_resumes_bit_exactly(settings: dict[str, Any]) -> None:
 
 
 def test_micro_batches_see_the_noise_of_the_whole_batch() -> None:
-    """Dropout, stochastic depth, augmentation and mixed images: the whole batch's gradient in float64, and its loss."""
+    """With noise and mixed images, micro-batches give the whole batch's gradient and loss in float64."""
     training = advanced(combined(**(EVERYTHING | {"head_init": "lecun-normal"})))
     training.model.double()
     images, targets, keys = training.batch()
@@ -269,7 +269,7 @@ def test_bf16_computes_products_in_bf16_and_losses_in_float32() -> None:
 
 @pytest.mark.slow
 def test_compiled_training_takes_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Through dynamo and the joint graph, evaluations and checkpoint included: names and losses are those of eager."""
+    """A model traced by dynamo has the eager model's names and losses, in evaluations and checkpoints too."""
     without_kernels = Mock(side_effect=partial(compiled, backend="aot_eager"))
     monkeypatch.setattr(step, "compiled", without_kernels)
     settings = EVERYTHING | {"steps": 2, "evaluations": 1, "depth": 1}

@@ -1,4 +1,4 @@
-"""Memory: what cannot fit is refused, what does not is halved, and what a training held is free once it is over."""
+"""Memory: a model that cannot fit is refused, a batch that does not is halved, a finished training leaves nothing."""
 
 import gc
 import resource
@@ -41,7 +41,7 @@ CPU_FULL = RuntimeError(
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_the_estimate_is_what_a_step_keeps(optimizer: str) -> None:
-    """Weights, gradients, the optimizer's numbers and each block's input, counted on tensors of torch."""
+    """It equals the tensors of weights, gradients, optimizer state and block inputs."""
     model = build(config := Config(width=32, depth=3, heads=2, patch=2, optimizer=optimizer))
     inputs: list[torch.Tensor] = []
     for block in model.encoder.blocks:
@@ -55,7 +55,7 @@ def test_the_estimate_is_what_a_step_keeps(optimizer: str) -> None:
 
 
 def test_a_model_beyond_the_memory_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the library and the command line: its sizes, what it needs and what there is."""
+    """Library and command line name the sizes, the memory needed and the memory there is."""
     with pytest.raises(ConfigError, match=r"width=32768, depth=16, image_size=8: a training needs 3,29.*GB at least"):
         train(Config(**HUGE))
     words = [f"{name}={value}" for name, value in HUGE.items()]
@@ -78,7 +78,7 @@ def test_seeds_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("failure", [GPU_FULL, CPU_FULL, MemoryError()])
 def test_batch_that_does_not_fit_is_halved_until_it_does(monkeypatch: pytest.MonkeyPatch, failure: Exception) -> None:
-    """The training ends as with the micro-batch that fits, and says which that was."""
+    """The training equals one with the micro-batch that fits, and reports its size."""
     expected = finished(tiny(micro_batch=2))
     lack_memory(monkeypatch, 3, failure)
     assert train(tiny(), run := Memory()).micro_batch == 2  # 10, 5, 2
@@ -97,7 +97,7 @@ def test_evaluation_that_does_not_fit_is_halved_too(monkeypatch: pytest.MonkeyPa
 
 
 def test_resumed_training_starts_from_the_size_that_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checkpoint remembers, so that nothing runs out again; a smaller one asked for since wins."""
+    """The checkpoint stores the size, so memory does not run out again; a smaller setting wins."""
     lack_memory(monkeypatch, 3)
     assert train(tiny(), run := Memory(), stop=after(3)).micro_batch == 2
     monkeypatch.undo()
@@ -115,7 +115,7 @@ def test_not_even_one_image_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_batch_norm_out_of_memory_asks_for_a_lower_batch(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Halving would change what is learned: it ends as out of memory, for which `retry --oom` is there."""
+    """Halving would change what is learned, so the training raises OutOfMemory."""
     config = Config(steps=2, batch=10, evaluations=1, micro_batch=10, **settings)  # the only size besides 0
     training = advanced(config)
     monkeypatch.setattr(training.train_step, "gradients", Mock(side_effect=torch.OutOfMemoryError))
@@ -125,7 +125,7 @@ def test_batch_norm_out_of_memory_asks_for_a_lower_batch(
 
 @pytest.mark.parametrize("limit", [resource.RLIMIT_AS, resource.RLIMIT_DATA])
 def test_code_that_finds_no_room_is_out_of_memory(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a process's memory is limited, oneDNN has no other word for it; and images take a quarter of the limit."""
+    """Under a memory limit, oneDNN reports it this way; the limit counts as the host's memory."""
     infinite = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (2**29, 2**29) if kind == limit else infinite)
     assert out_of_memory(RuntimeError("could not create a primitive"))
@@ -151,7 +151,7 @@ def test_micro_batch_is_in_the_result_and_in_the_environment(tmp_path: Path) -> 
     assert state.result.micro_batch == store.read_json(state.attempt / "env.json")["micro_batch"] == 4
 
 
-# -- free without waiting for Python to look for what refers to itself -------------------------------------------------
+# -- freed without the garbage collector ------------------------------------------------------------------------------
 
 
 LARGE = ("resnet",)  # its channels are the paper's at any width
@@ -159,7 +159,7 @@ ENTRIES = [(slot, name) for slot, variants in VARIANTS.items() for name in varia
 
 
 class Watch:
-    """The trainings that were made, their models, weights and images, without keeping any of them."""
+    """Weak references to the trainings that were made, their models, weights and images."""
 
     def __init__(self) -> None:
         self.parts: list[weakref.ref[Any]] = []
@@ -182,7 +182,7 @@ def imported() -> None:
 
 @pytest.fixture
 def watch(imported: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
-    """Python looks for nothing in the meantime."""
+    """Record every training while the garbage collector is disabled."""
     seen, honest = Watch(), Training.__init__
 
     def init(self: Training, *args: Any) -> None:
@@ -197,21 +197,21 @@ def watch(imported: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
 
 
 @pytest.mark.parametrize(("slot", "name"), ENTRIES)
-def test_a_training_leaves_with_its_model_and_images(watch: Watch, slot: str, name: str) -> None:
+def test_a_finished_training_frees_model_and_images(watch: Watch, slot: str, name: str) -> None:
     pytest.importorskip("timm.models.resnetv2")  # an import inside of a training keeps frames of it, once
     config = contracts.tiny(slot, name).model_copy(update={"steps": 2, "evaluations": 1, "ema": 0.9})
     assert train(config).status == "finished"
     assert (watch.left, watch.alive()) == ([[]], [])
 
 
-def test_a_training_that_diverged_has_left_before_it_is_tried_again(watch: Watch) -> None:
+def test_a_diverged_training_is_freed_before_it_is_repeated(watch: Watch) -> None:
     """Two of them may not fit into memory: the second is made when nothing of the first is left."""
     assert train(tiny(lr=1e30, device="cpu"), Memory()).status == "diverged"
     assert (watch.left, watch.alive()) == ([[], []], [])
 
 
-def test_what_refers_to_itself_is_gone_before_less_is_tried() -> None:
-    """Tensors held by a cycle are memory that the next attempt can have."""
+def test_reference_cycles_are_freed_before_a_smaller_batch_is_tried() -> None:
+    """Tensors in a reference cycle are freed before the next attempt."""
 
     class Holder:
         def __init__(self) -> None:

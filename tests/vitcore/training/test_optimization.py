@@ -69,8 +69,8 @@ OF_A_LAYER = [{"position": "2d", "position_at": "every-layer"}, {"position": "ro
 
 
 @pytest.mark.parametrize("settings", [*OF_A_LAYER, {"position": "relative"}])
-def test_what_a_layer_has_of_the_position_decays_with_it(settings: dict[str, Any]) -> None:
-    """A table or rates of one layer alone, wherever they stand: the rate of that layer's block."""
+def test_position_parameters_of_a_layer_have_the_rate_of_its_block(settings: dict[str, Any]) -> None:
+    """A position's table or frequencies of one layer have the learning rate of that layer's block."""
     config = tiny(layer_decay=0.5, **settings)
     scales = {name: scale for scale, names in grouped(config, "lr_scale").items() for name in names}
     own = [name for name in scales if name.startswith("position.")]
@@ -119,7 +119,7 @@ def test_options_reach_pytorchs_optimiser(
 
 
 def descended(made: torch.optim.Optimizer, weight: torch.nn.Parameter, rates: list[float]) -> torch.Tensor:
-    """The weight after a step at each rate down a quartic bowl."""
+    """Return the weight after a step at each rate on a quartic loss."""
     for rate in rates:
         set_rate(made, rate)
         made.zero_grad()
@@ -150,7 +150,7 @@ def test_lion_steps_as_timms() -> None:
 
 
 def test_muon_steps_as_timms() -> None:
-    """timm.optim.Muon in its own steps of Newton and Schulz, to bf16's rounding; AdamW has the rest."""
+    """It equals timm.optim.Muon up to bf16 rounding; AdamW has the other parameters."""
     from timm.optim import Muon
 
     config = tiny(optimizer="muon")
@@ -173,7 +173,7 @@ def test_muon_orthogonalizes_the_matrices_of_blocks_alone() -> None:
 
 
 def test_schedule_free_equals_its_algorithm() -> None:
-    """Algorithm 1 with x, y and z written out; evaluated at x, and trained on from y as if nobody had looked."""
+    """It equals Algorithm 1 with x, y and z written out."""
     config = tiny(optimizer="schedule-free")
     mine = start()
     made = OPTIMIZER["schedule-free"].make(group(mine), config)
@@ -193,7 +193,7 @@ def test_schedule_free_equals_its_algorithm() -> None:
 
 
 def test_schedule_free_keeps_the_average() -> None:
-    """What is tested and saved is x; the weights that train on are y, bit for bit."""
+    """x is evaluated and saved; training continues from y, bit for bit."""
     training = advanced(tiny(optimizer="schedule-free"), 3)
     before = [parameter.detach().clone() for parameter in training.train_step.parameters]
     kept = safetensors.torch.load(training.weights())
@@ -204,7 +204,7 @@ def test_schedule_free_keeps_the_average() -> None:
 
 
 def test_schedule_free_counts_on_the_host_after_a_resumption() -> None:
-    """It reads its scalars at each step: on a GPU each would be waited for."""
+    """Each step reads its scalars, and would wait for a GPU."""
     training = advanced(tiny(optimizer="schedule-free"), 1)
     payload = safetensors.torch.save(training.state())
     training.device = torch.device("meta")  # stands for a GPU
@@ -218,7 +218,7 @@ def test_schedule_free_counts_on_the_host_after_a_resumption() -> None:
 
 
 class Counting(nn.Module):
-    """A module with a parameter, and buffers that are and are not whole numbers, as a batch norm has."""
+    """A batch norm, which has a parameter, floating-point buffers and an integer buffer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -233,7 +233,7 @@ class Counting(nn.Module):
 
 @pytest.mark.parametrize("read", [float, torch.tensor])
 def test_average_equals_its_formula(read: Callable[[float], float | torch.Tensor]) -> None:
-    """A running mean in plain floats, warm-up included; buffers too; whole numbers are the newest."""
+    """It equals a running mean in plain floats; integer buffers are copied."""
     model = Counting()
     average, expected = Average(model, 0.9), 1.0
     for step in range(1, 300):
@@ -248,7 +248,7 @@ def test_average_equals_its_formula(read: Callable[[float], float | torch.Tensor
 
 
 def test_averaged_weights_are_evaluated_and_kept() -> None:
-    """Validation, test and the file are of the average; the weights that train are another thing."""
+    """The average is evaluated and saved; the weights in training differ from it."""
     training = advanced(trainings.tiny(ema=0.99, steps=12), 8)
     live = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
     loss, correct = training.score(training.data.val)
@@ -284,7 +284,7 @@ CURVES: list[tuple[dict[str, Any], Any]] = [
 @pytest.mark.parametrize(("settings", "after"), CURVES)
 @pytest.mark.parametrize("warmup", [0.0, 0.2])
 def test_schedule_equals_its_closed_form(settings: dict[str, Any], after: Any, warmup: float) -> None:
-    """A line of warm-up to the whole rate, then a curve of the share of the steps after it, from 0."""
+    """A linear warm-up to the full rate, then a curve over the remaining steps."""
     begin = round(warmup * 50)
     expected = [(step + 1) / begin for step in range(begin)] + [after(i / (50 - begin)) for i in range(50 - begin)]
     assert rates(steps=50, warmup=warmup, **settings) == pytest.approx(expected)
@@ -297,5 +297,5 @@ def test_every_schedule_has_a_closed_form() -> None:
 @pytest.mark.parametrize("schedule", SCHEDULE)
 @pytest.mark.parametrize(("steps", "warmup"), [(1, 0.0), (1, 0.9), (2, 0.9), (10, 0.99)])
 def test_last_step_still_learns(schedule: str, steps: int, warmup: float) -> None:
-    """However short the training: no step has a rate of 0, none divides by 0."""
+    """However short the training, no step has a rate of 0 or divides by 0."""
     assert all(0 < rate <= 1 for rate in rates(steps=steps, warmup=warmup, schedule=schedule))

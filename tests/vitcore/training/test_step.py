@@ -1,4 +1,4 @@
-"""The step with fixed inputs, as a CUDA graph has it, held on a CPU: a capture is replaced by the call itself."""
+"""The step with fixed inputs, as a CUDA graph needs it, on a CPU: the call itself replaces the capture."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ from vitcore.training.step import WARM_UP, TrainStep, eager_reason
 from vitcore.variants import VARIANTS
 
 STEPS = 12
-# A rate that float32 has exactly, as the graph's is: with others a step differs in its last bits.
+# A rate that float32 represents exactly, because a graph reads its rate as float32.
 EXACT = {"schedule": "constant", "schedule.cooldown": 0.0, "warmup": 0.0, "lr": 2.0**-9}
 SETTINGS: list[dict[str, Any]] = [
     {"augment": "flip-crop", "dropout": 0.1, "drop_path": 0.2},
@@ -47,7 +47,7 @@ def tiny(**settings: Any) -> Config:
 
 
 def called(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-    """A capture on a CPU: nothing is computed before the replay, whose results stay where they are."""
+    """Imitate a capture on a CPU: only the replay computes, and its results keep their addresses."""
     loss = torch.zeros(())
     parameters = function.__self__.parameters  # type: ignore[attr-defined]
     gradients = [torch.zeros_like(parameter) for parameter in parameters]
@@ -73,7 +73,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Mock:
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_fixed_inputs_take_the_steps_of_eager_ones(graphs: Mock, settings: dict[str, Any]) -> None:
-    """The same weights and metrics to the bit: warm-up, capture, its check, and replays."""
+    """Weights and metrics are equal bit for bit, through warm-up, capture, check and replays."""
     config = tiny(**settings)
     fixed = finished(config)
     graphs.assert_called_once()
@@ -101,7 +101,7 @@ def test_stopped_training_resumes_bit_exactly(graphs: Mock, at: int) -> None:
 
 
 def test_a_step_that_cannot_be_captured_is_eager(graphs: Mock) -> None:
-    """The same training to the bit, its reason on record, and not tried again."""
+    """The training is equal bit for bit, the reason is recorded, and no second capture is tried."""
     graphs.side_effect = RuntimeError("operation not permitted when stream is capturing\nCompile with ...")
     run = finished(tiny())
     assert run.facts == {"cuda_graph": "none: RuntimeError: operation not permitted when stream is capturing"}
@@ -110,7 +110,7 @@ def test_a_step_that_cannot_be_captured_is_eager(graphs: Mock) -> None:
 
 
 def test_a_step_that_waits_is_found_before_the_capture(monkeypatch: pytest.MonkeyPatch, graphs: Mock) -> None:
-    """A capture that fails leaves its memory behind in some versions of PyTorch: none begins."""
+    """No capture begins, because a failed one leaks memory in some versions of PyTorch."""
     refused: list[bool] = []
 
     @contextmanager
@@ -136,7 +136,7 @@ def test_a_step_that_waits_is_found_before_the_capture(monkeypatch: pytest.Monke
 
 
 def test_a_value_of_the_host_in_the_graph_is_found(graphs: Mock) -> None:
-    """A capture that repeats its own batch gives other gradients than an eager step: no step is taken by it."""
+    """A capture that repeats its own batch has other gradients than an eager step, so it is dropped."""
 
     def frozen(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
         taken: TrainStep = function.__self__  # type: ignore[attr-defined]
@@ -157,8 +157,8 @@ def test_a_value_of_the_host_in_the_graph_is_found(graphs: Mock) -> None:
     assert training.weights() == finished(config.model_copy(update={"cuda_graph": "off"})).weights
 
 
-def test_an_augmentation_of_its_own_is_made_before_the_graph(monkeypatch: pytest.MonkeyPatch, graphs: Mock) -> None:
-    """A plug-in that reads values on the host trains as ever; the rest of the step is a graph."""
+def test_an_augmentation_that_reads_values_runs_before_the_graph(monkeypatch: pytest.MonkeyPatch, graphs: Mock) -> None:
+    """A plug-in that reads values on the host still trains; the rest of the step is a graph."""
 
     class Brightest(AUGMENT["none"]):  # type: ignore[misc]
         def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
@@ -171,7 +171,7 @@ def test_an_augmentation_of_its_own_is_made_before_the_graph(monkeypatch: pytest
 
 
 def test_out_of_memory_halves_the_micro_batch_before_the_capture(monkeypatch: pytest.MonkeyPatch, graphs: Mock) -> None:
-    """The graph is of the pieces that fitted; its training is that of the micro-batch asked for."""
+    """The graph has the micro-batch that fits, and the training equals one with that `micro_batch`."""
     expected = finished(tiny(micro_batch=6))
     lack_memory(monkeypatch, 6)
     run = Memory()
@@ -250,7 +250,7 @@ def test_an_error_of_the_model_is_not_taken_for_the_compilers(monkeypatch: pytes
 
 @pytest.mark.parametrize(("slot", "name"), [(slot, name) for slot, variants in VARIANTS.items() for name in variants])
 def test_every_part_takes_the_same_steps(graphs: Mock, slot: str, name: str) -> None:
-    """With fixed inputs as without, to the bit; an optimizer that is not fused is left without a graph."""
+    """Fixed inputs change no bit; an optimizer that is not fused gets no graph."""
     exact = {} if slot == "schedule" else EXACT
     config = Config(**(small_training(slot, name).model_dump() | exact | {"steps": WARM_UP + 3}))
     fixed, eager = finished(config), finished(config.model_copy(update={"cuda_graph": "off"}))

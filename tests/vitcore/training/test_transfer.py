@@ -1,4 +1,4 @@
-"""Starting from weights: what is taken over, at which grid, what is left behind, and what is refused."""
+"""Starting from weights: which are copied, interpolated, left out or refused."""
 
 import os
 import re
@@ -40,7 +40,7 @@ def taken_over(parent: torch.nn.Module, child: ViT) -> ViT:
     return child
 
 
-def test_body_is_taken_over_and_head_starts_at_zero() -> None:
+def test_body_is_copied_and_head_starts_at_zero() -> None:
     """The same features as the parent's, and logits that are all zero: one new linear layer (B.1.1)."""
     parent = perturbed(config(head="mlp")).float()
     child = taken_over(parent, ViT(config()))
@@ -66,7 +66,7 @@ def test_weights_of_earlier_versions_are_read_under_todays_names() -> None:
     [(name, place) for name, kind in POSITION.items() if name != "relative" for place in kind.places or [""]],
 )
 def test_at_a_new_resolution_it_is_the_parent_at_that_resolution(position: str, place: str) -> None:
-    """What a kind does with a larger image at once is what a fine-tune at that size starts from."""
+    """Fine-tuning at a larger size starts from the parent's features at that size."""
     settings = {"position": position, "position_at": place, "pool": "cls"}
     parent = perturbed(Config(**merge(tiny("position", position).model_dump(), settings)))
     child = taken_over(parent, ViT(parent.config.model_copy(update={"image_size": 12})).double())
@@ -75,7 +75,7 @@ def test_at_a_new_resolution_it_is_the_parent_at_that_resolution(position: str, 
 
 
 def test_a_training_starts_there(tmp_path: Path) -> None:
-    """At a learning rate of next to nothing the trained body is the parent's, in the average of the weights too."""
+    """At a tiny learning rate the trained body is the parent's, in the averaged weights too."""
     parent = perturbed(config()).float()
     path = saved(parent, tmp_path / "w.safetensors")
     run = finished(config(init_from=path, lr=1e-20, ema=0.9, weight_decay=0.0))
@@ -85,7 +85,7 @@ def test_a_training_starts_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("objective", ["masked-patch", "mae"])
-def test_masked_weights_leave_their_mask_and_what_predicts_behind(objective: str) -> None:
+def test_mask_and_decoder_of_masked_weights_are_left_out(objective: str) -> None:
     run = finished(own := config(objective=objective))
     parent, images = restore_model(own, run.weights), torch.randn(2, 1, 8, 8)
     assert torch.equal(features(parent, images), features(taken_over(parent, ViT(config())), images))
@@ -101,7 +101,7 @@ def test_the_papers_checkpoints_are_a_start(tmp_path: Path) -> None:
 
 
 def test_killed_and_resumed_it_ends_the_same(tmp_path: Path) -> None:
-    """A checkpoint holds all of it: the parent's weights are not taken over twice."""
+    """A resumed training does not copy the parent's weights again."""
     path = saved(perturbed(config()).float(), tmp_path / "w.safetensors")
     assert_same(finished(own := config(init_from=path, image_size=16), 2), finished(own))
 
@@ -133,7 +133,7 @@ def test_what_does_not_fit_is_named(parent: dict[str, object], child: dict[str, 
         check(config(init_from="0123456789ab", **child), config(**parent))
 
 
-def test_what_is_no_weights_is_one_line(tmp_path: Path) -> None:
+def test_files_without_weights_are_refused_in_one_line(tmp_path: Path) -> None:
     """A parent's damaged weights, and files that are missing, of another kind, a pipe, or damaged."""
     for payload in (b"", b"\xff" * 64, b"PK\x03\x04"):
         with pytest.raises(ConfigError, match=r"\Ainit_from=0123456789ab: cannot be read: .*\Z"):
