@@ -19,13 +19,14 @@ STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")  # psut
 
 
 def memory_of_sides(
-    config: Config, names: Iterable[str], source: Source, left_out: dict[str, str]
-) -> dict[str, int | None]:
-    """Return the bytes that each implementation's steps need; None if unknown.
+    config: Config, names: Iterable[str], source: Source
+) -> tuple[dict[str, int | None], dict[str, str]]:
+    """Return, by name, the bytes that each implementation's steps need, and why a measurement failed.
 
-    left_out: takes the reason if a measurement is impossible or fails, but none if the system does not report memory.
+    The bytes are None if unknown, without a reason if the system does not report memory.
     """
     found: dict[str, int | None] = {}
+    left_out: dict[str, str] = {}
     for name in names:
         try:
             compiled = name == TUNED or (name == OURS and compiles(config, "cpu"))
@@ -34,7 +35,7 @@ def memory_of_sides(
             found[name] = memory_of_side(config, name, source)
         except ValueError as error:
             found[name], left_out[f"memory of {name}"] = None, str(error)
-    return found
+    return found, left_out
 
 
 def memory_of_side(config: Config, name: str, source: Source) -> int | None:

@@ -5,7 +5,7 @@ All implementations alternate on equal images, threads and initial weights. Thei
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -79,9 +79,8 @@ def bench(config: Config, source: Source, rounds: int, calls: int, compiled: boo
     how = conditions(config, source, rounds, calls)
     with compute_settings(config):
         found = time_sides(config, source.images(config), rounds, calls, compiled)
-    found.memory_bytes.update(
-        memory.memory_of_sides(config, [side.name for side in found.sides], source, found.left_out)
-    )
+    memory_bytes, unmeasured = memory.memory_of_sides(config, [side.name for side in found.sides], source)
+    found = replace(found, memory_bytes=memory_bytes, left_out=found.left_out | unmeasured)
     caption = (
         f" in turn, {count_text(calls, 'step')} each; equal losses in the first steps. "
         "floor: its matrix products and attention alone. memory: what steps add."

@@ -113,9 +113,8 @@ def compare_steps(scale: Scale, config: Config, made: Mapping[str, Any]) -> Json
 
 def step_small(scale: Scale) -> Json:
     config = scale.config(width=192, depth=6, heads=3, batch=256)
-    check_in_float32(
-        with_steps(sensitive_config(config), CHECKED), RANDOM.images(config)
-    )  # equal losses, or no comparison
+    checked = with_steps(sensitive_config(config), CHECKED)
+    check_in_float32(checked, RANDOM.images(config))  # raises if losses differ: no comparison then
     return time_beside(scale, config, {
         "ours": lambda: ours(config),
         "ours, uncompiled": lambda: ours(config, compile=False),

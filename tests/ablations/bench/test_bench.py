@@ -154,7 +154,7 @@ def test_pil_makes_our_images(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_memory_of_a_step_holds_at_least_the_gradients() -> None:
     one = config(width=256, heads=4, depth=4)
-    found = memory.memory_of_sides(one, ["vitcore", "timm"], Source(), {})
+    found, _ = memory.memory_of_sides(one, ["vitcore", "timm"], Source())
     assert set(found) == {"vitcore", "timm"}
     assert all(extra is None or extra > 4 * measure(one).params for extra in found.values())
 
