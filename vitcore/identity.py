@@ -63,13 +63,14 @@ def identity(config: Config) -> Settings:
             fields[key] = identifying_value(key, getattr(config, key))
     versions: Settings = {slot: variants[getattr(config, slot)].version(config) for slot, variants in VARIANTS.items()}
     if config.model:  # a reference model has no part of this package, whatever the fields say
-        fields, versions = (
-            {name: value for name, value in mapping.items() if not is_architectural(name)}
-            for mapping in (fields, versions)
-        )
+        fields, versions = without_architecture(fields), without_architecture(versions)
     fields["parts"] = {slot: version for slot, version in versions.items() if slot in fields or version != 1}
     raised = {name: number for name, number in NUMERICS.items() if number != 1}
     return fields | ({"numerics": raised} if raised else {})
+
+
+def without_architecture(settings: Settings) -> Settings:
+    return {name: value for name, value in settings.items() if not is_architectural(name)}
 
 
 def options(config: Config) -> Settings:

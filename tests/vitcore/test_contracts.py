@@ -120,15 +120,11 @@ class OneGrid(Position):
         return x
 
 
+READS = "reads patches, or the class token"
 SIZES = "runs at another resolution or says why not"
 BROKEN: list[tuple[str, type[nn.Module], str, str]] = [
-    ("pool", ReadsRegisters, "reads patches, or the class token", "pool=mine: reads the tokens before the patches"),
-    (
-        "pool",
-        ReadsPatchesAlone,
-        "reads patches, or the class token",
-        "pool=mine: has a class token and does not read it",
-    ),
+    ("pool", ReadsRegisters, READS, "pool=mine: reads the tokens before the patches"),
+    ("pool", ReadsPatchesAlone, READS, "pool=mine: has a class token and does not read it"),
     ("pool", EveryPatch, "trains", r"pool=mine: logits of shape \(8, 16, 10\), not \(B, classes\) = \(8, 10\)"),
     ("position", NaNBesideRegisters, "works beside prefix tokens", "position=mine: logits are not finite"),
     ("position", Unused, "trains", "position.unused: no gradient reaches it"),

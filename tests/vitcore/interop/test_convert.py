@@ -19,6 +19,7 @@ torchvision = pytest.importorskip("torchvision")
 
 TOLERANCE = 1e-5  # in float32, relative to the largest value
 ROUNDING = 1e-9  # in float64
+PARALLEL: dict[str, Any] = {"block_fn": "ParallelScalingBlock"}
 TIMM: dict[str, dict[str, Any]] = {
     "class token": {},
     "class token without a row": {"no_embed_class": True},
@@ -47,19 +48,9 @@ TIMM: dict[str, dict[str, Any]] = {
     "GEGLU": {"mlp_layer": "GEGLU", "mlp_ratio": 128 / 48},
     "differential": {"attn_layer": "diff"},
     "differential with query-key norm": {"attn_layer": "diff", "qk_norm": True},
-    "parallel": {"block_fn": "ParallelScalingBlock"},
-    "parallel with attention pooling": {
-        "block_fn": "ParallelScalingBlock",
-        "class_token": False,
-        "global_pool": "map",
-    },
-    "parallel with all": {
-        "block_fn": "ParallelScalingBlock",
-        "qkv_bias": False,
-        "qk_norm": True,
-        "init_values": 0.1,
-        "pre_norm": True,
-    },
+    "parallel": PARALLEL,
+    "parallel with attention pooling": PARALLEL | {"class_token": False, "global_pool": "map"},
+    "parallel with all": PARALLEL | {"qkv_bias": False, "qk_norm": True, "init_values": 0.1, "pre_norm": True},
 }
 PREFIX = ("class_token", "cls_token", "registers", "reg_token")
 PLACES = ("position.table", "pos_embed", "encoder.pos_embedding")

@@ -5,6 +5,7 @@ import os
 import time
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,9 +117,8 @@ def test_file_that_is_no_checkpoint_is_one_line(content: bytes | None, tmp_path:
 SPOILT = "head/bias"
 
 
-def as_npy(values: np.ndarray) -> bytes:
-    written = io.BytesIO()
-    np.save(written, values)
+def as_npy(values: np.ndarray[Any, Any]) -> bytes:
+    np.save(written := io.BytesIO(), values)
     return written.getvalue()
 
 
@@ -128,13 +128,13 @@ def header(shape: str) -> bytes:
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
 
 
-def write(path: Path, member: bytes, name: str = SPOILT, flags: int = 0, method: int = zipfile.ZIP_DEFLATED) -> None:
-    """Write a checkpoint with one member of these bytes, whose zip entries have these flags and this method."""
+def write(path: Path, member: Any, name: str = SPOILT, flags: int = 0, method: int = zipfile.ZIP_DEFLATED) -> None:
+    """Write a checkpoint with one array or one member of bytes, whose zip entries have these flags and this method."""
+    members = official("vit_jax", timm_model())
+    members.pop(name, None)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for key, values in official("vit_jax", timm_model()).items():
-            if key != name:
-                archive.writestr(f"{key}.npy", as_npy(values))
-        archive.writestr(f"{name}.npy", member)
+        for key, values in [*members.items(), (name, member)]:
+            archive.writestr(f"{key}.npy", values if isinstance(values, bytes) else as_npy(values))
     content = bytearray(path.read_bytes())
     for signature, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         at = content.rfind(signature)
@@ -143,25 +143,21 @@ def write(path: Path, member: bytes, name: str = SPOILT, flags: int = 0, method:
     path.write_bytes(content)
 
 
+POSITION = np.zeros((1, 17, 5), np.float32)
+LAYER = "Transformer/encoderblock_1000000000000/x"
 MEMBERS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "encrypted": (lambda path: write(path, as_npy(np.zeros(10, np.float32)), flags=1), "cannot be read: .*encrypted"),
-    "unknown compression": (lambda path: write(path, b"x", method=99), "cannot be read: .*compression"),
-    "raw": (lambda path: write(path, b"no array"), "cannot be read: .*magic"),
-    "empty": (lambda path: write(path, b""), "cannot be read"),
-    "single number": (lambda path: write(path, as_npy(np.float32(1))), r"a single number: its shape is \(\)"),
-    "zero width": (lambda path: write(path, as_npy(np.zeros((0, 48), np.float32))), r"its shape is \(0, 48\)"),
-    "huge header": (lambda path: write(path, header("(10000000000000,)")), "cannot be read"),
-    "overflowing header": (lambda path: write(path, header("(9223372036854775807, 9)")), "cannot be read"),
-    "deep header": (lambda path: write(path, header("(" * 5000)), "cannot be read"),
-    "single patches": (lambda path: write(path, as_npy(np.float32(1)), npz.PATCHES), "a single number"),
-    "odd positions": (
-        lambda path: write(path, as_npy(np.zeros((1, 17, 5), np.float32)), npz.VIT_JAX.positions),
-        r"pos_embedding has shape \(1, 17, 5\)",
-    ),
-    "odd layer": (
-        lambda path: write(path, as_npy(np.zeros(1, np.float32)), "Transformer/encoderblock_1000000000000/x"),
-        "depth=1000000000001",
-    ),
+    "encrypted": (partial(write, member=np.zeros(10, np.float32), flags=1), "cannot be read: .*encrypted"),
+    "unknown compression": (partial(write, member=b"x", method=99), "cannot be read: .*compression"),
+    "raw": (partial(write, member=b"no array"), "cannot be read: .*magic"),
+    "empty": (partial(write, member=b""), "cannot be read"),
+    "single number": (partial(write, member=np.float32(1)), r"a single number: its shape is \(\)"),
+    "zero width": (partial(write, member=np.zeros((0, 48), np.float32)), r"its shape is \(0, 48\)"),
+    "huge header": (partial(write, member=header("(10000000000000,)")), "cannot be read"),
+    "overflowing header": (partial(write, member=header("(9223372036854775807, 9)")), "cannot be read"),
+    "deep header": (partial(write, member=header("(" * 5000)), "cannot be read"),
+    "single patches": (partial(write, member=np.float32(1), name=npz.PATCHES), "a single number"),
+    "odd positions": (partial(write, member=POSITION, name=POSITIONS), r"pos_embedding has shape \(1, 17, 5\)"),
+    "odd layer": (partial(write, member=np.zeros(1, np.float32), name=LAYER), "depth=1000000000001"),
     "pipe": (os.mkfifo, "Not a regular file"),
     "device": (lambda path: path.symlink_to("/dev/zero"), "Not a regular file"),
     "folder": (Path.mkdir, "Not a regular file"),
