@@ -64,7 +64,7 @@ class ViT(Initial):
         """Return the pooled vectors (B, D), which the head reads: with the class token, equation 4."""
         context = self.context(images, keys)
         x = self.embed(images, context)  # z_0 (B, T, D)
-        x = self.pool.gather(self.encoder(x, context))  # z_L (B, T, D), or more layers for pool=layers
+        x = self.pool.gather(self.encoder(x, context))  # z_L (B, T, D), or a part of every layer
         norm_first = self.config.final_norm == "before"
         if norm_first:
             x = self.encoder.norm(x)
