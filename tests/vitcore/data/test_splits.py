@@ -1,7 +1,6 @@
 """Splits, fractions, order, folders of images, and errors for missing data."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,13 +17,9 @@ from vitcore.data.splits import Order, load
 from vitcore.options import ConfigError
 
 
-def digits(**settings: Any) -> Config:
-    return Config(width=32, depth=1, heads=2, patch=2, **settings)
-
-
 def test_five_seeds_test_every_digit_once() -> None:
     """Seeds 5 to 9 have another partition than seeds 0 to 4."""
-    tested = [load(digits(seed=seed)).test.index for seed in range(10)]
+    tested = [load(Config(seed=seed)).test.index for seed in range(10)]
     for repetition in (tested[:5], tested[5:]):
         assert np.array_equal(np.sort(np.concatenate(repetition)), np.arange(1797))
         assert {len(fold) for fold in repetition} == {359, 360}
@@ -33,7 +28,7 @@ def test_five_seeds_test_every_digit_once() -> None:
 
 def test_parts_of_a_trial_are_disjoint_and_complete() -> None:
     """Training, validation and test images together are all images of scikit-learn, each once."""
-    data = load(digits(seed=3))
+    data = load(Config(seed=3))
     places = np.concatenate([part.index for part in (data.train, data.val, data.test)])
     assert np.array_equal(np.sort(places), np.arange(1797))
     assert len(data.val) == pytest.approx(0.1 * 1437, abs=5)
@@ -43,7 +38,7 @@ def test_parts_of_a_trial_are_disjoint_and_complete() -> None:
 
 
 def test_fractions_are_nested_and_balanced() -> None:
-    small, medium, full = (load(digits(data_fraction=f)) for f in (0.1, 0.3, 1.0))
+    small, medium, full = (load(Config(data_fraction=f)) for f in (0.1, 0.3, 1.0))
     assert set(small.train.index) < set(medium.train.index) < set(full.train.index)
     for part, share in ((small, 0.1), (medium, 0.3)):
         classes = torch.bincount(part.train.labels)
@@ -54,18 +49,18 @@ def test_fractions_are_nested_and_balanced() -> None:
 
 def test_data_seed_alone_chooses_the_images() -> None:
     seeds = ({"seed": 1, "data_seed": 4}, {"seed": 2, "data_seed": 4}, {"seed": 1})
-    one, two, other = (load(digits(data_fraction=0.3, **own)) for own in seeds)
+    one, two, other = (load(Config(data_fraction=0.3, **own)) for own in seeds)
     for part in ("train", "val", "test"):
         assert np.array_equal(getattr(one, part).index, getattr(two, part).index)
         assert not np.array_equal(getattr(one, part).index, getattr(other, part).index)
 
 
 def test_standardized_images_have_unit_variance() -> None:
-    data = load(digits())
+    data = load(Config())
     images = data.standardize(data.train.pixels)
     assert images.mean().item() == pytest.approx(0, abs=0.02)
     assert images.std().item() == pytest.approx(1, abs=0.02)
-    assert load(digits(image_size=12)).train.pixels.shape[1:] == (1, 12, 12)
+    assert load(Config(image_size=12)).train.pixels.shape[1:] == (1, 12, 12)
 
 
 def test_order_is_a_permutation_an_epoch_wherever_it_is_entered() -> None:

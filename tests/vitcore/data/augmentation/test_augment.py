@@ -19,7 +19,11 @@ from vitcore.data.augmentation.distortions import LEVELS, STEPS, Operation, sign
 from vitcore.data.splits import load
 
 SIZE = 32
-NAMES = list(RandAugment()._augmentation_space(LEVELS, (SIZE, SIZE)))
+SPACES = {
+    "randaugment": RandAugment()._augmentation_space(LEVELS, (SIZE, SIZE)),
+    "trivial": TrivialAugmentWide()._augmentation_space(LEVELS),
+}
+NAMES = list(SPACES["randaugment"])
 
 
 def config(augment: str, **settings: Any) -> Config:
@@ -36,12 +40,6 @@ def noise(channels: int, count: int = 8, size: int = SIZE) -> Tensor:
     images[3] = 77
     images[4, :, : size // 2] = 0
     return images
-
-
-SPACES = {
-    "randaugment": RandAugment()._augmentation_space(LEVELS, (SIZE, SIZE)),
-    "trivial": TrivialAugmentWide()._augmentation_space(LEVELS),
-}
 
 
 def torchvisions(space: dict[str, tuple[Tensor, bool]], name: str, level: int, sign: int, image: Tensor) -> Tensor:
