@@ -23,8 +23,7 @@ from vitcore.options import ConfigError, joined_names, spelling_hint
 class Design:
     """A study on a recipe with command-line overrides, and its arms in the table's order.
 
-    Raises ValueError if the recipe lacks settings for fine-tuning, if it or an override sets a seed, or if an override
-    sets what the study varies.
+    Raises ValueError as `Layers.check` does.
     """
 
     study: Study
@@ -102,8 +101,10 @@ class Design:
             if name not in VARIANTS:
                 raise ValueError(f"{name}: all: only {joined_names(VARIANTS)} have entries to sweep")
             return list(VARIANTS[name])
-        written = ["axis"] if values == "axis" else values
-        return [one for value in written for one in (self.axis_values(name) if value == "axis" else [value])]
+        found: list[Any] = []
+        for value in ["axis"] if values == "axis" else values:
+            found += self.axis_values(name) if value == "axis" else [value]
+        return found
 
     def axis_values(self, name: str) -> list[Any]:
         """Return the recipe's values for a setting.
