@@ -20,7 +20,7 @@ GENERATED: dict[str, Callable[[], Pages]] = {
 
 
 def write_all(app: Sphinx) -> None:
-    """Write the pages that changed, and remove those of commands, variants and studies that are gone."""
+    """Write the pages that changed, and remove pages whose command, variant or study is gone."""
     for name, pages in GENERATED.items():
         write(Path(app.srcdir) / "reference" / name, pages())
 

@@ -37,7 +37,7 @@ def page(package: ModuleType) -> str:
 
 
 def public(package: ModuleType) -> Iterator[tuple[str, Any]]:
-    """Classes, functions and dictionaries of ours, as `dir()` names them."""
+    """Yield our classes, functions and dictionaries that `dir()` names."""
     for name in dir(package):
         what = getattr(package, name)
         ours = getattr(what, "__module__", "").partition(".")[0] in PACKAGES
@@ -46,7 +46,7 @@ def public(package: ModuleType) -> Iterator[tuple[str, Any]]:
 
 
 def slot_of(what: Any) -> str:
-    """The setting whose variants a dictionary holds."""
+    """Return the setting whose variants a dictionary holds, or ""."""
     return next((slot for slot, entries in VARIANTS.items() if entries is what), "")
 
 
@@ -75,14 +75,14 @@ def described_as(package: ModuleType, name: str, what: Any) -> str:
 
 
 def machinery(record: type[BaseModel]) -> list[str]:
-    """Fields, which the pages of settings and files explain, and what pydantic calls."""
+    """Return the fields, which other pages explain, and the methods that only pydantic calls."""
     decorated = record.__pydantic_decorators__
     called = (decorated.field_validators, decorated.model_validators, decorated.model_serializers)
     return ["model_config", *record.model_fields, *(name for group in called for name in group)]
 
 
 def as_rst(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Our docstrings are plain text with code in backticks; nothing else in them is markup."""
+    """Escape a docstring, in which only backticks are markup, for reStructuredText."""
     parts = CODE.split("\n".join(lines))
     text = "".join(f"``{part.strip('`')}``" if k % 2 else SPECIAL.sub(r"\\\1", part) for k, part in enumerate(parts))
     lines[:] = text.split("\n")

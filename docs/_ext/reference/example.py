@@ -17,6 +17,6 @@ def trained() -> dict[str, StudyResults]:
 
 
 def write_report(app: Sphinx, failure: Exception | None) -> None:
-    """The report of all of them, beside the pages."""
+    """Write the report of all example studies beside the pages."""
     if failure is None and app.builder.format == "html":
         report.write(list(trained().values()), Path(app.outdir) / REPORT)

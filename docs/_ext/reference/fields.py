@@ -50,7 +50,7 @@ def keys(record: type[BaseModel]) -> Iterator[Key]:
 
 
 def documented(record: type[BaseModel]) -> dict[str, str]:
-    """The `#:` comments and attribute docstrings of a class and its base classes."""
+    """Return the `#:` comments and attribute docstrings of a class and its base classes."""
     found: dict[str, str] = {}
     for one in reversed(record.__mro__):
         if issubclass(one, BaseModel) and one is not BaseModel:
@@ -92,7 +92,7 @@ def bounds(schema: Schema) -> str:
 
 
 def written(value: Any) -> str:
-    """A default as YAML would have it."""
+    """Return a default as YAML writes it."""
     match value:
         case None | "" | () | {} | []:
             return ""
@@ -107,7 +107,7 @@ def written(value: Any) -> str:
 
 
 def entry(key: Key, file: str = "", slot: str = "", index: bool = True) -> str:
-    """The description of a key of a file, of the option of a slot's variant, or of a setting."""
+    """Return the directive of a key of a file, of an option of a slot's variant, or of a setting."""
     name = ".".join(filter(None, [file or slot, key.name]))
     needed = " Required." if key.required and file else ""
     chosen = f"One of these {{doc}}`variants </reference/variants/{name}>`." if name in VARIANTS else ""

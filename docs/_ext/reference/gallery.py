@@ -34,7 +34,7 @@ def page() -> str:
         "A study's {key}`figure <study.figure>` says how `ablate plot` and `ablate report` draw it. A "
         "[style file](../style-file.md) changes fonts, colors and sizes.\n",
         f"<a href='../../{REPORT}'>The report of five studies</a> shows what `ablate report` writes. Results come from "
-        "`examples/digits.parquet`. They are made up for the kinds of figures that those studies lack.\n",
+        "`examples/digits.parquet`, or are made up for kinds of figures that no study there has.\n",
     ]
     for kind in KINDS:
         studies = [
@@ -45,11 +45,11 @@ def page() -> str:
         lines += [f"## {kind}\n", f"{prose(about)} {used}\n", picture(kind, f"{kind}.svg")]
     lines += [
         "## Training curves\n",
-        "Of any study, trials that still run included:\n",
+        "For any study, including trials that still run:\n",
         shell([f"ablate plot {STUDY} --x step"]),
         picture("Validation accuracy over training", "training.svg"),
         "## Inside a trial\n",
-        f"From the weights of a trained trial, here of two on the recipe `digits`, trained for {STEPS} steps:\n",
+        f"From the weights of trials, here two on the recipe `digits`, trained for {STEPS} steps:\n",
         shell([f"ablate inspect {STUDY} --arm position=1d"]),
     ]
     for name, (title, _, drawing) in inspection.FIGURES.items():
@@ -63,14 +63,14 @@ def picture(title: str, file: str) -> str:
 
 
 def insides() -> dict[str, bytes]:
-    """What `ablate inspect` draws: the learned table, and of a kind that differs by layer and head the rest."""
+    """Return the figures of `ablate inspect`, of a trial with `1d` where it has one, else with `relative`."""
     found = [inside("1d"), inside("relative")]
     chosen = {name: one for one in reversed(found) for name in inspection.drawable_figures(one)}
     return {f"inside-{name}.svg": inspection.picture(one, name, "svg") for name, one in chosen.items()}
 
 
 def inside(position: str) -> Inspection:
-    """A trial on the recipe `digits`, trained now."""
+    """Train a trial on the recipe `digits`, and return its inspection."""
     config, run = Config(**read_recipe("digits").config | {"position": position, "steps": STEPS}), Memory()
     train(config, run)
     assert run.weights is not None

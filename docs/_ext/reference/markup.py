@@ -11,7 +11,7 @@ SPECIAL = re.compile(r"([\\*_<>\[\]{}|$#~])")
 
 
 def prose(text: str) -> str:
-    """Plain text of a docstring or a help, in which backticks mark code and papers of arXiv become links."""
+    """Escape plain text, in which backticks mark code, and link its arXiv papers."""
     parts = CODE.split(text)
     return "".join(part if k % 2 else linked(SPECIAL.sub(r"\\\1", part)) for k, part in enumerate(parts))
 
@@ -21,7 +21,7 @@ def linked(text: str) -> str:
 
 
 def code(value: object) -> str:
-    """A value as written in a file; also inside of a table."""
+    """Return a value as code, also for a cell of a table."""
     return f"`{value}`".replace("|", "\\|")
 
 
@@ -36,7 +36,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def fence(directive: str, argument: str, content: str, **options: str) -> str:
-    """A directive, with a fence that is longer than those inside."""
+    """Return a directive whose fence is longer than any fence in its content."""
     ticks = "`" * max([3, *(len(run) + 1 for run in re.findall("`{3,}", content))])
     given = "".join(f":{key}: {value}\n" for key, value in options.items() if value)
     return f"{ticks}{{{directive}}} {argument}\n{given}\n{content.strip()}\n{ticks}\n"
@@ -47,12 +47,12 @@ def shell(lines: Iterable[str]) -> str:
 
 
 def toctree(pages: Iterable[str]) -> str:
-    """The pages below a page: in the sidebar, and not again in its text."""
+    """Return a list of subpages for the sidebar, hidden on the page itself."""
     return "```{toctree}\n:hidden:\n\n" + "\n".join(pages) + "\n```\n"
 
 
 def comments(path: Path) -> str:
-    """What a YAML file says of itself before its first key, as one paragraph."""
+    """Return the comment at the head of a YAML file as one paragraph."""
     lines = takewhile(lambda line: line.startswith("#"), path.read_text().splitlines())
     return " ".join(line.removeprefix("#").strip() for line in lines).strip()
 

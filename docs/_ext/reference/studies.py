@@ -53,7 +53,7 @@ def page(study: Study) -> str:
 
 
 def about(study: Study) -> str:
-    """The comment at the head of the file, less what it expects the study to cost."""
+    """Return the comment at the head of the file without the expected cost."""
     text, _, _ = comments(find("studies", study.name)).partition("Expected cost:")
     return prose(text) + "\n"
 
@@ -70,7 +70,7 @@ def settings(given: dict[str, Any]) -> str:
 
 
 def cost(study: Study) -> str:
-    """Trials and core-hours on the recipe, from its own statement of a trial's cost."""
+    """Return the number of trials and their duration, estimated from the recipe's cost of a trial."""
     design = Design(study, read_recipe(RECIPE), {})
     plan = build(design, range(design.recipe.seeds))
     trials = {trial.id for entry in [*plan.stages, *plan.arms] for trial in entry.trials}
@@ -95,7 +95,7 @@ def result(study: Study) -> str:
 
 
 def record(study: Study) -> list[str]:
-    """What the recipe states that its trials of this study reached."""
+    """Return the results of this study that the recipe states."""
     recipe = read_recipe(RECIPE)
     lines = [
         f"- {code(arm)}: test accuracy {100 * one.mean:.2f}% (n = {one.n}, {one.how})."
@@ -115,6 +115,6 @@ def record(study: Study) -> list[str]:
 
 
 def arm_of(source: str, study: Study) -> str:
-    """The arm in "ablate run STUDY, ARM", where that is the study; else ""."""
+    """Return the arm in a source such as "ablate run STUDY, ARM", or "" if it names another study."""
     command, _, arm = source.partition(", ")
     return arm if study.name in command.split() else ""

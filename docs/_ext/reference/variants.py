@@ -22,7 +22,7 @@ def overview() -> str:
         [
             "# Variants\n",
             "A setting that chooses a part of the model or of its training takes one of these names. "
-            "`ablate list --variants` prints them, including those of your plug-ins.\n",
+            "`ablate list --variants` prints them, with the variants of your plug-ins.\n",
             table(["setting", "variants"], rows),
             toctree(VARIANTS),
         ]
@@ -30,7 +30,7 @@ def overview() -> str:
 
 
 def page(slot: str, entries: dict[str, type[Variant]]) -> str:
-    """Options that several variants share are indexed at the first of them."""
+    """Return the page of a slot. An option that several variants share is indexed once, at the first."""
     default, seen = Config.model_fields[slot].default, set[str]()
     lines = [f"# {slot}\n", f"Set with `{slot}=NAME`. The default is `{slot}={default}`.\n"]
     for name, variant in entries.items():
@@ -43,7 +43,7 @@ def page(slot: str, entries: dict[str, type[Variant]]) -> str:
 
 
 def facts(variant: type[Variant]) -> list[str]:
-    """What only some slots have: where a position is added."""
+    """Return the places where a position embedding is added; nothing for other slots."""
     if places := getattr(variant, "places", ()):
         return [f"{{setting}}`position_at`: {', '.join(f'`{place}`' for place in places)}."]
     return []
