@@ -44,7 +44,7 @@ class Sample:
 
     @cached_property
     def mean(self) -> Estimate:
-        """The estimated mean over seeds, whose variance includes that of images shared by repetitions, if known."""
+        """The estimated mean over seeds. Its variance includes that of images shared by repetitions, if known."""
         shared = 0.0
         if spans_repetitions(self.values, self.folds) and (images := correctness_matrix(self)) is not None:
             shared = inference.shared_images_variance(images, np.array(self.seeds) // (self.folds or 1))
@@ -53,7 +53,7 @@ class Sample:
     def __sub__(self, other: "Sample") -> "Sample":
         """Return the sample of paired differences over the common seeds.
 
-        `correct` needs the same images in both arms. It is empty within a single partition, whose interval needs none.
+        `correct` needs the same images in both arms. It is empty within a single partition, where no interval uses it.
         """
         seeds = self.values.keys() & other.values.keys()
         values = {seed: self.values[seed] - other.values[seed] for seed in seeds}

@@ -122,9 +122,9 @@ def welch_df(parts: np.ndarray, sizes: np.ndarray) -> float:
 
 
 def overlapping_samples(a: np.ndarray, b: np.ndarray, pairs: int, image: float = 0.0) -> Estimate:
-    """Return an estimate of mean(b) - mean(a) for two samples of which only some values are paired.
+    """Return an estimate of mean(b) - mean(a) for two partially paired samples (Derrick et al. 2017).
 
-    The first `pairs` > 1 values are paired, and the others are independent (Derrick et al. 2017). SE^2 = s_a^2 / n_a +
+    The first `pairs` > 1 values are paired, and the others are independent. SE^2 = s_a^2 / n_a +
     s_b^2 / n_b - 2 r s_a s_b pairs / (n_a n_b), where r is the correlation of the pairs. Variances may differ. There is
     no interval where `welch` has none, or if all pairs differ alike.
     """
@@ -199,8 +199,8 @@ def holm(p: Sequence[float | None], family: int) -> list[float | None]:
 
 def tost_p(difference: Estimate, margin: float) -> float | None:
     """Return the p value of equivalence by two one-sided tests (Schuirmann 1987); None without a standard error."""
-    sides = [p_below(difference, margin), p_below(-difference, margin)]
-    return None if None in sides else max(side for side in sides if side is not None)
+    below, above = p_below(difference, margin), p_below(-difference, margin)
+    return None if below is None or above is None else max(below, above)
 
 
 def p_below(difference: Estimate, bound: float) -> float | None:

@@ -118,7 +118,7 @@ def validation_score(trial: Trial | None, chance: float) -> float:
 
 
 def diverged_points(points: Sequence[str], by_arm: Trials, reached: np.ndarray) -> frozenset[str]:
-    """Return the grid points of which all trials diverged, or some did and another point has a better mean."""
+    """Return the grid points where all trials diverged, or where some did and another point has a better mean."""
     means = [column[~np.isnan(column)].mean() if not np.isnan(column).all() else -np.inf for column in reached.T]
     lost = [[trial["status"] == "diverged" for trial in by_arm[name].values()] for name in points]
     found = zip(points, lost, means, strict=True)

@@ -65,7 +65,7 @@ def read_plans(runs: Path) -> Iterator[Plan]:
             plan = read_plan(path)
         except (FileNotFoundError, NotADirectoryError):
             continue
-        except Broken as error:  # whose text begins with the file's name
+        except Broken as error:  # its text begins with the file's name
             raise Broken(f"{path.parent}/{error}") from None
         if plan.name != path.parent.name:
             raise Broken(f"{path}: is the plan of {plan.name!a:.60}, not of its folder")

@@ -20,7 +20,7 @@ from results import store
 from results.names import MEASURES, METRICS
 from results.store import correctness, eval_files, json_files
 from results.store.correctness import Correct
-from results.store.schemas import Environment, EvalSummary, MetricsLine
+from results.store.schemas import Environment, EvalSummary, MetricsLine, Result
 from results.store.trials import CONFIG, read_vouched
 
 Part = TypeVar("Part")
@@ -106,11 +106,7 @@ def read(runs: Path, parts: Collection[str], trial_id: str) -> Record:
         history = [line.content() for line in lines or []]
     if state.result is None:
         return Record(values, history)
-    values |= {name: state.result.metrics.get(name) for name in METRICS}
-    values |= {name: getattr(state.result, name) for name in (*MEASURES, *FAULTS)}
-    values["weights_sha256"] = state.result.weights_sha256 or ""
-    if later := eval_files.summaries(trial, state.result):
-        values["evals"] = json.dumps(later, default=EvalSummary.content, sort_keys=True)
+    values |= result_values(trial, state.result)
     correct = read_or_none(lambda: correctness.parse(state.read(correctness.NAME))) if "correct" in parts else None
     for part, name in FILES.items() if parts else ():
         if part not in parts:  # verified even if it is not read
@@ -118,6 +114,15 @@ def read(runs: Path, parts: Collection[str], trial_id: str) -> Record:
             read_or_none(partial(read_vouched, state.result, f"{folder}/{name}"))
     values["reason"] = "; ".join(filter(None, [state.reason, *broken]))
     return Record(values, history, correct)
+
+
+def result_values(trial: store.Trial, result: Result) -> dict[str, Any]:
+    """Return the numbers of a result, the digest of its weights, and the trial's evals as JSON, by name."""
+    values = {name: result.metrics.get(name) for name in METRICS}
+    values |= {name: getattr(result, name) for name in (*MEASURES, *FAULTS)}
+    later = eval_files.summaries(trial, result)
+    evals = {"evals": json.dumps(later, default=EvalSummary.content, sort_keys=True)} if later else {}
+    return {**values, "weights_sha256": result.weights_sha256 or "", **evals}
 
 
 def read_provenance(state: store.TrialState) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Standing of a trial, as its files and those of its parents show: whether it is over, or may start.
+"""The standing of a trial: whether it is over or may start, by its own files and its parents'.
 
 A trial may start once its parent has finished and the parent's weights exist. If these are lost, the parent is trained
 again.

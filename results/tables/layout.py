@@ -184,7 +184,7 @@ def unknown_column(name: str, metrics: Sequence[str]) -> ValueError:
 
 
 def shown_columns(table: Table) -> list[str]:
-    """Return the default columns of a table: those of SHOWN that apply."""
+    """Return the default columns of a table, which are the columns in SHOWN that apply."""
     columns = [name for name in SHOWN if table.judged or name not in JUDGED]
     return [n for n in columns if n not in WHERE_KNOWN or any(row.value(n) is not None for row in table.rows)]
 
@@ -205,7 +205,7 @@ def header(name: str, table: Table) -> str:
 
 
 def row_cells(row: Row, columns: Sequence[str], metric: str) -> list[Cell]:
-    """Return the cells of a row, the first of which has the footnotes."""
+    """Return the cells of a row. The first cell has the footnotes."""
     unit = units.unit(metric)
     first, *rest = [Cell(column(name).text(row, unit), sort_key(row.value(name))) for name in columns]
     return [replace(first, notes=row.notes), *rest]

@@ -205,7 +205,7 @@ def progress(table: Table) -> tuple[int, int]:
 
 
 def untuned_rows(table: Table) -> list[Row]:
-    """Return the rows without those of tuned arms, whose trials belong to other rows too."""
+    """Return the rows except tuned arms, because their trials belong to other rows too."""
     return [row for row in table.rows if not is_tuned(row, table)]
 
 
