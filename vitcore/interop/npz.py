@@ -124,6 +124,7 @@ def load_npz(path: Path) -> ViT:
             weights[name] = torch.cat([arrays.parameter(source, shape) for source in sources])
     for name in sorted(arrays.tensors.keys() - arrays.asked):
         raise ValueError(f"{path}: array {arrays.prefix}{name} belongs to no part of this ViT")
+    del arrays  # as large as the weights, which are copied next
     return with_weights(config, weights)
 
 
