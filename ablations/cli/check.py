@@ -117,9 +117,10 @@ def check_study(file: str, recipe: str) -> bool:
     design = Design(read_study(file), read_recipe(recipe), {})
     check(design)
     arms = {arm.name: arm for arm in design.arms}
+    for arm in design.arms:
+        arm_cost(arm.name, arm.config)  # builds the model
     print(f"{file} on recipe {design.recipe.name}")
     for arm in design.arms:
-        arm_cost(arm.name, arm.config)
         notes = "; ".join(footnotes(arm, arms[arm.baseline], design.study.budget))
         role = "baseline" if arm.name == arm.baseline else notes or "nothing else differs"
         print(f"  ok      {arm.name}: {role}")

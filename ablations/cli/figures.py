@@ -28,7 +28,8 @@ def plot(
     out: Annotated[
         Path | None,
         parameters.out_option(
-            "FILE|DIR", "A folder, or the file for one figure.  [default: figures/ in each study's folder]"
+            "FILE|DIR",
+            "A folder, or the file for one figure.  [default: figures/ in each study's folder; of an export, here]",
         ),
     ] = None,
     format: Annotated[

@@ -72,6 +72,7 @@ def reconcile(campaign: Campaign, inside: bool = False, withheld: Collection[str
         avoided = bad_nodes.nodes_to_avoid(store.trial(campaign.runs, job.id) for job in asked)
         apart = generations(todo, standings)
         taken = submit_generations(campaign, apart, tasks, seconds, avoided, inside)
+        avoided = avoided if taken else []
     sent = list(dict.fromkeys(taken.values()))
     last_job = no_last_job = ""
     cancelled = len(missing) - len(todo)

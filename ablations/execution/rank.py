@@ -35,7 +35,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=end_with_parent, daemon=True).start()
-    torch.set_flush_denormal(True)  # before PyTorch starts threads (vitcore.runtime.device.flushing)
+    torch.set_flush_denormal(True)  # before PyTorch starts threads (vitcore.runtime.device.flush_subnormals)
     order = RankOrder(**json.loads(sys.argv[1])).with_own_rank()
     threading.Thread(target=beat, args=(order,), daemon=True).start()
     store = TCPStore(order.host, order.port, is_master=False, timeout=CONNECT)

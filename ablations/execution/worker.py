@@ -272,7 +272,7 @@ def require_gpu() -> None:
 
 def main() -> None:
     parent, place = os.getppid(), PLACE.validate_python(json.loads(sys.argv[1]))
-    torch.set_flush_denormal(True)  # before PyTorch starts threads (vitcore.runtime.device.flushing)
+    torch.set_flush_denormal(True)  # before PyTorch starts threads (vitcore.runtime.device.flush_subnormals)
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:

@@ -131,7 +131,7 @@ def ended_lines(arms: Sequence[ArmStatus]) -> list[Text]:
     ]
     followed = [one.followed for one in found]
     if any(followed):
-        but = "" if all(followed) else ", except canceled ones"
+        but = "" if all(followed) else ", except cancelled ones"
         lines.append(indented_line(f"the submission's last job resubmits these{but}"))
     if not all(followed):
         lines.append(indented_line(AGAIN))

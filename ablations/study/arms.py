@@ -67,7 +67,7 @@ def points(axes: Mapping[str, Sequence[Any]]) -> list[Values]:
 
 def family_name(arm: Arm, families: Mapping[str, Values]) -> str:
     """Return the name of the first model family with settings that match the arm's, or ""."""
-    own = arm.config.model_dump()
+    own = arm.config.model_dump(exclude={"seed", *([arm.parent.link] if arm.parent else [])})
     for name, wanted in families.items():
         if all(matches(own.get(key), value) for key, value in wanted.items()):
             return name

@@ -169,6 +169,8 @@ class Design:
         for arm in arms:
             try:
                 trial = trial_id(arm.config)
+            except (ModuleNotFoundError, OSError):
+                raise
             except Exception as error:  # a user's part may raise anything where its options are checked
                 reason = error if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"
                 raise ValueError(f"study '{self.study.name}', arm {arm.name}: {reason}") from error

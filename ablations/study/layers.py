@@ -23,7 +23,8 @@ class Layers:
     def check(self) -> None:
         """Raise ValueError if the layers contradict each other.
 
-        The recipe may lack settings for fine-tuning. A layer may set a seed, or the command line what the study varies.
+        Contradictions are: a recipe without settings for fine-tuning, a layer with a seed, and an override of what the
+        study varies.
         """
         if self.fine_tunes and FINETUNE not in self.recipe.stages:
             raise ValueError(
@@ -41,11 +42,14 @@ class Layers:
                 raise ValueError(f"{key}: the seeds of a study are set with --seeds N")
         if self.study.stages:
             key_checks.check_overrides(self.study, self.overrides)
-        for where, settings in (
-            ("recipe", self.recipe.config),
-            ("baseline", self.study.baseline),
-            *self.named_arms.items(),
-        ):
+        for where, settings in {
+            "recipe": self.recipe.config,
+            **{f"recipe, stage {name}": own for name, own in self.recipe.stages.items()},
+            "baseline": self.study.baseline,
+            **self.named_arms,
+            **{f"stage {name}": own for name, own in self.study.stages.items()},
+            **{f"with, {name}": own for name, own in self.study.co_changes.items()},
+        }.items():
             if "seed" in settings:
                 raise ValueError(f"{where}: seed={settings['seed']}: the seeds of a study are set with --seeds N")
 

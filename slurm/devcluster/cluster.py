@@ -93,7 +93,8 @@ class Cluster:
 
     def down(self) -> None:
         """End all processes of the cluster, and remove its directory. Raises ValueError if it holds other files."""
-        if self.folder.is_dir() and any(self.folder.iterdir()) and not (self.folder / FILE).exists():
+        foreign = self.folder.is_dir() and any(self.folder.iterdir()) and not (self.folder / FILE).exists()
+        if foreign or (self.folder.exists() and not self.folder.is_dir()):
             raise ValueError(f"{self.folder}: holds no cluster, nothing is removed")
         processes.kill_all(self.folder)
         rest = [path for path in self.folder.glob("*") if path.name != FILE]

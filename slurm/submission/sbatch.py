@@ -43,7 +43,7 @@ def find_in_queue(tag: str, problem: str) -> int:
         time.sleep(1)
         try:
             mine = [job for job in queue.jobs(tag, ended=True) if job.tag == tag]
-        except (Unreachable, NoSlurm):
+        except (Unreachable, NoSlurm, Refused):  # of squeue: it says nothing about the job
             continue
         if mine:
             return mine[0].job_id

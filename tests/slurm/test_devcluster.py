@@ -99,6 +99,7 @@ with Cluster(Path({str(folder)!r}), Settings(nodes=1, accounting=False)):
         (["up", "--dir", "/tmp/" + "x" * 60], "60 characters"),
         (["up", "--dir", "/tmp/a b"], "letters"),
         (["down", "--dir", "{folder}"], "no cluster"),
+        (["down", "--dir", "{folder}/file"], "no cluster"),
         (["status", "--dir", "{new}"], "no cluster"),
         (["kill", "slurmrestd", "--dir", "{cluster}"], "no daemon"),
     ],

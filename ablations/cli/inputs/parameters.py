@@ -81,7 +81,7 @@ Format = Annotated[
 StyleFile = Annotated[
     Path | None,
     typer.Option(
-        "--style", metavar="FILE", help="A YAML file with size, fonts, colors, order, labels, digits and title."
+        "--style", metavar="FILE", help="A YAML file with size, fonts, colours, order, labels, digits and title."
     ),
 ]
 Runs = Annotated[Path | None, runs_option("DIR", "The run directory.  [default: runs]")]

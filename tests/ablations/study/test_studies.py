@@ -1,6 +1,7 @@
 """Studies and recipes become arms and trials; a mistake in their files is one line."""
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -213,6 +214,8 @@ MISTAKES = [
     (STUDY + "    stages: {pre: {pol: cls}}\n", "s.yaml: pre: unknown key 'pol'; did you mean 'pool'?"),
     (STUDY + "    curves: {learning_rate: [1.0]}\n", "s.yaml: curves: unknown key 'learning_rate'; did you mean 'lr'?"),
     (STUDY.replace("{position: 1d}", "{position: 1d, seed: 3}"), "baseline: seed=3: the seeds of a study are set with"),
+    (STUDY + "    with: {position=1d: {seed: 3}}\n", "with, position=1d: seed=3: the seeds of a study are set with"),
+    (STUDY + "    stages: {pre: {seed: 3}}\n", "stage pre: seed=3: the seeds of a study are set with"),
     (STUDY.replace("{position: 1d}", "{position: 1d, heads: 3}"), "heads=3 does not divide width=16"),
 ]
 
@@ -222,6 +225,12 @@ def test_mistake_in_a_study_is_one_clear_line(tmp_path: Path, study: str, messag
     with pytest.raises(ValueError) as error:
         planning.build(design(tmp_path, study), [0])
     assert message in str(error.value)
+
+
+def test_a_study_whose_extra_is_not_installed_is_no_mistake_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(ModuleNotFoundError, match="timm"):
+        planning.build(packaged_design("compute", "digits"), [0])
 
 
 def test_published_numbers_are_of_one_place_each() -> None:
