@@ -46,6 +46,7 @@ def test_every_format_has_claims_and_numbers() -> None:
     """Notes name another metric. A study without claims and numbers is an error; one without claims has no CSV."""
     found = compare_published([position(), position(metric="val_accuracy", name="other@digits")])
     assert [claim.notes for claim in found.claims] == [[], [], ["val accuracy"], ["val accuracy"]]
+    assert all("val accuracy" in " ".join(row.notes) for row in found.rows[len(found.rows) // 2 :])
     texts = {form: render(found, form) for form in ("md", "json", "csv", "html", "latex")}
     assert all(said in texts["md"] for said in ("Of 4 claims: agrees 4.", "position=none [1]", "[1] val accuracy"))
     assert texts["md"].count("another setting, shown beside ours, not compared") == 1

@@ -88,6 +88,8 @@ class Manifest(Options):
 
     @model_validator(mode="after")
     def check(self) -> Self:
+        if self.image_size > self.size:
+            raise ConfigError(f"image_size={self.image_size}: at most size={self.size}")
         if len({shard.file for shard in self.shards}) < len(self.shards):
             raise ConfigError("shards: two entries of one file")
         if (stated := sum(shard.images for shard in self.shards)) != self.images:

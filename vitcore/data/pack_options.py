@@ -6,7 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+from pydantic import model_validator
 
 from vitcore import options
 from vitcore.data.datasets import BUILT_IN
@@ -48,6 +50,12 @@ class Begun(options.Options):
     crop: Side
     format: Format
     source: Sum
+
+    @model_validator(mode="after")
+    def check(self) -> Self:
+        if self.crop > self.size:
+            raise ConfigError(f"crop={self.crop}: at most size={self.size}")
+        return self
 
 
 def check_name(name: str) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,9 +29,6 @@ from vitcore.data.files import open_no_symlink, read_regular, reason, rename_dur
 from vitcore.data.pack import BEGUN, INDEX, MANIFEST, RECORD, VERSION, Channels, Manifest, Records, Shard
 from vitcore.data.pack_options import LARGEST_NOTE, Begun, Options, check_name, read_note_of_pack
 from vitcore.data.pack_sources import Source
-
-if TYPE_CHECKING:
-    pass
 
 ONE_PARSER = threading.Lock()  # numpy reads headers with ast, which Python 3.11 cannot in several threads at once
 QUALITY = 95  # of JPEG

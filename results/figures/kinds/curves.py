@@ -88,7 +88,7 @@ def uneven_speed_note(study: StudyResults, arms: list[str]) -> list[str]:
         return []
     worst = ranges[ratio == ratio.max()].iloc[0]
     return [
-        "The machines differed, or had other work: a step took "
+        "Seconds are not comparable, as machines differed or were shared: a step took "
         f"{worst['min']:.2g} to {worst['max']:.2g} s in trials of equal FLOPs."
     ]
 

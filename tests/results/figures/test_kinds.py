@@ -1,4 +1,4 @@
-"""Each kind of figure shows the numbers of the table, and its own facts."""
+"""What each kind of figure draws: numbers, lines, marks, labels and legends."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Figures of studies: they show the table's numbers, name what is absent, cut nothing off and never vary."""
+"""Figures of studies name what is absent, cut nothing off, are reproducible, and refuse wrong input in one line."""
 
 import os
 import subprocess
@@ -118,6 +118,10 @@ def test_every_figure_draws_every_study_and_cuts_nothing_off(
     assert_inside(draw_figure(case(name), width))
 
 
+def test_a_figure_is_drawn_where_one_arm_has_no_verdict() -> None:
+    assert_inside(draw_figure(equal_differences("axis")))
+
+
 @pytest.mark.parametrize("name", kinds.FIGURES)
 def test_an_absent_arm_is_a_marked_gap(name: str) -> None:
     study = incomplete(name)
@@ -125,7 +129,11 @@ def test_an_absent_arm_is_a_marked_gap(name: str) -> None:
     figure = draw_figure(study, COLUMN)
     assert_inside(figure)
     assert "diverged" in words(figure).partition("Filled")[0]
-    for arm, known in {first: "0 of 5 seeds finished (5 missing)", second: "3 of 5", last: "0 of 5"}.items():
+    for arm, known in {
+        first: "0 of 5 seeds finished (5 missing)",
+        second: "3 of 5 seeds finished (2 failed)",
+        last: "0 of 5 seeds finished (5 diverged)",
+    }.items():
         assert f"{arm}: {known}" in words(figure)
 
 

@@ -63,11 +63,13 @@ def test_other_numbers_can_be_columns() -> None:
     found = table(study, layout.further_metrics(names))
     for arm, trials in study.trials.groupby("arm"):
         row = row_of_arm(found, str(arm))
-        for name in ("val_accuracy", "train_seconds"):
+        columns = {"test_accuracy": (row.mean, row.ci95)}
+        columns |= {name: (row.value(name), row.value(f"{name}_ci95")) for name in ("val_accuracy", "train_seconds")}
+        for name, (mean, interval) in columns.items():
             values = trials[name].to_numpy()
-            assert row.value(name) == pytest.approx(values.mean())
+            assert mean == pytest.approx(values.mean())
             low, high = scipy.stats.t.interval(0.95, len(values) - 1, values.mean(), scipy.stats.sem(values))
-            assert row.value(f"{name}_ci95") == pytest.approx([low, high])
+            assert interval == pytest.approx([low, high])
     text = render(found, "md", names)
     header, _, first, *_ = (
         [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line[:1] == "|"

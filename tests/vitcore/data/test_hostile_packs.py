@@ -71,6 +71,7 @@ def npy(array: np.ndarray[Any, Any]) -> bytes:
         (lambda one: {"shards": [*one["shards"], one["shards"][0]]}, "two entries of one file"),
         (lambda one: {"train": one["train"] + 1}, "hold 7 images"),
         (lambda one: {"size": 11}, "have not"),
+        (lambda one: {"image_size": one["size"] + 1}, "at most size="),
         (lambda one: {"std": [0.0, 1.0, 1.0]}, "std above 0"),
         (lambda one: {"std": [1.0]}, "3 channels"),
     ],

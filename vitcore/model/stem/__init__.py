@@ -9,7 +9,7 @@ from vitcore.model.stem.convolutional import ConvStem, HMLPStem
 from vitcore.model.stem.patch import PatchStem
 from vitcore.model.stem.resnet import ResNetStem, SmallResNetStem
 
-__all__ = ["STEM", "ConvStem", "HMLPStem", "PatchStem", "ResNetStem", "Stem"]
+__all__ = ["STEM", "ConvStem", "HMLPStem", "PatchStem", "ResNetStem", "SmallResNetStem", "Stem"]
 
 STEM: dict[str, type[Stem]] = {
     "patch": PatchStem,

@@ -83,8 +83,10 @@ class ConvStem(Stem):
         options = cls.options(config)
         halved = math.prod(stride for _, stride in cls.convolutions(config))
         if halved != config.patch:
-            side = f"the convolutions divide the side of an image by {halved}, not by patch={config.patch}"
-            raise ConfigError(f"stem.channels={options.channels}: {side}")
+            raise ConfigError(
+                f"stem.channels={options.channels}: the convolutions divide the side by {halved} "
+                f"(by 2 at the first and wherever channels change), not by patch={config.patch}"
+            )
         if (fewer := options.fewer_blocks) >= config.depth:
             raise ConfigError(f"stem.fewer_blocks={fewer}: fewer than depth={config.depth}, so that one is left")
 

@@ -1,4 +1,4 @@
-"""The stems of hybrid models: a ResNet of timm's modules. Shapes: B images, P patch size, D width."""
+"""The stems of hybrid models: a ResNet of timm's modules. P is the patch size."""
 
 from __future__ import annotations
 
