@@ -1,6 +1,6 @@
-"""What varies, what is still missing, and driving it: imports vitcore, slurm and results.
+"""Ablation studies: what varies, which trials are missing, and how they are trained.
 
-The public names load on first use.
+The package imports vitcore, slurm and results. Its public names load on first use.
 """
 
 from importlib import import_module

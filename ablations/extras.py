@@ -8,7 +8,7 @@ EXTRAS = {
 
 
 def install_hint(error: ModuleNotFoundError) -> str:
-    """Return a message with the command that installs a missing package; "" if no extra has it."""
+    """Return a message with the command that installs a missing package, or "" if no extra has it."""
     package = (error.name or "").partition(".")[0]
     if package not in EXTRAS:
         return ""

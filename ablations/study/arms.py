@@ -1,4 +1,4 @@
-"""The arms of a study: how each differs from the baseline, and its trials at each point of the curves.
+"""The arms of a study: how each differs from the baseline, and its config at each point of the curves.
 
 A point of the curves has one value for each curve.
 """
@@ -56,17 +56,17 @@ class Arm:
 
 
 def arm_name(change: str, point: Values) -> str:
-    """Return the name of the arm with this change at a point of the curves."""
+    """Return the name of an arm from the name of its change and its point (curve -> value)."""
     return f"{change},{assignments(point)}" if point else change
 
 
 def points(axes: Mapping[str, Sequence[Any]]) -> list[Values]:
-    """Return all points of the product of axes. Without axes, the only point is empty."""
+    """Return every combination of values of the axes as a point. Without axes, the only point is empty."""
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
 def family_name(arm: Arm, families: Mapping[str, Values]) -> str:
-    """Return the name of the first model family with settings that match the arm's, or ""."""
+    """Return the first model family whose settings match the arm's, or "". families: name -> settings."""
     own = arm.config.model_dump(exclude={"seed", *([arm.parent.link] if arm.parent else [])})
     for name, wanted in families.items():
         if all(matches(own.get(key), value) for key, value in wanted.items()):

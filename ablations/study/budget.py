@@ -14,7 +14,7 @@ MEANT = {"steps": "steps", "epochs": "epochs", "flops": "training FLOPs"}
 
 
 def matched_steps(budget: Budget, reference: Config, config: Config) -> int:
-    """Return the steps with which `config` has the budget of `reference`. Raises ValueError if none are within 2%."""
+    """Return the steps that give `config` the budget of `reference`. Raises ValueError if none are within 2%."""
     if budget == "steps":
         return reference.steps
     spent = epoch_fraction if budget == "epochs" else training_flops
@@ -30,7 +30,7 @@ def matched_steps(budget: Budget, reference: Config, config: Config) -> int:
 
 def epoch_fraction(config: Config) -> float:
     """Return the fraction of an epoch that one step takes: the batch size over the number of training images."""
-    from vitcore.data.lookup import describe  # late: loads NumPy, which lists of studies do without
+    from vitcore.data.lookup import describe  # late: loads NumPy, which listing studies does not need
 
     train = describe(config.data).train_size * (1 - config.val_fraction) * config.data_fraction
     return config.batch / train

@@ -10,16 +10,16 @@ from vitcore.variants import VARIANTS
 
 @dataclass(frozen=True)
 class Entry:
-    """A variant. about: the first line of its docstring. options: option -> default, or None if it is required."""
+    """A variant and its options, as the catalog lists them."""
 
     name: str
-    about: str
-    options: Mapping[str, Any]
+    about: str  # the first line of the variant's docstring
+    options: Mapping[str, Any]  # option -> default, or None if the option is required
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A slot and its variants in the order of their dictionary, plug-ins last."""
+    """A slot and its variants in the order of their dictionary. Those of plug-ins come last."""
 
     slot: str
     entries: list[Entry]
@@ -37,7 +37,7 @@ def entry(name: str, variant: type[Variant]) -> Entry:
 
 
 def render(slots: list[Slot]) -> str:
-    """Return the catalog as text: a line per variant, and below it the options in command-line form."""
+    """Return the catalog as text: a line per variant, and below it its options as the command line takes them."""
     width = max(len(one.name) for slot in slots for one in slot.entries)
     lines = []
     for slot in slots:

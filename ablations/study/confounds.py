@@ -17,7 +17,7 @@ from vitcore.data.lookup import FOLDER, describe
 from vitcore.identity import HOW_IT_RUNS
 from vitcore.sizes import is_architectural
 
-# setting -> settings that follow from it: for example, data determine the image size
+# setting -> settings that follow from it; the data, for example, determine the image size
 BRINGS: Mapping[str, tuple[str, ...]] = {
     "position": ("position_at",),
     "data": ("image_size", "channels", "classes"),
@@ -26,7 +26,7 @@ BRINGS: Mapping[str, tuple[str, ...]] = {
 
 
 def footnotes(arm: Arm, baseline: Arm, budget: Budget = "steps") -> list[str]:
-    """Return the footnotes of an arm: its confounds, and enlarged images. A baseline has no confounds."""
+    """Return the footnotes of an arm: its confounds and a note on enlarged images. A baseline has no confounds."""
     stored = enlargement_notes(arm.config.data, arm.config.image_size)
     if arm.name == baseline.name:
         return list(stored)
@@ -41,7 +41,7 @@ def footnotes(arm: Arm, baseline: Arm, budget: Budget = "steps") -> list[str]:
 
 
 def enlargement_notes(data: str, size: int) -> Iterator[str]:
-    """Yield a note if images are enlarged beyond their stored size. size: pixels per side.
+    """Yield a note if images are enlarged beyond their stored size. size: pixels per side of the model's input.
 
     The stored size of an image folder is the size of its first image.
     """
@@ -66,14 +66,14 @@ def declared_notes(arm: Arm, baseline: Arm) -> Iterator[str]:
 
 
 def model_notes(arm: Arm, baseline: Arm) -> dict[str, str]:
-    """Return the differences between the models of arm and baseline: note -> table column that it explains."""
+    """Return the differences between the models of an arm and its baseline: note -> the table column it explains."""
     return dict(model_differences(measure(arm.config), measure(baseline.config)))
 
 
 def model_differences(arm: Cost, baseline: Cost) -> Iterator[tuple[str, str]]:
     """Yield (note, table column) for each difference in tokens, parameters, FLOPs, class token or attention bias.
 
-    None, which models of timm have, never differs.
+    A value that is None, as timm's models have, is not compared.
     """
     for own, other, label, column in (
         (arm.tokens, baseline.tokens, "tokens", "flops"),
@@ -89,7 +89,7 @@ def model_differences(arm: Cost, baseline: Cost) -> Iterator[tuple[str, str]]:
 
 
 def change_text(value: float, reference: float) -> str:
-    """Return the relative change, such as " (+12.0%)" or " (× 3.9)", or "" if it rounds to zero."""
+    """Return the relative change as text such as " (+12.0%)" or " (× 3.9)", or "" if it rounds to zero."""
     ratio = value / reference
     if 0.5 < ratio < 2:
         percent = f"{ratio - 1:+.1%}"
@@ -127,7 +127,7 @@ def stage_notes(arm: Arm, baseline: Arm) -> Iterator[str]:
 
 
 def weights_note(arm: Arm, baseline: Arm) -> Iterator[str]:
-    """Yield a note on how many of an arm's initial weights equal the baseline's at an equal seed, unless all do.
+    """Yield a note on the share of an arm's initial weights that equal the baseline's at the same seed, unless all do.
 
     Yields nothing if a model is from timm or starts from a stage.
     """
@@ -144,7 +144,7 @@ def weights_note(arm: Arm, baseline: Arm) -> Iterator[str]:
 
 
 def refuse_undeclared(plan: Plan) -> None:
-    """Raise ValueError if an arm of the plan, or its stage, differs from its baseline's in an undeclared setting."""
+    """Raise ValueError if an arm or one of its stages differs from the baseline's in an undeclared setting."""
     arms = {arm.name: arm for arm in plan.arms}
     for arm in plan.arms:
         baseline = arms.get(arm.baseline)
@@ -160,7 +160,10 @@ def refuse_undeclared(plan: Plan) -> None:
 
 
 def refuse_undeclared_start(plan: Plan, arm: Entry, baseline: Entry, allowed: set[str]) -> None:
-    """Raise ValueError if arm and baseline start from stages of one name that differ in a setting not in `allowed`."""
+    """Raise ValueError if a stage of the arm differs from the baseline's equally named stage in an undeclared setting.
+
+    allowed: the settings in which arm and baseline may differ, such as pretrain.lr.
+    """
     there = {entry.name: entry for entry in plan.stages}
     own, other = (there.get(one.parent) for one in (arm, baseline))
     while own is not None and other is not None and own.stage == other.stage:
@@ -179,7 +182,7 @@ def refuse_undeclared_start(plan: Plan, arm: Entry, baseline: Entry, allowed: se
 def allowed_settings(arm: Entry, baseline: Entry, plan: Plan) -> set[str] | None:
     """Return the settings in which an arm may differ from its baseline.
 
-    Returns None for a named arm in a plan of an earlier version, which recorded no declared settings.
+    Returns None for a named arm if the plan is of an earlier version, because those record no declared settings.
     """
     said = arm.declared
     if said is None:  # in plans of earlier versions
@@ -191,7 +194,7 @@ def allowed_settings(arm: Entry, baseline: Entry, plan: Plan) -> set[str] | None
 
 
 def undeclared_difference(entry: Entry, reference: Entry, declared: set[str]) -> str:
-    """Return as text the first undeclared setting in which two entries differ, or "" if they differ in none."""
+    """Return a text on the first undeclared setting in which two entries differ, or "" if there is none."""
     own, other = learning_settings(entry.config), learning_settings(reference.config)
     for key in sorted(own.keys() | other.keys()):
         if own.get(key) != other.get(key) and not any(covers(one, key) for one in declared):

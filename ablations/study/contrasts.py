@@ -16,7 +16,7 @@ from results.store.schemas import Interaction, Tuned
 def interactions(design: Design) -> list[Interaction]:
     """Return the interactions between every two factors of a cross, at each point of the curves.
 
-    If a setting is tuned, arms are at their best value. Interactions with an excluded arm are left out.
+    If a setting is tuned, each arm is taken at its best value. Interactions with an excluded arm are left out.
     """
     there = {entry.name for entry in tuned_arms(design)} if design.tune else set(design.remaining_arms)
     found = {}
@@ -30,7 +30,7 @@ def interactions(design: Design) -> list[Interaction]:
 
 
 def pairs_of_changes(design: Design) -> list[tuple[Values, Values]]:
-    """Return every two changes from the baseline that set two factors of a cross."""
+    """Return every pair of changes from the baseline that set two different factors of a cross."""
     found: list[tuple[Values, Values]] = []
     for cross in design.crosses:
         for one, other in itertools.combinations(cross, 2):
@@ -43,12 +43,12 @@ def changes_of(design: Design, factor: str, values: list[Any]) -> list[Values]:
 
 
 def fixed_points(design: Design) -> list[Values]:
-    """Return the points of the curves without tuned settings."""
+    """Return the points of the curves that are not tuned."""
     return points({name: values for name, values in design.curves.items() if name not in design.tune})
 
 
 def tuned_arms(design: Design) -> list[Tuned]:
-    """Return every arm at its best point of the tuned grid. The list is empty if nothing is tuned."""
+    """Return each remaining arm with the points of its tuned grid, or an empty list if nothing is tuned."""
     if not design.tune:
         return []
     tuned, grid = dict.fromkeys(design.tune, "tuned"), points(design.tune)

@@ -23,7 +23,7 @@ from vitcore.options import ConfigError, joined_names, spelling_hint
 class Design:
     """A study on a recipe with command-line overrides, and its arms in the table's order.
 
-    Raises ValueError as `Layers.check` does.
+    Raises the errors of `Layers.check`.
     """
 
     study: Study
@@ -48,7 +48,7 @@ class Design:
 
     @cached_property
     def factors(self) -> dict[str, list[Any]]:
-        """The values of each factor, by name. A factor that is only crossed has the values in its crosses."""
+        """The factors: name -> values. A factor that is only crossed has the values in its crosses."""
         found = {name: self.axis(name, values) for name, values in self.study.factors.items()}
         for cross in self.crosses:
             for name, values in cross.items():
@@ -59,7 +59,7 @@ class Design:
 
     @cached_property
     def crosses(self) -> list[dict[str, list[Any]]]:
-        """The crosses, each as factor -> values, with the baseline's values, which interactions need."""
+        """The crosses, each as factor -> values. They include the baseline's values, which interactions need."""
         found: list[dict[str, list[Any]]] = []
         for cross in self.study.crosses:
             found.append({})
@@ -70,15 +70,15 @@ class Design:
 
     @cached_property
     def curves(self) -> dict[str, list[Any]]:
-        """The values of each curve and of each tuned setting, by name, tuned settings last."""
+        """The curves and the tuned settings: name -> values. The tuned settings come last."""
         axes = self.study.curves | self.study.tune
         return {name: self.axis(name, values) for name, values in axes.items()}
 
     @cached_property
     def tune(self) -> dict[str, list[Any]]:
-        """The values of each tuned setting, by name.
+        """The tuned settings: name -> values.
 
-        Raises ValueError unless they are at least 3 ascending numbers: an optimum at an edge gives no verdict.
+        Raises ValueError unless these are at least 3 ascending numbers. An optimum at an edge would give no verdict.
         """
         found = {name: self.curves[name] for name in self.study.tune}
         for name, values in found.items():
@@ -93,7 +93,7 @@ class Design:
     def axis(self, name: str, values: Axis) -> list[Any]:
         """Return the values of an axis that the study writes as a list, `axis` or `all`.
 
-        Raises ValueError if the recipe lacks the axis, or if `all` is asked of a setting without variants.
+        Raises ValueError if the recipe lacks the axis, or if a setting without variants has `all`.
         """
         if values == "all":
             from vitcore.variants import VARIANTS  # late: the parts are torch modules
@@ -109,8 +109,8 @@ class Design:
     def axis_values(self, name: str) -> list[Any]:
         """Return the recipe's values for a setting.
 
-        pretrain.lr has the axis pretrain.lr or else lr. An arm's lr in a study that fine-tunes has the axis finetune.lr
-        or else lr. Raises ValueError if the recipe has neither axis.
+        `pretrain.lr` takes the axis pretrain.lr, or else lr. In a study that fine-tunes, an arm's `lr` takes the axis
+        finetune.lr, or else lr. Raises ValueError if the recipe has neither.
         """
         names = [name, name.partition(".")[2]]
         if name.partition(".")[0] not in self.study.stages:
@@ -126,7 +126,7 @@ class Design:
 
     @property
     def metric(self) -> str:
-        """The metric; of the values that @axis or @patch-axis stands for, it has the first."""
+        """The study's metric. If its name ends in @axis or @patch-axis, the first value replaces that ending."""
         return self.sized_names(self.study.metric)[0]
 
     @property
@@ -134,10 +134,10 @@ class Design:
         return [one for name in self.study.evals for one in self.sized_names(name)]
 
     def sized_names(self, name: str) -> list[str]:
-        """Return the names that a metric or an eval with @axis or @patch-axis stands for; otherwise, `name` alone.
+        """Return the names that a metric or eval stands for: `name` alone unless it ends in @axis or @patch-axis.
 
-        They have the recipe's image sizes except the training size, or its patch sizes with the baseline's last. Raises
-        ValueError if the recipe has no other image size.
+        @axis gives the recipe's image sizes except the training size. @patch-axis gives its patch sizes, and the
+        baseline's comes last. Raises ValueError if the recipe lacks the axis or has no other image size.
         """
         kind, _, at_axis = name.partition("@")
         if at_axis == "patch-axis":
@@ -162,7 +162,7 @@ class Design:
 
     @cached_property
     def arms(self) -> list[Arm]:
-        """All arms. Raises ValueError if an arm is impossible, or if two arms share their trials."""
+        """All arms that are not excluded. Raises ValueError if an arm is impossible, or if two arms share trials."""
         from vitcore.identity import trial_id  # late: reading studies loads no torch
 
         arms, names = [self.arm(change, point) for change, point in self.remaining_arms.values()], dict[str, str]()
@@ -181,7 +181,7 @@ class Design:
 
     @cached_property
     def changes(self) -> list[Change]:
-        """The changes of all arms, in order; a baseline that is not listed is the first.
+        """The changes of all arms in order. A baseline that is not listed comes first.
 
         Raises ValueError if two arms have the same name, or if a name in `with` matches no arm.
         """
@@ -201,7 +201,7 @@ class Design:
         return list(found.values())
 
     def factor_changes(self) -> dict[str, Change]:
-        """Return the changes of factors and crosses by name. A cell of a cross may equal an earlier change."""
+        """Return the changes of factors and crosses: name -> change. Equal changes are returned once."""
         cells = [{name: value} for name in self.study.factors for value in self.factors[name]]
         cells += [cell for cross in self.crosses for cell in points(cross)]
         varied = [{name: value for name, value in cell.items() if value != self.baseline[name]} for cell in cells]
@@ -209,15 +209,15 @@ class Design:
         return {change.name: change for change in changes}
 
     def factor_change(self, values: Values) -> Change:
-        """Return the change that sets factors to `values`, named by them in the study's order."""
+        """Return the change that sets factors to `values`. Its name lists them in the study's order."""
         ordered = {name: values[name] for name in self.factors if name in values}
         return Change(assignments(ordered) or self.baseline_name, self.baseline | ordered, ordered)
 
     @cached_property
     def remaining_arms(self) -> dict[str, tuple[Change, Values]]:
-        """The change and the point of each arm that is not excluded, by arm name.
+        """The arms that are not excluded: name -> (change, point).
 
-        Raises ValueError if an exclusion matches nothing, or removes a baseline or a part of the tuned grid.
+        Raises ValueError if an exclusion matches nothing, or removes the baseline or tuned points of a remaining arm.
         """
         pairs = {
             arm_name(change.name, point): (change, point) for change in self.changes for point in points(self.curves)
@@ -271,7 +271,7 @@ class Design:
 
     @cached_property
     def main_baseline(self) -> str:
-        """The baseline's name at the point that has the values of `reference`, or else at the first point left."""
+        """The baseline's name at the point with the values of `reference`, or else at the first remaining point."""
         there = [point for change, point in self.remaining_arms.values() if change.name == self.baseline_name]
         point = {name: self.layers.baseline_value(name) for name in self.curves}
         return arm_name(self.baseline_name, point if point in there else there[0])

@@ -15,7 +15,7 @@ from vitcore.training import parents
 
 STAGE = re.compile("[a-z][a-z0-9-]*")
 SETTINGS = (*Config.model_fields, *Config.shorthands)
-RESERVED = {*Config.model_fields, "none", FINETUNE, "arm"}  # no names of stages
+RESERVED = {*Config.model_fields, "none", FINETUNE, "arm"}  # names that a stage cannot have
 FIXED = {  # settings that cannot vary -> why
     "seed": "seeds are given with --seeds",
     "data_seed": "it is what pairs the arms",
@@ -25,7 +25,7 @@ FIXED = {  # settings that cannot vary -> why
 
 
 def validate_study(study: Study, path: Path) -> None:
-    """Raise ValueError, with the file and the key, if a setting, value or name of a study cannot be used."""
+    """Raise a ValueError that names file and key if a setting, value or name of a study cannot be used."""
     for name in study.stages:
         if name in RESERVED or not STAGE.fullmatch(name):
             raise ValueError(f"{path}: stages: {name}: a name of small letters, digits and '-' that nothing else has")
@@ -44,7 +44,7 @@ def validate_study(study: Study, path: Path) -> None:
 
 
 def validate_recipe(recipe: Recipe, path: Path) -> None:
-    """Raise ValueError, with the file and the key, if a setting is unknown or an axis repeats a value."""
+    """Raise a ValueError that names file and key if a setting is unknown or an axis repeats a value."""
     for where, layer in {"config": recipe.config, **recipe.arms, **recipe.stages}.items():
         for key in layer:
             check_setting(key, f"{path}: {where}: ")
@@ -53,7 +53,7 @@ def validate_recipe(recipe: Recipe, path: Path) -> None:
 
 
 def check_setting(key: str, where: str, stages: Collection[str] = ()) -> None:
-    """Raise ValueError if a key such as lr or pretrain.lr names no setting, or a stage's seed.
+    """Raise ValueError if a key such as lr or pretrain.lr is not a setting, or sets the seed of a stage.
 
     where: the beginning of the message. stages: the names that may come before a dot.
     """
@@ -68,9 +68,9 @@ def check_setting(key: str, where: str, stages: Collection[str] = ()) -> None:
 
 
 def check_varied(study: Study, path: Path) -> None:
-    """Raise ValueError if nothing varies, a setting cannot vary or varies twice, or an arm has no name.
+    """Raise ValueError if a study varies nothing, or varies a setting that is unknown, fixed or already varied.
 
-    Raises ValueError too if a list of values is empty or repeats a value, or a cross has fewer than two factors.
+    Raises it too if an arm has no name, a list of values is empty or repeats a value, or a cross has one factor only.
     """
     axes = [(where, *axis) for where, group in study.axes() for axis in group.items()]
     if not axes and not study.arms:
@@ -107,10 +107,7 @@ def refuse_duplicates(path: Path, axis: str, values: Sequence[Any]) -> None:
 
 
 def check_text_names(study: Study, path: Path) -> None:
-    """Raise ValueError if a name in `published`, `with` or `claims` cannot be the name of an arm.
-
-    Raises ValueError too if `with` sets a setting that the study varies.
-    """
+    """Raise ValueError if `published`, `with` or `claims` names no arm, or if `with` sets what the study varies."""
     varied = study.varied_settings
     for where, settings in study.co_changes.items():
         if clash := settings.keys() & set(varied):
@@ -126,7 +123,7 @@ def check_text_names(study: Study, path: Path) -> None:
 
 
 def check_overrides(study: Study, overrides: Values) -> None:
-    """Raise ValueError if a command-line setting has an unknown key, or sets for all stages what the study sets.
+    """Raise ValueError if a command-line key is unknown, or sets for all stages what the study sets for one.
 
     A setting of one stage, such as pretrain.lr, may replace what the study sets.
     """

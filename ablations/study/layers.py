@@ -1,4 +1,4 @@
-"""The layers of settings of a study on a recipe: recipe, stages, baseline, named arms and command line."""
+"""The layers of settings in a study on a recipe: recipe, stages, baseline, named arms and command line."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,17 +14,16 @@ from vitcore.options import ConfigError, joined_names
 
 @dataclass(frozen=True)
 class Layers:
-    """A study, a recipe and the settings of the command line, and what follows from them for baseline and stages."""
+    """The settings of baseline, named arms and stages that follow from a study, a recipe and the command line."""
 
     study: Study
     recipe: Recipe
     overrides: Values
 
     def check(self) -> None:
-        """Raise ValueError if the layers contradict each other.
+        """Raise ValueError if a layer sets a seed, or if the command line sets what the study varies.
 
-        Contradictions are: a recipe without settings for fine-tuning, a layer with a seed, and an override of what the
-        study varies.
+        Raises it too if the recipe lacks settings for a study that fine-tunes. Raises the errors of `check_overrides`.
         """
         if self.fine_tunes and FINETUNE not in self.recipe.stages:
             raise ValueError(
@@ -60,10 +59,7 @@ class Layers:
 
     @cached_property
     def named_arms(self) -> dict[str, Values]:
-        """The settings of the named arms, by name.
-
-        Raises ValueError if the recipe lacks an arm that the study takes from it.
-        """
+        """The named arms: name -> settings. Raises ValueError if the recipe lacks an arm that the study takes."""
         found = {}
         for name, settings in self.study.arms.items():
             if settings == "axis":
@@ -88,9 +84,9 @@ class Layers:
 
     @cached_property
     def base(self) -> Values:
-        """The settings of all arms: recipe < `finetune` < the recipe's arm < baseline < command line < its `finetune`.
+        """The settings of all arms: recipe < `finetune` < the recipe's arm < baseline < command line < finetune.KEY.
 
-        Later sources override earlier ones. `finetune` counts only if arms start from stages.
+        Later sources override earlier ones. The recipe's `finetune` counts only if arms start from stages.
         """
         recipe_arm = self.recipe_arm(self.study.recipe_arm, "baseline") if self.study.recipe_arm else {}
         if not self.study.stages:
@@ -102,7 +98,7 @@ class Layers:
 
     @cached_property
     def starting_stages(self) -> stages.Stages:
-        """The stages: recipe < the recipe's stage < command line < the study's stage < the command line's STAGE.KEY."""
+        """The stages, with settings from recipe < its stage < command line < the study's stage < STAGE.KEY."""
         alone = {*self.study.stages, FINETUNE}
         plain = {key: one for key, one in self.overrides.items() if key.partition(".")[0] not in alone}
         base, recipe = merge(self.recipe.config, plain), self.recipe.stages
@@ -113,7 +109,7 @@ class Layers:
 
     @cached_property
     def reference(self) -> Config:
-        """The baseline's config, before a point of the curves is applied."""
+        """The baseline's config before a point of the curves is applied. Raises ConfigError if it is not valid."""
         settings, parent = self.starting_stages.split_parent(self.base)
         try:
             return stages.trial(settings, parent, 0)
@@ -129,9 +125,9 @@ class Layers:
         return self.starting_stages.split_parent(self.base)[1]
 
     def baseline_value(self, key: str) -> Any:
-        """Return the baseline's value of a setting, before a point of the curves is applied.
+        """Return the value that a setting has in the baseline, before a point of the curves is applied.
 
-        A setting of a stage that the baseline does not use has the value that is written for it, or None.
+        For a setting of a stage that the baseline does not use, returns its written value, or None if there is none.
         """
         used = {one.stage for one in stages.lineage(self.parent)}
         if key.partition(".")[0] in self.study.stages.keys() - used:

@@ -1,7 +1,7 @@
 """Plug-ins: Python files of users that add variants to the dictionaries of vitcore.
 
 The digest of the file identifies the parts (variants) that it adds. The digest does not cover modules that the file
-imports: a part that computes in an imported module declares `numerics`.
+imports: a part that computes in an imported module must declare `numerics`.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from vitcore.options import Options
 from vitcore.variant import Variant
 from vitcore.variants import BASES, VARIANTS
 
-_PARTS: dict[Path, list[tuple[str, str]]] = {}  # of each loaded plug-in, the slots and names of its parts
+_PARTS: dict[Path, list[tuple[str, str]]] = {}  # loaded plug-in -> (slot, name) of each part
 
 
 class Refused(ValueError):
@@ -27,8 +27,8 @@ class Refused(ValueError):
 def load(paths: Iterable[Path]) -> dict[str, str]:
     """Load plug-ins, each once per process, and return file path -> digest.
 
-    Raises ValueError if a file cannot be read. Raises Refused if a file does not import, redefines a name, or adds an
-    invalid part or a part of another plug-in. The dictionaries are restored before an error is raised.
+    Raises ValueError if a file cannot be read or is not Python. Raises Refused if it does not import, redefines a name,
+    or adds an invalid part or a part of another plug-in. The dictionaries are restored before an error is raised.
     """
     return {str(path): load_one(Path(os.path.expanduser(path)).resolve()) for path in paths}
 
@@ -36,7 +36,7 @@ def load(paths: Iterable[Path]) -> dict[str, str]:
 def load_one(path: Path) -> str:
     """Load a plug-in unless this process has loaded it before, and return its digest.
 
-    Raises ValueError and Refused as `load` does.
+    Raises the errors of `load`.
     """
     try:
         source = path.read_bytes()
@@ -72,7 +72,7 @@ def parts_of(path: Path) -> list[tuple[str, str]]:
 
 
 def run(path: Path, source: bytes, module: ModuleType) -> None:
-    """Execute the source of a plug-in in `module`. Raises Refused, with the reason, if an exception ends it."""
+    """Execute the source of a plug-in in `module`. If it raises an exception, raises Refused with the reason."""
     try:
         exec(compile(source, path, "exec"), module.__dict__)
     except SystemExit as end:
@@ -88,8 +88,8 @@ def run(path: Path, source: bytes, module: ModuleType) -> None:
 def added_variants(path: Path, before: dict[str, dict[str, type[Variant]]]) -> list[tuple[str, str]]:
     """Return the slot and the name of each part that a plug-in added to the dictionaries of variants.
 
-    before: slot -> its dictionary before. Raises Refused if the plug-in changed them in another way, or added something
-    invalid.
+    before: slot -> a copy of its dictionary, made before the plug-in ran. Raises Refused if the plug-in replaced or
+    removed a part, or added an invalid one.
     """
     for slot, parts in VARIANTS.items():
         for name, part in before[slot].items():
@@ -112,7 +112,7 @@ def added_variants(path: Path, before: dict[str, dict[str, type[Variant]]]) -> l
 
 
 def refuse_breakage(path: Path) -> None:
-    """Raise Refused if no config is valid beside the parts of a plug-in, such as parts for an earlier version."""
+    """Raise Refused if the parts of a plug-in make every config invalid, as parts for an earlier version may."""
     try:
         Config.model_validate({})
     except Exception as error:  # a user's part may raise anything

@@ -21,7 +21,7 @@ def packaged_names(kind: str) -> list[str]:
 def find(kind: str, name: str) -> Path:
     """Return the path of a study or recipe that is given by name or file.
 
-    kind: "studies" or "recipes". Raises ValueError, with the nearest name, if the name or file does not exist.
+    kind: "studies" or "recipes". Raises a ValueError that suggests a similar name if the name or file does not exist.
     """
     path = Path(name)
     known = packaged_names(kind)
@@ -45,7 +45,7 @@ def find(kind: str, name: str) -> Path:
 
 
 def read_study(name: str) -> Study:
-    """Return the study that is given by name or file. Raises ValueError, with file and key, if it is not valid."""
+    """Return the study with a name or file. Raises a ValueError that names file and key if it is not valid."""
     path = find("studies", name)
     study = read_record(Study, path)
     key_checks.validate_study(study, path)
@@ -53,7 +53,7 @@ def read_study(name: str) -> Study:
 
 
 def read_recipe(name: str) -> Recipe:
-    """Return the recipe that is given by name or file. Raises ValueError, with file and key, if it is not valid."""
+    """Return the recipe with a name or file. Raises a ValueError that names file and key if it is not valid."""
     path = find("recipes", name)
     recipe = read_record(Recipe, path)
     key_checks.validate_recipe(recipe, path)
@@ -61,7 +61,7 @@ def read_recipe(name: str) -> Recipe:
 
 
 def read_record(record: type[Record], path: Path) -> Record:
-    """Return the content of a YAML file as a study or a recipe."""
+    """Return the content of a YAML file as a study or a recipe. Raises ValueError if a key or value is not valid."""
     content = stages.flatten_starts(strict_yaml.read(path))
     for key in content.keys() - record.model_fields.keys():
         if record is Recipe and (setting := OTHER_NAMES.get(key, key)) in Config.model_fields:

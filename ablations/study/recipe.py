@@ -1,7 +1,7 @@
-"""The keys of a recipe's YAML file, which names no study, and the facts that it states, each with its source.
+"""The keys of a recipe's YAML file, and the facts that it states with their sources.
 
-A recipe supplies `axes`: lists of values for settings, which a study uses by `patch: axis`. This module loads no
-torch.
+A recipe names no study. It supplies `axes`: lists of values for settings, which a study uses by `patch: axis`. This
+module loads no torch.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -16,7 +16,7 @@ from vitcore.options import Options
 if TYPE_CHECKING:
     from vitcore.data.datasets import About
 
-# Statements that hold for the recipe's data only. `cost` holds for its model and a device, whatever the images.
+# The keys of statements that hold only for the recipe's data. `cost` holds for other images too.
 OF_ITS_DATA = ("description", "pack", "margin", "caveats", "expected", "spread", "at_twice_the_steps")
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]

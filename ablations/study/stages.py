@@ -24,7 +24,7 @@ from vitcore.training import parents
 
 Values = dict[str, Any]
 LINKS = parents.LINKS  # the settings that may name a stage
-FINETUNE = "finetune"  # the name in recipes for settings of the arms in a study with stages
+FINETUNE = "finetune"  # the key in recipes for the settings of arms that start from stages
 HEAD = ("head", "head_init")  # slots of the head, which a stage does not share with its children
 
 
@@ -33,7 +33,7 @@ class Stage:
     """A trial that other trials start from or learn from, before its seed is set.
 
     name: the stage's name with the settings that the study varies in it. stage: the stage's name alone. own: keys of
-    the settings written for this stage alone. link: init_from or teacher, the setting by which its children name it.
+    the settings written for this stage alone. link: the setting by which its children name it, init_from or teacher.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Stage:
 
 
 def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
-    """Return the config of the trial with this seed. It starts or learns from the parent's trial with this seed."""
+    """Return the config of the trial with a seed. It starts or learns from the parent's trial with the same seed."""
     from vitcore.identity import trial_id  # late: reading studies loads no torch
 
     start = {parent.link: trial_id(parent.trial(seed))} if parent else {}
@@ -64,7 +64,7 @@ def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
 
 
 def written_error(error: ConfigError, stage: str, own: Collection[str]) -> ConfigError:
-    """Return the error with its key as the study writes it: pretrain.steps, if a stage has its own steps."""
+    """Return the error with its key as the study writes it, such as pretrain.steps. own: keys of the stage alone."""
     return ConfigError(f"{stage}.{error}") if str(error).partition("=")[0] in own else error
 
 
@@ -78,7 +78,7 @@ def lineage(parent: Stage | None) -> Iterator[Stage]:
 def value(config: Config, parent: Stage | None, key: str) -> Any:
     """Return the value of a setting such as lr or pretrain.lr, or None if it is not set.
 
-    The value of the setting that links to the parent is the name of the parent's stage. config, parent: from one trial.
+    The setting that links to the parent has the name of the parent's stage. config, parent: those of a trial.
     """
     name, _, rest = key.partition(".")
     for stage in lineage(parent):
@@ -112,9 +112,10 @@ class Stages:
         return self.start(mine, written, ())
 
     def start(self, mine: Values, written: Values, after: tuple[str, ...]) -> tuple[Values, Stage | None]:
-        """Return a trial's settings without the one that names a stage, and that stage, or None.
+        """Return a trial's settings without the one that names a stage, and this stage, or None if none is named.
 
-        mine: the settings of the trial. written: those of the arm. after: the stages already followed.
+        mine: the trial's settings. written: the arm's. after: the stages already followed. Raises the errors of
+        `split_parent`.
         """
         links = [key for key in LINKS if mine.get(key) in self.own]
         if not links:
@@ -128,7 +129,7 @@ class Stages:
         return rest, self.stage(name, links[0], rest, written, (*after, name))
 
     def stage(self, name: str, link: str, child: Values, written: Values, after: tuple[str, ...]) -> Stage:
-        """Return the stage of this name. To start from, it has the model of `child`; as a teacher, the recipe's."""
+        """Return the stage called `name`. If link is init_from, it has the model of `child`, otherwise the recipe's."""
         body = {key: value for key, value in child.items() if is_body(key) and link == "init_from"}
         changed = stage_settings(name, written)
         base = {key: value for key, value in self.base.items() if key not in LINKS}
@@ -146,12 +147,12 @@ def is_body(key: str) -> bool:
 
 
 def applies_to_stages(key: str) -> bool:
-    """Return whether a setting of the command line applies to all stages, which settings of the model do not."""
+    """Return whether a command-line setting applies to all stages. Links and settings of the model do not."""
     return key not in ("model", *LINKS) and not is_body(key)
 
 
 def stage_settings(name: str, written: Mapping[str, Any]) -> Values:
-    """Return the settings of an arm that belong to a stage: lr for pretrain.lr."""
+    """Return the settings of an arm that belong to the stage `name`, with keys such as lr for pretrain.lr."""
     return {key.removeprefix(f"{name}."): one for key, one in written.items() if key.partition(".")[0] == name}
 
 

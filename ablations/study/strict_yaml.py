@@ -38,7 +38,7 @@ class Loader(yaml.CSafeLoader):
         super().ascend_resolver()
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Return the Python value of a node; refuse an alias, as aliases can expand to billions of nodes."""
+        """Return the Python value of a node. Refuses an alias, because aliases can expand to billions of nodes."""
         if node in self.constructed_objects or node in self.recursive_objects:
             raise refusal("an anchor with aliases: write its value out at each place", node)
         return super().construct_object(node, deep)
@@ -61,7 +61,7 @@ class Loader(yaml.CSafeLoader):
         return value
 
     def construct_int(self, node: yaml.ScalarNode) -> int:
-        """Return the integer that a node writes: octal after 0o, hexadecimal after 0x, otherwise decimal."""
+        """Return the integer in a node: octal after 0o, hexadecimal after 0x, otherwise decimal."""
         text = self.construct_scalar(node)
         try:
             return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
@@ -95,7 +95,7 @@ Loader.add_constructor(TAG + "float", Loader.construct_float)
 def parse(text: str, name: str) -> Any:
     """Return the content of YAML text as plain data. name: the file or text, for messages.
 
-    Raises ValueError, with `name`, the line number and the problem, if the text is not valid.
+    Raises a ValueError with `name`, the line number and the problem if the text is not valid.
     """
     try:
         return yaml.load(text, Loader)

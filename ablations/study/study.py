@@ -9,9 +9,9 @@ from ablations.study.budget import Budget
 from ablations.study.stages import LINKS, Values
 from vitcore.options import Options
 
-# A list of values, in which "axis" stands for the recipe's; or "axis" alone; or "all", every variant of a slot.
+# A list of values, in which "axis" stands for the recipe's values, "axis" alone, or "all" for every variant of a slot.
 Axis = list[Any] | Literal["axis", "all"]
-RECIPE_ARM = "recipe_arm"  # the key of a baseline or a named arm for the recipe's arm that it extends
+RECIPE_ARM = "recipe_arm"  # the key of a study or a named arm for the arm of the recipe that it extends
 PLACE = re.compile(r"axis\[(-?\d+)\]")  # in names of claims and published numbers: an index into the recipe's values
 
 
@@ -60,7 +60,7 @@ class Study(Options):
         return claims
 
     def axes(self) -> list[tuple[str, dict[str, Axis]]]:
-        """Return (key, setting -> values) for the keys factors, crosses, curves and tune; crosses once per cross."""
+        """Return (key, setting -> values) for factors, each cross, curves and tune."""
         crosses = [("crosses", cross) for cross in self.crosses]
         return [("factors", self.factors), *crosses, ("curves", self.curves), ("tune", self.tune)]
 
@@ -72,7 +72,7 @@ class Study(Options):
     def layers(self) -> list[tuple[str, Values]]:
         """Return (name, settings) of the baseline, each stage, each co-change and each named arm, as written.
 
-        Arms that are the recipe's are left out.
+        Arms that are taken from the recipe unchanged are left out.
         """
         named = {name: without_recipe_arm(own) for name, own in self.arms.items() if isinstance(own, dict)}
         layers = (self.stages, self.co_changes, named)
@@ -90,7 +90,7 @@ def without_recipe_arm(settings: Values) -> Values:
 
 
 def claim_parts(claim: str) -> tuple[str, str, str]:
-    """Return the parts of a claim such as 'a < b' or 'a ~ b': arm, sign with its blanks, arm.
+    """Return the parts of a claim such as 'a < b' or 'a ~ b': first arm, sign with its spaces, second arm.
 
     Raises ValueError if the claim has neither sign.
     """

@@ -8,12 +8,12 @@ from ablations.study.study import PLACE, claim_parts
 
 
 def published(design: Design) -> dict[str, float]:
-    """Return arm name -> published number."""
+    """Return the published numbers of a study: arm name -> number."""
     return {resolved(design, name): value for name, value in design.study.published.items()}
 
 
 def claims(design: Design) -> list[str]:
-    """Return the study's claims, each once, with the names of arms."""
+    """Return the study's claims without duplicates, with places in names resolved."""
     parts = map(claim_parts, design.study.claims)
     return list(dict.fromkeys(f"{resolved(design, a)}{sign}{resolved(design, b)}" for a, sign, b in parts))
 

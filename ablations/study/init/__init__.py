@@ -1,1 +1,1 @@
-"""Writing of recipes for the data of users, by `ablate init`."""
+"""Recipes for users' own data: how `ablate init` chooses and writes their settings."""

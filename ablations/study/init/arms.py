@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from ablations.study.reading import read_recipe
 from results.store.schemas import Settings
 
-RESNETS = {  # timm's, smallest first
+RESNETS = {  # whether on a GPU -> ResNets of timm, smallest first
     False: ("test_resnet", "resnet10t", "resnet14t", "resnet18"),
     True: ("resnet18", "resnet34", "resnet50", "resnet101"),
 }
@@ -13,9 +13,10 @@ FINETUNE_STEPS = 500  # minimum; otherwise, a quarter of the training steps
 
 
 def arms(settings: Settings, patches: list[int], on_gpu: bool) -> Iterator[tuple[str, Settings, str]]:
-    """Yield name, settings and reason of each arm that studies take from a recipe: all that the recipe digits has.
+    """Yield the name, settings and reason of each arm that studies take from a recipe.
 
-    Arms without a rule are copied from it. settings: the new recipe's config. patches: its patch sizes, ascending.
+    Arms without a rule are copied from the recipe digits. settings: the new recipe's config. patches: its patch sizes,
+    in ascending order.
     """
     rules = adapted_arms(settings, patches, on_gpu)
     for name, copied in read_recipe("digits").arms.items():

@@ -15,10 +15,10 @@ from ablations.study.init.survey import Survey
 from results.store.schemas import Settings
 
 CPU, GPU = "a CPU", "a GPU"
-GRID = {CPU: 8, GPU: 14}  # patches per side, at most
-LARGEST = {CPU: 64, GPU: 224}  # pixels per side, at most
+GRID = {CPU: 8, GPU: 14}  # maximum patches per side
+LARGEST = {CPU: 64, GPU: 224}  # maximum pixels per side
 FEW = 16  # pixels per side up to which the grid is 4 x 4, because patches of one pixel carry little information
-MODELS = ((10_000, 64, 4), (100_000, 128, 6))  # training images up to -> width, depth
+MODELS = ((10_000, 64, 4), (100_000, 128, 6))  # maximum training images, width, depth
 LARGE = (192, 12)  # ViT-Ti
 HEAD = 32
 EPOCHS = 30
@@ -89,14 +89,14 @@ def rounded(number: float) -> float:
 
 
 def margin(found: Survey) -> Choice:
-    """Return the smallest margin within which equal arms could be shown equivalent, at least 0.01."""
+    """Return the smallest margin that can show equal arms to be equivalent, or 0.01 if that is larger."""
     half = Z90 * math.sqrt(DISAGREE / found.test)
     value = max(0.01, math.ceil(200 * half) / 200)
     return Choice("margin", value, f"{found.test:,} test images cannot show less, if equal arms differ on a tenth")
 
 
 def axes(settings: Settings, found: Survey) -> Iterator[Choice]:
-    """Yield the axes that studies take from the recipe with these settings."""
+    """Yield the axes that studies take from a recipe with these settings."""
     patch, size, width, depth = (settings[key] for key in ("patch", "image_size", "width", "depth"))
     patches = [one for one in (patch // 2, patch, 2 * patch) if one and size % one == 0 and size // one >= 2]
     yield Choice("patch", patches, "half and twice the patch")
@@ -114,7 +114,7 @@ def axes(settings: Settings, found: Survey) -> Iterator[Choice]:
 
 
 def learning_rates(middle: float) -> list[float]:
-    """Return five learning rates, half a decade apart."""
+    """Return five learning rates around `middle`, half a decade apart."""
     return [rounded(middle * 10**power) for power in (-1, -0.5, 0, 0.5, 1)]
 
 

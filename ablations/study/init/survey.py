@@ -20,14 +20,14 @@ FEW = 0.02  # largest fraction of the images that can be outliers
 class Survey:
     """The result of a survey: the number of images, their split, classes, sizes and unreadable files."""
 
-    data: str  # as a config names them
+    data: str  # as a config names it
     name: str
     train: int
     test: int
     own_split: bool  # whether train/ and test/ are given; otherwise, a fifth of each class is the test set
     classes: dict[str, int]  # class -> training images, validation included
     channels: int
-    sides: Sequence[int]  # the shorter side of every readable image, in pixels; of a pack, one value
+    sides: Sequence[int]  # the shorter side of every readable image, in pixels; one value for a pack
     broken: Sequence[str]  # files that cannot be read
     odd: Sequence[str] = ()  # the few images much smaller or larger than the others, with their shorter side
 
@@ -57,9 +57,9 @@ class Survey:
 
 
 def survey(path: Path) -> Survey:
-    """Return the survey of a folder or pack.
+    """Return the survey of a folder or a pack of images.
 
-    Raises ValueError if there is none, if no image can be read, or if a class is too small to split.
+    Raises ValueError if `path` is neither, if no image can be read, or if a class is too small to split.
     """
     return survey_pack(path) if (path / MANIFEST).is_file() else survey_folder(path)
 
@@ -75,7 +75,7 @@ def survey_pack(path: Path) -> Survey:
 
 
 def survey_folder(path: Path) -> Survey:
-    """Return the survey of a folder of images, all of which are decoded."""
+    """Return the survey of a folder of images. Decodes every image."""
     if path.is_file():
         raise ValueError(f"{path}: is a file: a folder of class folders is needed")
     if not path.is_dir():
@@ -109,7 +109,7 @@ def survey_folder(path: Path) -> Survey:
 
 
 def outliers(sides: dict[Path, int]) -> dict[Path, int]:
-    """Return the images whose shorter side is below half or above twice the median, or {} if they are many.
+    """Return the images whose shorter side is below half or above twice the median, or {} if there are many.
 
     sides: file -> shorter side in pixels.
     """
@@ -119,9 +119,9 @@ def outliers(sides: dict[Path, int]) -> dict[Path, int]:
 
 
 def refuse_small(path: Path, classes: dict[str, int], in_all: Sequence[int], own_split: bool) -> None:
-    """Raise ValueError, with the names of the classes, if classes have too few images.
+    """Raise a ValueError that names the classes with too few images, if there are any.
 
-    classes: class -> training images. in_all: training and test images in each class.
+    classes: class -> training images. in_all: training and test images in each class. own_split: as in `Survey`.
     """
     counts: Sequence[int] = [*classes.values()] if own_split else in_all
     pairs = zip(classes.items(), counts, strict=True)
