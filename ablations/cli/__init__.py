@@ -1,4 +1,4 @@
-"""The command `ablate`: its subcommands, and its error messages of one line each."""
+"""The command `ablate`: its subcommands and its one-line error messages."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ from ablations.reporting.output import plain_output
 from results.safe_text import one_line
 from vitcore.data.files import reason_with_file
 
-USAGE: Any = typer.BadParameter.__base__  # Click's UsageError; newer versions of typer bring a Click of their own
+USAGE: Any = typer.BadParameter.__base__  # Click's UsageError; newer versions of typer bundle their own Click
 
 app = App(
     help="Ablation studies for Vision Transformers: declare, run, compare.",
@@ -52,7 +52,7 @@ def settings(
         bool, typer.Option("--version", "-V", help="Print the version.", callback=print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Take the options of the command `ablate` itself, such as --version."""
+    """Handle the options of the command `ablate` itself, such as --version."""
 
 
 @plain_output()
@@ -80,13 +80,13 @@ def main() -> NoReturn:
 
 
 def refuse(message: str, status: int = BAD_INPUT) -> NoReturn:
-    """Print an error message of one line on standard error, and exit with this status."""
+    """Print a one-line error message on standard error, and exit with `status`."""
     print(f"ablate: {one_line(message)}", file=sys.stderr)
     sys.exit(status)
 
 
 def refuse_usage(error: Any) -> NoReturn:
-    """Exit with an error message about invalid usage. A command that lacks all arguments prints its help instead."""
+    """Print a message about invalid usage, or the help if no argument was given, on standard error, and exit."""
     command = error.ctx.command_path if error.ctx else "ablate"
     if error.ctx and error.message == error.ctx.get_help():
         print(error.message, file=sys.stderr)

@@ -65,11 +65,11 @@ def step(
     data_dir: parameters.DataDir = None,
     as_json: parameters.AsJson = False,
 ) -> None:
-    """Measure a train step beside its rivals.
+    """Compare the training step with its rivals.
 
-    Rivals: timm's and torchvision's models with the same weights, in the train step of a usual script. Floor: the
-    step's matrix products and attention alone. Memory: what steps add to model and images. On a GPU it also shows the
-    share of the peak, and how often a step waits for the GPU.
+    The rivals are timm's and torchvision's models with the same weights, in the training step of a usual script. The
+    floor is the time of the step's matrix products and attention alone. Memory is what steps need beyond model and
+    images. On a GPU, the output also has the share of peak FLOPs and how often a step waits for the GPU.
 
     Examples:
         ablate bench step width=192 heads=3 --rounds 5
@@ -95,9 +95,9 @@ def study(
     data_dir: parameters.DataDir = None,
     as_json: parameters.AsJson = False,
 ) -> None:
-    """Measure a step of each arm of a study.
+    """Compare the speed of the arms of a study.
 
-    Prints each arm's time as a ratio to its baseline's.
+    Prints the ratio of each arm's time per training step to its baseline's.
 
     Examples:
         ablate bench study position-embedding
@@ -124,9 +124,9 @@ def loop(
     data_dir: parameters.DataDir = None,
     as_json: parameters.AsJson = False,
 ) -> None:
-    """Measure a whole small study; takes minutes.
+    """Measure the speed of a whole small study.
 
-    Trains two position embeddings with the worker pool, then with one process per trial, to compare.
+    Compares the worker pool with one process per trial. Trains two position embeddings, which takes minutes.
 
     Examples:
         ablate bench loop
@@ -153,9 +153,9 @@ def input_(
     data_dir: parameters.DataDir = None,
     as_json: parameters.AsJson = False,
 ) -> None:
-    """Measure the input alone.
+    """Measure the speed of the input pipeline alone.
 
-    Flipped and cropped batches are measured beside torchvision's with PIL.
+    Also compares flips and crops with torchvision's flips and crops of PIL images.
 
     Examples:
         ablate bench input
@@ -179,9 +179,9 @@ def startup(
     data_dir: parameters.DataDir = None,
     as_json: parameters.AsJson = False,
 ) -> None:
-    """Measure a process's first step; takes minutes.
+    """Measure the time to a process's first step.
 
-    Starts with an empty compile cache, with a filled one, and without compilation.
+    Starts with an empty compile cache, with a filled one, and without compilation. This takes minutes.
 
     Examples:
         ablate bench startup
@@ -203,7 +203,7 @@ def set_up(
     data_dir: Path | None,
     studies: bool = False,
 ) -> Setup:
-    """Return the resolved arguments of a benchmark. studies: whether the words must name a study.
+    """Return the resolved arguments of a benchmark. studies: whether the words must name a study, or must not.
 
     Raises ValueError if the words are not valid or a GPU is missing, and OSError if `out` cannot be written.
     """
@@ -234,7 +234,7 @@ def set_up(
 
 
 def show(out: Path | None, as_json: bool, *benches: "Callable[[], Result]") -> None:
-    """Run benchmarks. Print a table after each, or all results as JSON at the end, which `out` gets too."""
+    """Run benchmarks, and print a table after each or all results as JSON at the end. out: a file for the JSON."""
     found: list[object] = []
     try:
         for bench in benches:

@@ -22,10 +22,10 @@ from vitcore.variants import VARIANTS
 
 
 def check_word(word: str, recipe: str) -> bool:
-    """Return whether all checks of `word` pass, after printing one line per check.
+    """Check what `word` names, print one line per check, and return whether all checks pass.
 
-    word: a plug-in, study or recipe, or "all". recipe: for studies. Raises ValueError if `word` names nothing to check,
-    an invalid study or recipe, or a plug-in that adds no part.
+    word: a plug-in, a study, a recipe or "all". recipe: what studies are checked on. Raises ValueError if `word` names
+    nothing to check, an invalid study or recipe, or a plug-in that adds no part.
     """
     if word == "all":
         return check_everything(recipe)
@@ -41,7 +41,7 @@ def check_word(word: str, recipe: str) -> bool:
 
 
 def check_everything(recipe: str) -> bool:
-    """Return whether every part, study and recipe of the package passes its checks. Errors stop no other check."""
+    """Check every packaged part, study and recipe, and return whether all pass. An error stops no other check."""
     passed = [check_part(slot, name) for slot, parts in VARIANTS.items() for name in parts]
     for name in (*packaged_names("studies"), *packaged_names("recipes")):
         try:
@@ -62,7 +62,7 @@ def lacks_data(name: str) -> bool:
 
 
 def check_plugin(file: Path) -> bool:
-    """Return whether a plug-in loads and its parts pass the contract tests.
+    """Check that a plug-in loads and its parts pass the contract tests, and return whether they do.
 
     Raises ValueError if the file cannot be read or adds no part.
     """
@@ -78,7 +78,7 @@ def check_plugin(file: Path) -> bool:
 
 
 def check_part(slot: str, name: str, file: Path | None = None) -> bool:
-    """Return whether a variant, perhaps of the plug-in `file`, passes the contract tests."""
+    """Run the contract tests on a variant, and return whether all pass. file: the plug-in that adds it, if any."""
     passed = True
     for title, contract in contracts(slot, name):
         try:
@@ -128,7 +128,7 @@ def check_study(file: str, recipe: str) -> bool:
 
 
 def check_recipe(file: str) -> bool:
-    """Check the configs of a recipe, its arms and its stages. Prints a line for each and returns True.
+    """Check the configs of a recipe, its arms and its stages, print a line for each, and return True.
 
     Raises ValueError if a config is invalid or a model cannot be built.
     """

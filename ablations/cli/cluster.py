@@ -37,10 +37,10 @@ def submit(
         bool, typer.Option("--dry-run", "-n", help="Print the scripts; submit and write nothing.")
     ] = False,
 ) -> None:
-    """Submit what is missing to SLURM.
+    """Submit missing trials to SLURM.
 
-    Returns at once. Given again, the command submits only what is neither done nor queued. It asks
-    `sbatch --test-only` first: if a setting of the profile is wrong, nothing is submitted. A last job waits for all
+    Returns at once. If the command is given again, it submits only trials that are neither done nor queued. It runs
+    `sbatch --test-only` first, and submits nothing if a setting of the profile is wrong. A last job waits for all
     others, submits what is still missing, and writes tables and report.
 
     Examples:
@@ -76,8 +76,8 @@ def submit(
 def cancel(words: parameters.Words, recipe: parameters.PlannedRecipe = None, runs: parameters.Runs = None) -> None:
     """Cancel a study's jobs in SLURM.
 
-    Nothing continues until the next `ablate submit`. scancel does the same for single jobs. Preempted, timed-out
-    and killed jobs continue by themselves.
+    Their trials do not continue until the next `ablate submit`. scancel does the same for single jobs. Preempted,
+    timed-out and killed jobs continue by themselves.
 
     Examples:
         ablate cancel position-embedding --recipe cifar10
@@ -97,10 +97,10 @@ def init_profile(
     ] = None,
     out: Annotated[Path | None, parameters.out_option("FILE", "Write to this file instead.")] = None,
 ) -> None:
-    """Write a first profile, with comments.
+    """Write a first profile with comments.
 
-    Uses what this cluster's sinfo and scontrol say about partitions, GPUs and accounts. Edit it, then test it with
-    `ablate profile check`.
+    Uses what this cluster's sinfo and scontrol say about partitions, GPUs and accounts. Edit the profile, then test it
+    with `ablate profile check`.
 
     Examples:
         ablate profile init mycluster

@@ -25,9 +25,9 @@ def download(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A built-in data set, such as cifar10.")],
     data_dir: parameters.DataDir = None,
 ) -> None:
-    """Download a data set, once.
+    """Download a built-in data set.
 
-    Training never uses a network.
+    This is needed once, because training never uses a network.
 
     Examples:
         ablate data download cifar10 --data-dir ~/datasets
@@ -65,10 +65,10 @@ def pack(
         int | None, typer.Option("--jobs", "-j", metavar="N", min=1, help="Threads.  [default: all cores]")
     ] = None,
 ) -> None:
-    """Decode a data set once, into shards.
+    """Convert a data set into a pack for training.
 
-    Training reads the shards at random. If the command is killed, give it again: it continues. If the pack
-    exists, its damaged files are written again from the same source.
+    Decodes each image once and stores the images in shards, which training reads at random. If the command is killed,
+    give it again to continue. If the pack exists, damaged files are written again from the same source.
 
     Examples:
         ablate data pack pets ~/photos --data-dir ~/datasets
@@ -96,7 +96,7 @@ def pack(
 
 
 def repair_data(name: str, folder: Path, source: "Source", threads: int) -> None:
-    """Write the damaged files of a pack again from the data set `source`. Print what was damaged, and a summary."""
+    """Rewrite the damaged files of a pack from the data set `source`. Prints what was damaged, and a summary."""
     from vitcore.data.pack import manifest, verify
     from vitcore.data.pack_writer import repair, shards_to_rewrite
 
@@ -117,7 +117,7 @@ def verify(
     data_dir: parameters.DataDir = None,
     as_json: parameters.AsJson = False,
 ) -> None:
-    """Read a pack and name each damaged file.
+    """Check a pack, and name each damaged file.
 
     Examples:
         ablate data verify pets
@@ -148,7 +148,7 @@ def verify(
 
 @contextlib.contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar with the label `what` until the block ends, if standard error is a terminal.
+    """Show a progress bar until the block ends, if standard error is a terminal. what: its label. total: its end.
 
     Yields a function that advances the bar by a count and that any thread may call.
     """

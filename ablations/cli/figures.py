@@ -45,7 +45,8 @@ def plot(
 ) -> None:
     """Draw a study's figure or its training curves.
 
-    Prints the files that it writes. Notes that a style leaves out of a figure go to standard error, for the caption.
+    Prints the paths of the files that it writes. Notes that a style leaves out of a figure go to standard error, so
+    that they can be used in the caption.
 
     Examples:
         ablate plot position-embedding --out figure-2.pdf
@@ -97,7 +98,7 @@ def is_file_name(out: Path, format: FigureFormat | None) -> bool:
 
 
 def figures_folder(runs: Path, kind: str, name: str) -> Path:
-    """Return the folder for the figures of one of the studies or trials.
+    """Return the folder for the figures of a study or trial. kind: "studies" or "trials".
 
     Raises ValueError if the name is invalid or the path goes through a link.
     """
@@ -172,8 +173,8 @@ def inspect(
 ) -> None:
     """Draw filters, positions and attention of trials.
 
-    Computes them from the weights of finished trials, and prints a table of their layers. From an exported file it
-    draws what was computed before, without torch.
+    Computes them from the weights of finished trials, and prints a table of their layers. For an exported file, it
+    draws what was computed before the export, and needs no torch.
 
     Examples:
         ablate inspect position-embedding

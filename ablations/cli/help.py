@@ -77,7 +77,7 @@ def write_parameters(parameters: Iterable[Any], ctx: Any, formatter: Any) -> Non
 
 
 def usage(parameters: Iterable[Any]) -> list[str]:
-    """Return what follows a command's name in its line of usage."""
+    """Return what follows a command's name in its usage line: the arguments, then [OPTIONS]."""
     arguments = [one for one in parameters if one.param_type_name == "argument"]
     names = {metavar(one): one.required for one in arguments}
     shown = [name if required or name.startswith("[") else f"[{name}]" for name, required in names.items()]

@@ -42,10 +42,10 @@ def plan(
     ] = False,
     as_json: parameters.AsJson = False,
 ) -> None:
-    """Show trials, hours and confounds; train nothing.
+    """Show a study's trials, hours and confounds.
 
-    Counts the trials that are finished, shared with other studies and to do. Shows their data and duration, what
-    differs between the arms, and the smallest difference that the seeds can resolve.
+    Trains nothing. Counts the trials that are finished, shared with other studies, and to do. Shows their data and
+    duration, what differs between the arms, and the smallest difference that the seeds can resolve.
 
     Examples:
         ablate plan position-embedding --probe
@@ -88,7 +88,7 @@ def plan(
 
 
 def use_stated_pack(made: "list[Design]", data_dir: Path | None, probe: bool) -> bool:
-    """Plan from what the recipe states about its pack, if the pack does not exist yet. Return whether this was done.
+    """Use what the recipe states about its pack if the pack does not exist yet, and return whether this was done.
 
     Raises ValueError if `probe` is true and the pack does not exist, because step times are measured on the images.
     """
@@ -120,7 +120,7 @@ def check(
     """Test a plug-in, a study or a recipe.
 
     Runs the contract tests on the parts of a plug-in. Lists the arms and confounds of a study. Builds the model of a
-    recipe. `all` stands for every packaged part, study and recipe. Exits with an error if something fails.
+    recipe. `all` stands for every packaged part, study and recipe. Exits with an error if a check fails.
 
     Examples:
         ablate check fourier.py

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ablations.execution.pool import RunSummary
 
-MANY = 3  # failed trials that are named one by one
+MANY = 3  # maximum number of failed trials that are named one by one
 
 
 def run(
@@ -47,7 +47,7 @@ def run(
         typer.Option(metavar="DIR", help="Mirror the training curves to this folder for TensorBoard while trials run."),
     ] = None,
 ) -> None:
-    """Train what is missing, on this machine.
+    """Train missing trials on this machine.
 
     Prints each study's table once it is complete. Finished trials are not trained again. Ctrl-C loses nothing: the same
     command continues.
@@ -94,7 +94,7 @@ def warn_of_enlarged(configs: Iterable[Settings]) -> None:
 
 
 def publisher(plans: list[Plan], arms: Sequence[str], runs: Path) -> Callable[[Job], None]:
-    """Return a function that takes each trial that ended, and prints and writes a study's table after its last."""
+    """Return a function to call with each trial that ended. After a study's last, it prints and writes its table."""
     open_trials = {planned.name: {job.id for job in jobs([planned], arms)} for planned in plans}
 
     def publish_ended(job: Job) -> None:
@@ -120,9 +120,9 @@ def train(
     checkpoints: parameters.Checkpoints = None,
     as_json: parameters.AsJson = False,
 ) -> None:
-    """Train one config.
+    """Train a single trial.
 
-    Runs the same code as a study's trials. Prints the trial's folder and its metrics.
+    Runs the same code as a study. Prints the trial's folder and its metrics.
 
     Examples:
         ablate train position=2d seed=1
@@ -153,7 +153,7 @@ def train(
 
 
 def one_config(words: list[str], recipe: str, data_dir: Path | None) -> Config:
-    """Return the recipe's config with settings. Raises ValueError if a word names a study or sets the margin."""
+    """Return the recipe's config with the words' settings. Raises ValueError if they name a study or set the margin."""
     from ablations.study.reading import read_recipe
 
     asked = parse_words(words)
@@ -171,10 +171,10 @@ def train_here(
     on_over: Callable[[Job], None] = lambda job: None,
     above: "RenderableType | None" = None,
 ) -> "RunSummary":
-    """Train, on this machine, the trials that are not done. Return which trials ended, and how.
+    """Train the trials that are not done on this machine, and return which trials ended and how.
 
-    workers: the most trials at a time. on_over: called with each trial that ended. above: what a terminal shows above
-    the progress bars.
+    workers: the maximum number of concurrent trials, or None for the default. on_over: called with each trial that
+    ended. above: what a terminal shows above the progress bars.
     """
     from ablations.execution import runner
     from ablations.reporting.console import PlainConsole
@@ -200,7 +200,7 @@ def train_here(
 def finish(tally: "RunSummary", asked: int, plans: Sequence[Plan] = ()) -> None:
     """Report the trials that are not done, and exit with an error status if there are any.
 
-    asked: the number of all trials. plans: what the advice on failed trials may name.
+    asked: the number of all trials. plans: those that the advice on failed trials may name.
     """
     if tally.stopped:
         done, left = len(tally.done), asked - len(tally.done) - len(tally.failed) - len(tally.blocked)
@@ -219,7 +219,7 @@ def finish(tally: "RunSummary", asked: int, plans: Sequence[Plan] = ()) -> None:
 
 
 def failures(failed: Mapping[str, str], plans: Sequence[Plan]) -> str:
-    """Return a line on failed trials (id -> cause): their most frequent cause, and the command to retry them."""
+    """Return a line with the failed trials' main cause and the command to retry them. failed: id -> cause."""
     cause, count = Counter(failed.values()).most_common(1)[0]
     of = cause if count == len(failed) else f"{count} of them: {cause}"
     names = [shlex.quote(plan.name) for plan in plans if failed.keys() & {job.id for job in jobs([plan])}]

@@ -46,7 +46,7 @@ def table(
 ) -> None:
     """Print means, intervals and verdicts.
 
-    Differences from the baseline are paired by seed. Verdicts come once all planned trials are done.
+    Differences from the baseline are paired by seed. Verdicts are shown once all planned trials are done.
 
     Examples:
         ablate table position-embedding
@@ -95,8 +95,8 @@ def compare(
 ) -> None:
     """Compare two sets of results, arm by arm.
 
-    Arms are matched by their settings, not by their names. With 'published', judges each claim of a study's source by
-    its trials.
+    Arms are matched by their settings, not by their names. With 'published', checks each claim of a study's source
+    against its trials.
 
     Examples:
         ablate compare runs colleague.parquet
@@ -150,10 +150,10 @@ def export(
     ] = None,
     as_json: parameters.AsJson = False,
 ) -> None:
-    """Export results to one file, or to a tracker.
+    """Export results to a file or a tracker.
 
     The file holds all that tables, figures, reports and comparisons need. A tracker gets settings, training curves and
-    metrics of every trial, in a folder. Show it with `tensorboard --logdir FOLDER` or
+    metrics of every trial in a folder. Show it with `tensorboard --logdir FOLDER` or
     `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow.db`. Upload it with `wandb sync FOLDER/wandb/offline-run-*`.
 
     Examples:

@@ -69,8 +69,8 @@ def logs(
 ) -> None:
     """Print the end of each trial's log.
 
-    Adds the traceback of a failure. For a trial that never began or was interrupted, prints the log of its SLURM task
-    too.
+    Adds the traceback of a failure. For a trial that never began or was interrupted, also prints the log of its SLURM
+    task.
 
     Examples:
         ablate logs position-embedding --failed
@@ -96,7 +96,7 @@ def clean(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove them; otherwise they are only listed.")] = False,
     as_json: parameters.AsJson = False,
 ) -> None:
-    """List, or remove, files that nothing needs.
+    """List or remove files that nothing needs.
 
     These are checkpoints of finished trials, attempts that were superseded or never began, and weights that
     --keep-weights does not keep. Results always stay. Nothing is removed without --yes.

@@ -18,11 +18,11 @@ STUDY, RECIPE, SEEDS = "demo", "digits", 3
 
 
 def demo(runs: parameters.Runs = None, workers: parameters.Workers = None) -> None:
-    """Train 9 tiny ViTs; see a table and a report.
+    """Train 9 tiny ViTs, and show a table and a report.
 
-    Does a ViT need position embeddings? Three arms (none, 1d, 2d) with three seeds each, on the 1,797 images of digits
-    that come with scikit-learn. At most two minutes on two cores; it needs no GPU and no network. What is finished is
-    not trained again.
+    Shows whether a ViT needs position embeddings. Trains three arms (none, 1d, 2d) with three seeds each, on the 1,797
+    images of digits that come with scikit-learn. Takes at most two minutes on two cores, and needs no GPU and no
+    network. Finished trials are not trained again.
 
     Examples:
         ablate demo
@@ -64,7 +64,7 @@ def announcement(plan: Plan, todo: list[Job], place: Place, workers: int | None)
 
 
 def results_text(plan: Plan, runs: Path, where: str) -> str:
-    """Write the study's results. Return text with the table, the paths of figure and report, and further commands."""
+    """Write the study's results, and return a text that shows them. where: the --runs option of commands in it."""
     from ablations.reporting.publish import publish
     from results import report
     from results.figures import study_figure

@@ -47,8 +47,9 @@ def init(
 ) -> None:
     """Write a recipe for your own images.
 
-    Looks at every image: sizes, channels, classes, splits, broken files. Chooses image size, patch, model, steps, rates
-    and margin by rules, and writes the reason beside each number. Ends with the commands to run next.
+    Checks every image for its size and channels, and the folder for classes, splits and broken files. Chooses image
+    size, patch, model, steps, rates and margin by rules. Writes the reason beside each number, and prints the commands
+    to run next.
 
     Examples:
         ablate init ~/photos
@@ -71,9 +72,9 @@ def init(
 
 
 def measure(found: "Survey", device: str, runs: Path | None, workers: int | None) -> "dict[str, Choice]":
-    """Train a grid of learning rates and widths, and return the pair with the best validation accuracy.
+    """Train a grid of learning rates and widths, and return the choices of the best pair by validation accuracy.
 
-    A tie goes to the pair that `ablate init` chooses without --tune. device: the kind that the recipe is for.
+    A tie goes to the pair that `ablate init` chooses without --tune. device: the kind of device in the recipe's rules.
     """
     from ablations.study.init import choices
 

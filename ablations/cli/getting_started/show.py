@@ -30,8 +30,8 @@ def show(
 ) -> None:
     """Show a study's question, cost and results.
 
-    Prints its question, source, arms, published values and expected cost. Then prints the answer of each of its
-    results in the run directory.
+    Prints its question, source, arms, published values and expected cost. Then prints the answer that each of its
+    plans in the run directory gives.
 
     Examples:
         ablate show position-embedding
@@ -57,7 +57,7 @@ def show(
 
 
 def description_parts(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
-    """Yield the parts of a study's description as titles and texts."""
+    """Yield (title, text) for each part of a study's description. The text is "" if the study lacks the part."""
     margin = study.margin or recipe.margin
     within = f"; equivalent within {unit(study.metric).size_text(margin)}" if margin else ""
     yield "source", study.source
@@ -76,7 +76,7 @@ def description_parts(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, s
 
 
 def varied_parts(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
-    """Yield what a study varies, and its named arms and stages."""
+    """Yield (title, text) for each setting that a study varies, and each named arm, co-change and stage."""
     ways = {"one at a time": study.factors, "every arm at each": study.curves, "tuned for each arm": study.tune}
     for way, axes in ways.items():
         for key, axis in axes.items():
@@ -94,7 +94,7 @@ def varied_parts(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
 
 
 def values(key: str, axis: "Axis", recipe: "Recipe") -> str:
-    """Return the values of an axis as text, with the recipe's values in the place of the word "axis"."""
+    """Return the values of an axis as text, with the recipe's values in place of "axis"."""
     if axis == "all":
         return "every variant there is"
     own = recipe.axes.get(key, [])
@@ -104,7 +104,7 @@ def values(key: str, axis: "Axis", recipe: "Recipe") -> str:
 
 
 def cost(file: Path, recipe: "Recipe") -> str:
-    """Return the expected cost as text: the comment at the head of the study's file, and the recipe's times."""
+    """Return the expected cost as text: the comment in the study's file, then the training times in the recipe."""
     lines = file.read_text(encoding="utf-8").splitlines()
     heads = [line.removeprefix(COST).strip() for line in lines if line.startswith(COST)]
     trials = [f"a trial of {recipe.name} takes {one.seconds:g} s on {one.device}" for one in recipe.cost.values()]

@@ -1,4 +1,4 @@
-"""The settings of a working directory: ablate.toml.
+"""The settings of a working directory, in its file ablate.toml.
 
 A pack is searched for in this order: --data-dir, [data], the profile's data_dir, data_dir, ABLATE_DATA. Other data
 are read from the first of these folders that is set.
@@ -32,7 +32,7 @@ class Settings(Options):
 def read(folder: Path) -> Settings:
     """Return the settings in a folder's ablate.toml, or the defaults.
 
-    Raises ValueError, with file and key, if the file cannot be read or a key is invalid.
+    Raises a ValueError that names file and key if the file cannot be read or a key is invalid.
     """
     path = folder / "ablate.toml"
     try:
@@ -81,7 +81,7 @@ def places(settings: Settings, explicit: Path | None = None, profile: str | None
 
 
 def searched_folders(name: str, settings: Settings, explicit: Path | None = None) -> str:
-    """Return as text the folders searched for a pack, each with the reason why it has no pack."""
+    """Return a text that lists the folders searched for a pack, each with the reason why the pack is not there."""
     from vitcore.data.pack import missing_pack  # late: numpy
 
     said = {
@@ -101,7 +101,7 @@ def is_pack(folder: str) -> bool:
 
 
 def resolve_images(content: Any, images: Mapping[str, str]) -> Any:
-    """Return settings in which each `data` names an image folder by 'imagefolder:' and absolute path.
+    """Return settings in which each `data` that is an image folder has the form 'imagefolder:' and absolute path.
 
     images: name -> folder. Names of packs are unchanged.
     """
@@ -118,7 +118,7 @@ def resolve_images(content: Any, images: Mapping[str, str]) -> Any:
 
 
 def scratch(folder: str) -> Path:
-    """Return the folder of checkpoints. Raises ValueError if it may be another folder elsewhere, or is a file."""
+    """Return the folder of checkpoints. Raises ValueError if it is a file, or a path that may differ between jobs."""
     path = Path(folder).expanduser()
     if not path.is_absolute() or "%" in folder or not folder.isprintable() or ".." in path.parts:
         raise ValueError(f"checkpoints={folder!r}: an absolute folder, without %, '..' and control characters")

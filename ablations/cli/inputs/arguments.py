@@ -37,7 +37,7 @@ class Asked:
 def parse_words(words: Iterable[str]) -> Asked:
     """Return the studies and settings among the words of a command line.
 
-    Raises ValueError if a setting is given twice or the margin is not a positive number.
+    Raises ValueError if a setting is invalid or given twice, or if the margin is not a positive number.
     """
     studies, overrides = [], {}
     for word in words:
@@ -70,7 +70,7 @@ def designs(asked: Asked, recipe_name: str, data_dir: Path | None) -> "list[Desi
 
 
 def study_names(asked: Asked) -> list[str]:
-    """Return the names or files of the studies, each once, with every packaged study for `all`.
+    """Return the names or files of the studies without duplicates. `all` stands for every packaged study.
 
     Raises ValueError if the command names no study.
     """
@@ -83,22 +83,22 @@ def study_names(asked: Asked) -> list[str]:
 
 
 def resolve_data(record: "Record", fields: Iterable[str], images: Mapping[str, str]) -> "Record":
-    """Return a copy of a study or recipe with the paths of image folders for their names. images: name -> folder."""
+    """Return a copy of a study or recipe with names of image folders replaced by paths. images: name -> folder."""
     return record.model_copy(
         update={field: ablate_toml.resolve_images(getattr(record, field), images) for field in fields}
     )
 
 
 def resolve_settings(config: Settings, data_dir: Path | None = None) -> Settings:
-    """Return settings in which data=NAME has the path of the image folder NAME of ablate.toml."""
+    """Return settings in which names of image folders from ablate.toml are replaced by their paths."""
     return dict(ablate_toml.resolve_images(config, ablate_toml.places(ablate_toml.read(Path()), data_dir).images))
 
 
 def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -> list[str]:
     """Return the names of the plans that a command's words stand for. An empty list means all plans.
 
-    source: a run directory or an exported file. Raises ValueError if the words set the margin. Raises ValueError if a
-    study has several plans, but none on the default recipe.
+    recipe_name: None for the default. source: a run directory or an exported file. Raises ValueError if the words set
+    the margin, or if a study has several plans but none on the default recipe.
     """
     asked = parse_words(words or [])
     if asked.margin is not None:
@@ -112,7 +112,7 @@ def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -
 
 
 def planned_name(study: str, recipe_name: str | None, overrides: Settings, there: Sequence[str], source: Path) -> str:
-    """Return the name of a study's plan on the named or default recipe, else of its only plan.
+    """Return the name of a study's plan on the named or default recipe, or else of its only plan.
 
     there: the names of existing plans. Raises ValueError if there are several plans with these overrides.
     """
@@ -129,7 +129,7 @@ def planned_name(study: str, recipe_name: str | None, overrides: Settings, there
 
 
 def warn_of_other_recipe(asked: Asked, recipe_name: str, runs: Path) -> None:
-    """Print a note on standard error for each study that was run only on other recipes than the default one."""
+    """Print a note on standard error for each study asked for on the default recipe but run only on others."""
     for study in map(stem, study_names(asked) if recipe_name == RECIPE else ()):
         known = [plan for plan in existing_plans(runs) if plan.study == study]
         if known and RECIPE not in {plan.recipe for plan in known}:
@@ -158,7 +158,7 @@ def existing_plans(source: Path) -> list[Plan]:
 
 
 def refuse_unplanned(words: list[str] | None, recipe_name: str | None, source: Path) -> None:
-    """Raise ValueError if a study was planned, but not with the given settings, or has no file.
+    """Raise ValueError if a study was planned but not with the given settings, or if its file does not exist.
 
     Other studies without a plan pass. source: a run directory or an exported file.
     """
@@ -192,7 +192,7 @@ def trial_ids(runs: Path, words: list[str], recipe_name: str | None, arms: Seque
 def prepare_plans(
     asked: Asked, recipe_name: str, place: Place, seeds: int | None, prune: bool, data_dir: Path | None
 ) -> list[Plan]:
-    """Return the plans to run, merged with plans of the same names on disk. Each records what the command was given."""
+    """Return the plans to run, merged with earlier plans on disk. Each plan records the command's arguments."""
     from ablations.planning.prepare import prepare
 
     made = designs(asked, recipe_name, data_dir)
@@ -211,7 +211,7 @@ def prepare_plans(
 
 
 def track_planning(made: "Sequence[Design]") -> "Iterable[Design]":
-    """Iterate over designs with a progress bar, because planning can take 10 s."""
+    """Return an iterable of the designs that shows a progress bar, because planning can take 10 s."""
     from rich.progress import track
 
     from ablations.reporting.console import PlainConsole
@@ -225,7 +225,7 @@ def absolute_name(name: str) -> str:
 
 
 def slurm_profile(name: str, recipe: str) -> "Profile":
-    """Return a SLURM profile, completed by the resources that the recipe asks for."""
+    """Return a SLURM profile, with the recipe's resources for what it leaves unset. name: its name or file."""
     from ablations.cluster.submit import read_profile
     from ablations.study.reading import read_recipe
 

@@ -56,7 +56,7 @@ def data_home(data_dir: Path | None) -> Path:
 
 
 def load_plugins(files: list[Path] | None) -> dict[str, str]:
-    """Load the plug-ins of ablate.toml and of the command line. Return absolute path -> digest."""
+    """Load the plug-ins of ablate.toml and the command line, and return absolute path -> digest."""
     named = [Path(os.path.expanduser(file)) for file in ablate_toml.read(Path()).plugins] + (files or [])
     if not named:
         return {}
@@ -73,7 +73,7 @@ def make_place(
     keep_weights: Keep | None = None,
     profile: "Profile | None" = None,
 ) -> Place:
-    """Return the directories and settings of a command's workers, by its options or ablate.toml.
+    """Return the directories and settings of a command's workers, from its options or ablate.toml.
 
     Loads the plug-ins. Raises ValueError if --runs is a file or a plug-in is invalid.
     """

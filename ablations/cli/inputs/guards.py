@@ -1,4 +1,4 @@
-"""Checks before anything is written or trained. A failed check raises ValueError with one line on what to change."""
+"""Checks that precede writing and training. A failed check raises a ValueError with one line on what to change."""
 
 import tempfile
 from pathlib import Path
@@ -11,7 +11,7 @@ from results import store
 
 
 def ensure_trainable(jobs: list[Job], place: Place) -> None:
-    """Check machine, data and folders before any trial is trained."""
+    """Raise ValueError if the machine, the data or the folders do not allow the trials to be trained."""
     from vitcore.runtime.host import check_memory, host_limits
 
     todo = trials_to_run(place.runs, jobs, place.code)
@@ -27,7 +27,7 @@ def ensure_trainable(jobs: list[Job], place: Place) -> None:
 
 
 def ensure_data(jobs: list[Job], place: Place) -> None:
-    """Check the data that trials need. Raises ValueError if they are missing or damaged."""
+    """Raise ValueError if data that the trials need are missing or damaged."""
     from vitcore.data.datasets import TORCHVISION, read_torchvision
     from vitcore.data.homes import data_home
     from vitcore.data.imagefolder import check_images
