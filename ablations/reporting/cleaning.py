@@ -1,4 +1,4 @@
-"""The files that a run directory can do without, which are never results: how they are found and removed."""
+"""The removal of files that a run directory can do without. Results are never among them."""
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ class Waste:
 
 
 def kept_weights(keep: Keep, plans: Iterable[Plan]) -> Callable[[str], bool]:
-    """Return a function from a trial's id to whether the trial's final weights are kept.
+    """Return a function that says whether a trial's final weights are kept, given the trial's id.
 
     Weights of stages are always kept, because other trials start from them.
     """
@@ -39,7 +39,7 @@ def kept_weights(keep: Keep, plans: Iterable[Plan]) -> Callable[[str], bool]:
 def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | None = None) -> list[Waste]:
     """Return what can be removed: what finished and diverged trials do not need, and attempts that never began.
 
-    scratch: the folder of checkpoints if they are not in the run directory.
+    keep: the trials whose final weights stay. scratch: the folder of checkpoints if it is not in the run directory.
     """
     owed: dict[str, list[str]] = {}
     for plan in plans:
@@ -54,7 +54,7 @@ def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | No
             needed = eval_files.missing_evals(trial, owed.get(trial.id, []), state.result)
             found += waste_of_finished(trial, state.attempt, stays(trial.id) or bool(needed))
         for claim in (path / "attempts").glob(".claim-*"):
-            if lease.is_held(claim) is False:  # killed before the rename that makes it an attempt
+            if lease.is_held(claim) is False:  # its process was killed before the rename that makes it an attempt
                 found.append(Waste(claim, size_on_disk(claim), "an attempt that never began"))
     return found
 
@@ -62,7 +62,7 @@ def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | No
 def remove(found: Sequence[Waste], *roots: Path) -> None:
     """Remove the files and folders in `found`. roots: the run directory and the folder of checkpoints.
 
-    Raises ValueError, before anything is removed, if a link leads out of the roots.
+    If a link leads out of the roots, raises ValueError before anything is removed.
     """
     for one in found:
         refuse_links(next(root for root in roots if one.path.is_relative_to(root)), one.path)
@@ -71,7 +71,7 @@ def remove(found: Sequence[Waste], *roots: Path) -> None:
 
 
 def waste_of_finished(trial: store.Trial, winner: Path, keep_weights: bool) -> Iterator[Waste]:
-    """Yield the files and folders that a finished or diverged trial can do without, with the attempt `winner`."""
+    """Yield what a finished or diverged trial can do without. winner: the attempt that has its result."""
     weights = winner / "weights.safetensors"
     if not keep_weights and weights.exists():
         yield Waste(weights, size_on_disk(weights), "weights of a finished trial")

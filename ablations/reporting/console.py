@@ -1,4 +1,4 @@
-"""A Rich console in which only this program, never the text that it shows, sets colors or moves the cursor."""
+"""A Rich console in which the text that is shown cannot set colors or move the cursor."""
 
 import sys
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ class PlainConsole(Console):
         super().__init__(file=stream, stderr=stderr, **{"force_terminal": stream.isatty(), **options})
 
     def print(self, *objects: Any, **options: Any) -> None:
-        is_text = all(isinstance(one, str | Text) for one in objects)  # whose long lines the terminal wraps
+        is_text = all(isinstance(one, str | Text) for one in objects)  # the terminal wraps long lines of text
         super().print(*objects, **({"soft_wrap": True} if is_text else {}) | options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:

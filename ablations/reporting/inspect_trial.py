@@ -25,9 +25,9 @@ def select_trials(
 ) -> list[str]:
     """Return the ids of the trials to inspect, without duplicates.
 
-    names: for each word of the user, the name of the plan that it may stand for. A plan stands for the first ready
-    trial of each arm that matches `globs`. Any other word is returned as an id. ready: whether the trial of an id can
-    be inspected. missing: why there may be none, for the error. Raises ValueError if no trial of a plan's matching arms
+    names: word of the user -> name of the plan that it may stand for. A plan stands for the first ready trial of each
+    arm that matches `globs`. Any other word is returned as an id. ready: returns whether the trial with an id can be
+    inspected. missing: the reason in the error if none can be. Raises ValueError if no trial of a plan's matching arms
     is ready, or a pattern matches no arm.
     """
     known = {plan.name: plan for plan in plans}
@@ -48,7 +48,7 @@ def select_trials(
 
 
 def find_trial(runs: Path, prefix: str) -> store.Trial:
-    """Return the finished trial whose id begins with `prefix`; raises ValueError unless there is exactly one."""
+    """Return the trial whose id begins with `prefix`. Raises ValueError unless it is the only one and finished."""
     if not runs.is_dir():
         raise plan_files.missing_source(runs)
     there = sorted(path.name for path in (runs / "trials").glob("*") if path.is_dir())
@@ -62,7 +62,7 @@ def find_trial(runs: Path, prefix: str) -> store.Trial:
 
 
 def unique_match(prefix: str, there: Sequence[str], where: str) -> str:
-    """Return the only id in `there` that begins with `prefix`. Raises ValueError unless there is exactly one."""
+    """Return the only id in `there` with this prefix. Raises a ValueError that names `where` unless there is one."""
     matching = [name for name in there if name.startswith(prefix)] if prefix else []
     if not matching:
         raise ValueError(f"no trial or study '{prefix}' in {where}")
@@ -77,8 +77,8 @@ def inspect_in_folder(
 ) -> list[tuple[Inspection, Config]]:
     """Return the inspection and the config of each selected trial of a run directory.
 
-    names, globs: as in `select_trials`. images: the number of test images to inspect with; None for any. Raises
-    ValueError if a word names no trial that can be inspected.
+    names, globs: as in `select_trials`. images: the number of test images to inspect with, or None if any number will
+    do. Raises ValueError if a word names no trial that can be inspected.
     """
 
     def finished(key: str) -> bool:
@@ -90,7 +90,7 @@ def inspect_in_folder(
 
 
 def read_from_export(file: Path, names: Mapping[str, str], globs: Sequence[str]) -> list[tuple[Inspection, Config]]:
-    """Return the inspection and the config of each selected trial of an exported file, as `inspect_in_folder` does."""
+    """Return what `inspect_in_folder` returns, for the trials of an exported file. Raises the same errors."""
     from results import export  # late: pulls in the Parquet reader
 
     studies = export.read(file)
@@ -106,7 +106,7 @@ def read_from_export(file: Path, names: Mapping[str, str], globs: Sequence[str])
 
 
 def distinct_labels(trials: Sequence[tuple[Inspection, Config]]) -> list[str]:
-    """Return a label for each trial: the settings in which they differ, such as "position=2d", or else its id."""
+    """Return a label for each trial: its settings that differ between trials, such as "position=2d", or its id."""
     flat = [{**config, **config.get("options", {}), "options": None} for _, config in trials]
     common = [key for key in flat[0] if all(key in one for one in flat)]
     differ = [key for key in common if any(one[key] != flat[0][key] for one in flat)]
@@ -115,12 +115,12 @@ def distinct_labels(trials: Sequence[tuple[Inspection, Config]]) -> list[str]:
 
 
 def inspection_of(trial: store.Trial, place: Place, images: int | None) -> Inspection:
-    """Return a trial's inspection, computed if it is missing, broken or was made from another number of images."""
+    """Return a trial's inspection. Computes it if it is missing, broken or from another number of images."""
     with suppress(FileNotFoundError, store.Broken):
         before = inside.read(trial)
         if images in (None, before.facts["asked"]):
             return before
-    from ablations.execution.compute_eval import compute_eval  # late: torch, which a stored inspection does without
+    from ablations.execution.compute_eval import compute_eval  # late: torch, which a stored inspection does not need
 
     compute_eval(trial, "inspect", place.data_dir, place.code, images)
     return inside.read(trial)

@@ -16,7 +16,7 @@ EVERY_SECONDS = 10.0
 def mirroring(plans: Sequence[Plan], runs: Path, folder: Path | None) -> Iterator[None]:
     """Write the plans' training curves to the folder, if given, every EVERY_SECONDS until the block ends.
 
-    Raises ModuleNotFoundError, before the block begins, if tensorboard is not installed.
+    If tensorboard is not installed, raises ModuleNotFoundError before the block begins.
     """
     if folder is None:
         yield
@@ -40,6 +40,6 @@ def mirroring(plans: Sequence[Plan], runs: Path, folder: Path | None) -> Iterato
 
 
 def mirror(plans: Sequence[Plan], runs: Path, folder: Path) -> None:
-    """Write the training curves once, ignoring errors, because the next call writes all curves again."""
+    """Write the training curves once. Ignores errors, because the next call writes all curves again."""
     with suppress(OSError, ValueError):  # ValueError: no trial has been evaluated yet
         trackers.write_tensorboard(load_plans(runs, plans), folder)

@@ -1,4 +1,4 @@
-"""Output in which control characters are escaped, so that no text from elsewhere can control a terminal; log files."""
+"""Output and log files in which control characters are escaped, so that no foreign text can control a terminal."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ END_BYTES = 1 << 20
 class PlainStream:
     """A text stream that escapes control characters and passes the text to the stream behind it.
 
-    Rich writes to the stream behind it directly, as `rich_proxied_file`.
+    Rich finds the stream behind it as `rich_proxied_file`, and writes to it directly.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -46,7 +46,7 @@ def plain_output() -> Iterator[None]:
 
 @contextmanager
 def output_to_file(path: Path) -> Iterator[None]:
-    """Append this process's output, even that of crashing C code, to a file until the block ends."""
+    """Append all output of this process to a file until the block ends. This includes output of crashing C code."""
     sys.stdout.flush()
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)
@@ -65,7 +65,7 @@ def output_to_file(path: Path) -> Iterator[None]:
 
 
 def log_end(path: Path) -> str:
-    """Return the last MiB of a log as text; "" without a log, or a line that says why it cannot be read."""
+    """Return the last MiB of a log as text, "" if there is none, or a line with the reason why it is unreadable."""
     try:
         return read_end(path, END_BYTES).decode(errors="replace")
     except FileNotFoundError:

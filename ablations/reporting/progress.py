@@ -1,4 +1,4 @@
-"""The progress of a run: on a terminal bars, perhaps below a table, elsewhere a line for each trial that ended."""
+"""The display of a run's progress: bars on a terminal, otherwise a line for each trial that ended."""
 
 import sys
 import time
@@ -41,16 +41,16 @@ class Bars(Progress):
 class Pace:
     """The speed of a run, measured on its first trial: seconds to the first step, per step and per trial."""
 
-    began: dict[int, float] = field(default_factory=dict)  # by slot
-    first: dict[int, tuple[int, float]] = field(default_factory=dict)  # the first report of a trial: step, when
-    trial: float | None = None  # seconds that a trial takes
+    began: dict[int, float] = field(default_factory=dict)  # slot -> time at which its trial began
+    first: dict[int, tuple[int, float]] = field(default_factory=dict)  # slot -> step and time of the first report
+    trial: float | None = None  # seconds that a trial takes, or None before they are known
 
     def begin(self, slot: int) -> None:
         self.began[slot] = time.monotonic()
         self.first.pop(slot, None)
 
     def speed_text(self, slot: int, step: int, steps: int) -> str:
-        """Return the speed as text at the first report from which it can be computed; "" at all other reports."""
+        """Return the speed as text at the first report from which it can be computed, and "" at all others."""
         now = time.monotonic()
         before, when = self.first.setdefault(slot, (step, now))
         if self.trial is not None or step <= before or slot not in self.began:
@@ -66,7 +66,7 @@ class Pace:
 class Live:
     """A context manager that shows the progress of a pool of workers, with the methods of pool.Display.
 
-    total: trials to do. above: what a terminal shows above the bars. workers: concurrent trials.
+    total: number of trials to do. above: what a terminal shows above the bars. workers: number of concurrent trials.
     """
 
     def __init__(self, console: Console, total: int, above: RenderableType | None = None, workers: int = 1) -> None:
@@ -131,7 +131,7 @@ class Live:
             self.progress.update(self.lines[slot], visible=False)
 
     def show_end(self, job: Job, end: Ended) -> None:
-        """Count a trial that ended; print a line if it failed or was blocked, or if there are no bars."""
+        """Count a trial that ended, and print a line if it failed or was blocked, or if there are no bars."""
         self.done += 1
         self.finished_here += not end.elsewhere
         what = f"{job.arm} seed {job.config['seed']}"
@@ -147,7 +147,7 @@ class Live:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def time_left(self) -> str:
-        """Return the time left as text; "" if it is unknown or no trial is left."""
+        """Return the time left as text, or "" if it is unknown or no trial is left."""
         share = self.finished_here + sum(self.partial.values())
         remaining = self.total - self.done - sum(self.partial.values())
         if remaining <= 0 or (share < 0.5 and self.pace.trial is None):

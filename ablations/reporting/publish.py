@@ -1,4 +1,4 @@
-"""Writing the tables, figures and report of studies into the run directory."""
+"""Tables, figures and a report of studies, written into the run directory."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from results.tables.formats import FORMATS
 
 
 def publish(study: StudyResults, runs: Path) -> str:
-    """Write the table of a study in every format, and the figure; return the table as Markdown."""
+    """Write a study's figure and its table in every format, and return the table as Markdown."""
     folder = store.study_folder(runs, study.name)
     refuse_links(runs, folder / "tables", folder / "figures")
     table = study_table.table(study)

@@ -19,28 +19,28 @@ from slurm.queries.ask import NoSlurm, Unreachable
 
 KINDS = ("finished", "diverged", "running", "queued", "unknown", "interrupted", "failed", "blocked", "missing")
 OVER = ("finished", "diverged", "failed", "blocked")
-QUEUE_SECONDS = 5.0  # with the accounting's timeout, an answer within 15 s in any case
+QUEUE_SECONDS = 5.0  # timeout; together with that of the accounting, at most 15 s
 ASK_SECONDS = 60.0  # the shortest time between queries of SLURM
 CANCELLED = "cancelled by `ablate cancel`"
 
 
 @dataclass(frozen=True)
 class SlurmState:
-    """SLURM's answers about trials, by trial id, or why SLURM did not answer."""
+    """SLURM's answers about trials and plans, or why SLURM did not answer."""
 
-    queued: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # state and reason
-    handed: Collection[str] = ()  # submitted and not cancelled since
-    ended: Mapping[str, str] = field(default_factory=dict)  # submitted and not queued: how the job ended
-    followed: Collection[str] = ()  # trials that a last job in the queue will submit again
-    plans: Collection[str] = ()  # plans submitted and not cancelled since
+    queued: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # id of a queued trial -> state and reason
+    handed: Collection[str] = ()  # ids of trials that were submitted and not canceled since
+    ended: Mapping[str, str] = field(default_factory=dict)  # id of a trial no longer queued -> how its job ended
+    followed: Collection[str] = ()  # ids of trials that a last job in the queue will submit again
+    plans: Collection[str] = ()  # plans that were submitted and not canceled since
     lasts: Collection[str] = ()  # plans that a last job in the queue belongs to
-    answer: str = ""  # why the queue is unknown
-    accounting: str = ""  # why the accounting is unknown
+    answer: str = ""  # why the queue is unknown; "" if it is known
+    accounting: str = ""  # why the accounting is unknown; "" if it is known
 
 
 @dataclass
 class RateLimitedAsker:
-    """A function that queries SLURM at most once in ASK_SECONDS."""
+    """A callable that returns SLURM's answers, and queries SLURM at most once in ASK_SECONDS."""
 
     runs: Path
     clock: Callable[[], float] = time.monotonic
@@ -96,7 +96,7 @@ class RunningTrial:
 
 @dataclass(frozen=True)
 class QueuedTrial:
-    """A trial in SLURM's queue, with the state of its job and SLURM's reason for it."""
+    """A trial in SLURM's queue, with the state of its job and SLURM's reason for this state."""
 
     seed: int
     id: str
@@ -111,16 +111,16 @@ class EndedJob:
     seed: int
     id: str
     job: str
-    followed: bool  # the last job of the submission will submit the trial again
+    followed: bool  # whether the last job of the submission will submit the trial again
 
 
 @dataclass(frozen=True)
 class Cause:
-    """A cause for which trials of an arm failed, are blocked, wait or have stopped."""
+    """The reason why some trials of an arm failed, are blocked, are waiting or have stopped."""
 
     cause: str
-    line: str  # the last line of the traceback; "" without one or if the cause contains it
-    kind: str  # of the failure, or "blocked", "stopped" or "lost"
+    line: str  # the last line of the traceback, or "" if there is none or the cause contains it
+    kind: str  # the kind of the failure, or "blocked", "stopped" or "lost"
     seeds: list[int]
     ids: list[str]
 
@@ -156,7 +156,7 @@ class StudyStatus:
 
 
 def status(plan: Plan, runs: Path, seen: SlurmState) -> StudyStatus:
-    """Return the status of a study, with that of each stage and arm. seen: SLURM's answers."""
+    """Return the status of a study and of each of its stages and arms. seen: SLURM's answers."""
     standings, parents = Standings(runs), plan.trials_with_parents
 
     def entry_status(entry: Entry) -> ArmStatus:
@@ -222,7 +222,7 @@ def trial_kind(key: str, standing: Standing, seen: SlurmState) -> str:
 
 
 def progress(arm: Entry, state: store.TrialState) -> tuple[int, int, float | None, float | None]:
-    """Return the step, total steps, validation accuracy and seconds left at the last evaluation."""
+    """Return step, total steps, validation accuracy and seconds left at the last evaluation. None means unknown."""
     assert state.attempt is not None
     lines = store.read_metrics(state.attempt)
     steps = arm.config["steps"]
@@ -234,7 +234,7 @@ def progress(arm: Entry, state: store.TrialState) -> tuple[int, int, float | Non
 
 
 def tables_state(plan: Plan, runs: Path, seen: SlurmState, total: Mapping[str, int]) -> str:
-    """Return 'written', 'awaited' or 'pending' for the tables of a submitted study that is done; else ""."""
+    """Return 'written', 'awaited' or 'pending' for the tables of a submitted study that is done, or else ""."""
     if plan.name not in seen.plans or not is_over(total):
         return ""
     if not written_reports.is_pending(runs, plan):

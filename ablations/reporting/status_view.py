@@ -17,7 +17,7 @@ from slurm.queries.queue import is_held
 
 BAR = 24
 REDRAW_SECONDS = 3.0
-LEAST_LABEL = 10  # width of the labels 'running', 'queued', ...
+LEAST_LABEL = 10  # minimum width of the labels 'running', 'queued', ...
 COLORS = {
     "finished": "green",
     "diverged": "magenta",
@@ -31,7 +31,7 @@ COLORS = {
     "stopped": "yellow",
     "missing": "dim",
 }
-WITHOUT_FAILURE = {"blocked": "blocked", "lost": "waits", "stopped": "stopped"}  # not failures
+WITHOUT_FAILURE = {"blocked": "blocked", "lost": "waits", "stopped": "stopped"}  # kind -> label
 WHO_WRITES = {  # the tables of a study whose trials are done
     "awaited": "the submission's last job writes them",
     "pending": "give the same `ablate submit` again to write them",
@@ -60,7 +60,7 @@ def headline(view: StudyStatus) -> Text:
 
 
 def arm_rows(view: StudyStatus) -> list[Text]:
-    """Return a header and a row for each stage and arm, with the number of its trials of each kind."""
+    """Return a header, then a row for each stage and arm with the number of its trials of each kind."""
     kinds = [kind for kind in KINDS if view.counts[kind]]
     named = [(arm, printable(arm.arm)) for arm in view.stages]
     named += [(arm, ("> " if arm.parent else "") + printable(arm.arm)) for arm in view.arms]  # it starts from a stage
@@ -161,7 +161,7 @@ def trials_text(count: int) -> str:
 
 
 def show_live(read: Callable[[], list[StudyStatus]], where: str) -> None:
-    """Show what `read` returns until nothing will change by itself: redrawn on a terminal, elsewhere at each change."""
+    """Show what `read` returns until it is settled. Redraws it on a terminal, or else prints it at each change."""
     from rich.live import Live  # late: only this function needs it
 
     console, views, shown = PlainConsole(), read(), ""
