@@ -38,7 +38,7 @@ def earlier_failures(trial: store.Trial, current: Path, code: str) -> list[Ended
 
 
 def read_failure(path: Path, code: str) -> EndedAttempt | None:
-    """Return how the attempt in a directory failed; None if it ran other code than `code`, or did not fail."""
+    """Return how the attempt in a directory failed; None if it ran code other than `code`, or did not fail."""
     env, failure = read_or_none(path / "env.json", Environment), read_or_none(path / "failure.json", Failure)
     if any(one is not None and one.code not in ("", code) for one in (env, failure)):
         return None
@@ -67,7 +67,7 @@ def read_or_none(path: Path, schema: type[Kind]) -> Kind | None:
 
 
 def no_progress_reason(trial: store.Trial, past: Sequence[EndedAttempt]) -> str:
-    """Return why the failed attempts `past`, oldest first, rule out another attempt; "" if they do not."""
+    """Return why the failed attempts `past` (oldest first) rule out another attempt; "" if they do not."""
     ended = [one for one in past if one.machine]
     newest = trial.newest_step() if len(ended) >= WITHOUT_PROGRESS else 0  # reads a checkpoint
     idle = [one for one in ended if one.step is None or one.step >= newest]
@@ -79,14 +79,14 @@ def no_progress_reason(trial: store.Trial, past: Sequence[EndedAttempt]) -> str:
 def may_retry_exception(past: Sequence[EndedAttempt], place: Sequence[str]) -> bool:
     """Return whether a trial may be tried again after an exception and the failed attempts `past`.
 
-    place: the type and innermost frames of the exception. The same place twice or EXCEPTIONS exceptions end it.
+    place: the type and innermost frames of the exception. A second one there or EXCEPTIONS in all rule it out.
     """
     raised = [one for one in past if not one.machine]
     return len(raised) + 1 < EXCEPTIONS and all(one.where != tuple(place) for one in raised)
 
 
 def faulty_node(past: Sequence[EndedAttempt]) -> str:
-    """Return the node on which machine faults ended the newest attempt and an earlier one; or ""."""
+    """Return the node on which machine faults ended the newest attempt and an earlier one; "" if there is none."""
     faults = [one.node for one in past if one.machine and one.node]
     return faults[-1] if faults and past[-1].node and faults.count(faults[-1]) > 1 else ""
 

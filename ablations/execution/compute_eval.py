@@ -1,4 +1,4 @@
-"""Computing an eval from the weights of a finished trial."""
+"""The computation of evals from the weights of finished trials."""
 
 import hashlib
 from pathlib import Path
@@ -15,8 +15,8 @@ from vitcore.runtime.device import compute_settings
 def compute_eval(trial: store.Trial, name: str, data_dir: Path | None, code: str, number: int | None = None) -> None:
     """Compute the eval `name` of a finished trial and write it to the trial's directory.
 
-    number: replaces the number in the eval's name. Raises ValueError if weights or data are missing or damaged, or if
-    the model does not accept the images.
+    number: used instead of the number in the eval's name, if given. code: the code digest to record. Raises ValueError
+    if weights or data are missing or damaged, or if the model does not accept the images.
     """
     entry, named = evals.find(name)
     config = Config(**trial.config())

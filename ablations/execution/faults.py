@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BUG, INPUT, MEMORY, MACHINE = "bug", "input", "memory", "machine"
-FRAMES = 3  # innermost frames that two tracebacks share if they count as the same
+FRAMES = 3  # two tracebacks count as the same if they share this many innermost frames
 
 MACHINE_ERRORS = {
     *("ENOSPC", "EDQUOT", "EIO", "ESTALE", "EROFS", "EREMOTEIO", "ENOTCONN", "ENODEV", "ENXIO"),
     *("ETIMEDOUT", "ECONNRESET", "ECONNREFUSED", "ECONNABORTED", "EHOSTDOWN", "EHOSTUNREACH", "ENETUNREACH"),
 }
 MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
-INPUT_MODULES = ("vitcore.config", "vitcore.data", "ablations.execution.worker")  # their ValueErrors are for users
+INPUT_MODULES = ("vitcore.config", "vitcore.data", "ablations.execution.worker")  # their ValueErrors: invalid input
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ SIGNS = {
 
 
 class RankLost(RuntimeError):
-    """The error that another rank was lost before the training ended.
+    """Raised when another rank is lost before training ends.
 
-    fault, where, trace: the classification, location and traceback that the lost rank reported; without a report, a
-    machine fault. node: SLURM's name of the lost rank's node; "" if unknown, None for the node of this process.
+    fault, where, trace: the classification, location and traceback that the lost rank reported. Without a report, the
+    fault is LOST. node: SLURM's name of the lost rank's node; "" if unknown, None for the node of this process.
     """
 
     def __init__(

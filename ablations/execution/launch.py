@@ -1,4 +1,4 @@
-"""Worker processes: how they are started, read and ended."""
+"""Worker processes, which the pool starts, listens to and ends."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def worker_environment(place: Place, own: dict[str, str]) -> dict[str, str]:
 class WorkerProcess:
     """A process that imports this copy of the package and trains the jobs that it is sent.
 
-    own: environment variables for this worker alone. events: where threads put the worker's messages and its exit.
+    own: variables for this worker alone. on_cpu: whether it needs no GPU. events: the queue for its messages and exit.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class WorkerProcess:
         threading.Thread(target=self.read, daemon=True).start()
 
     def read(self) -> None:
-        """Put the worker's messages, then its exit, into the queue of events. Runs in a thread."""
+        """Put the worker's messages and finally its exit into the queue of events. Runs in a thread."""
         assert self.process.stdout is not None
         errors = threading.Thread(target=self.read_errors, daemon=True)
         errors.start()
@@ -107,7 +107,7 @@ class WorkerProcess:
         self.close()
 
     def end(self, deadline: float) -> None:
-        """Wait for the process to end, and kill it at the deadline, in seconds of the monotonic clock."""
+        """Wait for the process to end, and kill it at `deadline` (seconds of the monotonic clock)."""
         try:
             self.process.wait(timeout=max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:

@@ -10,12 +10,12 @@ from pathlib import Path
 DEVICES = Path("/dev")
 NAMED = re.compile(r"\+?\d|GPU-|MIG-")  # a GPU in CUDA_VISIBLE_DEVICES; not -1, nor SLURM's NoDevFiles
 LOGIN_NODE_TRIALS = 2  # at a time: a login node is shared
-# the file that counts kills, by controller: control groups of version 2, then of version 1
+# controller -> the file that counts kills; "" stands for control groups of version 2
 CONTROL = {"": "memory.events", "memory": "memory.oom_control"}
 
 
 def cores() -> int:
-    """Return the number of usable CPU cores: the least of affinity, SLURM's allocation and the cgroup's quota."""
+    """Return the number of usable CPU cores: the minimum of affinity, SLURM's allocation and the cgroup's quota."""
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     available = min(available, int(os.environ.get("SLURM_CPUS_PER_TASK", available)))
     try:
@@ -28,7 +28,7 @@ def cores() -> int:
 def gpus() -> list[str]:
     """Return the usable GPUs, as names for CUDA_VISIBLE_DEVICES.
 
-    They count from 0 if the variable is not set, because device files in a container may have other numbers.
+    If the variable is not set, they count from 0, because device files in a container may have other numbers.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
@@ -42,7 +42,7 @@ def default_workers(ranks: int, gpus: int, cores: int) -> int:
 
 
 def oom_kills() -> int:
-    """Return how many processes of this control group the kernel killed for lack of memory; 0 if uncounted."""
+    """Return the number of this control group's processes that the kernel killed for lack of memory; 0 if unknown."""
     count = 0
     with suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():

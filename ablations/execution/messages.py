@@ -20,7 +20,7 @@ class Alive:
 
 @dataclass(frozen=True)
 class Note:
-    """A warning, which is shown once per run."""
+    """A warning that the pool shows once."""
 
     text: str
 
@@ -44,7 +44,7 @@ class Compiling:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a training: the step reached, and the last validation accuracy, None before the first one."""
+    """The progress of training. accuracy: that of the last validation; None before the first one."""
 
     step: int
     accuracy: float | None
@@ -77,7 +77,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Exited:
-    """The exit of a worker's process, with its status, negative for a signal."""
+    """The exit of a worker's process. code: its exit status; negative if a signal ended it."""
 
     code: int
 

@@ -36,7 +36,7 @@ PoolTrialState = Enum("PoolTrialState", ["WAITING", "RUNNING", "ENDED"])  # of a
 
 
 class Display(Protocol):
-    """What shows the progress of a run."""
+    """The display of a run's progress."""
 
     def show_running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None:
         """Show a running trial. `step` and `accuracy` are None before the first step and the first validation."""
@@ -91,10 +91,9 @@ class Slot:
 
 @dataclass
 class Pool:
-    """The pool of one run: its slots and its trials.
+    """A pool of workers for some jobs: its slots, its trials and their transitions.
 
-    on_over: called after each trial that ends without being interrupted. summary: where the pool records how trials
-    ended.
+    on_over: called with each job that ends without being interrupted. summary: where the pool records how trials end.
     """
 
     jobs: Sequence[Job]
@@ -146,11 +145,11 @@ class Pool:
         return [one for one in self.trials.values() if one.state is PoolTrialState.WAITING and one.due <= now]
 
     def next_trial(self, now: float) -> PoolTrial | None:
-        """Return the first waiting trial that may begin, or None. Trials before it end or are made to wait."""
+        """Return the first waiting trial that may begin, or None. The trials before it end, wait or are interrupted."""
         return next((trial for trial in self.due_trials(now) if self.may_begin(trial)), None)
 
     def may_begin(self, trial: PoolTrial) -> bool:
-        """Return whether a trial may begin. It ends, waits or is interrupted if the disk says so."""
+        """Return whether a trial may begin. If not, end it, interrupt it or let it wait, as the disk says."""
         found = trial.job.standing(Standings(self.place.runs, self.place.code))
         if not found.is_pending:
             self.end(trial, end_elsewhere(found))
@@ -169,7 +168,7 @@ class Pool:
         slot.worker.send(trial.job)
 
     def kill_silent(self, now: float) -> None:
-        """Kill workers that sent no message for SILENT_SECONDS; their exit frees their trials."""
+        """Kill workers that have sent no message for SILENT_SECONDS. Their exit frees their trials."""
         passed, self.looked = min(now - self.looked, LONGEST_LOOK), now
         for slot in self.slots:
             slot.silent += passed
@@ -242,7 +241,7 @@ class Pool:
         return how
 
     def count_failed_start(self, slot: Slot, code: int, why: str) -> None:
-        """Remove a slot after too many failed starts. Raises ValueError if it is the last one."""
+        """Count a failed start of a slot, and remove the slot after too many. Raises ValueError if none is left."""
         slot.killed_starts += code < 0
         slot.crashed_starts += code >= 0
         if slot.crashed_starts < CRASHED_STARTS and slot.killed_starts < KILLED_STARTS:
@@ -253,7 +252,7 @@ class Pool:
         self.display.say(f"worker {slot.number + 1} does not start: {why}; {len(self.slots)} go on without it")
 
     def count_death(self, trial: PoolTrial, how: str) -> None:
-        """Let a trial whose worker died wait, or interrupt the trial after DEATHS deaths."""
+        """Make a trial wait after its worker's death, or interrupt it after DEATHS deaths."""
         trial.deaths += 1
         if trial.deaths >= DEATHS:
             return self.interrupt(trial, f"its workers died {DEATHS} times before it began, the last of {how}")

@@ -23,7 +23,7 @@ VERSIONS = ("numpy", "scikit-learn", "timm", "torch", "torchvision")
 
 @cache
 def source_digest(home: Path = HOME) -> str:
-    """Return 12 hexadecimal digits of the source code's SHA-256. home: the directory of the four packages."""
+    """Return the first 12 hexadecimal digits of the source code's SHA-256. home: the directory of the packages."""
     digest = hashlib.sha256()
     for package in PACKAGES:
         for path in sorted((home / package).rglob("*.py")):
@@ -38,7 +38,7 @@ def code_digest(plugins: dict[str, str]) -> str:
 
 @cache
 def revision() -> str | None:
-    """Return the git revision, ending in -dirty after uncommitted changes; None if git tells none."""
+    """Return the git revision, with the suffix `-dirty` if there are uncommitted changes; None if it is unknown."""
     if not (HOME / ".git").exists():
         return None
     command = ["git", "-C", str(HOME), "describe", "--always", "--dirty", "--abbrev=12"]
@@ -82,7 +82,7 @@ def environment_record(config: "Config", device: str, accelerator: str, plugins:
 
 
 def kernel_choices(config: "Config", accelerator: str) -> dict[str, str | bool]:
-    """Return PyTorch's choices of kernels, which round differently."""
+    """Return the settings by which PyTorch chooses kernels. Different kernels round differently."""
     import torch  # late: commands that do not train do without it
 
     from vitcore.runtime.attention_backend import kernel_name

@@ -1,6 +1,6 @@
 """A process for one rank above 0 of a trial on several GPUs: `python -m ablations.execution.rank ORDER`.
 
-ORDER: a RankOrder as JSON. Rank 0 is the worker, which starts all other ranks and alone reads and writes the run
+ORDER: a RankOrder as JSON. Rank 0 is the worker. It starts all other ranks, and only it reads and writes the run
 directory. The other ranks ignore the signals that SLURM or a terminal sends to all processes. They end when the worker
 closes their standard input.
 """

@@ -1,4 +1,4 @@
-"""The processes of ranks 1 to N - 1 of a trial on N GPUs, which the worker, rank 0, starts, watches and ends.
+"""The processes of ranks 1 to N - 1 of a trial on N GPUs. The worker is rank 0 and starts, watches and ends them.
 
 In a SLURM job on several nodes, one srun starts the ranks on the other nodes, with a task per GPU. If a rank ends
 early, the attempt ends too, and another attempt resumes from the checkpoint. No rank outlives the worker.
@@ -91,7 +91,7 @@ class RankOrder:
     tasks: bool = False  # for all tasks of an srun; its first task has rank `rank`
 
     def with_own_rank(self) -> "RankOrder":
-        """Return the settings of this process, with its own rank and GPU if it is a task of an srun."""
+        """Return the order for this process. If it is a task of an srun, the order has its own rank and GPU."""
         if not self.tasks:
             return self
         rank, local = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_LOCALID"])
@@ -110,7 +110,7 @@ def join_ranks(
 ) -> Iterator[Ranks]:
     """Start the other ranks of a trial, if any, and yield the communicator of this process, which is rank 0.
 
-    hung: called with the failure before this process is killed because it hangs with a lost rank. Raises RankLost with
+    hung: called with the failure before this process is killed because a lost rank makes it hang. Raises RankLost with
     the first failure if a rank does not start or is lost.
     """
     if config.gpus == 1:
@@ -153,7 +153,7 @@ class RankProcesses:
         self.watched = TCPStore(self.host, self.store.port, is_master=False)
         self.others = range(1, config.gpus)
         self.over = threading.Event()
-        self.beats = dict.fromkeys(self.others, (0, 0.0))  # of each rank: heartbeats, seconds since the last
+        self.beats = dict.fromkeys(self.others, (0, 0.0))  # rank -> heartbeats, seconds since the last
         self.silent: set[int] = set()  # ranks that were killed for lack of heartbeats
         # each shares standard output and ends when its standard input closes
         self.processes = {
@@ -170,7 +170,7 @@ class RankProcesses:
         return RankOrder(config, self.plugins, data_dir, accelerator, self.host, self.store.port, rank, rank)
 
     def start_elsewhere(self) -> "subprocess.Popen[bytes]":
-        """Start one srun, whose standard input is that of the ranks on the other nodes of the job."""
+        """Start one srun for all ranks on the job's other nodes, which share its standard input. Return its process."""
         others, cores = nodes() - 1, int(os.environ.get("SLURM_CPUS_PER_TASK", "1"))
         srun = ["srun", "--overlap", "--unbuffered", "--kill-on-bad-exit=1", "--relative=1", f"--nodes={others}"]
         srun += [f"--ntasks={others * self.here}", f"--ntasks-per-node={self.here}"]
@@ -179,7 +179,7 @@ class RankProcesses:
         return subprocess.Popen([*srun, *rank_command(order)], stdin=subprocess.PIPE)
 
     def wait(self) -> None:
-        """Wait until all ranks are ready; raise RankLost if one fails, or after START_SECONDS."""
+        """Wait until all ranks are ready. Raises RankLost if one fails, or after START_SECONDS."""
         deadline = time.monotonic() + START_SECONDS
         while not self.store.check([f"{READY}/{rank}" for rank in self.others]):
             if (self.lost_ranks() or read_failures(self.watched)) and (error := self.first_failure()):
@@ -191,12 +191,12 @@ class RankProcesses:
     def lost_ranks(self) -> list[int]:
         """Return the ranks whose processes failed, unless another lost rank was the cause.
 
-        For the srun, the first of its ranks is returned.
+        An srun is represented by the first of its ranks.
         """
         return [rank for rank, process in self.processes.items() if process.poll() not in (None, 0, FOLLOWED)]
 
     def first_failure(self) -> RankLost | None:
-        """Return the first failure of a rank, its cause before its consequences; None if none is known in time."""
+        """Return the failure that caused the others, if known; None if none is known after REPORT_SECONDS."""
         deadline = time.monotonic() + REPORT_SECONDS
         while True:
             lost = self.lost_ranks()  # before the reports: a rank that is gone has reported already
@@ -210,7 +210,7 @@ class RankProcesses:
             time.sleep(0.02)
 
     def unreported_failure(self, rank: int) -> RankLost:
-        """Return the failure of a process that ended without a report: of any of its ranks if it is the srun."""
+        """Return the failure of a process that ended without a report. For an srun, the failed rank may be unknown."""
         code = self.processes[rank].returncode
         how = f"was lost (signal {signal.Signals(-code).name})" if code < 0 else f"was lost (status {code})"
         elsewhere, last = rank == self.here, self.config.gpus - 1

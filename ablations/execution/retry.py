@@ -11,10 +11,10 @@ from results.store.standing import Kind, Standings
 
 
 def retry(trials: Iterable[store.Trial], *, failed: bool, oom: bool, diverged: bool) -> list[bool]:
-    """Reopen the selected trials; return, for each of them, whether it could be reopened.
+    """Reopen the selected trials, and return for each of them whether it could be reopened.
 
-    failed: select trials that failed or have a failed eval. oom: those that failed for lack of memory. A trial cannot
-    be reopened if a process holds it, or has changed its result during this call.
+    failed: select trials that failed or have a failed eval. oom: select those that ran out of memory. diverged: select
+    diverged trials. A trial cannot be reopened if a process holds it or changes its result during this call.
     """
     reopened = []
     for trial in trials:
@@ -31,7 +31,7 @@ def retry(trials: Iterable[store.Trial], *, failed: bool, oom: bool, diverged: b
 def lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> dict[str, str]:
     """Return id -> name of the parents whose weights are gone although an unfinished job starts from them.
 
-    code: a digest; only failures under this code count, or all for None.
+    code: only failures with this code digest count; None: all failures count.
     """
     standings, found = Standings(runs, code), dict[str, str]()
     for job in jobs:
@@ -48,7 +48,7 @@ def trials_to_run(runs: Path, jobs: Sequence[Job], code: str | None = None) -> l
 
 
 def reopen_lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> list[str]:
-    """Reopen the parents whose weights are gone; return their names. Parents that a process holds are skipped."""
+    """Reopen the parents whose weights are gone, and return their names. Parents that a process holds are skipped."""
     watch, names = lease.Watch(), []
     for key, name in lost_parents(runs, jobs, code).items():
         trial = store.trial(runs, key)
@@ -65,7 +65,7 @@ def renewal_line(names: Sequence[str]) -> str:
     return f"to train again, as the weights that others start from are gone: {listed}" if names else ""
 
 
-ADVICE = {  # by kind of failure (ablations.execution.faults); {0}: the study
+ADVICE = {  # kind of failure (ablations.execution.faults) -> text; {0}: the study
     MEMORY: "not one image fits: free or change the GPU, then: ablate retry {0} --oom",
     INPUT: "put right what it names, then: ablate retry {0}",
     MACHINE: "look at the node, or go to another, then: ablate retry {0}",

@@ -32,12 +32,12 @@ def run(
     deadline: float = math.inf,
     called_off: Callable[[], bool] = lambda: False,
 ) -> RunSummary:
-    """Run all jobs that are to do; return how all jobs ended.
+    """Run all unfinished jobs, and return how all jobs ended.
 
-    on_over: called after each job that ends without being interrupted, or had ended before. deadline: seconds of the
-    monotonic clock. At the deadline, or when `called_off()` is true, running trials save a checkpoint and stop. Raises
-    store.NewerSchema if a newer version wrote a trial. Raises ValueError if no worker starts, or a trial needs more
-    GPUs than there are.
+    workers: trials at once; None for the default. on_over: called with each job that ends without being interrupted or
+    had ended before. deadline: seconds of the monotonic clock. At the deadline, or once `called_off()` is true, running
+    trials save a checkpoint and stop. Raises store.NewerSchema if a newer version wrote a trial, or ValueError if no
+    worker starts or a trial needs more GPUs than there are.
     """
     todo, summary, standings = [], RunSummary(), Standings(place.runs, place.code)
     for job in jobs:

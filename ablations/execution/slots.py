@@ -11,10 +11,10 @@ THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 def make_slots(jobs: Sequence[Job], asked: int | None, trials_per_gpu: int = 1) -> list[Slot]:
-    """Return the slots of a pool for jobs that use the same number of GPUs: one per worker, and at most one per job.
+    """Return the slots of a pool, one per worker and at most one per job. All jobs use the same number of GPUs.
 
-    asked: the number of workers; None for the default. Workers share GPUs evenly. Trials over several nodes have one
-    worker. Raises ValueError if the machine has too few GPUs.
+    asked: the number of workers; None for the default, which `trials_per_gpu` multiplies. Workers share GPUs evenly.
+    Trials over several nodes have one worker. Raises ValueError if the machine has too few GPUs.
     """
     devices = [] if all_on_cpu(jobs) else gpus()
     check_gpus(jobs, len(devices), nodes(), "here")
@@ -27,9 +27,9 @@ def make_slots(jobs: Sequence[Job], asked: int | None, trials_per_gpu: int = 1) 
 
 
 def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
-    """Raise ValueError if `count` nodes with `each` GPUs cannot run one of the trials.
+    """Raise ValueError if the nodes cannot run one of the jobs or cannot share its ranks evenly.
 
-    The ranks must divide evenly among the nodes. where: the place that the message names.
+    each: number of GPUs per node. count: number of nodes. where: the place, for the message.
     """
     for job in jobs:
         if job.ranks == 1:
@@ -42,7 +42,7 @@ def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
 
 
 def group_by_ranks(jobs: Iterable[Job]) -> list[list[Job]]:
-    """Return the jobs in groups, each with one number of GPUs: first those with fewer parents, then with more GPUs."""
+    """Return the jobs in groups with equal numbers of GPUs. Fewer parents come first, then more GPUs."""
     asked = list(jobs)
     if len({job.ranks for job in asked}) == 1:  # one pool, in which a parent's children follow it at once
         return [asked]

@@ -139,7 +139,7 @@ class Worker:
     def prepare_attempt(self, job: Job, trial: store.Trial, attempt: store.Attempt) -> Config:
         """Write the config and the environment of the attempt; return the config.
 
-        Raises ValueError if the config's id is not the planned one, as after a change of code or data.
+        Raises ValueError if the config's id differs from the planned id, for example after a change of code or data.
         """
         config = Config(**job.config)
         if trial_id(config) != job.id:
@@ -168,7 +168,7 @@ class Worker:
             )
 
     def parent_weights(self, config: Config, key: str) -> bytes | None:
-        """Return the verified weights of the trial that the setting `key` names; None if it names none.
+        """Return the verified weights of the trial that the setting `key` names; None if it names no trial.
 
         Raises ConfigError if the trial has not finished or its weights are missing or damaged.
         """
@@ -218,7 +218,7 @@ class Worker:
         self.emit(messages.Ended("again" if again else "failed", cause, leaving=self.broken, pause=pause))
 
     def evaluate(self, job: Job, trial: store.Trial, seconds: float = 0.0) -> None:
-        """Compute the missing evals of a trial, and send the event of its end with the training time `seconds`."""
+        """Compute the missing evals of a trial, and report its end to the pool. seconds: its training time."""
         result = trial.state().result
         if result is None:  # another process trains it
             return self.emit(messages.Ended("held"))
@@ -242,13 +242,13 @@ class Worker:
 
 
 class NoGpu(ConfigError):
-    """The error that a GPU was requested and cannot be used."""
+    """Raised if a requested GPU cannot be used."""
 
 
 def start_heartbeat(parent: int, beat: Callable[[], None]) -> None:
     """Start a thread that calls `beat` every BEAT_SECONDS, even while the main thread builds or compiles a model.
 
-    ORPHAN_SECONDS after the process with the id `parent` has ended, the thread ends this process.
+    parent: the id of the parent process. ORPHAN_SECONDS after its end, the thread ends this process.
     """
 
     def run() -> None:
@@ -262,7 +262,7 @@ def start_heartbeat(parent: int, beat: Callable[[], None]) -> None:
 
 
 def require_gpu() -> None:
-    """Raise NoGpu, with the versions of driver and CUDA, if PyTorch finds no GPU."""
+    """Raise a NoGpu error that gives the versions of driver and CUDA if PyTorch finds no GPU."""
     if not torch.cuda.is_available():
         with contextlib.suppress(OSError):
             driver = Path("/proc/driver/nvidia/version").read_text().splitlines()[0]

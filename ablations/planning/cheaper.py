@@ -1,4 +1,4 @@
-"""Suggestions for expensive plans: the change of one setting that saves most training FLOPs."""
+"""Suggestions for expensive plans: the change of one setting that saves the most training FLOPs."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ SAVES = 0.7  # the largest fraction of the hours that may remain after a suggest
 
 
 def suggestions(hours: float, unit: str, plan: Plan) -> list[str]:
-    """Return one line with the days of an expensive plan, and the best saving if at most SAVES of the hours remain."""
+    """Return a line with an expensive plan's days and its best saving if that is large enough; [] for other plans."""
     if hours < EXPENSIVE[unit]:
         return []
     days = f"{hours:,.0f} {unit} are {hours / DAY:,.0f} days on one {unit.partition('-')[0]}"
@@ -26,7 +26,7 @@ def suggestions(hours: float, unit: str, plan: Plan) -> list[str]:
 
 
 def remaining_flops(config: Config, varied: set[str]) -> Iterator[tuple[float, str]]:
-    """Yield the remaining fraction of the training FLOPs for each cheaper setting that is valid and not varied."""
+    """Yield (remaining fraction of training FLOPs, `key=value`) for each valid cheaper setting not in `varied`."""
     from vitcore.analysis.cost import measure
 
     whole = measure(config).flops * config.steps

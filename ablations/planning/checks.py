@@ -18,9 +18,9 @@ from vitcore.options import ConfigError, joined_names, spelling_hint
 
 
 def check(design: Design) -> None:
-    """Raise ValueError if an arm cannot be trained or evaluated, or if the study uses an unknown name.
+    """Raise ValueError if a design has an error that can be found before training.
 
-    Raises ValueError too if a margin or a published accuracy looks like a percentage.
+    Errors are unknown names, arms that cannot be trained or evaluated, and margins or published accuracies in percent.
     """
     check_names(design)
     check_shares(design)
@@ -44,7 +44,7 @@ def check(design: Design) -> None:
 def check_names(design: Design) -> None:
     """Raise ValueError if the study names an unknown metric, figure or arm, or a model family without arms.
 
-    An arm that exists only with the values of another recipe is known.
+    Arms that exist only with the axis values of another recipe count as known.
     """
     study, arms = design.study, [arm.name for arm in design.arms]
     of_evals = [name for entry in EVAL.values() for name in entry.metrics]
@@ -94,19 +94,19 @@ def margin(design: Design) -> float | None:
 
 
 def claimable_names(design: Design) -> list[str]:
-    """Return the names that a claim may use: arms, tuned arms, and arms without their point on the curves."""
+    """Return the names that a claim may use: arms, tuned arms and, with curves, arms without the curve's value."""
     found = [*(arm.name for arm in design.arms), *(entry.name for entry in tuned_arms(design))]
     return [*found, *(change.name for change in design.changes)] if design.curves else found
 
 
 def claims(design: Design) -> list[str]:
-    """Return the study's claims, without claims about arms that this recipe does not have."""
+    """Return the study's claims about arms that exist with this recipe."""
     there = {*claimable_names(design)}
     return [claim for claim in written_names.claims(design) if {*claim_parts(claim)[::2]} <= there]
 
 
 def may_name_arm(study: Study, name: str) -> bool:
-    """Return whether an arm of this name could exist with the axis values of another recipe."""
+    """Return whether an arm called `name` could exist with the axis values of another recipe."""
     varied: dict[str, Axis] = {}
     for axes in (study.factors, *study.crosses, study.curves):
         varied |= axes
@@ -119,7 +119,7 @@ def may_name_arm(study: Study, name: str) -> bool:
 
 
 def required_evals(design: Design) -> list[str]:
-    """Return the evals of a study and of its metric; raise ValueError if one is unknown."""
+    """Return the names of a design's evals and of its metric's eval, if any. Raises ValueError if one is unknown."""
     names = [*design.evals, *filter(None, [eval_of(design.metric)])]
     for name in names:
         find(name)

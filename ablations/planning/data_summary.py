@@ -26,7 +26,7 @@ def data(design: "Design") -> PlannedData:
 
 
 def data_name(name: str) -> str:
-    """Return the name of a data set, or of the folder of `imagefolder:PATH`."""
+    """Return the display name of a data set. For `imagefolder:PATH`, it is the name of the folder."""
     return os.path.basename(os.path.abspath(name.removeprefix(FOLDER))) if name.startswith(FOLDER) else name
 
 
@@ -50,7 +50,7 @@ def data_text(data: PlannedData) -> str:
 
 
 def description(design: "Design") -> str:
-    """Return a description of the data, in the recipe's words if it is for them, and of the baseline's training."""
+    """Return a description of the data and the baseline's training. The recipe's text is used if it fits the data."""
     config, own = design.reference, design.layers.applicable_recipe.description
     size = f"trained at {config.image_size} x {config.image_size} pixels"
     length = "" if design.study.stages else f", {config.steps:,} steps of {config.batch} images"
@@ -63,7 +63,7 @@ def description(design: "Design") -> str:
 
 
 def notes(design: "Design") -> list[str]:
-    """Return a note if changed data make the recipe's equivalence margin invalid and the study sets none."""
+    """Return a note if changed data make the recipe's equivalence margin invalid and the study sets no margin."""
     own = design.recipe.margin
     if own is None or own == design.layers.applicable_recipe.margin or design.study.margin is not None:
         return []

@@ -32,11 +32,11 @@ EACH, ALL = 3, 60  # the largest numbers of past trials in a rate: per other arm
 # Settings that seconds per FLOP depend on most, besides the device.
 ALIKE = ("data", "threads", "precision")
 START_SECONDS = 5.0  # to start a worker and load its data
-# Training FLOPs per second of a worker, cautious values: a CPU core in `ablate bench`, and a tenth of an A100's peak.
+# Cautious training FLOPs per second of a worker: a CPU core in `ablate bench`, and a tenth of an A100's peak.
 CORE_FLOPS, GPU_FLOPS = 5e9, 3e13
 CORE_HOURS, GPU_HOURS = "core-hours", "GPU-hours"
 
-SOURCES = {  # best first -> text
+SOURCES = {  # name of a source, best first -> text
     "past": "past trials of {arms} on this device",
     "probe": "a probe of {arms} on this device (50 steps each)",
     "others": "past trials of other arms on this device for {arms}, in proportion to training FLOPs",
@@ -86,7 +86,7 @@ def local_device(plans: Iterable[Plan]) -> Device:
 def check_max_hours(most: float, plans: Sequence[Plan], wanted: Iterable[Job], runs: Path, device: Device) -> None:
     """Raise ValueError if training the unfinished jobs among `wanted` takes more than `most` core-hours or GPU-hours.
 
-    Parents whose weights were lost are trained again, and count too.
+    Parents whose weights were lost count too, because they are trained again.
     """
     asked = list(wanted)
     left = {job.id for job in asked if not store.trial(runs, job.id).state().is_over}
@@ -100,7 +100,7 @@ def check_max_hours(most: float, plans: Sequence[Plan], wanted: Iterable[Job], r
 
 
 def seconds(plans: Iterable[Plan], runs: Path, device: Device) -> dict[str, float]:
-    """Return the estimated seconds of each planned trial, by trial id, including the start of its worker."""
+    """Return trial id -> estimated seconds, including the start of a worker, for each planned trial."""
     return {
         trial: START_SECONDS + guess.seconds
         for plan in plans
@@ -123,7 +123,7 @@ def cost(plans: Iterable[Plan], runs: Path, device: Device, wanted: set[str]) ->
 
 
 def estimate_arms(plan: Plan, runs: Path, device: Device, arms: Iterable[Entry]) -> Iterator[tuple[Entry, Estimate]]:
-    """Yield arms and stages of the plan, each with the estimate for one of its trials from the best source."""
+    """Yield each arm or stage in `arms` with the estimate for one of its trials from the best source."""
     measured, rate = step_times.read(runs, device), seconds_per_flop(plan, runs, device)
     took = plan.cost.time_on(device.gpu) if plan.cost else None
     for arm in arms:
@@ -143,7 +143,7 @@ def estimate_arms(plan: Plan, runs: Path, device: Device, arms: Iterable[Entry])
 def past_seconds(arm: Entry, runs: Path, device: Device, most: int = ENOUGH) -> list[float]:
     """Return the training seconds of at most `most` finished trials of the arm on the device.
 
-    They have the arm's number of ranks and, on a CPU, of threads. Diverged trials ended early and do not count.
+    They ran with the arm's number of ranks and, on a CPU, threads. Diverged trials are left out, as they ended early.
     """
     found: list[float] = []
     for key in arm.ids.values():
@@ -160,9 +160,9 @@ def past_seconds(arm: Entry, runs: Path, device: Device, most: int = ENOUGH) -> 
 
 
 def seconds_per_flop(plan: Plan, runs: Path, device: Device) -> Callable[[Entry], float | None]:
-    """Return a function from an arm to the median seconds per training FLOP of comparable trials, or None.
+    """Return a function that maps an arm to the median seconds per training FLOP of comparable trials, or to None.
 
-    They have the plan's recipe, in any study of the run directory, and equal comparable_settings.
+    Comparable trials, in any study of the run directory, have the plan's recipe and equal `comparable_settings`.
     """
 
     @cache
@@ -183,5 +183,5 @@ def comparable_settings(arm: Entry) -> tuple[Any, ...]:
 
 
 def training_flops(arm: Entry) -> float:
-    """Return the FLOPs per rank to train one trial: a backward pass costs twice as much as a forward pass."""
+    """Return the FLOPs per rank for training one trial. A backward pass counts as two forward passes."""
     return 3.0 * (arm.flops or 0) * float(arm.config["steps"] * arm.config["batch"]) / arm.ranks

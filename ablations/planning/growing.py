@@ -44,7 +44,7 @@ def grown(old: Plan, new: Plan) -> Plan:
 
 
 def pruned(old: Plan, new: Plan) -> Plan:
-    """Return the new plan alone, marked as pruned. Earlier looks still count if some of the old trials remain."""
+    """Return the new plan, marked as pruned. The old plan's looks still count if some of its trials remain."""
     before = {trial.id for arm in old.arms for trial in arm.trials}
     remain = any(trial.id in before for arm in new.arms for trial in arm.trials)
     return new.model_copy(
@@ -62,9 +62,9 @@ def add_old_entries(old: Sequence[Listed], new: Sequence[Listed]) -> list[Listed
 
 
 def kept_stages(old: Plan, arms: Sequence[schemas.Arm], new: Plan) -> tuple[dict[str, schemas.Stage], dict[str, str]]:
-    """Return the stages of the new plan and those that old `arms` need, by name, and old name -> new name.
+    """Return name -> stage for the new plan's stages and those that the old `arms` need, and old name -> new name.
 
-    Trials identify a stage: an edited stage is a new stage, and both are kept.
+    Stages are identified by their trials. If a stage was edited, its old and its new version are kept.
     """
     found = {stage.name: stage for stage in new.stages}
     before = {stage.name: stage for stage in old.stages}
@@ -86,7 +86,7 @@ def kept_stages(old: Plan, arms: Sequence[schemas.Arm], new: Plan) -> tuple[dict
 def extended(
     arm: Extended, seeds: Sequence[int], stages: Mapping[str, schemas.Stage], names: Mapping[str, str]
 ) -> Extended:
-    """Return an arm or stage of the old plan with a trial for each of `seeds` that its parent has.
+    """Return an arm or stage of the old plan with trials for those of `seeds` for which its parent has trials.
 
     If its config is no longer valid, it keeps its old trials. names: old stage name -> new name.
     """

@@ -1,4 +1,4 @@
-"""Checks before training: initial weights and teachers must fit, and must not be trained on the test images."""
+"""Checks before training that initial weights and teachers fit, and were not trained on the test images."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,15 +14,15 @@ from vitcore.options import ConfigError
 from vitcore.training import distillation, transfer
 from vitcore.training.parents import NONE, file_sha256, is_trial, parent_of
 
-# Statuses of trials that others may start from, at the latest once they have finished.
+# Statuses of trials that others may start from, now or once they have finished.
 GO_ON = ("finished", "interrupted", "running")
 
 
 def check(config: Config, parent: Config | None) -> None:
     """Raise ConfigError if initial weights or a teacher do not fit, or were trained on this trial's test images.
 
-    parent: the config of the trial that `config` starts or learns from; None for a file, of which only the fit is
-    known, and for random initial weights.
+    parent: the config of the trial that `config` starts or learns from; None for a file or random initial weights.
+    A file is checked only for its fit.
     """
     if parent is not None:
         check_no_leak(config, parent)
@@ -33,12 +33,12 @@ def check(config: Config, parent: Config | None) -> None:
 
 @cache  # every arm of a plan is checked
 def read_shapes(path: str, sha256: str) -> transfer.Weights:
-    """Return the weights in a file as meta tensors. sha256: part of the cache key."""
+    """Return the weights in a file as meta tensors. sha256: the file's checksum, a part of the cache key."""
     return {name: tensor.to("meta") for name, tensor in transfer.read(path).items()}
 
 
 def check_no_leak(config: Config, parent: Config) -> None:
-    """Raise ConfigError if both configs use folds of equal data, but differ in data_seed."""
+    """Raise ConfigError if both configs use folds of the same data but differ in data_seed."""
     about = describe(config.data)
     if about.folds and about.fingerprint == describe(parent.data).fingerprint and config.data_seed != parent.data_seed:
         raise ConfigError(
@@ -81,5 +81,5 @@ def parent_text(config: Config) -> str:
 
 
 def parent_names(before: Sequence[Job]) -> dict[str, str]:
-    """Return job id -> display name, nearest ancestor first, of jobs that are oldest first."""
+    """Return job id -> display name, nearest ancestor first. before: the ancestors' jobs, oldest first."""
     return {job.id: f"trial {job.id}" for job in reversed(before)}

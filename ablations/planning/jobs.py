@@ -1,4 +1,4 @@
-"""Plans on disk, and the jobs of their trials. This module loads no torch."""
+"""Plans on disk, and the jobs of their trials. This module does not load torch."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ def read(runs: Path, plan_name: str) -> Plan | None:
 def write(runs: Path, plan: Plan) -> None:
     """Write plan.json if the plan on disk is still the plan that `plan` extends (compare and swap).
 
-    Raises ValueError if another run has changed it to anything but `plan`.
+    Raises ValueError if another run has changed it to anything but `plan`, or TimeoutError after TURN_SECONDS.
     """
     folder = store.study_folder(runs, plan.name)
     refuse_links(runs, folder / "turns")
@@ -94,9 +94,9 @@ class Job:
 
 
 def jobs(plans: Iterable[Plan], arms: Sequence[str] = ALL_ARMS) -> list[Job]:
-    """Return the jobs of all plans, each trial once, ordered by plan and seed, parents first.
+    """Return the jobs of all plans, each trial once. They are ordered by plan, then by seed, with parents first.
 
-    arms: glob patterns of arms, whose stages are included. Raises ValueError if a pattern matches no arm of a plan.
+    arms: glob patterns; stages of matching arms are included. Raises ValueError if one matches no arm of a plan.
     """
     found: dict[str, Job] = {}
     for plan in plans:
@@ -122,12 +122,12 @@ def all_on_cpu(jobs: Iterable[Job]) -> bool:
 
 
 def recorded_cost(entry: Entry) -> Cost | None:
-    """Return the recorded cost of a model; None in plans of earlier versions."""
+    """Return the cost of the model that a plan entry records; None in plans of earlier versions."""
     names = {field.name for field in fields(Cost)}
     return Cost(**{name: getattr(entry, name) for name in names}) if entry.model_fields_set >= names else None
 
 
 def matching_arms(plan: Plan, globs: Sequence[str]) -> list[Arm]:
-    """Return the arms whose names match any of the glob patterns; raise ValueError if one matches no arm."""
+    """Return the arms whose names match a glob pattern. Raises ValueError if a pattern matches no arm."""
     named = matching_names([arm.name for arm in plan.arms], globs, plan.name)
     return [arm for arm in plan.arms if arm.name in named]

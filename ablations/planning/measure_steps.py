@@ -1,4 +1,4 @@
-"""Measurement of the step time of each arm on this machine: `ablate plan --probe`."""
+"""Measurement of the step time of each arm on this machine, for `ablate plan --probe`."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -20,9 +20,9 @@ WARM_UP, STEPS = 5, 50
 
 
 def measure_missing(plans: Iterable[Plan], runs: Path, data_dir: Path | None, say: Callable[[str], None]) -> None:
-    """Measure the step times that are missing for this device, write each to disk, and `say` it in a line.
+    """Measure the step times that are missing for this device, and write each to disk.
 
-    Raises ValueError if an arm trains on several GPUs.
+    say: called with a line about each measurement. Raises ValueError if an arm trains on several GPUs.
     """
     for arm in (arm for plan in plans for arm in plan.entries):
         config = Config(**arm.config)

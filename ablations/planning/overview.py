@@ -19,7 +19,7 @@ from results.store.standing import Standings
 
 BYTES_A_PARAMETER = 4
 CHECKPOINT = 3 * BYTES_A_PARAMETER  # a parameter's value and AdamW's two moments
-CHECKPOINTS = store.KEEP_CHECKPOINTS + 1  # of a running trial: the kept checkpoints, and the checkpoint being written
+CHECKPOINTS = store.KEEP_CHECKPOINTS + 1  # per running trial: those kept, and the one being written
 FILES = 64 * 1024  # bytes of a trial's other files: config, metrics, log, correctness of each test image
 
 
@@ -28,7 +28,7 @@ class TrialCounts:
     """The numbers of trials of a plan."""
 
     planned: int
-    finished: int  # or diverged, except parents to train again because their weights are gone
+    finished: int  # includes diverged trials, but not parents to train again because their weights are gone
     shared: int  # unfinished, and in an earlier plan of the command
     todo: int  # all other unfinished trials
 
@@ -61,7 +61,7 @@ class Wall:
 
 @dataclass(frozen=True)
 class Overview:
-    """The overview of one plan. `ablate plan` prints it as text, or with --json as an object."""
+    """What `ablate plan` prints about one plan, as text or, with --json, as an object."""
 
     study: str
     recipe: str
@@ -88,8 +88,8 @@ def overview(
 ) -> Overview:
     """Return the overview of a plan.
 
-    earlier: plans of the same command, whose trials are not counted again. workers: trials at once, by default as many
-    as this machine runs. arms: glob patterns of arm names. here: whether trials run on this machine.
+    earlier: plans of the same command; their trials are not counted again. keep: which weights stay on disk. workers:
+    trials at once; None for this machine's default. arms: glob patterns. here: whether trials run on this machine.
     """
     before = {job.id for other in earlier for job in jobs([other])}
     mine = jobs([plan], arms)
@@ -133,7 +133,7 @@ def largest_ranks(plan: Plan) -> int:
 
 
 def peak_disk(plan: Plan, ids: set[str], todo: int, keep: Keep, workers: int | None) -> Disk:
-    """Return the maximum disk space of the trials with these ids, of which `todo` are still to train."""
+    """Return the peak disk use of the trials with these ids. todo: how many of them are still to train."""
     stays = kept_weights(keep, [plan])
     trials = [(arm.params or 0, trial.id) for arm in plan.entries for trial in arm.trials if trial.id in ids]
     running = concurrent_trials(plan, todo, workers)
@@ -188,7 +188,7 @@ def wall_text(took: Wall, unit: str) -> str:
 
 
 def expected_text(stated: Expected) -> str:
-    """Return as text which metric the recipe expects or others reached, how it is known, and its source."""
+    """Return a text that says which value the recipe expects or others reached, how it is known, and its source."""
     about = units.unit(stated.metric)
     seeds = f" (n = {stated.n})" if stated.n else ""
     reached = f"{about.value_text(stated.mean)}{about.of_value} {units.metric_name(stated.metric)}{seeds}"

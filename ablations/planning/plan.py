@@ -1,6 +1,6 @@
-"""The plan of a study: its arms and trials.
+"""The building of a study's plan, which lists its arms and trials.
 
-A plan holds all that tables, plots, reports, comparisons and exports need, so these load neither torch nor YAML.
+A plan holds all that tables, plots, reports, comparisons and exports need. So these load neither torch nor YAML.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ from vitcore.options import ConfigError
 def build(design: Design, seeds: Sequence[int]) -> Plan:
     """Return the plan of a design.
 
-    Raises ValueError as `checks.check` does, and if an arm cannot be built or has an undeclared difference.
+    Raises the errors of `checks.check`, and ValueError if an arm cannot be built or has an undeclared difference.
     """
     study, recipe = design.study, design.layers.applicable_recipe
     checks.check(design)
@@ -96,14 +96,14 @@ def enlarged_evals(design: Design) -> list[str]:
 
 
 def expected_results(design: Design) -> list[schemas.Expected]:
-    """Return the recipe's expected results that hold for the command line's settings; none if there are stages."""
+    """Return the recipe's expected results for exactly the command line's settings; [] for a study with stages."""
     asked = {key: value for key, value in design.overrides.items() if key not in HOW_IT_RUNS}
     fits = [one for one in design.layers.applicable_recipe.expected if one.settings == asked]
     return [] if design.study.stages else [schemas.Expected(**one.model_dump()) for one in fits]
 
 
 def stated_cost(recipe: Recipe) -> schemas.StatedCost | None:
-    """Return the training time that the recipe states for one trial, with the trial's training FLOPs."""
+    """Return the training time and FLOPs of one trial with the recipe's config; None if the recipe states no time."""
     if not recipe.cost:
         return None
     own = Config(**recipe.config)
@@ -118,7 +118,7 @@ def split(data: About) -> Split:
 
 
 def arm_cost(name: str, config: Config) -> Cost:
-    """Return the cost of a model. Raises ValueError, with the arm's or stage's name, if it cannot be built."""
+    """Return the cost of a model. Raises a ValueError that names the arm or stage if it cannot be built."""
     try:
         return measure(config)
     except Exception as error:  # a user's plug-in may raise anything
@@ -126,7 +126,7 @@ def arm_cost(name: str, config: Config) -> Cost:
 
 
 def stage_entries(design: Design, seeds: Sequence[int]) -> dict[str, schemas.Stage]:
-    """Return the plan entries of all stages by name, parents first."""
+    """Return stage name -> plan entry for all stages, parents first."""
     found: dict[str, schemas.Stage] = {}
     for stage in (one for arm in design.arms for one in reversed(list(lineage(arm.parent)))):
         if stage.name in found:
@@ -147,7 +147,7 @@ def stage_entries(design: Design, seeds: Sequence[int]) -> dict[str, schemas.Sta
 
 
 def departures(design: Design, entry: Arm | Stage) -> Settings:
-    """Return the written settings of an arm or stage that differ from the recipe's config and affect what it computes.
+    """Return the explicit settings of an arm or stage that differ from the recipe and affect what it computes.
 
     Returns {} if the recipe's config is invalid with the data of `entry`.
     """
@@ -164,7 +164,7 @@ def departures(design: Design, entry: Arm | Stage) -> Settings:
 
 
 def is_stage_eval(design: Design, eval_name: str) -> bool:
-    """Return whether stages compute this eval: few-shot probes of pre-trained weights that are not the metric."""
+    """Return whether stages compute this eval. They compute few-shot probes, unless a probe is the metric."""
     return eval_name == "fewshot" and bool(design.study.stages) and eval_of(design.metric) != "fewshot"
 
 
@@ -195,8 +195,8 @@ def arm_entry(
 def later_difference(design: Design, arm: Arm, baseline: Arm) -> schemas.LaterDifference | None:
     """Return the difference from the baseline that the recipe states for an arm after twice the steps, or None.
 
-    It is of test accuracy for a budget of steps, from the recipe's config as baseline. It applies neither to arms with
-    co-changes nor to named arms that the study defines.
+    It is a difference in test accuracy at equal steps from the recipe's config as the baseline. It applies neither to
+    arms with co-changes nor to named arms that the study defines.
     """
     known, study = design.layers.applicable_recipe.at_twice_the_steps, design.study
     of_recipe = not arm.change.named or study.arms[arm.change.name] == "axis"
@@ -207,7 +207,7 @@ def later_difference(design: Design, arm: Arm, baseline: Arm) -> schemas.LaterDi
 
 
 def settings(arm: Arm | Stage) -> Settings:
-    """Return the resolved config without what differs by seed: seed, parent's id, and a data_seed that is not set."""
+    """Return the resolved config without what differs by seed: seed, parent's id, and data_seed unless it is set."""
     left_out = {"seed"} if "data_seed" in arm.settings else {"seed", "data_seed"}
     left_out |= {arm.parent.link} if arm.parent else set()
     return {key: value for key, value in arm.config.model_dump().items() if key not in left_out}

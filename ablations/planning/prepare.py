@@ -1,4 +1,4 @@
-"""Preparation of the plan to run, from a design and the plan of its name on disk.
+"""Preparation of the plan to run, from a design and the plan on disk with the same name.
 
 A plan records a digest of its inputs. While the digest stays equal, the plan on disk is used without loading torch.
 """
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False, code: str = "") -> Plan:
-    """Return the plan of a design, extended by the arms and seeds of the plan of its name on disk.
+    """Return the plan of a design, extended by the arms and seeds of the plan on disk with the same name.
 
-    seeds: the number of seeds, by default the recipe's. prune: whether to drop arms and seeds that are not asked for.
-    code: provenance.code_digest; with plug-ins or "", the plan is always rebuilt. Raises ValueError if an arm is
-    impossible, or if old and new plan cannot share a table.
+    seeds: the number of seeds; None: the recipe's. prune: whether to drop arms and seeds that are not asked for. code:
+    the result of provenance.code_digest; with plug-ins or "", the plan is always rebuilt. Raises ValueError if an arm
+    is impossible, or if the old and the new plan cannot share a table.
     """
     asked, old = list(range(seeds if seeds is not None else design.recipe.seeds)), read(runs, design.name)
     wanted = asked if old is None or prune else sorted({*old.seeds, *asked})
@@ -45,7 +45,7 @@ def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False
 def inputs_digest(design: "Design", seeds: Sequence[int], code: str, old: Plan | None = None) -> str:
     """Return a digest of all inputs of a plan; equal digests mean equal plans.
 
-    Returns "" if an input cannot be read, if plug-ins are loaded, or without `code`. old: the plan that is extended.
+    Returns "" if an input cannot be read, plug-ins are loaded or `code` is "". old: the plan to extend, if any.
     The order of keys in study and recipe counts, because it names and orders the arms.
     """
     if not code or "+" in code:

@@ -1,4 +1,4 @@
-"""The smallest difference and margin that the seeds of a plan can show, by results/statistics/power.py."""
+"""The smallest difference and margin that a plan's seeds can show, computed with results/statistics/power.py."""
 
 import itertools
 from dataclasses import dataclass, field, replace
@@ -42,7 +42,7 @@ class Resolution:
     difference: float | None = None  # the smallest that is resolved
     smallest_margin: float | None = None  # within which equal arms are shown equivalent
     margin_reachable: bool | None = None  # whether `seeds` seeds show equal arms equivalent within `margin`
-    margin_seeds: int | None = None  # that do so
+    margin_seeds: int | None = None  # the fewest seeds that do so
     seeds: int
     contrasts: int
     margin: float | None  # as declared
@@ -73,7 +73,7 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
 
 
 def spread(plan: Plan, runs: Path) -> Spread | None:
-    """Return the spread of the study's per-seed differences so far, pooled over arms; else the recipe's, if any."""
+    """Return the spread of the study's differences so far, pooled over arms, or the recipe's; None if there is none."""
     if read(runs, plan.name) is not None:
         (study,) = load_studies(runs, [plan.name], parts=())
         groups = differences(tuning.tuned_arms_only(study))  # what the table tests

@@ -1,7 +1,7 @@
-"""Measured seconds per training step, in one file per device: runs/probes/<device>.json. This module loads no torch.
+"""Measured seconds per training step, in one file per device: runs/probes/<device>.json. This module needs no torch.
 
 The key of a measurement is a digest of all settings that the step time depends on. Arms that differ only in the
-learning rate or the number of steps share it.
+learning rate or the number of steps share a key.
 """
 
 import re
@@ -25,7 +25,7 @@ FREE = {  # settings that a step's time does not depend on
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU or a CPU core. name: the vendor's name for it or a part of that, or "" for any device."""
+    """A GPU or a CPU core. name: the vendor's name or a part of it; "" for any device."""
 
     gpu: bool
     name: str = ""
@@ -67,7 +67,7 @@ def read(runs: Path, device: Device) -> dict[str, float]:
 
 
 def write(runs: Path, device: Device, measured: Mapping[str, StepTime]) -> None:
-    """Add measurements to the device's file. If two processes write at once, one may be lost and measured again."""
+    """Add measurements, as key -> step time, to the device's file. Two processes that write at once may lose some."""
     file = path(runs, device.name)
     refuse_links(runs, file.parent)
     before = read_or_none(file, StepTimes) or StepTimes(device=device.name, gpu=device.gpu)
