@@ -1,6 +1,6 @@
 """Submission of any list of tasks to SLURM, each exactly once.
 
-The package imports submitit, on first use, and knows nothing of models.
+The package imports submitit on first use, and knows nothing about models.
 """
 
 from slurm.profiles.profile import Profile

@@ -55,7 +55,7 @@ class SubmittedTask:
         return self.function in (LAST, WATCH)
 
     def log_lines(self) -> list[str]:
-        """Return the non-empty lines at the ends of all log files. SLURM writes one at each start of the task."""
+        """Return the non-empty lines at the ends of all log files. SLURM opens a new file at each start of the task."""
         logs = sorted((self.array / "logs").glob(f"*_{self.index}_*_log.out"), key=lambda path: path.stat().st_mtime)
         return [line for log in logs for line in log_end(log).splitlines() if line.strip()]
 
@@ -104,7 +104,7 @@ def queued_tasks(runs: Path, timeout: float = TIMEOUT) -> list[QueuedTask]:
 
 
 def job_ends(gone: Mapping[str, SubmittedTask]) -> dict[str, str] | None:
-    """Return trial id -> how its job ended, as in 'TIMEOUT on node7', as far as the accounting has a record.
+    """Return trial id -> how its job ended, such as 'TIMEOUT on node7'. Jobs without a record are left out.
 
     gone: trial id -> its task, for jobs that left the queue. Returns None if the accounting does not answer.
     """

@@ -94,10 +94,10 @@ def device(profile: profiles.Profile) -> Device:
 def create(
     plans: Sequence[str], profile: profiles.Profile, place: Place, name: str = "", arms: Sequence[str] = ALL_ARMS
 ) -> Campaign:
-    """Create the folder of a campaign; return the campaign.
+    """Create a campaign with its folder, and return it.
 
-    The folder holds a copy of the code, so that later edits do not change waiting jobs. plans: names of the plans to
-    submit. name: the beginning of the folder's name; by default, the time.
+    The folder holds a copy of the code, so that later edits do not affect waiting jobs. plans: names of the plans.
+    name: the beginning of the folder's name; "" for the time. arms: glob patterns of the arms to train.
     """
     name = name or time.strftime("%Y%m%d-%H%M%S")
     folder = place.runs / "submissions" / f"{name}-{uuid.uuid4().hex[:8]}"
@@ -128,7 +128,7 @@ def create(
 
 
 def load(folder: Path) -> Campaign:
-    """Return the campaign in a folder. Raises FileNotFoundError or ValueError if `create` did not write its files."""
+    """Return the campaign in a folder. Raises FileNotFoundError if there is none, or ValueError if it is damaged."""
     content = read_checked(folder / "campaign.json", Submission)
     private = Private()  # empty for other users and in campaigns of earlier versions
     with suppress(FileNotFoundError, PermissionError):
@@ -167,12 +167,12 @@ def read_intents(campaign: Path) -> Iterator[tuple[Path, Intent]]:
 
 
 def tag(array: Path) -> str:
-    """Return the tag that marks the jobs of an array's folder in the queue: ablate:<campaign>:<array>."""
+    """Return the tag `ablate:<campaign>:<array>`, which marks the jobs of an array in the queue."""
     return f"{PREFIX}:{array.parent.parent.name}:{array.name}"
 
 
 def launcher_lock(runs: Path, seconds: float = TURN_SECONDS) -> AbstractContextManager[object]:
-    """Return the lock of submitting processes, over all machines. It raises TimeoutError after `seconds`."""
+    """Return the lock for submitting, which all machines share. Entering it raises TimeoutError after `seconds`."""
     refuse_links(runs, runs / "submissions" / "turns")
     return lease.lock(runs / "submissions" / "turns", seconds)
 

@@ -1,7 +1,7 @@
 """The last jobs of a campaign, which submit missing trials or write the report.
 
-The last job starts once all shares (ablations.cluster.shares) have ended. The watching job
-does the same work after a delay, even if shares still run.
+The last job starts once all shares (ablations.cluster.shares) have ended. The watching job does the same work after a
+delay, even if shares still run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,8 +58,8 @@ def submit_one(campaign: Campaign, function: str, when: Mapping[str, str]) -> No
 def ensure_last_jobs_from_share(campaign: Campaign, begins: bool = False) -> None:
     """Submit the last job and the watching job from a share, if trials are left and one is missing.
 
-    Jobs that SLURM holds are released. When the share begins, SLURM is asked only if, on disk, no last jobs follow the
-    newest shares.
+    Jobs that SLURM holds are released. begins: whether the share has just begun. If so, SLURM is asked only if no last
+    jobs on disk are newer than the newest shares.
     """
     if campaign.cancelled or (begins and has_newer_last_jobs(campaign)):
         return
@@ -75,7 +75,7 @@ def ensure_last_jobs_from_share(campaign: Campaign, begins: bool = False) -> Non
 
 
 def has_newer_last_jobs(campaign: Campaign) -> bool:
-    """Return whether, on disk, both last jobs are newer than the newest shares."""
+    """Return whether the disk shows a last and a watching job that are newer than the newest shares."""
     arrays = sorted(read_intents(campaign.folder), key=itemgetter(0))
     functions = [intent.function for array, intent in arrays if was_taken(array)]
     newest = max((number for number, function in enumerate(functions) if function == SHARE), default=-1)
@@ -87,7 +87,7 @@ def has_queued_shares(campaign: Campaign) -> bool:
 
 
 def cancel_last_jobs(campaign: Campaign) -> None:
-    """Cancel the pending last and watching jobs, if SLURM answers; one that remains finds nothing to do."""
+    """Cancel the pending last and watching jobs, if SLURM answers. A job that remains finds nothing to do."""
     with suppress(Unreachable, Refused):
         for task in waiting_last_jobs(campaign, queued_tasks(campaign.runs)):
             queue.cancel(task.job.tag)

@@ -45,7 +45,7 @@ def progress(campaign: Campaign) -> list[int]:
 
 
 def give_up(campaign: Campaign) -> str:
-    """Write on disk, for `ablate status`, that the campaign gave up; return the message."""
+    """Record on disk that the campaign gave up, and return the message that `ablate status` will show."""
     said = f"given up after {ROUNDS} rounds without progress"
     shares = [task for task in array_tasks.campaign_tasks(campaign) if task.share]
     newest = sorted(shares, key=lambda task: task.written, reverse=True)
@@ -56,14 +56,14 @@ def give_up(campaign: Campaign) -> str:
 
 
 def reset(campaign: Campaign) -> None:
-    """Allow ROUNDS new rounds to a campaign that gave up."""
+    """Give a campaign another ROUNDS rounds if it gave up."""
     if (campaign.folder / GAVE_UP).exists():
         (campaign.folder / LOOKS).unlink(missing_ok=True)
         (campaign.folder / GAVE_UP).unlink(missing_ok=True)
 
 
 def give_up_message(runs: Path, plan_name: str) -> str:
-    """Return the message with which the plan's newest submission that is not cancelled gave up; "" if it did not."""
+    """Return why the plan's newest campaign that is not cancelled gave up; "" if it did not."""
     mine = [one for one in campaigns.campaigns(runs) if plan_name in one.plans and not one.cancelled]
     found = read_or_none(mine[-1].folder / GAVE_UP, GaveUp) if mine else None
     return found.said if found else ""

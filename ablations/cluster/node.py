@@ -90,13 +90,13 @@ def stop_margin(campaign: Campaign) -> float:
 
 
 def stop_on_notice(end: float) -> None:
-    """Stop the run on SIGUSR2, unless the signal announces the time limit `end`, for which the run has a deadline."""
+    """Stop the run on SIGUSR2. Near the time limit `end`, do nothing, because the run has its own deadline."""
     if end - time.monotonic() > NOTICE_SECONDS:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 def workers(campaign: Campaign, jobs: Sequence[Job]) -> int | None:
-    """Return the number of workers of a share: one per core and rank, or on GPUs None, the pool's default."""
+    """Return the number of workers of a share: its cores divided by its most ranks; on GPUs None, for the default."""
     cores, ranks = int(os.environ.get("SLURM_CPUS_PER_TASK", "1")), max((job.ranks for job in jobs), default=1)
     return None if campaign.profile.gpus else max(1, cores // ranks)
 
@@ -140,7 +140,7 @@ def last(folder: str) -> int:
 
 @plain_output()
 def watch(folder: str) -> int:
-    """Do the work of `last` while shares may still run, and make another watching job wait if they do."""
+    """Do the work of `last` and return its status. If shares are still queued, ensure that a watching job waits."""
     campaign = campaigns.load(Path(folder))
     ended = last(folder)
     if not campaign.cancelled and last_jobs.has_queued_shares(campaign):

@@ -14,7 +14,7 @@ from slurm.queries.ask import ask
 
 
 def check_node(folder: str) -> int:
-    """Run all checks on this node and write probe.json: check -> "", or the reason of its failure. Return 0."""
+    """Run all checks on this node and write probe.json: check -> reason for its failure, or "". Return 0."""
     campaign = campaigns.load(Path(folder))
     found = dict.fromkeys(CHECKS, "")
     for name, check in CHECKS.items():
@@ -62,7 +62,7 @@ def check_sbatch(campaign: Campaign) -> None:
 
 
 def check_compiler(campaign: Campaign) -> None:
-    """Check, if the profile has GPUs, that torch.compile finds Triton and a C compiler on the node."""
+    """Check that torch.compile finds Triton and a C compiler on the node. Profiles without GPUs pass."""
     if campaign.profile.gpus:
         import torch
 
@@ -80,4 +80,4 @@ CHECKS: dict[str, Callable[[Campaign], None]] = {
     "sbatch from the node": check_sbatch,
     "torch.compile": check_compiler,
 }
-WITHOUT = {"torch.compile": "long trials are trained uncompiled"}  # checks that no trial needs; the consequence
+WITHOUT = {"torch.compile": "long trials are trained uncompiled"}  # checks that only warn -> what follows

@@ -1,4 +1,4 @@
-"""The reconciliation of queue and disk: trials of a campaign that are to be trained and not queued are submitted."""
+"""The reconciliation of queue and disk, which submits trials that are still to train and not queued."""
 
 import time
 from collections import Counter
@@ -169,9 +169,9 @@ def parent_id(job: Job) -> str:
 
 
 def free_slots(bound: limits.Bound, lasts_there: int) -> int:
-    """Return how many shares may be submitted, so that the last jobs have room. lasts_there: those that need no slot.
+    """Return how many shares may be submitted without taking the slots of the last jobs.
 
-    Raises Refused if the limit has no room for a share and the last jobs.
+    lasts_there: last jobs that already have a slot. Raises Refused if a share and the last jobs exceed the limit.
     """
     if bound.most <= LASTS:
         raise Refused(f"{bound.name} is {bound.most}: a submission needs at least {LASTS + 1} jobs at once")

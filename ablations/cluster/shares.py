@@ -1,4 +1,4 @@
-"""Shares: the list of trials that one task of a job array trains. Functions split trials and submit the arrays."""
+"""The division of trials into shares and their submission. One task of a job array trains the trials of a share."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,10 +13,10 @@ from slurm.submission import arrays as submission
 
 
 def split_into_shares(todo: Sequence[Job], seconds: Mapping[str, float], free: int, least: float) -> list[list[Job]]:
-    """Return the trials divided into at most `free` shares of about equal length.
+    """Return the trials divided into shares of about equal length.
 
-    Shares last about `least` seconds, or longer if trials are longer or `free` is small. seconds: trial id -> estimated
-    time. Trials are taken seed by seed, and within a seed the longest first.
+    seconds: trial id -> estimated time. free: the largest number of shares. least: seconds that a share should last;
+    shares are longer if trials are longer or `free` is small. Trials are taken seed by seed, the longest first.
     """
     if not todo or not free:
         return []
@@ -37,7 +37,7 @@ def send_shares(
     """Submit shares as one array; return its job id, or None if the queue is full.
 
     avoided: nodes to avoid; if SLURM refuses the array, it is submitted again without them. when: sbatch options for
-    the start. Raises Refused unless the queue is full, and Unreachable if it is unknown whether SLURM has the array.
+    the start. Raises Refused after any other refusal, or Unreachable if it is unknown whether SLURM has the array.
     """
     try:
         return send(campaign, share_tasks(campaign, shares), avoided=avoided, when=when)

@@ -1,4 +1,4 @@
-"""Copying packs to a node's local disk before training reads them: the key `stage` of a profile.
+"""The copying of packs to a node's local disk before training reads them, for the key `stage` of a profile.
 
 A pack is copied once per node. A lock makes other jobs wait, and later jobs find the copy. Each shard is copied under
 another name, checked against its checksum and renamed. A pack stays where it is if the disk has too little space, or if
@@ -32,7 +32,7 @@ def stage(jobs: Iterable[Job], runs: Path, folder: str, say: Callable[[str], Non
     A pack that cannot be copied is read where it is. Environment variables in `folder` are expanded.
     """
     left: Counter[str] = Counter()
-    for job in jobs:  # whose trials still have to read these numbers of images
+    for job in jobs:  # count the images that unfinished trials still have to read
         if not (trial := store.trial(runs, job.id)).state().is_over:
             left[job.config["data"]] += (job.config["steps"] - trial.latest_step()) * int(job.config["batch"])
     staged = own_packs()
@@ -52,7 +52,7 @@ def stage(jobs: Iterable[Job], runs: Path, folder: str, say: Callable[[str], Non
 
 @contextmanager
 def staged(jobs: Iterable[Job], runs: Path, folder: str | None, say: Callable[[str], None]) -> Iterator[None]:
-    """Copy packs to `folder`, if given, and read the copies until the block ends. Jobs submitted later do not."""
+    """Copy packs to `folder`, if given, and read the copies within the block. Jobs submitted later read the packs."""
     before = os.environ.get("ABLATE_PACKS", "")
     if folder:
         stage(jobs, runs, folder, say)
@@ -65,7 +65,7 @@ def staged(jobs: Iterable[Job], runs: Path, folder: str | None, say: Callable[[s
 def staged_copy(source: Path, known: Manifest, folder: Path, left: int, say: Callable[[str], None]) -> Path:
     """Return the folder of a pack's copy under `folder`, after copying what is missing. left: images still to read.
 
-    Raises OSError if the copy cannot be made or is not worth making, ValueError for a damaged pack.
+    Raises OSError if the copy cannot be made or is not worth making, or ValueError if the pack is damaged.
     """
     target = folder / f"{known.name}-{known.fingerprint[:12]}"
     target.mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def is_complete(path: Path, shard: Shard) -> bool:
 
 
 def copy(source: Path, target: Path, sha256: str) -> None:
-    """Copy a file under a temporary name, then rename it. Raises ValueError if it differs from a checksum given."""
+    """Copy a file under a temporary name, then rename it. Raises ValueError if `sha256` is not "" and differs."""
     total, partial = hashlib.sha256(), target.with_suffix(".part")
     with open(source, "rb") as old, open(partial, "wb", opener=open_no_follow) as new:
         while block := old.read(BLOCK):

@@ -34,7 +34,7 @@ VISIBLE_SECONDS = 15.0  # until a file written on a node is visible on this mach
 
 
 def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> profiles.Profile:
-    """Return the profile of a cluster, by file or name. resources: values for keys that it omits."""
+    """Return the profile of a cluster. name: its name or file. resources: values for keys that it omits."""
     path = profiles.find_profile(name)
     said = {key: value for key, value in strict_yaml.read(path).items() if value is not None}
     return profiles.Profile.parse({**(resources or {}), **said}, str(path))
@@ -45,7 +45,7 @@ def trials_to_submit(plans: Sequence[Plan], place: Place, arms: Sequence[str]) -
 
 
 def check_gpus(profile: profiles.Profile, asked: Sequence[Job]) -> None:
-    """Raise ValueError if a job of the profile cannot run one of the trials, or copies packs to one node of many."""
+    """Raise ValueError if jobs of the profile cannot run all trials, or would stage packs on only one of many nodes."""
     slots.check_gpus(asked, profile.gpus, profile.nodes, "in a job of the profile")
     if profile.nodes > 1 and profile.stage:
         raise ValueError(f"stage={profile.stage} of the profile: copies to one node, and nodes={profile.nodes}")
@@ -114,7 +114,7 @@ def publish_pending(runs: Path, plans: Sequence[Plan]) -> str:
 def reconcile(campaign: Campaign) -> Reconciliation:
     """Submit the trials that are still to train and not queued; return the findings.
 
-    Raises the errors of SLURM, which say how many trials were queued. A campaign without jobs is then removed.
+    Raises the errors of SLURM, with the number of trials that were queued. A campaign without jobs is then removed.
     """
     before = array_tasks.acknowledged_trials(campaign)
     try:
@@ -132,7 +132,7 @@ def is_same_submission(
 ) -> bool:
     """Return whether an earlier submission can be continued with these plans, arms, profile, settings and code."""
 
-    def recorded(place: Place) -> tuple[Any, ...]:  # in campaign.json
+    def recorded(place: Place) -> tuple[Any, ...]:  # what campaign.json records of it
         data_dir = place.data_dir.absolute() if place.data_dir else None
         return sorted(place.plugins.values()), data_dir, place.checkpoints, place.keep_weights
 
@@ -208,9 +208,9 @@ def other_open_plans(campaign: Campaign, names: set[str]) -> list[str]:
 
 
 def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> tuple[list[str], bool]:
-    """Submit a one-minute job that runs the checks of node_check; return their lines, and whether none failed.
+    """Submit a one-minute job that runs the checks of node_check; return a line for each, and whether none failed.
 
-    A check in WITHOUT cannot fail: it warns. Raises the errors of `await_answer`, and Refused if SLURM refuses the job.
+    Checks in WITHOUT only warn. Raises the errors of `await_answer`, and Refused if SLURM refuses the job.
     """
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
@@ -238,7 +238,7 @@ def check_line(what: str, why: str) -> str:
 
 
 def cancel_check(campaign: Campaign) -> None:
-    """Cancel the job of a check by its name, because its id may be unknown, or print the command that cancels it."""
+    """Cancel the job of a check by its name, because its id may be unknown. If SLURM fails, print the command."""
     name = profiles.job_name(campaign.label, campaigns.tag(campaign.folder / "arrays" / "0001"))
     try:
         queue.cancel_named(name)
@@ -247,7 +247,7 @@ def cancel_check(campaign: Campaign) -> None:
 
 
 def await_answer(campaign: Campaign, patience: float) -> dict[str, str]:
-    """Wait for the result of a check job; return check -> "", or the reason of its failure.
+    """Wait for the result of a check job; return check -> reason for its failure, or "".
 
     Raises ValueError if the job ends without a result, or is still in the queue after `patience` seconds.
     """

@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_settings(up: argparse.ArgumentParser) -> None:
-    """Add an option for each field of Settings, which explains it."""
+    """Add an option for each field of Settings. The class explains the fields."""
     for name, field in Settings.model_fields.items():
         if name not in ("accounting", "extra"):
             up.add_argument(f"--{name.replace('_', '-')}", default=field.default, help="[default: %(default)s]")

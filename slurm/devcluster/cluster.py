@@ -1,4 +1,4 @@
-"""A cluster that can be started and ended, whose daemons can be killed and frozen, and which runs SLURM's commands."""
+"""A cluster that can be started and ended. It runs SLURM's commands, and its daemons can be killed and frozen."""
 
 import contextlib
 import os
@@ -23,9 +23,9 @@ GUARD = ("sh", "-c", 'read -r line || exec "$@"', "sh", sys.executable, "-m", "s
 
 
 class Cluster:
-    """A SLURM cluster on this machine, which writes only to its directory: `folder`, empty or missing.
+    """A SLURM cluster on this machine, which writes only to its directory `folder`.
 
-    Used as a context manager, it ends with the block, and also if the process is killed.
+    Used as a context manager, it ends with the block, even if this process is killed.
     """
 
     def __init__(self, folder: Path, settings: Settings | None = None) -> None:
@@ -119,14 +119,14 @@ class Cluster:
         return config.daemons(self.folder, self.settings)
 
     def named(self, name: str) -> list[Daemon]:
-        """Return the daemons that a name stands for: a program, a node (its slurmd), or `slurmd` for all nodes."""
+        """Return the daemon of a program or node, or all slurmd for `slurmd`. Raises ValueError for other names."""
         found = [each for each in self.daemons if each.name == name or (name == "slurmd" and each.program == name)]
         if not found:
             raise ValueError(f"{name}: no daemon; there are {', '.join(each.name for each in self.daemons)}, slurmd")
         return found
 
     def start(self, name: str) -> None:
-        """Start the daemons of this name that do not run, and wait for their answer. slurmctld keeps its saved state.
+        """Start the daemons called `name` that do not run, and wait until they answer. slurmctld keeps its saved state.
 
         Raises RuntimeError if a daemon does not start or answer.
         """
@@ -136,12 +136,12 @@ class Cluster:
         self.wait(name)
 
     def kill(self, name: str) -> None:
-        """Kill the daemons of this name with SIGKILL, and wait for their end."""
+        """Kill the daemons called `name` with SIGKILL, and wait until they have ended."""
         self.send(name, signal.SIGKILL)
         wait_until(lambda: all(self.pid(each) is None for each in self.named(name)), f"{name}: its end", every=0.02)
 
     def freeze(self, name: str) -> None:
-        """Stop the daemons of this name with SIGSTOP, so that they live on without answering."""
+        """Suspend the daemons called `name` with SIGSTOP, so that they exist but do not answer."""
         self.send(name, signal.SIGSTOP)
 
     def thaw(self, name: str) -> None:
@@ -163,7 +163,7 @@ class Cluster:
     def wait(self, name: str | None = None) -> None:
         """Wait until the daemons of this name answer, or all daemons if `name` is None.
 
-        Raises RuntimeError with a line of the log if a daemon is dead or silent.
+        Raises a RuntimeError that quotes the log if a daemon is dead or silent.
         """
         for daemon in self.named(name) if name else self.daemons:
             try:
@@ -225,12 +225,12 @@ class Cluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of this process, with the cluster's SLURM_CONF, without variables of an enclosing job."""
+        """This process's environment with the cluster's SLURM_CONF and without the variables of an enclosing job."""
         own = {key: value for key, value in os.environ.items() if not FOREIGN.match(key)}
         return own | {"SLURM_CONF": f"{self.folder}/slurm.conf", "PATH": requirements.PATH}
 
     def run(self, *command: str, timeout: float = 30.0, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run a command with the cluster's environment, in its folder `work`. Raises RuntimeError if it fails."""
+        """Run a command in the cluster's environment and folder `work`. With `check`, raise RuntimeError on failure."""
         done = subprocess.run(
             command,
             env=self.environment,

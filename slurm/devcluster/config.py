@@ -62,9 +62,9 @@ def load(folder: Path) -> Settings:
 
 
 def absolute_path(folder: Path) -> Path:
-    """Return the absolute path of the directory, without links and `~`.
+    """Return the absolute path of a directory, with links and `~` resolved.
 
-    Raises ValueError if the path is too long for sockets or has characters that SLURM does not take.
+    Raises ValueError if the path is too long for sockets or has characters that SLURM does not accept.
     """
     path = folder.expanduser().resolve()
     if len(str(path)) > LONGEST_PATH:

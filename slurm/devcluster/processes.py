@@ -79,9 +79,9 @@ def kill_all(folder: Path) -> None:
 
 
 def wait_until(check: Callable[[], T], what: str, timeout: float = 30.0, every: float = 0.1) -> T:
-    """Call `check` until its return value is true. Return this value.
+    """Call `check` until it returns a true value, and return this value.
 
-    Raises TimeoutError, with the awaited event `what`, after `timeout` seconds. every: in seconds.
+    what: the awaited event. every: seconds between calls. Raises a TimeoutError that names `what` after the timeout.
     """
     deadline = time.monotonic() + timeout
     while not (answer := check()):

@@ -15,7 +15,7 @@ PORTS = range(10000, 32000)
 
 
 def unmet_requirement(accounting: bool = True) -> str:
-    """Return in one line why this machine cannot run a cluster, or "" if it can. accounting: whether with slurmdbd."""
+    """Return why this machine cannot run a cluster, or "" if it can. accounting: whether the cluster needs slurmdbd."""
     needed = PROGRAMS | ACCOUNTING if accounting else PROGRAMS
     missing = sorted({package for program, package in needed.items() if not shutil.which(program, path=PATH)})
     if missing:
@@ -26,7 +26,7 @@ def unmet_requirement(accounting: bool = True) -> str:
 
 
 def free_ports(count: int) -> int:
-    """Return the first port of `count` free ports in a row. Raises RuntimeError if none are found."""
+    """Return the first of `count` consecutive free ports. Raises RuntimeError if none are found."""
     for _ in range(1000):
         first = random.SystemRandom().randrange(PORTS.start, PORTS.stop - count)
         if not ports_in_use(range(first, first + count)):

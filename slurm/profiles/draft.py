@@ -64,7 +64,7 @@ def draft(known: Sequence[Nodes], accounts: Sequence[str], qualities: Sequence[s
 
 
 def setting_line(key: str, values: Sequence[str], comment: str) -> list[tuple[str, str]]:
-    """Return a YAML line that sets `key` to the first valid name in `values`, if any, and its comment."""
+    """Return the YAML line that sets `key` to the first valid name in `values`, with its comment; [] without one."""
     known = [value for value in values if re.fullmatch(WORD, value, re.ASCII) and ".." not in value]
     words = [value for value in known if len(value) <= MOST_CHARACTERS]
     return [(f"{key}: {scalar(words[0])}", comment)] if words else []
@@ -82,7 +82,7 @@ def scalar(value: str) -> str:
 
 
 def share(nodes: Nodes, whole: int, most: int) -> int:
-    """Return how many of a node's cores, or of its GB of memory, to request for one GPU.
+    """Return how many of a node's cores or GB of memory to request for one GPU.
 
     whole: all that the node has. most: the upper limit. A node without GPUs counts as a node with one.
     """

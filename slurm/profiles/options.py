@@ -28,13 +28,13 @@ class Options:
     switches: Mapping[str, str | None]  # option without a value: the opposite option, if any
 
     def check_all(self, values: object) -> dict[str, Value]:
-        """Return the options with checked values. Raises ValueError if `values` is not a dictionary."""
+        """Return the checked options. Raises ValueError if `values` is not a dictionary or an option is not allowed."""
         if not isinstance(values, dict):
             raise ValueError(f"{self.key}={grammar.quoted_value(values)}: options and their values")
         return {name: self.check(name, value) for name, value in values.items()}
 
     def check(self, name: str, value: Value) -> Value:
-        """Return the value of an option if it is allowed: text, or a Boolean for an option without a value."""
+        """Return an option's value: text, or a Boolean if it takes none. Raises ValueError if it is not allowed."""
         key = f"{self.key}.{grammar.quoted_value(name)}"
         if name in self.switches:
             if value is True or (value is False and self.switches[name]):
@@ -50,7 +50,7 @@ class Options:
         return grammar.require(key, str(value), pattern, meaning)
 
     def flag(self, name: str, value: Value) -> tuple[str, str | bool]:
-        """Return the name and value with which submitit passes an option to SLURM: True for one without a value."""
+        """Return the name and value with which submitit passes an option to SLURM. A switch has the value True."""
         if value is False:
             return str(self.switches[name]), True
         return name, value if value is True else str(value)

@@ -32,7 +32,7 @@ WITHOUT: dict[str, dict[str, int | None]] = {  # key -> changes that drop it, mo
     "account": {"account": None},
     "partition": {"partition": None},
 }
-NEEDED = {"account": "account", "partition": "partition", "qos": "qos", "time limit": "time"}  # refusal: key not set
+NEEDED = {"account": "account", "partition": "partition", "qos": "qos", "time limit": "time"}  # refusal -> missing key
 WOULD_START = re.compile(r"Job \d+ to start at")
 # Refusals that may be temporary, because nodes are down, drained or reserved.
 OF_NODES = re.compile(r"(?i)node configuration is not available|node not available|nodes .*(busy|reserv)|available now")
@@ -101,7 +101,7 @@ def unsatisfiable_keys(profile: Profile) -> Iterator[str]:
 
 
 def gpus_per_node(nodes: Nodes, kind: str | None) -> int:
-    """Return the number of GPUs per node. kind: count only GPUs of this type."""
+    """Return the number of GPUs per node. kind: count only GPUs of this type; None: count all."""
     return nodes.gpus.get(kind, 0) if kind else sum(nodes.gpus.values())
 
 

@@ -28,7 +28,7 @@ CLOCK = r"\d\d?:\d\d(:\d\d)?"
 BEGIN = rf"{CLOCK}|\d{{4}}-\d\d-\d\d(T{CLOCK})?|now\+\d+(seconds|minutes|hours|days|weeks)?|midnight|noon|tomorrow"
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
-# field: (pattern, meaning)
+# field -> (pattern, meaning)
 TEXT = {
     "partition": (list_pattern(WORD), "the name of a partition, or several with commas"),
     "account": (WORD, "the name of an account"),
@@ -50,7 +50,7 @@ OURS = ("SLURM", "SBATCH", "SRUN", "SUBMITIT")  # set by SLURM and submitit for 
 
 
 class Profile(BaseModel):
-    """What each job of a submission asks the cluster for. Raises ValueError with the key and what is allowed."""
+    """What each job of a submission requests. Raises a ValueError that names a wrong key and what it allows."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -91,7 +91,7 @@ class Profile(BaseModel):
     def parse(cls, content: Mapping[str, Any], origin: str) -> "Profile":
         """Return the profile that a file's content describes. Keys without a value are ignored.
 
-        origin: the source of the content, with which error messages begin.
+        origin: the source of the content. Raises a ValueError that begins with it if a key or value is not allowed.
         """
         try:
             return cls(**{key: value for key, value in content.items() if value is not None})
@@ -100,7 +100,7 @@ class Profile(BaseModel):
 
     @classmethod
     def check_resources(cls, content: Mapping[str, Any]) -> None:
-        """Check the resources that a recipe asks for. Raises ValueError if a key belongs in a profile only."""
+        """Raise ValueError if the resources of a recipe have a key that only a profile may set, or an invalid value."""
         if own := [key for key in content if key in cls.model_fields and key not in RESOURCES]:
             raise ValueError(f"resources.{own[0]}: only a profile says this; a recipe may say {', '.join(RESOURCES)}")
         cls.parse(content, "resources")
@@ -172,7 +172,7 @@ class Profile(BaseModel):
 
     @property
     def gres(self) -> str | None:
-        """GPUs and other generic resources for sbatch's option --gres, which every SelectType of SLURM understands."""
+        """The value of sbatch's --gres, which every SelectType supports: GPUs and other resources; None without any."""
         gpus = ":".join(["gpu", *filter(None, [self.gpu_type]), str(self.gpus)]) if self.gpus else None
         return ",".join(str(part) for part in (gpus, self.extra.get("gres")) if part) or None
 
@@ -192,7 +192,7 @@ def container_words(container: str) -> tuple[str, ...]:
 def in_seconds(time: str | int) -> int:
     """Return a time limit in seconds.
 
-    time: text such as '4:00:00' or, with days, '2-00:00:00'; or a number of minutes.
+    time: text such as '4:00:00' or '2-00:00:00' (with days), or minutes. Raises ValueError if it is not allowed.
     """
     meaning = "hours:minutes:seconds as in 4:00:00, with days as in 2-00:00:00, or a number of minutes"
     if isinstance(time, int):
@@ -238,14 +238,14 @@ def explain(error: ValidationError) -> str:
 
 
 def folders() -> list[Path]:
-    """Return the folders of profiles, that of new ones first: below $XDG_CONFIG_HOME, if absolute, and ~/.config."""
+    """Return the folders of profiles: in $XDG_CONFIG_HOME, if absolute, and in ~/.config. The first is for new ones."""
     configured = os.environ.get("XDG_CONFIG_HOME", "")
     homes = [Path(configured)] if configured.startswith("/") else []
     return [home / "ablate" / "profiles" for home in dict.fromkeys([*homes, Path.home() / ".config"])]
 
 
 def path_to_write(name: str) -> Path:
-    """Return the path of a new profile of this name. Raises ValueError if the name is invalid."""
+    """Return the path for a new profile called `name`. Raises ValueError if the name is invalid."""
     if name.endswith((".yaml", ".yml")):
         raise ValueError(f"profile {grammar.quoted_value(name)}: a name without its ending, or --out FILE")
     grammar.require("profile", name, WORD, "a name of letters, digits and . _ @ + -")

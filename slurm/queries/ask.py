@@ -31,15 +31,15 @@ SECRET = ("*TOKEN*", "*SECRET*", "*PASSW*", "*PWD*", "*CREDENTIAL*", "*AUTH*", "
 
 
 class NoSlurm(ValueError):
-    """An error: SLURM is not installed or not configured on this machine."""
+    """Raised if SLURM is not installed or not configured on this machine."""
 
 
 class Unreachable(ValueError):
-    """An error: SLURM does not answer, so that the effect of a command is unknown."""
+    """Raised if SLURM does not answer, so that the effect of a command is unknown."""
 
 
 class Refused(ValueError):
-    """An error: SLURM answers and rejects a command."""
+    """Raised if SLURM answers and rejects a command."""
 
 
 OWN = re.compile("(?:error|fatal|allocation failure): ")  # how SLURM's own messages begin
@@ -92,7 +92,7 @@ def slurm_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def failure(command: str, complaint: str) -> ValueError:
-    """Return the exception for a failed command: NoSlurm, Unreachable or Refused. complaint: its standard error."""
+    """Return the exception for a failed command: NoSlurm, Unreachable or Refused. complaint: its error output."""
     said = sentence(complaint) or "no reason given"
     if any(sign in said for sign in ABSENT):
         return NoSlurm(f"SLURM is not configured here: {command} says '{said}'")
@@ -104,7 +104,7 @@ def failure(command: str, complaint: str) -> ValueError:
 def sentence(complaint: str) -> str:
     """Return SLURM's error messages, extracted from a command's standard error and joined in one line.
 
-    All lines are kept if none is SLURM's. A site's wrapper around the command may print a banner besides.
+    All lines are kept if none is SLURM's. Otherwise lines such as a wrapper's banner are dropped.
     """
     lines = complaint.splitlines()
     own = [line for line in lines if OWN.search(line)]

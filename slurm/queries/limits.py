@@ -26,7 +26,7 @@ Record = dict[str, str]  # a paragraph of `scontrol show assoc_mgr`; its kind un
 
 
 class Bound(NamedTuple):
-    """A limit on the number of queued jobs: at most `most` jobs. `used` jobs that count are in the queue now."""
+    """A limit on the number of queued jobs. most: the limit. used: how many jobs in the queue count toward it."""
 
     name: str
     most: int
@@ -148,7 +148,7 @@ def qos_records(known: Iterable[Record], quality: str) -> Iterator[tuple[str, Re
 def qualities(profile: Profile, account: str) -> list[str]:
     """Return the names of the QOS that apply to a job of `profile`, sorted.
 
-    They are the QOS of the job's partitions, and that of the profile, else the user's default in `account`, else
+    They are the QOS of the job's partitions and one more: the profile's, else the user's default in `account`, else
     `normal`.
     """
     chosen = profile.qos

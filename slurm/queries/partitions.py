@@ -21,7 +21,7 @@ class Nodes:
     count: int
     cpus: int
     memory: int  # MB
-    gpus: dict[str, int]  # number per node by type ('' where SLURM has no types)
+    gpus: dict[str, int]  # type ('' if SLURM has none) -> number per node
     features: tuple[str, ...]
 
 
@@ -54,7 +54,7 @@ def parse_nodes(
 
 
 def partition_nodes(partition: str | None, known: list[Nodes]) -> list[Nodes]:
-    """Return the nodes in `known` of a partition, of several joined by commas, or (None) of the default one."""
+    """Return the nodes in `known` that belong to a partition, or several joined by commas; None: the default one."""
     names = partition.split(",") if partition else []
     return [some for some in known if some.partition in names or (not names and some.default)]
 

@@ -24,7 +24,7 @@ AT_ONCE = 500  # ids on one command line
 
 @dataclass(frozen=True)
 class QueuedJob:
-    """A job in the queue, or a task of a job array in the queue."""
+    """A job, or a task of a job array, in the queue."""
 
     job_id: int
     index: int | None  # in its array
@@ -86,7 +86,7 @@ def jobs(*prefixes: str, ended: bool = False, timeout: float = TIMEOUT) -> list[
 
 
 def find_tag(text: str, prefixes: tuple[str, ...]) -> str:
-    """Return the tag, if it begins with one of `prefixes`, in a job's name ('label:tag') or comment ('tag text')."""
+    """Return the tag in a job's name ('label:tag') or comment ('tag text'); "" if it begins with none of `prefixes`."""
     word = text.partition(" ")[0]
     starts = (word.find(prefix) for prefix in prefixes)
     return next((word[start:] for start in starts if start == 0 or (start > 0 and word[start - 1] == ":")), "")
@@ -134,7 +134,7 @@ def accounting(names: Collection[str], timeout: float = TIMEOUT) -> list[PastJob
 def past_jobs(fields: dict[str, str]) -> Iterator[PastJob]:
     """Yield the jobs that an accounting record describes.
 
-    Tasks of a job array that never started have a single record together. fields: the fields of SACCT by name.
+    Tasks of a job array that never started share one record. fields: key of SACCT -> the record's value.
     """
     job, _, index = fields["job"].partition("_")
     for each in task_indices(index) if job.isdigit() else ():  # not '12+1', of a heterogeneous job
@@ -144,7 +144,7 @@ def past_jobs(fields: dict[str, str]) -> Iterator[PastJob]:
 def task_indices(index: str) -> list[int | None]:
     """Return the task indices that SLURM's notation stands for, such as [2, 3, 4, 8] for '[2-4,8%2]'.
 
-    Returns [None] for a job without a job array. Indices that SLURM truncated are left out.
+    Returns [None] for a job that is not part of a job array. Indices that SLURM truncated are left out.
     """
     if not index:
         return [None]
@@ -171,14 +171,14 @@ def release(jobs: Iterable[QueuedJob]) -> None:
 
 
 def dependency(jobs: Collection[int]) -> str:
-    """Return the value of sbatch's --dependency for a start after these jobs end, successfully or not."""
+    """Return the value of sbatch's --dependency that delays a job until these jobs end, successfully or not."""
     return "afterany:" + ":".join(map(str, jobs))
 
 
 def cancel(*prefixes: str) -> int:
     """Cancel this user's jobs whose tag starts with one of `prefixes`, and return the number of jobs found.
 
-    Each task of a job array counts as a job. Raises Refused, unless jobs have ended meanwhile.
+    Each task of a job array counts as a job. Raises Refused unless the reason is that a job has ended meanwhile.
     """
     found = jobs(*prefixes)
     ids = sorted({str(job.job_id) for job in found})  # an array's elements share its tag
@@ -201,7 +201,7 @@ def own_job_cancelled() -> bool:
     """Return whether scancel ended the job of this process.
 
     SLURM sends equal signals for scancel, preemption, the time limit and a requeue. slurmctld can distinguish them at
-    once, with or without accounting. Raises NoSlurm, Unreachable or Refused, as `ask` does.
+    once, with or without accounting. Raises the errors of `ask`.
     """
     array, index = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     job = f"{array}_{index}" if array else os.environ["SLURM_JOB_ID"]

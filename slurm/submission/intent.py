@@ -51,7 +51,7 @@ def write(folder: Path, tag: str, function: str, arguments: Sequence[str], share
 def read(folder: Path) -> Intent:
     """Return the intent of the SLURM job array in `folder`.
 
-    Raises FileNotFoundError if SLURM refused the array or it is not written yet, ValueError if the file is invalid.
+    Raises FileNotFoundError if SLURM refused the array or it is not written yet, or ValueError if the file is invalid.
     """
     return read_json(folder / NAME, Intent)
 
@@ -59,7 +59,7 @@ def read(folder: Path) -> Intent:
 def read_json(path: Path, kind: type[Content]) -> Content:
     """Return the content of a JSON file as an object of class `kind`.
 
-    Raises FileNotFoundError if it is missing, ValueError if it is no regular file, too large or invalid.
+    Raises FileNotFoundError if it is missing, or ValueError if it is no regular file, too large or invalid.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     about = os.fstat(descriptor)
@@ -91,7 +91,7 @@ def was_taken(folder: Path) -> bool:
 
 
 def withdraw(folder: Path) -> None:
-    """Mark an array as refused by SLURM: intent.json is renamed to refused.json."""
+    """Rename intent.json to refused.json, which marks the array as refused by SLURM."""
     os.rename(folder / NAME, folder / "refused.json")
 
 

@@ -1,4 +1,4 @@
-"""The call of sbatch, after which it is known whether SLURM has the job.
+"""The call of sbatch, which also finds out whether SLURM has the job.
 
 sbatch may fail, hang or print no job id although slurmctld accepted the job. The queue then tells, by the job's tag.
 """
@@ -16,7 +16,7 @@ REFUSAL = "Batch job submission failed: "  # slurmctld's answer, as sbatch print
 
 
 def submit(script: Path, tag: str) -> int:
-    """Submit a script whose job has a tag, and return the job id.
+    """Submit a script, and return the job id. tag: the tag of the script's job.
 
     Raises Refused if slurmctld rejects the job, and Unreachable if it is unknown whether SLURM has the job.
     """
@@ -36,7 +36,7 @@ def submit(script: Path, tag: str) -> int:
 def find_in_queue(tag: str, problem: str) -> int:
     """Wait until a job with this tag is in the queue, and return its job id.
 
-    problem: why the job id is unknown. Raises Unreachable, with the problem, if the job does not appear in time.
+    problem: why the job id is unknown. Raises Unreachable with this reason if the job does not appear in time.
     """
     deadline, found = time.monotonic() + intent.SETTLE_SECONDS, "whether the job was submitted is unknown"
     while time.monotonic() < deadline:
