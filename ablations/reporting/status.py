@@ -78,7 +78,7 @@ def ask_slurm(runs: Path) -> SlurmState:
     ended |= array_tasks.marked_cancelled(open_still) | (past or {})
     followed = {task.campaign.folder for task in tasks if task.is_last}
     silence = "" if past is not None else "accounting unknown: sacct does not answer"
-    cancelled = {key for key, fate in ended.items() if array_tasks.is_cancelled(fate)}
+    cancelled = {key for key, fate in ended.items() if array_tasks.is_cancellation(fate)}
     waiting = {key for key in open_still.keys() - cancelled if gone[key].campaign.folder in followed}
     lasts = {name for task in tasks if task.is_last for name in task.campaign.plans}
     return SlurmState(queued, current, ended, waiting, plans, lasts, accounting=silence)

@@ -206,10 +206,10 @@ def own_job_cancelled() -> bool:
     array, index = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     job = f"{array}_{index}" if array else os.environ["SLURM_JOB_ID"]
     known = dict(word.partition("=")[::2] for word in ask("scontrol", "show", "job", job).stdout.split())
-    return is_cancelled(known, os.environ.get("SLURM_RESTART_COUNT", "0"))
+    return shows_scancel(known, os.environ.get("SLURM_RESTART_COUNT", "0"))
 
 
-def is_cancelled(known: dict[str, str], starts: str) -> bool:
+def shows_scancel(known: dict[str, str], starts: str) -> bool:
     """Return whether the output of `scontrol show job` shows that scancel ended the job.
 
     known: fields of the output. starts: number of restarts of the job when this process started. Other causes are

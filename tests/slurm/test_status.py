@@ -18,7 +18,7 @@ from ablations.execution.faults import BUG
 from ablations.execution.retry import advice
 from ablations.reporting import status
 from slurm.devcluster import Cluster, Settings, wait_until
-from slurm.queries.queue import is_cancelled
+from slurm.queries.queue import shows_scancel
 
 BROKEN = """
 from vitcore.model.position import POSITION, Learned1D
@@ -242,4 +242,4 @@ COMPLETING = {"JobState": "COMPLETING", "Reason": "None", "Restarts": "0"}
 )
 def test_only_scancel_cancels(fields: dict[str, str], cancelled: bool) -> None:
     """The fields that slurmctld 22.05 shows for a dying job tell scancel from other causes."""
-    assert is_cancelled(COMPLETING | fields, "0") is cancelled
+    assert shows_scancel(COMPLETING | fields, "0") is cancelled
