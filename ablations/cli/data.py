@@ -119,6 +119,8 @@ def verify(
 ) -> None:
     """Check a pack, and name each damaged file.
 
+    Reads the whole pack. Exits with an error if a file is damaged.
+
     Examples:
         ablate data verify pets
         ablate data verify pets --data-dir /scratch/datasets
@@ -148,9 +150,9 @@ def verify(
 
 @contextlib.contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar until the block ends, if standard error is a terminal. what: its label. total: its end.
+    """Show a progress bar until the block ends, if standard error is a terminal.
 
-    Yields a function that advances the bar by a count and that any thread may call.
+    what: the bar's label. Yields a function that advances the bar by a count. Any thread may call it.
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -22,7 +22,7 @@ class Waste:
 
 
 def kept_weights(keep: Keep, plans: Iterable[Plan]) -> Callable[[str], bool]:
-    """Return a function that says whether a trial's final weights are kept, given the trial's id.
+    """Return a function that takes a trial's id and returns whether the trial's final weights are kept.
 
     Weights of stages are always kept, because other trials start from them.
     """

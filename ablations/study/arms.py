@@ -18,7 +18,7 @@ from vitcore.config import Config
 
 @dataclass(frozen=True)
 class Change:
-    """The difference between an arm and the baseline, at any point of the curves."""
+    """The difference between an arm and the baseline. It is the same at every point of the curves."""
 
     name: str
     values: Values  # factor -> value

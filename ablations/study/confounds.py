@@ -73,7 +73,7 @@ def model_notes(arm: Arm, baseline: Arm) -> dict[str, str]:
 def model_differences(arm: Cost, baseline: Cost) -> Iterator[tuple[str, str]]:
     """Yield (note, table column) for each difference in tokens, parameters, FLOPs, class token or attention bias.
 
-    A value that is None, as timm's models have, is not compared.
+    Values that are None, as in timm's models, are not compared.
     """
     for own, other, label, column in (
         (arm.tokens, baseline.tokens, "tokens", "flops"),
@@ -182,7 +182,7 @@ def refuse_undeclared_start(plan: Plan, arm: Entry, baseline: Entry, allowed: se
 def allowed_settings(arm: Entry, baseline: Entry, plan: Plan) -> set[str] | None:
     """Return the settings in which an arm may differ from its baseline.
 
-    Returns None for a named arm if the plan is of an earlier version, because those record no declared settings.
+    Returns None for a named arm in a plan of an earlier version, because such plans record no declared settings.
     """
     said = arm.declared
     if said is None:  # in plans of earlier versions

@@ -126,7 +126,7 @@ class Design:
 
     @property
     def metric(self) -> str:
-        """The study's metric. If its name ends in @axis or @patch-axis, the first value replaces that ending."""
+        """The study's metric, with an ending @axis or @patch-axis replaced by the first of the values."""
         return self.sized_names(self.study.metric)[0]
 
     @property

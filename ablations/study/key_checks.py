@@ -1,4 +1,4 @@
-"""Checks of the keys and names in studies, recipes and on the command line, before anything is built."""
+"""Checks of the keys and names in studies, in recipes and on the command line, before anything is built."""
 
 import itertools
 import re

@@ -98,7 +98,7 @@ class Layers:
 
     @cached_property
     def starting_stages(self) -> stages.Stages:
-        """The stages, with settings from recipe < its stage < command line < the study's stage < STAGE.KEY."""
+        """The stages, with settings from recipe < the recipe's stage < command line < the study's stage < STAGE.KEY."""
         alone = {*self.study.stages, FINETUNE}
         plain = {key: one for key, one in self.overrides.items() if key.partition(".")[0] not in alone}
         base, recipe = merge(self.recipe.config, plain), self.recipe.stages

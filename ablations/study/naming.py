@@ -22,7 +22,7 @@ def matching_names(names: Sequence[str], globs: Sequence[str], owner: str) -> se
 
 
 def stem(name: str) -> str:
-    """Return the name of a study or recipe that is given by name or by YAML file."""
+    """Return the name of a study or recipe, given its name or its YAML file."""
     return Path(name).stem if name.endswith((".yaml", ".yml")) else name
 
 
@@ -31,8 +31,5 @@ def assignments(settings: Mapping[str, Any], separator: str = ",") -> str:
 
 
 def plan_name(study: str, recipe: str, overrides: Mapping[str, Any]) -> str:
-    """Return the name of a plan, which is also its folder's name: <study>@<recipe>[+<hash of overrides>].
-
-    overrides: settings of the command line.
-    """
+    """Return the name of a plan and of its folder: <study>@<recipe>[+<hash of the command line's overrides>]."""
     return f"{study}@{recipe}" + (f"+{store.checksum(dict(overrides))[:6]}" if overrides else "")

@@ -21,11 +21,11 @@ _PARTS: dict[Path, list[tuple[str, str]]] = {}  # loaded plug-in -> (slot, name)
 
 
 class Refused(ValueError):
-    """The error raised when a plug-in cannot be used: one line with the file and the reason."""
+    """The error that a plug-in cannot be used. Its message is one line with the file and the reason."""
 
 
 def load(paths: Iterable[Path]) -> dict[str, str]:
-    """Load plug-ins, each once per process, and return file path -> digest.
+    """Load plug-ins and return file path -> digest. Each file is loaded once per process.
 
     Raises ValueError if a file cannot be read or is not Python. Raises Refused if it does not import, redefines a name,
     or adds an invalid part or a part of another plug-in. The dictionaries are restored before an error is raised.
@@ -34,10 +34,7 @@ def load(paths: Iterable[Path]) -> dict[str, str]:
 
 
 def load_one(path: Path) -> str:
-    """Load a plug-in unless this process has loaded it before, and return its digest.
-
-    Raises the errors of `load`.
-    """
+    """Load a plug-in unless this process has loaded it, and return its digest. Raises the errors of `load`."""
     try:
         source = path.read_bytes()
     except OSError as error:

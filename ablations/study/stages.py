@@ -1,7 +1,7 @@
 """Stages: trials that other trials start from or learn from, as in pre-training and distillation.
 
 stages: {pretrain: {steps: 1000}}          a stage: the recipe's settings, these settings, and the model of its children
-baseline: {init_from: {stage: pretrain}}   an arm starts from the stage's trial with an equal seed
+baseline: {init_from: {stage: pretrain}}   an arm starts from the stage's trial with the same seed
 curves: {pretrain.data_fraction: axis}     a stage's setting may vary; each of its trials runs once
 baseline: {teacher: {stage: large}}        a stage may be a teacher instead; its model is then the recipe's
 
@@ -56,7 +56,7 @@ class Stage:
 
 
 def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
-    """Return the config of the trial with a seed. It starts or learns from the parent's trial with the same seed."""
+    """Return the config of a trial at a seed. It starts or learns from the parent's trial at the same seed."""
     from vitcore.identity import trial_id  # late: reading studies loads no torch
 
     start = {parent.link: trial_id(parent.trial(seed))} if parent else {}
@@ -129,7 +129,10 @@ class Stages:
         return rest, self.stage(name, links[0], rest, written, (*after, name))
 
     def stage(self, name: str, link: str, child: Values, written: Values, after: tuple[str, ...]) -> Stage:
-        """Return the stage called `name`. If link is init_from, it has the model of `child`, otherwise the recipe's."""
+        """Return the stage called `name`. If link is init_from, it has the model of `child`, otherwise the recipe's.
+
+        child: the settings of the trial that names the stage. written, after: as in `start`.
+        """
         body = {key: value for key, value in child.items() if is_body(key) and link == "init_from"}
         changed = stage_settings(name, written)
         base = {key: value for key, value in self.base.items() if key not in LINKS}

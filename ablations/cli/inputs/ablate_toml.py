@@ -101,7 +101,7 @@ def is_pack(folder: str) -> bool:
 
 
 def resolve_images(content: Any, images: Mapping[str, str]) -> Any:
-    """Return settings in which each `data` that is an image folder has the form 'imagefolder:' and absolute path.
+    """Return settings in which image folders in `data` are written as 'imagefolder:' and their absolute paths.
 
     images: name -> folder. Names of packs are unchanged.
     """
@@ -118,7 +118,7 @@ def resolve_images(content: Any, images: Mapping[str, str]) -> Any:
 
 
 def scratch(folder: str) -> Path:
-    """Return the folder of checkpoints. Raises ValueError if it is a file, or a path that may differ between jobs."""
+    """Return the folder of checkpoints. Raises ValueError if it is a file, or not a plain absolute path."""
     path = Path(folder).expanduser()
     if not path.is_absolute() or "%" in folder or not folder.isprintable() or ".." in path.parts:
         raise ValueError(f"checkpoints={folder!r}: an absolute folder, without %, '..' and control characters")

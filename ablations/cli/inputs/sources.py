@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def named_results(
     source: Path | None, words: list[str] | None, recipe_name: str | None, *, for_tables: bool = False
 ) -> "list[StudyResults]":
-    """Return the results of the studies that a command names. for_tables: read only what tables need.
+    """Return the results of the studies that a command names. for_tables: whether to read only what tables need.
 
     Raises ValueError if a study has no results with the given settings.
     """
@@ -35,9 +35,9 @@ def named_results(
 
 
 def results_on_recipes(source: Path | None, words: list[str] | None, recipes: list[str]) -> "list[StudyResults]":
-    """Return the results of studies on several recipes, as far as tables need them.
+    """Return the results of studies on several recipes, with only what tables need.
 
-    They are ordered by study, then as in `recipes`. Raises ValueError if a study has no results.
+    The results are ordered by study, then as in `recipes`. Raises ValueError if a study has no results.
     """
     if len(recipes) < 2:
         return named_results(source, words, recipes[0] if recipes else None, for_tables=True)
