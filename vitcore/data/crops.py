@@ -1,6 +1,6 @@
-"""Crops of stored uint8 images on any device, resized.
+"""Cropping and resizing of stored uint8 images on any device.
 
-The stored images of a pack (B, C, S, S) are channels-last, which a CPU resizes fastest. Crops are channels-first.
+A CPU resizes a pack's stored images (B, C, S, S) fastest because they are channels-last. Crops are channels-first.
 """
 
 from typing import NamedTuple
@@ -11,14 +11,14 @@ from torch import Tensor
 
 
 class Window(NamedTuple):
-    """The center crop for evaluation: the middle square with side `crop`, resized to side `size`, in pixels."""
+    """The center crop for evaluation: the middle square of `crop` pixels a side, resized to `size` pixels a side."""
 
     crop: int
     size: int
 
     def __call__(self, images: Tensor) -> Tensor:
         """Crop and resize uint8 images (B, C, S, S) to (B, C, size, size)."""
-        first = round((images.shape[-1] - self.crop) / 2)  # as torchvision's center_crop
+        first = round((images.shape[-1] - self.crop) / 2)  # as in torchvision's center_crop
         middle = images[:, :, first : first + self.crop, first : first + self.crop]
         if self.crop == self.size:
             return middle.contiguous()
@@ -30,10 +30,10 @@ class Window(NamedTuple):
 
 
 def crop_by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """Crop uint8 images (B, C, S, S) to boxes (B, 4) on their device, resized to (B, C, size, size).
+    """Crop uint8 images (B, C, S, S) to their boxes (B, 4) and resize the crops to (B, C, size, size).
 
-    boxes: top, left, height and width in pixels. The rounding of these matrix products differs from `F.interpolate` by
-    one level at most.
+    boxes: top, left, height and width in pixels, on the images' device. Matrix products round differently, so pixels
+    differ from those of `F.interpolate` by at most one level.
     """
     top, left, height, width = boxes.unbind(dim=1)
     rows = weights(top, height, size, images.shape[2])  # (B, size, H)
@@ -46,8 +46,8 @@ def crop_by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
 def weights(start: Tensor, length: Tensor, size: int, side: int) -> Tensor:
     """Return the weight of each of `side` input pixels in each of `size` output pixels (B, size, side).
 
-    An output pixel's weights are a triangle, whose half-width is the pixel's width in the input, at least 1. start,
-    length: first pixel (B,) and number of pixels (B,) of the boxes along this axis.
+    An output pixel's weights form a triangle. Its half-width is the output pixel's width in the input, at least 1.
+    start, length: first pixel (B,) and number of pixels (B,) of the boxes along this axis.
     """
     scale = (length / size)[:, None, None]
     centers = (torch.arange(size, device=start.device) + 0.5)[:, None] * scale  # (B, size, 1), in the box

@@ -1,7 +1,7 @@
-"""The built-in datasets, whose pinned sizes and checksums are verified when the images are read.
+"""The built-in datasets, which are checked against pinned sizes and checksums when their images are read.
 
-The digits come with scikit-learn. Torchvision downloads the other datasets, and reads all of them but CIFAR, which it
-would unpickle. The checksums of MNIST and Fashion-MNIST are of the archives, and a deleted archive is not checked.
+The digits come with scikit-learn, and torchvision downloads the other datasets. CIFAR is read here, because torchvision
+would unpickle it. The checksums of MNIST and Fashion-MNIST are those of the archives, which are not checked if deleted.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 FOLDS = 5
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Part = tuple[Bytes, list[int]]  # images and labels
-LARGEST_BATCH = 1 << 28  # bytes of a file of CIFAR; the published ones have at most 154 million
-ALLOWED = {  # the names in a pickled array
+LARGEST_BATCH = 1 << 28  # bytes in a CIFAR file; the published files have at most 154 million
+ALLOWED = {  # the names to which a pickled array refers
     ("numpy.core.multiarray", "_reconstruct"),
-    ("numpy._core.multiarray", "_reconstruct"),  # of NumPy 2
+    ("numpy._core.multiarray", "_reconstruct"),  # in NumPy 2
     ("numpy", "ndarray"),
     ("numpy", "dtype"),
 }
@@ -39,12 +39,12 @@ ALLOWED = {  # the names in a pickled array
 
 @dataclass(frozen=True)
 class About:
-    """The facts about a dataset that are known before any image is read.
+    """The facts about a dataset that are known without decoding all images.
 
     image_size: side of the square images, in pixels. fingerprint: values that identify the images. train_size: number
-    of training images, including validation's. folds: number of folds, of which each data seed tests one; None with a
-    test set. mean, std: statistics of the values for each channel; None if they are computed from the training images.
-    levels: number of possible values of a pixel, from 0.
+    of training images, including those for validation. folds: number of folds, one of which each data seed tests; None
+    if there is a test set. mean, std: statistics of each channel's values; None to compute them from the training
+    images. levels: number of possible values of a pixel, which start at 0.
     """
 
     image_size: int
@@ -59,7 +59,7 @@ class About:
     levels: int = 256
 
     def steps(self, epochs: float, batch: int, data_fraction: float, val_fraction: float) -> int:
-        """Return the steps, at least 1, of `epochs` passes over `data_fraction` of the images outside validation."""
+        """Return the number of steps in `epochs` passes over the images that are trained on. It is at least 1."""
         return max(1, round(epochs * self.train_size * (1 - val_fraction) * data_fraction / batch))
 
 
@@ -74,10 +74,10 @@ class Raw:
 
 
 def small_class(labels: Indices, train: Indices, classes: Sequence[str]) -> str:
-    """Return a sentence on the first class with fewer than two training images, or "".
+    """Return a sentence about the first class with fewer than two training images, or "" if there is none.
 
-    labels: (M,), of all images. train: indices of the images that are not for testing. Training and validation each
-    need an image of every class.
+    Training and validation each need an image of every class. labels (M,): labels of all images. train: indices of the
+    images that are not for testing.
     """
     total, left = (np.bincount(known, minlength=len(classes)).tolist() for known in (labels, labels[train]))
     short = [place for place, count in enumerate(left) if count < 2]
@@ -100,9 +100,9 @@ STATISTICS = {  # mean and standard deviation of the training images' intensitie
 
 
 def torchvision_facts(name: str, size: int, classes: int, train: int, md5: str) -> About:
-    """Return the facts about a dataset of torchvision with 10,000 test images.
+    """Return the facts about a torchvision dataset that has 10,000 test images.
 
-    md5: torchvision's checksum of the archive that holds the training images.
+    train: number of training images. md5: torchvision's checksum of the archive that holds them.
     """
     fingerprint: dict[str, str | int] = {"name": name, "images": train + 10_000, "md5": md5}
     mean, std = (tuple(255 * value for value in values) for values in STATISTICS[name])
@@ -137,7 +137,7 @@ TORCHVISION = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "mnist": "MNIST", "
 def read_digits() -> Raw:
     """Read scikit-learn's 1,797 digits (M, 1, 8, 8), which have no test set (UCI, Alpaydin and Kaynak 1998).
 
-    Raises ValueError if scikit-learn is not installed or the images or labels do not have the pinned checksum.
+    Raises ValueError if scikit-learn is not installed, or if images and labels do not have the pinned checksum.
     """
     package = find_spec("sklearn")  # importing it is slow
     if package is None or not package.submodule_search_locations:
@@ -152,9 +152,9 @@ def read_digits() -> Raw:
 
 
 def read_torchvision(name: str, data_dir: Path) -> Raw:
-    """Read CIFAR, MNIST or Fashion-MNIST from the folder `data_dir`, training images first.
+    """Read CIFAR, MNIST or Fashion-MNIST from the folder `data_dir`. Training images precede test images.
 
-    Raises ValueError if files are missing or damaged, or have another number of images.
+    Raises ValueError if files are missing or damaged, or if the number of images is wrong.
     """
     import torchvision.datasets
 
@@ -176,7 +176,7 @@ def read_torchvision(name: str, data_dir: Path) -> Raw:
 
 
 class ArrayUnpickler(pickle.Unpickler):
-    """Unpickler of arrays and builtin containers, which raises UnpicklingError before importing anything else."""
+    """An unpickler of arrays and builtin containers. Anything else raises UnpicklingError before it is imported."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in ALLOWED:
@@ -185,9 +185,9 @@ class ArrayUnpickler(pickle.Unpickler):
 
 
 def read_cifar(kind: type[CIFAR10], data_dir: Path) -> list[Part]:
-    """Read the training images (M, 3, 32, 32) of CIFAR (Krizhevsky 2009) and their labels, then those for testing.
+    """Read the training part and the test part of CIFAR (Krizhevsky 2009), with images (M, 3, 32, 32) and labels.
 
-    Raises OSError if a file cannot be read, ValueError if it is damaged.
+    Raises OSError if a file cannot be read. Raises ValueError if a file is damaged.
     """
     parts = []
     for files in (kind.train_list, kind.test_list):
@@ -198,9 +198,9 @@ def read_cifar(kind: type[CIFAR10], data_dir: Path) -> list[Part]:
 
 
 def read_batch(path: Path, md5: str) -> Part:
-    """Return the images (m, 3, 32, 32) and labels of one file.
+    """Return the images (m, 3, 32, 32) and labels in one file of CIFAR.
 
-    Raises OSError if it cannot be read, ValueError if it has another md5 sum or holds more than arrays and containers.
+    Raises OSError if it cannot be read. Raises ValueError for a wrong md5 sum or content beyond arrays and containers.
     """
     content = read_regular(path, LARGEST_BATCH)
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
@@ -213,10 +213,10 @@ def read_batch(path: Path, md5: str) -> Part:
 
 
 def read_mnist(kind: type[MNIST], data_dir: Path) -> list[Part]:
-    """Read training images (M, 1, 28, 28) and their labels, then test images and their labels.
+    """Read the training part and the test part of MNIST or Fashion-MNIST, with images (M, 1, 28, 28) and labels.
 
     Torchvision reads the unpacked files, and only archives beside them are checked. Raises RuntimeError if files are
-    missing, ValueError if an archive is damaged.
+    missing. Raises ValueError if an archive is damaged.
     """
     from torchvision.datasets.utils import check_md5
 
@@ -249,7 +249,7 @@ def download(name: str, data_dir: Path) -> None:
 
 
 def moments(counts: np.ndarray[Any, Any]) -> tuple[list[float], list[float]]:
-    """Return the mean and standard deviation (1 in place of 0) of each channel from histograms (C, 256) of values."""
+    """Return each channel's mean and standard deviation from its histogram (C, 256). A deviation of 0 becomes 1."""
     share, level = counts / counts.sum(axis=1, keepdims=True), np.arange(256)
     mean = share @ level
     std = np.sqrt((share * (level - mean[:, None]) ** 2).sum(axis=1))

@@ -1,4 +1,4 @@
-"""Decoding of untrusted image files: only known formats, a limited file size, and pixel values of a known range."""
+"""Decoding of untrusted image files, limited to known formats, file sizes and ranges of pixel values."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from vitcore.data.files import read_regular
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # others start programs, as EPS starts Ghostscript
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # others may start programs, such as Ghostscript for EPS
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
-LARGEST = 2**30  # bytes of a file
+LARGEST = 2**30  # bytes in a file
 SIXTEEN_BITS = ("I;16", "I;16B", "I;16L", "I;16N")
 GRAY_MODES = ("1", "L", *SIXTEEN_BITS, "I", "F")
 
@@ -24,7 +24,7 @@ GRAY_MODES = ("1", "L", *SIXTEEN_BITS, "I", "F")
 def open_image(file: Path) -> Image:
     """Open an image file without decoding its pixels.
 
-    Raises ValueError if the file cannot be read, is larger than 1 GiB, or is no image of a known format.
+    Raises ValueError if the file cannot be read, is larger than 1 GiB, or is not an image in a known format.
     """
     try:
         return open_content(read_regular(file, LARGEST))
@@ -35,19 +35,19 @@ def open_image(file: Path) -> Image:
 def open_content(content: bytes | memoryview, formats: tuple[str, ...] = FORMATS) -> Image:
     """Open an image from a file's content without decoding its pixels.
 
-    Raises ValueError if the content is no image of these formats, as Pillow names them.
+    formats: the accepted formats by Pillow's names. Raises ValueError if the content is not an image in one of them.
     """
     from PIL import Image, UnidentifiedImageError
 
     try:
         return Image.open(io.BytesIO(content), formats=formats)
-    except Exception as error:  # Pillow's decoders raise many kinds, such as DecompressionBombError
+    except Exception as error:  # Pillow's decoders raise many types, such as DecompressionBombError
         listed = f"none of {', '.join(formats)}"
         raise unreadable_error(listed if isinstance(error, UnidentifiedImageError) else error) from None
 
 
 def middle_square(image: Image, size: int, channels: int) -> Bytes:
-    """Return the middle square, resized to `size` pixels a side: (size, size) for 1 channel, (size, size, 3) for 3.
+    """Return an image's middle square, resized to uint8 (size, size) for 1 channel or (size, size, 3) for 3 channels.
 
     Raises ValueError if the image cannot be decoded, or if the range of its values is unknown.
     """
@@ -63,7 +63,7 @@ def middle_square(image: Image, size: int, channels: int) -> Bytes:
 
 
 def eight_bits(image: Image) -> Image:
-    """Convert an image to values from 0 to 255, scaling 16 bits, which Pillow would clip.
+    """Convert an image to values from 0 to 255. Values of 16 bits are scaled, because Pillow would clip them.
 
     Raises ValueError if the values are 32-bit integers or floats, whose range the file format does not state.
     """

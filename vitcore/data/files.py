@@ -1,4 +1,4 @@
-"""Files read from and written to untrusted folders.
+"""Safe reading and writing of files in untrusted folders.
 
 Only regular files of limited size are read, so that no read blocks or exhausts the memory. No write follows a symlink.
 """
@@ -24,13 +24,13 @@ def open_regular(path: PathLike[str] | str) -> BufferedReader:
 
 
 def reason(error: BaseException) -> str:
-    """Return the first line of an error's message, without an OSError's number and file, or the name of its type."""
+    """Return the first line of an error's message, without number and file, or its type if the message is empty."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return next(iter(text.splitlines()), type(error).__name__)
 
 
 def reason_with_file(error: BaseException) -> str:
-    """Return `reason(error)`, preceded by the file of an OSError."""
+    """Return `reason(error)`, preceded by the file name if the error is an OSError that has one."""
     file = error.filename if isinstance(error, OSError) else None
     return f"{file}: {reason(error)}" if file else reason(error)
 
@@ -47,7 +47,7 @@ def read_regular(path: PathLike[str] | str, largest: int) -> bytes:
 
 
 def open_no_symlink(path: str, flags: int) -> int:
-    """Open a file as the `opener` of `open`, but refuse a symbolic link, which could lead out of the folder."""
+    """Open a file as `opener` of `open`. Raises OSError for a symbolic link, which could lead out of the folder."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
@@ -62,7 +62,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def rename_durably(old: Path, new: Path) -> None:
-    """Rename a file and synchronize its folder."""
+    """Rename a file and synchronize its folder, so that the new name survives a crash."""
     old.rename(new)
     folder = os.open(new.parent, os.O_RDONLY)
     try:

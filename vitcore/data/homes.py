@@ -1,4 +1,4 @@
-"""The folders of data sets: `--data-dir`, and those in ABLATE_DATA, ABLATE_PACKS and ABLATE_MORE_DATA.
+"""Finding the folders that hold data sets: `--data-dir` and those in ABLATE_DATA, ABLATE_PACKS and ABLATE_MORE_DATA.
 
 A command sets ABLATE_PACKS and ABLATE_MORE_DATA for itself and the processes that it starts.
 """
@@ -20,7 +20,7 @@ def data_home(name: str, data_dir: Path | None) -> Path:
 
 
 def data_homes(name: str, data_dir: Path | None = None) -> list[Path]:
-    """Return the folders that may hold the pack `name`, those of ABLATE_PACKS and `data_dir` first."""
+    """Return the folders to search for the pack `name`: its folder in ABLATE_PACKS, then those in `parent_folders`."""
     homes = [folder / name for folder in parent_folders(data_dir)]
     if own := own_packs().get(name):
         homes.insert(0, Path(own))
@@ -33,7 +33,7 @@ def parent_folders(data_dir: Path | None = None) -> list[Path]:
 
 
 def own_packs() -> dict[str, str]:
-    """Return the folders in ABLATE_PACKS by name of pack; raise ValueError if it is invalid."""
+    """Return the packs in ABLATE_PACKS, name -> folder; raise ValueError if the variable is invalid."""
     try:
         return dict[str, str](json.loads(os.environ.get("ABLATE_PACKS") or "{}"))
     except (ValueError, TypeError):
@@ -41,7 +41,7 @@ def own_packs() -> dict[str, str]:
 
 
 def more_homes() -> list[str]:
-    """Return the folders in ABLATE_MORE_DATA; raise ValueError if it is invalid."""
+    """Return the folders in ABLATE_MORE_DATA; raise ValueError if the variable is invalid."""
     try:
         return list[str](json.loads(os.environ.get("ABLATE_MORE_DATA") or "[]"))
     except (ValueError, TypeError):

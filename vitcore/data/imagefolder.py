@@ -1,7 +1,7 @@
-"""A folder of images as a dataset.
+"""Reading a folder of images as a dataset.
 
-The images are PATH/train/<class>/* and PATH/test/<class>/* (or val, which serves as test set if there is no test
-folder). A folder that holds the class folders directly is split 80/20 within each class, equally for every seed.
+The images are PATH/train/<class>/* and PATH/test/<class>/*. If there is no test/, val/ serves as test set. A folder
+that holds the class folders directly is split 80/20 within each class, in the same way for every seed.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Listing(Generic[File]):
 
 @cache
 def describe_folder(root: Path) -> About:
-    """Return the facts about a folder of images; size and channels are those of its first image.
+    """Return the facts about a folder of images.
 
-    Every file is read, once per process. Raises ConfigError if the folder or its first image is invalid. Raises OSError
-    if another file cannot be read.
+    The first image determines the channels and, by its shorter side, the size. Every file is read once per process.
+    Raises ConfigError if the folder or its first image is invalid. Raises OSError if another file cannot be read.
     """
     listing = list_folder(root)
     try:
@@ -67,7 +67,7 @@ def describe_folder(root: Path) -> About:
 
 
 def read_folder(root: Path, size: int, channels: int) -> Raw:
-    """Read every image, with its shorter side resized to `size` pixels and the middle square cropped.
+    """Read the middle square of every image in a folder, resized to `size` pixels a side.
 
     Raises ConfigError if the folder is invalid or an image cannot be read.
     """
@@ -79,9 +79,9 @@ def read_folder(root: Path, size: int, channels: int) -> Raw:
 
 
 def check_images(root: Path, channels: int) -> None:
-    """Decode every image of a folder, on all cores.
+    """Check that every image in a folder can be decoded, on all cores.
 
-    Raises ConfigError if the folder is invalid or images are broken. The message names the first and counts the others.
+    Raises ConfigError if the folder is invalid or images are broken. The message names one and counts the others.
     """
 
     def failure(file: Path) -> str:
@@ -99,9 +99,9 @@ def check_images(root: Path, channels: int) -> None:
 
 
 def list_folder(root: Path) -> Listing[Path]:
-    """Return the images of a folder, their labels and their split.
+    """Return the images in a folder with their labels and their split.
 
-    Raises ConfigError if the folder is missing, unreadable or lacks a part, or has too few classes or images.
+    Raises ConfigError if the folder is missing or unreadable, lacks a part, or has too few classes or images.
     """
     if not root.is_dir():
         refuse(root, "no such folder")
@@ -112,10 +112,10 @@ def list_folder(root: Path) -> Listing[Path]:
 
 
 def list_parts(root: Path) -> Listing[Path]:
-    """Return the images of a folder that has train/ and test/, or train/ and val/ if test/ is missing.
+    """Return the images in a folder that has train/ and test/, or train/ and val/ if there is no test/.
 
-    Raises ConfigError if there is neither test/ nor val/, or a part has fewer than two classes. Also raises it if a
-    class has no training image.
+    Raises ConfigError if both test/ and val/ are missing, a part has fewer than two classes, or a class has no training
+    image.
     """
     test = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
     if test is None:
@@ -131,7 +131,7 @@ def list_parts(root: Path) -> Listing[Path]:
 
 
 def list_flat(root: Path) -> Listing[Path]:
-    """Return the images of a folder that holds class folders directly; a random fifth of each class is for testing."""
+    """Return the images in a folder that holds class folders directly, split by `fixed_split`."""
     classes = class_names(root)
     files, known = list_classes(root, classes)
     labels = np.array(known, np.int64)
@@ -139,7 +139,7 @@ def list_flat(root: Path) -> Listing[Path]:
 
 
 def fixed_split(labels: Indices) -> tuple[Indices, Indices]:
-    """Return the indices of training and test images: a random fifth of each class, equal for every seed, is tested."""
+    """Return the indices of training and test images. The same random fifth of each class is always for testing."""
     test, train = stratified_split(labels, np.arange(len(labels)), TEST_SHARE, "imagefolder")
     return np.sort(train), np.sort(test)
 
@@ -176,7 +176,7 @@ def list_classes(folder: Path, classes: Sequence[str], empty_allowed: bool = Fal
 
 
 def read_image(file: Path, size: int, channels: int) -> Bytes:
-    """Read an image as uint8 (C, size, size); raise ConfigError, which names the file, if it cannot be read."""
+    """Read an image as uint8 (C, size, size). Raises a ConfigError that names the file if it cannot be read."""
     try:
         with open_image(file) as image:
             pixels = middle_square(image, size, channels)

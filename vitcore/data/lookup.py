@@ -1,4 +1,4 @@
-"""Finding data by name: a built-in dataset, a folder of images or a pack. Importing this module loads no torch."""
+"""Finding data by name: a built-in dataset, a folder of images or a pack. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from vitcore.data.pack import NAME, find, manifest, missing_pack, pack_names
 from vitcore.options import ConfigError, spelling_hint
 
 FOLDER = "imagefolder:"
-STATED: dict[str, About] = {}  # facts about packs that are not here, from recipes: enough to plan, not to train
+STATED: dict[str, About] = {}  # facts that recipes state about missing packs: enough to plan, not to train
 
 
 def describe(name: str, data_dir: Path | None = None) -> About:
-    """Return the facts about a built-in dataset, 'imagefolder:PATH' or a pack; a recipe can state a missing pack's.
+    """Return the facts about a built-in dataset, a folder of images or a pack.
 
-    data_dir: a folder to search for packs; see `vitcore.data.homes.data_homes`. Raises ConfigError if the name is
-    unknown, or if the folder or pack is invalid.
+    name: 'imagefolder:PATH' for a folder. A recipe can state the facts about a missing pack. data_dir: see `data_homes`
+    in vitcore.data.homes. Raises ConfigError if the name is unknown, or if the folder or pack is invalid.
     """
     if name in BUILT_IN:
         return BUILT_IN[name]
@@ -39,7 +39,7 @@ def describe(name: str, data_dir: Path | None = None) -> About:
 
 
 def pack_hint(name: str) -> str:
-    """Return a hint at the command that makes the missing pack `name`."""
+    """Return a hint that names the command to make the missing pack `name`."""
     return f"`ablate data pack {name} SOURCE --data-dir DIR` makes one"
 
 

@@ -1,16 +1,16 @@
-"""A pack: a dataset decoded once, in files of many images (shards) that are read in random order.
+"""Packs: datasets decoded once and stored in shards, files of many images that can be read in random order.
 
     DIR/NAME/manifest.json             the description of the pack, written last
     DIR/NAME/index.npy                 a record per image: label, CRC-32, byte range in its shard
     DIR/NAME/shard-00000.bytes ...     images (S, S, C) end to end, or as JPEG; training images first
 
 The manifest holds the checksums of the other files and a fingerprint of its content, which identifies the data. Opening
-a pack checks the fingerprint, the index and the size of each shard. A process checks an image's CRC-32 at its first
-reading. `verify` reads everything.
+a pack checks the fingerprint, the index and the size of each shard. A process checks an image's CRC-32 when it first
+reads the image. `verify` checks everything.
 
-The channels come last, the layout in which uint8 images are resized fastest. Shards are read, not mapped into memory.
-One that is truncated while a job runs thus causes an error with its name, not a SIGBUS. Mapped pages would also count
-as memory of the job.
+The channels come last because uint8 images are resized fastest in this layout. Shards are read, not mapped into memory.
+A shard that is truncated during a job therefore causes an error that names it, not a SIGBUS. Mapped pages would also
+count as the job's memory.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from vitcore.data.shuffle import Indices
 from vitcore.options import ConfigError, Options
 
 MANIFEST, INDEX, BEGUN = "manifest.json", "index.npy", "begun.json"
-VERSION: Final = 2  # of the format; 1 had the channels first
+VERSION: Final = 2  # of the format; version 1 had the channels first
 RECORD = np.dtype([("label", "<u4"), ("crc", "<u4"), ("offset", "<u8"), ("size", "<u4")])
 ANEW = "remove it, and the `ablate data pack` that wrote it writes it again"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
-BLOCK = 2**22  # bytes that are hashed at once
+BLOCK = 2**22  # bytes to hash at once
 LARGEST_MANIFEST = 2**26  # bytes
-NPY_HEADER = 2**14  # bytes, at most
+NPY_HEADER = 2**14  # largest size in bytes
 
 Format = Literal["bytes", "jpeg"]
 Channels = Literal[1, 3]
-LARGEST_SIDE = 2**16  # pixels, as config.image_size
+LARGEST_SIDE = 2**16  # pixels, as for config.image_size
 Count = Annotated[int, Field(ge=1)]
 Side = Annotated[int, Field(ge=1, le=LARGEST_SIDE)]
 Sum = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -57,7 +57,7 @@ Records = np.ndarray[Any, np.dtype[np.void]]
 
 
 class Shard(Options):
-    """The entry of a shard in the manifest: a file of images, end to end."""
+    """The manifest's entry for a shard, a file that holds images end to end."""
 
     file: Annotated[str, Field(pattern=r"^shard-\d{5}\.(bytes|jpeg)$")]
     images: Count
@@ -66,10 +66,10 @@ class Shard(Options):
 
 
 class Manifest(Options):
-    """The content of a pack: `train` training images, then `test` test images, (size, size, channels) each.
+    """The description of a pack with `train` training images, then `test` test images (size, size, channels).
 
     image_size: side in pixels of the center crop for evaluation, and the default of config.image_size. mean, std:
-    statistics of the training images' values, 0 to 255, for each channel. index: sha256 of the index.
+    statistics of each channel's values, 0 to 255, in the training images. index: sha256 of the index.
     """
 
     version: Literal[2] = VERSION
@@ -103,7 +103,7 @@ class Manifest(Options):
             raise ConfigError(f"mean={self.mean}, std={self.std}: of bytes, and std above 0")
         return self
 
-    def __hash__(self) -> int:  # lists have no hash
+    def __hash__(self) -> int:  # lists cannot be hashed
         return hash(self.index)
 
     @property
@@ -138,7 +138,7 @@ class Manifest(Options):
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Raise ConfigError, which names the file, in place of an OSError of the block."""
+    """Turn an OSError in the block into a ConfigError that names the file."""
     try:
         yield
     except OSError as error:
@@ -146,7 +146,7 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def find(name: str, data_dir: Path | None = None) -> Path | None:
-    """Return the first of `data_homes` that has a manifest, or None."""
+    """Return the first folder in `data_homes` that has a manifest, or None if there is none."""
     if not NAME.fullmatch(name):
         return None
     return next((home for home in data_homes(name, data_dir) if (home / MANIFEST).is_file()), None)
@@ -160,16 +160,16 @@ def pack_names(data_dir: Path | None = None) -> list[str]:
 
 
 def missing_pack(folder: Path) -> str:
-    """Return a sentence on why a folder is not a pack."""
+    """Return a sentence that says why a folder is not a pack."""
     if (folder / BEGUN).exists():
         return f"{folder}: packing was begun and has not ended: the same `ablate data pack` goes on"
     return f"{folder}: no {MANIFEST}" if folder.is_dir() else f"{folder}: no such folder"
 
 
 def manifest(folder: Path, name: str) -> Manifest:
-    """Read the manifest of the pack `name`.
+    """Read the manifest of the pack `name` in `folder`.
 
-    Raises ConfigError, which names the file, if it cannot be read, is damaged, or is of another pack or format.
+    Raises a ConfigError that names the file if it cannot be read, is damaged, or belongs to another pack or format.
     """
     path = folder / MANIFEST
     with readable(path):
@@ -182,7 +182,7 @@ def manifest(folder: Path, name: str) -> Manifest:
 
 @cache  # every Config of a study asks for it
 def read_manifest(path: Path, changed: int, size: int) -> Manifest:
-    """Read a manifest as `manifest` does. changed, size: modification time and size of the file, for the cache."""
+    """Read a manifest, whatever its name. changed, size: modification time and size of the file, to key the cache."""
     try:
         content = json.loads(read_regular(path, LARGEST_MANIFEST))
         fingerprint = content.pop("fingerprint")
@@ -201,14 +201,14 @@ def read_manifest(path: Path, changed: int, size: int) -> Manifest:
 
 @cache  # what was checked in this process stays checked
 def open_pack(folder: Path, manifest: Manifest) -> Pack:
-    """Open the pack in `folder`; raise ValueError, which names the file, if one is damaged."""
+    """Return the pack in `folder`, opened once per process. Raises a ValueError that names a damaged file."""
     return Pack(folder, manifest)
 
 
 class Pack:
-    """An open pack: its folder, its manifest, its index `records` (M,) and its labels (M,), int64.
+    """An open pack, whose images can be read by their indices. records (M,): the index. labels (M,): int64.
 
-    Raises ValueError if the index is damaged, or if a shard is missing or has another size than in the manifest.
+    Raises ValueError if the index is damaged, a shard is missing, or a shard's size is not the manifest's.
     """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
@@ -229,9 +229,9 @@ class Pack:
         return self.manifest.size, self.manifest.size, self.manifest.channels
 
     def read(self, places: Indices, into: Bytes) -> None:
-        """Read the images at `places` (B,) into an array (B, S, S, C), from any thread.
+        """Read the images with the indices `places` (B,) into an array (B, S, S, C). Any thread may call this method.
 
-        Raises ValueError, which names the shard, if a shard is damaged.
+        Raises a ValueError that names the shard if a shard is damaged.
         """
         plain = self.manifest.format == "bytes"
         for row in np.argsort(places, kind="stable"):  # in the order on disk
@@ -263,7 +263,7 @@ class Pack:
 def decode(content: bytes | memoryview, shape: tuple[int, int, int]) -> Bytes:
     """Decode a JPEG to uint8 (S, S, C).
 
-    Raises ValueError, before decoding, if it has another size. Pillow raises OSError or SyntaxError if it is damaged.
+    Raises ValueError before decoding if its size is wrong. Pillow raises OSError or SyntaxError if it is damaged.
     """
     size, _, channels = shape
     with open_content(content, ("JPEG",)) as image:
@@ -273,9 +273,9 @@ def decode(content: bytes | memoryview, shape: tuple[int, int, int]) -> Bytes:
 
 
 def read_index(folder: Path, manifest: Manifest) -> Records:
-    """Read the index (M,), a record for each image.
+    """Read the index (M,) of a pack, which has a record for each image.
 
-    Raises ValueError unless it is the manifest's, each label is valid, and the images of a shard lie end to end.
+    Raises ValueError if its checksum or a label is wrong, or if a shard's images do not lie end to end.
     """
     path = folder / INDEX
     with readable(path):
@@ -295,13 +295,13 @@ def read_index(folder: Path, manifest: Manifest) -> Records:
                 raise ValueError(f"its images of {shard.file} do not lie end to end")
             if manifest.format == "bytes" and (part["size"] != manifest.image_bytes).any():
                 raise ValueError(f"an image of {shard.file} has not {manifest.image_bytes} bytes")
-    except Exception as error:  # NumPy raises many kinds, also from tokenize and ast
+    except Exception as error:  # NumPy raises many types, also from tokenize and ast
         raise ValueError(f"{path}: {reason(error)}; {ANEW}") from None
     return records
 
 
 def check_size(path: Path, shard: Shard) -> None:
-    """Raise ValueError, which names the shard, if it is missing or has another size than in the manifest."""
+    """Raise a ValueError that names the shard if it is missing or its size is not the manifest's."""
     with readable(path):
         size = path.stat().st_size
     if size != shard.bytes:
@@ -309,9 +309,9 @@ def check_size(path: Path, shard: Shard) -> None:
 
 
 def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = lambda size: None) -> dict[str, str]:
-    """Read a whole pack and return a description of the damage for each damaged file, by file name.
+    """Read a whole pack and return the damage found: file name -> description.
 
-    advance: called with the number of bytes checked since the last call.
+    advance: called with the number of bytes done since the last call.
     """
     found = {}
     try:
@@ -331,5 +331,5 @@ def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = 
                 raise ValueError(f"{path}: damaged: its sha256 is not the manifest's")
         except ValueError as error:
             found[shard.file] = str(error)
-        advance(left)  # of a file that was not read to its end
+        advance(left)  # the rest of a file that was not read to its end
     return found

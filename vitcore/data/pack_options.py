@@ -1,4 +1,4 @@
-"""The options of a pack: those given, those of the pack that is there, and defaults that fit its images."""
+"""The options of a pack, taken from the command, from an existing pack, or from defaults that fit the images."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ LARGEST_NOTE = 2**26  # bytes
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a pack: side of the stored squares and of evaluation's center crop in pixels, and format.
+    """The options of a pack. size: side of the stored squares, in pixels.
 
-    A crop of 0 stands for 7/8 of `size`, such as 224 of 256. Raises ConfigError if a side is not allowed.
+    crop: side of the center crop for evaluation, in pixels; 0 for 7/8 of `size`, such as 224 of 256. Raises ConfigError
+    if a side is not allowed.
     """
 
     size: int = 256
@@ -42,7 +43,7 @@ class Options:
 
 
 class Begun(options.Options):
-    """The note in an unfinished pack: its options, and the sha256 of its source's classes, labels and image names."""
+    """The note in an unfinished pack, which records its options. source: `Source.digest` of the images."""
 
     version: int = 1  # format 1 did not write its version
     name: str
@@ -68,8 +69,8 @@ def check_name(name: str) -> None:
 def complete_options(name: str, folder: Path, given: Mapping[str, Any], sides: Sequence[int]) -> Options:
     """Return the `given` options, completed from the finished or unfinished pack in `folder` if there is one.
 
-    sides: see `Source.shorter_sides`; the default size enlarges none of these images. Raises ConfigError if the name
-    or an option is invalid, or if options contradict the pack.
+    sides: result of `Source.shorter_sides`. The default size enlarges none of these images. Raises ConfigError if the
+    name or an option is invalid, or if options contradict the pack.
     """
     check_name(name)
     there, least = stored_options(folder, name), min(sides)
@@ -84,7 +85,7 @@ def complete_options(name: str, folder: Path, given: Mapping[str, Any], sides: S
 
 
 def enlargement_warning(sides: Sequence[int], size: int) -> str:
-    """Return a warning if images are smaller than the stored squares, or "". sides: see `Source.shorter_sides`."""
+    """Return a warning if packing enlarges images, otherwise "". sides: result of `Source.shorter_sides`."""
     small = [side for side in sides if side < size]
     if not small:
         return ""
@@ -95,7 +96,7 @@ def enlargement_warning(sides: Sequence[int], size: int) -> str:
 
 
 def stored_options(folder: Path, name: str) -> Options | None:
-    """Return the options of the finished or unfinished pack in `folder`, or None without one.
+    """Return the options of the finished or unfinished pack in `folder`, or None if there is none.
 
     Raises ConfigError if its manifest or note is damaged.
     """
@@ -107,7 +108,7 @@ def stored_options(folder: Path, name: str) -> Options | None:
 
 
 def read_note_of_pack(folder: Path) -> Begun | None:
-    """Return the note of an unfinished pack, or None without one; raise ConfigError if it is damaged."""
+    """Return the note of an unfinished pack, or None if there is none; raise ConfigError if it is damaged."""
     try:
         return Begun(**json.loads(read_regular(folder / BEGUN, LARGEST_NOTE)))
     except FileNotFoundError:

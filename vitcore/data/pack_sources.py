@@ -1,6 +1,6 @@
-"""Sources of packs: a folder of images, tar files, or a dataset of timm.
+"""The sources from which packs are made: folders of images, tar files and timm's datasets.
 
-    SOURCE                     train/<class>/*, and test/ or val/; or class folders alone: a fifth of each is the test
+    SOURCE                     train/<class>/*, and test/ or val/; or class folders alone, a fifth of each for testing
     SOURCE.tar                 a tar of these folders; a class may be a tar, as in ILSVRC2012_img_train.tar of ImageNet
     SOURCE/train.tar, val.tar  (or test.tar) one tar for training images and one for test images
     timm:NAME                  timm.data.create_dataset(NAME, root=data_dir), splits train and validation
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 TIMM = "timm:"
-SAMPLE = 64  # images read for size and color: some photographs are gray
+SAMPLE = 64  # number of images read to find size and color, because some photographs are gray
 TESTS = ("test", "val", "validation")
 
 
 @dataclass(frozen=True)
 class Source:
-    """The images of a dataset: `train` training images, then the test images.
+    """The images to pack: `train` training images, then the test images.
 
-    labels: (M,). names: texts that name the images. open: returns an image by its number, or raises ValueError. sizes:
-    bytes of the files, which identify the images together with the names.
+    labels: (M,). names: names of the images, also for error messages. open: image number -> image; may raise
+    ValueError. sizes: bytes of each file, which identify the images together with the names; None if unknown.
     """
 
     classes: tuple[str, ...]
@@ -61,7 +61,7 @@ class Source:
 
     @contextmanager
     def picture(self, place: int) -> Iterator[Image]:
-        """Open image number `place`; raise ValueError, which names it, if it cannot be opened or read in the block."""
+        """Open image number `place` for the block. Raises a ValueError that names it if it cannot be read."""
         try:
             with self.open(place) as image:
                 yield image
@@ -69,13 +69,13 @@ class Source:
             raise ValueError(f"{self.names[place]}: {reason(error)}") from None
 
     def sample(self) -> Iterator[Image]:
-        """Yield up to 64 images, evenly spaced; raise ValueError, which names the image, if one is unreadable."""
+        """Yield up to 64 evenly spaced images. Raises a ValueError that names the image if one is unreadable."""
         for place in np.unique(np.linspace(0, len(self.labels) - 1, SAMPLE).astype(int)).tolist():
             with self.picture(place) as image:
                 yield image
 
     def shorter_sides(self) -> list[int]:
-        """Return the shorter side of the images in `sample`."""
+        """Return the shorter side, in pixels, of each image in `sample`."""
         return [min(image.size) for image in self.sample()]
 
 
@@ -109,14 +109,14 @@ def find_source(source: str, data_dir: Path | None) -> Source:
 
 
 def from_folder(root: Path) -> Source:
-    """Return a source of the images of data=imagefolder:ROOT; raise ConfigError if the folder is invalid."""
+    """Return a source with the images of data=imagefolder:ROOT; raise ConfigError if the folder is invalid."""
     return from_listing(list_folder(root), lambda file: (str(file.relative_to(root)), file.stat().st_size), open_image)
 
 
 def from_listing(
     listing: Listing[File], identify: Callable[[File], tuple[str, int]], open: Callable[[File], Image]
 ) -> Source:
-    """Return a source of listed files. identify: returns a file's name and size in bytes. open: opens a file."""
+    """Return a source with the listed files. identify: file -> name and size in bytes. open: file -> image."""
     places = np.concatenate([listing.train, listing.test])
     files = [listing.files[place] for place in places]
     names, sizes = zip(*map(identify, files), strict=True)
@@ -126,7 +126,7 @@ def from_listing(
 
 @dataclass(frozen=True)
 class Member:
-    """An image in a tar: its path in the tar, and its byte range in `file`, the outermost tar."""
+    """An image in a tar. path: its path, with inner tars as folders. offset, size: bytes in the outer tar `file`."""
 
     path: PurePosixPath
     file: Path
@@ -146,11 +146,11 @@ def members(path: Path) -> Iterator[Member]:
 
 
 def members_between(path: Path, file: Any, start: int, end: int, folder: PurePosixPath) -> Iterator[Member]:
-    """Yield the images, with paths below `folder`, of the tar between two bytes of a file; a tar inside is a folder."""
+    """Yield the images in the tar at bytes `start` to `end` of `file`. An inner tar counts as a folder in `folder`."""
     file.seek(start)
     with tarfile.open(fileobj=file, mode="r:") as tar:
         for member in tar:
-            if member.offset >= end:  # a tar inside without an end mark
+            if member.offset >= end:  # an inner tar without an end mark
                 break
             name = PurePosixPath(member.name)
             if not member.isfile() or name.name.startswith("."):
@@ -163,11 +163,11 @@ def members_between(path: Path, file: Any, start: int, end: int, folder: PurePos
 
 
 def from_members(found: list[Member], origin: str) -> Source:
-    """Return a source of the given images, in which each image's folder is its class.
+    """Return a source with the images `found`, in which each image's folder is its class.
 
-    Images whose class folder is in test/, val/ or validation/ are for testing. If there is none of these and no train/,
-    a random fifth of each class is for testing. origin: start of the error messages. Raises ValueError if images are
-    missing for a part or a class, or lie in no class folder.
+    Images whose class folder is in test/, val/ or validation/ are for testing. Without any of these and train/, a
+    random fifth of each class is for testing. origin: start of the error messages. Raises ValueError if a part or a
+    class lacks images, or if an image is in no class folder.
     """
     found = sorted(found, key=lambda one: str(one.path))
     if not found:
@@ -202,7 +202,7 @@ def open_member(member: Member) -> Image:
 
 
 def from_timm(name: str, data_dir: Path | None) -> Source:
-    """Return a source from a timm dataset; raise ValueError if it cannot be read.
+    """Return a source with the images of a timm dataset; raise ValueError if it cannot be read.
 
     The dataset needs a length and random access, which webdataset and TFDS lack.
     """
@@ -224,15 +224,15 @@ def from_timm(name: str, data_dir: Path | None) -> Source:
 
 
 def reader_of(dataset: Any) -> Any:
-    """Return timm's reader of a dataset, or the dataset itself.
+    """Return timm's reader of a dataset, which yields files, or the dataset itself if it has no reader.
 
-    A dataset of timm opens any format, clips 16-bit values and skips unreadable images, but its reader gives files.
+    The dataset would open any format, clip 16-bit values and skip unreadable images.
     """
     return getattr(dataset, "reader", dataset)
 
 
 def image_of(dataset: Any, place: int) -> Image:
-    """Return an image of a dataset; raise ValueError if timm's reader gives a file that cannot be read."""
+    """Return image number `place` of a dataset; raise ValueError if timm's reader yields an unreadable file."""
     found = reader_of(dataset)[place][0]
     if not hasattr(found, "read"):
         image: Image = found
@@ -242,7 +242,7 @@ def image_of(dataset: Any, place: int) -> Image:
 
 
 def label_of(dataset: Any, place: int) -> int:
-    if hasattr(dataset, "targets"):  # reading the others may decode the image
+    if hasattr(dataset, "targets"):  # otherwise, reading a label may decode its image
         return int(dataset.targets[place])
     found, label, *_ = reader_of(dataset)[place]
     found.close()

@@ -1,7 +1,7 @@
-"""Writing packs (vitcore/data/pack.py) on several cores. A later call continues a pack whose writer was killed.
+"""Writing and repairing packs (vitcore/data/pack.py) on several cores.
 
-A note beside each shard keeps its checksums until the manifest is written, last. The content of a shard depends on the
-source and the options alone.
+If a writer is killed, a later call continues its pack. A note beside each shard keeps the shard's checksums until the
+manifest is written at the end. The content of a shard depends only on the source and the options.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from vitcore.data.pack import BEGUN, INDEX, MANIFEST, RECORD, VERSION, Channels,
 from vitcore.data.pack_options import LARGEST_NOTE, Begun, Options, check_name, read_note_of_pack
 from vitcore.data.pack_sources import Source
 
-ONE_PARSER = threading.Lock()  # numpy reads headers with ast, which Python 3.11 cannot in several threads at once
+ONE_PARSER = threading.Lock()  # NumPy parses headers with ast, which fails in parallel threads of Python 3.11
 QUALITY = 95  # of JPEG
-SHARDS = 64  # least number of shards, for several cores and so that a kill loses little
-SHARD_BYTES = 2**30  # at most
-FILES = 512  # most shards, all of which stay open
+SHARDS = 64  # smallest number of shards, so that several cores have work and a kill loses little
+SHARD_BYTES = 2**30  # largest size of a shard
+FILES = 512  # largest number of shards, because all of them stay open
 
 Counts = np.ndarray[Any, np.dtype[np.int64]]
 Advance = Callable[[int], object]  # takes the number of images done since the last call; any thread may call it
@@ -48,14 +48,14 @@ def pack(
     jobs: int = 1,
     advance: Advance = lambda images: None,
 ) -> Path:
-    """Pack `source` in the folder HOME/NAME, with `jobs` threads, and return that folder.
+    """Pack `source` into the folder HOME/NAME with `jobs` threads, and return the folder.
 
     Each image's shorter side is resized to `size`, bilinear with antialiasing, and the middle square is stored. Random
     crops therefore never reach the ends of the longer side.
 
     A color image of 256 x 256 pixels takes 196,608 B in format bytes, which is 262 GB for ImageNet-1k. Reading it takes
-    0.2 ms of a core. In format jpeg (quality 95), it takes a tenth to a quarter of the disk space. Decoding it takes
-    1.2 ms of a core.
+    0.2 ms on one core. In format jpeg (quality 95), it takes a tenth to a quarter of the disk space. Decoding it takes
+    1.2 ms on one core.
 
     Raises ValueError if the name, an option or an image is invalid. Also raises it if the folder has a finished pack,
     another unfinished pack or another writer.
@@ -97,10 +97,10 @@ def repair(
     jobs: int = 1,
     advance: Advance = lambda images: None,
 ) -> None:
-    """Write the `damaged` files of a finished pack again from its source; the manifest and all trial ids stay.
+    """Write the `damaged` files of a finished pack again from its source. The manifest and trial ids do not change.
 
-    Raises ValueError if another process is writing there. Also raises it, and keeps the file, if the new one does not
-    match the manifest because the source has changed.
+    Raises ValueError if another process is writing the pack, or if the source has changed. A new file that does not
+    match the manifest never replaces the old one.
     """
     if (source.classes, source.train, len(source.labels)) != (tuple(manifest.classes), manifest.train, manifest.images):
         raise ValueError(f"{folder}: was packed from other images than these: other classes, or another number of them")
@@ -122,14 +122,14 @@ def repair(
 
 
 def shards_to_rewrite(manifest: Manifest, damaged: Collection[str]) -> list[Shard]:
-    """Return the shards that a repair writes again: the damaged ones, or all JPEG shards if the index is damaged."""
-    every = INDEX in damaged and manifest.format == "jpeg"  # only the index has the positions of JPEGs
+    """Return the shards that a repair must rewrite. If the index of a JPEG pack is damaged, these are all shards."""
+    every = INDEX in damaged and manifest.format == "jpeg"  # only the index tells where each JPEG begins
     return [shard for shard in manifest.shards if every or shard.file in damaged]
 
 
 @contextlib.contextmanager
 def pack_lock(folder: Path) -> Iterator[None]:
-    """Lock a pack for one writer within the block; raise ValueError if another process holds the lock."""
+    """Lock the pack in `folder` during the block; raise ValueError if another process holds the lock."""
     with open(folder / ".lock", "w", opener=open_no_symlink) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -139,7 +139,7 @@ def pack_lock(folder: Path) -> Iterator[None]:
 
 
 def begin_pack(folder: Path, name: str, source: Source, options: Options) -> None:
-    """Write the note of a new pack, unless it exists; raise ValueError if there is the note of another pack."""
+    """Write the note of a new pack unless it exists; raise ValueError if the folder holds another pack's note."""
     size, crop = options.size, options.image_size
     wanted = Begun(version=VERSION, name=name, size=size, crop=crop, format=options.format, source=source.digest)
     there = read_note_of_pack(folder)
@@ -153,7 +153,7 @@ def begin_pack(folder: Path, name: str, source: Source, options: Options) -> Non
 
 
 def shard_ranges(source: Source, image_bytes: int) -> list[range]:
-    """Return the image numbers of each shard, which are all of training or all of test images."""
+    """Return the image numbers in each shard. A shard holds only training images or only test images."""
     count = len(source.labels)
     most = max(1, min(-(-count // SHARDS), SHARD_BYTES // image_bytes), -(-count // FILES))
     ends = (range(source.train), range(source.train, count))
@@ -161,7 +161,7 @@ def shard_ranges(source: Source, image_bytes: int) -> list[range]:
 
 
 class Written(NamedTuple):
-    """The sha256 of a shard, the records (n,) of its images and the counts (C, 256) of their pixel values."""
+    """The content of a shard's note. records (n,): its part of the index. counts (C, 256): its channels' histograms."""
 
     sha256: str
     records: Records
@@ -170,7 +170,7 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True)
 class Writer:
-    """A writer of shards, whose images come from `source` and have `channels` channels."""
+    """A writer of shards, which converts the images of `source` to `channels` channels."""
 
     source: Source
     options: Options
@@ -178,9 +178,9 @@ class Writer:
     advance: Advance
 
     def write(self, path: Path, part: range) -> Written:
-        """Write the images `part` of the source as a shard and its note, unless both files exist.
+        """Write a shard and its note unless both files exist, and return the note.
 
-        Raises ValueError if an image is unreadable or the note is damaged.
+        part: numbers of the shard's images. Raises ValueError if an image is unreadable or the note is damaged.
         """
         note, partial = path.with_suffix(".npz"), path.with_suffix(".part")
         if path.exists() and note.exists():
@@ -193,7 +193,7 @@ class Writer:
         return read_note(note, len(part), self.channels)
 
     def rewrite(self, path: Path, part: range, sha256: str) -> Records:
-        """Write a shard again and return its records (n,); raise ValueError, and keep it, if the sha256 differs."""
+        """Write a shard again and return its records (n,). If `sha256` differs, keep the old one; raise ValueError."""
         written = self.write_images(path.with_suffix(".part"), part)
         check_sha256(path, written.sha256, sha256)
         rename_durably(path.with_suffix(".part"), path)
@@ -219,7 +219,7 @@ class Writer:
 
 
 def read_note(path: Path, images: int, channels: int) -> Written:
-    """Read the note beside a shard; raise ValueError if it is damaged or of another pack."""
+    """Read the note beside a shard; raise ValueError if it is damaged or belongs to another pack."""
     try:
         content = io.BytesIO(read_regular(path, LARGEST_NOTE))
         with zipfile.ZipFile(content) as archive:
@@ -230,14 +230,14 @@ def read_note(path: Path, images: int, channels: int) -> Written:
         whole &= (counts.dtype, counts.shape) == (np.int64, (channels, 256))
         if not whole:
             raise ValueError("of another pack")
-    except Exception as error:  # a damaged zip raises many kinds
+    except Exception as error:  # a damaged zip raises many types
         why = f"{path}: damaged ({reason(error)})"
         raise ValueError(f"{why}: remove it, and the same `ablate data pack` goes on") from None
     return Written(total, records, counts)
 
 
 def stored_records(path: Path, source: Source, part: range) -> Records:
-    """Return the records (n,) of an intact shard of format bytes."""
+    """Return the records (n,) of an intact shard in format bytes."""
     records, size = np.zeros(len(part), RECORD), path.stat().st_size // len(part)
     with open(path, "rb") as file:
         for row, place in enumerate(part):
@@ -246,7 +246,7 @@ def stored_records(path: Path, source: Source, part: range) -> Records:
 
 
 def check_sha256(path: Path, found: str, known: str) -> None:
-    """Raise ValueError, and remove the partial file of `path`, if the sha256 `found` is not the known one."""
+    """Remove the partial file of `path` and raise ValueError if the sha256 `found` is not `known`."""
     if found != known:
         path.with_suffix(".part").unlink(missing_ok=True)
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Random orders and draws: pure functions of a key, equal on every machine and in every version of NumPy.
+"""Random orders and draws that depend only on a key, not on the machine or the version of NumPy.
 
 A key is any sequence of values whose text identifies the draw. NumPy guarantees seed sequences, the raw output of PCG64
 and the streams of the legacy RandomState, but not a Generator's methods such as `permutation`.
@@ -13,13 +13,13 @@ Indices = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def random_order(n: int, *key: object) -> Indices:
-    """Return a random order (n,) of 0 .. n - 1."""
+    """Return the numbers from 0 to n - 1 in random order (n,)."""
     seeds = np.random.SeedSequence(int.from_bytes(digest(key)[:16], "big"))
     return np.argsort(np.random.PCG64(seeds).random_raw(n), kind="stable")
 
 
 def class_indices(labels: Indices, places: Indices, *key: object) -> list[Indices]:
-    """Return the indices `places` of each class, one array per class, in random order. labels: (M,), of all images."""
+    """Split the indices `places` into an array for each class, in random order. labels (M,): labels of all images."""
     own = labels[places]
     sorted_places = places[np.argsort(own, kind="stable")]
     groups = np.split(sorted_places, np.unique(np.sort(own), return_index=True)[1][1:])
@@ -27,10 +27,10 @@ def class_indices(labels: Indices, places: Indices, *key: object) -> list[Indice
 
 
 def stratified_split(labels: Indices, places: Indices, share: float, *key: object) -> tuple[Indices, Indices]:
-    """Return a random fraction `share` of the images `places` of each class, and the rest, as indices.
+    """Split the indices `places` into a random fraction `share` of each class and the rest.
 
-    labels: (M,), of all images. A larger fraction contains every smaller one. The first part has an image of every
-    class, and the rest one of each class that has at least two.
+    labels (M,): labels of all images. A larger fraction contains every smaller one. The first part has an image of
+    every class, and the rest has one of each class with at least two.
     """
     first, rest = [], []
     for group in class_indices(labels, places, *key):
@@ -41,7 +41,7 @@ def stratified_split(labels: Indices, places: Indices, share: float, *key: objec
 
 
 def folds(labels: Indices, count: int, *key: object) -> list[Indices]:
-    """Return each of `count` stratified folds as indices; their sizes differ by at most one, also within a class."""
+    """Return the indices in each of `count` stratified folds. Sizes differ by at most one, also within a class."""
     dealt = np.concatenate(class_indices(labels, np.arange(len(labels)), *key))
     return [np.sort(dealt[fold::count]) for fold in range(count)]
 

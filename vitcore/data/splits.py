@@ -49,7 +49,7 @@ class Images:
         return len(self.index)
 
     def to(self, device: torch.device, resident: bool = False) -> Images:
-        """Return these images on a device, streamed to it if they are of a pack and not `resident`."""
+        """Return these images on a device. A pack's images are streamed from disk unless `resident` is True."""
         load = self.pixels.resident if resident and isinstance(self.pixels, Stored) else self.pixels.to
         return replace(self, pixels=load(device), labels=self.labels.to(device))
 
@@ -59,7 +59,7 @@ class Images:
         return replace(self, pixels=pixels, labels=self.labels[where], index=self.index[places])
 
     def evaluation_view(self, pixels: Tensor) -> Tensor:
-        """Return stored images (m, C, S, S) as evaluation sees them: for a pack, the center crop."""
+        """Return stored images (m, C, S, S) as evaluation sees them, which for a pack is their center crop."""
         return self.window(pixels) if self.window else pixels
 
     def batches(self, size: int) -> Iterator[Tensor]:
@@ -67,10 +67,10 @@ class Images:
         return map(self.evaluation_view, self.pixels.split(size))
 
     def reader(self, places: Callable[[int], Indices], count: int) -> Callable[[int], Tensor]:
-        """Return a function from a batch number, 0 to `count` - 1, to the stored images of that batch.
+        """Return a function that maps a batch number, from 0 to `count` - 1, to the batch's stored images.
 
-        places: returns the indices (m,) of a batch's images within these images. Images on disk are read ahead if
-        batches are requested in order.
+        places: batch number -> indices (m,) of the batch within these images. Images on disk are read ahead if batches
+        are requested in order.
         """
         kept = self.pixels
         if isinstance(kept, Stored):
@@ -101,7 +101,7 @@ class Data:
 
 
 def check(config: Config) -> None:
-    """Raise ConfigError if `config` has other channels or classes than its data, so that it cannot be trained."""
+    """Raise ConfigError if the number of channels or classes in `config` is not that of its data."""
     about = describe(config.data)
     for name in ("channels", "classes"):
         if getattr(config, name) != getattr(about, name):
@@ -109,10 +109,10 @@ def check(config: Config) -> None:
 
 
 def load(config: Config, data_dir: Path | None = None) -> Data:
-    """Load the images of a trial on the CPU, resized to `config.image_size` unless they are in a pack.
+    """Load the images of a trial on the CPU. They are resized to `config.image_size` unless they are in a pack.
 
     data_dir: folder of downloads and packs, by default ABLATE_DATA; for packs see also `data_homes`. Raises ValueError
-    if the data are missing or damaged, or differ from those that `config` was made for.
+    if the data are missing or damaged, or are not the data that `config` was made for.
     """
     check(config)
     about = describe(config.data)
@@ -148,9 +148,9 @@ def per_channel(values: Sequence[float]) -> Tensor:
 
 @cache  # a worker that serves many trials decodes once
 def read(name: str, home: Path | None, size: int) -> Raw:
-    """Read all images of a built-in dataset or folder, resized to `size` x `size` pixels, bilinear with antialiasing.
+    """Read all images of a built-in dataset or a folder, resized to `size` x `size` pixels.
 
-    home: folder of downloads, or None for a folder and the digits.
+    Resizing is bilinear with antialiasing. home: folder of downloads; None for a folder of images and the digits.
     """
     if name.startswith(FOLDER):
         return read_folder(image_folder(name), size, describe(name).channels)
@@ -166,8 +166,8 @@ def split(
 ) -> tuple[Indices, Indices, Indices]:
     """Return the indices of a trial's training, validation and test images, balanced over the classes.
 
-    train, test: published indices. fold_count: number of folds, or None to keep the published test images. With 5
-    folds, data seed s tests fold s mod 5 of the random partition number s div 5. Every `data_fraction` has the same
+    train, test: indices of the published parts. fold_count: number of folds, or None to keep the published test images.
+    With 5 folds, data seed s tests fold s mod 5 of random partition number s div 5. Every `data_fraction` has the same
     validation images, and a smaller fraction is a subset of a larger one.
     """
     seed = config.data_seed

@@ -14,14 +14,14 @@ from torch import Tensor
 from vitcore.data.pack import Pack
 from vitcore.data.shuffle import Indices
 
-AHEAD = 4  # batches read ahead, and threads that read them
+AHEAD = 4  # number of batches read ahead, and of threads that read them
 CPU = torch.device("cpu")
 CHUNK = 512  # images read at a time by `resident`
 
 
 @dataclass(frozen=True)
 class Stored:
-    """The images at `places` (n,) of a pack, on disk until they are read to `device`.
+    """Images of a pack that stay on disk until they are read to `device`. places (n,): their indices in the pack.
 
     They become uint8 tensors (n, C, S, S), channels-last in memory.
     """
@@ -52,8 +52,8 @@ class Stored:
     def begin(self) -> tuple[Tensor, torch.cuda.Event | None]:
         """Read the images and, for a GPU, begin to copy them there in a separate CUDA stream.
 
-        Return the images (n, C, S, S), and the event at the end of the copy or, on a CPU, None. Any thread may call
-        this method. Raises ValueError, which names the shard, if a shard is damaged.
+        Returns the images (n, C, S, S), and the event at the end of the copy or, on a CPU, None. Any thread may call
+        this method. Raises a ValueError that names the shard if a shard is damaged.
         """
         on_gpu = self.device.type == "cuda"
         host = torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, pin_memory=on_gpu)
@@ -65,12 +65,12 @@ class Stored:
             return copy, torch.cuda.current_stream(self.device).record_event()
 
     def split(self, size: int) -> Iterator[Tensor]:
-        """Yield the images in tensors (m, C, S, S) of up to `size`, as torch.split does, and read ahead."""
+        """Yield the images in tensors (m, C, S, S) of up to `size` images. The next tensors are read ahead."""
         count = -(-len(self) // size)
         return map(Ahead(lambda number: self[number * size : (number + 1) * size], count), range(count))
 
     def resident(self, device: torch.device) -> Tensor:
-        """Read all images (n, C, S, S) to `device`, in chunks of which the host holds only a few."""
+        """Return all images (n, C, S, S) on `device`, read in chunks so that the host holds only a few at a time."""
         whole = torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, device=device).permute(0, 3, 1, 2)
         for part, some in zip(torch.split(whole, CHUNK), self.to(device).split(CHUNK), strict=True):
             part.copy_(some)
@@ -78,9 +78,9 @@ class Stored:
 
 
 class Ahead:
-    """A reader of `count` batches, in any order, that reads the next ones while the caller uses one.
+    """A reader of `count` batches that reads the next batches while the caller uses one.
 
-    batches: returns images by batch number.
+    batches: batch number -> images. Batches can be requested in any order.
     """
 
     def __init__(self, batches: Callable[[int], Stored], count: int) -> None:
@@ -88,7 +88,7 @@ class Ahead:
         self.begun: dict[int, Future[tuple[Tensor, torch.cuda.Event | None]]] = {}
 
     def __call__(self, number: int) -> Tensor:
-        """Return the images (n, C, S, S) of a batch; raise ValueError, which names the shard, if a shard is damaged."""
+        """Return the images (n, C, S, S) of a batch. Raises a ValueError that names the shard if one is damaged."""
         if number not in self.begun:
             for future in self.begun.values():
                 future.cancel()

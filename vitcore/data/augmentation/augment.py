@@ -1,4 +1,4 @@
-"""The augmentations that the setting `augment` chooses from. A new augmentation is a class and a line of AUGMENT.
+"""The augmentations that the setting `augment` chooses from. A new augmentation is a class with an entry in AUGMENT.
 
 Every random choice is a pure function of the image's key, (seed, epoch, index in the dataset), so neither batching nor
 resuming changes it. Random numbers are drawn on the CPU. Pixels are changed on the device that holds the images.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class Augment(Variant):
     """Base class of augmentations, which turn uint8 images (B, C, H, W) into uint8 images on the same device.
 
-    cuts: whether it takes images as they are stored, and cuts them to `image_size`. Otherwise it takes images as
+    cuts: whether it takes images as they are stored and cuts them to `image_size`. If not, it takes images as
     evaluation sees them, which for a pack are center crops.
     """
 
@@ -72,7 +72,7 @@ class Staged(Augment):
 
     @classmethod
     def version(cls, config: Config) -> int | str:
-        """Return the version for the trial id: `numerics`, or 1 more if a stage scales the images to 0-255.
+        """Return the version for the trial id: `numerics`, plus 1 if a stage scales the images to 0-255.
 
         Before version 0.12, no stage scaled them. The hash of a plug-in without `numerics` stays as it is.
         """
@@ -107,7 +107,7 @@ def augments_in_graph(augment: Augment, size: int) -> TypeGuard[Staged]:
 
 
 class NoAugment(Augment):
-    """No augmentation, as in the pre-training on JFT of arXiv 2010.11929."""
+    """No augmentation, as in the pre-training on JFT in arXiv 2010.11929."""
 
     numerics = 1
 
@@ -139,7 +139,7 @@ class FlipCrop(Staged):
 
 
 class RandAugment(Staged):
-    """Random operations at one magnitude (arXiv 1909.13719), as torchvision.transforms.RandAugment."""
+    """Random operations at one magnitude (arXiv 1909.13719), as in torchvision.transforms.RandAugment."""
 
     numerics = 1
     Options = RandAugmentOptions
@@ -157,7 +157,7 @@ class FlipCropRandAugment(Staged):
 
 
 class RandomResizedCrop(Staged):
-    """A random box, resized to the image size (arXiv 1409.4842, section 6), as torchvision's RandomResizedCrop.
+    """A random box, resized to the image size (arXiv 1409.4842, section 6), as in torchvision's RandomResizedCrop.
 
     Resizing is bilinear with antialiasing. In a pack, the box lies in the stored square, not in the whole photograph.
     """
@@ -189,7 +189,7 @@ class FlipRandomResizedCropRandAugment(Staged):
 
 
 class TrivialAugment(Staged):
-    """One random operation at a random magnitude (arXiv 2103.10158), as torchvision.transforms.TrivialAugmentWide."""
+    """One random operation at a random magnitude (arXiv 2103.10158), as in torchvision's TrivialAugmentWide."""
 
     numerics = 1
     stages = (TrivialDistortion,)

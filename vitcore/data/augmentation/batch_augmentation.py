@@ -1,10 +1,10 @@
 """Augmentations of standardized batches: random erasing, mixup and CutMix.
 
-Random erasing (arXiv 1708.04896), as timm.data.RandomErasing, is a function of each image's key, on its device.
+Random erasing (arXiv 1708.04896) follows timm.data.RandomErasing and depends only on the image's key.
 
-Mixup (arXiv 1710.09412) and CutMix (arXiv 1905.04899), as timm.data.Mixup in mode 'batch', are a function of (seed,
-step). Image i is mixed with image B - 1 - i, its partner. One weight ~ Beta(alpha, alpha) is drawn for the batch. A
-batch is mixed with probability `mix_prob`. If both have an alpha above 0, a batch uses CutMix with probability
+Mixup (arXiv 1710.09412) and CutMix (arXiv 1905.04899) follow timm.data.Mixup in mode 'batch' and depend only on (seed,
+step). Image i is mixed with its partner, image B - 1 - i. A batch is mixed with probability `mix_prob`, and its weight
+is drawn from Beta(alpha, alpha). If both methods have an alpha above 0, a batch uses CutMix with probability
 `mix_switch_prob` and mixup otherwise.
 """
 
@@ -32,9 +32,9 @@ NOWHERE = (0, 0, 0, 0)  # the edges of an empty box: top, bottom, left, right
 
 
 def erased(images: Tensor, keys: Tensor, probability: float, fill: str) -> Tensor:
-    """Return images (B, C, H, W), each with a random rectangle erased with `probability`.
+    """Return images (B, C, H, W) in which, with `probability` for each, a random rectangle is erased.
 
-    It is the first of ten rectangles that fits; if none does, nothing is erased. keys: the images' keys (B,).
+    It is the first of ten rectangles that fits. If none fits, nothing is erased. keys (B,): on the images' device.
     fill: "pixel" for standard normal noise, anything else for 0.
     """
     rows, columns = images.shape[-2:]
@@ -56,7 +56,7 @@ def erased(images: Tensor, keys: Tensor, probability: float, fill: str) -> Tenso
 
 
 def noise(keys: Tensor, images: Tensor) -> Tensor:
-    """Return standard normal noise (B, C, H, W), which depends on each image's key (B,) alone."""
+    """Return standard normal noise (B, C, H, W) that depends only on each image's key (B,)."""
     uniform = (bits(keys, site_code("erased"), images[0].numel()).float() + 0.5) / 2**31  # in [-1, 1]
     normal = uniform.clamp(-1 + 2**-24, 1 - 2**-24).erfinv() * math.sqrt(2)
     return normal.view(images.shape).to(images.dtype)
@@ -82,7 +82,7 @@ def mixing_choices(config: Config, step: int, rows: int, columns: int) -> Tensor
 
 
 def mixed(images: Tensor, labels: Tensor, config: Config, choices: Tensor) -> tuple[Tensor, Tensor]:
-    """Return images (B, C, H, W) and soft labels (B, K), mixed without a transfer to the host.
+    """Return the mixed images (B, C, H, W) and their soft labels (B, K) without a transfer to the host.
 
     labels: (B,). choices: the result (6,) of `mixing_choices`, on the images' device.
     """
@@ -101,7 +101,7 @@ def mixup(x: Tensor, share: Tensor) -> Tensor:
 
 
 def cutmix_box(random: RandomState, share: float, rows: int, columns: int) -> tuple[int, ...]:
-    """Draw a box with 1 - `share` of the image's area around a random center, clipped at the image's border."""
+    """Draw the edges of a box with 1 - `share` of the image's area and a random center, clipped at the border."""
     edges: list[int] = []
     for size in (rows, columns):
         length, center = int(size * math.sqrt(1 - share)), int(random.randint(0, size))

@@ -24,14 +24,14 @@ from vitcore.variant import Variant
 if TYPE_CHECKING:
     from vitcore.config import Config
 
-LEVELS = 31  # magnitudes, as in torchvision
+LEVELS = 31  # number of magnitudes, as in torchvision
 WHITE = 255  # the largest value in torchvision's operations
-STEPS = 2**16  # values of a factor, which is drawn as a whole number
+STEPS = 2**16  # number of values of a factor, which is drawn as an integer
 ORDERS = torch.tensor(list(permutations(range(3))))  # (6, 3)
 
 
 class Operation(NamedTuple):
-    """A function of `image_ops`, its amount at each level (31,), and whether the amount has a random sign."""
+    """An operation of `image_ops`. amounts (31,): its amount at each level. signed: whether its sign is random."""
 
     apply: image_ops.Operation
     amounts: Tensor = torch.zeros(LEVELS)
@@ -68,9 +68,10 @@ class Distortion(Stage):
         raise NotImplementedError
 
     def apply_levels(self, images: Tensor, choices: Tensor, levels: Tensor, sign: Tensor, fixed: bool) -> Tensor:
-        """Return images, each after its operation (B,) at its level (B,).
+        """Return the images, each changed by its own operation at its own level.
 
-        sign: 1 or -1 (B,), which only signed operations use. fixed: see `Stage.apply`.
+        choices, levels: operation and level of each image (B,). sign: 1 or -1 (B,), which only signed operations use.
+        fixed: see `Stage.apply`.
         """
         device = choices.device
         if device not in self.magnitudes:  # copied once: a CUDA graph cannot hold the transfer
@@ -81,7 +82,7 @@ class Distortion(Stage):
         return self.apply_amounts(images, choices, table[choices, levels] * sign.where(signed[choices], 1), fixed)
 
     def apply_amounts(self, images: Tensor, choices: Tensor, amounts: Tensor, fixed: bool) -> Tensor:
-        """Return images, each after its operation (B,) by its amount (B,). fixed: see `Stage.apply`."""
+        """Return the images, each changed by its own operation (B,) and amount (B,). fixed: see `Stage.apply`."""
         operations = [operation.apply for operation in self.operations]
         if fixed:
             return image_ops.apply_batched(images, operations, choices, amounts)
@@ -96,7 +97,7 @@ class Distortion(Stage):
 
 
 class RandAugmentOptions(Variant.Options):
-    """Options of RandAugment. The largest magnitude in big_vision, as in randaug(2, 10), is 30 here."""
+    """Options of RandAugment. Magnitude 10 in big_vision's randaug(2, 10) is the largest there and equals 30 here."""
 
     layers: Annotated[int, Field(ge=1, le=100)] = 2  #: Operations per image.
     magnitude: Annotated[int, Field(ge=0, lt=LEVELS)] = 10  #: Strength, up to torchvision's 30.
@@ -151,7 +152,7 @@ class ThreeAugmentOptions(Variant.Options):
 
 
 class ThreeDistortions(Distortion):
-    """The stage of 3-Augment: if `flip`, a random flip; then grayscale, solarize or blur; then color jitter."""
+    """The stage of 3-Augment: a random flip unless `flip` is False, grayscale, solarize or blur, then color jitter."""
 
     draws = 9  # the flip, one of the three, the blur's radius, the order of three changes, and their factors
 
@@ -187,12 +188,12 @@ def scale(images: Tensor, white: int, wanted: int) -> Tensor:
 
 
 def signs(keys: Tensor, elements: int) -> Tensor:
-    """Draw signs (B, elements), 1 or -1."""
+    """Draw `elements` signs, 1 or -1, for each key (B,): (B, elements)."""
     return 2 * integers_on_cpu(2, keys, site_code("sign"), elements) - 1
 
 
 def space(shear: float, translation: float, angle: float, enhancement: float, bits: int) -> list[Operation]:
-    """Return torchvision's 14 operations, given their amounts at the largest level.
+    """Return torchvision's 14 operations with the given amounts at the largest level.
 
     translation: pixels. angle: degrees. enhancement: change of the factors for brightness, color, contrast and
     sharpness. bits: low bits that posterize sets to 0.

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 TRIES = 10  # random boxes per image
-GROUP = 64  # images resized at once on a GPU, for the memory that it takes
+GROUP = 64  # number of images resized at once on a GPU, which limits the memory used
 LARGE = 2**15  # bytes of an image; from this size on, a CPU flips images one at a time, which stay in its cache
 
 
 class Stage:
-    """Base class of the steps of an augmentation, each of which changes uint8 images (B, C, H, W).
+    """Base class of the stages of an augmentation, each of which changes uint8 images (B, C, H, W).
 
     draws: number of choices per image. options: the options of the augmentation, which include those of this stage.
     """
@@ -50,8 +50,8 @@ class Stage:
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         """Return the changed images (B, C, H, W), uint8, and leave `images` unchanged.
 
-        choices: (B, draws), on the images' device if `fixed`, otherwise on the CPU. fixed: launch kernels that depend
-        on shapes only, as a CUDA graph needs, instead of the fastest for these choices.
+        choices: (B, draws), on the images' device if `fixed`, otherwise on the CPU. fixed: whether to launch kernels
+        that depend only on shapes, as a CUDA graph needs, and not the fastest for these choices.
         """
         raise NotImplementedError
 
@@ -109,11 +109,11 @@ class RandomShift(Stage):
             return windows[torch.arange(len(images), device=images.device), :, top, left]
         cropped = torch.empty_like(images, memory_format=torch.contiguous_format)
         for crop, image, (top, left) in zip(cropped.numpy(), padded.numpy(), choices.tolist(), strict=True):
-            crop[...] = image[:, top : top + side, left : left + side]  # by NumPy, one at a time: faster on a CPU
+            crop[...] = image[:, top : top + side, left : left + side]  # one at a time in NumPy is faster on a CPU
         return cropped
 
     def padded(self, images: Tensor) -> Tensor:
-        """Pad images (B, C, S, S) on each side, with zeros or by reflection."""
+        """Return images (B, C, S, S) padded on each side with zeros or by reflection."""
         if self.fill == "zeros":
             return F.pad(images, [self.pad] * 4)
         last = images.shape[-1] - 1

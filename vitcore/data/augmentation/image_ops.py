@@ -1,4 +1,4 @@
-"""Operations of augmentations on a batch of uint8 images: torchvision's functions, with an amount for each image.
+"""Augmentation operations on batches of uint8 images: torchvision's functions with an amount for each image.
 
 images: (B, C, H, W), uint8, C = 1 or 3. amount: the operation's magnitude for each image (B,), such as pixels, degrees,
 bits or a factor, on the images' device.
@@ -17,7 +17,7 @@ GRAY = (0.2989, 0.587, 0.114)  # weights of red, green and blue, as in PIL and t
 
 
 class Geometric:
-    """An operation that takes the nearest pixel, and black outside the image.
+    """An operation that moves pixels. It takes the nearest pixel, or black outside the image.
 
     matrix: returns the affine matrices (B, 2, 3) from output to input coordinates, in pixels from the image's center.
     """
@@ -30,7 +30,7 @@ class Geometric:
 
 
 class OnLevels:
-    """An operation that maps each level of a channel to another, whatever the pixel's place.
+    """An operation that maps each level of a channel to another, wherever the pixel is.
 
     mapped: maps `levels` (B, C, ...), uint8, as the operation maps the pixels of `images` by `amount`.
     """
@@ -82,19 +82,19 @@ def rotate(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def affine(x: Sequence[Tensor] = (), y: Sequence[Tensor] = ()) -> Tensor:
-    """Return affine matrices (B, 2, 3) from their rows x and y, three tensors (B,) each; by default the identity's."""
+    """Return affine matrices (B, 2, 3). x, y: their rows, as three tensors (B,) each; if empty, the identity's."""
     (some, *_) = x or y
     zeros, ones = torch.zeros_like(some), torch.ones_like(some)
     return torch.stack([*(x or (ones, zeros, zeros)), *(y or (zeros, ones, zeros))], dim=1).view(-1, 2, 3)
 
 
 def sample(images: Tensor, matrix: Tensor) -> Tensor:
-    """Resample images by affine matrices (B, 2, 3) as `Geometric` does."""
+    """Resample images by affine matrices (B, 2, 3) from output to input coordinates, as `Geometric` does."""
     rows, columns = images.shape[-2:]
     y, x = (torch.arange(size, device=images.device) + 0.5 - size / 2 for size in (rows, columns))
     points = torch.stack([x.expand(rows, -1), y[:, None].expand(-1, columns), x.new_ones(rows, columns)], dim=-1)
     sides = torch.linspace(columns / 2, rows / 2, 2, device=images.device)  # made on the device: nothing is copied
-    scaled = matrix / sides[:, None]  # to the sides at -1 and 1
+    scaled = matrix / sides[:, None]  # to coordinates with the image's sides at -1 and 1
     grid = (points.view(1, -1, 3) @ scaled.transpose(1, 2)).view(-1, rows, columns, 2)
     return F.grid_sample(images.float(), grid, mode="nearest", align_corners=False).to(torch.uint8)
 
@@ -129,7 +129,7 @@ def sharpness(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def scale_difference(origin: Tensor, images: Tensor, amount: Tensor) -> Tensor:
-    """Scale the images' difference from `origin`, broadcast to them, by 1 + `amount`; clamp to 0-255 and round down."""
+    """Scale the images' difference from the broadcast `origin` by 1 + `amount`, clamp it to 0-255 and round down."""
     amount = amount.view(-1, 1, 1, 1)
     return images.float().mul_(1 + amount).sub_(amount * origin).clamp_(0, 255).to(torch.uint8)
 
@@ -166,7 +166,7 @@ def gray(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def gaussian_blur(images: Tensor, amount: Tensor) -> Tensor:
-    """Blur as PIL's GaussianBlur of radius `amount`, at most 2, by three box filters per axis, each rounded to uint8.
+    """Blur like PIL's GaussianBlur of radius `amount`, at most 2. Each of three box filters per axis rounds to uint8.
 
     A box filter weighs the pixels at its ends by the fractional part of its radius (Gwosdek et al.,
     https://www.mia.uni-saarland.de/Publications/gwosdek-ssvm11.pdf).
@@ -232,7 +232,7 @@ def level_table(images: Tensor) -> Tensor:
 
 
 def apply_batched(images: Tensor, operations: Sequence[Operation], choices: Tensor, amount: Tensor) -> Tensor:
-    """Return images, each after its operation (B,) by its amount (B,), without reading a value on the host.
+    """Return the images, each changed by its own operation (B,) and amount (B,), without reading values on the host.
 
     The kernel launches are equal for all choices, so a CUDA graph can hold the function. All resampling is one call,
     and all mappings of levels are one lookup in a table (B, C, 256). Other operations are applied to the whole batch.
