@@ -1,4 +1,4 @@
-"""When a training saves a checkpoint, and the validation of one that is read."""
+"""The schedule of a training run's checkpoints, and the validation of a checkpoint that is read."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -17,9 +17,9 @@ SHARE = 0.02  # largest share of the time spent on checkpoints
 
 
 class CheckpointSchedule:
-    """Decides when the next checkpoint is due, and saves it by `write`.
+    """A schedule that decides when the next checkpoint is due. write: saves a checkpoint.
 
-    seconds: least time between two checkpoints, longer after a slow write; with 0, one is always due.
+    seconds: least time between two checkpoints, which a slow write extends; 0 if one is always due.
     """
 
     def __init__(self, write: Callable[[], None], seconds: float) -> None:
@@ -37,10 +37,10 @@ class CheckpointSchedule:
 
 
 def parse(payload: bytes, own: Mapping[str, Tensor], steps: int) -> dict[str, Tensor]:
-    """Return the tensors of a checkpoint by name.
+    """Return the tensors of a checkpoint, name -> tensor. payload: the checkpoint as safetensors.
 
-    payload: the checkpoint as safetensors. own: state of the training that resumes. steps: length of the training.
-    Raises ConfigError if a tensor is missing, does not fit, or has an impossible value.
+    own: state of the training run that resumes. steps: number of its steps. Raises ConfigError if a tensor is missing,
+    does not fit, or has an impossible value.
     """
     fixed = {name for name in own if not name.startswith(("optimizer.", "losses", *LATER))}
     tensors = read_fitting(payload, {name: own[name] for name in fixed}, WHAT)
@@ -56,7 +56,7 @@ def parse(payload: bytes, own: Mapping[str, Tensor], steps: int) -> dict[str, Te
 def check_optimizer(tensors: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
     """Raise ConfigError unless each tensor of the optimizer is a scalar or has the shape of its parameter.
 
-    A parameter must not have only some of the tensors that another parameter has.
+    Also raise it if a parameter has only some of the tensors that another parameter has.
     """
     kept: dict[str, set[str]] = {}
     for name, tensor in tensors.items():

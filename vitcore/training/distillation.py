@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Trained(NamedTuple):
-    """A finished trial that serves as the teacher: its recorded config, and its weights as safetensors."""
+    """The config and the weights, as safetensors, of a finished trial that serves as teacher."""
 
     config: Settings
     weights: bytes
@@ -31,7 +31,7 @@ class Trained(NamedTuple):
 class Teacher(nn.Module):
     """A frozen model that maps the student's images (B, C, H, W) to logits (B, classes).
 
-    scale, shift (1, C, 1, 1): from the student's normalization to the teacher's.
+    scale, shift (1, C, 1, 1): convert images from the student's normalization to the teacher's.
     """
 
     def __init__(self, model: nn.Module, scale: Tensor, shift: Tensor) -> None:
@@ -46,7 +46,7 @@ class Teacher(nn.Module):
 def teacher_for(config: Config, data: Data, ranks: Ranks, trained: Trained | None) -> Teacher | None:
     """Return the teacher on the data's device, or None if the config has no teacher.
 
-    trained: the trial that `config.teacher` names, needed by rank 0 only. Raises ConfigError if a teacher is missing.
+    trained: the trial that `config.teacher` names, needed only by rank 0. Raises ConfigError if a teacher is missing.
     """
     if config.teacher == NONE:
         return None
@@ -69,8 +69,8 @@ def teacher_for(config: Config, data: Data, ranks: Ranks, trained: Trained | Non
 def load_timm(config: Config) -> tuple[nn.Module, Any, Any]:
     """Return timm's model with weights from a file, and its channel means and deviations for pixels from 0 to 1.
 
-    Both are averaged over the channels if the data have another number of them. Raises ConfigError if timm does not
-    know the model, or the file cannot be read or does not fit.
+    These are averaged if the data have another number of channels. Raises ConfigError if timm does not know the model,
+    or if the file cannot be read or does not fit.
     """
     import timm  # late: takes seconds
 

@@ -1,4 +1,4 @@
-"""Training in several processes (ranks) with DistributedDataParallel: `gpus=N`, each on its share of every batch.
+"""Training in several processes (ranks) with DistributedDataParallel, each on its share of every batch (`gpus=N`).
 
 All ranks hold equal models and optimizers, and read the data. Only rank 0 writes files, reads checkpoints and weights,
 and makes decisions that depend on a clock or a signal. NCCL transfers tensors on GPUs, and gloo those on the host.
@@ -36,19 +36,19 @@ EXCHANGE = re.compile(r"\bgloo\b|\bNCCL\b|[Cc]onnection (reset|refused|closed|wa
 
 
 class Ranks:
-    """The processes of a training as one of them sees them; by default, only this process.
+    """The processes of a training run as one of them sees them. By default, there is only this process.
 
-    rank: number of this process, from 0. device: this rank's device, or None for a training in one process.
+    rank: number of this process, from 0. device: this rank's device, or None for training in one process.
     """
 
     def __init__(self, rank: int = 0, count: int = 1, device: torch.device | None = None) -> None:
         self.rank, self.count, self.device = rank, count, device
 
     def prepare(self, model: Model) -> Model:
-        """Return the model with each batch norm synchronized over the ranks; raise ConfigError if PyTorch cannot."""
+        """Return the model with batch norms synchronized over the ranks; raise ConfigError if PyTorch cannot do so."""
         if self.device is None:
             return model
-        gc.collect()  # frees the model of a training that was given up: DistributedDataParallel refers to itself
+        gc.collect()  # frees the model of an earlier attempt, because DistributedDataParallel refers to itself
         if not couples_images(model):
             return model
         from timm.layers.norm_act import convert_sync_batchnorm  # late: takes seconds; it also converts timm's layers
@@ -70,13 +70,13 @@ class Ranks:
         return batch % 2 + 2 * math.ceil(batch // 2 / self.count)
 
     def share(self, images: int) -> slice:
-        """Return the slice of images that this rank evaluates: all if there are fewer images than ranks."""
+        """Return the slice of images that this rank evaluates, which is all if there are fewer images than ranks."""
         if images < self.count:
             return slice(None)
         return slice(images * self.rank // self.count, images * (self.rank + 1) // self.count)
 
     def gather(self, mine: Tensor, images: int) -> Tensor:
-        """Return (images, D), concatenated from the rows (n, D) that each rank has for its `share(images)`."""
+        """Return the rows (images, D) of all ranks. mine: this rank's rows (n, D) for `share(images)`."""
         if len(mine) == images:
             return mine
         whole = mine.new_zeros(images, *mine.shape[1:])
@@ -85,7 +85,7 @@ class Ranks:
         return whole
 
     def mean(self, tensor: Tensor) -> Tensor:
-        """Return the mean of a tensor over the ranks; several overwrite `tensor`."""
+        """Return the mean of a tensor over the ranks. If there are several, `tensor` is overwritten."""
         if self.device is None:
             return tensor
         dist.all_reduce(tensor)
@@ -122,7 +122,7 @@ ALONE = Ranks()
 
 
 class Replica(Generic[Batch]):
-    """The copy of the model on one rank, with the exchange of gradients between ranks.
+    """One rank's copy of the model, with the exchange of gradients between ranks.
 
     The last backward pass of a step averages gradients, so a rank that is out of memory would block the others. The
     first step is therefore tried without communication, until its micro-batches fit on all ranks. It also shows which
@@ -160,7 +160,7 @@ class Replica(Generic[Batch]):
         return self.parallel(objective, batch) if self.parallel else objective(batch)
 
     def micro_batches(self, pieces: Iterable[Batch]) -> Iterator[Batch]:
-        """Yield the micro-batches of one step, for a backward pass on each; only the last exchanges gradients."""
+        """Yield the micro-batches of one step. Only the backward pass of the last one exchanges gradients."""
         if self.parallel is None:
             yield from pieces
             return
@@ -183,9 +183,9 @@ class LossModule(nn.Module):
 
 @contextmanager
 def join(store: TCPStore, rank: int, count: int, device: torch.device) -> Iterator[Ranks]:
-    """Connect this process with the other ranks, which find each other by the key-value `store`, within the block.
+    """Connect this process with the other ranks during the block. store: where the ranks find each other.
 
-    All ranks leave the block together, but after an error at once, because the others may have ended.
+    All ranks leave the block together. After an error, a rank leaves at once, because the others may have ended.
     """
     cuda = device.type == "cuda"
     if cuda:
@@ -207,7 +207,7 @@ def join(store: TCPStore, rank: int, count: int, device: torch.device) -> Iterat
 
 
 def check_ranks(config: Config) -> None:
-    """Raise ConfigError if a rank would have fewer than two images, or batch norm would run with `device=cpu`."""
+    """Raise ConfigError if a rank would have fewer than two images of a batch, or would use batch norm on a CPU."""
     if config.batch < 2 * config.gpus:
         fits, there = max(1, config.batch // 2), torch.cuda.device_count()
         here = "" if config.device == "cpu" or there >= config.gpus else f"here there are {there}, and "
@@ -225,5 +225,5 @@ def refuse_batch_norm(count: int, device: str) -> None:
 
 
 def exchange_failed(error: BaseException) -> bool:
-    """Return whether another rank has ended or does not respond."""
+    """Return whether an error means that another rank has ended or does not respond."""
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and bool(EXCHANGE.search(str(error))))

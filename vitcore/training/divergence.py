@@ -1,14 +1,14 @@
-"""Divergences, which are verified by recomputing the steps since the last checkpoint: hardware may be faulty."""
+"""Divergences and their verification: hardware may be faulty, so steps since the last checkpoint are recomputed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-VERIFICATIONS = 3  # suspicions after which any divergence is confirmed: steps are not reproducible
+VERIFICATIONS = 3  # suspicions after which any divergence is confirmed, because steps are not reproducible
 
 
 class DivergedError(Exception):
-    """The loss of a step, counted from 1, or of the validation images after it is not finite."""
+    """The error for a loss that is not finite. step: the step, counted from 1, in or after which it occurred."""
 
     def __init__(self, step: int) -> None:
         super().__init__(f"diverged at step {step}")
@@ -17,18 +17,18 @@ class DivergedError(Exception):
 
 @dataclass(frozen=True)
 class Suspicion:
-    """A divergence to verify: training restarts from the last checkpoint and checks every step."""
+    """A divergence to verify. For this, training restarts from the last checkpoint and checks every step."""
 
-    step: int = 0  # that diverged; 0: nothing is suspected
-    refuted_step: int = 0  # whose loss was finite when it was recomputed; 0: none
-    count: int = 0  # suspicions so far
+    step: int = 0  # the step that diverged, or 0 if nothing is suspected
+    refuted_step: int = 0  # the step whose loss was finite when it was recomputed, or 0
+    count: int = 0  # number of suspicions so far
 
     def confirmed_by(self, step: int) -> bool:
-        """Return whether a divergence at `step` confirms this suspicion, as any divergence confirms the third."""
+        """Return whether a divergence at `step` confirms this suspicion. Any divergence confirms the third one."""
         return step == self.step or self.count == VERIFICATIONS
 
     def at_step(self, step: int) -> Suspicion:
-        """Return the suspicion of a divergence at `step`; a step suspected before counts as refuted."""
+        """Return the suspicion of a divergence at `step`. The step that was suspected before counts as refuted."""
         return Suspicion(step, self.step or self.refuted_step, self.count + 1)
 
     def refuted(self) -> Suspicion:

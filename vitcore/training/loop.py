@@ -1,7 +1,7 @@
 """The training loop, which trains, evaluates, writes checkpoints and resumes from them.
 
-On a CPU, a killed and resumed training ends with the weights and metrics of an uninterrupted one. A checkpoint holds
-the whole state, except what is a pure function of the seed and the step.
+On a CPU, a training run that is killed and resumed ends with the weights and metrics of an uninterrupted one. A
+checkpoint holds the whole state, except what is a pure function of the seed and the step.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def train(
     checkpoint_seconds: float = SECONDS,
     ranks: Ranks = ALONE,
 ) -> Outcome:
-    """Train `config` to the end, or until it diverges or `stop()` is true, and return the outcome.
+    """Train a model to the end, a divergence or a true `stop()`, and return the outcome.
 
-    The training starts from the run's newest checkpoint if there is one.
+    Training starts from the run's newest checkpoint if there is one.
 
     run: receives metrics, checkpoints and weights, by default in memory. data_dir: folder of the data sets. parent:
     weights of the trial that `init_from` names, as safetensors. teacher: the trial that `teacher` names.
@@ -55,8 +55,8 @@ def train(
     every step. ranks: the `config.gpus` processes that call this function together. Only rank 0 needs `run`, `parent`,
     `teacher` and `stop`.
 
-    Raises ValueError if data, weights or checkpoint are missing or do not fit `config`, or if the model cannot fit into
-    memory. Raises ValueError if `config.gpus` is not the number of ranks. Raises OutOfMemory if no batch size fits.
+    Raises ValueError if data, weights or a checkpoint are missing or do not fit `config`. Also raises it if the model
+    exceeds memory or `config.gpus` is not the number of ranks. Raises OutOfMemory if no micro-batch fits.
     """
     if config.gpus != ranks.count:
         raise ConfigError(f"gpus={config.gpus}: here is 1 process of {ranks.count}; `ablate train` starts the others")
@@ -110,7 +110,7 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
 
 
 def take_step(training: Training, run: Run) -> None:
-    """Take one step, and record how it was computed if this is new."""
+    """Take one step, and record how it was computed if this has changed."""
     train_step = training.train_step
     if train_step.compiling:
         run.compiling()
@@ -136,6 +136,6 @@ def finish(training: Training, run: Run, line: Metrics) -> Outcome:
 
 
 def evaluation_steps(config: Config) -> list[int]:
-    """Return the numbers of steps after which to evaluate: evenly spaced, including the last step."""
+    """Return the steps after which to evaluate. They are evenly spaced and include the last step."""
     count = min(config.evaluations, config.steps)
     return [round(config.steps * (i + 1) / count) for i in range(count)]

@@ -35,10 +35,10 @@ def parent_of(config: Config) -> str:
 
 
 def normalized(key: str, value: str) -> str:
-    """Return a value of the setting `key` with the path of a file made absolute.
+    """Return a value of the setting `key`, with the path of a file made absolute.
 
-    A file, which need not exist, is PATH for `init_from` and timm/NAME:PATH for `teacher`. Raises ConfigError if the
-    value has neither this form nor that of a trial's id.
+    A file is given as PATH for `init_from` and as timm/NAME:PATH for `teacher`, and need not exist. Raises ConfigError
+    if the value is not "none", a trial's id or a file.
     """
     if value == NONE or is_trial(value):
         return value
@@ -56,15 +56,15 @@ def absolute_path(path: str) -> str:
 
 
 def timm_teacher(teacher: str) -> tuple[str, str]:
-    """Return timm's NAME of the model and the path of its weights, from timm/NAME:PATH."""
+    """Split timm/NAME:PATH into timm's name of the model and the path of its weights."""
     name, _, path = teacher.removeprefix(REFERENCE).partition(":")
     return name, path
 
 
 def identifying_value(key: str, value: str) -> str | dict[str, str]:
-    """Return what identifies a value of `key` within a trial's id: another trial's id, or a file's SHA-256.
+    """Return what represents a value of the setting `key` in a trial's id.
 
-    Raises ConfigError if the file cannot be read.
+    For a file, this is its SHA-256, with the model's name for a teacher. Raises ConfigError if it cannot be read.
     """
     if value == NONE or is_trial(value):
         return value

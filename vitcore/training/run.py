@@ -1,4 +1,4 @@
-"""The interface to which a training writes its results, and the outcome of a training."""
+"""The interface through which a training run saves its results, and the outcome of the run."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ Status = Literal["finished", "diverged", "stopped"]
 
 
 class Run(Protocol):
-    """The interface through which a training saves results and reads a checkpoint back; payloads are safetensors.
+    """The interface through which training saves results and reads a checkpoint back. Payloads are safetensors.
 
-    `results.store.Attempt` implements it with files in the run directory, `Memory` with attributes.
+    `results.store.Attempt` implements it with files in the run directory, and `Memory` with attributes.
     """
 
     def checkpoint(self) -> bytes | None:
-        """Return the newest valid checkpoint, if any, and drop the metrics of later steps."""
+        """Return the newest valid checkpoint, or None, and drop the metrics of later steps."""
 
     def save_checkpoint(self, step: int, payload: bytes) -> None: ...
     def log(self, line: Metrics) -> None: ...
     def save_weights(self, payload: bytes) -> None: ...
     def save_correct(self, index: np.ndarray[Any, Any], correct: np.ndarray[Any, Any]) -> None:
-        """Save which test images were classified correctly (n,), as uint8, and their int32 indices in the data (n,)."""
+        """Save whether each test image was classified correctly, uint8 (n,). index (n,): int32, in the whole data."""
 
     def progress(self, step: int, accuracy: float | None) -> None:
-        """Show, several times a second, the steps taken and the latest validation accuracy, None before the first."""
+        """Show the steps taken, several times a second. accuracy: of the last validation; None before the first."""
 
     def compiling(self) -> None:
         """Tell the user that the next step compiles the model, which may take a minute."""
@@ -76,20 +76,20 @@ class Memory:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a training, which has finished, diverged or been stopped.
+    """The outcome of a training run, which has finished, diverged or been stopped.
 
     metrics: test_accuracy, test_loss, val_accuracy, val_loss and train_loss; empty unless finished. train_loss is the
-    mean over the steps since the previous evaluation. It alone includes label smoothing and mixed images.
+    mean over the steps since the previous evaluation. Only it includes label smoothing and mixed images.
     """
 
     status: Status
     metrics: dict[str, float]
     params: int
-    flops: int  # of one forward pass of one image
+    flops: int  # of one image's forward pass
     steps: int
     images: int
     train_seconds: float  # in steps, without evaluation, loading and compilation
     images_per_second: float
     diverged_at_step: int | None = None
-    micro_batch: int = 0  # images of a backward pass; 0: all images of a rank
-    suspect_hardware: int | None = None  # a step at which the loss was NaN, but finite when recomputed
+    micro_batch: int = 0  # images in a backward pass; 0 for all images of a rank
+    suspect_hardware: int | None = None  # a step whose loss was finite only when it was recomputed

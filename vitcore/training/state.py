@@ -1,4 +1,4 @@
-"""The state of a training: what a step changes, what an evaluation measures, and what a checkpoint holds."""
+"""The state of a training run: what a step changes, what an evaluation measures, and what a checkpoint holds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EVALUATION_BYTES = 2**26  # on a CPU: larger batches are no faster, and packs re
 
 
 class Training:
-    """The state of a training, which checkpoints save and restore, and the operations on it.
+    """The state of a training run, which checkpoints save and restore, with the operations on it.
 
     start: weights to start from, or None for initial values. teacher: the model to distill, or None.
     """
@@ -104,7 +104,7 @@ class Training:
         return self.train_step.batch(self.train_step.send(self.draw()))
 
     def draw(self) -> Inputs:
-        """Return the inputs of the next step: pixels, if any, on the training's device, and the others on the CPU."""
+        """Return the inputs of the next step. Pixels, if any, are on `self.device`, and the others on the CPU."""
         config, train, places = self.config, self.data.train, self.places(self.step)
         pixels = self.images(self.step) if isinstance(train.pixels, Stored) else None
         mixing = None
@@ -122,7 +122,7 @@ class Training:
         return image_keys(config.seed, epochs, self.data.train.index[places])
 
     def evaluate(self) -> Metrics:
-        """Return a line of metrics, of which `val_*` are computed on the validation images.
+        """Return a line of metrics: `val_*` of the validation images, `train_loss` since the last evaluation.
 
         Raises DivergedError if a loss since the last evaluation, or the validation loss, is not finite.
         """
@@ -163,7 +163,7 @@ class Training:
     def score(self, images: Images) -> tuple[float, np.ndarray[Any, Any]]:
         """Return the mean loss of the images, and the correctness (n,) of each image from 0 to 1.
 
-        The model has its averaged weights if there is an average.
+        Averaged weights are used if there are any.
         """
         self.model.eval()
         with self.average.in_place() if self.average else nullcontext():
@@ -175,7 +175,7 @@ class Training:
         return loss, correct.cpu().numpy()
 
     def answers(self, images: Images, size: int) -> tuple[Tensor, Tensor]:
-        """Return the reduced outputs and targets of all images for `objective.scores`, computed `size` at a time."""
+        """Return the reduced outputs and targets that `objective.scores` needs, computed `size` images at a time."""
         keys = self.objective.keys(images.index)
         kept, start = [], 0
         for pixels in images.batches(size):
@@ -189,7 +189,7 @@ class Training:
         return answers, targets
 
     def save_checkpoint(self, run: Run) -> None:
-        """Save a checkpoint on rank 0, unless the state is no longer finite: the next evaluation then reports that."""
+        """Save a checkpoint on rank 0 unless the state is no longer finite, which the next evaluation reports."""
         if self.ranks.rank == 0:
             with self.off_the_clock():
                 state = self.state()
@@ -197,7 +197,7 @@ class Training:
                     run.save_checkpoint(self.step, safetensors.torch.save(state))
 
     def state(self) -> dict[str, Tensor]:
-        """Return the tensors of a checkpoint by name: weights, optimizer state, average, recent losses and counters."""
+        """Return a checkpoint, name -> tensor: weights, optimizer state, average, recent losses and counters."""
         tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
         for name, parameter in self.model.named_parameters():
             for key, tensor in self.optimizer.state[parameter].items():
@@ -213,7 +213,7 @@ class Training:
         return tensors
 
     def restore(self, payload: bytes | None) -> None:
-        """Restore the state from a checkpoint, if there is one; raise ConfigError if it is not of this training."""
+        """Restore the state from a checkpoint unless it is None. Raises ConfigError if it is not from this training."""
         if payload is None:
             return
         tensors = parse(payload, self.state(), self.config.steps)
@@ -236,13 +236,13 @@ class Training:
         self.mark = time.perf_counter()
 
     def weights(self) -> bytes:
-        """Return the weights to evaluate and save, averaged if there is an average, as safetensors."""
+        """Return the weights to evaluate and save, as safetensors. They are averaged if there is an average."""
         kept = self.average or self.model
         return safetensors.torch.save({name: t.cpu() for name, t in kept.state_dict().items()})
 
     @contextmanager
     def off_the_clock(self) -> Iterator[None]:
-        """Exclude the block from the training time, but not work that was queued on the device before."""
+        """Exclude the block from the training time. Work queued on the device before it still counts."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         self.seconds += time.perf_counter() - self.mark
@@ -252,7 +252,7 @@ class Training:
             self.mark = time.perf_counter()
 
     def outcome(self, status: Status, metrics: dict[str, float], diverged_at: int | None = None) -> Outcome:
-        """Return the outcome of a training that ends at this step. diverged_at: the step that diverged, if any."""
+        """Return the outcome of training that ends at this step. diverged_at: the step that diverged, or None."""
         with self.off_the_clock():
             cost = measure(self.config)
         images = self.step * self.config.batch
@@ -273,7 +273,7 @@ class Training:
 
 
 def evaluation_batch(config: Config, device: torch.device) -> int:
-    """Return the number of images to evaluate at once: on a CPU at most 64 MiB in float32, but at least one."""
+    """Return the number of images to evaluate at once. On a CPU, they are one or take at most 64 MiB in float32."""
     if device.type != "cpu":
         return EVALUATION_BATCH
     return max(1, min(EVALUATION_BATCH, EVALUATION_BYTES // (4 * config.channels * config.image_size**2)))

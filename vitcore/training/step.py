@@ -1,4 +1,4 @@
-"""How a training step runs: eagerly, or as one CUDA graph; its model compiled or not.
+"""Running a training step eagerly or as one CUDA graph, with its model compiled or not.
 
 On a GPU, hundreds of kernels of a small model's step take longer to launch than to run. Unless `cuda_graph=off`, the
 step is therefore one CUDA graph, captured after a few eager steps, checked once against an eager step, and replayed. A
@@ -38,7 +38,7 @@ NONE, ASKED = "none: ", "cuda_graph=off"  # prefix of a reason for eager steps, 
 class TrainStep(Update):
     """A training step, which runs eagerly or as one CUDA graph, compiled or not.
 
-    facts: whether steps are compiled or a CUDA graph, and why not. The training loop records them in env.json, then
+    facts: whether steps are compiled or a CUDA graph, and if not, why. The training loop records them in env.json, then
     empties the dictionary.
     """
 
@@ -63,7 +63,7 @@ class TrainStep(Update):
             self.facts["cuda_graph"] = NONE + self.eager
 
     def __call__(self, inputs: Inputs, step: int) -> Tensor:
-        """Take training step `step`, from 0; return this rank's contribution, whose mean over ranks is the loss."""
+        """Take step number `step`, from 0, and return this rank's loss. The loss of the step is its mean over ranks."""
         if self.compiling:
             return self.first_step(inputs, step)
         self.schedule(step)
@@ -80,7 +80,7 @@ class TrainStep(Update):
         return self.loss
 
     def first_step(self, inputs: Inputs, step: int) -> Tensor:
-        """Take the first step, in which the model is compiled; if that fails, use the eager model from now on."""
+        """Take the first step, in which the model is compiled. If that fails, use the eager model from now on."""
         self.compiling, began = False, time.perf_counter()
         try:
             return self(inputs, step)
@@ -96,10 +96,10 @@ class TrainStep(Update):
     # -- as one graph --------------------------------------------------------------------------------------------------
 
     def capture_step(self, inputs: Inputs, step: int) -> Tensor:
-        """Take one step eagerly, then from the same state as a captured CUDA graph; return the loss.
+        """Take one step eagerly and, from the same state, as a captured CUDA graph; return the loss.
 
-        An eager step replaces the graph if the gradients differ by more than rounding, or if an error occurs. It comes
-        first because it finds operations that a graph cannot hold, and frees memory before the graph needs as much.
+        If the gradients differ by more than rounding, or an error occurs, steps stay eager. The eager step comes first
+        because it finds operations that a graph cannot hold, and frees memory before the graph needs as much.
         """
         state, earlier = self.state(), self.inputs.map(Tensor.clone)
         before = [tensor.clone() for tensor in state]
@@ -149,7 +149,7 @@ class TrainStep(Update):
         return [*self.model.state_dict().values(), *mean, *(value for value in moments if isinstance(value, Tensor))]
 
     def give_up(self, reason: str) -> None:
-        """Drop the CUDA graph for eager steps, and record the reason."""
+        """Replace the CUDA graph by eager steps, and record the reason."""
         self.replay, self.eager = None, reason
         self.inputs, self.loss = Inputs(torch.empty(0)), torch.empty(0)  # the graph's tensors would keep its memory
         self.facts["cuda_graph"] = NONE + reason
@@ -184,7 +184,7 @@ def eager_reason(config: Config, device: str, optimizer: torch.optim.Optimizer, 
 
 @contextmanager
 def capturable(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Set the `capturable` flag, which PyTorch's optimizers need in a CUDA graph and which changes no result."""
+    """Set the `capturable` flag during the block. PyTorch's optimizers need it in a CUDA graph; no result changes."""
     groups = [group for group in optimizer.param_groups if "capturable" in group]
     for group in groups:
         group["capturable"] = True

@@ -1,4 +1,4 @@
-"""Starting a training from the weights of another trial or a file (`init_from`)."""
+"""Starting training from the weights of another trial or a file (`init_from`)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ LEFT_BEHIND = ("head.", "objective.")  # parameters of the earlier task
 def read(path: str) -> Weights:
     """Return the weights in a safetensors file of this package, or in an .npz of big_vision or vision_transformer.
 
-    Raises ConfigError if it cannot be read.
+    Raises ConfigError if the file cannot be read.
     """
-    from vitcore.interop.npz import load_npz  # late: most trainings do not need it
+    from vitcore.interop.npz import load_npz  # late: most training runs do not need it
 
     try:
         if path.endswith(".npz"):
@@ -39,7 +39,7 @@ def read(path: str) -> Weights:
 
 
 def weights_for(config: Config, parent: bytes | None) -> Weights | None:
-    """Return the weights from which a training starts, or None for initial values.
+    """Return the weights from which training starts, or None for initial values.
 
     parent: weights of the trial that `init_from` names, as safetensors. Raises ConfigError if `parent`, or the file
     that `init_from` names, is missing or cannot be read.
@@ -55,10 +55,10 @@ def weights_for(config: Config, parent: bytes | None) -> Weights | None:
 
 @torch.no_grad()
 def copy_weights(model: Model, weights: Weights, source: str) -> None:
-    """Copy `weights` into `model`, except the head and the objective.
+    """Copy `weights` into `model`, except the head and the objective. source: their name in error messages.
 
     Learned position embeddings are interpolated to the model's grid (arXiv 2010.11929, section 3.2). Raises ConfigError
-    if a parameter is missing, unknown, or has another shape that cannot be interpolated.
+    if a parameter is missing or unknown, or if its shape differs and cannot be interpolated.
     """
     assert not isinstance(model, Reference), "a config does not start a reference model from weights"
     own, theirs = body_weights(model.state_dict()), body_weights(weights)
@@ -81,7 +81,7 @@ def body_weights(weights: Weights) -> dict[str, Tensor]:
 
 
 def check(config: Config, parent: Config | Weights) -> None:
-    """Raise ConfigError if `config` cannot start from `parent`, the config of another trial or weights."""
+    """Raise ConfigError if `config` cannot start from `parent`. parent: the config of a trial, or weights."""
     with torch.device("meta"):
         model = build(config)
         weights = parent if isinstance(parent, Mapping) else build(parent).state_dict()

@@ -1,4 +1,4 @@
-"""What a training step computes, from the augmentation of its images to the update of the weights and their average."""
+"""The computations of a training step, from augmenting images to updating the weights and their average."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Update:
         if start is not None:
             copy_weights(self.model, start, config.init_from)
         self.trained: Callable[..., Any] = self.model  # or the compiled model
-        self.parameters = list(self.model.parameters())  # collected once: this slows down small models
+        self.parameters = list(self.model.parameters())  # collected once, because this slows down small models
         self.optimizer = optimizer(self.model, config)
         default_average = OPTIMIZER[config.optimizer].average(self.model, self.optimizer)
         self.average = Average(self.model, config.ema) if config.ema else default_average
@@ -109,7 +109,7 @@ class Update:
             self.share = self.share.fill_(share) if isinstance(self.share, Tensor) else share
 
     def update(self, inputs: Inputs) -> Tensor:
-        """Take an eager step, with smaller micro-batches if memory requires."""
+        """Take an eager step; return this rank's contribution to the loss. Micro-batches shrink to fit into memory."""
         gradients = partial(self.gradients, self.batch(inputs))
         loss, self.micro_batch = self.replica.call_fitting(gradients, self.micro_batch, self.indivisible)
         self.apply_gradients()
@@ -128,7 +128,7 @@ class Update:
         return total
 
     def mean_loss(self, batch: Batch) -> Tensor:
-        """Return the mean loss over the images of `batch`, with the distillation loss if there is a teacher."""
+        """Return the mean loss over the images in `batch`, including the distillation loss if there is a teacher."""
         outputs = compute_in_precision(self.config, self.trained, batch.images, batch.keys)
         if self.teacher is None:
             return self.objective.loss(outputs, batch.targets)
@@ -147,7 +147,7 @@ class Update:
     # -- its inputs ----------------------------------------------------------------------------------------------------
 
     def draw(self, inputs: Inputs) -> Inputs:
-        """Return the inputs with the augmentation's random choices, or with augmented images if no graph can do it."""
+        """Return the inputs with the augmentation's random choices, or with images augmented outside the graph."""
         if inputs.keys is None or self.config.augment == "none":
             return inputs
         if self.augments_in_graph and isinstance(self.augment, Staged):
@@ -159,7 +159,7 @@ class Update:
         return inputs.map(partial(send, device=self.device))
 
     def batch(self, inputs: Inputs) -> Batch:
-        """Return this rank's images with their targets, standardized, and augmented, erased and mixed as configured."""
+        """Return this rank's standardized images and their targets, augmented, erased and mixed as configured."""
         pixels = inputs.pixels if self.augmented_before_graph else None
         if pixels is None:
             pixels = self.pixels(inputs)

@@ -25,7 +25,7 @@ class Classification(Objective):
     numerics = 1
 
     class Options(Objective.Options):
-        """The loss of the training and the distillation. `val_loss` and `test_loss` are always cross-entropy."""
+        """The losses of training and distillation. `val_loss` and `test_loss` are always cross-entropy."""
 
         #: Binary cross-entropy treats each class separately. All classes in a mixed image are positive
         #: (DeiT III: arXiv 2204.07118, section 3; `targets.gt(0)` in facebookresearch/deit).
@@ -55,7 +55,7 @@ class Classification(Objective):
         return labels
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss of logits (B, classes), or of two heads (B, 2, classes), the second weighted by alpha."""
+        """Return the loss of logits (B, classes) or of two heads (B, 2, classes), where alpha weights the second."""
         if logits.ndim == 2:
             return self.label_loss(logits, targets)
         own, other = (self.label_loss(some, targets) for some in logits.unbind(1))
@@ -93,9 +93,8 @@ class Classification(Objective):
 class DistilledViT(ViT):
     """A ViT with a distillation token, which precedes the patches and has a head of its own.
 
-    In training, it returns the logits (B, 2, classes) of the two heads, in evaluation their mean (B, classes), as in
-    DeiT. The token has no position embedding, because in DeiT only the sum of a token and its position embedding
-    matters.
+    As in DeiT, it returns the logits (B, 2, classes) of both heads in training, and their mean (B, classes) in
+    evaluation. The token has no position embedding, because in DeiT only their sum matters.
     """
 
     def __init__(self, config: Config) -> None:
@@ -127,7 +126,7 @@ class DistilledViT(ViT):
 
 
 class DistillationToken(Initial):
-    """The learned distillation token, initialized from N(0, 0.02^2) as in DeiT, not at zero like the class token."""
+    """The learned distillation token. Initial values are from N(0, 0.02^2) as in DeiT; the class token's are zero."""
 
     draws = {"token": normal(0.02)}
 

@@ -51,11 +51,11 @@ class MaskingOptions(Masking.Options):
         }
 
     def masked(self, patches: int) -> int:
-        """Return how many of `patches` are masked, rounded as in the paper's code; at least one is visible."""
+        """Return how many of `patches` patches are masked, rounded as in the paper's code. At least one is visible."""
         return patches - max(1, int(patches * (1 - self.ratio)))
 
     def visible(self, x: Tensor, keys: Keys) -> Tensor:
-        """Return the visible patches (B, N - M, D) of x (B, N, D), or all without keys, as to extract features."""
+        """Return the visible patches (B, N - M, D) of x (B, N, D). Without keys, as for features, all are visible."""
         return x if keys is None else gather_rows(x, self.split(keys, x.shape[1])[0])
 
     def split(self, keys: Tensor, patches: int) -> tuple[Tensor, Tensor]:
@@ -84,7 +84,7 @@ class MAE(Masking):
 
     @classmethod
     def canonical(cls, config: Config) -> Settings:
-        """Return 0 for the option of each decoder size that equals its default, so that both have one trial id."""
+        """Return 0 for each decoder option that states a default size, so that both forms have the same trial id."""
         usual, own = cls.Options().decoder(config), config.options_of(cls.slot, cls.Options).decoder(config)
         return {f"decoder_{name}": 0 for name, size in own.items() if size == usual[name]}
 
@@ -128,7 +128,7 @@ class MAE(Masking):
         return F.mse_loss(logits, targets)
 
     def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return each image's mean squared errors (B, 2), of the prediction and of 0: less memory than the pixels."""
+        """Return each image's mean squared errors (B, 2), of the prediction and of 0, to save memory."""
         return torch.stack([(logits - targets).square().mean(dim=(1, 2)), targets.square().mean(dim=(1, 2))], dim=1)
 
     def remembered(self, targets: Tensor) -> Tensor:
@@ -142,7 +142,7 @@ class MAE(Masking):
 class MaskedAutoencoder(ViT):
     """A ViT that predicts the pixels of masked patches from the visible patches.
 
-    It maps images (B, C, H, W) and their random keys (B,), 0 if there are none, to predictions (B, M, C P P).
+    It maps images (B, C, H, W) and their random keys (B,) to predictions (B, M, C P P). By default, the keys are 0.
     """
 
     def __init__(self, config: Config) -> None:

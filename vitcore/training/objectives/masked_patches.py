@@ -48,7 +48,7 @@ class Masking(Objective):
 
     @classmethod
     def impossible(cls, config: Config) -> dict[str, object]:
-        """Return the error messages of settings that do not work with masked patches, each with its condition."""
+        """Return errors of settings that do not work with masked patches: message -> whether it applies."""
         objective = f"objective={config.objective}"
         return {
             f"model={config.model}: {objective} is of this package's ViT": config.model,
@@ -60,7 +60,7 @@ class Masking(Objective):
 
 
 class MaskedPatch(Masking):
-    """Prediction of the 3-bit mean color of corrupted patches, half of all patches (arXiv 2010.11929, section B.1.2).
+    """Prediction of the 3-bit mean color of the corrupted half of all patches (arXiv 2010.11929, section B.1.2).
 
     Each channel has 8 shades, so RGB has 512 classes and grayscale has 8. Accuracy and loss are averaged over the
     corrupted patches.
@@ -99,7 +99,7 @@ class MaskedViT(ViT):
     """A ViT that predicts the mean color of the corrupted patches, with a linear head on each patch's output.
 
     It maps images (B, C, H, W) and their random keys (B,) to logits (B, M, 8^C). Without keys, no patch is corrupted,
-    and the logits (B, N, 8^C) are of all patches.
+    and the logits (B, N, 8^C) cover all patches.
     """
 
     def __init__(self, config: Config) -> None:
@@ -142,7 +142,7 @@ class Corruption(Initial):
 
 
 def corrupted(keys: Tensor, patches: int) -> Tensor:
-    """Return the random indices (B, N // 2) of the patches to corrupt, from the images' random keys (B,)."""
+    """Return the random indices (B, N // 2) of the patches to corrupt. keys: random keys (B,). patches: N."""
     return bits(keys, CHOICE, patches).argsort(dim=1, stable=True)[:, : patches // 2]
 
 

@@ -78,7 +78,7 @@ class ScheduleFreeAdamW(optim.Optimizer):
         return state
 
     def x(self, y: nn.Parameter) -> Tensor:
-        """Return the average x of the parameter y, to evaluate and save."""
+        """Return the average x that is evaluated and saved for the parameter y."""
         for group in self.param_groups:
             if any(y is parameter for parameter in group["params"]) and self.state[y]:
                 return y.lerp(self.state[y]["z"], 1 - 1 / group["betas"][0])
@@ -102,7 +102,7 @@ class Averaged(Average):
         return 0.0
 
     def update(self, share: float | Tensor) -> None:
-        """Do nothing: the optimizer updates the average."""
+        """Do nothing, because the optimizer updates the average."""
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
-        """Do nothing: the average follows from the parameters and the optimizer's state."""
+        """Do nothing, because the average follows from the parameters and the optimizer's state."""

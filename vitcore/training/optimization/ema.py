@@ -1,4 +1,4 @@
-"""The exponential moving average of the weights over the steps, to evaluate and save (arXiv 1806.05594)."""
+"""The exponential moving average of the weights, which is evaluated and saved (arXiv 1806.05594)."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ class Average:
 
     @torch.no_grad()
     def update(self, share: float | Tensor) -> None:
-        """Move the average toward the weights by the fraction `share`, a tensor if a CUDA graph reads it."""
+        """Move the average toward the weights by the fraction `share`, which is a tensor if a CUDA graph reads it."""
         mean, live = ([tensors[i] for i in self.fractions] for tensors in (self.mean, self.live))
         if isinstance(share, Tensor):
             torch._foreach_lerp_(mean, live, [share] * len(mean))

@@ -42,7 +42,7 @@ def optimizer(model: nn.Module, config: Config) -> optim.Optimizer:
 
 
 def set_rate(optimizer: optim.Optimizer, rate: float) -> None:
-    """Set the learning rate of each group, in place where it is a tensor, which a CUDA graph reads."""
+    """Set the learning rate of each group. A tensor is changed in place, because a CUDA graph reads it."""
     for group in optimizer.param_groups:
         share = rate * group["lr_scale"]
         if isinstance(group["lr"], Tensor):
@@ -59,7 +59,7 @@ def has_weight_decay(name: str, parameter: nn.Parameter) -> bool:
 def layer_id(name: str, layers: int) -> int:
     """Return a parameter's layer for layer-wise learning-rate decay, as in BEiT's code (arXiv 2106.08254).
 
-    0: all before the blocks, and the objective's parameters. i + 1: block i with position parameters of its own.
+    0: everything before the blocks, and the objective's parameters. i + 1: block i with its own position parameters.
     `layers` + 1: the final norm, the pooling and the head.
     """
     if in_block := re.match(r"(?:encoder\.blocks|position\.\w+)\.(\d+)(?:\.|$)", name):
@@ -74,7 +74,7 @@ class Optimizer(Variant):
 
     @classmethod
     def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
-        """Return an optimizer of parameter groups whose `lr` the training sets before each step."""
+        """Return an optimizer for parameter groups. Their `lr` is set before each step."""
         raise NotImplementedError
 
     @classmethod
@@ -89,7 +89,7 @@ class Optimizer(Variant):
 
 
 class Moments(Optimizer.Options):
-    """The options of Adam: beta1, beta2 and epsilon, not the weight decay."""
+    """The options of Adam. The weight decay is a setting of its own."""
 
     beta1: Beta = 0.9  #: Decay rate of the running average of the gradient.
     beta2: Beta = 0.999  #: Decay rate of the running average of the squared gradient.
@@ -97,7 +97,7 @@ class Moments(Optimizer.Options):
 
 
 def moments(config: Config, schema: type[Moments]) -> dict[str, Any]:
-    """Return keyword arguments of an optimizer: lr, betas and eps."""
+    """Return the keyword arguments lr, betas and eps of an optimizer. schema: the class of its options."""
     options = config.options_of("optimizer", schema)
     return {"lr": config.lr, "betas": (options.beta1, options.beta2), "eps": options.eps}
 
@@ -201,7 +201,7 @@ class Muon(Optimizer):
 
 
 class Together(optim.Optimizer):
-    """Optimizers of different parameters as one, with their groups and a shared state."""
+    """An optimizer that combines optimizers of different parameters. It has all their groups and a shared state."""
 
     def __init__(self, *optimizers: optim.Optimizer) -> None:
         super().__init__([group for one in optimizers for group in one.param_groups], {})
@@ -223,7 +223,7 @@ class ScheduleFree(Optimizer):
     numerics = 1
 
     class Options(Moments):
-        """The options beta1, beta2 and epsilon, of which beta1 has another meaning than in AdamW."""
+        """The options of AdamW, of which beta1 has another meaning here."""
 
         #: Gradients are computed at beta1 times the averaged weights plus 1 - beta1 times the newest weights.
         beta1: Annotated[float, Field(gt=0, lt=1)] = 0.9

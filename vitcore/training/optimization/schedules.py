@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def learning_rate(step: int, config: Config) -> float:
-    """Return the learning rate of a step, counted from 0: a linear warm-up to `config.lr`, then the schedule."""
+    """Return the learning rate of a step, counted from 0. A linear warm-up to `config.lr` precedes the schedule."""
     warmup = round(config.warmup * config.steps)
     if step < warmup:
         return config.lr * (step + 1) / warmup
@@ -31,7 +31,7 @@ class Schedule(Variant):
     def share(cls, done: float, config: Config) -> float:
         """Return the learning rate as a fraction of `config.lr`.
 
-        done: the fraction, in [0, 1), of the steps after the warm-up that are taken.
+        done: fraction, in [0, 1), of the steps after the warm-up that have been taken.
         """
         raise NotImplementedError
 
