@@ -1,8 +1,7 @@
-"""The floor: the time of a training step's matrix products and attention alone, a lower bound on step time.
+"""The floor: a lower bound on step time, measured as the time of a step's matrix products and attention alone.
 
 Each operation runs in the fastest sufficiently accurate backend. On a GPU they run as one CUDA graph, because Python
-launches small kernels more slowly than they run. The FLOPs counted in the model check the shapes, which come from the
-config.
+launches small kernels more slowly than they run. Their shapes come from the config, checked by the model's FLOPs.
 """
 
 import warnings
@@ -27,7 +26,7 @@ Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 EXACT = 1e-5  # relative error at which a product still counts as float32
 TURNS, CALLS = 5, {"cpu": 3, "cuda": 20}  # of each backend, to find the fastest
 WARM_UP = 3  # calls before a capture, in which libraries initialize
-# Dense bfloat16 FLOP/s by part of the device's name; the first match counts. Sources: NVIDIA's data sheets of the A100
+# Part of the device's name -> dense bfloat16 FLOP/s; the first match counts. Sources: NVIDIA's data sheets of the A100
 # (2020), H100 (2022) and H200 (2024), which state twice these figures where they count structured sparsity.
 PEAKS = {
     "H100 PCIe": 756e12,
@@ -40,14 +39,14 @@ PEAKS = {
 
 
 def peak(config: Config) -> float | None:
-    """Return the published peak throughput of the device in the config's precision, in FLOP/s; None if unknown."""
+    """Return the device's published peak FLOP/s in the config's precision, or None if it is unknown."""
     if device_of(config) != "cuda" or config.precision != "bf16":
         return None
     return next((flops for name, flops in PEAKS.items() if name in hardware(config)), None)
 
 
 class Floor:
-    """The floor of step time: `run()` computes the matrix products and the attention of a training step alone.
+    """The floor of step time. `run()` computes only the matrix products and the attention of a training step.
 
     backends: name of the work -> fastest backend. share_of_flops: below 1 if the floor lacks a part of the model.
     Raises ValueError if the model is not a ViT of this suite, or if a GPU cannot capture the work as a CUDA graph.
@@ -103,7 +102,7 @@ class Floor:
         self.add("attention", calls, count)
 
     def add(self, name: str, backends: dict[str, Call], count: int) -> None:
-        """Add work that a step does `count` times, in the backend with the shortest of TURNS timed turns."""
+        """Add work that a step does `count` times, in the backend that is fastest in the best of TURNS turns."""
         seconds = {}
         for backend, call in backends.items():
             with float32_precision(backend.split()[-1]):
@@ -118,7 +117,7 @@ class Floor:
 
 
 def products(x: Tensor, w: Tensor, g: Tensor) -> dict[str, Call]:
-    """Return calls for the products of nn.Linear: its forward pass and the gradients of weights and inputs, by name.
+    """Return the products of nn.Linear, name -> call: "forward", and the gradients of "weights" and "inputs".
 
     x: inputs (N, I). w: weights (O, I). g: gradient of the outputs (N, O).
     """
@@ -127,7 +126,7 @@ def products(x: Tensor, w: Tensor, g: Tensor) -> dict[str, Call]:
 
 
 def graph_call(call: Call, device: torch.device) -> Call:
-    """Return a call captured as a CUDA graph; on a CPU, the call itself. Raises ValueError if capture fails."""
+    """Return a CUDA graph of a call, or on a CPU the call itself. Raises ValueError if the capture fails."""
     if device.type != "cuda":
         return call
     try:
@@ -159,10 +158,7 @@ def fused_attention(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor) -> Ten
 
 
 def plain_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Return softmax(q.k / sqrt(D)) v by two batched products and a softmax.
-
-    q, k, v and the result: (B, H, N, D).
-    """
+    """Return softmax(q.k / sqrt(D)) v, computed with two batched products. q, k, v, result: (B, H, N, D)."""
     shape = q.shape
     q, k, v = (part.flatten(0, 1) for part in (q, k, v))
     logits = torch.baddbmm(q.new_zeros(1, 1, 1), q, k.transpose(1, 2), beta=0, alpha=shape[-1] ** -0.5)
@@ -188,7 +184,7 @@ def relative_error(precision: str) -> float:
 
 @contextmanager
 def float32_precision(precision: str) -> Iterator[None]:
-    """Set the precision of float32 products, "highest" or "medium", and turn off TF32 in convolutions, for a block."""
+    """Set the precision of float32 products, "highest" or "medium", for the block. Convolutions do not use TF32."""
     before, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision(precision)
     torch.backends.cudnn.allow_tf32 = False

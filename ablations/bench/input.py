@@ -1,4 +1,4 @@
-"""The benchmark of the input pipeline alone, also beside torchvision's flips and crops of PIL images."""
+"""The benchmark of the input pipeline, alone and against torchvision's flips and crops of PIL images."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ CALLS = 2  # batches per turn against torchvision, which is slow
 
 
 class Input:
-    """A training's input pipeline alone, to be timed. `advance()` returns the next images, (B, C, H, W)."""
+    """The input pipeline of training without the steps. `advance()` returns the next images (B, C, H, W)."""
 
     def __init__(self, config: Config, data: Data) -> None:
         self.training = Training(config, data)
@@ -35,8 +35,8 @@ class Input:
 def bench(config: Config, source: Source, rounds: int, calls: int) -> Result:
     """Measure the images per second of the input pipeline, in `rounds` turns of `calls` batches.
 
-    It is timed as configured. Then it is timed with flips and crops, beside torchvision on one core, in turns of CALLS
-    batches. Raises ValueError if the images cannot be cropped.
+    It is timed as configured. Then it is timed with flips and crops, in alternation with torchvision on one core and in
+    turns of CALLS batches. Raises ValueError if the images cannot be cropped.
     """
     how = conditions(config, source, rounds, calls)
     cropped = Config(**merge(config.model_dump(), {"augment": AUGMENT, "mixup": 0.0, "cutmix": 0.0}))
@@ -62,7 +62,7 @@ def bench(config: Config, source: Source, rounds: int, calls: int) -> Result:
 
 
 def torchvision_batch(training: Training) -> Callable[[], Tensor]:
-    """Return a function that transforms the first batch's images with torchvision, without workers: (B, C, H, W)."""
+    """Return a function that transforms the first batch (B, C, H, W) with torchvision, without workers."""
     from ablations.bench.script import Pictures  # late: takes seconds to import
 
     config, data = training.config, training.data

@@ -1,7 +1,8 @@
-"""The benchmark of a small study: `ablate run` against the usual loop of one process per trial, one or two at a time.
+"""The benchmark of a small study: `ablate run` against the usual loop of processes, which train one trial each.
 
-Each method trains two kinds of position embedding with several seeds, on equal images, batches, schedules and
-evaluations. Wall time is the time from the command to the last result. That of `ablate run` includes its table.
+The loop runs one or two processes at a time. Each method trains two kinds of position embedding with several seeds, on
+equal images, batches, schedules and evaluations. Wall time is the time from the command to the last result, which for
+`ablate run` includes its table.
 """
 
 import json
@@ -35,10 +36,10 @@ from vitcore.training.loop import evaluation_steps
 
 POSITIONS = ("1d", "none")  # the baseline first
 OURS, SEQUENTIAL, PAIRED = "ablate run", "one process a trial, in sequence", "one process a trial, two at a time"
-RUN = ("run", "bench-study.yaml", "--recipe", "bench-recipe.yaml")  # words of `ablate` in a folder of `write_study`
+RUN = ("run", "bench-study.yaml", "--recipe", "bench-recipe.yaml")  # arguments of `ablate`; `write_study` writes both
 AUGMENTS = ("none", "flip-crop")  # supported by the script
-GIVEN = ("seed", "steps", "batch", "lr", "weight_decay", "clip_norm", "label_smoothing")  # to the script as they are
-PASSED = {  # to the script in another form: as images, evaluations or timm's arguments; or checked by first losses
+GIVEN = ("seed", "steps", "batch", "lr", "weight_decay", "clip_norm", "label_smoothing")  # the script gets these as is
+PASSED = {  # the script gets these as images, evaluations or timm's arguments, or first losses check them
     *("data", "data_fraction", "data_seed", "val_fraction", "image_size", "channels", "classes", "model"),
     *("warmup", "precision", "augment", "evaluations", "device"),
 } | {*ARCHITECTURE} - {"stem"}
@@ -46,9 +47,9 @@ FREE = {"threads", "attention", "compile", "cuda_graph"}  # may differ: `ablate 
 
 
 def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result:
-    """Measure the wall time of a small study by `ablate run` and by two loops, with `seeds` seeds per arm.
+    """Measure the wall time of a small study with `ablate run` and with two loops.
 
-    Raises ValueError if the script of the loops cannot do an equal training, or if a process fails.
+    seeds: number of seeds per arm. Raises ValueError if the loops cannot train in the same way or a process fails.
     """
     how = conditions(Config(**settings), source, rounds, 1)
     arms = [merge(settings, {"position": position}) for position in POSITIONS]
@@ -85,7 +86,7 @@ def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result
 def time_sides(
     folder: Path, configs: Sequence[Config], rounds: int, source: Source
 ) -> tuple[dict[str, Seconds], list[TrialResult], list[float]]:
-    """Return the wall times, and of the last round the results of `ablate run` and the script's test accuracies."""
+    """Return the wall times, and the last round's results of `ablate run` and test accuracies of the script."""
     runs: list[Path] = []
     scripts = [script(config, folder / f"{number}", source) for number, config in enumerate(configs)]
     sides: dict[str, Call] = {
@@ -103,7 +104,7 @@ def time_sides(
 def check_alike(config: Config, source: Source) -> None:
     """Check that the script of the loops trains as `ablate run` does, and can hold the images in memory.
 
-    Raises ConfigError if the data are a pack, or if the script lacks a setting; ValueError if first losses differ.
+    Raises ConfigError if the data are a pack or the script lacks a setting. Raises ValueError if first losses differ.
     """
     if find_pack(config.data, source.data_dir) is not None:
         raise ConfigError(f"data={config.data}: a pack, streamed from its shards: the script has images in memory")
@@ -124,7 +125,7 @@ def check_alike(config: Config, source: Source) -> None:
 
 
 def run_study(folder: Path, source: Source) -> Path:
-    """Train all trials of the study in `folder` with `ablate run`; return the new run directory."""
+    """Train all trials of the study in `folder` with `ablate run`, and return the new run directory."""
     runs = Path(tempfile.mkdtemp(dir=folder))
     words = [*RUN, "--runs", str(runs), *(word for file in source.plugins for word in ("--plugin", file))]
     words += ["--data-dir", str(source.data_dir.absolute())] if source.data_dir else []
@@ -133,14 +134,14 @@ def run_study(folder: Path, source: Source) -> Path:
 
 
 def run_scripts(scripts: Sequence[Path], at_once: int) -> None:
-    """Train all trials with the script, in `at_once` processes at a time, which share all cores."""
+    """Train all trials with the script, `at_once` processes at a time. These share all cores."""
     own = {"OMP_NUM_THREADS": str(max(1, cores() // at_once))}
     with ThreadPoolExecutor(at_once) as pool:
         list(pool.map(lambda settings: run(trial(settings), own), scripts))
 
 
 def write_study(folder: Path, settings: Mapping[str, object], positions: Sequence[str], seeds: int) -> None:
-    """Write the study and the recipe that `ablate run` reads. positions: the baseline's first."""
+    """Write the study and the recipe that `ablate run` reads. positions: those of the arms, the baseline's first."""
     study = {"question": "How fast?", "baseline": {"position": positions[0]}, "factors": {"position": [*positions]}}
     recipe = {"description": "Bench.", "config": dict(settings), "seeds": seeds}
     (folder / "bench-study.yaml").write_text(json.dumps(study))

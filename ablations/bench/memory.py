@@ -1,4 +1,4 @@
-"""The peak memory that training steps need beyond the model and the images, each measured in a process of its own."""
+"""The peak memory that training steps need beyond the model and the images, measured in separate processes."""
 
 import re
 from collections.abc import Iterable
@@ -15,15 +15,15 @@ from vitcore.runtime.compile_cache import compiles
 from vitcore.runtime.device import compute_settings, device_of
 
 STEPS = 3
-STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")  # psutil knows no peak that can be reset
+STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")  # psutil has no peak that can be reset
 
 
 def memory_of_sides(
     config: Config, names: Iterable[str], source: Source
 ) -> tuple[dict[str, int | None], dict[str, str]]:
-    """Return, by name, the bytes that each implementation's steps need, and why a measurement failed.
+    """Return name -> bytes that an implementation's steps need, and "memory of NAME" -> why a measurement failed.
 
-    The bytes are None if unknown, without a reason if the system does not report memory.
+    The bytes are None if unknown. There is no reason if the system does not report memory.
     """
     found: dict[str, int | None] = {}
     left_out: dict[str, str] = {}
@@ -39,15 +39,15 @@ def memory_of_sides(
 
 
 def memory_of_side(config: Config, name: str, source: Source) -> int | None:
-    """Return what `measure` does in a new process. Raises ValueError if the process fails."""
+    """Return the result of `measure` in a new process. Raises ValueError if the process fails."""
     found: int | None = measure_in_process("ablations.bench.memory", config, source, {}, name=name)
     return found
 
 
 def measure(config: Config, source: Source, name: str) -> int | None:
-    """Return the bytes that steps add to this process at their peak, or None if the system does not report them.
+    """Return the peak bytes that steps add on the GPU or in this process, or None if the system does not report them.
 
-    name: a name of ablations.bench.rivals.
+    name: an implementation in ablations.bench.rivals.
     """
     config = with_steps(config, STEPS)
     with compute_settings(config):
@@ -66,7 +66,7 @@ def measure(config: Config, source: Source, name: str) -> int | None:
 
 
 def resident_bytes(key: str) -> int:
-    """Return the bytes of this process in memory, now (VmRSS) or at the peak (VmHWM)."""
+    """Return this process's bytes in memory. key: "VmRSS" for those now, "VmHWM" for those at the peak."""
     found = re.search(rf"^{key}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
     assert found
     return 1024 * int(found[1])

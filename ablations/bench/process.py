@@ -25,7 +25,7 @@ BATCHES = 4  # of random images
 
 @dataclass(frozen=True)
 class Source:
-    """The images of a benchmark, from `data_dir` or random, and the plug-ins that it loads (file -> digest)."""
+    """The images of a benchmark, loaded from `data_dir` unless `random`. plugins: those to load, file -> digest."""
 
     data_dir: Path | None = None
     random: bool = False
@@ -38,7 +38,7 @@ class Source:
 
 
 def random_images(config: Config) -> Data:
-    """Return BATCHES batches of random uint8 images with random labels; a step takes as long as with real images."""
+    """Return BATCHES batches of random uint8 images and labels. A step takes as long as with real images."""
     generator = torch.Generator().manual_seed(0)
     count = BATCHES * config.batch
     size = (count, config.channels, config.image_size, config.image_size)
@@ -55,7 +55,7 @@ def statistics(data: Data) -> tuple[list[float], list[float]]:
 
 
 def measure_in_process(module: str, config: Config, source: Source, own: dict[str, str], **more: str) -> Any:
-    """Return what `measure(config, source, **more)` of a module returns in a new process.
+    """Return the result of a module's `measure(config, source, **more)` in a new process.
 
     module: a module that calls `print_measurement`. own: environment variables. Raises ValueError if the process fails.
     """
@@ -77,9 +77,9 @@ def python_command(module: str, *words: str) -> list[str]:
 
 
 def run(command: Sequence[str], own: dict[str, str], **how: Any) -> str:
-    """Run a command with additional environment variables; return its standard output.
+    """Run a command and return its standard output. own: additional environment variables.
 
-    how: arguments of subprocess.run. Raises ValueError, with the last line of standard error, if the command fails.
+    how: arguments of subprocess.run. Raises a ValueError with the last line of standard error if the command fails.
     """
     done = subprocess.run(command, env=environment() | own, capture_output=True, text=True, **how)
     if done.returncode:

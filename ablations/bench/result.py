@@ -61,7 +61,7 @@ def conditions(config: Config, source: Source, rounds: int, calls: int) -> Condi
 
 @dataclass(frozen=True)
 class Result:
-    """The measurements of one benchmark, for the JSON output and as a table.
+    """The measurements of one benchmark, which can be output as JSON and as a table.
 
     measured: a dictionary or a dataclass. columns: header -> row -> cell; the first column has every row.
     """
@@ -89,14 +89,14 @@ class Result:
 
 
 def spread_text(spread: Spread | None, form: str, scale: float = 1) -> str:
-    """Return the median, `low` and `high` times `scale`, such as "1.2 [1.1, 1.3]"; "" for None."""
+    """Return a spread as text, such as "1.2 [1.1, 1.3]", or "" for None. form: of a number. scale: its factor."""
     if spread is None:
         return ""
     return f"{form} [{form}, {form}]".format(*(scale * value for value in (spread.median, spread.low, spread.high)))
 
 
 def column(spreads: Mapping[str, Spread], form: str, scale: float = 1, unit: str = "") -> dict[str, str]:
-    """Return a column of a table, as `spread_text` with a unit."""
+    """Return a column of a table: row -> its `spread_text`, followed by `unit`."""
     return {name: spread_text(own, form, scale) + unit for name, own in spreads.items()}
 
 

@@ -1,7 +1,7 @@
-"""The rivals: usual training steps with timm's or torchvision's model, and with this suite's weights and batches.
+"""The rivals: usual training steps with timm's or torchvision's model, on this suite's weights and batches.
 
 Their first losses must equal this suite's, because a wrong step may be fast. For this comparison, a head of zeros and a
-warm-up are replaced: with them, first losses would not depend on the whole model.
+warm-up are replaced, because with them first losses would not depend on the whole model.
 """
 
 import os
@@ -25,14 +25,14 @@ from vitcore.training.optimization.schedules import learning_rate
 from vitcore.training.state import Training
 from vitcore.training.update import Batch
 
-OURS, TUNED = "vitcore", "timm compiled"  # tuned: compiled, with a fused AdamW, subnormals flushed to 0
+OURS, TUNED = "vitcore", "timm compiled"  # tuned: compiled, with a fused AdamW and without subnormals
 RIVALS: dict[str, Callable[[ViT], nn.Module]] = {"timm": to_timm, "torchvision": to_torchvision, TUNED: to_timm}
 USUAL = {
     "objective": "classification",
     "objective.loss": "cross-entropy",
     "optimizer": "adamw",
     "layer_decay": 1,
-    # random numbers, which a rival draws otherwise
+    # a rival draws other random numbers
     **dict.fromkeys(("dropout", "attention_dropout", "patch_dropout", "drop_path"), 0),
 }
 
@@ -42,7 +42,7 @@ IMAGES = 64  # largest batch of the check in float32
 
 
 class Ours(Training):
-    """A training as `ablate run` does it, with the loss of the last step as a property."""
+    """Training as `ablate run` does it, with the loss of the last step as a property."""
 
     @property
     def loss(self) -> Tensor:
@@ -50,9 +50,9 @@ class Ours(Training):
 
 
 class Rival:
-    """A training step as in a usual script, with the model of a rival.
+    """Training as in a usual script, with the model of a rival. name: a key of RIVALS.
 
-    Raises ValueError if the rival cannot do an equal training.
+    Raises ValueError if the rival cannot train in the same way as this suite.
     """
 
     def __init__(self, name: str, config: Config, data: Data) -> None:
@@ -78,7 +78,7 @@ class Rival:
             self.source.step += 1
 
     def update(self, batch: Batch) -> Tensor:
-        """Update the weights with a batch of images; return its loss. `make bench-gpu` captures this."""
+        """Update the weights with a batch, and return its loss. `make bench-gpu` captures this as a CUDA graph."""
         logits = compute_in_precision(self.config, self.model, batch.images)
         loss = F.cross_entropy(logits, batch.targets, label_smoothing=self.config.label_smoothing)
         self.optimizer.zero_grad()
@@ -114,7 +114,7 @@ def adamw(model: nn.Module, config: Config, fused: bool | None) -> torch.optim.A
 
 
 def refuse(name: str, config: Config) -> None:
-    """Raise ValueError if a rival cannot do the training of the config."""
+    """Raise ValueError if the rival `name` cannot train as `config` says."""
     for key, usual in USUAL.items():
         if (value := {**dict(config), **config.options}.get(key, usual)) != usual:
             raise ValueError(f"{key}={value}: the usual script has {usual}")
@@ -125,7 +125,7 @@ def refuse(name: str, config: Config) -> None:
 
 
 def available(config: Config, data: Data, compiled: bool) -> tuple[Sides, dict[str, str]]:
-    """Return, by name, the steps that can train this config, this suite's first, and why each other rival cannot."""
+    """Return name -> implementation for all that can train this config, and name -> reason for the other rivals."""
     sides: Sides = {OURS: Ours(config, data)}
     left_out = {}
     for name in RIVALS:
@@ -143,14 +143,14 @@ def sensitive_config(config: Config) -> Config:
 
 
 def check_in_float32(config: Config, data: Data) -> None:
-    """Check that first losses agree in float32, without compilation. Raises ValueError if they do not."""
+    """Raise ValueError if first losses differ in float32 without compilation."""
     changes = {"precision": "float32", "compile": False, "batch": min(config.batch, IMAGES)}
     exact = config.model_copy(update=changes)
     check_equal(exact, available(exact, data, compiled=False)[0])
 
 
 def check_equal(config: Config, sides: Sides) -> dict[str, float]:
-    """Return the seconds that the first steps took, by name. Raises ValueError if their losses differ."""
+    """Return name -> seconds that the first steps took. Raises ValueError if their losses differ."""
     seconds, found = {}, {}
     for name, side in sides.items():
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""One trial as a usual script trains it, with timm's model, a DataLoader and AdamW: `ablate bench loop` runs it.
+"""A usual script that trains one trial with timm's model, a DataLoader and AdamW. `ablate bench loop` runs it.
 
 It imports nothing from this project. Without augmentation, images become tensors before training, which is faster than
 in most scripts. With augmentation, torchvision transforms them one by one as PIL images.
@@ -26,9 +26,9 @@ Array = npt.NDArray[Any]
 
 
 class Pictures(Dataset[tuple[Tensor, int]]):
-    """A data set of uint8 images (N, C, H, W), each padded, cropped and flipped at random with PIL.
+    """A data set that pads uint8 images (N, C, H, W), crops and flips them at random with PIL, and standardizes them.
 
-    pad: the padding before the crop, in pixels. mean, std: per channel, for pixel values from 0 to 1.
+    pad: padding in pixels. mean, std: statistics of each channel, for pixel values from 0 to 1.
     """
 
     def __init__(self, pixels: Array, labels: Array, pad: int, mean: list[float], std: list[float]) -> None:
@@ -55,9 +55,9 @@ def tensors(data: dict[str, Array], part: str, settings: Namespace) -> TensorDat
 
 
 def train(settings: Namespace, data: dict[str, Array]) -> tuple[nn.Module, list[dict[str, float]]]:
-    """Train a model on arrays such as train_pixels.
+    """Train a model; return it with the step, train_loss and val_accuracy of each evaluation.
 
-    Returns the model, and step, train_loss and val_accuracy of each evaluation.
+    data: pixels and labels, named train_pixels, train_labels, val_pixels and val_labels.
     """
     torch.manual_seed(settings.seed)
     device = torch.device(settings.device)
@@ -90,7 +90,7 @@ def train(settings: Namespace, data: dict[str, Array]) -> tuple[nn.Module, list[
 
 
 def rate(step: int, settings: Namespace) -> float:
-    """Return the factor of the learning rate, which rises in the warm-up and then follows a cosine to 0."""
+    """Return the factor of a step's learning rate, which rises in the warm-up and then follows a cosine to 0."""
     warmup, steps = int(settings.warmup_steps), int(settings.steps)
     if step < warmup:
         return (step + 1) / warmup
@@ -106,7 +106,7 @@ def accuracy(model: nn.Module, loader: DataLoader[Any], device: torch.device) ->
 
 
 def run(file: Path) -> None:
-    """Train a model on images (.npz) with the settings in `file`; write weights (.pth) and metrics (.result)."""
+    """Train with the settings in `file` (.json) and images (.npz); write weights (.pth) and metrics (.result)."""
     settings = Namespace(**json.loads(file.read_text()))
     with np.load(file.with_suffix(".npz")) as arrays:
         data = dict(arrays)

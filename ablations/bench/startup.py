@@ -1,4 +1,4 @@
-"""The benchmark of the time to a process's first step, with an empty or a filled compile cache and without compilation.
+"""The benchmark of the time to a process's first step: with an empty compile cache, a filled one, and uncompiled.
 
 The process trains two seeds, which shows whether a graph is compiled once per shape or once per trial.
 """
@@ -55,7 +55,7 @@ def bench(config: Config, rounds: int, source: Source) -> Result:
 def measure(config: Config, source: Source) -> tuple[float, list[int]]:
     """Take one training step and evaluate, with each of TRIALS seeds.
 
-    Returns the end of the first step, in seconds since the epoch, and the number of graphs so far after each seed.
+    Returns the end of the first step, in seconds since the epoch, and the graphs compiled so far after each seed.
     """
     first, graphs = 0.0, list[int]()
     with compute_settings(config):

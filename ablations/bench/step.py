@@ -1,4 +1,4 @@
-"""The benchmark of the training step, beside rivals, the floor and the input pipeline.
+"""The benchmark of the training step against rivals, the floor and the input pipeline.
 
 All implementations alternate on equal images, threads and initial weights. Their first losses must be equal.
 """
@@ -23,8 +23,8 @@ from vitcore.data.splits import Data
 from vitcore.runtime.device import compute_settings
 
 WARM_UP = 1  # steps between the check and the timing, which recompile with TF32
-WATCHED = 3  # last steps, in which synchronizations with the GPU are counted
-WAITS = "called a synchronizing CUDA operation"  # PyTorch's warning of one
+WATCHED = 3  # number of last steps, in which synchronizations with the GPU are counted
+WAITS = "called a synchronizing CUDA operation"  # start of PyTorch's warning about a synchronization
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Side:
     name: str
     images_per_second: Spread
     seconds_per_step: Spread
-    ratio: Spread | None  # how many times faster this suite's step is; None for that step
+    ratio: Spread | None  # how many times faster this suite's step is; None for this suite
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class FloorMeasured:
 
 @dataclass(frozen=True)
 class InputMeasured:
-    """The speed of the input pipeline alone. share: its time relative to this suite's step."""
+    """The speed of the input pipeline alone. share: its time as a fraction of this suite's step."""
 
     images_per_second: Spread
     share: Spread
@@ -60,7 +60,7 @@ class InputMeasured:
 
 @dataclass(frozen=True)
 class Measured:
-    """The keys of the JSON. Seconds and bytes are by implementation."""
+    """The measurements, named like the keys of the JSON. Seconds and bytes: implementation -> value."""
 
     sides: list[Side]
     first_steps_seconds: dict[str, float]  # compilation included
@@ -112,7 +112,7 @@ def notes(found: Measured) -> list[str]:
 
 
 def time_sides(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -> Measured:
-    """Return the speeds of all implementations, the floor and the input pipeline, measured alternately.
+    """Return the speeds of all implementations, the floor and the input pipeline, measured in alternation.
 
     Raises ValueError if a rival's losses differ from this suite's.
     """

@@ -22,7 +22,7 @@ MILLISECONDS = ("{:.3g}", 1000, " ms")
 
 @dataclass(frozen=True)
 class ArmMeasured:
-    """The step of an arm beside that of its baseline; the field names are keys of the JSON."""
+    """The measured steps of an arm and of its baseline. The field names are keys of the JSON."""
 
     arm: str
     baseline: str
@@ -48,7 +48,7 @@ def bench(design: Design, names: Collection[str], rounds: int, calls: int, sourc
 
 
 def measure_arms(design: Design, names: Collection[str], rounds: int, calls: int, source: Source) -> list[ArmMeasured]:
-    """Return the measurements of the named arms, which arms with an equal step share."""
+    """Return the measurements of the named arms. Arms with equal steps share one measurement."""
     baselines = {arm.name: arm.config for arm in design.arms}
     pairs: dict[tuple[str, str], tuple[Seconds, Seconds]] = {}
     memories: dict[str, int | None] = {}

@@ -1,4 +1,4 @@
-"""The timing of implementations in alternation (A, B, B, A): whatever slows the machine then slows all of them."""
+"""Timing of implementations in alternation (A, B, B, A), so that whatever slows the machine slows all of them."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -37,12 +37,12 @@ def ratios(seconds: Mapping[str, Seconds], reference: str) -> dict[str, Spread]:
 
 
 def interleaved_seconds(sides: Mapping[str, Call], rounds: int, calls: int, device: torch.device) -> dict[str, Seconds]:
-    """Return each function's mean seconds per call, timed in alternation with `calls` calls in a row."""
+    """Return each function's mean seconds per call in each round (rounds,), timed in turns of `calls` calls."""
     return call_alternately({name: partial(mean_seconds, call, calls, device) for name, call in sides.items()}, rounds)
 
 
 def call_alternately(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, Seconds]:
-    """Return the results of each function, called once per round and in reverse order every other round."""
+    """Return each function's results (rounds,). All are called once per round, in reverse order every other round."""
     found: dict[str, list[float]] = {name: [] for name in sides}
     console = PlainConsole(stderr=True)
     # A thread that refreshes the progress bar would disturb the timing.
