@@ -50,7 +50,7 @@ class Campaign:
     plans: tuple[str, ...]
     profile: profiles.Profile
     place: Place  # of its jobs: plug-ins are in `code`, and scratch space may be missing on other machines
-    arms: tuple[str, ...] = ALL_ARMS  # globs
+    arms: tuple[str, ...] = ALL_ARMS  # glob patterns of arm names
 
     @property
     def runs(self) -> Path:
@@ -150,7 +150,7 @@ def load(folder: Path) -> Campaign:
 def read_checked(path: Path, schema: type[Kind]) -> Kind:
     try:
         return store.read(path, schema)
-    except store.Broken as error:  # whose message begins with the file's name
+    except store.Broken as error:  # its message begins with the file's name
         raise store.Broken(f"{path.parent}/{error}") from None
 
 
@@ -160,7 +160,7 @@ def campaigns(runs: Path) -> list[Campaign]:
 
 
 def read_intents(campaign: Path) -> Iterator[tuple[Path, Intent]]:
-    """Yield the folder and the intent of each array of a campaign, except refused and half-written ones."""
+    """Yield (folder, intent) for each array of a campaign, except refused and half-written arrays."""
     for array in (campaign / "arrays").glob("*"):
         with suppress(FileNotFoundError):  # refused just now, or still being written
             yield array, read_intent(array)

@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 20.0  # how long a share waits for the lock to submit last jo
 def waiting_last_jobs(campaign: Campaign, tasks: Sequence[QueuedTask]) -> list[QueuedTask]:
     """Return the pending last and watching jobs of a campaign.
 
-    Running jobs are left out: a job that has looked for unfinished trials misses trials that appear later.
+    Running jobs are left out, because they miss trials that appear after they have looked for unfinished ones.
     """
     return [task for task in tasks if task.is_last and task.campaign == campaign and task.job.is_pending]
 

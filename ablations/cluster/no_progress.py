@@ -37,7 +37,7 @@ def is_stalled(campaign: Campaign) -> bool:
 
 
 def progress(campaign: Campaign) -> list[int]:
-    """Return the numbers of finished or diverged trials, of their evals, and of the steps of all other trials."""
+    """Return three counts: finished or diverged trials, their evals, and the steps of all other trials."""
     trials = [store.trial(campaign.runs, job.id, campaign.place.checkpoints) for job in campaign.jobs()]
     over = [trial for trial in trials if trial.state().is_over]
     known = sum(len(eval_files.eval_names(trial)) for trial in over)

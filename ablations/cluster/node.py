@@ -96,7 +96,7 @@ def stop_on_notice(end: float) -> None:
 
 
 def workers(campaign: Campaign, jobs: Sequence[Job]) -> int | None:
-    """Return the number of workers of a share: its cores divided by its most ranks; on GPUs None, for the default."""
+    """Return the number of workers of a share: its cores divided by a trial's ranks; on GPUs None, the default."""
     cores, ranks = int(os.environ.get("SLURM_CPUS_PER_TASK", "1")), max((job.ranks for job in jobs), default=1)
     return None if campaign.profile.gpus else max(1, cores // ranks)
 

@@ -63,7 +63,7 @@ def send(
 ) -> int:
     """Submit tasks as one array, in a new folder of the campaign; return its job id. Raises the errors of arrays.send.
 
-    gpus: False for a task on one node without GPUs.
+    gpus: False for a task on one node without GPUs. avoided: names of nodes to avoid.
     """
     folder = submission.next_folder(campaign.folder / "arrays")
     parameters = profiles.submitit_parameters(campaign.profile, tag(folder), campaign.label, avoided)

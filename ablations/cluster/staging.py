@@ -96,7 +96,7 @@ def is_complete(path: Path, shard: Shard) -> bool:
 
 
 def copy(source: Path, target: Path, sha256: str) -> None:
-    """Copy a file under a temporary name, then rename it. Raises ValueError if `sha256` is not "" and differs."""
+    """Copy a file under a temporary name, then rename it. Raises ValueError if `sha256` is given and does not match."""
     total, partial = hashlib.sha256(), target.with_suffix(".part")
     with open(source, "rb") as old, open(partial, "wb", opener=open_no_follow) as new:
         while block := old.read(BLOCK):

@@ -176,8 +176,8 @@ def price(seconds: float, profile: profiles.Profile) -> str:
 def cancel(runs: Path, names: set[str]) -> str:
     """Mark the campaigns of the plans `names` as cancelled, then cancel their jobs; return a message.
 
-    Jobs of campaigns that were marked earlier are cancelled too. Raises ValueError, before marking, if it would cancel
-    unfinished trials of plans that are not named. After marking, raises the errors of queue.cancel.
+    Jobs of campaigns that were marked earlier are cancelled too. Marks nothing and raises ValueError if unfinished
+    trials of other plans would be cancelled. After marking, raises the errors of queue.cancel.
     """
     found = [one for one in campaigns.campaigns(runs) if names & set(one.plans)]
     fresh = [one for one in found if not one.cancelled]
@@ -210,7 +210,7 @@ def other_open_plans(campaign: Campaign, names: set[str]) -> list[str]:
 def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> tuple[list[str], bool]:
     """Submit a one-minute job that runs the checks of node_check; return a line for each, and whether none failed.
 
-    Checks in WITHOUT only warn. Raises the errors of `await_answer`, and Refused if SLURM refuses the job.
+    Checks in WITHOUT only warn. patience: the longest wait in seconds. Raises the errors of `await_answer`, or Refused.
     """
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
@@ -260,7 +260,7 @@ def await_answer(campaign: Campaign, patience: float) -> dict[str, str]:
         in_queue = now if waiting else in_queue
         if now - in_queue > VISIBLE_SECONDS:
             printed = [line for task in array_tasks.campaign_tasks(campaign) for line in task.log_lines()]
-            last = f": {printed[-1].strip()}" if printed else " and printed nothing"  # its folder is removed
+            last = f": {printed[-1].strip()}" if printed else " and printed nothing"  # its log will be removed
             raise ValueError(f"the job ended without an answer{last}")
         if waiting and now - began > patience:
             raise ValueError(f"the job did not run within {patience:.0f} s ({waiting[0].state}: {waiting[0].reason})")

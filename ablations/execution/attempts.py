@@ -30,7 +30,7 @@ class EndedAttempt:
 
 
 def earlier_failures(trial: store.Trial, current: Path, code: str) -> list[EndedAttempt]:
-    """Return the failed attempts before `current` with this code and since the last `ablate retry`, oldest first."""
+    """Return the failed attempts with this code between the last `ablate retry` and `current`, oldest first."""
     paths = [path for path in trial.attempts() if int(path.name) < int(current.name)]
     retried = [position for position, path in enumerate(paths) if (path / store.RETRY).exists()]
     ended = [read_failure(path, code) for path in paths[retried[-1] + 1 if retried else 0 :]]

@@ -220,7 +220,7 @@ class Pool:
             self.display.say(text)
 
     def free(self, slot: Slot, code: int) -> None:
-        """Free the slot of a worker that has exited; make its trial wait, or interrupt the trial."""
+        """Free the slot of a worker that has exited with `code`. Make its trial wait, or interrupt it."""
         assert slot.worker is not None
         slot.worker.close()
         trial, said, had_started = slot.trial, slot.said, slot.state is not WorkerState.STARTING

@@ -1,4 +1,4 @@
-"""Running trials on this machine: a loop that passes messages, time and signals to the pool of workers.
+"""The loop that runs trials on this machine and passes messages, time and signals to the pool of workers.
 
 The disk alone decides which trials are done. The run waits for trials that another run holds.
 """
@@ -81,7 +81,7 @@ def drive(pool: Pool, deadline: float, called_off: Callable[[], bool]) -> None:
 
 @contextmanager
 def signal_handler(handler: Callable[[int, FrameType | None], None], *numbers: signal.Signals) -> Iterator[None]:
-    """Handle these signals with `handler` within the block, then restore the previous handlers."""
+    """Handle the signals `numbers` with `handler` within the block, then restore the previous handlers."""
     saved = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield

@@ -31,7 +31,7 @@ def check(config: Config, parent: Config | None) -> None:
         transfer.check(config, read_shapes(config.init_from, file_sha256("init_from", config.init_from)))
 
 
-@cache  # every arm of a plan is checked
+@cache  # every arm of a plan is checked, often with the same file
 def read_shapes(path: str, sha256: str) -> transfer.Weights:
     """Return the weights in a file as meta tensors. sha256: the file's checksum, a part of the cache key."""
     return {name: tensor.to("meta") for name, tensor in transfer.read(path).items()}

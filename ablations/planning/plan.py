@@ -221,7 +221,7 @@ def trials(config: Config, settings: Settings, seeds: Sequence[int], parent: Ent
 
 
 def published_number(design: Design, arm: Arm) -> float | None:
-    """Return the arm's published number. A study without curves may name the arm by the values of all factors."""
+    """Return the arm's published number, or None. Without curves, a study may name an arm by all factors' values."""
     numbers = written_names.published(design)
     short = ",".join(f"{key}={arm.values[key]}" for key in design.study.factors)
     return numbers.get(arm.name, numbers.get(short) if not design.curves else None)

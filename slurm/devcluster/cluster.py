@@ -50,8 +50,8 @@ class Cluster:
     def up(self, guarded: bool = False) -> None:
         """Start all daemons and wait until a job could run. After an error nothing is left behind.
 
-        guarded: end the cluster when this process ends. Raises ValueError if the directory is not empty or a port is
-        taken. Raises RuntimeError if the machine lacks a program, root or free ports, or if a daemon does not start.
+        guarded: whether the cluster ends with this process. Raises ValueError if the directory is not empty or a port
+        is taken. Raises RuntimeError if the machine lacks a program, root or free ports, or if a daemon does not start.
         """
         if reason := requirements.unmet_requirement(self.settings.accounting):
             raise RuntimeError(reason)
@@ -161,7 +161,7 @@ class Cluster:
                         os.kill(process.pid, number)
 
     def wait(self, name: str | None = None) -> None:
-        """Wait until the daemons of this name answer, or all daemons if `name` is None.
+        """Wait until the daemons called `name` answer, or all daemons if `name` is None.
 
         Raises a RuntimeError that quotes the log if a daemon is dead or silent.
         """

@@ -1,4 +1,4 @@
-"""The running processes of a cluster, found in /proc and ended.
+"""The running processes of a cluster, which are found in /proc and killed.
 
 Pid files are not enough, because the system reuses process ids and jobs have no pid file. A process belongs to the
 cluster in any of these cases:

@@ -297,7 +297,7 @@ def submitit_parameters(profile: Profile, tag: str, label: str = "", avoided: Se
         "setup": [*exports, *profile.setup],
         "additional_parameters": dict(options.SBATCH.flag(*item) for item in extra.items() if item[0] != "gres"),
     }
-    one_task = ["--nodes", "1", "--ntasks", "1"] if profile.nodes > 1 else []  # it starts tasks on other nodes
+    one_task = ["--nodes", "1", "--ntasks", "1"] if profile.nodes > 1 else []  # it starts those on the other nodes
     ours = {
         "signal_delay_s": 0 if profile.seconds <= SHORT_SECONDS else SIGNAL_SECONDS,  # 0: no signal but TERM
         # from SLURM 22.05 on, srun no longer inherits cpus-per-task

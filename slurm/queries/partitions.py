@@ -54,7 +54,7 @@ def parse_nodes(
 
 
 def partition_nodes(partition: str | None, known: list[Nodes]) -> list[Nodes]:
-    """Return the nodes in `known` that belong to a partition, or several joined by commas; None: the default one."""
+    """Return the nodes in `known` that belong to `partition`: names joined by commas, or None for the default one."""
     names = partition.split(",") if partition else []
     return [some for some in known if some.partition in names or (not names and some.default)]
 

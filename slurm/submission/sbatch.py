@@ -1,6 +1,6 @@
 """The call of sbatch, which also finds out whether SLURM has the job.
 
-sbatch may fail, hang or print no job id although slurmctld accepted the job. The queue then tells, by the job's tag.
+sbatch may fail, hang or print no job id although slurmctld accepted the job. The queue then shows the job by its tag.
 """
 
 import re
