@@ -1,6 +1,6 @@
 """The blocks of the encoder: self-attention and an MLP with residual connections.
 
-A new block is a class and a line of BLOCK.
+To add a block, write a class and add it to BLOCK.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Block(Part):
 
 
 class TwoBranches(Block):
-    """Base class of blocks with a residual connection around the attention, and another around the MLP."""
+    """Base class of blocks with one residual connection around the attention and another around the MLP."""
 
     merges = True
 

@@ -1,4 +1,4 @@
-"""The construction of a config's model: a ViT of this package, or a classifier from timm as a reference."""
+"""Building the model of a config: a ViT of this package, or a classifier from timm as a reference."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 Model = Union["ViT", "Reference"]
-RATES = {  # timm's name: name in Config
+RATES = {  # timm's name -> name in Config
     "drop_rate": "dropout",
     "attn_drop_rate": "attention_dropout",
     "patch_drop_rate": "patch_dropout",
@@ -32,14 +32,14 @@ RATES = {  # timm's name: name in Config
 def build(config: Config) -> Model:
     """Return the model that `config` trains.
 
-    It maps images (B, C, H, W), in training with their random keys (B,), to logits (B, classes) or to the outputs that
-    another objective needs.
+    The model maps images (B, C, H, W) to logits (B, classes), or to the outputs that another objective needs. In
+    training, it also takes the random keys (B,) of the images.
     """
     return Reference(config) if config.model else OBJECTIVE[config.objective].model(config)
 
 
 def meta_model(config: Config, size: int | None = None) -> tuple[Model, Tensor]:
-    """Return the model in evaluation mode, and an image (1, C, size, size) for it, without allocating memory."""
+    """Return the model in evaluation mode, and an image of side `size` or `config.image_size`, on the meta device."""
     size = size or config.image_size
     with torch.device("meta"):
         return build(config).eval(), torch.empty(1, config.channels, size, size)
@@ -56,7 +56,7 @@ class Reference(nn.Module):
         super().__init__()
         self.config = config
         self.model = classifier(config)
-        # timm's models also drop values in functions, outside of modules.
+        # timm's models also drop values in functions, outside modules.
         asked = any(getattr(config, rate) for rate in RATES.values())
         self.drops = asked or any(has_dropout(module) for module in self.model.modules())
 
@@ -64,7 +64,7 @@ class Reference(nn.Module):
         """Return the logits (B, classes).
 
         keys: random keys (B,), required if the model drops values in training. Their sum seeds dropout, so that a
-        resumed training agrees with an uninterrupted one.
+        resumed training run drops the same values as an uninterrupted run.
         """
         if not (self.drops and self.training):
             return self.model(images)  # type: ignore[no-any-return]
@@ -77,9 +77,9 @@ class Reference(nn.Module):
 
 
 def classifier(config: Config) -> nn.Module:
-    """Return timm's model, constructed with the settings of `config` that it supports.
+    """Return timm's model for `config`, built with the settings that it supports.
 
-    Raises ConfigError if a dropout rate is set that it does not support.
+    Raises ConfigError if `config` sets a dropout rate that the model does not support.
     """
     import timm  # late: takes seconds
 
@@ -100,18 +100,18 @@ def classifier(config: Config) -> nn.Module:
 
 
 def has_dropout(module: nn.Module) -> bool:
-    """Return whether a module drops values in training, by its rate: `p` in PyTorch, `drop_prob` in timm."""
+    """Return whether a module has a positive dropout rate: `p` in PyTorch's modules, `drop_prob` in timm's."""
     rates = [getattr(module, name, None) for name in ("p", "drop_prob")]
     return any(isinstance(rate, float) and rate > 0 for rate in rates)
 
 
 def couples_images(model: nn.Module) -> bool:
-    """Return whether a model couples the images of a batch, as batch norm does: micro-batches would change training."""
+    """Return whether a model has a batch norm, which couples images, so that micro-batches would change training."""
     return any(isinstance(module, _BatchNorm) for module in model.modules())
 
 
 def check_micro_batch(config: Config) -> None:
-    """Raise ConfigError if micro-batches would change the training."""
+    """Raise ConfigError if `config` sets micro-batches, and the model couples the images of a batch."""
     if 0 < config.micro_batch < config.batch and couples_images(meta_model(config)[0]):
         raise ConfigError(
             f"micro_batch={config.micro_batch}: batch norm ties the images of a batch together: "
@@ -130,7 +130,7 @@ def check_patch(config: Config, patch: int) -> None:
 
 @contextmanager
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Seed PyTorch's global random generators within a `with` block, and restore their states after it."""
+    """Seed PyTorch's global random generators, and restore those of the CPU and of `device` after the block."""
     cuda = [device] if device is not None and device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda):
         torch.manual_seed(seed)

@@ -1,6 +1,6 @@
-"""Dropout and stochastic depth, with masks that depend on the random key of each image.
+"""Dropout, patch dropout and stochastic depth, with masks that depend on the random key of each image.
 
-Micro-batches, ranks and resumed trainings therefore draw equal masks.
+Therefore, an image has the same masks with micro-batches, on any rank, and in a resumed training run.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ def dropout(rate: float, site: str) -> Noise:
 
 
 def drop_path(config: Config, layer: int, branch: str) -> Noise:
-    """Return stochastic depth whose rate rises linearly over the blocks, from 0 to `config.drop_path`, as in timm."""
+    """Return a block's stochastic depth, with a rate that rises linearly from 0 to `config.drop_path`, as in timm."""
     rate = config.drop_path * layer / max(1, config.layers - 1)
     return DropPath(rate, f"path {branch} {layer}") if rate else unchanged
 
 
 def unchanged(x: Tensor, keys: Keys = None) -> Tensor:
-    """Return `x`, at less cost than nn.Identity."""
+    """Return `x`. This function stands for dropout at rate 0, and is faster than nn.Identity."""
     return x
 
 
 class Dropout(nn.Module):
-    """Dropout in training: elements are zeroed with probability `rate`, and the rest is scaled up (arXiv 1207.0580).
+    """Dropout: in training, each element is zeroed with probability `rate`, or else scaled up (arXiv 1207.0580).
 
-    Masks are derived from `site`, the name of the layer in the model.
+    site: the name of the layer in the model, from which its masks are derived.
     """
 
     def __init__(self, rate: float, site: str) -> None:
@@ -62,7 +62,7 @@ class DropPath(Dropout):
 
 
 class PatchDropout(nn.Module):
-    """Patch dropout: training leaves out a random fraction `rate` of the patches (arXiv 2208.07220, section 3).
+    """Patch dropout: in training, a random fraction `rate` of the patches is left out (arXiv 2208.07220, section 3).
 
     The patches to leave out are drawn separately for each image, and the kept patches stay in order.
     """
@@ -72,9 +72,9 @@ class PatchDropout(nn.Module):
         self.rate = rate
 
     def forward(self, x: Tensor, keys: Keys) -> Tensor:
-        """Return a random subset (B, n, D), n > 0, of each image's patches x (B, N, D); in evaluation, x itself.
+        """Return a random subset (B, n, D) of the patches x (B, N, D) of each image, or x itself in evaluation.
 
-        keys: the random keys of the images (B,).
+        At least one patch stays. keys: the random keys of the images (B,).
         """
         if not self.training:
             return x

@@ -1,6 +1,6 @@
 """The Transformer encoder (arXiv 2010.11929, equations 2 to 4).
 
-The blocks are in `block.py`, with equations 2 and 3. Shapes: B images, T tokens, D width.
+The blocks (equations 2 and 3) are in `block.py`. Shapes: B images, T tokens, D width.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Encoder(nn.Module):
         self.norm = nn.Identity() if config.final_norm == "none" else norm(config, config.width)
 
     def forward(self, x: Tensor, context: Context) -> Iterator[Tensor]:
-        """Yield the tokens z_1, ..., z_L (B, T, D), one after each block. x: the tokens z_0 that enter the encoder."""
+        """Yield the tokens z_1, ..., z_L (B, T, D) that leave each block. x: the tokens z_0 that enter the encoder."""
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
         for layer, block in enumerate(self.blocks):

@@ -1,6 +1,6 @@
-"""The heads of the model, which map the pooled vector to logits (arXiv 2010.11929, section 3.1 and D.3).
+"""The heads of the model, which map the pooled vector to logits (arXiv 2010.11929, sections 3.1 and D.3).
 
-A new head is a class and a line of HEAD.
+To add a head, write a class and add it to HEAD.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Head(Part):
     slot = "head"
 
     class Options(Part.Options):
-        #: Initial logit of each class. With -log(classes), binary cross-entropy starts at the frequency of a class.
-        #: With 0, short trainings only learn to lower all logits (big_vision: `init_head_bias`).
+        #: Initial logit of each class. With -log(classes), binary cross-entropy starts at probabilities of about
+        #: 1 / classes. With 0, short training only learns to lower all logits (big_vision: `init_head_bias`).
         bias: float = 0.0
 
     def __init__(self, config: Config) -> None:

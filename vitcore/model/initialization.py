@@ -1,8 +1,8 @@
 """Initial values of parameters, as in google-research/vision_transformer (models_vit.py).
 
-Each parameter has a random generator, seeded by (seed, name), and is drawn on the CPU. So removing a part of the model
-leaves the values of all other parameters unchanged, and values do not depend on the device. A bare table is a parameter
-outside of linear layers, convolutions and norms, such as a learned position embedding.
+Each parameter is drawn on the CPU by its own random generator, which is seeded by (seed, name). Therefore, removing a
+part of the model leaves the values of all other parameters unchanged, and values do not depend on the device. A bare
+table is a parameter outside linear layers, convolutions and norms, such as a learned position embedding.
 """
 
 import hashlib
@@ -18,14 +18,14 @@ from torch import Generator, Tensor, nn
 from vitcore.variant import Variant
 
 Draw = Callable[[Tensor, Generator], Any]
-Drawn = tuple[int, str]  # the number of values of a parameter; its shape and how it is drawn
+Drawn = tuple[int, str]  # the number of a parameter's values, and a text on its shape and distribution
 
 
 @torch.no_grad()
 def initialize(model: nn.Module, seed: int, init: str, width: int) -> None:
     """Draw the initial values of every parameter of a model in place, except on the meta device.
 
-    init: the entry of INIT by which bare tables are drawn. width: the model's width.
+    init: the name of an entry of INIT, which says how bare tables are drawn. width: the model's width.
     """
     scale = INIT[init]
     for module in model.modules():
@@ -52,9 +52,9 @@ def nearest_owner(model: nn.Module, name: str) -> tuple[Any, str]:
 
 
 def drawn(model: nn.Module) -> dict[str, Drawn]:
-    """Return the number of values of each parameter, and a text on its shape and distribution, by parameter name.
+    """Return parameter name -> (number of values, text on its shape and distribution).
 
-    Parameters of equal names and entries get equal initial values from equal seeds.
+    Parameters with equal names and entries get equal initial values from equal seeds.
     """
     found = {}
     for name, parameter in model.named_parameters():
@@ -69,8 +69,8 @@ class Initial(nn.Module):
     """Base class of modules that draw the initial values of their parameters and of the layers inside them."""
 
     draws: Mapping[str, Draw] = {}  # how to draw parameters that are not drawn by the type of their layer
-    draw_table: Draw  # how to draw a bare table, by an entry of INIT
-    tables_are_biases = False  # whether bare tables are biases of the attention's logits
+    draw_table: Draw  # how to draw a bare table, which `initialize` sets
+    tables_are_biases = False  # whether bare tables are biases of the attention logits
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
         """Fill `values` in place with the initial values of the parameter called `name` in this module."""
@@ -79,9 +79,9 @@ class Initial(nn.Module):
     def draw_of(self, name: str) -> Draw:
         """Return the function that draws the parameter called `name` in this module.
 
-        An entry of `draws` takes precedence over the type of the layer. A linear layer has Xavier uniform weights, as
-        in models_vit.py, and a convolution LeCun normal weights, as in flax. A norm has scale one. Biases are zero. A
-        bare table is drawn by the setting `init`.
+        An entry of `draws` takes precedence over the type of the layer. Linear layers have Xavier uniform weights as in
+        models_vit.py, and convolutions have LeCun normal weights as in flax. Norms have scale 1, and biases are 0. The
+        setting `init` says how bare tables are drawn.
         """
         if name in self.draws:
             return self.draws[name]
@@ -96,7 +96,7 @@ class Initial(nn.Module):
 
 
 class Part(Variant, Initial):
-    """Base class of variants that are modules of the model: `initial` draws the values of their parameters."""
+    """Base class of the variants that are modules of the model and draw their own initial values."""
 
 
 def normal(std: float) -> Draw:
@@ -112,7 +112,7 @@ def constant(value: float) -> Draw:
 def stacked(count: int, draw: Draw) -> Draw:
     """Return a function that applies `draw` to each of `count` stacked projections separately.
 
-    The fan of the whole stack would make Xavier uniform values too small.
+    With the fan-out of the whole stack, Xavier uniform values would be too small.
     """
     return partial(fill_stacked, count=count, draw=draw)
 
@@ -154,17 +154,17 @@ def lecun_normal(values: Tensor, generator: Generator) -> None:
 class Scale:
     """The standard deviations with which bare tables, such as learned position embeddings, are drawn."""
 
-    table: Callable[[int], float]  # from the model's width
-    bias: float  # where the table is a bias of the attention's logits
+    table: Callable[[int], float]  # model's width -> standard deviation
+    bias: float  # the standard deviation of tables that are biases of the attention logits
 
 
 # How bare tables such as learned position embeddings are drawn.
-#   unit-positions  normal(1): the scale of the patches that positions are added to, of the queries that read them, and
-#                   about that of sinusoidal positions. With `paper`, narrow models learn their positions late or
-#                   never (ablations/recipes/digits.yaml has the numbers).
+#   unit-positions  normal(1), which is the scale of the patches that positions are added to and of the queries that
+#                   read them, and about that of sinusoidal positions. With `paper`, narrow models learn their positions
+#                   late or never (ablations/recipes/digits.yaml has the numbers).
 #   paper           normal(0.02), "from BERT", which used it at width 768 (vit_jax/models_vit.py)
-#   big-vision      normal(1 / sqrt(D)), D the model's width (google-research/big_vision, models/vit.py), which has no
-#                   biases of logits: for these 0.02, as in Swin
+#   big-vision      normal(1 / sqrt(D)), where D is the model's width (google-research/big_vision, models/vit.py).
+#                   Biases of logits, which big_vision lacks, are drawn from normal(0.02) as in Swin.
 INIT: dict[str, Scale] = {
     "unit-positions": Scale(lambda width: 1.0, bias=1.0),
     "paper": Scale(lambda width: 0.02, bias=0.02),

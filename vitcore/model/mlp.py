@@ -1,6 +1,6 @@
-"""The MLP of a block.
+"""The MLPs of the blocks.
 
-A new MLP is a class and a line of MLP. Shapes: B images, T tokens, D width, F hidden width.
+To add an MLP, write a class and add it to MLP. Shapes: B images, T tokens, D width, F hidden width.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class FeedForward(Part):
-    """Base class of MLPs, which map each token of (B, T, D) separately: a layer `up`, an activation, a layer `down`."""
+    """Base class of MLPs, which apply a layer `up`, an activation and a layer `down` to each token of (B, T, D)."""
 
     slot = "mlp"
     draws = {"up.bias": normal(1e-6), "down.bias": normal(1e-6)}
-    ups = 1  # hidden vectors that `up` computes
+    ups = 1  # number of hidden vectors that `up` computes for each token
 
     class Options(Part.Options):
         hidden: Annotated[int, Field(ge=1, le=2**20)] | None = None  #: The exact hidden width, in place of `mlp_ratio`.
@@ -52,7 +52,7 @@ class FeedForward(Part):
         return {"hidden": None} if cls.hidden(config) == cls.hidden_by_ratio(config) else {}
 
     def activation(self, x: Tensor) -> Tensor:
-        """Return the activated hidden vectors (B, T, F) of x (B, T, ups F), the output of `up`."""
+        """Return the hidden vectors (B, T, F) after the activation. x: the output of `up` (B, T, ups * F)."""
         raise NotImplementedError
 
     def forward(self, x: Tensor, keys: Keys = None) -> Tensor:
@@ -78,10 +78,10 @@ class SquaredReLU(FeedForward):
 
 
 class GatedLinearUnit(FeedForward):
-    """Base class of gated MLPs, which compute gate(x W) * (x V), then `down` (arXiv 2002.05202).
+    """Base class of gated MLPs, which apply `down` to gate(x W) * (x V) (arXiv 2002.05202).
 
     A single linear layer computes x W and x V, in this order. The hidden width is 2/3 of the width that `mlp_ratio`
-    gives, rounded to a multiple of 8, so that the number of parameters is about equal.
+    gives, rounded to a multiple of 8. The number of parameters is then about that of an MLP without a gate.
     """
 
     draws = {**FeedForward.draws, "up.weight": stacked(2, xavier_uniform)}

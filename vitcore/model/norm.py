@@ -1,6 +1,6 @@
 """The norms of the blocks, of the encoder's output, and of queries and keys.
 
-A new norm is a class and a line of NORM.
+To add a norm, write a class and add it to NORM.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EPSILON = 1e-6  # as in flax's and timm's ViT
 
 
 class Norm(Part):
-    """Base class of norms over the last axis, which are constructed from a config and the number of channels."""
+    """Base class of norms over the last axis. A norm is constructed from a config and the number of channels."""
 
     slot = "norm"
 

@@ -1,7 +1,7 @@
-"""The poolings of the model, which map the tokens of each image to a vector (arXiv 2010.11929, D.3).
+"""The poolings of the model, which map the tokens of each image to one vector (arXiv 2010.11929, D.3).
 
-A new pooling is a class and a line of POOLING. Shapes: B images, T tokens (`prefix` of them before the N patches), D
-width, L layers, H heads, d_h = D / H.
+To add a pooling, write a class and add it to POOLING. Shapes: B images, T tokens (`prefix` of them before the N
+patches), D width, L layers, H heads, d_h = D / H.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ class Pooling(Part):
     """Base class of poolings, which map tokens (B, T, D) to vectors (B, D)."""
 
     slot = "pool"
-    class_token: ClassVar[bool] = False  # whether it reads a class token; the model has one only then
+    class_token: ClassVar[bool] = False  # whether it reads a class token, which the model otherwise lacks
     every_layer: ClassVar[bool] = False  # whether it reads the tokens of each layer
-    plain: ClassVar[bool] = False  # whether it returns the class token, or the mean of the patches, of the last layer
+    plain: ClassVar[bool] = False  # whether it returns the last layer's class token or mean of the patches
 
     def __init__(self, config: Config) -> None:
         super().__init__()
 
     def keep(self, x: Tensor) -> Tensor:
-        """Return what the pooling needs of a layer's tokens x (B, T, D); called only if `every_layer`."""
+        """Return the part of a layer's tokens x (B, T, D) that a pooling of every layer reads."""
         return x
 
     def gather(self, states: Iterable[Tensor]) -> Tensor:
-        """Return the tokens (B, T, D) of the last layer; if `every_layer`, what `keep` returns of each (L, B, ..., D).
+        """Return the tokens of the last layer (B, T, D). states: the tokens after each layer.
 
-        states: the tokens (B, T, D) after each layer.
+        If `every_layer`, return the results of `keep` for all layers (L, B, ..., D) instead.
         """
         if self.every_layer:
             return torch.stack([self.keep(x) for x in states])
@@ -49,7 +49,7 @@ class Pooling(Part):
     def forward(self, x: Tensor, prefix: int) -> Tensor:
         """Return the pooled vectors (B, D).
 
-        x: what `gather` returned; the class token comes first. prefix: the number of tokens before the patches.
+        x: the result of `gather`, in which a class token comes first. prefix: the number of tokens before the patches.
         """
         raise NotImplementedError
 
@@ -68,7 +68,7 @@ class ClassToken(Pooling):
 class GlobalAverage(Pooling):
     """Global average pooling: the mean of the patch tokens (arXiv 2010.11929, D.3).
 
-    In D.3, it needs another learning rate than the class token.
+    According to D.3, it needs another learning rate than the class token.
     """
 
     numerics = 1
@@ -79,9 +79,9 @@ class GlobalAverage(Pooling):
 
 
 class AttentionPooling(Pooling):
-    """Attention of a learned query to the patches, then an MLP with a residual (MAP: arXiv 2106.04560, section 3.1).
+    """Attention of a learned query to the patches, then a residual MLP (MAP: arXiv 2106.04560, section 3.1).
 
-    As in big_vision's MAPHead, the number of heads and the MLP's width are the model's. With
+    As in big_vision's MAPHead, the number of heads and the MLP's width are those of the model. With
     `weight_decay_on=matrices`, the query has no weight decay.
     """
 
@@ -118,7 +118,7 @@ class GeneralizedMean(Pooling):
     """The generalized mean (mean x^p)^(1/p) over the patches, with a single learned p (arXiv 1711.02512).
 
     p = 1 is the mean, and p = infinity is the maximum. Values below 1e-6 are replaced by 1e-6, as in the authors' code
-    (https://github.com/filipradenovic/cnnimageretrieval-pytorch). Logarithms keep powers from underflowing.
+    (https://github.com/filipradenovic/cnnimageretrieval-pytorch). Logarithms prevent the underflow of powers.
     """
 
     numerics = 1

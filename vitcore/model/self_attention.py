@@ -1,6 +1,6 @@
 """Multi-head self-attention over the tokens (arXiv 2010.11929, appendix A).
 
-A new variant is a class and a line of SELF_ATTENTION. Shapes: B images, T tokens (`prefix` of them before the N
+To add a variant, write a class and add it to SELF_ATTENTION. Shapes: B images, T tokens (`prefix` of them before the N
 patches), D width, H heads, d_h = D / H.
 """
 
@@ -29,7 +29,7 @@ class SelfAttention(Part):
 
     slot = "self_attention"
     draws = {"qkv.weight": stacked(3, xavier_uniform)}
-    maps: ClassVar[int] = 1  # attention maps of a head
+    maps: ClassVar[int] = 1  # number of attention maps of a head
     merges: ClassVar[bool] = False  # whether tokens may stand for several patches
 
     def __init__(self, config: Config, layer: int) -> None:
@@ -37,7 +37,7 @@ class SelfAttention(Part):
         self.heads, self.layer, self.leaves_keys = config.heads, layer, config.token_merging > 0
         self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.bias == "all")
         head = config.width // config.heads // self.maps
-        # With qk_norm: arXiv 2302.05442, section 2.1.
+        # qk_norm: arXiv 2302.05442, section 2.1
         self.q_norm, self.k_norm = (norm(config, head) if config.qk_norm else nn.Identity() for _ in range(2))
         self.out = nn.Linear(config.width, config.width, bias=config.bias != "none")
         self.dropout_weights = dropout(config.attention_dropout, f"attention.weights {layer}")
@@ -69,7 +69,7 @@ class SelfAttention(Part):
         return attend(q, k, v, bias)
 
     def weights(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
-        """Return the attention weights (B, H, T, T), and the bias of their logits or None, for inspection."""
+        """Return the attention weights (B, H, T, T), which `forward` does not store, and the logits' bias or None."""
         q, k, _, bias = self.inputs(x, context)
         return softmax_weights(q, k, bias), bias
 
@@ -82,9 +82,10 @@ class Full(SelfAttention):
 
 
 class Gated(SelfAttention):
-    """Full attention whose output is multiplied by sigmoid(x W), element by element (arXiv 2505.06708, variant G1).
+    """Full attention with a sigmoid gate for each output of the heads (arXiv 2505.06708, variant G1).
 
-    It equals timm's `Attention(gated=True)`. The gate has a bias if the projection to queries, keys and values has one.
+    Outputs are multiplied by sigmoid(x W + b), where x is the input of the attention. The bias b exists only with
+    `bias=all`. The variant equals timm's `Attention(gated=True)`.
     """
 
     numerics = 1
@@ -99,7 +100,7 @@ class Gated(SelfAttention):
 
 
 class ValueResidual(SelfAttention):
-    """Full attention with values that are averaged with the first layer's (Identity-ResFormer: arXiv 2410.17897)."""
+    """Full attention to the mean of a layer's values and the first layer's (Identity-ResFormer: arXiv 2410.17897)."""
 
     numerics = 1
 
@@ -115,7 +116,7 @@ class Axial(SelfAttention):
     """Attention within rows in even layers and within columns in odd layers (arXiv 2010.11929, D.6).
 
     An axial block of arXiv 2010.11929 is two blocks of this model, so `depth` is twice the number of axial blocks.
-    Class tokens and registers are not allowed, because they are outside of the grid.
+    Class tokens and registers are not allowed, because they are outside the grid.
     """
 
     numerics = 1
@@ -155,8 +156,9 @@ class Axial(SelfAttention):
 class Differential(SelfAttention):
     """The difference of two attention maps in each head, applied to the head's values (arXiv 2410.05258, section 2.1).
 
-    A head computes (softmax(q1 k1^T) - lambda softmax(q2 k2^T)) v, an RMS norm, and a product with 1 - lambda_init. q
-    and k have half of its channels. It equals timm's `DiffAttention`. `heads` counts pairs of maps.
+    A head computes (softmax(q1 k1^T) - lambda softmax(q2 k2^T)) v, applies an RMS norm, and multiplies by
+    1 - lambda_init. Each q and k has half of its channels. `heads` counts pairs of maps. It equals timm's
+    `DiffAttention`.
     """
 
     numerics = 1
@@ -210,9 +212,9 @@ def softmax_weights(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """Return softmax(q k^T / sqrt(d_h) + bias) v (B, H, T, d_h) for queries, keys and values (B, H, T, d_h).
 
-    bias: in a shape that expands to (B, H, T, T), or None. On a CPU, a learned bias takes two matrix products, because
-    no fused kernel computes its gradient and PyTorch's fallback copies q and k once more. A CPU computes bf16 tensors
-    in float32, because the gradient of its kernel is many times slower in bf16.
+    bias: in a shape that expands to (B, H, T, T), or None. On a CPU, a learned bias takes two matrix products. No fused
+    kernel computes its gradient there, and PyTorch's fallback copies q and k once more. A CPU computes bf16 tensors in
+    float32, because the gradient of its kernel is many times slower in bf16.
     """
     if q.device.type == "cpu" and q.dtype == torch.bfloat16:
         with torch.autocast("cpu", enabled=False):
@@ -227,7 +229,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def check_sites_free(config: Config, *sites: str) -> None:
-    """Raise ConfigError if the position embedding acts at one of the sites, which the attention does not support."""
+    """Raise ConfigError if the position embedding acts at one of `sites`, which the attention does not support."""
     if config.position not in (free := positions_without(*sites)):
         raise ConfigError(
             f"position={config.position}: self_attention={config.self_attention} takes {joined_names(free)}"

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def merge(x: Tensor, context: Context, count: int) -> Tensor:
-    """Return tokens (B, T, D) after merging `count` patches, at most half, by the similarity of their attention keys.
+    """Return the tokens x (B, T, D) after merging `count` patches, but at most half, into those with similar keys.
 
-    context: holds these keys, and receives for later layers how many patches each token stands for.
+    context: contains the attention keys, and stores the number of patches of each token for later layers.
     """
     if not count:
         return x
@@ -29,7 +29,7 @@ def merge(x: Tensor, context: Context, count: int) -> Tensor:
 
 
 def merged(x: Tensor, keys: Tensor, sizes: Tensor, prefix: int, count: int) -> tuple[Tensor, Tensor]:
-    """Return tokens and sizes after merging `count` patches, at most half, into others by bipartite soft matching.
+    """Return tokens and sizes after merging `count` patches, but at most half, by bipartite soft matching.
 
     Patches alternate between two sets. The `count` patches of the first set whose keys are most similar to a key of the
     second set are averaged into it, weighted by size. The rest of the first set comes before the second set. x: tokens

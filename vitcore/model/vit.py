@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 class ViT(Initial):
     """A Vision Transformer with initial values that are drawn on the CPU from `config.seed`.
 
-    `ViT(config)(images)` maps standardized float images (B, C, H, W) to logits (B, classes). In training, dropout of
-    any kind and stochastic depth also need `keys` (B,), the random key of each image (vitcore.keyed_random).
+    `ViT(config)(images)` maps standardized float images (B, C, H, W) to logits (B, classes). In training, any kind of
+    dropout and stochastic depth also need `keys` (B,), the random keys of the images (vitcore.keyed_random).
     """
 
     # The class token starts at zero, as in models_vit.py; registers differ from each other (facebookresearch/dinov2).
@@ -53,15 +53,14 @@ class ViT(Initial):
         initialize(self, config.seed, config.init, config.width)
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """Return the logits (B, classes)."""
         return self.head(self.pooled(images, keys))  # type: ignore[no-any-return]
 
     def features(self, images: Tensor) -> Tensor:
-        """Return the input of the last layer (B, D), called pre-logits, which few-shot probes read."""
+        """Return the pre-logits (B, D), the input of the last layer, which few-shot probes read."""
         return self.head.features(self.pooled(images))
 
     def pooled(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """Return the pooled vectors (B, D), which the head reads: with the class token, equation 4."""
+        """Return the pooled vectors (B, D) that the head reads (equation 4 if the class token is pooled)."""
         context = self.context(images, keys)
         x = self.embed(images, context)  # z_0 (B, T, D)
         x = self.pool.gather(self.encoder(x, context))  # z_L (B, T, D), or a part of every layer
@@ -74,7 +73,7 @@ class ViT(Initial):
         return x if norm_first else self.encoder.norm(x)  # type: ignore[no-any-return]
 
     def states(self, images: Tensor, keys: Keys = None) -> Iterator[Tensor]:
-        """Yield the tokens z_1, ..., z_L (B, T, D), one after each block."""
+        """Return an iterator over the tokens z_1, ..., z_L (B, T, D) that leave each block."""
         context = self.context(images, keys)
         return self.encoder(self.embed(images, context), context)  # type: ignore[no-any-return]
 

@@ -1,7 +1,7 @@
 """Position embeddings, from arXiv 2010.11929 (appendix D.4, Table 8) and other sources.
 
-A new position embedding is a file and a line of POSITION. Shapes: B images, N patches in raster order on a grid of R
-rows and C columns, D width, H heads, d_h = D / H.
+To add a position embedding, write a class and add it to POSITION. Shapes: B images, N patches in raster order on a grid
+of R rows and C columns, D width, H heads, d_h = D / H.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ POSITION: dict[str, type[Position]] = {
 
 
 def positions_without(*sites: str) -> list[str]:
-    """Return the position embeddings that do nothing at the given sites, methods of Position such as "rotate"."""
+    """Return the names of the position embeddings that override no method of Position in `sites`, such as "rotate"."""
     return [name for name, kind in POSITION.items() if all(getattr(kind, s) is getattr(Position, s) for s in sites)]
 
 
 def check_patches_may_leave(config: Config, setting: str) -> None:
-    """Raise ConfigError, which names the `setting` that removes patches, if a part of the encoder needs all of them."""
+    """Raise a ConfigError that names `setting` if a part of the encoder needs the patches that this setting removes."""
     if config.position not in (free := positions_without("rotate", "bias", "between")):
         raise ConfigError(f"{setting}: position={config.position} acts where patches are gone: {joined_names(free)}")
     if config.position_at not in ("", "input"):

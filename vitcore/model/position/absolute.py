@@ -1,4 +1,4 @@
-"""Absolute position embeddings: a vector for each location, added to the tokens or concatenated with them.
+"""Absolute position embeddings, which add a vector for each location to the tokens or concatenate it with them.
 
 Shapes: B images, N patches in raster order on a grid of R rows and C columns, D width, H heads, d_h = D / H.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Absolute(Position):
-    """Base class: a vector for each location is added to the patch token, or concatenated with a narrower token."""
+    """Base class of embeddings that add a vector to each patch token, or concatenate it with a narrower token."""
 
     places: ClassVar[tuple[str, ...]] = ("input",)
     even_parts: ClassVar[int] = 1  # number of parts of equal width in the vector
@@ -89,7 +89,7 @@ class Learned(Absolute):
 
     @classmethod
     def allows_class_row(cls, config: Config) -> bool:
-        """Return whether the class token may have a row: it exists, and vectors are added at the input alone."""
+        """Return whether a class token exists and may have a row, because vectors are added only at the input."""
         added = config.options_of(cls.slot, cls.Options).combine == "add"
         return POOLING[config.pool].class_token and config.position_at == "input" and added
 
@@ -108,7 +108,7 @@ class Learned(Absolute):
 
     @staticmethod
     def rows(grid: Grid) -> dict[str, int]:
-        """Return the number of rows of each table, by parameter name."""
+        """Return parameter name -> number of rows for each table."""
         raise NotImplementedError
 
     def table_of(self, layer: int, name: str = "table") -> Tensor:
@@ -136,7 +136,7 @@ class Learned1D(Learned):
 
 
 class Learned2D(Learned):
-    """Learned vectors of half the width for columns and for rows, concatenated (arXiv 2010.11929, D.4).
+    """The concatenation of two learned vectors of half the width for column and row (arXiv 2010.11929, D.4).
 
     On another grid, each table is resampled along its axis.
     """
@@ -172,10 +172,10 @@ class Fixed(Formula, Absolute):
 
 
 class Index(Fixed):
-    """The index in raster order, 0 to N - 1, in the first channel: a naive encoding.
+    """A naive encoding that has the index in raster order, 0 to N - 1, in the first channel.
 
     https://kazemnejad.com/blog/transformer_architecture_positional_encoding/ rejects it, because the values grow with
-    the grid. Only the first channel has the index, because a layer norm removes a number added to every channel.
+    the grid. The other channels are 0, because a layer norm would remove a number added to every channel.
     """
 
     numerics = 1
@@ -186,7 +186,7 @@ class Index(Fixed):
 
 
 class IndexNormalized(Index):
-    """The index in raster order, scaled to 0 to 1, in the first channel: a naive encoding.
+    """A naive encoding that has the index in raster order, scaled to [0, 1], in the first channel.
 
     https://kazemnejad.com/blog/transformer_architecture_positional_encoding/ rejects it, because the step between
     neighbors depends on the grid.

@@ -1,4 +1,4 @@
-"""Relative position embeddings, with which attention depends on the offset between query and key.
+"""Relative position embeddings, which make attention depend on the offset between query and key.
 
 Shapes: B images, N patches in raster order on a grid of R rows and C columns, D width, H heads, d_h = D / H.
 """
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class Relative(Position):
-    """1-dimensional relative attention: logits (q.k + q.r[offset]) / sqrt(d_h) (arXiv 2010.11929, D.4).
+    """1-dimensional relative attention with logits (q.k + q.r[offset]) / sqrt(d_h) (arXiv 2010.11929, D.4).
 
-    An offset p_q - p_k is a difference of indices in raster order, and is not clipped. Each layer has a table r (2N -
-    1, d_h), the most negative offset first, which its heads share as in arXiv 1803.02155. arXiv 2010.11929 does not
-    state whether heads and layers share tables.
+    An offset p_q - p_k is a difference of indices in raster order, and is not clipped. The heads of a layer share a
+    table r (2N - 1, d_h), as in arXiv 1803.02155. Its first row is for the most negative offset. arXiv 2010.11929 does
+    not state whether heads and layers share tables.
     """
 
     numerics = 1
@@ -43,12 +43,12 @@ class Relative(Position):
     def bias(self, q: Tensor, layer: int, grid: Grid) -> Tensor:
         if grid != self.grid:
             raise resize_error(self.grid, grid)
-        # Windows of the reversed table are its rows by key, the last query's first. Their gradient is a sum over
-        # windows; the gradient of table[offset] is a slower scatter. Products with the table, (B, H, N, 2N - 1), and a
-        # shift take longer than either (`ablate bench study position-embedding --arm position=relative`).
+        # Each window of the reversed table has a query's rows in the order of keys, from the last query to the first.
+        # The gradient of windows is a sum, and that of table[offset] a slower scatter. A product with the whole table
+        # and a shift take longer than either (`ablate bench study position-embedding --arm position=relative`).
         B, H, N, d = q.shape
         r = (self.tables[layer] / math.sqrt(d)).flip(0).unfold(0, N, 1).flip(0)  # (N, d_h, N)
-        # einsum("bhid,idj->bhij", q, r), which does more around the same product
+        # This is einsum("bhid,idj->bhij", q, r), which does more work around the same product.
         bias = torch.bmm(q.permute(2, 0, 1, 3).flatten(1, 2), r)  # (N, B H, N)
         return bias.view(N, B, H, N).permute(1, 2, 0, 3)
 
@@ -57,7 +57,7 @@ class Relative(Position):
 
 
 def resize_error(*grids: Grid) -> ConfigError:
-    """Return the error for a change between two grids, after which offsets in raster order have another meaning."""
+    """Return the error for a change from one grid to another, which changes the meaning of offsets in raster order."""
     old, new = (f"{rows}x{columns}" for rows, columns in grids)
     return ConfigError(
         f"position=relative: cannot go from a grid of {old} patches to {new}: an offset in raster order has another "
@@ -66,10 +66,9 @@ def resize_error(*grids: Grid) -> ConfigError:
 
 
 class RelativeBias(Position):
-    """A learned scalar for each 2-D offset, head and layer, added to the logits (Swin: arXiv 2103.14030, equation 4).
+    """A learned bias of the attention logits for each 2-D offset, head and layer (Swin: arXiv 2103.14030, equation 4).
 
-    The table is indexed by p_q - p_k in row-major order, as in Swin and timm. It is resampled to other grids as in
-    BEiT.
+    A table is indexed by p_q - p_k in row-major order, as in Swin and timm. It is resampled to other grids as in BEiT.
     """
 
     numerics = 1
@@ -88,7 +87,7 @@ class RelativeBias(Position):
 
     @staticmethod
     def offsets(grid: Grid) -> Tensor:
-        """Return the row of the table for each pair of query and key, (N * N,)."""
+        """Return the index of the table's row for each pair of query and key (N * N,)."""
         rows, columns = grid
         row, column = rows_and_columns(grid, torch.int64)
         down, across = (axis[:, None] - axis for axis in (row, column))  # (N, N)
@@ -98,7 +97,7 @@ class RelativeBias(Position):
         patches = math.prod(grid)
         offset = self.get_buffer("offset") if grid == self.grid else self.offsets(grid).to(q.device)
         table = resample_offsets(self.tables[layer], self.grid, grid)
-        # index_select: the gradient of table[offset] takes twice as long
+        # not table[offset], whose gradient takes twice as long
         return table.index_select(0, offset).T.view(1, -1, patches, patches)
 
     def resized(self, name: str, table: Tensor) -> Tensor:
@@ -107,7 +106,7 @@ class RelativeBias(Position):
 
 
 class ALiBi2D(Formula):
-    """A fixed bias -slope * distance between patches, with a slope for each head.
+    """A fixed bias of the attention logits: -slope * distance between patches, with a slope for each head.
 
     The slopes are ALiBi's (arXiv 2108.12409, section 3). The distance is Euclidean, as in CROMA (arXiv 2311.00566).
     """
@@ -141,7 +140,7 @@ class RoPE2D(Formula):
 
     class Options(Position.Options):
         mixed: bool = False  #: Learned rates that mix rows and columns, instead of fixed axial rates.
-        base: Annotated[float, Field(ge=0)] = 0.0  #: Base of the rates. 0: RoPE-ViT's, 100 or, if mixed, 10.
+        base: Annotated[float, Field(ge=0)] = 0.0  #: Base of the rates. 0: as in RoPE-ViT, 10 if mixed, else 100.
 
         @model_validator(mode="after")
         def papers_base(self) -> Self:
@@ -164,7 +163,7 @@ class RoPE2D(Formula):
             raise ConfigError(f"{key}: position={config.position} needs a multiple of 4 channels a head")
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        """Fill the rates of a layer, by head and axis (H, 2, d_h / 2), in place.
+        """Fill `values` (H, 2, d_h / 2) in place with a layer's rates along the columns and along the rows.
 
         Each head has two orthogonal axes in a random direction, whose lengths are the axial rates.
         """
@@ -174,13 +173,13 @@ class RoPE2D(Formula):
         values[:, 1] = torch.cat([sin, cos], dim=-1)  # with the row
 
     def magnitudes(self) -> Tensor:
-        """Return the rates of rotation along an axis in radians per patch, (d_h / 4,), in float64."""
+        """Return the rates of rotation along an axis (d_h / 4,) in radians per patch, in float64."""
         return self.options.base ** (-torch.arange(0, self.pairs, 2, dtype=torch.float64) / self.pairs)
 
     def formula(self, grid: Grid) -> Tensor:
-        """Return the cosines and sines (2, N, d_h / 2) for patches on `grid`; if mixed, their places (2, N, 1).
+        """Return the cosines and sines (2, N, d_h / 2) for patches on `grid`, in float64.
 
-        Both are in float64. Places are columns and rows.
+        If rates are mixed, return the columns and rows of the patches (2, N, 1) instead.
         """
         row, column = rows_and_columns(grid)
         places = torch.stack([column, row])[..., None]
@@ -197,7 +196,7 @@ class RoPE2D(Formula):
 
 
 def rotations(rates: Tensor, places: Tensor) -> Tensor:
-    """Return the cosines and sines of angles of rotation, (2, ..., N, K).
+    """Return the cosines and sines (2, ..., N, K) of the angles of rotation.
 
     rates: radians per column and per row (..., 2, K). places: the column and the row of each patch (2, N, 1).
     """
@@ -207,10 +206,10 @@ def rotations(rates: Tensor, places: Tensor) -> Tensor:
 
 
 def slopes(heads: int) -> list[float]:
-    """Return ALiBi's slope for each of H heads, in a geometric series from 2^(-8/H) to 2^-8.
+    """Return ALiBi's slopes for H heads, which are a geometric series from 2^(-8/H) to 2^-8.
 
-    If H is not a power of 2, the series for the next lower power P comes first. The first, third, fifth and so on of
-    the series for 2 P heads follow.
+    If H is not a power of 2, the series for the next lower power P comes first. It is followed by the first, third,
+    fifth and further odd terms of the series for 2 P heads.
     """
     power = 1 << heads.bit_length() - 1
     series = [2 ** (-8 * (head + 1) / power) for head in range(power)]

@@ -1,4 +1,4 @@
-"""The resampling of learned position tables to another patch grid.
+"""Resampling of learned position tables to another patch grid.
 
 Shapes: R x C patches (rows, columns) in raster order, D channels, H heads.
 """
@@ -48,7 +48,7 @@ def resample_offsets(table: Tensor, old: Grid, new: Grid) -> Tensor:
 
 
 def offset_weights(old: int, new: int) -> Tensor:
-    """Return the weight of each old offset along an axis in the value for each new one: (2 new - 1, 2 old - 1)."""
+    """Return the weights (2 new - 1, 2 old - 1) of the old offsets along an axis in the value at each new offset."""
     if old == 1:
         return torch.ones(2 * new - 1, 1, dtype=torch.float64)  # the one offset that was learned
     ratio = growth(old - 1, new - 1)

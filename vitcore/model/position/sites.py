@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class Position(Part):
-    """Base class of position embeddings. It has no effect itself, and a variant overrides the sites that it needs.
+    """Base class of position embeddings, which override the sites that they need.
 
-    A site is a method that changes the model at one point: `tokens`, `class_token`, `rotate`, `bias` or `between`.
-    Sites receive the patches alone, except for `class_token`. layer: the layer's index, from 0. grid: the rows and
-    columns of the images' patches, which may differ from the grid of the config.
+    A site is a method that changes the model at one point: `tokens`, `class_token`, `rotate`, `bias` or `between`. The
+    sites of the base class have no effect. Except for `class_token`, a site receives only the patches. layer: the
+    layer's index, from 0. grid: the rows and columns of the images' patches, which may differ from the config's grid.
     """
 
     slot = "position"
@@ -38,14 +38,14 @@ class Position(Part):
 
     @classmethod
     def drawn_by_model_width(cls, config: Config) -> bool:
-        """Return whether a learned table is not as wide as the model."""
+        """Return whether the width of a learned table differs from the model's width."""
         return False
 
     @classmethod
     def version(cls, config: Config) -> int | str:
-        """Return the version for the trial id: `numerics`, or 1 more if version 0.12 drew other values.
+        """Return the version that enters a trial id, which is 1 more than usual if release 0.12 drew other values.
 
-        With `init=big-vision`, it scaled a table by the width of the table instead of the width of the model.
+        With `init=big-vision`, release 0.12 scaled a table by the table's width instead of the model's width.
         """
         own = super().version(config)
         moved = config.init == "big-vision" and cls.drawn_by_model_width(config)
@@ -57,7 +57,7 @@ class Position(Part):
         return config.width
 
     def tokens(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
-        """Return the patch tokens (B, N, D) that enter `layer`, with the position embedding; by default unchanged."""
+        """Return the patch tokens (B, N, D) that enter `layer`, by default unchanged."""
         return x
 
     def resized(self, name: str, table: Tensor) -> Tensor:
@@ -72,13 +72,13 @@ class Position(Part):
         return token
 
     def rotate(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
-        """Return queries or keys (B, H, N, d_h), rotated by the location of their patches; by default unchanged."""
+        """Return queries or keys (B, H, N, d_h) rotated by the location of their patches, by default unchanged."""
         return x
 
     def bias(self, q: Tensor, layer: int, grid: Grid) -> Tensor | None:
-        """Return the bias of the attention logits, in a shape that expands to (B, H, N, N), or None.
+        """Return the bias of the attention logits in a shape that expands to (B, H, N, N), or None for no bias.
 
-        q: the queries (B, H, N, d_h), on which the bias may depend. It is added after the division by sqrt(d_h).
+        It is added after the division by sqrt(d_h). q: the queries (B, H, N, d_h), on which the bias may depend.
         """
         return None
 
@@ -107,7 +107,7 @@ class Context:
     """The state that all layers of a forward pass share, with methods that apply the sites of Position to the patches.
 
     grid: rows and columns of the images' patches. prefix: number of tokens before the patches. keys: random keys of the
-    images (B,) in training (vitcore.keyed_random). shared: tensors that a layer leaves for later layers.
+    images (B,) in training (vitcore.keyed_random). shared: name -> tensor that a layer leaves for later layers.
     """
 
     position: Position
@@ -140,9 +140,9 @@ class Context:
         return F.pad(bias.expand(*bias.shape[:-2], N, N), (self.prefix, 0, self.prefix, 0))
 
     def weigh(self, x: Tensor) -> Tensor:
-        """Return tokens (B, T, D) whose mean counts every patch once; without token merging, x itself.
+        """Return the tokens x (B, T, D), weighted so that their mean counts every patch once.
 
-        The factor of a token is its number of patches over the mean number.
+        A token's weight is its number of patches divided by the mean number. Without token merging, x is unchanged.
         """
         if (sizes := self.shared.get("sizes")) is None:
             return x

@@ -1,7 +1,7 @@
 """The stems of the model, which map images to patch tokens.
 
-A new stem is a class in a file of this folder, and a line of STEM. Every stem divides the height and the width of an
-image by the patch size.
+To add a stem, write a class in this folder and add it to STEM. Every stem divides the height and the width of an image
+by the patch size.
 """
 
 from vitcore.model.stem.base import Stem

@@ -1,4 +1,4 @@
-"""The base class of stems, and what several stems share.
+"""The base class of stems, and functions that several stems share.
 
 Shapes: B images, C channels, P patch size, N patches in raster order, D width.
 """
@@ -21,7 +21,7 @@ class Stem(Part):
     """Base class of stems, which map images (B, C, H, W) to tokens (B, N, D)."""
 
     slot = "stem"
-    local: ClassVar[bool] = False  # whether a token depends on the pixels of its patch alone
+    local: ClassVar[bool] = False  # whether a token depends only on the pixels of its patch
 
     @classmethod
     def blocks(cls, config: Config) -> int:
@@ -43,7 +43,7 @@ def tokens(features: Tensor) -> Tensor:
 
 
 def halvings(config: Config) -> list[tuple[int, int]]:
-    """Return the channels, which double up to the width, and the stride of each stage, 2 unless P = 1."""
+    """Return (channels, stride) for each stage. Channels double up to the width. Strides are 2, or 1 if P = 1."""
     stages = max(1, config.patch.bit_length() - 1)
     return [(max(1, config.width >> (stages - 1 - stage)), min(config.patch, 2)) for stage in range(stages)]
 
@@ -54,5 +54,5 @@ def check_halvings(config: Config) -> None:
 
 
 def group_count(channels: int) -> int:
-    """Return the number of groups of a group norm: equal groups, if possible of 16 channels (arXiv 1803.08494)."""
+    """Return the number of equal groups of a group norm, with 16 channels each if possible (arXiv 1803.08494)."""
     return math.gcd(channels, max(1, channels // 16))

@@ -34,15 +34,15 @@ NORM: dict[str, Callable[[int], nn.Module]] = {
 class ConvStem(Stem):
     """3x3 convolutions of stride 2 whose channels double up to D, then a 1x1 convolution (ViT_C: arXiv 2106.14881).
 
-    For P = 1, the stem has by default a single 3x3 convolution of stride 1. ViT_C uses `fewer_blocks=1`, one encoder
-    block fewer than the corresponding ViT, and `norm=batch`. Batch norm couples the images of a batch, so the default
-    is a group norm.
+    For P = 1, the stem has by default a single 3x3 convolution of stride 1. ViT_C uses `norm=batch`, and
+    `fewer_blocks=1` for one encoder block fewer than the corresponding ViT. The default is a group norm, because batch
+    norm couples the images of a batch.
     """
 
     numerics = 1
 
     class Options(Stem.Options):
-        #: Channels of each 3x3 convolution, which has stride 2 at the first and where channels change. Empty: they
+        #: Channels of each 3x3 convolution. The stride is 2 at the first one and where channels change. Empty: channels
         #: double up to the width. The 18GF model of arXiv 2106.14881 has [64, 128, 128, 256, 256, 512].
         channels: Annotated[list[Annotated[int, Field(ge=1, le=2**16)]], Field(max_length=16)] = []
         norm: Literal["group", "batch", "layer"] = "group"  #: The norm after each convolution.
@@ -95,7 +95,7 @@ class ConvStem(Stem):
 
 
 class HMLPStem(Stem):
-    """Convolutions without overlap, with norms and GELUs, that merge ever larger patches (arXiv 2203.09795, section 5).
+    """Convolutions without overlap, with norms and GELUs, that merge small patches (arXiv 2203.09795, section 5).
 
     For P = 16, the convolutions have sides 4, 2 and 2, and D / 4, D / 4 and D channels, as in arXiv 2203.09795. For
     every multiple of 4 above 4, the last two sides are 2. Patches are processed separately. The default is therefore a
@@ -120,7 +120,7 @@ class HMLPStem(Stem):
 
     @staticmethod
     def sides(patch: int) -> list[int]:
-        """Return the kernel side of each convolution in pixels, whose product is `patch`."""
+        """Return the kernel sides of the convolutions, whose product is `patch`."""
         twos = 2 if patch % 4 == 0 and patch > 4 else 1 if patch % 2 == 0 and patch > 2 else 0
         return [patch >> twos, *[2] * twos]
 

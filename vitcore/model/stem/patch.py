@@ -1,4 +1,4 @@
-"""The stem of the paper: a linear projection of patches, whose weights can be resized to other patch sizes.
+"""The stem of arXiv 2010.11929, a linear projection of patches whose weights can be resized to other patch sizes.
 
 Shapes: B images, C channels, P patch size, N patches in raster order, D width.
 """
@@ -32,7 +32,7 @@ class PatchStem(Stem):
     draws = {"weight": lecun_normal, "bias": zeros}  # as flax's Conv, which models_vit.py uses
 
     class Options(Stem.Options):
-        #: A matrix product over cut patches, or a strided convolution. The results are equal up to rounding.
+        #: Whether to use a matrix product over cut patches or a strided convolution. The results differ by rounding.
         form: Literal["linear", "convolution"] = "linear"
         #: Whether the projection has a bias. CLIP's projection has no bias.
         bias: bool = True
@@ -83,7 +83,7 @@ class PatchStem(Stem):
 
 
 def resized(weight: Tensor, resize: Tensor) -> Tensor:
-    """Return the weight (D, C, P, P) of a patch projection, resized to (D, C, Q, Q) by the matrix (Q, P) `resize`.
+    """Return the weight (D, C, P, P) of a patch projection, resized to (D, C, Q, Q) by the matrix `resize` (Q, P).
 
     This is FlexiViT's PI-resize (arXiv 2212.08013, section 3.4). It minimizes the expected squared difference from the
     original projections, for patches of white noise that are resized to Q x Q pixels.

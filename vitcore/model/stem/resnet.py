@@ -1,4 +1,4 @@
-"""The stems of hybrid models: a ResNet of timm's modules. P is the patch size."""
+"""The stems of hybrid models: ResNets built from timm's modules. P is the patch size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ResidualStem(Stem):
-    """Base class of stems with residual blocks, which start as the identity (vit_jax/models_resnet.py)."""
+    """Base class of stems whose residual blocks start as the identity (vit_jax/models_resnet.py)."""
 
     def draw_of(self, name: str) -> Draw:
         return zeros if name.endswith("norm3.weight") else super().draw_of(name)  # the scale of a block's last norm
@@ -26,9 +26,9 @@ class ResNetStem(ResidualStem):
     """The stem of the hybrid ViT: a ResNet, then 1x1 patches of its features (arXiv 2010.11929, sections 3.1 and 4.1).
 
     As in BiT (arXiv 1912.11370), the ResNet has weight-standardized convolutions, group norm, a 7x7 root with max
-    pooling, and TensorFlow's 'same' padding. It consists of timm's modules. P = 32 is the whole network. P = 16 moves
-    the blocks of the last stage to the third stage, so that 50 layers have stages of 3, 4 and 9 blocks. P = 8 is the
-    first two stages. P = 4 is the first stage.
+    pooling, and TensorFlow's 'same' padding. It consists of timm's modules. P = 32 uses the whole network, P = 8 the
+    first two stages, and P = 4 the first stage. P = 16 moves the blocks of the last stage to the third stage, so that
+    50 layers have stages of 3, 4 and 9 blocks.
     """
 
     numerics = 1
@@ -69,8 +69,8 @@ class SmallResNetStem(ResidualStem):
 
     As in BiT (arXiv 1912.11370), the ResNet has group norm and weight-standardized convolutions. Its blocks are timm's
     `Bottleneck`, as in timm's ViT hybrids. BiT's 7x7 root and max pooling are made for images of 224 pixels, so one 3x3
-    convolution of stride 1 replaces them. Every stage has two blocks, and divides height and width by 2 unless P = 1. P
-    = 2 has one stage, and P = 16 has four stages.
+    convolution of stride 1 replaces them. Every stage has two blocks, and divides height and width by 2 unless P = 1.
+    P = 2 has one stage, and P = 16 has four stages.
     """
 
     numerics = 1
