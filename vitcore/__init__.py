@@ -1,8 +1,8 @@
 """The Vision Transformer, its data, its training, and the conversion and analysis of models.
 
 The package depends on PyTorch, but on no other package of this repository. `import vitcore` alone does not load
-PyTorch, because public names load on first use: `from vitcore import Config, ViT, train`. A new variant is a subclass
-of its base class, and an entry in the dictionary of variants: `from vitcore import Options, Position, POSITION`.
+PyTorch, because public names load on first use: `from vitcore import Config, ViT, train`. To add a variant, subclass
+its base class and add it to the dictionary of variants: `from vitcore import Options, Position, POSITION`.
 """
 
 from importlib import import_module

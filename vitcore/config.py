@@ -45,9 +45,9 @@ class Config(Options):
     image_size: Count  #: Height and width of the model's input in pixels. From the data unless set.
     channels: Count  #: Channels of an image. From the data unless set.
     classes: Annotated[int, Field(ge=2, le=2**20)]  #: Number of classes. From the data unless set.
-    data_fraction: Fraction = 1.0  #: Fraction of the training images, equal in all classes. 0.1 is a subset of 0.3.
+    data_fraction: Fraction = 1.0  #: Fraction of the training images, equal in all classes. 0.3 includes all of 0.1.
     data_seed: Seed  #: Seed that draws fold, validation images and fraction. `seed` unless set.
-    #: Fraction of the training images that are for validation. They are set aside before `data_fraction` is taken.
+    #: Fraction of the training images that validation uses. They are set aside before `data_fraction` is taken.
     val_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.1
 
     # the model
@@ -56,29 +56,29 @@ class Config(Options):
     model: str = ""
     width: Count = 192  #: D, the channels of a token.
     depth: Annotated[int, Field(ge=1, le=1024)] = 12  #: Blocks of the encoder.
-    heads: Count = 3  #: Attention heads of a block. They divide the width.
+    heads: Count = 3  #: Attention heads of a block. Their number divides the width.
     mlp_ratio: Annotated[float, Field(gt=0, le=1024)] = 4.0  #: Hidden width of a block's MLP, divided by D.
     mlp: str = "gelu"  #: Activation of a block's MLP.
     norm: str = "layer"  #: Norm of the blocks and of the encoder's output.
-    bias: Literal["all", "no-qkv", "none"] = "all"  #: Linear layers of the blocks that have biases.
+    bias: Literal["all", "no-qkv", "none"] = "all"  #: Which linear layers of the blocks have biases.
     block: str = "pre"  #: Order of norms and branches in a block.
     self_attention: str = "full"  #: Kind of self-attention.
     #: Number of patches that each layer merges into similar patches, in training and evaluation (arXiv 2210.09461).
     token_merging: Annotated[int, Field(ge=0, le=2**16)] = 0
     embedding_norm: bool = False  #: Whether tokens are normalized before the first block.
-    patch: Count = 4  #: Height and width of a patch in pixels. They divide the image.
+    patch: Count = 4  #: Height and width of a patch in pixels, a divisor of `image_size`.
     position: str = "1d"  #: Position embedding.
-    #: Site of the position embedding: `input`, `every-layer` or `shared`. Unless set, the first that is allowed.
+    #: Site of the position embedding: `input`, `every-layer` or `shared`. Empty: the first that `position` allows.
     position_at: str = ""
     pool: str = "cls"  #: Pooling of the tokens into one vector.
     #: Whether the final norm is before the pooling, after the pooling, or left out.
     final_norm: Literal["before", "after", "none"] = "before"
-    registers: Annotated[int, Field(ge=0, le=2**16)] = 0  #: Learned extra tokens that nothing reads (arXiv 2309.16588).
+    registers: Annotated[int, Field(ge=0, le=2**16)] = 0  #: Learned tokens that no pooling reads (arXiv 2309.16588).
     stem: str = "patch"  #: Stem that maps an image to tokens.
     head: str = "linear"  #: Head that maps the pooled vector to logits.
     head_init: Literal["zeros", "lecun-normal"] = "zeros"  #: Initial weights of the last layer.
     layer_scale: NonNegative = 0.0  #: Initial scale of each residual branch (arXiv 2103.17239). 0: no layer scale.
-    qk_norm: bool = False  #: Layer norms of queries and keys (arXiv 2302.05442).
+    qk_norm: bool = False  #: Whether queries and keys are normalized by `norm` (arXiv 2302.05442).
     #: Initial values of learned tables, such as position embeddings, from a normal distribution. Its standard
     #: deviation is 1 for `unit-positions`, 0.02 for `paper`, and 1/sqrt(D) for `big-vision`.
     init: str = "unit-positions"
@@ -98,7 +98,7 @@ class Config(Options):
     schedule: str = "cosine"  #: Schedule of the learning rate after the warm-up.
     warmup: Share = 0.1  #: Fraction of the steps in which the learning rate rises.
     weight_decay: NonNegative = 0.05  #: Weight decay, as the optimizer defines it.
-    #: `matrices`: the weights of linear layers and convolutions. `all`: biases, norms and position embeddings too.
+    #: `matrices` decays the weights of linear layers and convolutions, and `all` decays every parameter.
     weight_decay_on: Literal["matrices", "all"] = "matrices"
     clip_norm: NonNegative = 1.0  #: Largest norm of the gradient. 0: gradients are not clipped.
     label_smoothing: Share = 0.0  #: Fraction of the target that is spread over all classes.
@@ -116,9 +116,9 @@ class Config(Options):
     cutmix: NonNegative = 0.0  #: Alpha of CutMix (arXiv 1905.04899). 0: no CutMix. With mixup, a batch has only one.
     mix_prob: Fraction = 1.0  #: Probability that a batch is mixed, if mixup or cutmix is set.
     mix_switch_prob: Probability = 0.5  #: With mixup and cutmix, the probability of CutMix.
-    ema: Share = 0.0  #: Decay per step of an exponential moving average of weights, then evaluated and saved. 0: off.
-    precision: Literal["float32", "bf16"] = "float32"  #: Of forward and backward passes. Weights stay float32.
-    evaluations: Count = 10  #: Points of the training curves.
+    ema: Share = 0.0  #: Decay per step of the weights' moving average, which is evaluated and saved. 0: no average.
+    precision: Literal["float32", "bf16"] = "float32"  #: Precision of forward and backward pass. Weights stay float32.
+    evaluations: Count = 10  #: Number of points of the training curves.
     seed: Seed = 0  #: Seed of initial values, order, augmentation and dropout.
 
     # how it runs, not what is learned
@@ -126,7 +126,7 @@ class Config(Options):
     threads: Annotated[int, Field(ge=1, le=1024)] = 1  #: PyTorch's threads on a CPU.
     #: Whether `torch.compile` compiles the model. `auto`: on a GPU, for at least 1,000 steps of one patch size.
     compile: Literal["auto", True, False] = "auto"
-    cuda_graph: Literal["auto", "off"] = "auto"  #: On a GPU: a step as one launch, if it can be captured.
+    cuda_graph: Literal["auto", "off"] = "auto"  #: On a GPU, `auto` runs a step as one launch if it can.
     #: On a GPU, `pinned` gives all arms one attention kernel, and `fastest` leaves it to PyTorch.
     attention: Literal["fastest", "pinned"] = "fastest"
     #: Images of one backward pass, whose gradients are accumulated. 0: the whole batch, or less if memory is short.
@@ -139,7 +139,7 @@ class Config(Options):
         """Return `values` completed with the settings that follow from `model`, `data`, `epochs` and `seed`.
 
         Raises ConfigError if one of these is unknown or invalid, if both `steps` and `epochs` are set, if a reference
-        model from timm is combined with a setting that it fixes, or if the name of a variant stands in a wrong place.
+        model from timm is combined with a setting that it fixes, or if the name of a variant is in the wrong place.
         """
         from vitcore.data.lookup import describe  # late: it raises ConfigError, as validation does
         from vitcore.validation import refuse_misplaced_variant  # late: the parts are torch modules
@@ -221,8 +221,8 @@ class Epochs(Options):
 def merge(*layers: Values) -> dict[str, Any]:
     """Return layers of settings merged into one dictionary, in which later layers override earlier layers.
 
-    A layer that sets `steps` or `epochs` replaces the earlier length of the training. A named size such as `S/16`
-    becomes the fields that it stands for. Another variant drops the earlier options of its slot. A reference model
+    A layer that sets `steps` or `epochs` replaces the earlier length of training. A named size such as `S/16` becomes
+    the fields that it stands for. Another variant drops the earlier options of its slot. A reference model
     (`timm/NAME`) drops the earlier architecture, and a named size drops an earlier reference model. Raises ConfigError
     if a layer sets both `steps` and `epochs`, an unknown size, or malformed `options`.
     """
@@ -248,7 +248,7 @@ def merge(*layers: Values) -> dict[str, Any]:
 
 
 def spread_options(values: Values) -> dict[str, Any]:
-    """Return the settings with the entries of `options` as dotted keys, after which those of `values` take precedence.
+    """Return the settings with the entries of `options` as dotted keys, which dotted keys of `values` override.
 
     Raises ConfigError if `options` is not a mapping, or if one of its keys has no dot.
     """

@@ -29,7 +29,7 @@ from vitcore.training.state import Training
 from vitcore.variants import PARTS, VARIANTS
 
 Contract = Callable[[str, str], None]
-EQUAL = 1e-9  # of float64 numbers about 1
+EQUAL = 1e-9  # largest rounding error of float64 numbers near 1
 SOURCE = re.compile(r"https?://\S+|arXiv \d{4}\.\d{4,5}")
 
 
@@ -41,7 +41,7 @@ def contracts(slot: str, name: str) -> list[tuple[str, Contract]]:
 
 
 def tiny(slot: str, name: str) -> Config:
-    """Return the config of a tiny training with the given variant: two layers, and four steps on digits."""
+    """Return a config for fast tests of the given variant, which trains two layers for four steps on digits."""
     patch = 4 if slot == "stem" else 2  # a stem may halve the side more than once
     model = {"width": 16, "depth": 2, "heads": 2, "patch": patch, "pool": "gap"}
     return Config(**merge(model, {"steps": 4, "batch": 8, "evaluations": 1}, {slot: name}))
@@ -97,9 +97,9 @@ def part_names(model: nn.Module, slot: str, name: str) -> set[str]:
 
 
 def declares_its_values(slot: str, name: str) -> None:
-    """Check that a variant declares the values that it sets in `__init__`, which `init` would else draw anew.
+    """Check that a variant declares the values that it sets in `__init__`, because `init` would overwrite others.
 
-    During the check, PyTorch fills empty tensors with NaN, so that they can be told from tensors with values.
+    During the check, PyTorch fills empty tensors with NaN, which distinguishes them from tensors with values.
     """
     found: list[tuple[nn.Module, str]] = []
 
@@ -171,7 +171,7 @@ def locates_patches(slot: str, name: str) -> None:
 
 @torch.no_grad()
 def perturbed(config: Config) -> ViT:
-    """Return a float64 model after adding noise with standard deviation 0.1 to every parameter, also to zeros."""
+    """Return a float64 model after adding noise with standard deviation 0.1 to every parameter, including zeros."""
     model = build(config).double()
     assert isinstance(model, ViT), "a reference model keeps timm's values"
     generator = torch.Generator().manual_seed(0)
@@ -181,7 +181,7 @@ def perturbed(config: Config) -> ViT:
 
 
 def shuffled(images: Tensor, patch: int) -> Tensor:
-    """Return images (B, C, H, W) with their patches in a random order, which is equal for all images."""
+    """Return images (B, C, H, W) with their patches in a random order that is the same for all images."""
     B, C, H, W = images.shape
     cut = images.view(B, C, H // patch, patch, W // patch, patch).transpose(3, 4).flatten(2, 3)  # (B, C, N, P, P)
     order = torch.randperm(cut.shape[2], generator=torch.Generator().manual_seed(0))
@@ -215,14 +215,14 @@ def names_size(text: str, image: tuple[int, int], patch: int) -> bool:
 
 
 def independent(slot: str, name: str) -> None:
-    other = next(one for one in VARIANTS[slot] if one != name)  # and so of all others: each is compared with the first
+    other = next(one for one in VARIANTS[slot] if one != name)  # all equal the first, and so each other
     mine, theirs = (other_parameters(slot, one) for one in (name, other))
     changed = [key for key in mine.keys() & theirs.keys() if not torch.equal(mine[key], theirs[key])]
     assert not changed, f"{slot}={name}: {changed[0]} starts with other values than with {slot}={other}"
 
 
 def other_parameters(slot: str, name: str) -> dict[str, nn.Parameter]:
-    """Return the parameters of a model with the variant, by name, except those that the variant draws."""
+    """Return name -> parameter of a model with the variant, except for parameters that the variant draws."""
     model, kind = ViT(tiny(slot, name)), VARIANTS[slot][name]
     return {key: values for key, values in model.named_parameters() if type(nearest_owner(model, key)[0]) is not kind}
 
@@ -252,7 +252,7 @@ def compiles(slot: str, name: str, backend: str = "aot_eager") -> None:
 
 
 def outputs(run: Callable[[Tensor], Tensor], model: ViT, images: Tensor) -> dict[str, Tensor]:
-    """Return the logits, and by parameter name the gradients of the sum of their squares. run: compiled or not."""
+    """Return the logits and parameter name -> gradient of the sum of their squares. run: the model, compiled or not."""
     model.zero_grad()
     logits = run(images)
     logits.square().sum().backward()  # type: ignore[no-untyped-call]
@@ -267,7 +267,7 @@ def some_images(config: Config) -> Tensor:
 
 
 def documented(slot: str, name: str) -> None:
-    """Check that the variant has a docstring, which in vitcore also names a source, by a link or an arXiv number."""
+    """Check that the variant has a docstring, which must contain a link or an arXiv number if it is in vitcore."""
     variant = VARIANTS[slot][name]
     text = variant.__doc__ or ""
     assert text.strip(), f"{slot}={name}: has no docstring that says what it is"
@@ -276,7 +276,7 @@ def documented(slot: str, name: str) -> None:
 
 
 def same_in_any_batch(slot: str, name: str) -> None:
-    """Check that an image's augmentation ignores its batch, keeps shape and data type, and changes no given image."""
+    """Check that augmentation ignores the rest of a batch, keeps shape and data type, and does not change its input."""
     config = tiny(slot, name)
     augment, images = AUGMENT[name](config), next(load(config).train.batches(32))
     given, keys = images.clone(), image_keys(config.seed, np.zeros(32, np.int64), np.arange(32))

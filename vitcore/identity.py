@@ -1,8 +1,8 @@
 """The identity of a trial: the settings that its result depends on, from which the trial's id is hashed.
 
-A field at its neutral value, which stands for the behavior before the field existed, is left out. A new field therefore
-leaves the ids of existing trials unchanged. Paths, and settings that only determine how a trial runs, are also left
-out. A data set enters by its fingerprint, and a variant by its version: `numerics`, or the hash of a plug-in's file.
+A field is left out at its neutral value, which stands for the behavior before the field existed. A new field therefore
+leaves the ids of existing trials unchanged. Paths and settings that only determine how a trial runs are also left out.
+A data set enters as its fingerprint, and a variant as its version: `numerics`, or the hash of a plug-in's file.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from vitcore.variants import VARIANTS
 
 HOW_IT_RUNS = frozenset({"device", "threads", "compile", "cuda_graph", "attention", "micro_batch", "gpus"})
 
-# The behavior before the field existed. Frozen: independent of the default, never changed.
+# Values that stand for the behavior before a field existed. Never change them, even if a default changes.
 NEUTRAL: Settings = {
     "data_fraction": 1.0, "evaluations": 10, "options": {},
     "model": "", "mlp": "gelu", "norm": "layer", "bias": "all", "block": "pre", "self_attention": "full",
@@ -31,12 +31,12 @@ NEUTRAL: Settings = {
     "precision": "float32", "objective": "classification", "init_from": "none", "teacher": "none",
 }  # fmt: skip
 
-# Raised when a change alters what the rest of vitcore computes; 1 is neutral, as for a field.
+# Increase a number when a change alters what the rest of vitcore computes. 1 is neutral, as for a field.
 NUMERICS = {"encoder": 1, "training": 1, "initialisation": 1}
 
 
 def neutral_values(config: Config) -> Settings:
-    """Return, by field name, the values at which fields are left out of the identity. Some depend on other fields."""
+    """Return field name -> neutral value, at which the field is left out. Some of them depend on other fields."""
     places = POSITION[config.position].places
     mixes, mixes_both = config.mixup or config.cutmix, config.mixup and config.cutmix
     return {
@@ -50,7 +50,7 @@ def neutral_values(config: Config) -> Settings:
 
 
 def identity(config: Config) -> Settings:
-    """Return the settings that identify a trial, by name, as plain JSON values."""
+    """Return name -> plain JSON value for the settings that identify a trial."""
     neutral = neutral_values(config)
     fields = {
         name: value
@@ -74,7 +74,7 @@ def without_architecture(settings: Settings) -> Settings:
 
 
 def options(config: Config) -> Settings:
-    """Return the options of the chosen variants that differ from their neutral values, by dotted key."""
+    """Return dotted key -> value for the options of the chosen variants that are not neutral."""
     neutral = {
         f"{slot}.{option}": value
         for slot, variants in VARIANTS.items()
@@ -89,7 +89,7 @@ def digest(fields: Settings) -> str:
 
 
 def trial_id(config: Config) -> str:
-    """Return the id of a trial, a hash of its identity: equal configs have equal ids, however they were spelled."""
+    """Return the id of a trial, which is a hash of its identity. It does not depend on how a config was written."""
     return digest(identity(config))
 
 
@@ -111,8 +111,8 @@ def trial_ids(
 ) -> Iterator[str]:
     """Yield the id of the trial of `config` with each of `seeds`.
 
-    data_seed: the value that the config sets, or None if it equals the seed of each trial. starts: the id of the parent
-    trial for each seed, if the trials have parents. key: the setting that names the parent trial.
+    data_seed: the value that the config sets, or None if it equals the seed of each trial. starts: seed -> id of the
+    parent trial, if the trials have parents. key: the setting that names the parent trial.
     """
     shared = unseeded_identity(config)
     for seed in seeds:

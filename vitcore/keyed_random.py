@@ -2,7 +2,7 @@
 
 Seed, epoch and image are combined in an image's key. A site is a named place in the program that draws random numbers,
 such as a dropout layer. An element is the index of a number that is drawn for an image at a site. No number depends on
-the batch, the device or earlier draws. Therefore micro-batches, ranks and resumed trainings agree.
+the batch, the device or earlier draws. Therefore, micro-batches, ranks and interruptions do not change the numbers.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ Keys = Tensor | None  # (B,), int64: the key of each image in this epoch; None o
 
 
 def image_keys(seed: int, epochs: Indices, places: Indices) -> Tensor:
-    """Return the keys (B,), int64, of images in given epochs, one key for each pair of image and epoch.
+    """Return the int64 keys (B,) of images, each of which depends on the seed, the epoch and the image.
 
     epochs: the epoch of each image (B,). places: the index of each image in the data set (B,).
     """
@@ -43,7 +43,7 @@ def integers(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
 
 
 def integers_on_cpu(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
-    """Return what `integers` returns for keys on the CPU, by NumPy, which is faster for a few elements."""
+    """Return the result of `integers` for keys on the CPU, computed with NumPy, which is faster for few elements."""
     own = keys.numpy()
     low, high = own.astype(np.int32) ^ np.int32(site), (own >> 32).astype(np.int32)
     found = hashed_bits(low, high, np.arange(elements, dtype=np.int32))
@@ -65,10 +65,10 @@ def bits(keys: Tensor, site: int, elements: int) -> Tensor:
 
 
 def hashed_bits(low: Array, high: Array, each: Array) -> Array:
-    """Return uniform random int32 numbers (B, elements), as hashes of keys and element numbers.
+    """Return uniform random int32 numbers (B, elements), which are hashes of keys and element numbers.
 
     low: the lower 32 bits of the keys, combined with the site by XOR (B,). high: the upper 32 bits of the keys (B,).
-    each: the element numbers (elements,). Overwrites `low` and `each`.
+    each: the element numbers (elements,). `low` and `each` are overwritten.
     """
     image = mix(mix(low) ^ high)  # (B,)
     return mix(image[:, None] + mix(each))

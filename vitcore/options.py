@@ -25,7 +25,7 @@ OTHER_NAMES = {  # what settings are called in other code
 
 
 class ConfigError(ValueError):
-    """The error for an invalid setting, with a one-line message that names the key, the value and what is allowed."""
+    """The error for an invalid setting. Its one-line message names the key, the value and what is allowed."""
 
 
 class Options(BaseModel):
@@ -59,7 +59,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
     """Return a one-line message on the first problem of `error`: the key, the value and what is allowed."""
     problems = error.errors(include_url=False)
     problem = problems[0]
-    if problem["loc"] == ("data_seed",):  # it equals the seed unless set: then the error is in the seed
+    if problem["loc"] == ("data_seed",):  # unless set, it equals the seed, which then has the error
         problem = next((one for one in problems if one["loc"] == ("seed",)), problem)
     key = key_of(problem)
     known = [field.alias or name for name, field in model.model_fields.items()]

@@ -2,7 +2,7 @@
 
 from vitcore.options import ConfigError, joined_names
 
-# name: width, depth, heads, hidden width. Ti: arXiv 2012.12877; B, L, H: arXiv 2010.11929, Table 1; S: arXiv
+# name -> (width, depth, heads, hidden width). Ti: arXiv 2012.12877; B, L, H: arXiv 2010.11929, Table 1; S: arXiv
 # 2106.10270; g, G: arXiv 2106.04560, Table 2; SoViT-400m: arXiv 2305.13035.
 SIZES = {
     "Ti": (192, 12, 3, 768),
@@ -16,7 +16,7 @@ SIZES = {
 }
 
 REFERENCE = "timm/"  # model=timm/NAME is a classifier of timm's
-# The fields that a reference model fixes, and the options of these slots.
+# The fields that a reference model fixes, together with the options of these slots.
 ARCHITECTURE = (
     "width", "depth", "heads", "mlp_ratio", "mlp", "norm", "bias", "block", "self_attention", "token_merging",
     "embedding_norm", "patch", "position", "position_at", "pool", "final_norm", "registers", "stem", "head",
@@ -34,7 +34,10 @@ def is_architectural(key: str) -> bool:
 
 
 def sizes(model: object) -> dict[str, float]:
-    """Return width, depth, heads, mlp_ratio and patch of a named size such as S/16 ({} of ""), or raise ConfigError."""
+    """Return the width, depth, heads, mlp_ratio and patch of a named size such as S/16, or {} for "".
+
+    Raises ConfigError if the size is unknown.
+    """
     if model == "":
         return {}
     name, slash, patch = str(model).partition("/")

@@ -26,7 +26,7 @@ from vitcore.variants import VARIANTS
 if TYPE_CHECKING:
     from vitcore.config import Config
 
-PATCHES = 2**16  # most patches of an image: attention has the square of their number in entries
+PATCHES = 2**16  # most patches of an image, because the size of attention maps is the square of their number
 
 
 def complete_parts(config: Config) -> None:
@@ -61,7 +61,7 @@ def complete_parts(config: Config) -> None:
 
 
 def validated_options(config: Config, chosen: Mapping[str, type[Variant]]) -> dict[str, Any]:
-    """Return all options of the variants `chosen` for the slots, with defaults, by dotted key."""
+    """Return dotted key -> value for all options, including defaults. chosen: slot -> chosen variant."""
     return {
         f"{slot}.{name}": value
         for slot, variant in chosen.items()
@@ -113,7 +113,7 @@ def check_names(config: Config) -> None:
 
 
 def refuse_misplaced_variant(values: Mapping[str, Any], fields: Iterable[str]) -> None:
-    """Raise ConfigError if a variant's name stands in a wrong place, as in `swiglu=true` for `mlp=swiglu`."""
+    """Raise ConfigError if a variant's name is in the wrong place, as in `swiglu=true` for `mlp=swiglu`."""
     if str(kind := values.get("attention")) in SELF_ATTENTION:
         raise ConfigError(f"attention={kind}: 'fastest' or 'pinned', the kernel; did you mean self_attention={kind}?")
     for key in values.keys() - set(fields):
@@ -137,7 +137,7 @@ def check_teacher(config: Config) -> None:
 def place_of_position(config: Config) -> str:
     """Return the site of the position embedding, by default the first site that its variant allows.
 
-    It is "" for `position=none`, which ignores a known site, and for a variant without a choice of sites. Raises
+    It is "" for `position=none`, even if `position_at` is set, and for a variant without a choice of sites. Raises
     ConfigError if `position_at` is unknown to all variants or not allowed by the chosen variant.
     """
     places = POSITION[config.position].places
@@ -199,6 +199,6 @@ def check_reference(config: Config) -> None:
         measure(config)
     except ConfigError:
         raise
-    except Exception as error:  # whatever a model of timm's meets where it is built or run
+    except Exception as error:  # whatever building or running a model of timm raises
         images = f"image_size={config.image_size}, channels={config.channels}"
         raise ConfigError(f"model={config.model} does not take {images}: {' '.join(str(error).split())}") from error

@@ -15,8 +15,8 @@ class Variant:
     """Base class of all variants. A variant is one choice for a slot, the field of Config with the name `slot`.
 
     `numerics` is an integer version of what the variant computes, and a part of the id of every trial that uses it.
-    Increase it when a change alters the variant's results. In a plug-in, `digest`, the hash of its file, may take its
-    place. The hash does not cover modules that the plug-in imports: a variant that computes there declares `numerics`.
+    Increase it when a change alters the variant's results. A variant in a plug-in may use the hash of its file instead.
+    The hash does not cover modules that the plug-in imports: a variant that computes there must declare `numerics`.
 
     An option at its neutral value is left out of the identity of a trial, so that a new option changes no trial id. The
     neutral value is the option's default, unless `neutral` has another value. If you change a default, add the old
@@ -26,7 +26,7 @@ class Variant:
     slot: ClassVar[str]
     numerics: ClassVar[int]
     neutral: ClassVar[Mapping[str, options.Setting]] = {}
-    digest: ClassVar[str]  # set where plug-ins are loaded
+    digest: ClassVar[str]  # the hash of a plug-in's file, set where plug-ins are loaded
 
     class Options(options.Options):
         """The options that only this variant understands. The base class has none."""
@@ -37,19 +37,19 @@ class Variant:
 
     @classmethod
     def canonical(cls, config: Config) -> options.Settings:
-        """Return, by option name, one of several equivalent values, so that equivalent configs have equal ids."""
+        """Return option name -> canonical value among equivalent ones, so that equivalent configs have equal ids."""
         return {}
 
     @classmethod
     def neutral_options(cls) -> options.Settings:
-        """Return the neutral values of options by name, which are the defaults unless `neutral` has other values."""
+        """Return option name -> neutral value, which is the default unless `neutral` has another value."""
         fields = cls.Options.model_fields
         defaults = {name: f.get_default(call_default_factory=True) for name, f in fields.items() if not f.is_required()}
         return {**defaults, **cls.neutral}
 
     @classmethod
     def version(cls, config: Config) -> int | str:
-        """Return what enters a trial's id: `numerics` if the class itself declares it, else the plug-in file's hash."""
+        """Return what enters a trial id: `numerics` if the class itself declares it, else the plug-in's `digest`."""
         if "numerics" in cls.__dict__:
             return cls.numerics
         if "digest" not in cls.__dict__:

@@ -1,4 +1,4 @@
-"""The cost of a model and of its parts in parameters and FLOPs, computed on the meta device without allocating them."""
+"""The parameters and FLOPs of a model and of its parts, counted on the meta device without allocating the model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ drawings: dict[str, dict[str, Drawn] | None] = {}
 
 
 def measure(config: Config) -> Cost:
-    """Return the cost of the model of `config`, measured once for equal models.
+    """Return the cost of the model of `config`, which is counted only once for equal models.
 
     Raises ConfigError if a reference model lacks a kind of dropout that is set. timm may raise other errors.
     """
@@ -46,7 +46,7 @@ def remember(config: Config, cost: Cost) -> None:
 
 
 def initial_weights(config: Config) -> dict[str, Drawn] | None:
-    """Return the size, shape and initial distribution of each parameter, by name; None for a reference model."""
+    """Return the result of `drawn` for the model of `config`, or None for a reference model."""
     if (key := model_key(config)) not in drawings:
         model, _ = meta_model(config)
         drawings[key] = drawn(model) if isinstance(model, ViT) else None
@@ -66,7 +66,7 @@ def bias_kind(config: Config) -> Bias:
 
 
 def model_key(config: Config) -> str:
-    """Return the settings that a model's cost depends on, as JSON, which is the key of the stored results."""
+    """Return the key under which a model's results are stored: the settings that its cost depends on, as JSON."""
     return json.dumps([getattr(config, name) for name in MODEL], sort_keys=True)
 
 
@@ -87,17 +87,17 @@ class PartCost:
     """The cost of one part of the model for one image."""
 
     part: str
-    shape: list[int]  # of its output, without the batch; [] without an output of its own
+    shape: list[int]  # shape of its output without the batch axis; [] if it has no output of its own
     params: int
-    flops: int  # 2 for a multiply-add
+    flops: int  # a multiply-add counts as 2
 
 
 @torch.no_grad()
 def summary(config: Config) -> list[PartCost]:
     """Return the cost of each part of the model, without allocating the model.
 
-    Parameters and FLOPs sum to the result of `measure`, and parts that have neither are left out.
-    A position embedding that acts inside of the attention counts as attention.
+    Parameters and FLOPs sum to the result of `measure`. Parts that have neither are left out. The FLOPs of a position
+    embedding inside the attention count as FLOPs of the attention.
     """
     with torch.device("meta"):
         model = ViT(config)

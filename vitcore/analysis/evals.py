@@ -1,7 +1,8 @@
-"""Evals: metrics, or data of figures, that can be computed later from the weights of a finished trial.
+"""Evals, which compute metrics or data of figures from the weights of a finished trial.
 
-A new eval is a function and a line in EVAL. Upper-case letters at the end of a name stand for a positive integer:
-`test@16` is an eval of the entry `test@SIZE`.
+To add an eval, write a function and add it to EVAL. Upper-case letters at the end of a name stand for a positive
+integer: `test@16` is an eval of the entry `test@SIZE`. A metric's name begins with its eval's name, up to the latter's
+"@". It ends with the same "@VALUE", if any, and is not in METRICS (results.store.eval_files.computes_metric).
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ if TYPE_CHECKING:
 class Computed:
     """The result of an eval."""
 
-    metrics: dict[str, float]  # by name
-    notes: list[str] = field(default_factory=list)  # such as omitted metrics
+    metrics: dict[str, float]  # name -> value
+    notes: list[str] = field(default_factory=list)  # sentences, such as why a metric is omitted
     details: dict[str, Any] = field(default_factory=dict)  # further content of the eval's JSON file
-    arrays: dict[str, np.ndarray] | None = None  # by name; None if the eval computes none
+    arrays: dict[str, np.ndarray] | None = None  # name -> array; None if there are none
 
 
 class Eval(NamedTuple):
-    """An entry of EVAL. The integer in the eval's name is passed on, 0 without one.
+    """An entry of EVAL. Its functions receive the integer in the eval's name, or 0 if there is none.
 
     compute: raises ValueError if data are missing or damaged, or if the eval does not apply to the model. check: raises
-    ConfigError if it does not apply to the model of a config.
+    ConfigError if the eval does not apply to the model of a config.
     """
 
-    metrics: tuple[str, ...]  # their names
+    metrics: tuple[str, ...]  # names of the metrics, as `test_loss@SIZE` for `test@SIZE`
     compute: Callable[[Model, int, Path | None], Computed]  # from the model, the integer and the data directory
     check: Callable[[Config, int], None] = lambda config, number: None
 
@@ -96,7 +97,7 @@ def merge_eval(model: Model, count: int, data_dir: Path | None = None) -> Comput
 
 
 def test_metrics(model: Model, trained: Data, images: Images, how: str) -> Computed:
-    """Return the metrics test_accuracy@HOW and test_loss@HOW on `images`, standardized by the trial's data."""
+    """Return the metrics test_accuracy@HOW and test_loss@HOW on `images`, standardized by the data of the trial."""
     if not OBJECTIVE[model.config.objective].labels:
         raise ConfigError(f"eval test@{how}: objective={model.config.objective} gives images no class")
     logits = batch_outputs(model, model.config, trained, images)  # (n, classes)
@@ -150,7 +151,7 @@ def eval_of(metric: str) -> str:
 
 
 def placeholder_digits(name: str, pattern: str) -> str | None:
-    """Return the digits of `name` at the placeholder of `pattern` ("" if it has none), or None if they do not match."""
+    """Return the digits of `name` at the placeholder of `pattern` ("" if it has none), or None without a match."""
     fixed = placeholder_free(pattern)
     value = r"[1-9]\d*" if fixed != pattern else ""
     found = re.fullmatch(f"{re.escape(fixed)}({value})", name)

@@ -39,7 +39,7 @@ class Probe:
 
     @classmethod
     def fit(cls, features: Tensor, labels: Tensor, classes: int) -> Probe:
-        """Return a ridge regression of {-1, 1} targets on standardized features (n, D). labels: integers (n,)."""
+        """Return a ridge regression of {-1, 1} targets on features (n, D), once standardized. labels: integers (n,)."""
         features = features.double()
         mean, std = features.mean(dim=0), features.std(dim=0, correction=0) + EPSILON
         targets = 2 * F.one_hot(labels, classes).double() - 1  # (n, K)
@@ -55,7 +55,7 @@ def with_bias(x: Tensor) -> Tensor:
 
 
 def ridge(x: Tensor, y: Tensor, l2: float) -> Tensor:
-    """Return the w (D, K) that minimizes |x w - y|^2 + l2 |w|^2, by the smaller of x^T x and x x^T."""
+    """Return the w (D, K) that minimizes |x w - y|^2 + l2 |w|^2, computed from the smaller of x^T x and x x^T."""
     n, width = x.shape
     if n >= width:
         primal: Tensor = torch.linalg.solve(x.T @ x + l2 * torch.eye(width, dtype=x.dtype), x.T @ y)
@@ -66,10 +66,8 @@ def ridge(x: Tensor, y: Tensor, l2: float) -> Tensor:
 
 @dataclass(frozen=True)
 class FewShot:
-    """The result of `few_shot`."""
-
     metrics: dict[str, float] = field(default_factory=dict)  # fewshotK_accuracy for K images per class, mean over draws
-    draws: dict[str, list[float]] = field(default_factory=dict)  # the accuracy of each draw, by metric
+    draws: dict[str, list[float]] = field(default_factory=dict)  # metric -> accuracy of each draw
     notes: list[str] = field(default_factory=list)  # a sentence for each omitted metric, with the reason
 
 
@@ -78,7 +76,7 @@ def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
 
     shots: numbers of images per class. A number is omitted if a class has fewer training images. A draw is a random
     choice of images, in which more shots include the images of fewer. Draws depend only on the data and the data seed
-    of the trial, so that paired arms see equal images.
+    of the trial, so that paired arms use the same images.
     """
     found, classes = FewShot(), model.config.classes
     labels = data.train.labels.cpu().numpy()

@@ -1,7 +1,6 @@
 """The inspection of a trained model: the numbers behind Figures 6, 7, 10 and 11 of arXiv 2010.11929.
 
 Attention weights are recomputed from the inputs of each layer, because the fused kernel of training never stores them.
-
 Shapes: B images, T tokens (`prefix` of them before the N patches), L layers, H heads.
 """
 
@@ -30,9 +29,9 @@ MOST = 2**26  # attention weights at a time; an image has L x H x T x T
 
 
 def filters(model: ViT) -> tuple[Tensor, Tensor, str]:
-    """Return the principal components (n, C, P, P) of the input filters, their shares of the variance (n,), a name.
+    """Return the principal components (n, C, P, P) of the input filters, their variance shares (n,) and a name.
 
-    The filters are the patch embedding, or the first convolution. Raises ValueError if the stem has neither.
+    The filters are the patch embedding or the first convolution. Raises ValueError if the stem has neither.
     """
     for name, parameter in model.stem.named_parameters():
         if parameter.ndim == 4:
@@ -82,7 +81,7 @@ def layers(model: ViT, images: Tensor) -> list[Layer]:
 
 
 def distances(grid: Grid, patch: int) -> Tensor:
-    """Return the distances (N, N) in pixels between the centers of patches, which are `patch` pixels a side."""
+    """Return the distances (N, N) in pixels between the centers of patches of `patch` x `patch` pixels."""
     rows, columns = torch.meshgrid(*(torch.arange(side) for side in grid), indexing="ij")
     places = patch * torch.stack([rows, columns], dim=-1).reshape(-1, 2).double()
     return torch.cdist(places, places, compute_mode="donot_use_mm_for_euclid_dist")
@@ -122,7 +121,7 @@ def pooled_shares(rolled: Tensor, prefix: int, class_token: bool) -> Tensor:
 
 
 def rollout_caption(model: ViT) -> str:
-    """Return a caption that says which output tokens the result of `pooled_shares` is for, and what it leaves out."""
+    """Return a caption that names the output tokens that `pooled_shares` is about, and says what is left out."""
     shown = "class token" if model.pool.class_token else "mean of the patches"
     left_out = f" at the last layer (pool={model.config.pool} has weights of its own, which are left out)"
     return shown if model.pool.plain else shown + left_out
@@ -132,8 +131,8 @@ def rollout_caption(model: ViT) -> str:
 class Similarity:
     """The similarity of patches under a position embedding, at one site of the model.
 
-    site: "tokens" is the cosine similarity of the vectors added to two patches, "rotate" that of a vector rotated to
-    two locations, and "bias" the bias of the attention logits. "" means none of these.
+    site: "tokens" is the cosine similarity of the vectors added to two patches. "rotate" is that of a vector rotated to
+    two locations. "bias" is the bias of the attention logits. "" is none of these. note: a caption.
     """
 
     site: str
@@ -147,7 +146,7 @@ def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid
 
     bias: the bias of the attention logits (N, N), averaged over layers and heads. centre_bias: that of the middle query
     for every layer and head (L, H, N). Both are None unless every layer has a bias. If the position embedding has no
-    site to show, the list has one entry, with site "".
+    site to show, the list has a single entry with the site "".
     """
     layers, kind = range(len(model.encoder.blocks)), f"position={model.config.position}"
     sites = []
@@ -166,7 +165,7 @@ def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid
 
 
 def site(name: str, note: str, maps: Tensor, grid: Grid) -> Similarity:
-    """Return a Similarity from maps (L', H', N, N), in which equal layers, or equal heads, are reduced to one."""
+    """Return a Similarity from maps (L', H', N, N), after reducing equal layers and equal heads to one."""
     maps = maps[:1] if (maps == maps[:1]).all() else maps
     maps = maps[:, :1] if (maps == maps[:, :1]).all() else maps
     return Similarity(name, note, maps.mean(dim=(0, 1)), maps[:, :, middle_patch(grid)])
@@ -205,7 +204,7 @@ def rotated_ones(model: ViT, layer: int, grid: Grid) -> Tensor | None:
 
 
 def batch_sums(found: list[Layer], grid: Grid, patch: int, prefix: int) -> dict[str, Tensor]:
-    """Return sums over the images of a batch, by name.
+    """Return name -> sum over the images of a batch.
 
     "distance" is the mean attention distance (L, H) in pixels. If every layer has a bias, "bias" is its mean over
     layers and heads (N, N), and "centre_bias" that of the middle query for each layer and head (L, H, N).
@@ -220,14 +219,14 @@ def batch_sums(found: list[Layer], grid: Grid, patch: int, prefix: int) -> dict[
 
 @dataclass(frozen=True)
 class Inside:
-    """The result of `inspect`: the data of the figures, by name, and plain JSON values that describe them."""
+    """The result of `inspect`: name -> array for the figures, and plain JSON values that describe them."""
 
     arrays: dict[str, np.ndarray[Any, Any]]
     facts: dict[str, Any]
 
 
 def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
-    """Return the data of all figures on the inside of a model, from at most `images` random, fixed test images."""
+    """Return the data of all figures of a model, from a fixed random choice of at most `images` test images."""
     config = model.config
     chosen = data.test.select(random_order(len(data.test), "inspect")[:images].copy())
     pixels, labels = torch.cat(list(chosen.batches(len(chosen)))), chosen.labels
@@ -267,7 +266,7 @@ def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
 
 
 def attention_means(model: ViT, data: Data, pixels: Tensor, grid: Grid) -> tuple[dict[str, Tensor], Tensor]:
-    """Return means of the sums in `batch_sums` over all images, and the rollout (n, rows, columns) of the first few.
+    """Return name -> mean of a sum of `batch_sums`, and the rollout (n, rows, columns) of the first SHOWN images.
 
     pixels: the images (B, C, H, W), which are processed in parts whose attention weights fit into memory.
     """

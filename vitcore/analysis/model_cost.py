@@ -9,6 +9,6 @@ class Cost:
 
     params: int
     flops: int  # of one forward pass of one image, where a multiply-add is 2
-    tokens: int | None  # the length of the sequence, with prefix tokens
-    class_token: bool | None  # whether the model has one
+    tokens: int | None  # the length of the sequence, including prefix tokens
+    class_token: bool | None  # whether the model has a class token
     attention_bias: bool | None  # whether the attention logits have a bias

@@ -1,4 +1,4 @@
-"""Restoring a finished trial's model, with the data of its training."""
+"""Restoring the model and the data of a finished trial."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def restore_model(config: Config, weights: bytes) -> Model:
 def trial_data(model: Model, data_dir: Path | None = None) -> Data:
     """Return the data of the model's trial, on the model's device. data_dir: the folder of downloads and packs.
 
-    Raises ValueError if data are missing, damaged or unlike the model's config.
+    Raises ValueError if data are missing, are damaged, or do not match the model's config.
     """
     return load(model.config, data_dir).to(next(model.parameters()).device)
 
 
 @torch.no_grad()
 def batch_outputs(function: Callable[[Tensor], Tensor], config: Config, data: Data, images: Images) -> Tensor:
-    """Return the outputs of `function` for images, standardized by `data`, in the precision of the training."""
+    """Return the outputs of `function` for images standardized by `data`, computed in the precision of `config`."""
     batches = images.batches(evaluation_batch(config, data.mean.device))
     return torch.cat([compute_in_precision(config, function, data.standardize(some)) for some in batches])

@@ -1,8 +1,8 @@
-"""What the conversions of models share: checks of what both libraries have, and the names and copies of weights.
+"""Functions that all conversions of models share, which compare models, and rename and copy weights.
 
-A model that `vitcore.model.vit.ViT`, called this ViT below, cannot represent is refused: the new ViT's counterpart in
-the other library is built on the meta device, and compared with the original module by module. Dropout and stochastic
-depth are not imported. Functions import timm and torchvision when called, as that takes seconds.
+Below, `vitcore.model.vit.ViT` is called this ViT. To refuse models that it cannot represent, the new ViT's counterpart
+in the other library is built on the meta device and compared with the original, module by module. Dropout and
+stochastic depth are not imported. Functions import timm and torchvision only when called, because this takes seconds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vitcore.config import Config
 from vitcore.model.vit import ViT
 
 Weights = dict[str, Tensor]
-Supported = Mapping[str, tuple[Any, ...]]  # setting: the values that another library's VisionTransformer supports
+Supported = Mapping[str, tuple[Any, ...]]  # setting -> values that another library's VisionTransformer supports
 
 BOTH_HAVE: Supported = {  # timm and torchvision
     "objective.token": (False,),
@@ -28,7 +28,10 @@ BOTH_HAVE: Supported = {  # timm and torchvision
 
 
 def check_supported(config: Config, has: Supported, whose: str) -> None:
-    """Raise ValueError if a setting of `config` has none of the values that the library `whose` supports."""
+    """Raise ValueError if another library does not support a setting of `config`.
+
+    has: setting -> supported values. whose: the library's name, for the message.
+    """
     settings = dict(config) | config.options
     for key, known in has.items():
         if (value := settings.get(key, known[0])) not in known:
@@ -37,7 +40,7 @@ def check_supported(config: Config, has: Supported, whose: str) -> None:
 
 
 def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]]) -> None:
-    """Raise ValueError if a module's class is not one of those allowed for its name; subclasses are refused too."""
+    """Raise ValueError if a module has another class than allowed, or a subclass. kinds: name -> allowed classes."""
     for name, allowed in kinds.items():
         if (kind := type(model.get_submodule(name))) not in allowed:
             known = " or ".join(one.__name__ for one in allowed)
@@ -45,7 +48,7 @@ def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]])
 
 
 def check_alike(model: nn.Module, skeleton: nn.Module) -> None:
-    """Raise ValueError, which names the module, if a module differs between the models or is in only one of them."""
+    """Raise a ValueError that names the module if one differs between the models or is in only one of them."""
     theirs, ours = module_settings(model), module_settings(skeleton)
     for name in [*theirs, *ours]:
         if theirs.get(name) != ours.get(name):
@@ -54,7 +57,7 @@ def check_alike(model: nn.Module, skeleton: nn.Module) -> None:
 
 
 def module_settings(model: nn.Module) -> dict[str, str]:
-    """Return the class and settings of each module by name, except of modules that do nothing in evaluation."""
+    """Return module name -> class and settings, without modules that do nothing in evaluation."""
     found = {}
     for name, module in model.named_modules():
         kind = "LayerNorm" if isinstance(module, nn.LayerNorm) else type(module).__name__  # also timm's
@@ -71,14 +74,14 @@ def is_present(module: nn.Module) -> bool:
 
 
 def square_side(name: str, size: tuple[int, int]) -> int:
-    """Return the side of a square; raise ValueError, which begins with `name`, if height and width differ."""
+    """Return the side of a square, or raise a ValueError that begins with `name` if height and width differ."""
     if size[0] != size[1]:
         raise ValueError(f"{name}={size}: this ViT's images and patches are square")
     return size[0]
 
 
 def own_names(config: Config, theirs: Weights, rename: Callable[[Config, str], str]) -> Weights:
-    """Return another library's weights under this ViT's parameter names, which `rename` maps to the library's."""
+    """Return `theirs` under this ViT's names, which `rename` maps to theirs; raise ValueError if one is unknown."""
     with torch.device("meta"):
         names = {rename(config, name): name for name in ViT(config).state_dict()}
     if unknown := theirs.keys() - names:
@@ -93,10 +96,10 @@ def renamed(name: str, patterns: dict[str, str]) -> str:
 
 
 def token_weights(config: Config, prefix: Tensor, positions: Tensor | None) -> Weights:
-    """Return prefix tokens (p, D) and position embeddings, (p + N, D) or (N, D), under the names of this ViT."""
+    """Return this ViT's weights for prefix tokens (p, D) and positions, which are (p + N, D), (N, D) or None."""
     weights, rows = {}, torch.zeros_like(prefix)
     if positions is not None:
-        own = max(0, len(positions) - config.grid[0] * config.grid[1])  # of prefix tokens
+        own = max(0, len(positions) - config.grid[0] * config.grid[1])  # number of positions of prefix tokens
         weights["position.table"], rows = positions[own:], positions[:own] if own else rows
     if config.pool == "cls":
         weights["class_token"] = prefix[None, :1]

@@ -56,7 +56,7 @@ BIG_VISION = Layout("MultiHeadDotProductAttention_0", "LayerNorm_1", "MlpBlock_0
 
 @dataclass
 class Arrays:
-    """The arrays of a checkpoint, in float32. Their names lack `prefix`, with which all names in the file begin."""
+    """The arrays of a checkpoint, in float32, by their names without the `prefix` that all names in the file have."""
 
     path: Path
     prefix: str
@@ -67,7 +67,7 @@ class Arrays:
         return name in self.tensors
 
     def get(self, name: str, dimensions: int | None = None) -> Tensor:
-        """Return an array; raise ValueError if it is missing or has another number of dimensions (None: any)."""
+        """Return an array; raise ValueError if it is missing, or does not have the given number of dimensions."""
         if name not in self.tensors:
             raise ValueError(f"{self.path}: there is no array {self.prefix}{name}")
         self.asked.add(name)
@@ -105,8 +105,9 @@ class Arrays:
 def load_npz(path: Path) -> ViT:
     """Load a checkpoint of google-research/vision_transformer or big_vision as a ViT, in float32.
 
-    Sizes come from the shapes of the arrays, and nothing is unpickled. Raises OSError if the file cannot be opened, and
-    ValueError, which names the array, if one is missing, has an unexpected shape, or belongs to no part of this ViT.
+    Sizes come from the shapes of the arrays, and nothing is unpickled. Raises OSError if the file cannot be opened, or
+    ValueError if it is malformed or larger than half of the memory. The message names an array that is missing, has an
+    unexpected shape, or belongs to no part of this ViT.
     """
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
@@ -129,7 +130,7 @@ def load_npz(path: Path) -> ViT:
 
 
 def arrays_of(archive: zipfile.ZipFile, path: Path) -> Arrays:
-    """Read the arrays whose names have the patch embedding's prefix, which an optimizer's state lacks."""
+    """Return the arrays whose names have the prefix of the patch embedding, which an optimizer's state lacks."""
     members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
     prefixes = [name.removesuffix(PATCHES) for name in members if f"/{name}".endswith(f"/{PATCHES}")]
     if not prefixes:
@@ -144,7 +145,7 @@ def arrays_of(archive: zipfile.ZipFile, path: Path) -> Arrays:
 
 
 def array(archive: zipfile.ZipFile, name: str, member: zipfile.ZipInfo, path: Path) -> Tensor:
-    """Read an array in float32; raise ValueError if it is unreadable, empty, a single number or not floating-point."""
+    """Return an array in float32; raise ValueError if it is unreadable, empty, a scalar or not floating-point."""
     try:
         with archive.open(member) as file:
             values = np.lib.format.read_array(file, allow_pickle=False)
@@ -158,7 +159,7 @@ def array(archive: zipfile.ZipFile, name: str, member: zipfile.ZipInfo, path: Pa
 
 
 def unstacked(tensors: Weights) -> Weights:
-    """Split arrays that stack all layers, as in big_vision's scanned encoder, into one array per layer."""
+    """Return the arrays, with those that stack all layers, as in big_vision's scanned encoder, divided by layer."""
     stack = "Transformer/encoderblock/"
     apart = {name: values for name, values in tensors.items() if not name.startswith(stack)}
     for name in tensors.keys() - apart.keys():
@@ -207,7 +208,7 @@ def stem_of(arrays: Arrays) -> Values:
 
 
 def positions(arrays: Arrays, config: Config) -> Weights:
-    """Return the position embedding of the patches (N, D), and of a class token (D,), by parameter name."""
+    """Return parameter name -> position embedding of the patches (N, D) or of a class token (D,)."""
     name = arrays.layout.positions
     table = arrays.get(name, 3)[0]
     if table.shape[1] != config.width:
@@ -221,7 +222,7 @@ def positions(arrays: Arrays, config: Config) -> Weights:
 
 
 def flax_names(name: str, layout: Layout) -> list[str]:
-    """Return flax's names of a parameter of the ViT: three for queries, keys and values together."""
+    """Return flax's names for a parameter of the ViT, which has several if it joins queries, keys or values."""
     module, _, kind = name.rpartition(".")
     if not module:
         return ["cls"]

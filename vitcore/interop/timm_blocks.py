@@ -1,7 +1,7 @@
 """Conversion of weights between timm's block classes, which join different parameters in one matrix.
 
-All names are timm's. Gate and value of an MLP are in one matrix `mlp.fc1`, and the input projections of a parallel
-block are `mlp.fc1` and `attn.qkv`.
+All names are timm's. In the common form, gate and value of an MLP are in one matrix `mlp.fc1`, and the input
+projections of a parallel block are `mlp.fc1` and `attn.qkv`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def separated(weights: Weights, hidden: int) -> Weights:
 
 
 def joined(weights: Weights) -> Weights:
-    """Return weights with the joint input projections of timm's parallel blocks, the inverse of `separated`."""
+    """Return weights with the input projections of parallel blocks joined, which inverts `separated`."""
     found: Weights = {}
     for name, values in weights.items():
         qkv = weights.get(name.replace("mlp.fc1", "attn.qkv"))

@@ -31,7 +31,7 @@ from vitcore.model.vit import ViT
 if TYPE_CHECKING:
     from timm.models.vision_transformer import VisionTransformer as TimmViT
 
-# Patterns in this package's parameter names: replacements for timm's names.
+# Pattern in this package's parameter names -> replacement that gives timm's name.
 TIMM = {
     r"^stem\.backbone\.": "patch_embed.backbone.",
     r"^stem\.(projection\.)?": "patch_embed.proj.",
@@ -67,13 +67,13 @@ TIMM_HAS: Supported = {
     "block": ("pre", "parallel"),
     "self_attention": ("full", "differential"),
 }
-BIASES = {(True, True): "all", (False, True): "no-qkv", (False, False): "none"}  # by (qkv_bias, proj_bias)
+BIASES = {(True, True): "all", (False, True): "no-qkv", (False, False): "none"}  # (qkv_bias, proj_bias) -> bias
 
 
 def from_timm(model: TimmViT) -> ViT:
     """Convert timm's VisionTransformer to a ViT with equal logits and copied weights.
 
-    A class token that is not pooled becomes a register. Raises ValueError, which names the part, if this ViT lacks one.
+    A class token that is not pooled becomes a register. Raises a ValueError that names the part if this ViT lacks one.
     """
     config = config_of_timm(model)
     check_alike(model, timm_skeleton(config, type(getattr(model.blocks[0], "mlp", None))))
@@ -279,7 +279,7 @@ def stem_of_timm(model: Any) -> Values:
 
 
 def timm_skeleton(config: Config, mlp: type) -> TimmViT:
-    """Return timm's model for `config`, on the meta device. mlp: class of the original's MLP."""
+    """Return timm's model for `config` on the meta device. mlp: the class of the MLP in the original model."""
     from timm.layers.mlp import SwiGLU
     from timm.models.vision_transformer import VisionTransformer
 

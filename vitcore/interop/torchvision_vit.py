@@ -27,7 +27,7 @@ from vitcore.model.vit import ViT
 if TYPE_CHECKING:
     from torchvision.models import VisionTransformer as TorchvisionViT
 
-# Patterns in this package's parameter names: replacements for torchvision's names.
+# Pattern in this package's parameter names -> replacement that gives torchvision's name.
 TORCHVISION = {
     r"^stem\.projection\.": "conv_proj.conv_last.",
     r"^stem\.": "conv_proj.",
@@ -68,7 +68,7 @@ TORCHVISION_HAS: Supported = {
 def from_torchvision(model: TorchvisionViT) -> ViT:
     """Convert torchvision's VisionTransformer to a ViT with equal logits and copied weights.
 
-    Raises ValueError, which names the part, if this ViT lacks one.
+    Raises a ValueError that names the part if this ViT lacks one.
     """
     config = config_of_torchvision(model)
     check_alike(model, torchvision_skeleton(config))

@@ -1,4 +1,4 @@
-"""Reader of safetensors files of any version of this package, which renames parameters to their current names."""
+"""Reader of safetensors files from any version of this package, which gives parameters their current names."""
 
 import re
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ RENAMED = re.compile(r"\.add(\d)\.scale\b")  # until 0.11; now ".scale1.gamma"
 
 
 def read_tensors(payload: bytes) -> dict[str, Tensor]:
-    """Read the tensors of a trial's weights or checkpoint, by name; raise SafetensorError if it is not safetensors."""
+    """Return name -> tensor from the bytes of a safetensors file; raise SafetensorError if they are malformed."""
     return renamed(safetensors.torch.load(payload))
 
 
 def read_fitting(payload: bytes, own: Mapping[str, Tensor], what: str) -> dict[str, Tensor]:
-    """Read all tensors of a safetensors file's content, and check those that a model needs.
+    """Return name -> tensor from the bytes of a safetensors file, after checking the tensors that a model needs.
 
-    own: the tensors that must be in it, with equal shapes. what: start of the error message. Raises ConfigError if the
-    content is not safetensors, or if one of these tensors is missing or does not fit.
+    own: name -> tensor that must be in the file with the same shape. what: the start of the error message. Raises
+    ConfigError if the bytes are not safetensors, or if one of these tensors is missing or does not fit.
     """
     try:
         tensors = read_tensors(payload)
@@ -43,7 +43,7 @@ def check_fit(what: str, name: str, tensor: Tensor, own: Tensor) -> None:
 
 
 def read_tensor_file(path: str) -> dict[str, Tensor]:
-    """Read the tensors of a safetensors file, by name; raise SafetensorError if it is not one, or OSError."""
+    """Return name -> tensor from a safetensors file; raise SafetensorError if malformed, or OSError if not openable."""
     with open_regular(path):
         return renamed(safetensors.torch.load_file(path))
 

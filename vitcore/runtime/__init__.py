@@ -1,1 +1,1 @@
-"""The device of a training, and its memory, kernels and compiled code."""
+"""The device that a trial runs on, and its memory, kernels and compiled code."""

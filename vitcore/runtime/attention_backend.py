@@ -1,8 +1,8 @@
 """The choice of the attention kernel, by config and device.
 
-By default, PyTorch chooses, on a GPU by whether there is a fixed, a learned or no bias. The kernels differ in rounding
-and speed. Of the fused ones, only the memory-efficient one computes the gradient of a bias (torch 2.14,
-derivatives.yaml). attention=pinned uses it in all arms, or unfused products where the width of a head does not fit it.
+By default, PyTorch chooses. On a GPU, it chooses by whether the bias is fixed, learned or absent. The kernels differ in
+rounding and speed. Of the fused kernels, only the memory-efficient one computes the gradient of a bias (torch 2.14,
+derivatives.yaml). `attention=pinned` uses it in all arms, or unfused products if it does not support the head width.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FREE = "PyTorch's choice"
 PRODUCTS = "softmax between two products"  # vitcore.model.self_attention.attend
 NAMES = {SDPBackend.EFFICIENT_ATTENTION: "memory-efficient", SDPBackend.MATH: "math"}
-ALIGNED = {"float32": 4, "bf16": 8}  # the memory-efficient kernel needs head widths of a multiple of 16 bytes
+ALIGNED = {"float32": 4, "bf16": 8}  # the memory-efficient kernel needs a multiple of 16 bytes as head width
 
 
 def allowed_kernels(config: Config, device: str) -> list[SDPBackend]:

@@ -32,8 +32,8 @@ def compiles(config: Config, device: str) -> bool:
 def compiled(model: nn.Module, backend: str = "inductor", attention: str = "pinned") -> Callable[..., Any]:
     """Return a compiled version of `model`, which shares its weights and has a graph for each shape of a batch.
 
-    With PyTorch's dynamic shapes, rounding would depend on earlier trials in the process. attention: the setting, part
-    of the cache key because a compiled graph fixes its attention kernels.
+    With PyTorch's dynamic shapes, rounding would depend on earlier trials in the process. attention: the setting of
+    this name. It is a part of the cache key, because a compiled graph fixes its attention kernels.
     """
     use_private_cache()
     import torch._dynamo  # late: it takes seconds to load
@@ -69,7 +69,7 @@ def use_private_cache() -> None:
 
 @cache
 def instruction_set() -> str:
-    """Return an 8-digit hexadecimal hash of the CPU's architecture and extensions, which compiled code needs."""
+    """Return an 8-digit hexadecimal hash of the CPU's architecture and extensions, on which compiled code depends."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

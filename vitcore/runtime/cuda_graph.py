@@ -1,4 +1,4 @@
-"""Capture of a function as a CUDA graph, whose hundreds of kernels are then started by one launch."""
+"""Capturing a function as a CUDA graph, so that a single launch starts its hundreds of kernels."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from torch import Tensor
 def capture(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
     """Return a function that replays all kernels of `function`, and the tensor that will hold the result.
 
-    The capture computes nothing. The tensors that `function` reads must stay at their addresses. Before it, run
+    The capture computes nothing. The tensors that `function` reads must stay at their addresses. Before a capture, run
     `function` in `without_waiting`, because PyTorch before 2.14 leaks memory after a failed capture. Raises the error
-    of `function`, or RuntimeError if it reads a value from the GPU or has variable shapes.
+    of `function`, or RuntimeError if `function` reads a value from the GPU or has variable shapes.
     """
     graph = torch.cuda.CUDAGraph()
     here = torch.cuda.current_stream()
@@ -38,7 +38,7 @@ def capture(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]
 
 @contextmanager
 def without_waiting(device: torch.device) -> Iterator[None]:
-    """Make operations that wait for a GPU, which no CUDA graph can contain, raise RuntimeError within the block."""
+    """Make operations that wait for a GPU raise RuntimeError in the block, because no CUDA graph can contain them."""
     if device.type != "cuda":
         yield
         return

@@ -1,4 +1,4 @@
-"""The device, the numerical precision and the threads of a training."""
+"""The device, the numerical precision and the threads with which a trial computes."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def device_of(config: Config) -> str:
 
 
 def torch_device(config: Config) -> torch.device:
-    """Return the device of the config, with the index of this process's current GPU; a new thread would use GPU 0."""
+    """Return the device of `config` with the index of the current GPU, without which new threads would use GPU 0."""
     kind = device_of(config)
     return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a host tensor on `device`, copied from pinned memory so that nothing waits for earlier work of the GPU.
+    """Return a host tensor on `device`, copied from pinned memory so that nothing waits for earlier work on the GPU.
 
-    PyTorch keeps the pinned memory until the copy is done. Raises RuntimeError while a CUDA graph is captured, whose
-    replays would read it again.
+    PyTorch keeps the pinned memory until the copy is done. Raises RuntimeError during the capture of a CUDA graph,
+    because its replays would read this memory again.
     """
     if tensor.device.type == device.type:
         return tensor
@@ -52,7 +52,7 @@ def hardware(config: Config) -> str:
 def compute_in_precision(config: Config, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
     """Return `function(*inputs)`, computed with the precision and the attention kernel of `config`.
 
-    The first of `inputs` is images. A result in bf16 is converted to float32.
+    The first of `inputs` must be the images. A result in bf16 is converted to float32.
     """
     device, bf16 = inputs[0].device.type, config.precision == "bf16"
     casting = bf16 or torch.is_autocast_enabled(device)  # entered only if needed: it slows down small models
@@ -66,7 +66,7 @@ def compute_in_precision(config: Config, function: Callable[..., Tensor], *input
 
 @contextmanager
 def compute_settings(config: Config) -> Iterator[None]:
-    """Keep freed memory, flush subnormal numbers to zero and set the number of threads within the block."""
+    """Flush subnormal numbers to zero and set the number of threads within the block. Freed memory is kept from now."""
     keep_freed()
     with flush_subnormals(True), torch_threads(config.threads):
         yield

@@ -1,4 +1,4 @@
-"""The CPU of this machine, the memory that this process may use, and what a training needs; without torch."""
+"""The CPU and the memory that this process may use, and the memory that a trial needs, without importing PyTorch."""
 
 import os
 import platform
@@ -11,19 +11,19 @@ from typing import Any
 from vitcore.analysis.model_cost import Cost
 from vitcore.options import ConfigError
 
-# The minimum count of numbers that an optimizer keeps for each parameter. Optimizers not listed keep 0.
+# The least number of values that an optimizer keeps for each parameter. Optimizers that are not listed may keep none.
 MOMENTS = {"adamw": 2, "adam": 2, "schedule-free": 2, "lion": 1, "muon": 1}
 
 
 def least_bytes(config: Mapping[str, Any], cost: Cost) -> int:
-    """Return the bytes of weights, their average, gradients, moments and block inputs in a step with one image."""
+    """Return the least memory in bytes for weights, average, gradients, moments and one image's inputs of blocks."""
     numbers = 2 + MOMENTS.get(config["optimizer"], 0) + bool(config["ema"])
     inputs = cost.tokens * config["width"] * config["depth"] if cost.tokens else 0
     return int(4 * numbers * cost.params + (2 if config["precision"] == "bf16" else 4) * inputs)
 
 
 def check_memory(config: Mapping[str, Any], cost: Cost, limit: float) -> None:
-    """Raise ConfigError, before memory is allocated, if a training cannot fit into `limit` bytes."""
+    """Raise ConfigError if a trial needs more than `limit` bytes, before this memory is allocated."""
     if (least := least_bytes(config, cost)) > limit:
         named = ("model",) if config.get("model") else ("width", "depth", "image_size")
         sizes = ", ".join(f"{name}={config[name]}" for name in named)

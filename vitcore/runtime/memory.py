@@ -1,4 +1,4 @@
-"""The memory of a training: smaller pieces of work if it runs out, its reuse and release, and room for images."""
+"""The memory of a trial: dividing work if it runs out, reusing and releasing it, and the room for images."""
 
 import ctypes
 import gc
@@ -26,7 +26,7 @@ NO_PRIMITIVE = "could not create a primitive"  # oneDNN's message, for lack of m
 
 
 class OutOfMemory(RuntimeError):
-    """The error that the smallest possible piece of work does not fit into memory."""
+    """The error raised if even the smallest possible piece of work does not fit into memory."""
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -37,7 +37,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def call_shrinking(work: Callable[[int], Result], size: int, indivisible: str = "") -> tuple[Result, int]:
-    """Call `work(size)`, with half the size each time that memory runs out; return its result and the size that fits.
+    """Return the result of `work(size)` and the size that fits, which is halved each time that memory runs out.
 
     indivisible: why the work cannot be divided, or "" if it can. Raises OutOfMemory if nothing smaller can be tried.
     """
@@ -58,7 +58,7 @@ def call_shrinking(work: Callable[[int], Result], size: int, indivisible: str = 
 
 
 def keep_freed() -> None:
-    """Make glibc keep freed blocks of 32 MB and more for later tensors: the kernel would zero their pages again."""
+    """Make glibc keep freed blocks of 32 MB and more for later tensors, so that the kernel zeroes no pages again."""
     with suppress(AttributeError, OSError):
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_THRESHOLD, 2**30)
@@ -80,5 +80,5 @@ def capacity(device: torch.device) -> float:
 
 
 def image_memory(device: torch.device) -> float:
-    """Return the bytes that images kept in memory may take: a quarter of `capacity`, on a CPU shared by its cores."""
+    """Return the bytes that images may occupy in memory: a quarter of `capacity`, divided by the cores on a CPU."""
     return SHARE * capacity(device) / (1 if device.type == "cuda" else host_cores())
