@@ -42,7 +42,7 @@ def compare(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> Comparison:
 def compared_row(
     pair: Pair, test: Test | None, resolvable: float | None, change: Test | None, family: int
 ) -> ComparedRow:
-    """Return the row of one pair. change: the test of B's contrast against A's."""
+    """Return the row of one pair. change: the test of B's contrast against A's. family: number of distinct tests."""
     plan = pair.first.study.plan
     row = ComparedRow(
         **study_fields(plan),
@@ -84,7 +84,7 @@ def changed_contrast(change: Test) -> ChangedContrast:
 
 
 def untested_reason(pair: Pair, test: Test | None) -> str | None:
-    """Return the reason why a row has no verdict, such as "other recipe"; None for a row with a verdict."""
+    """Return the reason why a row has no verdict, such as "other recipe", or None for a row with a verdict."""
     if pair.a is None or pair.b is None:
         return f"only in {'B' if pair.a is None else 'A'}"
     if test is not None:
@@ -109,7 +109,7 @@ def contents(studies: Sequence[StudyResults]) -> Contents:
 
 
 def provenance(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> dict[str, dict[str, list[str]]]:
-    """Return each field of provenance that differs, unless it is a plug-in that only one side loaded."""
+    """Return field -> values in A and B, for fields of provenance that differ. A plug-in counts if both loaded it."""
     left, right = provenance_values(a), provenance_values(b)
     both = {name: {"a": left[name], "b": right[name]} for name in left if name in right}
     return {name: values for name, values in both.items() if values["a"] != values["b"]}

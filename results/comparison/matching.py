@@ -17,7 +17,7 @@ from results.tables.outcomes import Outcome, outcomes_by_arm
 class Side:
     """An arm of one set of results (A or B), with its row of the study's table.
 
-    trials: the metric in its finished trials. contrast: the paired differences from the baseline, None for a baseline.
+    trials: the metric in its finished trials. contrast: paired differences from the baseline, or None for a baseline.
     """
 
     study: StudyResults

@@ -82,7 +82,7 @@ def change_notes(change: Test | None) -> list[str]:
 
 
 def settings_difference(a: Side, b: Side) -> str:
-    """Return text with the metrics if they differ, else with up to three differing settings."""
+    """Return text that names the metrics if they differ, or else up to three differing settings."""
     if a.study.plan.metric != b.study.plan.metric:
         return f"metric {a.study.plan.metric} and {b.study.plan.metric}"
     found = [f"{key} {left} and {right}" for key, left, right in differing_settings(a, b)]

@@ -29,7 +29,7 @@ NAME = "published"  # what the command line calls the second set of results
 
 
 def compare_published(studies: Sequence[StudyResults]) -> PublishedComparison:
-    """Return the judged claims and the arms with published numbers; raise ValueError if no study has one."""
+    """Return the judged claims and the arms with published numbers. Raises ValueError if the studies have neither."""
     tables = [study_table.table(study) for study in studies]
     judged = [claim_row(claim, table) for table in tables for claim in table.claims]
     rows = [
@@ -62,7 +62,7 @@ def compare_published(studies: Sequence[StudyResults]) -> PublishedComparison:
 
 
 def claim_row(claim: Claim, table: Table) -> PublishedClaim:
-    """Return a claim with the published difference and notes, which give the bound of an unresolved one."""
+    """Return a claim with its published difference and notes. For an unresolved claim, they bound the difference."""
     published = {row.arm: row.published for row in table.rows}
     a, _, b = claims.parse_claim(claim.claim)
     left, right = published.get(a), published.get(b)

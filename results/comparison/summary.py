@@ -12,7 +12,7 @@ from results.tables.formats import Cell, Grid
 
 
 def render(comparison: Comparison, format: str) -> str:
-    """Return the comparison as a document in one of formats.FORMATS; raise ValueError if the format is unknown."""
+    """Return the comparison as a document in one of formats.FORMATS. Raises ValueError if the format is unknown."""
     return formats.document(
         format,
         grids=lambda: [as_grid(comparison)],
@@ -90,7 +90,7 @@ def closing_lines(comparison: Comparison) -> list[str]:
 
 
 def sensitivity_text(comparison: Comparison) -> str:
-    """Return a clause on the smallest differences that the tests would have resolved, by metric; "" without tests."""
+    """Return a clause with the smallest differences that each metric's tests would have resolved, or "" without any."""
     smallest: dict[tuple[str, str], list[float]] = {}
     for row in comparison.rows:
         if row.resolvable_difference is not None:
@@ -111,7 +111,7 @@ def failing_rows(comparison: Comparison, margin: float | None) -> list[ComparedR
     """Return the rows that fail `--fail-on worse`.
 
     Without a margin, these are the rows with the verdict worse. With a margin, they are the compared arms that may be
-    worse by the margin or more. margin: 0.01 is one point of accuracy.
+    worse by the margin or more. margin: in stored units, so that 0.01 is one point of accuracy.
     """
     if margin is None:
         return [row for row in comparison.rows if row.verdict == verdict.WORSE]
@@ -137,14 +137,14 @@ def gate_text(comparison: Comparison, margin: float | None = None) -> str:
 
 
 def difference_text(row: ComparedRow) -> str:
-    """Return "by 6.20 points", or how many trials diverged if the difference has no interval."""
+    """Return the difference as text such as "by 6.20 points". Without an interval, tell how many trials diverged."""
     if row.delta is None or row.delta_ci95 is None:
         return f"as {divergence_text(row)}"
     return f"by {units.unit(row.metric).size_text(row.delta)}"
 
 
 def bound_text(row: ComparedRow) -> str:
-    """Return "up to 6.20 points", or the reason why the difference has no bound."""
+    """Return how much worse B may be, such as "up to 6.20 points", or the reason why there is no bound."""
     if row.worse_by_at_most is None:
         return row.untested or divergence_text(row)
     return f"up to {units.unit(row.metric).bound_text(row.worse_by_at_most)}"
@@ -156,7 +156,7 @@ def divergence_text(row: ComparedRow) -> str:
 
 
 def unjudged_reason(comparison: Comparison) -> str:
-    """Return why a gate cannot judge the comparison; "" if some arm was tested, or all differences have bounds.
+    """Return why a gate cannot judge the comparison, or "" if an arm was tested or all differences have bounds.
 
     Identical arms have bounds without a test. Rows whose results were lost have no bounds, and must not pass a gate.
     """

@@ -41,7 +41,10 @@ class Test:
 
 
 def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | None:
-    """Return the test of B against A on samples; None if a sample is missing, or if config or metric differ."""
+    """Return the test of B against A on the samples that `sample_of` returns for the two sides.
+
+    Returns None if a sample is missing, or if config or metric differ.
+    """
     a, b = pair.a, pair.b
     if a is None or b is None or not are_comparable(a, b):
         return None
@@ -96,14 +99,14 @@ def adjusted(tests: Sequence[Test | None]) -> list[Test | None]:
 
 
 def holm_over_tests(tests: Sequence[Test | None], name: str) -> list[float | None]:
-    """Return the p values `name`, adjusted by Holm over distinct tests: a baseline of several studies is one."""
+    """Return the p values in field `name`, adjusted by Holm's method. Equal tests in several studies count once."""
     family = {test.trials: p for test in tests if test and (p := getattr(test, name)) is not None}
     p_holm = dict(zip(family, inference.holm(list(family.values()), len(family)), strict=True))
     return [p_holm[test.trials] if test and getattr(test, name) is not None else None for test in tests]
 
 
 def resolvable_differences(tests: Sequence[Test | None], family: int) -> list[float | None]:
-    """Return the smallest difference that each test would have resolved with 80% power, None without standard error.
+    """Return the smallest difference that each test would have resolved with 80% power. None: no standard error.
 
     Spreads are pooled per metric and method. family: the number of distinct tests.
     """
@@ -145,5 +148,5 @@ def deficit_bound(test: Test) -> float | None:
 
 
 def common_margin(a: Side, b: Side) -> float | None:
-    """Return the equivalence margin that both studies declare; None if they declare none or different ones."""
+    """Return the equivalence margin that both studies declare, or None if they declare none or different ones."""
     return a.study.plan.margin if a.study.plan.margin == b.study.plan.margin else None

@@ -33,11 +33,11 @@ VOUCHED = ("env.json", "metrics.jsonl", "correct.npz")  # files of an attempt wh
 
 
 class Superseded(RuntimeError):
-    """An error: another attempt has taken over the trial, so the writer must stop and publish nothing."""
+    """Raised if another attempt has taken over the trial, so that the writer stops and publishes nothing."""
 
 
 class Attempt:
-    """A context manager that holds a trial, and the `run` to which `vitcore.train` writes.
+    """An attempt that holds a trial until its `with` block ends. `vitcore.train` writes to it as its `run`.
 
     It saves checkpoints and publishes a result only if no newer attempt exists.
     """
@@ -87,7 +87,7 @@ class Attempt:
         self.patience(lambda: write_json(self.path / "env.json", env))
 
     def checkpoint(self) -> bytes | None:
-        """Return the bytes of the newest valid checkpoint of any attempt, or None without one.
+        """Return the bytes of the newest valid checkpoint of any attempt, or None if there is none.
 
         The metrics up to its step are copied into this attempt, and env.json records from which attempt it resumes.
         Without a checkpoint, this attempt's metrics are removed.
@@ -113,7 +113,7 @@ class Attempt:
         return None
 
     def save_checkpoint(self, step: int, payload: bytes) -> None:
-        """Save a checkpoint and remove all but the newest two of the trial. Raises Superseded as `ensure_current`."""
+        """Save a checkpoint and remove all but the trial's newest two. Raises Superseded if a newer attempt exists."""
         self.ensure_current()
         if self._metrics is not None:
             os.fsync(self._metrics.fileno())
@@ -131,7 +131,7 @@ class Attempt:
         self.patience(lambda: append(file, content))
 
     def save_weights(self, payload: bytes) -> None:
-        """Save the final weights (safetensors) if `keep_weights` is set. The result has their SHA-256 in any case."""
+        """Save the final weights (safetensors) if `keep_weights` is set. The result always records their SHA-256."""
         if self.keep_weights:
             self.patience(lambda: write_bytes(self.path / "weights.safetensors", payload))
         self.weights_sha256 = hashlib.sha256(payload).hexdigest()
@@ -170,7 +170,7 @@ class Attempt:
         return {name: hashlib.sha256(read_bytes(path)).hexdigest() for name, path in paths.items() if path.exists()}
 
     def fail(self, cause: str, traceback: str, code: str, **more: Any) -> None:
-        """Write failure.json. code: digest of the sources. more: further fields of schemas.Failure."""
+        """Write failure.json. cause: one line. code: digest of the sources. more: further fields of schemas.Failure."""
         content = {"cause": cause, "traceback": traceback, "code": code, **more}
         self.patience(lambda: write_json(self.path / "failure.json", content))
 
@@ -178,8 +178,8 @@ class Attempt:
 def claim(trial: Trial, watch: lease.Watch) -> Attempt | None:
     """Return a new attempt that this process holds, or None if the trial is over or held.
 
-    A broken result is moved into the new attempt's folder. Raises ValueError if a folder is a symbolic link, and
-    OSError if the new folder cannot be made.
+    A broken result is moved into the new attempt's folder. Raises ValueError if a folder is a symbolic link, OSError if
+    the new folder cannot be made, and NewerSchema if a newer version wrote the result.
     """
     trial.ensure_no_links()
     attempts = trial.attempts()
@@ -198,7 +198,7 @@ def claim(trial: Trial, watch: lease.Watch) -> Attempt | None:
 
 
 def has_result(trial: Trial, aside: Path | None = None) -> bool:
-    """Return whether a valid result exists, and move a broken result to `aside`, if given. Raises NewerSchema."""
+    """Return whether a valid result exists. A broken one is moved to `aside` if that is given. Raises NewerSchema."""
     try:
         return trial.result() is not None
     except Broken:

@@ -1,4 +1,4 @@
-"""Files of evals: results that workers compute later from the weights of a finished trial.
+"""The files of evals, which are results that workers compute later from the weights of a finished trial.
 
     trials/<id>/evals/<name>.json           metrics, notes and details, with a checksum and the weights' sha256
     trials/<id>/evals/<name>.npz            arrays, if any; the JSON contains their sha256
@@ -36,9 +36,9 @@ def eval_path(trial: Trial, name: str, suffix: str) -> Path:
 
 
 def read(trial: Trial, name: str, weights_sha256: str | None) -> Eval:
-    """Return a verified eval.
+    """Return an eval of a trial, after verifying that it belongs to the trial and its weights.
 
-    Raises FileNotFoundError if it is missing, Broken if it is damaged, of another trial or of other weights, and
+    Raises FileNotFoundError if it is missing, Broken if it is damaged or belongs to another trial or other weights, and
     NewerSchema if a newer version wrote it.
     """
     found = read_sealed(eval_path(trial, name, ".json"), Eval)
@@ -50,7 +50,7 @@ def read(trial: Trial, name: str, weights_sha256: str | None) -> Eval:
 
 
 def read_arrays(trial: Trial, found: Eval) -> "dict[str, np.ndarray]":
-    """Return the arrays of an eval by name. Raises Broken if they are missing or damaged."""
+    """Return name -> array for the arrays of an eval. Raises Broken if they are missing or damaged."""
     path = eval_path(trial, found.name, ".npz")
     try:
         payload = read_bytes(path)
@@ -82,7 +82,7 @@ def write_failure(trial: Trial, name: str, cause: str, traceback: str, code: str
 
 
 def count_start(trial: Trial, name: str) -> int:
-    """Count a worker that begins to compute an eval, and return how many began before without success.
+    """Record that a worker begins to compute an eval, and return how many began before without success.
 
     Raises ValueError if a folder is a symbolic link or the counter is not a small regular file.
     """
@@ -120,7 +120,7 @@ def eval_names(trial: Trial) -> list[str]:
 
 
 def missing_evals(trial: Trial, names: Sequence[str], result: Result | None) -> list[str]:
-    """Return the names of the evals that a finished trial lacks; other trials lack none. Raises NewerSchema."""
+    """Return which of the named evals a finished trial lacks, or [] for any other trial. Raises NewerSchema."""
     if result is None or result.status != "finished":
         return []
     missing = []
@@ -133,7 +133,7 @@ def missing_evals(trial: Trial, names: Sequence[str], result: Result | None) -> 
 
 
 def first_failure(trial: Trial, names: Sequence[str] | None = None) -> Failure | None:
-    """Return the first failure among the named evals, or among all evals if `names` is None; None if none failed."""
+    """Return the first failure among evals, or None if none failed. names: the evals, by default all."""
     for name in eval_names(trial) if names is None else names:
         try:
             return store.read(eval_path(trial, name, ".failure.json"), Failure)

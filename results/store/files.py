@@ -29,11 +29,11 @@ Written = TypeVar("Written")
 
 
 class Broken(ValueError):
-    """An error: the content of a file is not what was written there, for example truncated, edited or misplaced."""
+    """Raised if a file's content is not what was written, for example because it was truncated, edited or misplaced."""
 
 
 def safe_name(name: object) -> str:
-    """Return the name unchanged. Raises ValueError if it is not a printable name of one file or folder."""
+    """Return `name` if it is a valid, printable name of a file or folder. Raises ValueError otherwise."""
     if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or not name.isprintable():
         raise ValueError(f"{ascii(name)[:SHOWN]}: is not the name of a file or folder")
     return name
@@ -50,14 +50,14 @@ def refuse_links(root: Path, *paths: Path) -> None:
 
 
 def open_no_follow(path: str, flags: int) -> int:
-    """Return the descriptor of a file, as an opener for `open`. Raises OSError if the file is a symbolic link."""
+    """Open a file as an `opener` for `open`, and return its descriptor. Raises OSError for a symbolic link."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
 def open_regular(path: Path | str, largest: int = LARGEST) -> io.FileIO:
-    """Return a regular file, open for reading. It is unbuffered, as a table reads tens of thousands of small files.
+    """Open a regular file for reading. It is unbuffered because a table reads tens of thousands of small files.
 
-    Raises FileNotFoundError if it is missing. Raises Broken if it is a pipe, device or folder, or has more than
+    Raises FileNotFoundError if the file is missing, and Broken if it is a pipe, device or folder or has more than
     `largest` bytes.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -72,29 +72,29 @@ def open_regular(path: Path | str, largest: int = LARGEST) -> io.FileIO:
 
 
 def read_bytes(path: Path | str, largest: int = LARGEST) -> bytes:
-    """Return the bytes of a regular file. Raises FileNotFoundError or Broken like `open_regular`."""
+    """Return the bytes of a regular file, at most `largest`. Raises the errors of `open_regular`."""
     with open_regular(path, largest) as file:
         return file.readall()
 
 
 def read_end(path: Path | str, most: int) -> bytes:
-    """Return the last `most` bytes of a regular file of any size. Raises like `read_bytes`."""
+    """Return the last `most` bytes of a regular file of any size. Raises the errors of `read_bytes`."""
     with open_regular(path, ANY) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - most))
         return file.read(most)
 
 
 def sha256(path: Path | str) -> str:
-    """Return the SHA-256 (hex) of a regular file of any size. Raises like `read_bytes`."""
+    """Return the SHA-256 (hex) of a regular file of any size. Raises the errors of `read_bytes`."""
     with open_regular(path, ANY) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def parse_npz(content: bytes, name: str) -> "dict[str, np.ndarray]":
-    """Return the read-only arrays of an .npz archive by name.
+    """Return name -> read-only array for the arrays of an .npz archive.
 
-    No more is unpacked than the sizes that the archive states. name: the file's name in errors. Raises Broken if the
-    archive is damaged, holds pickles, or is larger than LARGEST unpacked.
+    No more bytes are unpacked than the archive states. name: the file's name in errors. Raises Broken if the archive is
+    damaged, holds pickles, or has more than LARGEST bytes when unpacked.
     """
     try:
         members = list(zip_members(content))
@@ -106,7 +106,7 @@ def parse_npz(content: bytes, name: str) -> "dict[str, np.ndarray]":
 
 
 class Member(NamedTuple):
-    """A file in a zip archive. packed: its size in the archive, where its header is at `offset`."""
+    """A file in a zip archive. packed: its compressed size in bytes. offset: position of its header in the archive."""
 
     name: str
     deflated: bool
@@ -117,7 +117,7 @@ class Member(NamedTuple):
 
 
 def zip_members(content: bytes) -> Iterator[Member]:
-    """Yield the files of a zip archive below 4 GiB. For small files, `zipfile` takes three times as long."""
+    """Yield the files of a zip archive below 4 GiB, for small files three times as fast as `zipfile` does."""
     end = content.rfind(b"PK\x05\x06")
     if end < 0:
         raise ValueError("it is not a zip archive")
@@ -134,7 +134,7 @@ def zip_members(content: bytes) -> Iterator[Member]:
 
 
 def unpacked(content: bytes, member: Member) -> bytes:
-    """Return the content of a file in a zip archive; raise ValueError if its size or checksum differs."""
+    """Return the content of a file in a zip archive. Raises ValueError if its size or checksum differs."""
     name, extra = struct.unpack_from("<2H", content, member.offset + 26)
     start = member.offset + 30 + name + extra
     plain = content[start : start + member.packed]
@@ -146,7 +146,7 @@ def unpacked(content: bytes, member: Member) -> bytes:
 
 
 def parse_npy(content: bytes) -> "np.ndarray":
-    """Return the read-only array of an .npy file; raise ValueError if the file is damaged or holds pickles."""
+    """Return the read-only array of an .npy file. Raises ValueError if the file is damaged or holds pickles."""
     import numpy as np  # late: commands that read no arrays start sooner
 
     if content[:8] != b"\x93NUMPY\x01\x00":  # another version, which NumPy writes for structured arrays
@@ -159,9 +159,9 @@ def parse_npy(content: bytes) -> "np.ndarray":
     return np.frombuffer(content, dtype, math.prod(shape), end).reshape(shape, order="F" if fortran else "C")
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=128)  # parsing takes twenty times as long as reading a small array
 def npy_header(text: bytes) -> "tuple[tuple[int, ...], bool, np.dtype]":
-    """Return shape, order and dtype; cached, because parsing takes twenty times as long as reading a small array."""
+    """Return an array's shape, whether it is in Fortran order, and its dtype. text: the header of an .npy file."""
     import numpy as np  # late: as above
 
     header: tuple[tuple[int, ...], bool, np.dtype] = np.lib.format.read_array_header_1_0(io.BytesIO(text))
@@ -180,7 +180,7 @@ def write_bytes(path: Path, payload: bytes, mode: int = 0o666) -> None:
     """Write a file completely or not at all.
 
     The content goes to a temporary file, which is synced and renamed. Then the folder is synced. mode: permission bits.
-    Raises OSError naming `path` if the file cannot be written.
+    Raises an OSError that names `path` if the file cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -199,7 +199,7 @@ def write_bytes(path: Path, payload: bytes, mode: int = 0o666) -> None:
 
 
 def append(file: io.FileIO, content: bytes) -> None:
-    """Append all of `content` to an unbuffered file. Raises OSError, with the file unchanged, if writing fails."""
+    """Append all of `content` to an unbuffered file. If writing fails, restores the file and raises OSError."""
     end, left = os.fstat(file.fileno()).st_size, memoryview(content)
     try:
         while left:
@@ -222,8 +222,8 @@ def sync_folder(folder: Path) -> None:
 class Patience:
     """A policy for retrying writes while the disk is full.
 
-    seconds: longest wait for space. given_up: called before each wait; True ends the retrying early. tell: called with
-    the reason for each wait. pause: seconds between two tries.
+    seconds: longest wait for space. given_up: called before each wait, and returns whether to stop retrying. tell:
+    called with the reason for each wait. pause: seconds between two tries.
     """
 
     seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""Results of `ablate inspect`: read from a trial's folder, or packed as text in an export."""
+"""The results of `ablate inspect`, read from a trial's folder or packed as text in an export."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ FACTS = "facts.json"  # the name of the facts among the arrays
 class Inspection:
     """The result of `ablate inspect` for a trial.
 
-    trial: id. facts: the content of the JSON file. arrays: arrays of vitcore.analysis.interpret.inspect by name.
+    trial: its id. facts: content of the JSON file. arrays: name -> array, from vitcore.analysis.interpret.inspect.
     """
 
     trial: str
@@ -28,7 +28,7 @@ class Inspection:
 
 
 def read(trial: store.Trial) -> Inspection:
-    """Return the inspection of a trial. Raises like `eval_files.read`, and Broken if the arrays are damaged."""
+    """Return the inspection of a trial. Raises the errors of `eval_files.read` and `eval_files.read_arrays`."""
     result = trial.result()
     found = eval_files.read(trial, "inspect", result.weights_sha256 if result else None)
     return Inspection(trial.id, found.content(), eval_files.read_arrays(trial, found))
@@ -41,7 +41,7 @@ def pack(inside: Inspection) -> str:
 
 
 def unpack(trial: str, text: str) -> Inspection:
-    """Return the inspection in a text that `pack` made. trial: id. Raises Broken for any other text."""
+    """Return the inspection that `pack` turned into text. trial: its id. Raises Broken for any other text."""
     name = f"the inspection of trial {trial}"
     try:
         arrays = parse_npz(base64.b64decode(text), name)

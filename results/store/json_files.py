@@ -16,7 +16,7 @@ CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 class NewerSchema(ValueError):
-    """An error: a file was written by a newer version of this suite."""
+    """Raised if a newer version of this suite wrote a file."""
 
 
 def write_json(path: Path, content: object, mode: int = 0o666) -> None:
@@ -26,19 +26,19 @@ def write_json(path: Path, content: object, mode: int = 0o666) -> None:
 def read(path: Path | str, schema: type[Kind]) -> Kind:
     """Return the validated content of a JSON file.
 
-    Raises FileNotFoundError if the file is missing. Raises Broken if its content does not match the schema. Raises
-    NewerSchema if a newer version wrote it.
+    Raises FileNotFoundError if the file is missing, Broken if its content does not match the schema, and NewerSchema if
+    a newer version wrote it.
     """
     return parse(read_bytes(path), path, schema)
 
 
 def parse(payload: bytes, path: Path | str, schema: type[Kind]) -> Kind:
-    """Return the validated content of a JSON file from its bytes; `path` names it in errors. Raises like `read`."""
+    """Return the validated content in the bytes of a JSON file. path: names the file in errors, which are `read`'s."""
     return validated(schema, parse_json(payload, path), path)
 
 
 def read_sealed(path: Path | str, schema: type[Kind]) -> Kind:
-    """Return the validated content of a JSON file whose field `checksum` covers the others. Raises like `read`."""
+    """Return the validated content of a JSON file, verified against its checksum. Raises the errors of `read`."""
     content = read_json(path)
     found = validated(schema, content, path)
     if content.get("checksum") != checksum(content):
@@ -47,14 +47,14 @@ def read_sealed(path: Path | str, schema: type[Kind]) -> Kind:
 
 
 def read_json(path: Path | str) -> dict[str, Any]:
-    """Return the object in a JSON file, without validating its fields. Raises like `read`."""
+    """Return the object in a JSON file, without validating its fields. Raises the errors of `read`."""
     return parse_json(read_bytes(path), path)
 
 
 def parse_json(payload: bytes, path: Path | str) -> dict[str, Any]:
-    """Return the JSON object in the bytes of a file; `path` names it in errors.
+    """Return the JSON object in the bytes of a file. path: names the file in errors.
 
-    Raises Broken if the bytes are no JSON object or its schema is no number. Raises NewerSchema as `read`.
+    Raises Broken if there is no JSON object or `schema` is not a number, and NewerSchema if a newer version wrote it.
     """
     name = os.path.basename(path)
     try:
@@ -72,7 +72,7 @@ def parse_json(payload: bytes, path: Path | str) -> dict[str, Any]:
 
 
 def read_lines(path: Path, schema: type[Kind]) -> list[Kind]:
-    """Return the valid lines of a JSON-lines file, or [] if it is missing. Raises Broken like `read_bytes`."""
+    """Return `parse_lines` of a JSON-lines file, or [] if it is missing. Raises Broken as `read_bytes` does."""
     try:
         return parse_lines(read_bytes(path), schema)
     except FileNotFoundError:
@@ -80,7 +80,7 @@ def read_lines(path: Path, schema: type[Kind]) -> list[Kind]:
 
 
 def parse_lines(payload: bytes, schema: type[Kind]) -> list[Kind]:
-    """Return the lines in JSON-lines bytes before the first line that is torn or breaks the schema."""
+    """Return the lines before the first that is torn or breaks the schema. payload: bytes of a JSON-lines file."""
     lines: list[Kind] = []
     for line in payload.decode(errors="replace").splitlines():
         try:
@@ -91,11 +91,11 @@ def parse_lines(payload: bytes, schema: type[Kind]) -> list[Kind]:
 
 
 def checksum(content: Mapping[str, object]) -> str:
-    """Return the SHA-256 (hex) of a record's canonical JSON, which leaves out the field `checksum`."""
+    """Return the SHA-256 (hex) of a record as canonical JSON, without the field `checksum`."""
     rest = {key: value for key, value in content.items() if key != "checksum"}
     return hashlib.sha256(CANONICAL.encode(rest).encode()).hexdigest()
 
 
 def timestamp() -> str:
-    """Return the current time in UTC, as in 2026-01-31T12:00:00Z."""
+    """Return the current time in UTC, such as 2026-01-31T12:00:00Z."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -36,7 +36,7 @@ def own_lease() -> Lease:
 
 
 def boot_id() -> str:
-    """Return the boot id of this machine, or a random id outside Linux, where only renewals show a living holder."""
+    """Return the boot id of this machine. Outside Linux it is random, so only renewals show that a holder lives."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -44,7 +44,7 @@ def boot_id() -> str:
 
 
 def pid_namespace() -> str:
-    """Return the id of the pid namespace, which differs between a host's containers; "" outside Linux."""
+    """Return the id of the pid namespace, or "" outside Linux. It differs between the containers of a host."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -97,7 +97,7 @@ def take_next(folder: Path, watch: "Watch") -> Path | None:
 
 
 def take(attempt: Path) -> bool:
-    """Make an attempt's folder with the lease inside; return whether this process made it. Raises OSError."""
+    """Make an attempt's folder with a lease, and return whether this process made it. Raises OSError if none can."""
     attempt.parent.mkdir(parents=True, exist_ok=True)
     nonce = uuid.uuid4().hex
     staging = attempt.with_name(f".claim-{nonce}")
@@ -139,10 +139,10 @@ class Heartbeat:
 
 @contextlib.contextmanager
 def lock(folder: Path, seconds: float) -> Iterator[Path]:
-    """Yield the folder of a lock that one process at a time holds, across all machines that share `folder`.
+    """Hold a lock that all machines sharing `folder` respect, and yield the lock's own folder.
 
-    Raises TimeoutError naming the holder if the lock is not free within `seconds`. A waiting process takes over from a
-    dead holder within about a minute.
+    Raises a TimeoutError that names the holder if the lock is not free within `seconds`. A waiting process takes over
+    from a dead holder within about a minute.
     """
     watch, deadline = Watch(fenced=False), time.monotonic() + seconds
     while (path := take_next(folder, watch)) is None:
@@ -161,7 +161,7 @@ def lock(folder: Path, seconds: float) -> Iterator[Path]:
 
 
 def release(attempt: Path) -> None:
-    """Rename the lease's file, which works on a full disk too."""
+    """Release the lease of an attempt by renaming its file, which works on a full disk too."""
     with contextlib.suppress(FileNotFoundError):
         os.rename(attempt / NAME, attempt / RELEASED)
 
@@ -175,13 +175,13 @@ def read(attempt: Path, name: str = NAME) -> Lease | None:
 
 
 def nonce(attempt: Path) -> str:
-    """Return the random id of an attempt's lease, or "" without one. It tells apart attempts of two run directories."""
+    """Return the random id of an attempt's lease, or "" if it has none. The id differs between run directories."""
     found = read(attempt) or read(attempt, RELEASED)
     return found.nonce if found else ""
 
 
 def holder_state(held: Lease | None) -> str:
-    """Return whether a lease's holder "lives", is "stopped" (SIGSTOP) or "gone"; "" if this host cannot tell."""
+    """Return "lives", "stopped" (by SIGSTOP) or "gone" for the holder of a lease, or "" if this host cannot tell."""
     if held is None or (held.host, held.boot, held.pids) != (socket.gethostname(), boot_id(), pid_namespace()):
         return ""
     fields = process_stat(held.pid)
@@ -197,7 +197,7 @@ def stopped_holder(attempt: Path) -> str:
 
 
 def renewal_time(attempt: Path) -> int:
-    """Return when a lease was last renewed, in ns on the file server's clock, or 0 for a missing lease."""
+    """Return when a lease was last renewed, in ns on the file server's clock, or 0 if the lease is missing."""
     try:
         return (attempt / NAME).stat().st_mtime_ns
     except OSError:
@@ -210,7 +210,7 @@ def is_held(attempt: Path) -> bool | None:
 
 
 def seems_alive(attempt: Path) -> bool:
-    """Return whether the holder seems to live. In doubt, the age of the lease by the local clock decides."""
+    """Return whether the holder of an attempt seems to live. In doubt, the lease's age by the local clock decides."""
     alive = is_held(attempt)
     return alive if alive is not None else time.time() - renewal_time(attempt) / 1e9 < DEAD_SECONDS
 

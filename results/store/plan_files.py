@@ -1,4 +1,4 @@
-"""The plans in a run directory: how they are written, read and found by name."""
+"""Writing and reading the plans in a run directory, and finding them by name."""
 
 import os
 from collections.abc import Collection, Iterator, Sequence
@@ -27,7 +27,7 @@ def write_plan(path: Path, plan: Plan) -> None:
 
 
 def read_plan(path: Path) -> Plan:
-    """Return a plan, verified against its checksum, which it does not keep.
+    """Return the plan in a file, without its checksum but verified against it.
 
     Raises FileNotFoundError if the file is missing, Broken if it is damaged or edited, and NewerSchema if a newer
     version wrote it.
@@ -75,8 +75,8 @@ def read_plans(runs: Path) -> Iterator[Plan]:
 def named_plans(runs: Path, studies: Sequence[str] = ()) -> list[Plan]:
     """Return the named plans of a run directory, or all plans if `studies` is empty.
 
-    studies: "pooling" for every recipe, "pooling@digits" for one recipe. Raises ValueError if a name is unknown, if
-    there is no plan, or if a plan is damaged or of a newer version.
+    studies: "pooling" for every recipe, "pooling@digits" for one recipe. Raises ValueError if the run directory is
+    missing, a name is unknown, there is no plan, or a plan is damaged or of a newer version.
     """
     if not runs.is_dir():
         raise missing_source(runs)
@@ -92,13 +92,13 @@ def missing_source(source: Path) -> ValueError:
 def parent_setting(config: Settings) -> str:
     """Return the setting that names the parent trial: `teacher` if the config has `init_from`, else `init_from`.
 
-    config: that of an entry with a parent, without the setting that names the parent.
+    config: the config of an entry that has a parent. It does not name the parent yet.
     """
     return "teacher" if "init_from" in config else "init_from"
 
 
 def known_name(name: str, known: Collection[str]) -> str:
-    """Return `name`, or the only known plan with overrides of the same study and recipe if `name` is unknown."""
+    """Return `name`. If it is unknown and exactly one known plan adds overrides to it, return that plan's name."""
     changed = [one for one in known if one.startswith(f"{name}+")] if "@" in name else []
     return changed[0] if name not in known and len(changed) == 1 else name
 
@@ -106,8 +106,8 @@ def known_name(name: str, known: Collection[str]) -> str:
 def select_names(plans: Sequence[Plan], studies: Sequence[str], source: Path) -> list[str]:
     """Return the full names of the selected plans in the order of `studies`, or of all plans if it is empty.
 
-    "study@recipe" also selects a plan with overrides if that is its only match. source: the run directory or file, for
-    errors. Raises ValueError if a name is unknown or there are no plans.
+    "study@recipe" also selects a plan with overrides if that is its only match. source: the run directory or file that
+    errors name. Raises ValueError if a name is unknown or there are no plans.
     """
     if not plans:
         raise ValueError(f"{source}: no study has been run here")

@@ -1,4 +1,4 @@
-"""Reading of trials in a run directory into records, in parallel processes if there are many."""
+"""Records of the trials in a run directory, read by parallel processes if there are many."""
 
 import itertools
 import json
@@ -35,7 +35,7 @@ NAMED = tuple(name for name in PROVENANCE if name != "plugins")
 FILES = {"config": CONFIG, "provenance": "env.json", "history": "metrics.jsonl", "correct": correctness.NAME}
 PARTS = tuple(FILES)
 FOR_TABLES = ("provenance", "correct")  # other files are only verified, which takes a third of the time
-SHARE = 500  # fewest trials for which a process pays off
+SHARE = 500  # least number of trials for which another process pays off
 CHUNK = 100  # trials that a process takes at a time
 MOST = 16  # maximum processes, as others use the file server too
 
@@ -44,8 +44,8 @@ MOST = 16  # maximum processes, as others use the file server too
 class Record:
     """The data of one trial, as read from disk.
 
-    values: status, reason, metrics, measures and provenance by name, with config and evals as JSON texts. The text of
-    evals maps an eval's name to its metrics and notes. history: lines of metrics.jsonl. correct: see correctness.parse.
+    values: name -> value, for status, reason, metrics, measures and provenance, and for config and evals as JSON. evals
+    maps an eval's name to its metrics and notes. history: lines of metrics.jsonl. correct: see correctness.parse.
     """
 
     values: Mapping[str, str | float | None]
@@ -54,7 +54,7 @@ class Record:
 
 
 def read_many(runs: Path, ids: Sequence[str], parts: Collection[str] = PARTS) -> dict[str, Record]:
-    """Return trial id -> record. parts: what to read besides the result (see PARTS). Raises NewerSchema."""
+    """Return trial id -> record. parts: which of PARTS to read besides the result. Raises NewerSchema."""
     read_one, processes = partial(read, runs, parts), process_count(len(ids))
     if processes > 1:
         ignore_interrupts = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)  # the parent process reports them
@@ -75,9 +75,10 @@ def process_count(trials: int) -> int:
 
 
 def read(runs: Path, parts: Collection[str], trial_id: str) -> Record:
-    """Return the record of a trial. A broken file leaves its part empty.
+    """Return the record of a trial. parts: which of PARTS to read besides the result.
 
-    In a trial with a result, the value `reason` names broken files. Raises NewerSchema if a newer version wrote a file.
+    A broken file leaves its part empty. If the trial has a result, the value `reason` names the broken files. Raises
+    NewerSchema if a newer version wrote a file.
     """
     trial = store.trial(runs, trial_id)
     state = trial.state()
@@ -117,7 +118,7 @@ def read(runs: Path, parts: Collection[str], trial_id: str) -> Record:
 
 
 def result_values(trial: store.Trial, result: Result) -> dict[str, Any]:
-    """Return the numbers of a result, the digest of its weights, and the trial's evals as JSON, by name."""
+    """Return name -> value for the numbers of a result, the digest of its weights, and the trial's evals as JSON."""
     values = {name: result.metrics.get(name) for name in METRICS}
     values |= {name: getattr(result, name) for name in (*MEASURES, *FAULTS)}
     later = eval_files.summaries(trial, result)
@@ -126,7 +127,7 @@ def result_values(trial: store.Trial, result: Result) -> dict[str, Any]:
 
 
 def read_provenance(state: store.TrialState) -> dict[str, str]:
-    """Return the code, settings and machine of a trial as texts by name. Raises like `read_envs`."""
+    """Return name -> text for the code, the kernels and the machine of a trial. Raises the errors of `read_envs`."""
     envs = [env.content() for env in read_envs(state)]
     found = joined_values([{name: env[name] for name in NAMED if name in env} for env in envs])
     if plugins := joined_values([env["plugins"] for env in envs if "plugins" in env]):

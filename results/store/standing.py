@@ -1,7 +1,7 @@
-"""The standing of a trial: whether it is over or may start, by its own files and its parents'.
+"""The standing of a trial: whether it is over or may start, judged by its own files and those of its parents.
 
-A trial may start once its parent has finished and the parent's weights exist. If these are lost, the parent is trained
-again.
+A trial may start once its parent has finished and the parent's weights exist. If the weights are lost, the parent is
+trained again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -71,9 +71,9 @@ class Standing:
 
 
 class Standings:
-    """A reader of the standings of trials, which reads each parent once.
+    """A reader of the standings of trials, which reads each parent only once.
 
-    code: digest of the sources. Failures under other sources do not count. None: every failure counts.
+    code: digest of the sources with which a failure counts. If it is None, every failure counts.
     """
 
     def __init__(self, runs: Path, code: str | None = None) -> None:
@@ -109,7 +109,7 @@ class Standings:
         return failure is not None and self.code in (None, failure.code)
 
     def parent_start(self, key: str) -> Start:
-        """Return whether a parent alone lets trials start from its weights. `why` is worded to follow its name."""
+        """Return whether a parent, whatever its own parents, lets trials start. `why` is worded to follow its name."""
         if key not in self.parents:
             self.parents[key] = child_start(self.read(key))
         return self.parents[key]

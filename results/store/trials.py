@@ -26,8 +26,8 @@ class TrialState:
     """The state of a trial on disk.
 
     status: finished or diverged (with a result), failed, running, interrupted, missing, or broken. reason: the cause,
-    "" with a result. folder: that of the attempt that published the result, otherwise of the newest attempt. It may be
-    a string, because making a Path takes as long as reading a small file. result: None without a valid result.
+    or "" with a result. folder: the folder of the attempt that published the result, or else of the newest attempt. It
+    may be a string, as making a Path takes as long as reading a small file. result: None without a valid result.
     """
 
     status: str
@@ -44,7 +44,7 @@ class TrialState:
         return self.status in ("finished", "diverged")
 
     def read(self, name: str) -> bytes:
-        """Return the bytes of a file in the attempt's folder, verified. Raises like `read_vouched`."""
+        """Return the verified bytes of a file in the attempt's folder. Raises the errors of `read_vouched`."""
         return read_vouched(self.result, f"{self.folder}/{name}")
 
     @property
@@ -56,7 +56,7 @@ class TrialState:
 def read_vouched(result: Result | None, path: str) -> bytes:
     """Return the bytes of a file, verified against the SHA-256 that the result recorded for its name.
 
-    A file without a recorded SHA-256 is not verified. Raises FileNotFoundError if it is missing. Raises Broken if a
+    A file without a recorded SHA-256 is not verified, and raises FileNotFoundError if it is missing. Raises Broken if a
     recorded file is missing or has changed.
     """
     name = os.path.basename(path)
@@ -75,8 +75,8 @@ def read_vouched(result: Result | None, path: str) -> bytes:
 class Trial:
     """The folder of a trial.
 
-    scratch: a folder for checkpoints, or None. With it, checkpoints are written below it, and read from it and from the
-    trial's folder.
+    scratch: a folder below which checkpoints are written, or None to write them to the trial's folder. They are read
+    from both folders.
     """
 
     def __init__(self, folder: Path | str, scratch: Path | None = None) -> None:
@@ -93,7 +93,7 @@ class Trial:
         return lease.numbered_folders(self.path / "attempts")
 
     def result(self) -> Result | None:
-        """Return the verified result, or None without one.
+        """Return the verified result, or None if there is none.
 
         Raises Broken if it is damaged or belongs to another trial, and NewerSchema if a newer version wrote it.
         """
@@ -106,7 +106,7 @@ class Trial:
         return result
 
     def state(self) -> TrialState:
-        """Return the trial's state, `broken` for a damaged result. Raises NewerSchema for files of a newer version."""
+        """Return the trial's state. Raises NewerSchema if a newer version wrote one of its files."""
         try:
             result, broken = self.result(), ""
         except Broken as error:
@@ -126,7 +126,7 @@ class Trial:
         return TrialState("interrupted", "interrupted" + (f": {failure.cause}" if failure else ""), newest)
 
     def failure(self) -> Failure | None:
-        """Return the failure of the newest attempt, without details if its file is torn; None if it did not fail."""
+        """Return the failure of the newest attempt, or None if it did not fail. A torn file gives no details."""
         attempts = self.attempts()
         try:
             return read(attempts[-1] / "failure.json", Failure) if attempts else None
@@ -136,7 +136,7 @@ class Trial:
             return Failure(cause=f"unknown: {error}")
 
     def config(self, result: Result | None = None) -> Settings:
-        """Return the resolved config as setting -> value, verified against `result` if given.
+        """Return setting -> value for the resolved config, verified against `result` if that is given.
 
         Raises FileNotFoundError, Broken or NewerSchema if config.json is missing, damaged, or of a newer version.
         """
@@ -155,9 +155,9 @@ class Trial:
             write_json(self.path / CONFIG, {"schema": SCHEMA, "id": self.id, **content})
 
     def reopen(self, watch: lease.Watch, result: Result | None) -> bool:
-        """Move the result of a trial that ended into a new attempt, after which earlier failures no longer count.
+        """Make a new attempt, move the trial's result into it, and return True. Earlier failures no longer count.
 
-        Returns False, and changes nothing, if the trial is held or its result is not `result`. Raises ValueError if a
+        Returns False without moving anything if the trial is held or its result is not `result`. Raises ValueError if a
         folder is a symbolic link or the result is damaged.
         """
         self.ensure_no_links()
@@ -182,11 +182,11 @@ class Trial:
                 shutil.rmtree(folder, ignore_errors=True)
         if self.scratch is not None:
             for folder in [*(self.scratch / self.id).glob("*"), self.scratch / self.id]:
-                with contextlib.suppress(OSError):  # another run directory may have a trial of this id there
+                with contextlib.suppress(OSError):  # another run directory may have a trial with the same id there
                     folder.rmdir()
 
     def checkpoint_folders(self, attempt: Path) -> list[Path]:
-        """Return the folders that may hold an attempt's checkpoints; new ones go to the first folder."""
+        """Return the folders that may hold an attempt's checkpoints. New ones are written to the first folder."""
         inside = [attempt / "checkpoints"]
         nonce = lease.nonce(attempt)
         return inside if self.scratch is None or not nonce else [self.scratch / self.id / attempt.name / nonce, *inside]
@@ -206,7 +206,7 @@ class Trial:
         return 0
 
     def latest_step(self) -> int:
-        """Return the largest step in the metrics of all attempts and of the newest checkpoint; 0 if there is none."""
+        """Return the largest step in the metrics of all attempts and the newest checkpoint, or 0 if there is none."""
         logged = [line.step for attempt in self.attempts() for line in read_metrics(attempt)[-1:]]
         return max([0, *logged, *map(checkpoint_step, self.checkpoints()[:1])])
 
@@ -222,7 +222,7 @@ def read_metrics(attempt: Path) -> list[MetricsLine]:
 def checkpoint_order(checkpoint: Path) -> tuple[int, int, int]:
     """Return the sort key of a checkpoint: its step, attempt number and modification time (ns).
 
-    An attempt that verifies a divergence writes two checkpoints of one step, between which the time decides.
+    An attempt that verifies a divergence writes two checkpoints for the same step. The later one sorts last.
     """
     try:
         written = checkpoint.stat().st_mtime_ns

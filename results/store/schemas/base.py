@@ -14,7 +14,7 @@ Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 TrialId = Annotated[str, Field(pattern="^[0-9a-f]{12}$")]
 Number = Annotated[str, Field(pattern="^[0-9]{4,9}$")]  # name of an attempt's folder
 Count = Annotated[int, Field(ge=0, lt=2**63)]
-Flops = Annotated[int, Field(ge=0, lt=2**100)]  # of one training, which on ImageNet can exceed a Count
+Flops = Annotated[int, Field(ge=0, lt=2**100)]  # of one training run, which on ImageNet can exceed a Count
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Seconds = Annotated[FiniteFloat, Field(ge=0)]
 Plain = str | bool | int | FiniteFloat | None  # the value of a setting, or an item of a list
@@ -40,7 +40,7 @@ class Schema(BaseModel):
 def validated(schema: type[Kind], content: object, path: Path | str = "") -> Kind:
     """Return the content of a file as an instance of its schema.
 
-    Raises Broken with one line that names the file `path`, if given, and the first wrong field.
+    Raises Broken with one line about the first wrong field. path: the file that the line names, if given.
     """
     name = f"{os.path.basename(path)}: " if path else ""
     if depth_exceeds(content, DEEPEST):

@@ -30,7 +30,7 @@ class Entry(Schema):
     baseline: str = ""  #: Name of the arm that this arm is compared with.
     change: str = ""  #: Name without the values of the curves.
     values: Settings = {}  #: Factor or curve -> value.
-    declared: Settings | list[str] | None = None  #: Other settings that the study declares to change too.
+    declared: Settings | list[str] | None = None  #: Other settings that the study declares as changed.
     model_family: str = ""  #: Family to which a figure over compute assigns the arm.
     parent: str = ""  #: Name of the stage that the trials start or learn from.
     key: str = ""  #: Hash of the config without seeds, which all trials share.
@@ -44,14 +44,14 @@ class Entry(Schema):
     tokens: Count | None = None  #: Number of tokens per image.
     class_token: bool | None = None  #: Whether there is a class token.
     attention_bias: bool | None = None  #: Whether attention logits have a bias.
-    train_flops: Flops | None = None  #: FLOPs of one training.
+    train_flops: Flops | None = None  #: FLOPs of one training run.
     notes: list[str] = []  #: Footnotes on further differences from the baseline.
     notes_about: dict[str, str] = {}  #: Footnote -> the measure that it concerns.
     trials: list[PlannedTrial]  #: Seed and id of each trial.
 
     @property
     def ids(self) -> dict[int, str]:
-        """The trial ids by seed."""
+        """Seed -> trial id."""
         return {trial.seed: trial.id for trial in self.trials}
 
     @property
@@ -237,12 +237,12 @@ class Plan(Schema):
             entry = parent
 
     def parents(self, entry: Entry, seed: int) -> dict[str, str]:
-        """Return the trials that an entry's trial with a seed starts or learns from: id -> name, nearest first."""
+        """Return id -> name for the trials that this seed's trial starts or learns from, nearest first."""
         return {stage.ids[seed]: stage.name for stage in self.lineage(entry)}
 
     @property
     def trials_with_parents(self) -> dict[str, dict[str, str]]:
-        """The parents of each trial that has some, by trial id."""
+        """Trial id -> its `parents`, for each trial that has parents."""
         return {one.id: self.parents(entry, one.seed) for entry in self.entries if entry.parent for one in entry.trials}
 
     @model_validator(mode="before")
@@ -252,7 +252,7 @@ class Plan(Schema):
 
     @model_validator(mode="after")
     def check_names(self) -> "Plan":
-        """Raise ValueError if a baseline, parent or tuned point names no entry, or if two entries have one name."""
+        """Raise ValueError if a baseline, parent or tuned point names no entry, or if two entries share a name."""
         arms, stages = {arm.name for arm in self.arms}, {stage.name for stage in self.stages}
         for what, names, known in (
             ("baseline", [self.baseline, *(arm.baseline for arm in self.arms)], arms),

@@ -1,4 +1,4 @@
-"""Schemas of the files of submissions to SLURM, and of measured step times."""
+"""Schemas of the files that record a submission to SLURM, and of measured step times."""
 
 from typing import Any, Literal
 
@@ -6,7 +6,7 @@ from results.store.schemas.base import Count, Schema, Seconds
 
 
 class Submission(Schema):
-    """The content of submissions/<campaign>/campaign.json: one `ablate submit`. Its profile is validated elsewhere."""
+    """The content of submissions/<campaign>/campaign.json: one submission. Its profile is validated elsewhere."""
 
     plans: list[str]
     profile: dict[str, Any]
@@ -44,7 +44,7 @@ class NodeChecks(Schema):
 
 
 class StepTime(Schema):
-    """Seconds of a training step, and how they were measured."""
+    """The duration of a training step, and how it was measured."""
 
     seconds: Seconds
     steps: Count | None = None
