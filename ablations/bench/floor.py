@@ -1,7 +1,7 @@
 """The floor: a lower bound on step time, measured as the time of a step's matrix products and attention alone.
 
 Each operation runs in the fastest sufficiently accurate backend. On a GPU they run as one CUDA graph, because Python
-launches small kernels more slowly than they run. Their shapes come from the config, checked by the model's FLOPs.
+launches small kernels more slowly than they run. The shapes come from the config, and the model's FLOPs check them.
 """
 
 import warnings

@@ -63,7 +63,7 @@ def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result
     workers = min(cores(), len(configs)) if device_of(configs[0]) == "cpu" else 0
     share = trained / workers / float(np.median(wall[OURS])) if workers else None
     seconds, ratio, steps = {name: spread(own) for name, own in wall.items()}, ratios(wall, OURS), configs[0].steps
-    # no entry of PAIRED, which trains the trials of SEQUENTIAL
+    # PAIRED has no entry, because it trains the trials of SEQUENTIAL
     accuracy = {OURS: fmean(result.metrics["test_accuracy"] or 0.0 for result in results), SEQUENTIAL: fmean(theirs)}
     measured = {
         "trials": len(configs),

@@ -21,9 +21,9 @@ STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")  # psut
 def memory_of_sides(
     config: Config, names: Iterable[str], source: Source
 ) -> tuple[dict[str, int | None], dict[str, str]]:
-    """Return name -> bytes that an implementation's steps need, and "memory of NAME" -> why a measurement failed.
+    """Return the bytes that each implementation's steps need, and why measurements failed.
 
-    The bytes are None if unknown. There is no reason if the system does not report memory.
+    Bytes: name -> number, or None if unknown. Reasons: "memory of NAME" -> text; none if the system reports no memory.
     """
     found: dict[str, int | None] = {}
     left_out: dict[str, str] = {}

@@ -89,7 +89,10 @@ class Result:
 
 
 def spread_text(spread: Spread | None, form: str, scale: float = 1) -> str:
-    """Return a spread as text, such as "1.2 [1.1, 1.3]", or "" for None. form: of a number. scale: its factor."""
+    """Return a spread as text, such as "1.2 [1.1, 1.3]" for median, `low` and `high`, or "" for None.
+
+    form: format of each number, such as "{:.1f}". scale: factor by which each number is multiplied.
+    """
     if spread is None:
         return ""
     return f"{form} [{form}, {form}]".format(*(scale * value for value in (spread.median, spread.low, spread.high)))

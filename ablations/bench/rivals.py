@@ -125,7 +125,10 @@ def refuse(name: str, config: Config) -> None:
 
 
 def available(config: Config, data: Data, compiled: bool) -> tuple[Sides, dict[str, str]]:
-    """Return name -> implementation for all that can train this config, and name -> reason for the other rivals."""
+    """Return the implementations that can train this config, and why each other rival cannot.
+
+    The keys of both are names, and this suite's comes first. compiled: whether to include timm's compiled model.
+    """
     sides: Sides = {OURS: Ours(config, data)}
     left_out = {}
     for name in RIVALS:
@@ -150,7 +153,7 @@ def check_in_float32(config: Config, data: Data) -> None:
 
 
 def check_equal(config: Config, sides: Sides) -> dict[str, float]:
-    """Return name -> seconds that the first steps took. Raises ValueError if their losses differ."""
+    """Return the time of the first steps, name -> seconds. Raises ValueError if their losses differ."""
     seconds, found = {}, {}
     for name, side in sides.items():
         began = time.perf_counter()

@@ -165,8 +165,8 @@ def members_between(path: Path, file: Any, start: int, end: int, folder: PurePos
 def from_members(found: list[Member], origin: str) -> Source:
     """Return a source with the images `found`, in which each image's folder is its class.
 
-    Images whose class folder is in test/, val/ or validation/ are for testing. Without any of these and train/, a
-    random fifth of each class is for testing. origin: start of the error messages. Raises ValueError if a part or a
+    Images whose class folder is in test/, val/ or validation/ are for testing. If neither these nor train/ exist,
+    a random fifth of each class is for testing. origin: start of the error messages. Raises ValueError if a part or a
     class lacks images, or if an image is in no class folder.
     """
     found = sorted(found, key=lambda one: str(one.path))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Trained(NamedTuple):
-    """The config and the weights, as safetensors, of a finished trial that serves as teacher."""
+    """A finished trial that serves as the teacher. weights: in the format of safetensors."""
 
     config: Settings
     weights: bytes

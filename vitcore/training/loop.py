@@ -45,15 +45,13 @@ def train(
     checkpoint_seconds: float = SECONDS,
     ranks: Ranks = ALONE,
 ) -> Outcome:
-    """Train a model to the end, a divergence or a true `stop()`, and return the outcome.
+    """Train a model as configured and return the outcome. Training ends early if it diverges or `stop()` is true.
 
-    Training starts from the run's newest checkpoint if there is one.
-
-    run: receives metrics, checkpoints and weights, by default in memory. data_dir: folder of the data sets. parent:
-    weights of the trial that `init_from` names, as safetensors. teacher: the trial that `teacher` names.
-    checkpoint_seconds: seconds between checkpoints, more if these would take over 2% of the time; 0 saves one before
-    every step. ranks: the `config.gpus` processes that call this function together. Only rank 0 needs `run`, `parent`,
-    `teacher` and `stop`.
+    run: receives metrics, checkpoints and weights, by default in memory; its newest checkpoint, if any, is resumed.
+    data_dir: folder of the data sets. parent: weights of the trial that `init_from` names, as safetensors. teacher: the
+    trial that `teacher` names. checkpoint_seconds: seconds between checkpoints, more if these would take over 2% of the
+    time; 0 saves one before every step. ranks: the `config.gpus` processes that call this function together. Only rank
+    0 needs `run`, `parent`, `teacher` and `stop`.
 
     Raises ValueError if data, weights or a checkpoint are missing or do not fit `config`. Also raises it if the model
     exceeds memory or `config.gpus` is not the number of ranks. Raises OutOfMemory if no micro-batch fits.

@@ -64,7 +64,7 @@ def timm_teacher(teacher: str) -> tuple[str, str]:
 def identifying_value(key: str, value: str) -> str | dict[str, str]:
     """Return what represents a value of the setting `key` in a trial's id.
 
-    For a file, this is its SHA-256, with the model's name for a teacher. Raises ConfigError if it cannot be read.
+    For a file, this is its SHA-256, and for a teacher also its name in timm. Raises ConfigError if it cannot be read.
     """
     if value == NONE or is_trial(value):
         return value

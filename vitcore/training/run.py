@@ -25,7 +25,7 @@ class Run(Protocol):
     def log(self, line: Metrics) -> None: ...
     def save_weights(self, payload: bytes) -> None: ...
     def save_correct(self, index: np.ndarray[Any, Any], correct: np.ndarray[Any, Any]) -> None:
-        """Save whether each test image was classified correctly, uint8 (n,). index (n,): int32, in the whole data."""
+        """Save whether each test image was classified correctly (n,), uint8. index (n,): int32, in the whole data."""
 
     def progress(self, step: int, accuracy: float | None) -> None:
         """Show the steps taken, several times a second. accuracy: of the last validation; None before the first."""

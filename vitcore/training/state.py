@@ -273,7 +273,7 @@ class Training:
 
 
 def evaluation_batch(config: Config, device: torch.device) -> int:
-    """Return the number of images to evaluate at once. On a CPU, they are one or take at most 64 MiB in float32."""
+    """Return the number of images to evaluate at once. On a CPU, it is at least 1 and limited to 64 MiB in float32."""
     if device.type != "cpu":
         return EVALUATION_BATCH
     return max(1, min(EVALUATION_BATCH, EVALUATION_BYTES // (4 * config.channels * config.image_size**2)))

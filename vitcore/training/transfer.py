@@ -55,7 +55,7 @@ def weights_for(config: Config, parent: bytes | None) -> Weights | None:
 
 @torch.no_grad()
 def copy_weights(model: Model, weights: Weights, source: str) -> None:
-    """Copy `weights` into `model`, except the head and the objective. source: their name in error messages.
+    """Copy `weights` into `model`, except the head and the objective. source: name of the weights in error messages.
 
     Learned position embeddings are interpolated to the model's grid (arXiv 2010.11929, section 3.2). Raises ConfigError
     if a parameter is missing or unknown, or if its shape differs and cannot be interpolated.

@@ -32,7 +32,7 @@ NOWHERE = (0, 0, 0, 0)  # the edges of an empty box: top, bottom, left, right
 
 
 def erased(images: Tensor, keys: Tensor, probability: float, fill: str) -> Tensor:
-    """Return images (B, C, H, W) in which, with `probability` for each, a random rectangle is erased.
+    """Erase a random rectangle of each image (B, C, H, W) with `probability`, and return the images.
 
     It is the first of ten rectangles that fits. If none fits, nothing is erased. keys (B,): on the images' device.
     fill: "pixel" for standard normal noise, anything else for 0.

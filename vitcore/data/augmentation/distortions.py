@@ -68,10 +68,9 @@ class Distortion(Stage):
         raise NotImplementedError
 
     def apply_levels(self, images: Tensor, choices: Tensor, levels: Tensor, sign: Tensor, fixed: bool) -> Tensor:
-        """Return the images, each changed by its own operation at its own level.
+        """Return the images, each changed by its own operation (B,) at its own level (B,).
 
-        choices, levels: operation and level of each image (B,). sign: 1 or -1 (B,), which only signed operations use.
-        fixed: see `Stage.apply`.
+        sign: 1 or -1 (B,), which only signed operations use. fixed: see `Stage.apply`.
         """
         device = choices.device
         if device not in self.magnitudes:  # copied once: a CUDA graph cannot hold the transfer
@@ -152,7 +151,7 @@ class ThreeAugmentOptions(Variant.Options):
 
 
 class ThreeDistortions(Distortion):
-    """The stage of 3-Augment: a random flip unless `flip` is False, grayscale, solarize or blur, then color jitter."""
+    """The stage of 3-Augment: a random flip (if `flip`), then grayscale, solarize or blur, then color jitter."""
 
     draws = 9  # the flip, one of the three, the blur's radius, the order of three changes, and their factors
 
@@ -188,7 +187,7 @@ def scale(images: Tensor, white: int, wanted: int) -> Tensor:
 
 
 def signs(keys: Tensor, elements: int) -> Tensor:
-    """Draw `elements` signs, 1 or -1, for each key (B,): (B, elements)."""
+    """Draw random signs (B, elements), each 1 or -1."""
     return 2 * integers_on_cpu(2, keys, site_code("sign"), elements) - 1
 
 

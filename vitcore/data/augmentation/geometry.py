@@ -132,8 +132,7 @@ class BoxOptions(Variant.Options):
 class RandomBox(Stage):
     """A random box of the image, resized to `image_size`, bilinear with antialiasing.
 
-    The distribution equals torchvision's RandomResizedCrop.get_params with scale=(area, 1) and ratio=(1 / ratio,
-    ratio).
+    Its distribution is that of torchvision's RandomResizedCrop with scale=(area, 1) and ratio=(1 / ratio, ratio).
     """
 
     draws = 4  # top, left, height and width of the box

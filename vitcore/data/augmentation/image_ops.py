@@ -129,7 +129,7 @@ def sharpness(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def scale_difference(origin: Tensor, images: Tensor, amount: Tensor) -> Tensor:
-    """Scale the images' difference from the broadcast `origin` by 1 + `amount`, clamp it to 0-255 and round down."""
+    """Scale the images' difference from the broadcast `origin` by 1 + `amount`; clamp the result and round down."""
     amount = amount.view(-1, 1, 1, 1)
     return images.float().mul_(1 + amount).sub_(amount * origin).clamp_(0, 255).to(torch.uint8)
 

@@ -126,7 +126,7 @@ class DistilledViT(ViT):
 
 
 class DistillationToken(Initial):
-    """The learned distillation token. Initial values are from N(0, 0.02^2) as in DeiT; the class token's are zero."""
+    """The learned distillation token, drawn from N(0, 0.02^2) as in DeiT. The class token is initialized to zero."""
 
     draws = {"token": normal(0.02)}
 

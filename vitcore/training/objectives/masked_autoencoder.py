@@ -55,7 +55,7 @@ class MaskingOptions(Masking.Options):
         return patches - max(1, int(patches * (1 - self.ratio)))
 
     def visible(self, x: Tensor, keys: Keys) -> Tensor:
-        """Return the visible patches (B, N - M, D) of x (B, N, D). Without keys, as for features, all are visible."""
+        """Return the visible patches (B, N - M, D) of x (B, N, D). keys: None to return all, as to extract features."""
         return x if keys is None else gather_rows(x, self.split(keys, x.shape[1])[0])
 
     def split(self, keys: Tensor, patches: int) -> tuple[Tensor, Tensor]:

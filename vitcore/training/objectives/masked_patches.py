@@ -48,7 +48,7 @@ class Masking(Objective):
 
     @classmethod
     def impossible(cls, config: Config) -> dict[str, object]:
-        """Return errors of settings that do not work with masked patches: message -> whether it applies."""
+        """Return errors for settings that do not work with masked patches: message -> whether it applies."""
         objective = f"objective={config.objective}"
         return {
             f"model={config.model}: {objective} is of this package's ViT": config.model,

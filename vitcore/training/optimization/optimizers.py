@@ -223,7 +223,7 @@ class ScheduleFree(Optimizer):
     numerics = 1
 
     class Options(Moments):
-        """The options of AdamW, of which beta1 has another meaning here."""
+        """The options of AdamW, except that beta1 has another meaning."""
 
         #: Gradients are computed at beta1 times the averaged weights plus 1 - beta1 times the newest weights.
         beta1: Annotated[float, Field(gt=0, lt=1)] = 0.9
