@@ -127,7 +127,7 @@ class Config(Options):
     #: Whether `torch.compile` compiles the model. `auto`: on a GPU, for at least 1,000 steps of one patch size.
     compile: Literal["auto", True, False] = "auto"
     cuda_graph: Literal["auto", "off"] = "auto"  #: On a GPU, `auto` runs a step as one launch if it can.
-    #: On a GPU, `pinned` gives all arms one attention kernel, and `fastest` leaves it to PyTorch.
+    #: On a GPU, `pinned` gives all arms one attention kernel, and `fastest` leaves the choice to PyTorch.
     attention: Literal["fastest", "pinned"] = "fastest"
     #: Images of one backward pass, whose gradients are accumulated. 0: the whole batch, or less if memory is short.
     micro_batch: Annotated[int, Field(ge=0, le=2**20)] = 0
@@ -180,7 +180,7 @@ class Config(Options):
 
     @property
     def patches(self) -> list[int]:
-        """The patch sizes that training steps draw from, in pixels: by default `patch` alone."""
+        """The patch sizes in pixels that training steps draw from, by default only `patch`."""
         from vitcore.model.stem import STEM
 
         return STEM[self.stem].patches(self)

@@ -55,7 +55,7 @@ def trains(slot: str, name: str) -> None:
 def beside_prefix(slot: str, name: str) -> None:
     """Check that the variant trains with a class token and registers before the patches.
 
-    Gradients need to reach only some of its parameters: a head that reads the class token alone gives none to the
+    Gradients need to reach only some of its parameters: a pooling that reads only the class token gives none to the
     position embedding of the last layer.
     """
     pool = {} if slot == "pool" else {"pool": "cls"}

@@ -58,7 +58,7 @@ def uniforms(keys: Tensor, site: int, elements: int) -> Tensor:
 def bits(keys: Tensor, site: int, elements: int) -> Tensor:
     """Return a uniform random int32 for each element of each image: (B, elements).
 
-    keys: the keys of the images (B,). site: the site, as `site_code` returns it.
+    keys: the keys of the images (B,). site: the result of `site_code` for the site.
     """
     each = torch.arange(elements, dtype=torch.int32, device=keys.device)
     return hashed_bits(keys.to(torch.int32) ^ site, (keys >> 32).to(torch.int32), each)

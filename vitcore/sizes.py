@@ -34,10 +34,7 @@ def is_architectural(key: str) -> bool:
 
 
 def sizes(model: object) -> dict[str, float]:
-    """Return the width, depth, heads, mlp_ratio and patch of a named size such as S/16, or {} for "".
-
-    Raises ConfigError if the size is unknown.
-    """
+    """Return width, depth, heads, mlp_ratio and patch of a size like S/16 ({} for ""); raise ConfigError if unknown."""
     if model == "":
         return {}
     name, slash, patch = str(model).partition("/")

@@ -1,7 +1,7 @@
 """The table of all slots, with their base classes and their dictionaries of variants.
 
-Trial ids, validation, plug-ins, contract tests and `ablate list --variants` read this table. A new variant is added in
-the file of its slot, not in this file.
+Trial ids, validation, plug-ins, contract tests and `ablate list --variants` read this table. Add a new variant in the
+file of its slot, not in this file.
 """
 
 from collections.abc import Mapping

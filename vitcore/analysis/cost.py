@@ -54,7 +54,7 @@ def initial_weights(config: Config) -> dict[str, Drawn] | None:
 
 
 def bias_kind(config: Config) -> Bias:
-    """Return the kind of bias on the attention logits: "learned", "fixed", or "" (none, or a reference model)."""
+    """Return the kind of bias on the attention logits: "learned", "fixed", or "" for none or a reference model."""
     if config.model:
         return ""
     small = config.model_copy(update={"image_size": 2 * config.patch})

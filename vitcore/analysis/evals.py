@@ -1,8 +1,8 @@
 """Evals, which compute metrics or data of figures from the weights of a finished trial.
 
 To add an eval, write a function and add it to EVAL. Upper-case letters at the end of a name stand for a positive
-integer: `test@16` is an eval of the entry `test@SIZE`. A metric's name begins with its eval's name, up to the latter's
-"@". It ends with the same "@VALUE", if any, and is not in METRICS (results.store.eval_files.computes_metric).
+integer: `test@16` is an eval of the entry `test@SIZE`. A metric's name must begin with its eval's name before "@", end
+with the same "@VALUE", if any, and not be in METRICS (results.store.eval_files.computes_metric).
 """
 
 from __future__ import annotations

@@ -105,5 +105,5 @@ def support(labels: Indices, count: int, data_seed: int, draw: int) -> Indices:
 
 
 def features(model: Model, data: Data, images: Images) -> Tensor:
-    """Return the pre-logits (n, D), which are the inputs of the head's last layer, on the CPU."""
+    """Return the pre-logits (n, D) on the CPU. They are the inputs of the head's last layer."""
     return batch_outputs(model.features, model.config, data, images).cpu()

@@ -29,7 +29,7 @@ MOST = 2**26  # attention weights at a time; an image has L x H x T x T
 
 
 def filters(model: ViT) -> tuple[Tensor, Tensor, str]:
-    """Return the principal components (n, C, P, P) of the input filters, their variance shares (n,) and a name.
+    """Return the principal components (n, C, P, P) of the input filters, their variance shares (n,), and their name.
 
     The filters are the patch embedding or the first convolution. Raises ValueError if the stem has neither.
     """
@@ -88,7 +88,7 @@ def distances(grid: Grid, patch: int) -> Tensor:
 
 
 def mean_distance(weights: Tensor, grid: Grid, patch: int, prefix: int) -> Tensor:
-    """Return the mean attention distance in pixels, (B, H), for attention weights (B, H, T, T).
+    """Return the mean attention distance (B, H) in pixels for attention weights (B, H, T, T).
 
     The distances between query and key are weighted by the attention (arXiv 2010.11929, D.7; arXiv 2108.08810, section
     3). Prefix tokens, which have no location, are left out, and each remaining row of weights is scaled to sum to 1.
@@ -121,7 +121,7 @@ def pooled_shares(rolled: Tensor, prefix: int, class_token: bool) -> Tensor:
 
 
 def rollout_caption(model: ViT) -> str:
-    """Return a caption that names the output tokens that `pooled_shares` is about, and says what is left out."""
+    """Return a caption for the result of `pooled_shares`, which names the output tokens and what is left out."""
     shown = "class token" if model.pool.class_token else "mean of the patches"
     left_out = f" at the last layer (pool={model.config.pool} has weights of its own, which are left out)"
     return shown if model.pool.plain else shown + left_out
@@ -266,7 +266,7 @@ def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
 
 
 def attention_means(model: ViT, data: Data, pixels: Tensor, grid: Grid) -> tuple[dict[str, Tensor], Tensor]:
-    """Return name -> mean of a sum of `batch_sums`, and the rollout (n, rows, columns) of the first SHOWN images.
+    """Return the quantities of `batch_sums` as means over images, and the first SHOWN rollouts (n, rows, columns).
 
     pixels: the images (B, C, H, W), which are processed in parts whose attention weights fit into memory.
     """

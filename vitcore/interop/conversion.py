@@ -40,7 +40,7 @@ def check_supported(config: Config, has: Supported, whose: str) -> None:
 
 
 def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]]) -> None:
-    """Raise ValueError if a module has another class than allowed, or a subclass. kinds: name -> allowed classes."""
+    """Raise ValueError if a module's class is not allowed. kinds: name -> allowed classes, without their subclasses."""
     for name, allowed in kinds.items():
         if (kind := type(model.get_submodule(name))) not in allowed:
             known = " or ".join(one.__name__ for one in allowed)

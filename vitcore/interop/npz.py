@@ -56,7 +56,7 @@ BIG_VISION = Layout("MultiHeadDotProductAttention_0", "LayerNorm_1", "MlpBlock_0
 
 @dataclass
 class Arrays:
-    """The arrays of a checkpoint, in float32, by their names without the `prefix` that all names in the file have."""
+    """The arrays of a checkpoint. tensors: name -> float32 array, without the `prefix` of all names in the file."""
 
     path: Path
     prefix: str
@@ -67,7 +67,7 @@ class Arrays:
         return name in self.tensors
 
     def get(self, name: str, dimensions: int | None = None) -> Tensor:
-        """Return an array; raise ValueError if it is missing, or does not have the given number of dimensions."""
+        """Return an array; raise ValueError if it is missing or has other than `dimensions` dimensions (None: any)."""
         if name not in self.tensors:
             raise ValueError(f"{self.path}: there is no array {self.prefix}{name}")
         self.asked.add(name)
@@ -106,8 +106,7 @@ def load_npz(path: Path) -> ViT:
     """Load a checkpoint of google-research/vision_transformer or big_vision as a ViT, in float32.
 
     Sizes come from the shapes of the arrays, and nothing is unpickled. Raises OSError if the file cannot be opened, or
-    ValueError if it is malformed or larger than half of the memory. The message names an array that is missing, has an
-    unexpected shape, or belongs to no part of this ViT.
+    ValueError if it is malformed or too large. The message names a missing or unknown array, or its wrong shape.
     """
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
@@ -159,7 +158,7 @@ def array(archive: zipfile.ZipFile, name: str, member: zipfile.ZipInfo, path: Pa
 
 
 def unstacked(tensors: Weights) -> Weights:
-    """Return the arrays, with those that stack all layers, as in big_vision's scanned encoder, divided by layer."""
+    """Return the arrays after splitting those that stack all layers, as in big_vision's scanned encoder, by layer."""
     stack = "Transformer/encoderblock/"
     apart = {name: values for name, values in tensors.items() if not name.startswith(stack)}
     for name in tensors.keys() - apart.keys():

@@ -38,7 +38,7 @@ def joined(weights: Weights) -> Weights:
 
 
 def packed(weights: Weights) -> Weights:
-    """Return the weights with gate and value of each SwiGLU MLP concatenated in one matrix, the gate first."""
+    """Return the weights with gate and value of each SwiGLU MLP joined in one matrix, which begins with the gate."""
     found: Weights = {}
     for name, values in weights.items():
         if "mlp.fc1_g." in name:

@@ -43,7 +43,7 @@ def check_fit(what: str, name: str, tensor: Tensor, own: Tensor) -> None:
 
 
 def read_tensor_file(path: str) -> dict[str, Tensor]:
-    """Return name -> tensor from a safetensors file; raise SafetensorError if malformed, or OSError if not openable."""
+    """Return name -> tensor from a safetensors file; raise OSError or SafetensorError if it cannot be read."""
     with open_regular(path):
         return renamed(safetensors.torch.load_file(path))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm  # the base class of batch norms, also of timm's with an activation
+from torch.nn.modules.batchnorm import _BatchNorm  # the base class of batch norms, including timm's with an activation
 
 from vitcore.keyed_random import Keys
 from vitcore.model.vit import ViT
@@ -39,7 +39,7 @@ def build(config: Config) -> Model:
 
 
 def meta_model(config: Config, size: int | None = None) -> tuple[Model, Tensor]:
-    """Return the model in evaluation mode, and an image of side `size` or `config.image_size`, on the meta device."""
+    """Return the model in evaluation mode and an image (1, C, size, size or `image_size`), both on the meta device."""
     size = size or config.image_size
     with torch.device("meta"):
         return build(config).eval(), torch.empty(1, config.channels, size, size)

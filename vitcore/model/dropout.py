@@ -29,12 +29,12 @@ def drop_path(config: Config, layer: int, branch: str) -> Noise:
 
 
 def unchanged(x: Tensor, keys: Keys = None) -> Tensor:
-    """Return `x`. This function stands for dropout at rate 0, and is faster than nn.Identity."""
+    """Return `x`. This function replaces dropout at rate 0, and is faster than nn.Identity."""
     return x
 
 
 class Dropout(nn.Module):
-    """Dropout: in training, each element is zeroed with probability `rate`, or else scaled up (arXiv 1207.0580).
+    """Dropout: in training, elements are zeroed with probability `rate` and otherwise scaled up (arXiv 1207.0580).
 
     site: the name of the layer in the model, from which its masks are derived.
     """

@@ -31,7 +31,7 @@ class Encoder(nn.Module):
         self.norm = nn.Identity() if config.final_norm == "none" else norm(config, config.width)
 
     def forward(self, x: Tensor, context: Context) -> Iterator[Tensor]:
-        """Yield the tokens z_1, ..., z_L (B, T, D) that leave each block. x: the tokens z_0 that enter the encoder."""
+        """Yield the tokens after each block, z_1 to z_L (B, T, D). x: the tokens z_0 that enter the encoder."""
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
         for layer, block in enumerate(self.blocks):

@@ -84,8 +84,7 @@ class Full(SelfAttention):
 class Gated(SelfAttention):
     """Full attention with a sigmoid gate for each output of the heads (arXiv 2505.06708, variant G1).
 
-    Outputs are multiplied by sigmoid(x W + b), where x is the input of the attention. The bias b exists only with
-    `bias=all`. The variant equals timm's `Attention(gated=True)`.
+    As in timm's `Attention(gated=True)`, the gate is sigmoid(x W + b) of the input x, with b only if `bias=all`.
     """
 
     numerics = 1
@@ -100,7 +99,7 @@ class Gated(SelfAttention):
 
 
 class ValueResidual(SelfAttention):
-    """Full attention to the mean of a layer's values and the first layer's (Identity-ResFormer: arXiv 2410.17897)."""
+    """Full attention that averages a layer's values with the first layer's (Identity-ResFormer: arXiv 2410.17897)."""
 
     numerics = 1
 
@@ -156,9 +155,8 @@ class Axial(SelfAttention):
 class Differential(SelfAttention):
     """The difference of two attention maps in each head, applied to the head's values (arXiv 2410.05258, section 2.1).
 
-    A head computes (softmax(q1 k1^T) - lambda softmax(q2 k2^T)) v, applies an RMS norm, and multiplies by
-    1 - lambda_init. Each q and k has half of its channels. `heads` counts pairs of maps. It equals timm's
-    `DiffAttention`.
+    A head applies an RMS norm to (softmax(q1 k1^T) - lambda softmax(q2 k2^T)) v and multiplies it by 1 - lambda_init. A
+    q or k has half of its channels. `heads` counts pairs of maps. The variant equals timm's `DiffAttention`.
     """
 
     numerics = 1

@@ -73,7 +73,7 @@ class ViT(Initial):
         return x if norm_first else self.encoder.norm(x)  # type: ignore[no-any-return]
 
     def states(self, images: Tensor, keys: Keys = None) -> Iterator[Tensor]:
-        """Return an iterator over the tokens z_1, ..., z_L (B, T, D) that leave each block."""
+        """Return an iterator over the tokens after each block, z_1 to z_L (B, T, D)."""
         context = self.context(images, keys)
         return self.encoder(self.embed(images, context), context)  # type: ignore[no-any-return]
 
@@ -90,7 +90,7 @@ class ViT(Initial):
         return self.dropout(x, context.keys)
 
     def patches(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """Return the patch embeddings (B, N, D), without positions. keys: for subclasses that corrupt patches."""
+        """Return the patch embeddings (B, N, D), without positions. keys: used by subclasses that corrupt patches."""
         return self.stem(images)  # type: ignore[no-any-return]
 
     def prefix_tokens(self) -> list[Tensor]:

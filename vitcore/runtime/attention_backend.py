@@ -1,7 +1,7 @@
 """The choice of the attention kernel, by config and device.
 
-By default, PyTorch chooses. On a GPU, it chooses by whether the bias is fixed, learned or absent. The kernels differ in
-rounding and speed. Of the fused kernels, only the memory-efficient one computes the gradient of a bias (torch 2.14,
+By default, PyTorch chooses. On a GPU, its choice depends on whether a bias is fixed, learned or absent. Kernels differ
+in rounding and speed. Of the fused kernels, only the memory-efficient one computes the gradient of a bias (torch 2.14,
 derivatives.yaml). `attention=pinned` uses it in all arms, or unfused products if it does not support the head width.
 """
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 FREE = "PyTorch's choice"
 PRODUCTS = "softmax between two products"  # vitcore.model.self_attention.attend
 NAMES = {SDPBackend.EFFICIENT_ATTENTION: "memory-efficient", SDPBackend.MATH: "math"}
-ALIGNED = {"float32": 4, "bf16": 8}  # the memory-efficient kernel needs a multiple of 16 bytes as head width
+ALIGNED = {"float32": 4, "bf16": 8}  # the memory-efficient kernel needs head widths that are multiples of 16 bytes
 
 
 def allowed_kernels(config: Config, device: str) -> list[SDPBackend]:
-    """Return the kernels that attention may use on "cuda" or "cpu", in order of preference; [] if PyTorch chooses."""
+    """Return the kernels that attention may use on "cuda" or "cpu", in order of preference, or [] if PyTorch chooses."""
     if device != "cuda" or config.attention == "fastest":
         return []
     if not config.model and (config.width // config.heads) % ALIGNED[config.precision]:

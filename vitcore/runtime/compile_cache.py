@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
 GRAPHS = 10_000  # most graphs of one function: by default PyTorch compiles 8, and would leave a ninth arm eager
-LONG = 1_000  # steps from which the minute that compiling takes pays off on a GPU
+LONG = 1_000  # least number of steps for which a minute of compiling pays off on a GPU
 
 
 def compiles(config: Config, device: str) -> bool:
@@ -32,8 +32,8 @@ def compiles(config: Config, device: str) -> bool:
 def compiled(model: nn.Module, backend: str = "inductor", attention: str = "pinned") -> Callable[..., Any]:
     """Return a compiled version of `model`, which shares its weights and has a graph for each shape of a batch.
 
-    With PyTorch's dynamic shapes, rounding would depend on earlier trials in the process. attention: the setting of
-    this name. It is a part of the cache key, because a compiled graph fixes its attention kernels.
+    With PyTorch's dynamic shapes, rounding would depend on earlier trials in the process. attention: the setting, which
+    is part of the cache key because a compiled graph fixes its attention kernels.
     """
     use_private_cache()
     import torch._dynamo  # late: it takes seconds to load
@@ -50,8 +50,8 @@ def compiled(model: nn.Module, backend: str = "inductor", attention: str = "pinn
 def use_private_cache() -> None:
     """Keep compiled code in a private cache folder, unless TORCHINDUCTOR_CACHE_DIR names another folder.
 
-    PyTorch unpickles and runs the files in it, by default from a predictable folder in /tmp. Raises ValueError if the
-    private folder is a link or another user may write to it, and OSError if it cannot be created.
+    PyTorch unpickles and runs the cached files, by default from a predictable folder in /tmp. Raises ValueError if the
+    private folder is a link, or another user owns it or may write to it, or OSError if it cannot be created.
     """
     guessable = os.path.join(tempfile.gettempdir(), "torchinductor_")
     if not os.environ.get(CACHE, guessable).startswith(guessable):

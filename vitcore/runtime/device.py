@@ -66,7 +66,7 @@ def compute_in_precision(config: Config, function: Callable[..., Tensor], *input
 
 @contextmanager
 def compute_settings(config: Config) -> Iterator[None]:
-    """Flush subnormal numbers to zero and set the number of threads within the block. Freed memory is kept from now."""
+    """Flush subnormal numbers to zero and set the number of threads within the block, after calling `keep_freed`."""
     keep_freed()
     with flush_subnormals(True), torch_threads(config.threads):
         yield
@@ -89,7 +89,7 @@ def flush_subnormals(on: bool) -> Iterator[None]:
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Set the number of PyTorch's CPU threads, which affects the rounding of sums, within the block."""
+    """Set the number of PyTorch's CPU threads within the block. It affects the rounding of sums."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

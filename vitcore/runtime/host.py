@@ -16,7 +16,7 @@ MOMENTS = {"adamw": 2, "adam": 2, "schedule-free": 2, "lion": 1, "muon": 1}
 
 
 def least_bytes(config: Mapping[str, Any], cost: Cost) -> int:
-    """Return the least memory in bytes for weights, average, gradients, moments and one image's inputs of blocks."""
+    """Return the least bytes of a training step: weights, average, gradients, moments, and one image's block inputs."""
     numbers = 2 + MOMENTS.get(config["optimizer"], 0) + bool(config["ema"])
     inputs = cost.tokens * config["width"] * config["depth"] if cost.tokens else 0
     return int(4 * numbers * cost.params + (2 if config["precision"] == "bf16" else 4) * inputs)

@@ -32,7 +32,7 @@ class OutOfMemory(RuntimeError):
 def out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    signs = (*SIGNS, NO_PRIMITIVE) if any(process_limits()) else SIGNS  # without a limit, code always fits
+    signs = (*SIGNS, NO_PRIMITIVE) if any(process_limits()) else SIGNS  # without a limit, there is room for code
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
 
 
@@ -58,7 +58,7 @@ def call_shrinking(work: Callable[[int], Result], size: int, indivisible: str = 
 
 
 def keep_freed() -> None:
-    """Make glibc keep freed blocks of 32 MB and more for later tensors, so that the kernel zeroes no pages again."""
+    """Make glibc keep freed blocks of 32 MB and more for later tensors, because the kernel would zero new pages."""
     with suppress(AttributeError, OSError):
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_THRESHOLD, 2**30)

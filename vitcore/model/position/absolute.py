@@ -75,7 +75,7 @@ class Absolute(Position):
 class Learned(Absolute):
     """Base class of learned position embeddings, with tables at the input, at each layer, or shared by all layers.
 
-    At the input, a class token has by default a separate row, as in google-research/vision_transformer.
+    By default, a class token has its own row at the input, as in google-research/vision_transformer.
     """
 
     places = ("input", "every-layer", "shared")

@@ -30,7 +30,7 @@ class Stem(Part):
 
     @classmethod
     def patches(cls, config: Config) -> list[int]:
-        """Return the patch sizes that training steps draw from, in pixels: by default `patch` alone."""
+        """Return the patch sizes in pixels that training steps draw from, by default only `patch`."""
         return [config.patch]
 
     def __init__(self, config: Config) -> None:
