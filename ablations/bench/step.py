@@ -160,7 +160,7 @@ def measure_floor(floor: Floor, config: Config, seconds: Seconds, steps: Mapping
 
 
 def host_waits(call: Call, calls: int, device: torch.device) -> float | None:
-    """Return how often a call makes the host wait for the GPU, averaged over `calls` calls; None on a CPU."""
+    """Return how often a call makes the host wait for the GPU, averaged over `calls` calls, or None on a CPU."""
     if device.type != "cuda":
         return None
     before = torch.cuda.get_sync_debug_mode()

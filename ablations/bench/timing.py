@@ -20,7 +20,7 @@ FEW = 5  # fewer rounds than this have no meaningful quartiles
 
 @dataclass(frozen=True)
 class Spread:
-    """Median and quartiles over rounds; with fewer than FEW rounds, `low` and `high` are minimum and maximum."""
+    """The median and quartiles over rounds. With fewer than FEW rounds, `low` and `high` are minimum and maximum."""
 
     median: float
     low: float

@@ -43,7 +43,7 @@ def read_regular(path: PathLike[str] | str, largest: int) -> bytes:
     with open_regular(path) as file:
         if os.fstat(file.fileno()).st_size > largest:
             raise OSError(errno.EFBIG, f"Larger than {largest:,} bytes", str(path))
-        return file.read()  # takes memory for the file's size; `read(largest)` would take `largest` bytes first
+        return file.read()  # takes only the file's size in memory, whereas `read(largest)` would take `largest` bytes
 
 
 def open_no_symlink(path: str, flags: int) -> int:

@@ -144,7 +144,7 @@ def fixed_split(labels: Indices) -> tuple[Indices, Indices]:
 
 
 def class_names(folder: Path) -> tuple[str, ...]:
-    """Return the names of the class folders, sorted; raise ConfigError if there are fewer than two."""
+    """Return the sorted names of the class folders; raise ConfigError if there are fewer than two."""
     names = sorted(one.name for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
     if len(names) < 2:
         there = f"only the class folder '{names[0]}'" if names else "no class folders"

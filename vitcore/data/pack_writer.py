@@ -193,7 +193,7 @@ class Writer:
         return read_note(note, len(part), self.channels)
 
     def rewrite(self, path: Path, part: range, sha256: str) -> Records:
-        """Write a shard again and return its records (n,). If `sha256` differs, keep the old one; raise ValueError."""
+        """Rewrite a shard and return its records (n,). Keep the old one and raise ValueError if `sha256` differs."""
         written = self.write_images(path.with_suffix(".part"), part)
         check_sha256(path, written.sha256, sha256)
         rename_durably(path.with_suffix(".part"), path)

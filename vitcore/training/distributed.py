@@ -137,7 +137,7 @@ class Replica(Generic[Batch]):
         """Call `work(size)` with a micro-batch size that fits into memory; return the result and the size.
 
         size: the first to try. indivisible: why the batch cannot be divided, or "" if it can. Raises OutOfMemory if no
-        size fits, or if with several ranks a later step needs more memory than the first.
+        size fits. With several ranks, also raises it if a later step needs more memory than the first.
         """
         if self.ranks.device is None:
             return call_shrinking(work, size, indivisible)

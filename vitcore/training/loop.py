@@ -78,7 +78,7 @@ def train(
                 if training.suspicion.confirmed_by(diverged.step):
                     return training.outcome("diverged", {}, diverged.step)
                 suspicion = training.suspicion.at_step(diverged.step)
-            del training  # two trainings may not fit into memory
+            del training  # two training states may not fit into memory
 
 
 def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seconds: float) -> Outcome:

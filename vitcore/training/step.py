@@ -1,8 +1,8 @@
 """Running a training step eagerly or as one CUDA graph, with its model compiled or not.
 
 On a GPU, hundreds of kernels of a small model's step take longer to launch than to run. Unless `cuda_graph=off`, the
-step is therefore one CUDA graph, captured after a few eager steps, checked once against an eager step, and replayed. A
-step that cannot be captured stays eager, and the reason is recorded.
+step is therefore one CUDA graph. It is captured after a few eager steps, checked once against an eager step, and then
+replayed. A step that cannot be captured stays eager, and the reason is recorded.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ def read(path: str) -> Weights:
 def weights_for(config: Config, parent: bytes | None) -> Weights | None:
     """Return the weights from which training starts, or None for initial values.
 
-    parent: weights of the trial that `init_from` names, as safetensors. Raises ConfigError if `parent`, or the file
-    that `init_from` names, is missing or cannot be read.
+    parent: weights of the trial that `init_from` names, as safetensors. Raises ConfigError if `parent` or the
+    file that `init_from` names is missing or cannot be read.
     """
     if config.init_from == NONE:
         return None

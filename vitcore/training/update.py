@@ -32,7 +32,7 @@ TIED = "batch norm ties the images of a batch together: lower batch"
 
 
 class Inputs(NamedTuple):
-    """The tensors that change from step to step; all other tensors of a step stay at their addresses.
+    """The tensors that change from step to step. All other tensors of a step stay at their addresses.
 
     places (B,): indices of the images in the training data. pixels (B, C, S, S): uint8 images, if they are streamed or
     already augmented. keys (B,): random keys of the images. choices (B, n): random choices of the augmentation. mixing

@@ -1,7 +1,7 @@
 """The augmentations that the setting `augment` chooses from. A new augmentation is a class with an entry in AUGMENT.
 
-Every random choice is a pure function of the image's key, (seed, epoch, index in the dataset), so neither batching nor
-resuming changes it. Random numbers are drawn on the CPU. Pixels are changed on the device that holds the images.
+Every random choice is a pure function of the image's key, made of the seed, the epoch and the index in the dataset.
+Neither batching nor resuming changes it. Random numbers are drawn on the CPU, and pixels change on the images' device.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def noise(keys: Tensor, images: Tensor) -> Tensor:
 def mixing_choices(config: Config, step: int, rows: int, columns: int) -> Tensor:
     """Draw the random choices (6,), float64, for the batch of a step.
 
-    They are an image's weight in mixup, its label's weight, and the edges of CutMix's box: top, bottom, left, right, in
+    They are an image's weight in mixup, its label's weight, and the top, bottom, left and right edge of CutMix's box in
     pixels. Without mixup, the image's weight is 1. Without CutMix, the edges are 0. Without both, both weights are 1.
     """
     random = generator("mixing", config.seed, step)

@@ -165,8 +165,8 @@ class MaskedAutoencoder(ViT):
 class Decoder(Initial):
     """The decoder: pre-norm blocks over all patches with fixed position embeddings (arXiv 2111.06377, section 3).
 
-    It maps prefix tokens and visible patches (B, T, D) to the states (B, M, d) of the masked patches, which enter as a
-    learned vector. Prefix tokens have no position embedding.
+    It maps prefix tokens and visible patches (B, T, D) to the states (B, M, d) of the masked patches. Masked patches
+    enter as a learned vector. Prefix tokens have no position embedding.
     """
 
     draws = {"mask": normal(0.02)}

@@ -171,8 +171,8 @@ class Muon(Optimizer):
     """Orthogonalized momentum for the matrices of the blocks (https://kellerjordan.github.io/posts/muon/).
 
     This is `torch.optim.Muon`, and AdamW trains all other parameters. Updates are scaled by 0.2 sqrt(max(rows,
-    columns)) to the size of AdamW's updates (arXiv 2502.16982, equation 4), so both optimizers share learning rate and
-    weight decay. Queries, keys and values form one matrix. Newton-Schulz iterations run in bf16.
+    columns)) to the size of AdamW's updates (arXiv 2502.16982, equation 4). Both optimizers therefore share learning
+    rate and weight decay. Queries, keys and values form one matrix. Newton-Schulz iterations run in bf16.
     """
 
     numerics = 1
