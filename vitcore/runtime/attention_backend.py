@@ -24,7 +24,7 @@ ALIGNED = {"float32": 4, "bf16": 8}  # the memory-efficient kernel needs head wi
 
 
 def allowed_kernels(config: Config, device: str) -> list[SDPBackend]:
-    """Return the kernels that attention may use on "cuda" or "cpu", in order of preference, or [] if PyTorch chooses."""
+    """Return the kernels that attention may use on "cuda" or "cpu", by preference, or [] if PyTorch chooses."""
     if device != "cuda" or config.attention == "fastest":
         return []
     if not config.model and (config.width // config.heads) % ALIGNED[config.precision]:
