@@ -114,7 +114,7 @@ def list_folder(root: Path) -> Listing[Path]:
 def list_parts(root: Path) -> Listing[Path]:
     """Return the images in a folder that has train/ and test/, or train/ and val/ if there is no test/.
 
-    Raises ConfigError if test/ and val/ are missing, a part has fewer than two classes, or train/ lacks a class.
+    Raises ConfigError if test/ and val/ are missing, a part has fewer than 2 classes, or a class lacks training images.
     """
     test = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
     if test is None:

@@ -182,7 +182,7 @@ def manifest(folder: Path, name: str) -> Manifest:
 
 @cache  # every Config of a study asks for it
 def read_manifest(path: Path, changed: int, size: int) -> Manifest:
-    """Read a manifest of any name; raise ConfigError if it is invalid. changed, size: of the file, to key the cache."""
+    """Read a manifest; raise ConfigError if it is invalid. changed, size: state of the file, only to key the cache."""
     try:
         content = json.loads(read_regular(path, LARGEST_MANIFEST))
         fingerprint = content.pop("fingerprint")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Trained(NamedTuple):
-    """A finished trial that serves as the teacher. weights: in the format of safetensors."""
+    """A finished trial that serves as the teacher. config: as recorded. weights: in the format of safetensors."""
 
     config: Settings
     weights: bytes
