@@ -158,7 +158,7 @@ def fused_attention(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor) -> Ten
 
 
 def plain_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Return softmax(q.k / sqrt(D)) v, computed by two batched products and a softmax. All have (B, H, N, D)."""
+    """Return softmax(q.k / sqrt(D)) v (B, H, N, D) from two batched products and a softmax. q, k, v: (B, H, N, D)."""
     shape = q.shape
     q, k, v = (part.flatten(0, 1) for part in (q, k, v))
     logits = torch.baddbmm(q.new_zeros(1, 1, 1), q, k.transpose(1, 2), beta=0, alpha=shape[-1] ** -0.5)
