@@ -16,7 +16,7 @@ from results.style import current_style
 from results.tables.study_table import table as table_of
 from results.units import metric_name, unit
 
-FEWEST = 3  # least seeds with an interval: of two seeds it is wider than most axes
+FEWEST = 3  # fewest seeds with an interval, as that of two seeds is wider than most axes
 NUMBER = r"-?[\d.]+(e-?\d+)?"
 IN_UNITS = ["mean", "low", "high", "delta", "delta_low", "delta_high", "published"]
 
@@ -87,7 +87,7 @@ def arm_record(arm: Arm, row: Row, x: str, plan: Plan) -> dict[str, Any]:
 
 
 def results_for_metric(study: StudyResults, metric: str) -> tuple[StudyResults, Table]:
-    """Return the study and its table with another metric, without verdicts: the tests are of the study's metric."""
+    """Return the study and its table with another metric. They lack verdicts, as only the study's metric is tested."""
     columns = {metric: [nan] * len(study.columns["arm"])} | study.columns  # NaN for an eval that no trial has yet
     plan = study.plan.model_copy(update={"metric": metric, "claims": []})
     other = replace(study, plan=plan, columns=columns)
@@ -105,7 +105,7 @@ def series_name(arm: Arm, x: str, plan: Plan) -> str:
 
 
 def series_label(name: str, single: bool = True) -> str:
-    """Return the legend label of a series: "gap" for "pool=gap", if series differ in a `single` setting."""
+    """Return the legend label of a series. single: whether one setting differs, so that "pool=gap" becomes "gap"."""
     label = current_style().label(name)
     if label != name:
         return label

@@ -15,7 +15,7 @@ def normalized(values: np.ndarray) -> np.ndarray:
 
 
 def to_rgb(image: np.ndarray) -> np.ndarray:
-    """Return an image (C, H, W) as an array (H, W, 3) for `imshow`, gray unless C is 3: the mean over the channels."""
+    """Return an image (C, H, W) as an array (H, W, 3) for `imshow`. Unless C is 3, it is gray: the channels' mean."""
     if len(image) != 3:
         image = np.repeat(image.mean(axis=0, keepdims=True), 3, axis=0)
     return image.transpose(1, 2, 0)

@@ -30,7 +30,7 @@ class PartCost(TypedDict):
 
 Drawing = Callable[[Inspection, Figure], list[str]]  # returns the lines to write below
 
-# name: the title, whether there is something to draw, and the function that draws it
+# name -> title, whether there is something to draw, and the function that draws it
 FIGURES: dict[str, tuple[str, Callable[[Inspection], object], Drawing]] = {
     "filters": ("Embedding filters", lambda inside: "filters" in inside.arrays, draw_filters),
     "position": ("Position: each patch beside all others", similarity.notes_by_site, similarity.draw_pairs),
@@ -45,7 +45,7 @@ FIGURES: dict[str, tuple[str, Callable[[Inspection], object], Drawing]] = {
 
 
 def draw(inside: Inspection, folder: Path, format: str = "png") -> list[Path]:
-    """Write the figures for which an inspection has data to `folder`; return their paths. Errors as in `picture`."""
+    """Write the figures that an inspection has data for, and return their paths. Raises the errors of `picture`."""
     paths = []
     for name in drawable_figures(inside):
         paths.append(folder / f"{name}.{format}")
@@ -90,7 +90,7 @@ def draw_side_by_side(
 ) -> list[Path]:
     """Write the position maps of several trials as one figure, as in Figure 10 of arXiv 2010.11929.
 
-    Returns the file's path in a list, or [] if no two trials can be compared. Errors as in `picture`.
+    Returns the file's path in a list, or [] if no two trials can be compared. Raises the errors of `picture`.
     """
     shown = similarity.comparable_indices(insides)
     if len(shown) < 2:

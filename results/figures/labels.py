@@ -20,9 +20,9 @@ Point = tuple[float, float, str, str]  # x, y, name, colour
 
 
 def label_points(ax: Axes, points: Sequence[Point], taken: Sequence[Bbox]) -> bool:
-    """Write each point's name in the nearest free place inside the axes, or none; return whether all names fit.
+    """Write each point's name in the nearest free place inside the axes, and return whether all names fit.
 
-    taken: boxes in pixels that names must not cover. Limits and layout must be final.
+    If one does not fit, none is written. taken: boxes in pixels that names must not cover. Limits and layout are final.
     """
     taken = [*taken, *(box_around(ax, x, y, y) for x, y, *_ in points)]
     written: list[Annotation] = []

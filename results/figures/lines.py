@@ -37,7 +37,7 @@ class SeriesStyle:
 
 
 def series_styles(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
-    """Return the style of each series by name, in the order of the frame.
+    """Return series -> style, in the order of the frame.
 
     Colors that the user's style gives by name take precedence. Series of one color differ in marker and dashes, as long
     as there are enough.
@@ -62,13 +62,13 @@ def styled_series(frame: pd.DataFrame) -> Iterator[tuple[SeriesStyle, pd.DataFra
 
 
 def least_used(choices: Sequence[Any], first: int, used: Sequence[Any]) -> Any:
-    """Return the choice that is least frequent in `used`; of several, the first from index `first` on."""
+    """Return the choice that is least frequent in `used`. Of several, it is the first from index `first` on."""
     around = [choices[(first + step) % len(choices)] for step in range(len(choices))]
     return min(around, key=used.count)
 
 
 def marks_note(field: str) -> str:
-    """Return the note below a figure over setting `field` that explains filled and open markers."""
+    """Return the note that explains filled and open markers. field: the setting on the horizontal axis."""
     name = axis_name(field).partition(" (")[0]
     return (
         f"Filled: differs from the baseline (diamond) at the same {name}, Holm-adjusted p < 0.05. "
@@ -156,7 +156,7 @@ def available_spread(frame: pd.DataFrame, ax: Axes) -> float:
 
 
 def legend_entry(rows: pd.DataFrame) -> str:
-    """Return the legend's entry of a series: "cls (baseline)", or "baseline" for a name with several settings."""
+    """Return a series' legend entry. A baseline is "cls (baseline)", or "baseline" if its name has several settings."""
     name = str(rows["line"].iloc[0])
     if not rows["reference"].any() or name == "baseline":
         return name

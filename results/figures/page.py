@@ -42,7 +42,7 @@ def is_narrow(figure: Figure) -> bool:
 
 
 def add_panels(figure: Figure, count: int, height: float) -> list[Axes]:
-    """Add `count` panels of `height` inches next to each other, or stacked on a narrow page; return their axes."""
+    """Add `count` panels of `height` inches side by side, or stacked on a narrow page, and return their axes."""
     rows, columns = (count, 1) if is_narrow(figure) else (1, count)
     figure.set_figheight(rows * height)
     return list(figure.subplots(rows, columns, squeeze=False).flat)
@@ -100,7 +100,7 @@ def compose(figure: Figure, title: str, subtitle: str, notes: Sequence[str]) -> 
 
 
 def text_height(text: str, size: float) -> float:
-    """Return the height of a block of lines in inches, at a font size in points; 0 for an empty text."""
+    """Return the height of a block of lines in inches, at a font size in points, or 0 for an empty text."""
     return (text.count("\n") + 1) * size * max(LEADING, line_spacing(current_style().family)) / 72 if text else 0.0
 
 
@@ -122,7 +122,7 @@ def rotate_crowded_ticks(figure: Figure) -> None:
 
 
 def freeze_layout(figure: Figure) -> None:
-    """Fix the layout of a figure, rounded to 4 decimals: the solver's last bits vary between runs."""
+    """Fix the layout of a figure, rounded to 4 decimals because the solver's last bits vary between runs."""
     figure.draw_without_rendering()
     for ax in figure.axes:
         ax.set_position(Bbox.from_bounds(*(round(side, 4) for side in ax.get_position().bounds)))
@@ -137,7 +137,7 @@ def absence_lines(frame: pd.DataFrame) -> list[str]:
 
 
 def draw_legends(figure: Figure, panels: Sequence[tuple[Axes, str]]) -> None:
-    """Draw the legend of each panel, an (axes, title), above it, or across the figure if it has over STACKED rows."""
+    """Draw legends above their panels, or across the figure if one has over STACKED rows. panels: (axes, title)."""
     if len(panels) < 2 or is_narrow(figure) or max(len(legend_columns(ax)[0]) for ax, _ in panels) <= STACKED:
         for ax, title in panels:
             draw_legend_above(ax, title)
@@ -164,7 +164,7 @@ def draw_legend_above(ax: Axes, title: str) -> None:
 
 
 def draw_legend_across(figure: Figure, ax: Axes, title: str) -> None:
-    """Draw the legend of `ax`, or only its title, across the whole figure, to be placed by `compose`."""
+    """Draw the legend of `ax`, or only its title, across the whole figure. Its place is set by `compose`."""
     handles, labels = ax.get_legend_handles_labels()
     if not handles:
         ax.set_title(title, loc="left")

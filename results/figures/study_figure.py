@@ -26,12 +26,12 @@ from results.units import OBJECTIVE_SUFFIX, metric_name
 
 
 def file_name(study: StudyResults, format: str = "png", x: str | None = None) -> str:
-    """Return the file name of the study's figure; raise ValueError if the study's name is not safe in one."""
+    """Return the file name of the study's figure. Raises ValueError if the study's name is not safe in one."""
     return f"{safe_name(study.name)}{f'-{x}' if x else ''}.{format}"
 
 
 def draw(study: StudyResults, path: Path, x: str | None = None) -> Path:
-    """Write the study's figure to `path`, in the format of its suffix, and return `path`. Errors as in `picture`."""
+    """Write the study's figure in the format of its suffix, and return `path`. Raises the errors of `picture`."""
     store.write_bytes(path, picture(study, path.suffix[1:].lower(), x=x))
     return path
 
@@ -52,7 +52,7 @@ def picture(
 def figure(study: StudyResults, width: float, titled: bool = True, x: str | None = None) -> Figure:
     """Return the study's figure, `width` inches wide, with the question and the setting above it and notes below it.
 
-    A style with `notes: false` leaves setting and notes to the caption, but only of a figure that is titled.
+    If the style has `notes: false`, a titled figure leaves the setting and the notes to its caption.
     """
     page, above, below = draw_with_notes(study, width, x)
     if titled and not current_style().notes:
@@ -62,7 +62,7 @@ def figure(study: StudyResults, width: float, titled: bool = True, x: str | None
 
 
 def caption(study: StudyResults, x: str | None = None) -> list[str]:
-    """Return the lines that explain the figure, the first of them above it."""
+    """Return the lines that explain the figure. The first one belongs above it, the others below."""
     with apply_style(), use_labels(objective_labels(study.plan)):
         _, above, below = draw_with_notes(study, current_style().width, x)
     return [above, *below]
@@ -85,7 +85,7 @@ def draw_with_notes(study: StudyResults, width: float, x: str | None) -> tuple[F
 
 
 def objective_labels(plan: Plan) -> dict[str, str]:
-    """Return labels by metric for the objectives masked-patch and mae, or {} for another objective."""
+    """Return metric -> label for the objectives masked-patch and mae, or {} for another objective."""
     if (learned := plan.objective) not in OBJECTIVE_SUFFIX:
         return {}
     return {metric: metric_name(metric.replace("val_", "validation_"), learned) for metric in METRICS}

@@ -64,7 +64,7 @@ def matplotlib_settings(chosen: Style) -> Any:
 
 @contextmanager
 def apply_style() -> Iterator[None]:
-    """Apply the user's style to matplotlib's defaults; raise ValueError if its font is not installed."""
+    """Apply the user's style to matplotlib in a `with` block. Raises ValueError if its font is not installed."""
     chosen = current_style()
     try:
         font_manager.findfont(chosen.family, fallback_to_default=False)

@@ -1,4 +1,4 @@
-"""Verdicts on the claims that a study quotes from its source, by the study's trials.
+"""Verdicts on the claims that a study quotes from its source, judged by the study's trials.
 
 "a < b" claims that a is lower than b, and "a ~ b" that they tie: they are equivalent within the margin.
 """
@@ -65,7 +65,8 @@ def judge_claims(
 def claims_at_points(text: str, plan: Plan) -> Iterator[Parts]:
     """Yield (a, relation, b) for each point of the study's curves, with the point appended to both arms.
 
-    A tuned setting has one point, such as "lr=tuned". A claim that names two arms of the plan is yielded unchanged.
+    A tuned setting has one point, such as "lr=tuned". A claim that names two arms is yielded unchanged. Raises
+    ValueError if `text` is not a claim.
     """
     try:
         a, relation, b = parse_claim(text)
@@ -81,7 +82,7 @@ def claims_at_points(text: str, plan: Plan) -> Iterator[Parts]:
 
 
 def parse_claim(text: str) -> Parts:
-    """Return (a, relation, b) for a claim "a < b" or "a ~ b"; raise ValueError for anything else."""
+    """Return (a, relation, b) for a claim "a < b" or "a ~ b". Raises ValueError for anything else."""
     if not (match := CLAIM.fullmatch(text)):
         raise ValueError(f"claim '{text}' is not 'arm < arm' or 'arm ~ arm'")
     a, relation, b = match.groups()
@@ -115,7 +116,7 @@ def judged_claim(
 
 
 def verdict_on_claim(relation: str, word: str | None, difference: float | None, tie: bool) -> str | None:
-    """Return agree, disagree or not-resolved for the claim "a < b" or "a ~ b"; None if it is untested.
+    """Return agree, disagree or not-resolved for the claim "a < b" or "a ~ b", or None if it is untested.
 
     word: the verdict on a - b. tie: whether a and b are equivalent within the margin, which a resolved difference may
     be too. The size of a difference is not judged, as the source's numbers come from another setting.

@@ -18,12 +18,12 @@ PER_IMAGE = "test_accuracy"  # the metric whose per-image values are stored
 
 @dataclass(frozen=True)
 class Sample:
-    """A metric's values in the finished trials of one arm, by seed; or the differences of two arms.
+    """A metric's values by seed, in the finished trials of one arm or as the differences of two arms.
 
-    correct: the indices of the test images and whether each was classified correctly, where stored; or the differences
-    per image. ids: trial ids. folds: the number of folds, and so of seeds, in one partition of the images; None where
-    all seeds share one test set. image: what one test image adds to an accuracy; 0 for other metrics. weights: sha256
-    of the final weights, "" where unknown.
+    correct: image indices and whether each image was classified correctly (or the difference), where stored. ids: trial
+    ids. folds: the number of folds, and so of seeds, in one partition of the images, or None if all seeds share one
+    test set. image: what one test image adds to an accuracy, 0 for other metrics. weights: SHA-256 of the final
+    weights, or "" if unknown.
     """
 
     values: dict[int, float]
@@ -97,7 +97,7 @@ def samples_by_arm(study: StudyResults, metric: str) -> dict[str, Sample]:
 
 
 def mean_over_images(trials: Sample) -> Estimate | None:
-    """Return an estimate of the mean over seeds and images; None unless all seeds are known to test the same images."""
+    """Return an estimate of the mean over seeds and images, or None if seeds may have tested different images."""
     images = None if trials.folds else correctness_matrix(trials)
     return None if images is None or np.isnan(images).any() else inference.crossed_mean(images)
 
@@ -118,7 +118,7 @@ def correctness_matrix(trials: Sample) -> np.ndarray | None:
 
 
 def interval_caveat(trials: Sample) -> str:
-    """Return a note if images were tested repeatedly without known correctness in each trial, else ""."""
+    """Return a note if images were tested repeatedly without known correctness in each trial, or ""."""
     if not spans_repetitions(trials.values, trials.folds) or trials.values.keys() <= trials.correct.keys():
         return ""
     return "the interval leaves out that repetitions share their images: per-image correctness is missing"

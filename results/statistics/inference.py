@@ -33,7 +33,7 @@ class Estimate:
     why: str = ""
 
     def interval(self, level: float = 0.95) -> Interval | None:
-        """Return the two-sided t interval (low, high); None without a standard error."""
+        """Return the two-sided t interval (low, high), or None without a standard error."""
         if self.value is None or self.se is None or self.df is None:
             return None
         half = self.se * t_quantile((1 + level) / 2, self.df)
@@ -44,7 +44,7 @@ class Estimate:
 
     @property
     def p_value(self) -> float | None:
-        """The two-sided p value of the null hypothesis that the value is 0; None without a standard error."""
+        """The two-sided p value of the null hypothesis that the value is 0, or None without a standard error."""
         if self.value is None or self.se is None or self.df is None:
             return None
         return float(2 * special.stdtr(self.df, -abs(self.value) / self.se))
@@ -72,17 +72,14 @@ def mean(values: np.ndarray, extra_variance: float = 0.0, image: float = 0.0) ->
 
 
 def variance(values: np.ndarray) -> float:
-    """Return the unbiased sample variance of values (n,), n > 1.
-
-    Python sums five values faster than NumPy does.
-    """
-    numbers = values.tolist()
+    """Return the unbiased sample variance of values (n,), n > 1."""
+    numbers = values.tolist()  # Python sums five values faster than NumPy does
     center = exact_sum(numbers) / len(numbers)
     return exact_sum([(number - center) * (number - center) for number in numbers]) / (len(numbers) - 1)
 
 
 def exact_sum(numbers: Sequence[float]) -> float:
-    """Return the sum of the numbers, rounded only once; inf or NaN if it overflows, as in NumPy."""
+    """Return the sum of the numbers, rounded only once. If it overflows, it is inf or NaN as in NumPy."""
     try:
         return math.fsum(numbers)
     except (OverflowError, ValueError):
@@ -198,20 +195,20 @@ def holm(p: Sequence[float | None], family: int) -> list[float | None]:
 
 
 def tost_p(difference: Estimate, margin: float) -> float | None:
-    """Return the p value of equivalence by two one-sided tests (Schuirmann 1987); None without a standard error."""
+    """Return the p value of equivalence by two one-sided tests (Schuirmann 1987), or None without a standard error."""
     below, above = p_below(difference, margin), p_below(-difference, margin)
     return None if below is None or above is None else max(below, above)
 
 
 def p_below(difference: Estimate, bound: float) -> float | None:
-    """Return the one-sided p value of the null hypothesis difference >= bound; None without a standard error."""
+    """Return the one-sided p value of the null hypothesis difference >= bound, or None without a standard error."""
     if difference.value is None or difference.se is None or difference.df is None:
         return None
     return float(special.stdtr(difference.df, (difference.value - bound) / difference.se))
 
 
 def fisher_p(k: int, n: int, others: int, of: int) -> float:
-    """Return the one-sided p value of Fisher's exact test that k of n is a higher rate than `others` of `of`."""
+    """Return the one-sided p value of Fisher's exact test that the rate k / n is higher than others / of."""
     total, both = k + others, n + of
     ways = sum(math.comb(n, x) * math.comb(of, total - x) for x in range(k, min(n, total) + 1))
     return ways / math.comb(both, total)
@@ -243,7 +240,7 @@ def robust_deviation(values: np.ndarray) -> float:
 
 
 def outlier(values: np.ndarray, usual: float = 0.0) -> int | None:
-    """Return the index of the value that is more than 3 robust deviations from the median; None unless just one is.
+    """Return the index of the only value more than 3 robust deviations from the median, or None if not exactly one is.
 
     Fewer than five values (n,) have none. usual: the smallest deviation to assume, without which one in seven normal
     samples of five would contain an outlier.
@@ -263,7 +260,7 @@ def clopper_pearson(k: int, n: int) -> Interval:
 
 
 def pooled_sd(samples: Sequence[np.ndarray]) -> tuple[float, int]:
-    """Return the pooled standard deviation and its degrees of freedom; (nan, 0) if no sample has two values."""
+    """Return the pooled standard deviation and its degrees of freedom, or (nan, 0) if no sample has two values."""
     v = sum(max(len(sample) - 1, 0) for sample in samples)
     squares = sum(float(((sample - sample.mean()) ** 2).sum()) for sample in samples if len(sample))
     return (math.sqrt(squares / v), v) if v else (math.nan, 0)

@@ -12,7 +12,7 @@ PLANNED = (5, 10, 20, 40)  # seeds; min(1, 4 min_k p_k) controls the error for a
 
 
 def counted_looks(plan: Plan) -> tuple[int, ...]:
-    """Return a study's planned looks, up to its number of seeds; none for a study with a single look."""
+    """Return a study's planned looks, up to its number of seeds, or () if it has fewer than two looks."""
     looks = plan.looks
     return tuple(look for look in PLANNED if look in looks and look <= len(plan.seeds)) if len(looks) > 1 else ()
 
@@ -23,7 +23,7 @@ def correction_factor(plan: Plan) -> int:
 
 
 def p_value(pairs: Sample, plan: Plan) -> float | None:
-    """Return the p value of a contrast, corrected for `counted_looks`; None where no test is possible.
+    """Return the p value of a contrast, corrected for `counted_looks`, or None if no test is possible.
 
     pairs: the per-seed differences arm - baseline. The corrected value is min(1, 4 min_k p_k), where p_k is the p value
     over the first k seeds, for each look k. A look whose difference has the opposite sign counts as p = 1: the verdict
@@ -38,7 +38,7 @@ def p_value(pairs: Sample, plan: Plan) -> float | None:
 
 
 def look_notes(plan: Plan) -> list[str]:
-    """Return a note on a study's looks and whether p is corrected for them; [] for fewer than two looks."""
+    """Return a note on a study's looks and whether p is corrected for them, or [] for fewer than two looks."""
     looks, planned = plan.looks, counted_looks(plan)
     if len(looks) < 2:
         return []

@@ -20,17 +20,17 @@ NODES = 2000  # quantiles of the standard deviation over which the power is aver
 
 
 def seeds_to_resolve(difference: float, sd: float, family: int = 1) -> int | None:
-    """Return the smallest number of pairs that resolves a difference with 80% power; None above MOST_SEEDS."""
+    """Return the smallest number of pairs that resolves a difference with 80% power, or None above MOST_SEEDS."""
     return fewest_seeds(lambda n: inference.power_to_resolve(n, difference, sd, family) >= POWER)
 
 
 def seeds_to_show_equivalent(margin: float, sd: float, tests: int = 1) -> int | None:
-    """Return the smallest number of pairs that shows equal arms equivalent with 80% power; None above MOST_SEEDS."""
+    """Return the smallest number of pairs that shows equal arms equivalent with 80% power, or None above MOST_SEEDS."""
     return fewest_seeds(lambda n: equivalence_power(n, sd, margin, tests) >= POWER)
 
 
 def smallest_margin(n: int, sd: float, tests: int = 1) -> float:
-    """Return the smallest margin within which n pairs show two equal arms equivalent with 80% power; inf for n < 2."""
+    """Return the smallest margin within which n pairs show equal arms equivalent with 80% power, or inf for n < 2."""
     if n < 2:
         return math.inf
     return inference.threshold(lambda margin: equivalence_power(n, sd, margin, tests) >= POWER, sd, halvings=40)
@@ -52,17 +52,17 @@ def equivalence_power(n: int, sd: float, margin: float, tests: int = 1) -> float
 
 
 def fewest_seeds(enough: Callable[[int], bool]) -> int | None:
-    """Return the smallest number of seeds, 2 to MOST_SEEDS, from which on `enough` is true; None if there is none."""
+    """Return the smallest number of seeds, at least 2, from which on `enough` is true, or None above MOST_SEEDS."""
     numbers = range(2, MOST_SEEDS + 1)
     place = bisect_left(numbers, True, key=enough)
     return numbers[place] if place < len(numbers) else None
 
 
 def resolvable_differences(differences: Sequence[Estimate], family: int) -> list[float | None]:
-    """Return the smallest difference that each test resolves with 80% power; None for a test without a standard error.
+    """Return the smallest difference that each test resolves with 80% power, or None without a standard error.
 
-    All differences must be of one metric and one kind of test, because their standard deviation is pooled, and its
-    upper 80% confidence bound used. A test counts as its degrees of freedom + 1 pairs, rounded down.
+    The upper 80% confidence bound of the pooled standard deviation is used, so all differences must be of one metric
+    and one kind of test. A test counts as its degrees of freedom + 1 pairs, rounded down.
     """
     tested = [one for one in differences if one.se and one.df]
     freedom = math.fsum(one.df or 0.0 for one in tested)

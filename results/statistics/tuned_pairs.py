@@ -1,4 +1,4 @@
-"""Tests between two arms, each at its best value if it is tuned, where that value is not known for certain.
+"""Tests between two arms that allow for the uncertainty of their tuned values.
 
 Seeds choose nearly equal values, so an interval over seeds leaves out the uncertainty of that choice. The arm ahead, at
 its tuned value, must therefore beat the other arm at every grid point as well. Each single test has level 5%, and so
@@ -40,7 +40,7 @@ def pair(a: str, b: str, plan: Plan, samples: Mapping[str, Sample], gone: Collec
 
 
 def p_value(of: Pair, plan: Plan) -> float | None:
-    """Return the two-sided p value of a pair, corrected for looks; None where no test is possible.
+    """Return the two-sided p value of a pair, corrected for looks, or None if no test is possible.
 
     It is the largest p value of the arm that is ahead, at its tuned value, against the other arm at its tuned value and
     at each grid point. A point that is not behind, or not tested, counts as p = 1.
@@ -66,7 +66,7 @@ def advantages(of: Pair, plan: Plan) -> list[Estimate]:
 
 
 def p_equivalence(of: Pair, plan: Plan) -> float | None:
-    """Return the largest one-sided p value of equivalence, corrected for looks; None without a margin or a test."""
+    """Return the largest one-sided p value of equivalence, corrected for looks, or None without a margin or a test."""
     if plan.margin is None:
         return None
     found = [inference.p_below(one, plan.margin) for one in advantages(of, plan)]
@@ -74,7 +74,7 @@ def p_equivalence(of: Pair, plan: Plan) -> float | None:
 
 
 def margin_met(of: Pair, plan: Plan) -> float | None:
-    """Return the smallest margin within which the arms are equivalent; None where an interval is missing.
+    """Return the smallest margin within which the arms are equivalent, or None if an interval is missing.
 
     It is the largest upper end of the 90% intervals of `advantages`, which are wider after planned looks.
     """

@@ -42,7 +42,7 @@ class Choice:
 
 
 def with_tuned(study: StudyResults) -> tuple[StudyResults, dict[str, Choice]]:
-    """Return the study with an arm added for each tuned arm, and the added arms' choices by name.
+    """Return the study with an arm added for each tuned arm, and arm -> choice for the added arms.
 
     The added arms come first. For each seed, an added arm has the trial at the value chosen for the seed. A study that
     tunes nothing is returned unchanged, with {}.
@@ -93,7 +93,7 @@ def choose_points(entry: Tuned, by_arm: Trials, plan: Plan, arms: Mapping[str, A
 
 
 def usual_points(study: StudyResults) -> dict[str, int]:
-    """Return the index of the grid point that most seeds use, by tuned arm, without arms that cannot choose."""
+    """Return tuned arm -> index of the grid point that most seeds use, without arms that cannot choose."""
     _, choices = with_tuned(study)
     shape = [len(values) for values in study.plan.tune.values()]
     found = {name: most_used_point(choice, shape) for name, choice in choices.items()}
@@ -101,9 +101,9 @@ def usual_points(study: StudyResults) -> dict[str, int]:
 
 
 def most_used_point(choice: Choice, shape: Sequence[int]) -> int | None:
-    """Return the index of the point that most seeds use; None where no seed could choose.
+    """Return the index of the point that most seeds use, or None if no seed could choose.
 
-    Ties go to the point nearest the middle of the grid, then to the first. shape: values per tuned setting.
+    Ties go to the point nearest the middle of the grid, then to the first. shape: number of values per tuned setting.
     """
     near = distance_from_middle(shape)
     uses = Counter(point for point in choice.points.values() if point is not None)
@@ -111,7 +111,7 @@ def most_used_point(choice: Choice, shape: Sequence[int]) -> int | None:
 
 
 def validation_score(trial: Trial | None, chance: float) -> float:
-    """Return a trial's validation accuracy; `chance` (1 / classes) if it diverged, NaN if it has not finished."""
+    """Return a trial's validation accuracy, `chance` (1 / classes) if it diverged, or NaN if it has not finished."""
     if trial is None or trial["status"] not in ("finished", "diverged"):
         return math.nan
     return chance if trial["status"] == "diverged" else float(trial[CHOOSES])
@@ -126,10 +126,10 @@ def diverged_points(points: Sequence[str], by_arm: Trials, reached: np.ndarray) 
 
 
 def cross_fit(reached: np.ndarray, shape: Sequence[int] | None = None) -> list[int | None]:
-    """Return for each seed the index of the point with the highest mean over the other seeds; None without such seeds.
+    """Return for each seed the index of the point with the highest mean over the other seeds, or None without any.
 
     reached: validation scores (seeds, points), NaN if missing. A seed with a missing score does not count. Ties go to
-    the point nearest the middle of the grid, then to the first. shape: values per tuned setting.
+    the point nearest the middle of the grid, then to the first. shape: number of values per tuned setting.
     """
     n, count = reached.shape
     whole = ~np.isnan(reached).any(axis=1)
@@ -151,7 +151,7 @@ def distance_from_middle(shape: Sequence[int]) -> np.ndarray:
 
 
 def choice_notes(chosen: Mapping[int, int | None], tune: Mapping[str, Sequence[Number]]) -> list[str]:
-    """Return a note on the points that the seeds chose; [] if none could choose."""
+    """Return a note on the points that the seeds chose, or [] if none could choose."""
     texts = []
     for place, values in enumerate(itertools.product(*tune.values())):
         settings = ", ".join(f"{name} {value}" for name, value in zip(tune, values, strict=True))

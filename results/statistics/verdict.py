@@ -19,9 +19,9 @@ def verdict(
     higher_is_better: bool,
     diverged: tuple[int, int] = (0, 0),
 ) -> str | None:
-    """Return better, worse, equivalent or not-resolved; None where no test is possible.
+    """Return better, worse, equivalent or not-resolved, or None if no test is possible.
 
-    p_holm, p_margin: the adjusted p values of no difference and of equivalence, the latter None without a margin.
+    p_holm, p_margin: adjusted p values of no difference and of equivalence. Without a margin, p_margin is None.
     diverged: the numbers of diverged trials of (arm, baseline). If any diverged, the verdict is never equivalent, and
     never favors the side with more diverged trials. With equal numbers of them, the verdict is not-resolved. Without a
     standard error, only divergence was tested: the verdict is worse or not-resolved.
@@ -47,7 +47,7 @@ def is_significant(p: float | None) -> bool:
 def p_with_divergence(p: float | None, arm: Row, baseline: Row, looks: int = 1) -> float | None:
     """Return the p value of a contrast, combined with Fisher's exact test on whether the arm diverges more often.
 
-    p: the p value of the finished pairs; None if they were not tested. looks: the factor that corrects Fisher's p value
+    p: p value of the finished pairs, or None if they were not tested. looks: the factor that corrects Fisher's p value
     for repeated looks. The result is twice the smaller p value, for two tests. Fisher's p value counts alone if p is
     None, or if both arm and baseline have diverged trials.
     """
@@ -105,7 +105,7 @@ def verdict_notes(
 
 
 def speed_notes(arm: Arm, row: Row, unit: Unit) -> list[str]:
-    """Return a note if one of the differences after usual and after twice the steps is resolved, and signs differ."""
+    """Return a note if the difference after twice the steps has another sign and either one is resolved, or []."""
     there, difference = arm.at_twice_the_steps, row.delta
     if there is None or difference is None or difference * there.difference >= 0:
         return []

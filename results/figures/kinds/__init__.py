@@ -39,7 +39,7 @@ class Kind:
 
 
 def module_of(name: str) -> ModuleType:
-    """Return the module of a kind of figure, whose import loads matplotlib."""
+    """Import the module of a kind of figure, which loads matplotlib, and return the module."""
     return import_module(f"{__name__}.{name.replace('-', '_')}")
 
 

@@ -27,15 +27,15 @@ from results.units import unit
 
 TIMES = {3600.0: "hours", 60.0: "minutes", 1.0: "seconds"}
 DASHED = DASHES[1]
-BAND = 3  # least seeds with a band: over two it is 12.7 standard errors to either side, and covers the picture
+BAND = 3  # fewest seeds with a band: that of two, 12.7 standard errors to either side, would cover the picture
 MAX_SPEED_RATIO = 1.5  # largest ratio of step times between trials of equal FLOPs on equal machines
 MARKED = 8  # approximate number of markers on a line
-SMALL = 3.5  # their size in points
+SMALL = 3.5  # points, the size of these markers
 BANDS = 6  # most bands in a figure: more would hide each other and the lines
 
 
 def draw(study: StudyResults, table: Table, figure: Figure, x: str) -> list[str]:
-    """Draw the study's training over `x`: step, epoch, images or seconds. Return the lines to write below."""
+    """Draw the metric over training, and return the lines to write below. x: step, epoch, images or seconds."""
     frame = with_positions(one_series_per_arm(arms_frame(study, table), study.plan))
     (ax,) = add_panels(figure, 1, 2.9)
     lines, tuned, notes = draw_arms(study, frame, ax, x)
@@ -48,12 +48,12 @@ def draw(study: StudyResults, table: Table, figure: Figure, x: str) -> list[str]
 
 
 def kind_over(x: str) -> Kind:
-    """Return the kind of figure that draws training over `x`."""
+    """Return the kind of figure that draws training over the axis `x`, a key of AXES."""
     return Kind(partial(draw, x=x), metric_of=training_metric, over_training=True, whole_grid=True)
 
 
 def draw_arms(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str) -> tuple[pd.DataFrame, bool, list[str]]:
-    """Draw training over `x` for the arms that `arms_to_follow` selects.
+    """Draw training over the axis `x` for the arms that `arms_to_follow` selects.
 
     Returns the rows of these arms, whether they are at tuned values, and the lines to write below. Only arms at tuned
     values, which are few, get legend entries.
@@ -116,7 +116,7 @@ def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFra
 
 
 def dashes_of_tuned(study: StudyResults) -> dict[str, Any]:
-    """Return the line style of each arm on the grid that is drawn in a tuned study; {} if no value is chosen yet."""
+    """Return the line style of each arm on the grid that is drawn in a tuned study, or {} if no value is chosen yet."""
     entries, own = {entry.name: entry for entry in study.plan.tuned}, tuning.usual_points(study)
     elsewhere = [(entry, own[entry.baseline]) for entry in entries.values() if entry.baseline in own]
     dashes = {entry.points[point]: DASHED for entry, point in elsewhere}
@@ -167,7 +167,7 @@ def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, m
 
 
 def style_by_arm(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
-    """Return the style of each arm by name, with markers only if two arms would share color and dashes."""
+    """Return arm -> style, with markers only if two arms would share color and dashes."""
     table = series_styles(frame)
     pairs = [(table[name].colour, str(dash)) for name, dash in zip(frame["series"], frame["dash"], strict=True)]
     marked = len(set(pairs)) < len(pairs)
@@ -186,13 +186,13 @@ def add_series_entries(frame: pd.DataFrame, ax: Axes) -> None:
 
 
 def add_dash_entries(frame: pd.DataFrame, ax: Axes, of: str = "") -> None:
-    """Add a legend entry for each dash pattern: `of`, then the value of the swept setting."""
+    """Add a legend entry for each dash pattern. of: text before the value of the swept setting."""
     for k, value in enumerate(tick_labels(frame)):
         ax.plot([], [], color=GREY, linestyle=DASHES[k % len(DASHES)], label=f"{of}{value}")
 
 
 def training_metric(study: StudyResults) -> str:
-    """Return the evaluated metric closest to the study's metric; the training loss if no evaluation has it."""
+    """Return the evaluated metric closest to the study's metric, or the training loss if none has it."""
     validation = study.plan.metric.replace("test_", "val_")
     name = validation if validation in ("val_loss", "train_loss") else "val_accuracy"
     validated = study.history.empty or study.history[name].notna().any()
@@ -225,7 +225,7 @@ def draw_seeds(history: pd.DataFrame, ax: Axes, look: SeriesStyle) -> None:
 
 
 def mark_options(rows: pd.DataFrame, look: SeriesStyle) -> dict[str, Any]:
-    """Return the arguments of `plot` for markers along a line; a dot if there is only one evaluation."""
+    """Return the arguments of `plot` for markers along a line. A single evaluation is a dot."""
     if look.marker:
         return {"marker": look.marker, "markevery": max(1, len(rows) // MARKED), "markersize": SMALL}
     return {"marker": "." if len(rows) == 1 else ""}

@@ -20,7 +20,7 @@ from results.style import current_style
 from results.units import is_accuracy, unit
 
 DRAWN = 40  # points of a fitted curve
-LEAST = 3  # least seeds of a fit that is drawn
+LEAST = 3  # fewest seeds with which a fit is drawn
 MARKS = "Filled: the baseline, and what differs from it (Holm-adjusted p < 0.05). Open: equivalent, or not resolved."
 
 
@@ -72,7 +72,7 @@ def training_flops(arm: Arm) -> float:
 
 
 def errors_by_seed(rows: pd.DataFrame, points: pd.DataFrame, metric: str) -> power_law.Points:
-    """Return arrays (compute, error) by seed, for one series. The error is 1 - accuracy, or the loss itself."""
+    """Return seed -> arrays (compute, error) for one series. The error is 1 - accuracy, or the loss itself."""
     own = points.merge(rows[["arm", "at"]], on="arm")
     error = 1 - own["value"] / unit(metric).scale if is_accuracy(metric) else own["value"]
     by_seed = own.assign(error=error).groupby("seed", sort=False)

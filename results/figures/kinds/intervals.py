@@ -116,7 +116,7 @@ def verdict_color(row: Any) -> str:
 
 
 def verdict_text(row: Any, metric: str) -> str:
-    """Return the verdict, and on a second line the difference, "−18.2 points [−20.1, −16.3]", or why there is none."""
+    """Return the verdict, and on a second line the difference ("−18.2 points [−20.1, −16.3]") or why there is none."""
     word = verdict_word(row)
     if row.n == 0:
         return f"{word}\n{row.gap}"
@@ -166,7 +166,7 @@ def wrapped_names(frame: pd.DataFrame) -> list[str]:
 
 
 def write_text_above(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False) -> None:
-    """Write names above the rows and verdicts below, for a narrow page. dense: short verdicts above too, none below."""
+    """Write names above the rows and verdicts below, for a narrow page. dense: write short verdicts above instead."""
     ax.set_yticks([])
     clear = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
     to = blended_transform_factory(ax.transAxes, ax.transData)

@@ -41,7 +41,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 def has_few_shot(study: StudyResults, metric: str) -> bool:
     """Return whether some trial has 5-shot accuracy that the plan asks for in addition to its metric.
 
-    Unasked, only arms shared with another study would have it.
+    If the plan does not ask for it, only arms shared with another study would have it.
     """
     owed = metric != FEW_SHOT and "fewshot" in study.plan.evals
     return bool(owed and FEW_SHOT in study.trials and study.trials[FEW_SHOT].notna().any())
@@ -50,7 +50,7 @@ def has_few_shot(study: StudyResults, metric: str) -> bool:
 def scale_tick_labels(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> list[str]:
     """Return a label for each value of `at`, in increasing order.
 
-    Below a data fraction is the number of images, a range where folds differ. That of a stage is not in `history`.
+    Below a data fraction, it has the number of images, or a range if folds differ. `history` lacks that of a stage.
     """
     if not f".{x}".endswith(".data_fraction"):
         return tick_labels(frame)
