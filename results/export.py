@@ -1,7 +1,7 @@
-"""Exports of results to one file: Parquet, which every command that reads results accepts, or flat CSV.
+"""Exports of results to one file, as Parquet or flat CSV. Every command that reads results accepts the Parquet file.
 
-A Parquet export has one row per trial, even if several studies share it, and the plans in the metadata of its schema.
-Equal results give equal bytes.
+It has one row per trial, even if several studies share the trial, and the plans in the metadata of its schema. Equal
+results give equal bytes.
 """
 
 import hashlib
@@ -122,7 +122,7 @@ def read(path: Path) -> list[StudyResults]:
 
 
 def read_inspections(path: Path) -> dict[str, Inspection]:
-    """Return the inspections of an export by trial id; raise ValueError if the file is damaged or not an export."""
+    """Return trial id -> inspection for an export. Raises ValueError if the file is damaged or not an export."""
     packed = {row["id"]: row.get("inspect", "") for row in read_rows(path)}
     try:
         return {trial: unpack(trial, text) for trial, text in packed.items() if text}
@@ -132,7 +132,7 @@ def read_inspections(path: Path) -> dict[str, Inspection]:
 
 @contextmanager
 def open_parquet(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file within a `with` block; raise ValueError if it is missing, damaged or not Parquet."""
+    """Open a Parquet file within a `with` block. Raises ValueError if it is missing, damaged or not Parquet."""
     try:
         with pq.ParquetFile(path, **options) as file:
             yield file
@@ -144,7 +144,7 @@ def open_parquet(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
 def read_header(path: Path) -> ExportHeader:
     """Return the header of an export, without reading its rows.
 
-    Raises ValueError if the file is not an export, Broken if its header is damaged, NewerSchema if a newer version
+    Raises ValueError if the file is not an export, Broken if its header is damaged, and NewerSchema if a newer version
     wrote it.
     """
     with open_parquet(path) as file:
@@ -161,7 +161,7 @@ def read_header(path: Path) -> ExportHeader:
 
 
 def read_rows(path: Path) -> list[Json]:
-    """Return the rows by column, with arrays or None in the columns ARRAYS. Raises ValueError for damage."""
+    """Return a dict per row, with arrays or None in the columns ARRAYS. Raises ValueError if the file is damaged."""
     try:
         table = read_table(path)
         rows: list[Json] = table.drop_columns(list(ARRAYS)).to_pylist()
@@ -225,6 +225,6 @@ def csv_text(studies: Sequence[StudyResults]) -> str:
 
 
 def flat_settings(config: str) -> dict[str, Plain]:
-    """Return the settings of a trial's config (JSON text or "") by name, with lists and dicts as JSON text."""
+    """Return setting -> value, with lists and dicts as JSON text. config: a trial's config as JSON text, or ""."""
     fields = json.loads(config or "{}")
     return {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in fields.items()}

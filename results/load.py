@@ -11,7 +11,7 @@ from results.study_results import StudyResults, load_plans
 
 
 def load_studies(source: Path, studies: Sequence[str] = (), parts: Collection[str] = PARTS) -> list[StudyResults]:
-    """Return the results of the named studies, or of all.
+    """Return the results of the named studies, or of all studies if `studies` is empty.
 
     source: run directory or Parquet export. studies: "pooling" for every recipe, "pooling@digits" for one recipe.
     parts: what to read of each trial in a run directory besides its result. Raises ValueError if a name is unknown, or
@@ -27,7 +27,7 @@ def load_studies(source: Path, studies: Sequence[str] = (), parts: Collection[st
 
 
 def load_inspections(source: Path, studies: Sequence[StudyResults]) -> dict[str, Inspection]:
-    """Return inspections by trial id: of each arm's first finished seed, or all that an export holds.
+    """Return trial id -> inspection for each arm's first finished seed, or for all inspections in an export.
 
     Damaged inspections of a run directory are left out. Raises ValueError if an export is damaged, or if a newer
     version wrote an inspection.

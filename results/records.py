@@ -16,8 +16,8 @@ class Row:
 
     n: number of finished trials that have the metric. missing: number of planned trials that lack it, and neither
     diverged nor failed. delta, p, verdict: comparison with the arm `baseline` over n_pairs seeds. margin_met: the
-    smallest margin of equivalence before Holm's correction. measured: mean of each further metric by name, and its
-    confidence interval by that name plus INTERVAL.
+    smallest margin of equivalence before Holm's correction. measured: metric -> mean for further metrics, and metric +
+    INTERVAL -> confidence interval.
     """
 
     arm: str
@@ -65,7 +65,7 @@ INTERVAL = "_ci95"  # suffix of a metric's confidence interval
 class Claim:
     """A published claim about two arms, and the verdict of the study's results on it.
 
-    verdict: agree, disagree or not-resolved; None if untested. delta: the first arm minus the second.
+    verdict: agree, disagree, not-resolved, or None if untested. delta: the first arm minus the second.
     """
 
     claim: str
@@ -86,7 +86,7 @@ class Interaction:
     """The interaction effect of two changes, on the scale of the metric and, for an accuracy, on the logit scale.
 
     arms: the names of four arms: with both changes, with each alone, and with neither. n: number of seeds that all four
-    finished. verdict: positive, negative or not-resolved; None if untested.
+    finished. verdict: positive, negative, not-resolved, or None if untested.
     """
 
     name: str
@@ -158,7 +158,7 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class OfStudy:
-    """What a row of a comparison is about: a study's name, its recipe, its full name, and a metric."""
+    """The subject of a row of a comparison: the name of a study, its recipe, its full name, and a metric."""
 
     study: str
     recipe: str
@@ -303,12 +303,12 @@ class PublishedComparison:
 
 
 def study_fields(plan: Plan | Table) -> dict[str, Any]:
-    """Return the fields of OfStudy by name, taken from a plan or a table."""
+    """Return field -> value for the fields of OfStudy, taken from a plan or a table."""
     return {one.name: getattr(plan, one.name) for one in fields(OfStudy)}
 
 
 def json_object(record: Any) -> dict[str, Any]:
-    """Return a record's fields by name, for the argument `default` of `json.dumps`.
+    """Return field -> value for a record. It serves as the argument `default` of `json.dumps`.
 
     Further metrics of a Row become fields. A Table has the field `abridged` only if it is true.
     """
@@ -323,5 +323,5 @@ def json_object(record: Any) -> dict[str, Any]:
 
 
 def as_json(record: Any) -> str:
-    """Return a record, mapping or list as indented JSON text; raise ValueError if a number is infinite or NaN."""
+    """Return a record, mapping or list as indented JSON text. Raises ValueError if a number is infinite or NaN."""
     return json.dumps(record, default=json_object, indent=1, allow_nan=False)

@@ -1,4 +1,4 @@
-"""The report: one HTML file, readable offline, with the answers, figures, tables and costs of all studies."""
+"""The report: one HTML file for offline reading, with the answers, figures, tables and costs of all studies."""
 
 import json
 import math
@@ -31,7 +31,7 @@ PROVENANCE = ("revision", "code", "plugins", "device", "threads", "attention", "
 
 
 def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Inspection] = {}) -> None:
-    """Write the report of `studies` to `path`, atomically. inside: trial id -> inspection."""
+    """Write the report of `studies` to `path` completely or not at all. inside: trial id -> inspection."""
     store.write_bytes(path, render(studies, datetime.now(UTC), inside).encode())
 
 
@@ -64,9 +64,9 @@ def breakable_name(name: str) -> Markup:
 
 
 def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[str, Inspection]) -> dict[str, Any]:
-    """Return the values of a study's section, by their names in the template.
+    """Return name -> value for the template's variables in a study's section.
 
-    uses: trial id -> number of studies. inside: trial id -> inspection.
+    uses: trial id -> number of studies that share it. inside: trial id -> inspection.
     """
     plan, table = study.plan, study_table.table(study)
     columns, differing = layout.shown_columns(table), mixed.provenance_notes(study.columns)
@@ -144,7 +144,7 @@ def uninspected_arms(study: StudyResults, inside: Mapping[str, Inspection]) -> l
 
 
 def figures(study: StudyResults) -> dict[str, Markup]:
-    """Return the study's figure as SVG by page width, "wide" and "narrow", or {} if its kind is unknown."""
+    """Return the study's figure as SVG for "wide" and "narrow" pages, or {} if its kind is unknown."""
     if study_figure.unknown_figure(study.plan):
         return {}
     return {
@@ -160,7 +160,7 @@ def slug(name: str) -> str:
 
 
 def verdict_summary(table: Table) -> str:
-    """Return text such as "2 worse, 1 equivalent", which counts only tuned arms in a tuned study."""
+    """Return verdict counts such as "2 worse, 1 equivalent". In a tuned study, only tuned arms are counted."""
     compared = [row for row in table.rows if row.arm != row.baseline]
     tuned = [row for row in compared if sentences.is_tuned(row, table)]
     counts = sentences.verdict_counts(tuned or compared)
@@ -211,7 +211,7 @@ def cost_text(study: StudyResults, uses: Mapping[str, int]) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Return text such as "9.2 s", "3 min 10 s" or "2 h 5 min"."""
+    """Return a duration as text, such as "9.2 s", "3 min 10 s" or "2 h 5 min"."""
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -221,7 +221,7 @@ def duration_text(seconds: float) -> str:
 
 
 def provenance(trials: pd.DataFrame) -> dict[str, str]:
-    """Return the provenance of finished and diverged trials by field; differing values with their numbers of trials."""
+    """Return field -> provenance of finished and diverged trials. Differing values have their numbers of trials."""
     over = trials[trials["status"].isin(OVER)]
     counts = {name: Counter(value for value in over[name] if value) for name in PROVENANCE}
     return {
@@ -246,7 +246,7 @@ def rerun_command(plan: Plan) -> str:
 
 
 def inline_svg(svg: bytes, prefix: str, label: str) -> Markup:
-    """Return an SVG for HTML, as wide as its container. prefix: makes ids unique. label: for screen readers."""
+    """Return an SVG as HTML that fills its container. prefix: makes ids unique. label: text for screen readers."""
     text = svg.decode("utf-8")
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)

@@ -1,4 +1,4 @@
-"""Escaping of untrusted text before it is printed: no cursor movement, colors, changes of direction or line breaks."""
+"""Escaping of untrusted text, so that printing it cannot move the cursor, set colors, reverse text or break lines."""
 
 import re
 
@@ -17,5 +17,5 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def one_line(text: str) -> str:
-    """Return the text on one line, with nonprintable characters escaped, cut after LONGEST_LINE characters."""
+    """Return the text on one line with nonprintable characters escaped. At most LONGEST_LINE characters are kept."""
     return printable(" ".join(text.split()))[:LONGEST_LINE]

@@ -1,4 +1,4 @@
-"""StudyResults, a study's plan with the results of its trials: the input of every table and figure."""
+"""A study's plan together with the results of its trials, from which every table and figure is made."""
 
 import itertools
 import json
@@ -80,12 +80,12 @@ class StudyResults:
 
     @property
     def name(self) -> str:
-        """The full name of the study: study@recipe, with overrides study@recipe+<hash of the overrides>."""
+        """The full name of the study: study@recipe, or study@recipe+<hash of the overrides> if there are any."""
         return self.plan.name
 
 
 def load_plans(source: Path, plans: Sequence[Plan], parts: Collection[str] = PARTS) -> list[StudyResults]:
-    """Return the results of the plans in a run directory, whose own plan files are not read.
+    """Return the results of the given plans in a run directory. Its own plan files are not read.
 
     parts: what to read of each trial besides its result. Raises NewerSchema if a newer version wrote the results.
     """
@@ -108,7 +108,7 @@ def with_stage_seconds(plan: Plan, runs: Path) -> Plan:
 
 
 def records_of_started(runs: Path, plan: Plan, records: Mapping[str, Record]) -> dict[str, Record]:
-    """Return the records of the trials that have parents, by trial id, with two additions.
+    """Return trial id -> record for the trials that have parents, with two additions.
 
     A missing trial gets the reason why it cannot start yet. An eval named `start` has the metrics of the nearest
     parent's evals, as start_<metric>.
@@ -137,7 +137,7 @@ def records_of_started(runs: Path, plan: Plan, records: Mapping[str, Record]) ->
 
 
 def assemble(plan: Plan, records: Mapping[str, Record]) -> StudyResults:
-    """Return the results of a study from its plan and the records of its trials by trial id."""
+    """Return the results of a study. records: trial id -> record, at least for the trials of the plan."""
     cells = [(arm.name, trial.seed, trial.id) for arm in plan.arms for trial in arm.trials]
     mine = {trial_id: records[trial_id] for _, _, trial_id in cells}
     later = {trial_id: eval_metrics(record) for trial_id, record in mine.items() if record.values.get("evals")}

@@ -1,6 +1,6 @@
 """Styles, which set the appearance of tables, figures and the report but never change their results.
 
-A style applies within a `with use(style):` block, much like matplotlib's rcParams.
+A style applies within a `with use_style(style):` block, much like matplotlib's rcParams.
 """
 
 import re
@@ -26,7 +26,7 @@ class Style:
     full, column: text width and column width of a paper in inches. width: figure width in inches. dpi: resolution of
     PNG files. family: name of the font. title, text, small: font sizes in points. colours, labels: keyed by arm,
     setting ("pool=gap") or model family; labels also by factor ("lr") or metric. order: names that come first. digits:
-    decimal places by "accuracy", "loss" or "p". heading, notes: whether a figure shows the study's question and notes.
+    "accuracy", "loss" or "p" -> decimal places. heading, notes: whether a figure shows the study's question and notes.
     """
 
     full: float = FULL
@@ -49,14 +49,14 @@ class Style:
     notes: bool = True
 
     def label(self, name: str) -> str:
-        """Return the label of an arm, setting, factor or metric; by default an arm has the labels of its settings."""
+        """Return the label of an arm, setting, factor or metric. By default, an arm has the labels of its settings."""
         if name in self.labels:
             return self.labels[name]
         parts = name.split(",")
         return ", ".join(self.labels.get(p, p) for p in parts) if set(parts) & self.labels.keys() else name
 
     def colour(self, name: str) -> str | None:
-        """Return the color of an arm or of one of its settings, or None."""
+        """Return the color that the style gives an arm or one of its settings, or None."""
         return next((self.colours[part] for part in (name, *name.split(",")) if part in self.colours), None)
 
     def rank(self, name: str) -> int:
@@ -118,7 +118,7 @@ ROLES = ("baseline", "better", "worse")
 
 
 def parse(content: Mapping[str, Any]) -> Style:
-    """Return the style in the content of a style file; raise ValueError if a key is unknown or a value not allowed."""
+    """Return the style in the content of a style file. Raises ValueError if a key is unknown or a value not allowed."""
     check_keys("", content, SECTIONS)
     size, fonts, digits = (read_section(name, content) for name in KEYS)
     sizes = {"full": FULL, "column": COLUMN, "width": "full", **size}

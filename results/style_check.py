@@ -1,4 +1,4 @@
-"""A check for names in a style file that no study has: such a typo would have no effect and stay unnoticed."""
+"""A check for names in a style file that no study has, because such a typo would otherwise go unnoticed."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -9,11 +9,11 @@ from results.store.eval_files import computes_metric
 from results.store.schemas import Arm, Plan, Tuned
 from results.style import Style
 
-MANY = 12  # most names that are listed
+MANY = 12  # maximum number of names that are listed
 
 
 def unknown_names_warning(style: Style, plans: Sequence[Plan]) -> str:
-    """Return a warning about names of a style that no plan has, or "". Unvaried settings are skipped."""
+    """Return a warning about names of a style that no plan has, or "". Settings that no plan varies are skipped."""
     known = list(dict.fromkeys(itertools.chain.from_iterable(map(known_names, plans))))
     varied = {name.partition("=")[0] for name in known if "=" in name}
     measured = {name for plan in plans for name in plan.evals}

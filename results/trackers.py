@@ -1,7 +1,7 @@
 """Exports of results to experiment trackers, as files and without a network.
 
 The trackers' packages are optional extras, imported late. Each export writes training curves and final metrics of every
-evaluated trial, and all but TensorBoard's the trial's settings. Each raises ValueError if no trial has been evaluated,
+evaluated trial. All but TensorBoard's also write its settings. Each raises ValueError if no trial has been evaluated,
 and ModuleNotFoundError if the tracker's package is not installed.
 """
 
@@ -24,7 +24,7 @@ from results.study_results import StudyResults
 
 CURVES = ("train_loss", "val_loss", "val_accuracy", "lr")
 
-Point = tuple[float, int, dict[str, float]]  # seconds of training, step, scalars by name
+Point = tuple[float, int, dict[str, float]]  # seconds of training, step, name -> scalar
 
 
 # -- what is recorded --------------------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ class TrackedRun:
 
 
 def tracked_runs(studies: Sequence[StudyResults]) -> Iterator[TrackedRun]:
-    """Yield every trial that has been evaluated. Raises ValueError if no trial has been evaluated."""
+    """Yield every trial that has been evaluated. Raises ValueError if there is none."""
     if all(study.history.empty for study in studies):
         raise ValueError("nothing to export: no trial has been evaluated yet")
     for study in studies:
@@ -88,8 +88,8 @@ def without_nan(values: Mapping[Any, float], names: Iterable[str]) -> dict[str, 
 
 # -- TensorBoard: an event file per trial ------------------------------------------------------------------------------
 
-EVENT_FILE = "events.out.tfevents.0.ablate"  # a fixed name: a second export goes on in the same file
-VERSION = "brain.Event:2"  # what the first record of an event file says
+EVENT_FILE = "events.out.tfevents.0.ablate"  # a fixed name, so that a second export continues the file
+VERSION = "brain.Event:2"  # content of the first record of an event file
 
 
 def write_tensorboard(studies: Sequence[StudyResults], folder: Path) -> None:
@@ -124,7 +124,7 @@ def encode_events(points: Iterable[Point]) -> bytes:
 
 
 def append_or_replace(path: Path, content: bytes) -> None:
-    """Append what the file lacks. A file that does not start like `content`, as after a retry, is replaced."""
+    """Append the part of `content` that the file lacks. A file that starts differently (after a retry) is replaced."""
     try:
         old = read_bytes(path)
     except (FileNotFoundError, store.Broken):
@@ -165,8 +165,8 @@ def write_wandb(studies: Sequence[StudyResults], folder: Path) -> None:
 # -- MLflow: a file that `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow.db` shows ------------------------------
 
 STATUS = {"finished": "FINISHED", "diverged": "FAILED", "failed": "FAILED"}
-PARAMETERS = 100  # of one call, at most
-LONGEST = 500  # characters of a parameter
+PARAMETERS = 100  # maximum in one call
+LONGEST = 500  # maximum characters of a parameter
 
 
 def write_mlflow(studies: Sequence[StudyResults], folder: Path) -> None:

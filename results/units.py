@@ -63,9 +63,9 @@ def is_accuracy(metric: str) -> bool:
 
 
 def metric_name(metric: str, objective: str = "") -> str:
-    """Return a readable name: "test accuracy", "5-shot accuracy", "test accuracy at 64 pixels".
+    """Return a readable name of a metric: "test accuracy", "5-shot accuracy", "test accuracy at 64 pixels".
 
-    For an objective without labels, the name has what is predicted: "test accuracy of predicted colours".
+    For an objective without labels, it also says what is predicted: "test accuracy of predicted colours".
     """
     text = re.sub(r"^fewshot(\d+)_", r"\1-shot ", metric)
     text = f"{text.partition('@')[0]} {test_condition(metric)}".rstrip()
@@ -97,7 +97,7 @@ def count_text(number: float | None) -> str:
 
 
 def probability_text(p: float | None) -> str:
-    """Return a p-value as text: "<0.0001" if it is too small for the decimal places shown, "" for None."""
+    """Return a p value as text: "<0.0001" if it is too small for the decimal places shown, or "" for None."""
     if p is None:
         return ""
     digits = current_style().digits.get("p", 4)

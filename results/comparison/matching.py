@@ -60,9 +60,9 @@ def sides(studies: Sequence[StudyResults]) -> list[Side]:
 
 
 def counterpart(side: Side, others: Sequence[Side]) -> Side | None:
-    """Return the arm of `others` with equal config and metric, else with equal name and study, else None.
+    """Return the arm of `others` with the same config and metric, or else the same name and study, or else None.
 
-    Of several matches, an arm from the study with the equal full name is preferred, then a namesake.
+    Of several matches, an arm from the study with the same full name is preferred, then a namesake.
     """
     alike = [other for other in others if are_comparable(side, other)]
     known = alike or [other for other in others if are_namesakes(side, other)]

@@ -41,10 +41,7 @@ class Test:
 
 
 def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | None:
-    """Return the test of B against A on the samples that `sample_of` returns for the two sides.
-
-    Returns None if a sample is missing, or if config or metric differ.
-    """
+    """Return the test of B against A on their `sample_of`, or None if one is missing or config or metric differ."""
     a, b = pair.a, pair.b
     if a is None or b is None or not are_comparable(a, b):
         return None
@@ -106,7 +103,7 @@ def holm_over_tests(tests: Sequence[Test | None], name: str) -> list[float | Non
 
 
 def resolvable_differences(tests: Sequence[Test | None], family: int) -> list[float | None]:
-    """Return the smallest difference that each test would have resolved with 80% power. None: no standard error.
+    """Return the smallest difference that each test would resolve with 80% power, or None without a standard error.
 
     Spreads are pooled per metric and method. family: the number of distinct tests.
     """

@@ -72,7 +72,7 @@ def open_regular(path: Path | str, largest: int = LARGEST) -> io.FileIO:
 
 
 def read_bytes(path: Path | str, largest: int = LARGEST) -> bytes:
-    """Return the bytes of a regular file, at most `largest`. Raises the errors of `open_regular`."""
+    """Return the bytes of a regular file. largest: their maximum number. Raises the errors of `open_regular`."""
     with open_regular(path, largest) as file:
         return file.readall()
 

@@ -33,7 +33,7 @@ def read(path: Path | str, schema: type[Kind]) -> Kind:
 
 
 def parse(payload: bytes, path: Path | str, schema: type[Kind]) -> Kind:
-    """Return the validated content in the bytes of a JSON file. path: names the file in errors, which are `read`'s."""
+    """Return the validated content of a JSON file's bytes. path: its name in errors. Raises Broken or NewerSchema."""
     return validated(schema, parse_json(payload, path), path)
 
 
@@ -72,7 +72,7 @@ def parse_json(payload: bytes, path: Path | str) -> dict[str, Any]:
 
 
 def read_lines(path: Path, schema: type[Kind]) -> list[Kind]:
-    """Return `parse_lines` of a JSON-lines file, or [] if it is missing. Raises Broken as `read_bytes` does."""
+    """Return the valid first lines of a JSON-lines file, or [] if it is missing. Raises the Broken of `read_bytes`."""
     try:
         return parse_lines(read_bytes(path), schema)
     except FileNotFoundError:

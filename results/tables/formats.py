@@ -50,7 +50,7 @@ class Grid:
 
     @cached_property
     def footnotes(self) -> list[str]:
-        """The different notes of all cells, in the order of their numbers.
+        """The distinct notes of all cells, in the order of their numbers.
 
         Within a cell, notes that may change a verdict come first, then those on model sizes, then minor ones.
         """
@@ -79,8 +79,8 @@ def is_minor(note: str) -> bool:
 class Format:
     """A format of documents.
 
-    suffix: the files' suffix. write: writes a grid; None for a format of values. notes: the default choice of
-    layout.NOTES. all_columns: whether every column is written by default.
+    suffix: the files' suffix. write: returns a grid as text, or None if the format holds values. notes: the default
+    choice of layout.NOTES. all_columns: whether every column is written by default.
     """
 
     suffix: str
@@ -90,7 +90,7 @@ class Format:
 
 
 def find_format(format: str) -> Format:
-    """Return the format of this name; raise ValueError if there is none."""
+    """Return the format with this name. Raises ValueError if there is none."""
     if format not in FORMATS:
         raise ValueError(f"format={format}: one of {', '.join(FORMATS)}{suggestion(format, FORMATS)}")
     return FORMATS[format]
@@ -102,16 +102,17 @@ def document(
     rows: Callable[[], Sequence[Mapping[str, Plain]]],
     record: Callable[[], Any],
 ) -> str:
-    """Return a document in one of FORMATS, made from its only needed argument; raise ValueError for another format.
+    """Return a document in one of FORMATS. Raises ValueError for another format.
 
-    grids: the tables of text. rows: the rows of a CSV file, as dicts from column to value. record: the JSON object.
+    Only one function is called. grids: returns the tables of text. rows: returns the rows of a CSV file, as dicts from
+    column to value. record: returns the JSON object.
     """
     write = find_format(format).write
     if write is not None:
         return "\n\n".join(map(write, grids()))
     if format == "csv":
         return as_csv(rows())
-    from results.records import as_json  # late: pydantic, which listing the formats does without
+    from results.records import as_json  # late: listing the formats does not need pydantic
 
     return as_json(record())
 
@@ -146,7 +147,7 @@ def markdown(grid: Grid) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Return the text on one line, with cell borders, markup and tags escaped but not "<" before a number."""
+    """Return the text on one line, with cell borders, markup and tags escaped. A "<" before a number is kept."""
     line = " ".join(text.split())
     return line if MARKUP.isdisjoint(line) else ESCAPED.sub(r"\\\1", line)
 
@@ -223,7 +224,7 @@ def escape_latex(text: str) -> str:
 
 # -- HTML ----------------------------------------------------------------------------------------------------
 
-ALIGNED = {True: ' class="number"', False: ""}  # the attribute of a cell, by whether its column is numeric
+ALIGNED = {True: ' class="number"', False: ""}  # whether a column is numeric -> attribute of its cells
 
 
 def html_table(grid: Grid) -> str:
@@ -260,7 +261,7 @@ def paragraphs(lines: Sequence[str]) -> str:
 
 
 def as_csv(rows: Sequence[Mapping[str, Plain]]) -> str:
-    """Return rows, at least one, as CSV with numbers in full precision and no text that starts a formula."""
+    """Return one or more rows as CSV, with numbers in full precision and no text that starts a formula."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(map(without_formula, rows[0]))

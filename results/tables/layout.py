@@ -34,7 +34,7 @@ class Column:
 
 
 def column(name: str) -> Column:
-    """Return the column of this name: one of COLUMNS, or the mean or interval of a further metric."""
+    """Return the column with this name: one of COLUMNS, or the mean or interval of a further metric."""
     if name in COLUMNS:
         return COLUMNS[name]
     metric = name.removesuffix(INTERVAL)
@@ -50,22 +50,22 @@ def further_metrics(columns: Sequence[str] | None) -> list[str]:
 
 
 def plus_minus(text: str, interval: Interval | None, unit: Unit) -> str:
-    """Return the text with half the width of the interval appended: "76.42 ± 1.93"; unchanged without an interval."""
+    """Return a number's text, followed by half the width of its interval if it has one, such as "76.42 ± 1.93"."""
     return f"{text} ± {unit.value_text((interval[1] - interval[0]) / 2)}" if interval else text
 
 
 def interval_text(interval: Interval | None, write: Callable[[float], str]) -> str:
-    """Return an interval as "[low, high]", each end formatted by `write`; "" for None."""
+    """Return an interval as "[low, high]", each end formatted by `write`, or "" for None."""
     return f"[{write(interval[0])}, {write(interval[1])}]" if interval else ""
 
 
 def count_of_planned(n: int, planned: int) -> str:
-    """Return the number of finished trials: "5", or "3/5" if more were planned."""
+    """Return the number of finished trials as text: "5", or "3/5" if more were planned."""
     return str(n) if n == planned else f"{n}/{planned}"
 
 
 def verdict_cell(row: Row) -> str:
-    """Return the verdict as text, "baseline", or a dash, as "none" could be taken for an arm's value."""
+    """Return the verdict as text, or "baseline". No verdict is a dash, as "none" could be an arm's value."""
     return "baseline" if row.arm == row.baseline else str(row.verdict or "–").replace("-", " ")
 
 
@@ -108,7 +108,7 @@ SHOWN = (
     *("p_holm", "verdict", "margin_met", "published", "params", "flops"),
 )
 NOTES = ("all", "short", "none")
-COMPARED = {  # columns of an arm against its baseline
+COMPARED = {  # columns that compare an arm with its baseline
     *("delta", "delta_ci95", "delta_ci95_images", "delta_ci95_simultaneous", "p", "p_holm", "verdict", "margin_met"),
 }
 WHERE_KNOWN = ("delta_ci95_images", "delta_ci95_simultaneous", "margin_met", "published")  # shown if a row has a value
@@ -118,7 +118,7 @@ JUDGED = ("p_holm", "verdict")  # hidden in a table without verdicts
 def render(table: Table, format: str, columns: Sequence[str] | None = None, notes: str | None = None) -> str:
     """Return the table as a document in one of formats.FORMATS.
 
-    columns, notes: names of columns in order, and one of NOTES; each format has defaults. Raises ValueError for an
+    columns: names of columns in order. notes: one of NOTES. Each format has defaults for both. Raises ValueError for an
     unknown format, or an unknown or repeated column.
     """
     check_columns(columns, table)
@@ -146,7 +146,7 @@ def with_interim_marks(table: Table) -> Sequence[Row]:
 
 
 def abridged(table: Table, columns: Sequence[str], notes: str) -> Table:
-    """Return the table with fewer notes, as chosen by `notes`, one of NOTES.
+    """Return the table with fewer notes. notes: one of NOTES, of which "all" changes nothing.
 
     "short" drops footnotes about columns that are not in `columns`, and the lists of trials in the table's notes.
     "none" drops these, all footnotes about arms, and all the table's notes. Both keep the footnotes on missing, failed

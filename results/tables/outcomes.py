@@ -14,7 +14,7 @@ from results.tables import sentences
 
 
 class Outcome(NamedTuple):
-    """The outcome of one planned trial, in which a number that does not exist is NaN.
+    """The outcome of one planned trial. A number that does not exist is NaN.
 
     evals: the trial's evals as JSON. suspect_hardware: a step whose loss was NaN but finite when recomputed. value: the
     study's metric.
@@ -41,7 +41,7 @@ def outcomes_by_arm(study: StudyResults) -> dict[str, list[Outcome]]:
 def absence_notes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
     """Return notes on trials that lack the metric, have damaged files, or ran on suspect hardware.
 
-    The last one has the rate of divergence among trials that diverged or have the metric.
+    If a trial diverged, the last note has the rate of divergence among trials that diverged or have the metric.
     """
     found: dict[tuple[str, str], list[int]] = defaultdict(list)
     for trial in outcomes:
@@ -59,7 +59,7 @@ def absence_notes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
 
 
 def absence(trial: Outcome, metric: str) -> tuple[str, str] | None:
-    """Return a trial's state and the reason for it; None for a finished trial that needs no note."""
+    """Return a trial's state and the reason for it, or None for a finished trial that needs no note."""
     if trial.status == "finished" and math.isnan(trial.value):
         known = {name: EvalSummary(**one) for name, one in json.loads(trial.evals or "{}").items()}
         return "missing", eval_files.absence_reason(metric, known)

@@ -18,7 +18,7 @@ Trial = tuple[str, int]  # arm, seed
 
 
 def provenance_notes(trials: Columns) -> list[str]:
-    """Return a note for each field whose known value differs between ended trials, or between attempts of one."""
+    """Return a note for each field whose known value differs between ended trials, or between a trial's attempts."""
     ended = [at for at, status in enumerate(trials["status"]) if status in ("finished", "diverged")]
     mine = [(trials["arm"][at], trials["seed"][at]) for at in ended]
     columns = comparable_columns({name: [trials[name][at] for at in ended] for name in (*COMPARABLE, *ALSO)})
@@ -54,7 +54,7 @@ def source_digest(code: str) -> str:
 
 
 def difference_note(name: str, trials: Sequence[Trial], texts: Sequence[str]) -> str:
-    """Return the note on one field: "code differs between trials: a1b2 (18), c3d4 (position=none seed 3)"."""
+    """Return the note on a field, such as "code differs between trials: a1b2 (18), c3d4 (position=none seed 3)"."""
     groups: dict[str, list[Trial]] = defaultdict(list)
     for trial, text in zip(trials, texts, strict=True):
         if text:

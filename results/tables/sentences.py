@@ -16,9 +16,9 @@ NAMED = 4  # the most differences that a sentence lists individually
 
 
 def sentence(row: Row, table: Table) -> str:
-    """Return a description of an arm: "worse than position=1d by 18.23 points (95% CI 16.30 to 20.16)".
+    """Return a description of an arm, such as "worse than position=1d by 18.23 points (95% CI 16.30 to 20.16)".
 
-    An unresolved difference is not "no difference": the text says how large it could be.
+    An unresolved difference is not called "no difference": the text says how large it could be.
     """
     measure, baseline = unit(table.metric), current_style().label(row.baseline)
     if row.arm == row.baseline:
@@ -33,7 +33,7 @@ def sentence(row: Row, table: Table) -> str:
 
 
 def difference_text(row: Row, measure: Unit) -> str:
-    """Return "by 18.23 points (95% CI 16.30 to 20.16)", or "as 5 of 5 trials diverged" without an interval."""
+    """Return "by 18.23 points (95% CI 16.30 to 20.16)" or, without an interval, "as 5 of 5 trials diverged"."""
     if row.delta is None or row.delta_ci95 is None:
         return f"as {row.diverged} of {row.ended_trials} trials diverged"
     towards = 1 if row.delta > 0 else -1
@@ -50,7 +50,7 @@ def intervals(row: Row) -> list[Interval]:
 
 
 def bound_text(intervals: Sequence[Interval], measure: Unit, source: str = " (95% CI)") -> str:
-    """Return the largest difference inside the intervals as text. source: names the kind of intervals."""
+    """Return the largest difference inside the intervals as text. source: text on the kind of intervals."""
     largest = max((abs(end) for interval in intervals for end in interval), default=measure.range)
     if largest >= measure.range:
         return "too few trials to bound the difference"
@@ -72,7 +72,7 @@ def untested_reason(row: Row) -> str:
 def answer(table: Table) -> str:
     """Return the study's answer as text, with its verdicts if the table is judged.
 
-    In a tuned study, arms at their tuned value are described. Of the other arms, the verdicts are counted.
+    In a tuned study, it describes the arms at their tuned values and counts the verdicts on the other arms.
     """
     over, planned = progress(table)
     so_far = "" if over == planned else f", so far ({over} of {planned} trials are done)"
@@ -93,7 +93,7 @@ def answer(table: Table) -> str:
 def clauses(rows: Sequence[Row], table: Table) -> str:
     """Return a clause for each verdict, baseline and reason not to test, in the order of verdicts.
 
-    A baseline of several settings is written out only once.
+    A baseline whose name has several settings is written out only once.
     """
     groups: dict[tuple[int, str, str], list[Row]] = {}
     for row in rows:
@@ -108,7 +108,7 @@ def clauses(rows: Sequence[Row], table: Table) -> str:
 
 
 def verdict_counts(rows: Sequence[Row]) -> str:
-    """Return the number of rows of each verdict as text: "2 worse, 1 equivalent"."""
+    """Return the number of rows with each verdict as text, such as "2 worse, 1 equivalent"."""
     counts = Counter(row.verdict for row in rows)
     texts = {word: (word or "without a verdict").replace("-", " ") for word in ORDER}
     return ", ".join(f"{counts[word]} {text}" for word, text in texts.items() if counts[word])
@@ -133,7 +133,7 @@ def clause(rows: Sequence[Row], table: Table, baseline: str) -> str:
 
 
 def difference_list(rows: Sequence[Row], measure: Unit) -> str:
-    """Return a list of arms with their differences; of more than NAMED arms, only the smallest and the largest."""
+    """Return arms with their differences as text. Of more than NAMED, only the smallest and the largest are named."""
     many = len(rows) > NAMED
     shown = [pick(rows, key=lambda row: abs(row.delta or 0.0)) for pick in (min, max)] if many else rows
     texts = []
@@ -144,7 +144,7 @@ def difference_list(rows: Sequence[Row], measure: Unit) -> str:
 
 
 def arm_list(rows: Sequence[Row]) -> str:
-    """Return a list of arms: "stem=conv at data_fraction=0.1 and data_fraction=0.3". After 2 * NAMED it counts them."""
+    """Return arms as text: "stem=conv at data_fraction=0.1 and data_fraction=0.3". After 2 * NAMED it counts them."""
     points: dict[str, list[str]] = {}
     for row in rows:
         head, _, point = map(current_style().label, name_parts(row))
@@ -190,7 +190,7 @@ def setting_parts(recipe: str, data: PlannedData | None, overrides: Mapping[str,
 
 
 def interim_text(table: Table) -> str:
-    """Return a warning for an interim table, such as "Interim: 12 of 20 planned trials are done, ..."; else ""."""
+    """Return a warning such as "Interim: 12 of 20 planned trials are done, ...", or "" if a table is not interim."""
     if not table.interim:
         return ""
     over, planned = progress(table)
@@ -210,7 +210,7 @@ def untuned_rows(table: Table) -> list[Row]:
 
 
 def departure_text(table: Table) -> str:
-    """Return "Unlike the recipe, the baseline has steps 500, optimizer sgd."; "" without departures."""
+    """Return text such as "Unlike the recipe, the baseline has steps 500, optimizer sgd.", or "" if nothing differs."""
     texts = [
         f"{name} has {', '.join(f'{key} {value}' for key, value in settings.items())}"
         for name, settings in table.departures.items()
@@ -219,7 +219,7 @@ def departure_text(table: Table) -> str:
 
 
 def count_text(rows: Sequence[Row]) -> str:
-    """Return the finished seeds as "n = 5 seeds per arm", or "n = 3 to 5 ..." if the arms differ."""
+    """Return the number of finished seeds as "n = 5 seeds per arm", or "n = 3 to 5 ..." if the arms differ."""
     counts = sorted({row.n for row in rows})
     several = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return f"n = {several} seeds per arm"

@@ -103,7 +103,7 @@ def note_subjects(plan: Plan, alone: Mapping[str, Row], rows: Mapping[str, Row])
 
 
 def departures(plan: Plan) -> dict[str, Mapping[str, Any]]:
-    """Return the settings that depart from the recipe, if any, of "the baseline" and each "the stage <name>"."""
+    """Return name -> settings that depart from the recipe. A name is "the baseline" or "the stage <name>"."""
     found = {"the baseline": plan.departures}
     found |= {f"the stage {stage.name}": stage.departures for stage in plan.stages}
     return {name: settings for name, settings in found.items() if settings}
@@ -142,7 +142,7 @@ def arm_row(arm: Arm, outcomes: Sequence[Outcome], finished: Sample, metric: str
 
 
 def rows_alone(study: StudyResults, samples: Mapping[str, Sample], besides: Sequence[str]) -> dict[str, Row]:
-    """Return the rows by arm, without differences. Raises ValueError if no trial has one of the metrics `besides`."""
+    """Return arm -> row without difference. besides: further metrics. Raises ValueError if no trial has one of them."""
     plan, outcomes = study.plan, outcomes_by_arm(study)
     rows = {arm.name: arm_row(arm, outcomes[arm.name], samples[arm.name], plan.metric) for arm in plan.arms}
     measured: dict[str, dict[str, float | Interval | None]] = {name: {} for name in rows}
@@ -157,7 +157,7 @@ def rows_alone(study: StudyResults, samples: Mapping[str, Sample], besides: Sequ
 def rows_with_contrasts(
     alone: Mapping[str, Row], tested: Mapping[str, Tested], plan: Plan, judged: bool
 ) -> dict[str, Row]:
-    """Return the rows by arm, with differences from their baselines and notes on outliers and optimization speed."""
+    """Return arm -> row with the difference from its baseline and notes on outliers and optimization speed."""
     rows, unit = dict(alone), units.unit(plan.metric)
     outliers = outlier_notes({name: test.pair.own for name, test in tested.items()}, unit)
     for arm in plan.arms:
@@ -168,7 +168,7 @@ def rows_with_contrasts(
 
 
 def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: bool) -> Row:
-    """Return an arm's row with its difference from `baseline` and notes; with p values and verdict if `judged`."""
+    """Return an arm's row with notes and its difference from `baseline`. If `judged`, it has p values and a verdict."""
     pairs = test.pair.own
     difference, images = pairs.mean, contrast.mean_over_images(pairs)
     diverged = row.diverged, baseline.diverged
@@ -211,7 +211,7 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: boo
 def contrast_tests(
     pairs: Mapping[str, Pair], rows: Mapping[str, Row], plan: Plan, unjudged: Collection[str]
 ) -> dict[str, Tested]:
-    """Return the tests by arm. unjudged: arms without adjusted p values, as a best value lies at the grid's edge."""
+    """Return arm -> tests. unjudged: arms without adjusted p values because a best value lies at the grid's edge."""
     factor, found = looks.correction_factor(plan), dict[str, Tested]()
     for names, size in families(pairs, plan):
         p, p_own, p_within = list[float | None](), list[float | None](), list[float | None]()
@@ -228,7 +228,7 @@ def contrast_tests(
 def families(pairs: Collection[str], plan: Plan) -> list[tuple[list[str], int]]:
     """Return each family of contrasts that are corrected together: its arms among `pairs`, and its planned number.
 
-    In a tuned study, the arms on the grid form the second one.
+    In a tuned study, the arms on the grid form the second family.
     """
     tuned = {entry.name for entry in plan.tuned}
     table = [name for name in pairs if not tuned or name in tuned]
@@ -250,7 +250,7 @@ def simultaneous_intervals(pairs: Mapping[str, Pair], plan: Plan) -> Iterator[tu
 
 
 def outlier_notes(differences: Mapping[str, Sample], unit: units.Unit) -> dict[str, list[str]]:
-    """Return a note that names the seed, for each arm with exactly one `inference.outlier` among its differences.
+    """Return arm -> note that names the seed, for arms with exactly one `inference.outlier` among their differences.
 
     The smallest deviation to assume is the median over all arms, but at least one test image.
     """
