@@ -184,7 +184,7 @@ def read_rows(path: Path) -> list[Json]:
 def read_table(path: Path) -> pa.Table:
     """Return the table of an export, after a check of its size that protects memory.
 
-    Parquet's dictionary encoding stores a text once for many rows, so the length of all texts is checked before
+    Parquet's dictionary encoding stores a text once for many rows. The length of all texts is therefore checked before
     dictionaries are expanded. Raises ValueError if the file is damaged or exceeds a limit.
     """
     with open_parquet(path) as file:

@@ -87,7 +87,7 @@ def higher_is_better(metric: str) -> bool:
 
 
 def count_text(number: float | None) -> str:
-    """Return a count of parameters or FLOPs as text with a suffix k, M, G or T, such as "86.6M", or "" for None."""
+    """Return a count of parameters or FLOPs as text with a suffix, such as "86.6M", or "" for None."""
     if number is None:
         return ""
     for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):

@@ -76,7 +76,7 @@ def estimate_difference(a: Sample, b: Sample, same_split: bool) -> tuple[Estimat
     """Return the estimate of b - a, the name of the method and the number of paired seeds.
 
     The method is Welch's test if the splits or the test images differ, or if fewer than 2 seeds are common. Otherwise
-    it is the paired test if all seeds are common, and the test of partially overlapping samples if only some are.
+    it is the paired test. If only some seeds are common, it is the test of partially overlapping samples.
     """
     pairs = b - a
     count = len(pairs.values)
@@ -130,10 +130,10 @@ def test_verdict(test: Test) -> str | None:
 
 
 def deficit_bound(test: Test) -> float | None:
-    """Return the one-sided 95% upper bound on how much worse B is than A, negative if B is shown to be better.
+    """Return the one-sided 95% upper bound on how much worse B is than A.
 
-    It is the difference itself where all differences, or all values of each side, are equal. It is None if more trials
-    diverged in B than in A, or if there are too few trials.
+    It is negative if B is shown to be better. It is the difference itself if all differences, or all values of each
+    side, are equal. It is None if more trials diverged in B than in A, or if there are too few trials.
     """
     if test.difference.value is None or test.b.row.diverged > test.a.row.diverged:
         return None

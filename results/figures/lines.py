@@ -92,7 +92,7 @@ def draw_over_axis(
 def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> None:
     """Draw a line per series with means, intervals and seeds.
 
-    Markers that would cover each other are drawn next to each other, each joined to its line by a stub (short line).
+    Markers that would cover each other are drawn side by side. A stub (short line) joins each to its line.
     Lines are not shifted, as shifting steep lines could swap their order. A line breaks where an arm has no finished
     trial.
     """

@@ -49,14 +49,14 @@ def add_panels(figure: Figure, count: int, height: float) -> list[Axes]:
 
 
 def text_width(text: str, size: float, weight: str = "normal") -> float:
-    """Return the width of a line of text in inches, at a font size in points."""
+    """Return the width of a line of text in inches. size: font size in points."""
     font = FontProperties(size=size, weight=weight)
     width, _, _ = TextToPath().get_text_width_height_descent(printable(text), font, ismath=False)
     return float(width) / 72
 
 
 def wrap_text(text: str, width: float, size: float, weight: str = "normal") -> str:
-    """Return text broken into lines of at most `width` inches, between words where possible, at `size` points."""
+    """Return text broken into lines of at most `width` inches, between words where possible. size: in points."""
     lines, text = [""], printable(text, "\n")
     for word in text.split():
         longer = f"{lines[-1]} {word}".strip()
@@ -100,7 +100,7 @@ def compose(figure: Figure, title: str, subtitle: str, notes: Sequence[str]) -> 
 
 
 def text_height(text: str, size: float) -> float:
-    """Return the height of a block of lines in inches, at a font size in points, or 0 for an empty text."""
+    """Return the height of a block of lines in inches, or 0 for an empty text. size: font size in points."""
     return (text.count("\n") + 1) * size * max(LEADING, line_spacing(current_style().family)) / 72 if text else 0.0
 
 
@@ -164,7 +164,7 @@ def draw_legend_above(ax: Axes, title: str) -> None:
 
 
 def draw_legend_across(figure: Figure, ax: Axes, title: str) -> None:
-    """Draw the legend of `ax`, or only its title, across the whole figure. Its place is set by `compose`."""
+    """Draw the legend of `ax`, or only its title, across the whole figure. `compose` sets its place."""
     handles, labels = ax.get_legend_handles_labels()
     if not handles:
         ax.set_title(title, loc="left")

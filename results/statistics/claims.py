@@ -36,7 +36,7 @@ def judge_claims(
     A claim about an arm and its baseline takes its p values from the table. All other pairs form a Holm family of their
     own. A claim about an arm that the plan lacks is untested.
 
-    p_margins: the table's adjusted p values of equivalence, by arm. unjudged: arms without a verdict because a best
+    p_margins: arm -> adjusted p value of equivalence in the table. unjudged: arms without a verdict because a best
     value lies at the edge of the grid. gone: grid points excluded because trials diverged. Raises ValueError if a claim
     is not "a < b" or "a ~ b".
     """

@@ -21,9 +21,9 @@ class Sample:
     """A metric's values by seed, in the finished trials of one arm or as the differences of two arms.
 
     correct: image indices and whether each image was classified correctly (or the difference), where stored. ids: trial
-    ids. folds: the number of folds, and so of seeds, in one partition of the images, or None if all seeds share one
-    test set. image: what one test image adds to an accuracy, 0 for other metrics. weights: SHA-256 of the final
-    weights, or "" if unknown.
+    ids. folds: number of folds, and so of seeds, in one partition of the images. It is None if all seeds share one test
+    set. image: what one test image adds to an accuracy, 0 for other metrics. weights: SHA-256 of the final weights, or
+    "" if unknown.
     """
 
     values: dict[int, float]
@@ -83,7 +83,7 @@ def spans_repetitions(seeds: Iterable[int], folds: int | None) -> bool:
 
 
 def samples_by_arm(study: StudyResults, metric: str) -> dict[str, Sample]:
-    """Return the sample of each arm's finished trials that have the metric, by arm."""
+    """Return arm -> sample of its finished trials that have the metric."""
     split = study.plan.split
     image = (split.folds or 1) / split.images if units.is_accuracy(metric) else 0.0
     found = {arm.name: Sample({}, {}, {}, split.folds, image, {}) for arm in study.plan.arms}

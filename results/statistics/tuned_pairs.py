@@ -42,8 +42,8 @@ def pair(a: str, b: str, plan: Plan, samples: Mapping[str, Sample], gone: Collec
 def p_value(of: Pair, plan: Plan) -> float | None:
     """Return the two-sided p value of a pair, corrected for looks, or None if no test is possible.
 
-    It is the largest p value of the arm that is ahead, at its tuned value, against the other arm at its tuned value and
-    at each grid point. A point that is not behind, or not tested, counts as p = 1.
+    The arm that is ahead, at its tuned value, is tested against the other arm at its tuned value and at each grid
+    point. The result is the largest p value. A point that is not behind, or not tested, counts as p = 1.
     """
     own, value = interim.p_value(of.own, plan), of.own.mean.value
     if own is None or value is None:

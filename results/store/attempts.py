@@ -178,8 +178,8 @@ class Attempt:
 def claim(trial: Trial, watch: lease.Watch) -> Attempt | None:
     """Return a new attempt that this process holds, or None if the trial is over or held.
 
-    A broken result is moved into the new attempt's folder. Raises ValueError if a folder is a symbolic link, OSError if
-    the new folder cannot be made, and NewerSchema if a newer version wrote the result.
+    A broken result is moved into the new attempt's folder. Raises ValueError if a folder is a symbolic link, or OSError
+    if the new folder cannot be made. Raises NewerSchema if a newer version wrote the result.
     """
     trial.ensure_no_links()
     attempts = trial.attempts()

@@ -1,7 +1,7 @@
 """The files of evals, which are results that workers compute later from the weights of a finished trial.
 
     trials/<id>/evals/<name>.json           metrics, notes and details, with a checksum and the weights' sha256
-    trials/<id>/evals/<name>.npz            arrays, if any; the JSON contains their sha256
+    trials/<id>/evals/<name>.npz            arrays, if any (the JSON contains their sha256)
     trials/<id>/evals/<name>.failure.json   why it could not be computed, and the digest of the code
     trials/<id>/evals/<name>.begun          a byte for each worker that began to compute it, removed when one succeeds
 

@@ -80,7 +80,7 @@ def read_lines(path: Path, schema: type[Kind]) -> list[Kind]:
 
 
 def parse_lines(payload: bytes, schema: type[Kind]) -> list[Kind]:
-    """Return the lines before the first that is torn or breaks the schema. payload: bytes of a JSON-lines file."""
+    """Return the lines before the first one that is torn or breaks the schema. payload: bytes of a JSON-lines file."""
     lines: list[Kind] = []
     for line in payload.decode(errors="replace").splitlines():
         try:

@@ -97,7 +97,7 @@ def take_next(folder: Path, watch: "Watch") -> Path | None:
 
 
 def take(attempt: Path) -> bool:
-    """Make an attempt's folder with a lease, and return whether this process made it. Raises OSError if this fails."""
+    """Make an attempt's folder with a lease, and return whether this process made it. Raises OSError on a full disk."""
     attempt.parent.mkdir(parents=True, exist_ok=True)
     nonce = uuid.uuid4().hex
     staging = attempt.with_name(f".claim-{nonce}")

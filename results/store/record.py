@@ -37,7 +37,7 @@ PARTS = tuple(FILES)
 FOR_TABLES = ("provenance", "correct")  # other files are only verified, which takes a third of the time
 SHARE = 500  # least number of trials for which another process pays off
 CHUNK = 100  # trials that a process takes at a time
-MOST = 16  # maximum processes, as others use the file server too
+MOST = 16  # maximum number of processes, as others use the file server too
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ class Standing:
 class Standings:
     """A reader of the standings of trials, which reads each parent only once.
 
-    code: digest of the sources with which a failure counts. If it is None, every failure counts.
+    code: digest of the sources. Only failures with these sources count, or all failures if it is None.
     """
 
     def __init__(self, runs: Path, code: str | None = None) -> None:

@@ -97,7 +97,7 @@ def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFra
     """Return the arms to draw over training, with a column `dash`, and the lines that explain the choice.
 
     The dashes show the value of the swept setting (`curves`), or the series if none is swept. In a tuned study, each
-    arm is drawn at the value that validation selects for it, and dashed at its baseline's if that differs.
+    arm is drawn at the value that validation selects for it. If its baseline's value differs, a dashed line shows it.
     """
     if dashes := dashes_of_tuned(study):
         rows = frame[frame["arm"].isin(dashes.keys())]
@@ -116,7 +116,7 @@ def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFra
 
 
 def dashes_of_tuned(study: StudyResults) -> dict[str, Any]:
-    """Return the line style of each arm on the grid that is drawn in a tuned study, or {} if no value is chosen yet."""
+    """Return arm -> line style for the grid arms drawn in a tuned study, or {} if no value has been chosen yet."""
     entries, own = {entry.name: entry for entry in study.plan.tuned}, tuning.usual_points(study)
     elsewhere = [(entry, own[entry.baseline]) for entry in entries.values() if entry.baseline in own]
     dashes = {entry.points[point]: DASHED for entry, point in elsewhere}

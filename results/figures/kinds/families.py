@@ -54,7 +54,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def families_frame(study: StudyResults, table: Table) -> pd.DataFrame:
-    """Return `arms_frame` with training FLOPs as `flops`, and as `series` the model family of each arm that has one."""
+    """Return `arms_frame` with training FLOPs as `flops`. An arm's `series` is its model family if it has one."""
     frame = one_series_per_arm(arms_frame(study, table), study.plan)
     planned = {arm.name: arm for arm in study.plan.arms}
     family = [planned[arm].model_family or "" for arm in frame["arm"]]

@@ -41,7 +41,7 @@ KIND = Kind(draw, whole_grid=True)
 
 
 def tuned_note(study: StudyResults, table: Table) -> list[str]:
-    """Return a line with each tuned arm's difference from its baseline, each at the values that validation selects."""
+    """Return a line with each tuned arm's difference from its baseline, both at the values that validation selects."""
     tuned = {entry.name: entry.change for entry in study.plan.tuned}
     measure = unit(table.metric)
     found = [

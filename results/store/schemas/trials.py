@@ -23,10 +23,10 @@ class Result(Schema):
     id: TrialId  #: Id of the trial.
     attempt: Number  #: Number of the attempt that published this result.
     status: Literal["finished", "diverged"]  #: Whether training ended normally or its loss became infinite or NaN.
-    metrics: Metrics  #: Metrics by name.
+    metrics: Metrics  #: Name -> value.
     checksum: Sha256  #: SHA-256 of the rest of the file.
     weights_sha256: Sha256 | None = None  #: SHA-256 of the final weights, even if they were not kept.
-    files: dict[str, Sha256] = {}  #: SHA-256 of config.json and the attempt's files, by name.
+    files: dict[str, Sha256] = {}  #: File name -> SHA-256, for config.json and the attempt's files.
     params: Count | None = None  #: Trainable parameters.
     flops: Count | None = None  #: FLOPs of one image through the model.
     steps: Count | None = None  #: Optimizer steps taken.
@@ -110,7 +110,7 @@ class Eval(Schema):
     name: str  #: Name of the eval: `fewshot`, `inspect`, `test@SIZE`, `test@patchP` or `test@mergeR`.
     weights_sha256: Sha256 | None  #: SHA-256 of the weights from which the eval was computed.
     checksum: Sha256  #: SHA-256 of the rest of the file.
-    metrics: Metrics = {}  #: Metrics by name.
+    metrics: Metrics = {}  #: Name -> value.
     notes: list[str] = []  #: Caveats for the reader.
     arrays_sha256: Sha256 | None = None  #: SHA-256 of the .npz file beside this one.
 
