@@ -105,7 +105,7 @@ def check_names(config: Config) -> None:
     named: dict[str, Iterable[str]] = {"device": ("auto", "cpu", "cuda"), **VARIANTS, "init": INIT}
     for field, known in named.items():
         if (name := getattr(config, field)) not in known:
-            hint = spelling_hint(name, known) or ("; a plug-in's needs --plugin FILE" if field in VARIANTS else "")
+            hint = spelling_hint(name, known) + ("; a plug-in's needs --plugin FILE" if field in VARIANTS else "")
             raise ConfigError(f"{field}={name}: one of {joined_names(known)}{hint}")
     for key in config.options:
         if key.partition(".")[0] not in VARIANTS:

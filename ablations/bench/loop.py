@@ -141,7 +141,7 @@ def run_scripts(scripts: Sequence[Path], at_once: int) -> None:
 
 
 def write_study(folder: Path, settings: Mapping[str, object], positions: Sequence[str], seeds: int) -> None:
-    """Write the study and the recipe that `ablate run` reads. positions: those of the arms, the baseline's first."""
+    """Write the study and the recipe that `ablate run` reads. positions: the baseline's first."""
     study = {"question": "How fast?", "baseline": {"position": positions[0]}, "factors": {"position": [*positions]}}
     recipe = {"description": "Bench.", "config": dict(settings), "seeds": seeds}
     (folder / "bench-study.yaml").write_text(json.dumps(study))

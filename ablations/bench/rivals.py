@@ -153,7 +153,7 @@ def check_in_float32(config: Config, data: Data) -> None:
 
 
 def check_equal(config: Config, sides: Sides) -> dict[str, float]:
-    """Return the time of the first steps, name -> seconds. Raises ValueError if their losses differ."""
+    """Raise ValueError if the first losses of the sides differ. Returns name -> seconds of these steps."""
     seconds, found = {}, {}
     for name, side in sides.items():
         began = time.perf_counter()

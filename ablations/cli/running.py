@@ -49,8 +49,8 @@ def run(
 ) -> None:
     """Train missing trials on this machine.
 
-    Prints each study's table once it is complete. Finished trials are not trained again. Ctrl-C loses nothing: the same
-    command continues.
+    Prints each study's table as soon as the study is complete. Finished trials are not trained again. Ctrl-C loses
+    nothing: run the same command again to continue.
 
     Examples:
         ablate run position-embedding
@@ -142,14 +142,14 @@ def train(
     todo = retrying.trials_to_run(place.runs, [*before, job], place.code)
     guards.ensure_trainable([job, *todo], place)
     warn_of_enlarged([job.config])
-    tally = train_here([*before, job], place, 1)
+    summary = train_here([*before, job], place, 1)
     state = store.trial(place.runs, job.id).state()
     if as_json and state.result is not None:
         show_json([store.read_json(place.runs / "trials" / job.id / "result.json")])
     elif state.result is not None:
         shown = "  ".join(f"{name} {value:.4f}" for name, value in state.result.metrics.items())
         print(f"{place.runs / 'trials' / job.id}  {state.status}  {shown}")
-    finish(tally, len(todo))
+    finish(summary, len(todo))
 
 
 def one_config(words: list[str], recipe: str, data_dir: Path | None) -> Config:
@@ -197,24 +197,24 @@ def train_here(
         return runner.run(jobs, place, display, workers, on_over)
 
 
-def finish(tally: "RunSummary", asked: int, plans: Sequence[Plan] = ()) -> None:
+def finish(summary: "RunSummary", asked: int, plans: Sequence[Plan] = ()) -> None:
     """Report the trials that are not done, and exit with an error status if there are any.
 
-    asked: the number of all trials. plans: those that the advice on failed trials may name.
+    asked: number of trials requested. plans: plans that the advice on failed trials may name.
     """
-    if tally.stopped:
-        done, left = len(tally.done), asked - len(tally.done) - len(tally.failed) - len(tally.blocked)
+    if summary.stopped:
+        done, left = len(summary.done), asked - len(summary.done) - len(summary.failed) - len(summary.blocked)
         print(f"interrupted: {done} trials done, {left} left; the same command continues", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
-    if tally.interrupted:
-        causes = "; ".join(dict.fromkeys(tally.interrupted.values()))
-        print(f"{len(tally.interrupted)} trials interrupted ({causes}): the same command continues", file=sys.stderr)
-    if tally.failed:
-        print(failures(tally.failed, plans), file=sys.stderr)
-    if tally.blocked:
-        causes = "; ".join(dict.fromkeys(tally.blocked.values()))
-        print(f"{len(tally.blocked)} trials blocked ({causes})", file=sys.stderr)
-    if tally.failed or tally.interrupted or tally.blocked:
+    if summary.interrupted:
+        causes = "; ".join(dict.fromkeys(summary.interrupted.values()))
+        print(f"{len(summary.interrupted)} trials interrupted ({causes}): the same command continues", file=sys.stderr)
+    if summary.failed:
+        print(failures(summary.failed, plans), file=sys.stderr)
+    if summary.blocked:
+        causes = "; ".join(dict.fromkeys(summary.blocked.values()))
+        print(f"{len(summary.blocked)} trials blocked ({causes})", file=sys.stderr)
+    if summary.failed or summary.interrupted or summary.blocked:
         raise typer.Exit(FAILED)
 
 

@@ -243,7 +243,7 @@ class RankProcesses:
                 process.kill() if rank < self.here else process.terminate()  # srun passes it to all its ranks
 
     def end(self) -> None:
-        """Close the standard input of all ranks, which ends them, and kill those that remain."""
+        """End all ranks by closing their standard input, and kill any rank that does not exit."""
         self.over.set()
         for process in self.processes.values():
             assert process.stdin is not None

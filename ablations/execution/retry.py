@@ -1,4 +1,4 @@
-"""The reopening of trials: those that `ablate retry` selects, and parents whose weights are gone."""
+"""Reopening of trials: the trials that `ablate retry` selects, and parents whose weights are gone."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from results.store.standing import Kind, Standings
 def retry(trials: Iterable[store.Trial], *, failed: bool, oom: bool, diverged: bool) -> list[bool]:
     """Reopen the selected trials, and return for each of them whether it could be reopened.
 
-    failed: select trials that failed or have a failed eval. oom: select those that ran out of memory. diverged: select
+    failed: select trials that failed or have a failed eval. oom: select trials that ran out of memory. diverged: select
     diverged trials. A trial cannot be reopened if a process holds it or changes its result during this call.
     """
     reopened = []

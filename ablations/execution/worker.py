@@ -267,7 +267,7 @@ def require_gpu() -> None:
         with contextlib.suppress(OSError):
             driver = Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
             raise NoGpu(f"no usable GPU: driver '{driver}', PyTorch built for CUDA {torch.version.cuda}")
-        raise NoGpu(f"no usable GPU: no NVIDIA driver on this node (PyTorch is built for CUDA {torch.version.cuda})")
+        raise NoGpu(f"no usable GPU: no NVIDIA driver on this machine (PyTorch is built for CUDA {torch.version.cuda})")
 
 
 def main() -> None:

@@ -62,7 +62,7 @@ def add_old_entries(old: Sequence[Listed], new: Sequence[Listed]) -> list[Listed
 
 
 def kept_stages(old: Plan, arms: Sequence[schemas.Arm], new: Plan) -> tuple[dict[str, schemas.Stage], dict[str, str]]:
-    """Return name -> stage for the new plan's stages and those that the old `arms` need, and old name -> new name.
+    """Return name -> stage for the stages of the new plan and of the old `arms`, and old name -> new name.
 
     Stages are identified by their trials. If a stage was edited, its old and its new version are kept.
     """
@@ -86,7 +86,7 @@ def kept_stages(old: Plan, arms: Sequence[schemas.Arm], new: Plan) -> tuple[dict
 def extended(
     arm: Extended, seeds: Sequence[int], stages: Mapping[str, schemas.Stage], names: Mapping[str, str]
 ) -> Extended:
-    """Return an arm or stage of the old plan with trials for those of `seeds` for which its parent has trials.
+    """Return an arm or stage of the old plan with a trial for every seed in `seeds` that its parent has too.
 
     If its config is no longer valid, it keeps its old trials. names: old stage name -> new name.
     """

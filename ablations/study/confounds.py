@@ -127,9 +127,9 @@ def stage_notes(arm: Arm, baseline: Arm) -> Iterator[str]:
 
 
 def weights_note(arm: Arm, baseline: Arm) -> Iterator[str]:
-    """Yield a note on the share of an arm's initial weights that equal the baseline's at the same seed, unless all do.
+    """Yield a note on how many of an arm's initial weights equal the baseline's at the same seed.
 
-    Yields nothing if a model is from timm or starts from a stage.
+    Yields nothing if all of them do, or if either model is from timm or starts from the weights of a stage.
     """
     own, other = initial_weights(arm.config), initial_weights(baseline.config)
     parents = (arm.parent, baseline.parent)

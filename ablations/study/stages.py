@@ -78,7 +78,7 @@ def lineage(parent: Stage | None) -> Iterator[Stage]:
 def value(config: Config, parent: Stage | None, key: str) -> Any:
     """Return the value of a setting such as lr or pretrain.lr, or None if it is not set.
 
-    The setting that links to the parent has the name of the parent's stage. config, parent: those of a trial.
+    The setting that links to the parent has the name of the parent's stage. config, parent: a trial's.
     """
     name, _, rest = key.partition(".")
     for stage in lineage(parent):

@@ -37,8 +37,8 @@ def demo(runs: parameters.Runs = None, workers: parameters.Workers = None) -> No
     print(announcement(plan, todo, place, workers), flush=True)
     write(place.runs, plan)
     table = GrowingTable(todo, place.runs)
-    tally = train_here(todo, place, workers, table.show_end, table)
-    finish(tally, len(todo), [plan])
+    summary = train_here(todo, place, workers, table.show_end, table)
+    finish(summary, len(todo), [plan])
     print(results_text(plan, place.runs, runs_hint(runs)))
 
 

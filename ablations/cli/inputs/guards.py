@@ -15,6 +15,10 @@ def ensure_trainable(jobs: list[Job], place: Place) -> None:
     from vitcore.runtime.host import check_memory, host_limits
 
     todo = trials_to_run(place.runs, jobs, place.code)
+    if any(job.config["device"] == "cuda" for job in todo):
+        from ablations.execution.worker import require_gpu
+
+        require_gpu()
     slots.check_gpus(todo, len(machine.gpus()), machine.nodes(), "here")
     limit = min(host_limits())
     for job in todo:

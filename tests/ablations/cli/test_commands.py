@@ -84,6 +84,7 @@ BAD = [
     ("run s.yaml --recipe digitz", "unknown recipe 'digitz'"),
     ("run missing.yaml --recipe r.yaml", "missing.yaml: no such file"),
     ("run s.yaml --recipe r.yaml widht=8", "unknown key 'widht'; did you mean 'width'?"),
+    ("run s.yaml --recipe r.yaml pool=max", "did you mean 'map'?; a plug-in's needs --plugin FILE"),
     ("run s.yaml --recipe r.yaml patch=3", "patch=3 does not divide image_size=8: one of 1, 2, 4, 8"),
     ("plan s.yaml --recipe r.yaml classes=7", "position=none: classes=7: data=digits has 10"),
     ("train --recipe r.yaml channels=3", "channels=3: data=digits has 1"),
@@ -129,6 +130,15 @@ def test_bad_input_is_one_line_and_writes_nothing(ablate: Ablate, tmp_path: Path
     assert message in errors
     assert not re.search("Traceback|Errno", errors)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("words", ["run s.yaml --recipe r.yaml device=cuda", "train --recipe r.yaml device=cuda"])
+def test_a_missing_gpu_is_refused_before_a_trial_fails(
+    ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert "no usable GPU" in refusal(ablate, *words.split())
+    assert not list((tmp_path / "runs").rglob("trials/*"))
 
 
 @pytest.mark.parametrize("words", ["", "data", "profile"])
