@@ -196,11 +196,12 @@ class ChangedContrast:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedRow(OfStudy):
-    """A row of a comparison: one arm in results A and in results B, either of which may lack it.
+    """A row of a comparison: one arm in results A and in results B. One of them may lack the arm.
 
     delta: B - A. worse_by_at_most: the one-sided 95% bound on how much worse B is. untested: why there is no verdict.
     resolvable_difference: the smallest difference that the test would have resolved with 80% power. identical: seeds
-    whose trials are identical in A and B, and left out of the test.
+    whose trials are identical in A and B, and left out of the test. Fields with defaults describe the test, and keep
+    them in a row without one.
     """
 
     objective: str

@@ -170,7 +170,7 @@ class Config(Options):
 
     @model_serializer(mode="wrap")
     def applicable_settings(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Return the serialized settings, without those that a reference model from timm does not have."""
+        """Return the serialized settings. A reference model from timm has no architectural settings."""
         return {key: value for key, value in handler(self).items() if not (self.model and is_architectural(key))}
 
     @property

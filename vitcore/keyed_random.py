@@ -19,7 +19,7 @@ Keys = Tensor | None  # (B,), int64: the key of each image in this epoch; None o
 
 
 def image_keys(seed: int, epochs: Indices, places: Indices) -> Tensor:
-    """Return the int64 keys (B,) of images, each of which depends on the seed, the epoch and the image.
+    """Return an int64 key (B,) for each image, which depends on the seed, the epoch and the image.
 
     epochs: the epoch of each image (B,). places: the index of each image in the data set (B,).
     """

@@ -126,7 +126,10 @@ class Trial:
         return TrialState("interrupted", "interrupted" + (f": {failure.cause}" if failure else ""), newest)
 
     def failure(self) -> Failure | None:
-        """Return the failure of the newest attempt, or None if it did not fail. A torn file gives no details."""
+        """Return the failure of the newest attempt, or None if it did not fail.
+
+        If failure.json is damaged, the cause is reported as unknown.
+        """
         attempts = self.attempts()
         try:
             return read(attempts[-1] / "failure.json", Failure) if attempts else None

@@ -146,11 +146,11 @@ def with_interim_marks(table: Table) -> Sequence[Row]:
 
 
 def abridged(table: Table, columns: Sequence[str], notes: str) -> Table:
-    """Return the table with fewer notes. notes: one of NOTES, of which "all" changes nothing.
+    """Return the table with fewer notes. notes: one of NOTES.
 
-    "short" drops footnotes about columns that are not in `columns`, and the lists of trials in the table's notes.
-    "none" drops these, all footnotes about arms, and all the table's notes. Both keep the footnotes on missing, failed
-    and diverged trials.
+    "all" changes nothing. "short" drops footnotes about columns that are not in `columns`, and the lists of trials in
+    the table's notes. "none" drops these, all footnotes about arms, and all the table's notes. "short" and "none" keep
+    the footnotes on missing, failed and diverged trials.
     """
     if notes == "all":
         return table

@@ -49,7 +49,7 @@ def comparable_columns(trials: Columns) -> Iterator[tuple[str, list[str]]]:
 
 @lru_cache(1024)
 def source_digest(code: str) -> str:
-    """Return the digests of the suite's sources in a trial's attempts, joined by THEN, without those of plug-ins."""
+    """Return the digests of the suite's sources in a trial's attempts, joined by THEN. Plug-ins are left out."""
     return THEN.join(dict.fromkeys(part.partition("+")[0] for part in code.split(THEN)))
 
 

@@ -91,9 +91,9 @@ def answer(table: Table) -> str:
 
 
 def clauses(rows: Sequence[Row], table: Table) -> str:
-    """Return a clause for each verdict, baseline and reason not to test, in the order of verdicts.
+    """Return one clause per combination of verdict, baseline and reason for having no test, joined by semicolons.
 
-    A baseline whose name has several settings is written out only once.
+    Clauses are in the order of verdicts. A baseline whose name has several settings is written out only the first time.
     """
     groups: dict[tuple[int, str, str], list[Row]] = {}
     for row in rows:

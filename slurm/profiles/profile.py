@@ -172,7 +172,7 @@ class Profile(BaseModel):
 
     @property
     def gres(self) -> str | None:
-        """The value of sbatch's --gres, which every SelectType supports: GPUs and other resources; None without any."""
+        """The value of sbatch's --gres (GPUs and other resources), or None. Every SelectType supports --gres."""
         gpus = ":".join(["gpu", *filter(None, [self.gpu_type]), str(self.gpus)]) if self.gpus else None
         return ",".join(str(part) for part in (gpus, self.extra.get("gres")) if part) or None
 
@@ -278,7 +278,7 @@ def submitit_parameters(profile: Profile, tag: str, label: str = "", avoided: Se
     """Return the parameters from which submitit renders the script of a profile's jobs.
 
     tag: the text by which the jobs are found in the queue. It ends the job name and begins the comment. label: the
-    beginning of the job name. avoided: names of nodes to exclude, besides those that the profile excludes.
+    beginning of the job name. avoided: nodes to exclude, in addition to the profile's.
     """
     grammar.require("tag", tag, r"[A-Za-z0-9][A-Za-z0-9:._-]*", "letters, digits and : . _ -")
     away = ",".join(map(str, filter(None, [profile.extra.get("exclude"), *avoided])))

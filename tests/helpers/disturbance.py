@@ -17,7 +17,7 @@ SAVED_SECONDS = 10.0  # slurmctld writes down what it acknowledged within about 
 
 
 class Storm:
-    """A shuffled deck of disturbances. `strike` deals one that is possible now."""
+    """Disturbances in random order. `strike` applies the next one that is possible now."""
 
     def __init__(self, cluster: Cluster, runs: Path, deck: dict[str, int]) -> None:
         self.cluster, self.runs, self.choose = cluster, runs, random.Random(0)

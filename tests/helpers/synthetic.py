@@ -344,7 +344,7 @@ def with_holes() -> StudyResults:
 
 
 def make_table(plan: dict[str, Any] | None = None, interim: bool = False, **changes: list[float | None]) -> Table:
-    """Return the table of made-up accuracies; `none=[...]` replaces those of position=none."""
+    """Return the table of made-up accuracies. none: accuracies of position=none instead of the made-up ones."""
     plan = plan or position()
     accuracies = ACCURACIES | {f"position={name}": values for name, values in changes.items()}
     return table(results(plan, from_accuracies(plan, accuracies)), interim=interim)

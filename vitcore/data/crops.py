@@ -1,6 +1,7 @@
 """Cropping and resizing of stored uint8 images on any device.
 
-A CPU resizes a pack's stored images (B, C, S, S) fastest because they are channels-last. Crops are channels-first.
+Images have shape (B, C, H, W). A pack's images are channels-last in memory, which a CPU resizes fastest. Crops are
+contiguous.
 """
 
 from typing import NamedTuple

@@ -1,7 +1,7 @@
 """The built-in datasets, which are checked against pinned sizes and checksums when their images are read.
 
 The digits come with scikit-learn, and torchvision downloads the other datasets. CIFAR is read here, because torchvision
-would unpickle it. The checksums of MNIST and Fashion-MNIST are those of the archives, which are not checked if deleted.
+would unpickle it. MNIST and Fashion-MNIST are checked by the checksums of their archives, unless these were deleted.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class About:
     """The facts about a dataset that are known without decoding all images.
 
     image_size: side of the square images, in pixels. fingerprint: values that identify the images. train_size: number
-    of training images, including those for validation. folds: number of folds, one of which each data seed tests; None
-    if there is a test set. mean, std: statistics of each channel's values; None to compute them from the training
+    of training images, including those for validation. folds: number of folds; each data seed tests one. None if
+    there is a test set. mean, std: statistics of each channel's values; None to compute them from the training
     images. levels: number of possible values of a pixel, which start at 0.
     """
 

@@ -139,7 +139,10 @@ def pack_lock(folder: Path) -> Iterator[None]:
 
 
 def begin_pack(folder: Path, name: str, source: Source, options: Options) -> None:
-    """Write the note of a new pack unless it exists; raise ValueError if the folder holds another pack's note."""
+    """Start a pack in `folder`, or continue the unfinished pack there.
+
+    Raises ValueError if the folder holds an unfinished pack with another source or other options.
+    """
     size, crop = options.size, options.image_size
     wanted = Begun(version=VERSION, name=name, size=size, crop=crop, format=options.format, source=source.digest)
     there = read_note_of_pack(folder)

@@ -93,7 +93,7 @@ class Data:
         return images.to(self.mean.dtype, copy=True).sub_(self.mean).div_(self.std)  # in place: half the time
 
     def to(self, device: torch.device) -> Data:
-        """Return the data on a device. If not all images fit there, those of a pack are streamed from disk."""
+        """Return the data on a device. If the images do not all fit there, a pack's images are streamed from disk."""
         parts = self.train, self.val, self.test
         fit = sum(part.pixels.nbytes for part in parts) <= image_memory(device)
         train, val, test = (part.to(device, fit) for part in parts)

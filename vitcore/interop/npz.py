@@ -158,7 +158,7 @@ def array(archive: zipfile.ZipFile, name: str, member: zipfile.ZipInfo, path: Pa
 
 
 def unstacked(tensors: Weights) -> Weights:
-    """Return the arrays after splitting those that stack all layers, as in big_vision's scanned encoder, by layer."""
+    """Return the arrays with one entry per layer, where big_vision's scanned encoder stacks all layers in one array."""
     stack = "Transformer/encoderblock/"
     apart = {name: values for name, values in tensors.items() if not name.startswith(stack)}
     for name in tensors.keys() - apart.keys():

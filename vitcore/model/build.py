@@ -130,7 +130,7 @@ def check_patch(config: Config, patch: int) -> None:
 
 @contextmanager
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Seed PyTorch's global random generators, and restore those of the CPU and of `device` after the block."""
+    """Seed PyTorch's random generators within the block. The generators of the CPU and of `device` are restored."""
     cuda = [device] if device is not None and device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda):
         torch.manual_seed(seed)

@@ -22,11 +22,15 @@ if TYPE_CHECKING:
 
 
 class Pooling(Part):
-    """Base class of poolings, which map tokens (B, T, D) to vectors (B, D)."""
+    """Base class of poolings, which map tokens (B, T, D) to vectors (B, D).
+
+    A pooling that reads a class token sets `class_token = True`; without it, models of this pooling have no such token.
+    A pooling that reads the tokens of each layer sets `every_layer = True`.
+    """
 
     slot = "pool"
-    class_token: ClassVar[bool] = False  # whether it reads a class token, which the model otherwise lacks
-    every_layer: ClassVar[bool] = False  # whether it reads the tokens of each layer
+    class_token: ClassVar[bool] = False
+    every_layer: ClassVar[bool] = False
     plain: ClassVar[bool] = False  # whether it returns the last layer's class token or mean of the patches
 
     def __init__(self, config: Config) -> None:
@@ -81,8 +85,8 @@ class GlobalAverage(Pooling):
 class AttentionPooling(Pooling):
     """Attention of a learned query to the patches, then a residual MLP (MAP: arXiv 2106.04560, section 3.1).
 
-    As in big_vision's MAPHead, the number of heads and the MLP's width are those of the model. With
-    `weight_decay_on=matrices`, the query has no weight decay.
+    As in big_vision's MAPHead, it has as many heads and as wide an MLP as the encoder. With `weight_decay_on=matrices`,
+    the query has no weight decay.
     """
 
     numerics = 1

@@ -76,8 +76,8 @@ def compute_settings(config: Config) -> Iterator[None]:
 def flush_subnormals(on: bool) -> Iterator[None]:
     """Flush subnormal float32 numbers (below 2^-126) to zero within the block, or keep them if not `on`.
 
-    PyTorch keeps them by default, but peaked attention produces many, which slow down matrix products several times on
-    some processors. The setting holds for this thread and for threads of PyTorch that start within the block.
+    PyTorch keeps them by default. Peaked attention produces so many that matrix products become several times slower on
+    some processors. The setting applies to this thread and to PyTorch threads started within the block.
     """
     before = not torch.tensor(SUBNORMAL, dtype=torch.float32, device="cpu") * 1
     torch.set_flush_denormal(on)

@@ -84,8 +84,8 @@ def train(
 def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seconds: float) -> Outcome:
     """Train to the end or until `stop()` is true, and return the outcome.
 
-    Checkpoints are saved before a step, and evaluations follow a step. Raises DivergedError if an evaluation or the
-    verification of a suspicion finds a loss that is not finite.
+    Checkpoints are saved before a step, and evaluations follow a step. Raises DivergedError if a loss is not finite. It
+    is checked at each evaluation, and after every step while an earlier divergence is being reproduced.
     """
     due, line, shown = evaluation_steps(training.config), Metrics(), time.monotonic()
     checkpoints = CheckpointSchedule(partial(training.save_checkpoint, run), checkpoint_seconds)

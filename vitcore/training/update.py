@@ -62,7 +62,7 @@ class Batch(NamedTuple):
     keys: Keys
 
     def split(self, size: int) -> Iterator[Batch]:
-        """Yield micro-batches of `size` images, of which the last may be smaller."""
+        """Yield micro-batches of `size` images. The last one may be smaller."""
         keys = repeat(None) if self.keys is None else torch.split(self.keys, size)
         return map(Batch, torch.split(self.images, size), torch.split(self.targets, size), keys)
 

@@ -68,8 +68,8 @@ def draw_arms(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str) -> tup
     band = f"band: 95% t interval, from {BAND} seeds on" if has_bands(lines) else f"no bands: more than {BANDS} lines"
     notes = [
         *said,
-        f"Lines: mean over the finished seeds (where there is none, over those that go on); {band}. Thin: single seeds "
-        f"of fewer than {BAND}, trials that diverged (×), failed or go on.",
+        f"Lines: mean over the finished seeds (if none has finished, over the running ones); {band}. Thin: single "
+        f"seeds of fewer than {BAND}, trials that diverged (×), failed or are running.",
     ]
     names = [row.label for row in rows_of(lines) if row.arm not in set(history["arm"])]
     if names and not history.empty:

@@ -38,7 +38,7 @@ class Entry(Schema):
     published: FiniteFloat | None = None  #: Published value of the metric.
     at_twice_the_steps: LaterDifference | None = None  #: Difference after twice the steps, as the recipe states it.
     departures: Settings = {}  #: Settings whose values differ from the recipe's.
-    evals: list[str] | None = None  #: Evals that the trials need, if not those of the plan.
+    evals: list[str] | None = None  #: Evals that the trials need; None for the plan's evals.
     params: Count | None = None  #: Trainable parameters.
     flops: Count | None = None  #: FLOPs of one image through the model.
     tokens: Count | None = None  #: Number of tokens per image.

@@ -27,7 +27,7 @@ EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage
 
 @pytest.fixture
 def eps_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Write two classes of PNGs, one of which holds EPS, and a Ghostscript that leaves a file when it is started."""
+    """Write two classes of PNG files, one with EPS content, and a fake Ghostscript that leaves a file when it runs."""
     for label in ("cat", "dog"):
         for split in ("train", "validation"):
             (tmp_path / "images" / split / label).mkdir(parents=True)

@@ -25,9 +25,9 @@ LARGE = 2**15  # bytes of an image; from this size on, a CPU flips images one at
 
 
 class Stage:
-    """Base class of the stages of an augmentation, each of which changes uint8 images (B, C, H, W).
+    """Base class of a stage of an augmentation, which changes uint8 images (B, C, H, W).
 
-    draws: number of choices per image. options: the options of the augmentation, which include those of this stage.
+    draws: number of choices per image. options: the augmentation's options, including this stage's.
     """
 
     draws: int

@@ -43,9 +43,9 @@ class Position(Part):
 
     @classmethod
     def version(cls, config: Config) -> int | str:
-        """Return the version that enters a trial id, which is 1 more than usual if release 0.12 drew other values.
+        """Return the version that enters a trial id: one higher where release 0.12 drew different initial weights.
 
-        With `init=big-vision`, release 0.12 scaled a table by the table's width instead of the model's width.
+        With `init=big-vision`, that release scaled a table by the table's width instead of the model's width.
         """
         own = super().version(config)
         moved = config.init == "big-vision" and cls.drawn_by_model_width(config)

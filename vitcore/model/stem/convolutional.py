@@ -120,7 +120,7 @@ class HMLPStem(Stem):
 
     @staticmethod
     def sides(patch: int) -> list[int]:
-        """Return the kernel sides of the convolutions, whose product is `patch`."""
+        """Return the kernel sizes of the successive convolutions. Their product is `patch`."""
         twos = 2 if patch % 4 == 0 and patch > 4 else 1 if patch % 2 == 0 and patch > 2 else 0
         return [patch >> twos, *[2] * twos]
 
