@@ -12,6 +12,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from vitcore.options import AnyOptions, ConfigError, Options
 from vitcore.sizes import is_architectural, is_reference, sizes
+from vitcore.unknown_keys import unknown_key
 
 Values = Mapping[str, Any]
 Positive = Annotated[float, Field(gt=0)]
@@ -257,5 +258,7 @@ def spread_options(values: Values) -> dict[str, Any]:
         raise ConfigError(f"options={options}: a mapping from 'slot.name', as in position.base, to values")
     for key in options:
         if not isinstance(key, str) or "." not in key:
-            raise ConfigError(f"unknown key '{key}': an option is spelled 'slot.name', as in position.base")
+            raise ConfigError(
+                unknown_key(str(key), otherwise=": an option is spelled 'slot.name', as in position.base")
+            )
     return {**options, **{key: value for key, value in values.items() if key != "options"}}

@@ -1,27 +1,15 @@
 """Frozen records of options that refuse unknown keys, and ConfigError, the error for an invalid setting."""
 
-import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 
+from vitcore.unknown_keys import joined_names, unknown_key
+
 Setting = str | bool | int | float | Sequence["Setting"] | Mapping[str, "Setting"] | None  # plain JSON
 Settings = dict[str, Setting]  # field or dotted option -> value
-
-OTHER_NAMES = {  # what settings are called in other code
-    "learning_rate": "lr",
-    "batch_size": "batch",
-    "num_classes": "classes",
-    "embed_dim": "width",
-    "hidden_size": "width",
-    "num_heads": "heads",
-    "num_layers": "depth",
-    "patch_size": "patch",
-    "img_size": "image_size",
-    "dataset": "data",
-}
 
 
 class ConfigError(ValueError):
@@ -66,10 +54,8 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
     known += getattr(model, "shorthands", ())
     match problem["type"]:
         case "extra_forbidden":
-            allowed = spelling_hint(OTHER_NAMES.get(key, key), known) or (
-                f": known are {joined_names(known)}" if known else ": this variant has no options"
-            )
-            return f"unknown key '{key}'{allowed}"
+            listed = f": known are {joined_names(known)}" if known else ": this variant has no options"
+            return unknown_key(key, known, listed)
         case "value_error":  # a ConfigError, raised inside a validator
             return str(problem["ctx"]["error"])
         case "missing":
@@ -89,13 +75,3 @@ def unsigned_zeros(value: Any) -> Any:
     if isinstance(value, list):
         return [unsigned_zeros(one) for one in value]
     return 0.0 if isinstance(value, float) and value == 0.0 else value
-
-
-def spelling_hint(word: object, known: Iterable[str]) -> str:
-    """Return "; did you mean ...?" with the known word most similar to `word`, or "" if none is similar."""
-    close = difflib.get_close_matches(str(word), list(known), n=1)
-    return f"; did you mean '{close[0]}'?" if close else ""
-
-
-def joined_names(known: Iterable[object]) -> str:
-    return ", ".join(str(one) for one in known)

@@ -15,11 +15,12 @@ from vitcore.model.initialization import INIT
 from vitcore.model.pooling import POOLING
 from vitcore.model.position import POSITION, check_patches_may_leave
 from vitcore.model.self_attention import SELF_ATTENTION
-from vitcore.options import ConfigError, joined_names, spelling_hint
+from vitcore.options import ConfigError
 from vitcore.sizes import REFERENCE, is_architectural
 from vitcore.training.distributed import check_ranks
 from vitcore.training.objectives import OBJECTIVE
 from vitcore.training.parents import LINKS, NONE, is_trial, normalized
+from vitcore.unknown_keys import joined_names, spelling_hint, unknown_key
 from vitcore.variant import Variant
 from vitcore.variants import VARIANTS
 
@@ -109,7 +110,7 @@ def check_names(config: Config) -> None:
             raise ConfigError(f"{field}={name}: one of {joined_names(known)}{hint}")
     for key in config.options:
         if key.partition(".")[0] not in VARIANTS:
-            raise ConfigError(f"unknown key '{key}': options are spelled {', '.join(VARIANTS)} + '.name'")
+            raise ConfigError(unknown_key(key, otherwise=f": options are spelled {', '.join(VARIANTS)} + '.name'"))
 
 
 def refuse_misplaced_variant(values: Mapping[str, Any], fields: Iterable[str]) -> None:
@@ -118,7 +119,7 @@ def refuse_misplaced_variant(values: Mapping[str, Any], fields: Iterable[str]) -
         raise ConfigError(f"attention={kind}: 'fastest' or 'pinned', the kernel; did you mean self_attention={kind}?")
     for key in values.keys() - set(fields):
         for slot in (slot for slot, variants in VARIANTS.items() if key in variants):
-            raise ConfigError(f"unknown key '{key}': it is a value of {slot}; did you mean {slot}={key}?")
+            raise ConfigError(unknown_key(key, otherwise=f": it is a value of {slot}; did you mean {slot}={key}?"))
 
 
 def check_teacher(config: Config) -> None:

@@ -127,7 +127,7 @@ def verify(
     """
     from vitcore.data.pack import find, manifest, pack_names
     from vitcore.data.pack import verify as read
-    from vitcore.options import spelling_hint
+    from vitcore.unknown_keys import spelling_hint
 
     # before data_folder sets ABLATE_DATA
     searched = ablate_toml.searched_folders(name, ablate_toml.read(Path()), data_dir)

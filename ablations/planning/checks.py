@@ -14,7 +14,8 @@ from results.figures.kinds import FIGURES
 from results.names import METRICS
 from vitcore.analysis.evals import EVAL, eval_of, find
 from vitcore.data import splits
-from vitcore.options import ConfigError, joined_names, spelling_hint
+from vitcore.options import ConfigError
+from vitcore.unknown_keys import joined_names, spelling_hint
 
 
 def check(design: Design) -> None:

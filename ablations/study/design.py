@@ -16,7 +16,8 @@ from ablations.study.recipe import Recipe
 from ablations.study.stages import FINETUNE, Values
 from ablations.study.study import Axis, Study
 from vitcore.config import Config, merge
-from vitcore.options import ConfigError, joined_names, spelling_hint
+from vitcore.options import ConfigError
+from vitcore.unknown_keys import joined_names, unknown_key
 
 
 @dataclass(frozen=True)
@@ -241,8 +242,8 @@ class Design:
         """
         known = sorted({*self.factors, *self.curves, "arm"})
         for key in entry.keys() - known:
-            meant = spelling_hint(key, known) or f": known are {joined_names(known)}"
-            raise ValueError(f"study '{self.study.name}': exclude: unknown key '{key}'{meant}")
+            message = unknown_key(key, known, f": known are {joined_names(known)}")
+            raise ValueError(f"study '{self.study.name}': exclude: {message}")
         met = {
             name
             for name, (change, point) in pairs.items()

@@ -10,8 +10,8 @@ from ablations.study.recipe import Recipe
 from ablations.study.stages import FINETUNE, Values
 from ablations.study.study import Study, claim_parts
 from vitcore.config import Config
-from vitcore.options import OTHER_NAMES, joined_names, spelling_hint
 from vitcore.training import parents
+from vitcore.unknown_keys import joined_names, spelling_hint, unknown_key
 
 STAGE = re.compile("[a-z][a-z0-9-]*")
 SETTINGS = (*Config.model_fields, *Config.shorthands)
@@ -63,8 +63,7 @@ def check_setting(key: str, where: str, stages: Collection[str] = ()) -> None:
         raise ValueError(f"{where}{key}: a stage has the seeds of what starts from it")
     if own.partition(".")[0] not in SETTINGS and (prefix or not dot):  # Config knows the options of variants
         known = [prefix + one for one in SETTINGS]
-        meant = spelling_hint(prefix + OTHER_NAMES.get(own, own), known) or ": `ablate list --settings` names all"
-        raise ValueError(f"{where}unknown key '{key}'{meant}")
+        raise ValueError(where + unknown_key(key, known, ": `ablate list --settings` names all"))
 
 
 def check_varied(study: Study, path: Path) -> None:

@@ -7,7 +7,8 @@ from ablations.study import key_checks, stages, strict_yaml
 from ablations.study.recipe import Recipe
 from ablations.study.study import Study
 from vitcore.config import Config
-from vitcore.options import OTHER_NAMES, ConfigError, joined_names, spelling_hint
+from vitcore.options import ConfigError
+from vitcore.unknown_keys import OTHER_NAMES, joined_names, spelling_hint
 
 HERE = Path(__file__).parents[1]
 Record = TypeVar("Record", Study, Recipe)

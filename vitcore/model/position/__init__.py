@@ -14,7 +14,8 @@ from vitcore.model.position.absolute import Index, IndexNormalized, Learned1D, L
 from vitcore.model.position.relative import ALiBi2D, Relative, RelativeBias, RoPE2D
 from vitcore.model.position.resample import Grid
 from vitcore.model.position.sites import Context, Position
-from vitcore.options import ConfigError, joined_names
+from vitcore.options import ConfigError
+from vitcore.unknown_keys import joined_names
 
 __all__ = ["POSITION", "Context", "Grid", "Position", "check_patches_may_leave", "positions_without"]
 

@@ -21,8 +21,9 @@ from vitcore.model.initialization import Initial, initialize, normal
 from vitcore.model.position import POSITION, Context, check_patches_may_leave
 from vitcore.model.stem import STEM
 from vitcore.model.vit import ViT
-from vitcore.options import Settings, joined_names
+from vitcore.options import Settings
 from vitcore.training.objectives.masked_patches import Masking, cut_patches, gather_rows
+from vitcore.unknown_keys import joined_names
 
 if TYPE_CHECKING:
     from vitcore.config import Config
