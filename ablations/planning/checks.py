@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 
 from ablations.planning import init_checks
+from ablations.planning.contrasts import fixed_points, tuned_arms
 from ablations.study import written_names
 from ablations.study.arms import Arm, arm_name, family_name
-from ablations.study.contrasts import fixed_points, tuned_arms
 from ablations.study.design import Design
 from ablations.study.stages import Stage, lineage
 from ablations.study.study import Axis, Study, claim_parts

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from ablations.planning import checks, data_summary
+from ablations.planning.contrasts import interactions, tuned_arms
 from ablations.study import written_names
 from ablations.study.arms import Arm, family_name
 from ablations.study.budget import training_flops
 from ablations.study.confounds import enlargement_notes, footnotes, model_notes, refuse_undeclared
-from ablations.study.contrasts import interactions, tuned_arms
 from ablations.study.design import Design
 from ablations.study.recipe import Recipe
 from ablations.study.stages import LINKS, Stage, lineage
