@@ -9,7 +9,7 @@ import numpy as np
 from ablations.planning.jobs import read
 from results import units
 from results.load import load_studies
-from results.statistics import inference, interim, power, tuning
+from results.statistics import deviations, interim, power, tuning
 from results.statistics.contrast import Sample, samples_by_arm
 from results.store.schemas import Plan
 from results.study_results import StudyResults
@@ -28,7 +28,7 @@ class Spread:
 
     @classmethod
     def from_sd(cls, sd: float, freedom: int, source: str) -> "Spread":
-        return cls(sd, inference.sd_bound(sd, freedom), freedom, source)
+        return cls(sd, deviations.sd_bound(sd, freedom), freedom, source)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
     return replace(
         known,
         spread=found,
-        difference=finite_or_none(inference.resolvable_difference(seeds, sd, tests)),
+        difference=finite_or_none(power.resolvable_difference(seeds, sd, tests)),
         smallest_margin=smallest,
         margin_reachable=None if margin is None else smallest is not None and smallest <= margin,
         margin_seeds=None if margin is None else power.seeds_to_show_equivalent(margin, sd, tests),
@@ -79,8 +79,8 @@ def spread(plan: Plan, runs: Path) -> Spread | None:
         groups = differences(tuning.tuned_arms_only(study))  # what the table tests
         if any(pairs.mean.se is not None for group in groups for pairs in group):
             numbers = [[pairs.numbers for pairs in group] for group in groups]
-            sd, _ = inference.pooled_sd(list(itertools.chain(*numbers)))
-            return Spread.from_sd(sd, inference.pooled_df(numbers), "the differences of this study so far")
+            sd, _ = deviations.pooled_sd(list(itertools.chain(*numbers)))
+            return Spread.from_sd(sd, deviations.pooled_df(numbers), "the differences of this study so far")
     stated = plan.spread
     if stated and stated.metric == plan.metric:
         return Spread.from_sd(stated.sd, stated.freedom, f"the recipe ({stated.how}: {stated.source})")

@@ -8,9 +8,9 @@ import numpy as np
 
 from results import units
 from results.comparison.matching import Pair, Side, are_comparable
-from results.statistics import inference, power, verdict
+from results.statistics import intervals, p_values, power, verdict
 from results.statistics.contrast import Sample
-from results.statistics.inference import Estimate
+from results.statistics.intervals import Estimate
 
 IDENTICAL = "identical"
 
@@ -63,7 +63,7 @@ def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | 
         b=b,
         difference=difference,
         p=verdict.p_with_divergence(p, b.row, a.row) if left is a.trials else p,
-        p_margin=None if margin is None else inference.tost_p(difference, margin),
+        p_margin=None if margin is None else p_values.tost_p(difference, margin),
         method=method,
         pairs=pairs,
         identical=identical,
@@ -82,12 +82,12 @@ def estimate_difference(a: Sample, b: Sample, same_split: bool) -> tuple[Estimat
     count = len(pairs.values)
     same_images = all(a.has_same_images(b, seed) for seed in a.correct.keys() & b.correct.keys())
     if not same_split or count < 2 or not same_images:
-        return inference.welch(a.numbers, b.numbers, a.image), "welch", 0
+        return intervals.welch(a.numbers, b.numbers, a.image), "welch", 0
     if count == len(a.values) == len(b.values):
         return pairs.mean, "paired", count
     first, second = ([*pairs.seeds, *one.without_seeds(pairs.seeds).seeds] for one in (a, b))
     numbers = np.array([a.values[s] for s in first]), np.array([b.values[s] for s in second])
-    return inference.overlapping_samples(*numbers, count, a.image), "overlapping", count
+    return intervals.overlapping_samples(*numbers, count, a.image), "overlapping", count
 
 
 def adjusted(tests: Sequence[Test | None]) -> list[Test | None]:
@@ -98,7 +98,7 @@ def adjusted(tests: Sequence[Test | None]) -> list[Test | None]:
 def holm_over_tests(tests: Sequence[Test | None], name: str) -> list[float | None]:
     """Return the p values in field `name`, adjusted by Holm's method. Equal tests in several studies count once."""
     family = {test.trials: p for test in tests if test and (p := getattr(test, name)) is not None}
-    p_holm = dict(zip(family, inference.holm(list(family.values()), len(family)), strict=True))
+    p_holm = dict(zip(family, p_values.holm(list(family.values()), len(family)), strict=True))
     return [p_holm[test.trials] if test and getattr(test, name) is not None else None for test in tests]
 
 

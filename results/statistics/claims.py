@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterator, Mapping
 
 from results import units
 from results.records import Claim, Row
-from results.statistics import inference, tuned_pairs, verdict
+from results.statistics import p_values, tuned_pairs, verdict
 from results.statistics.contrast import Sample
-from results.statistics.inference import Estimate
+from results.statistics.intervals import Estimate
 from results.statistics.tuned_pairs import Pair
 from results.statistics.verdict import EQUIVALENT, RESOLVED
 from results.store.schemas import Plan
@@ -49,9 +49,9 @@ def judge_claims(
     p_margin = {names: p_margins[arm] for names, arm in contrasts.items()}
     own = [names for names in pairs if names not in contrasts]
     p = [None if {*names} & set(unjudged) else tuned_pairs.p_value(pairs[names], plan) for names in own]
-    p_holm |= zip(own, inference.holm(p, len(own)), strict=True)
+    p_holm |= zip(own, p_values.holm(p, len(own)), strict=True)
     p_within = [tuned_pairs.p_equivalence(pairs[names], plan) for names in own]
-    p_margin |= zip(own, inference.holm(p_within, len(own)), strict=True)
+    p_margin |= zip(own, p_values.holm(p_within, len(own)), strict=True)
     found = []
     for claim in asked:
         names = claim[0], claim[2]

@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 
 from results import units
-from results.statistics import inference
-from results.statistics.inference import Estimate
+from results.statistics import intervals
+from results.statistics.intervals import Estimate
 from results.store.correctness import Correct
 from results.study_results import StudyResults
 
@@ -47,8 +47,8 @@ class Sample:
         """The estimated mean over seeds. Its variance includes that of images shared by repetitions, if known."""
         shared = 0.0
         if spans_repetitions(self.values, self.folds) and (images := correctness_matrix(self)) is not None:
-            shared = inference.shared_images_variance(images, np.array(self.seeds) // (self.folds or 1))
-        return inference.mean(self.numbers, shared, self.image)
+            shared = intervals.shared_images_variance(images, np.array(self.seeds) // (self.folds or 1))
+        return intervals.mean(self.numbers, shared, self.image)
 
     def __sub__(self, other: "Sample") -> "Sample":
         """Return the sample of paired differences over the common seeds.
@@ -99,7 +99,7 @@ def samples_by_arm(study: StudyResults, metric: str) -> dict[str, Sample]:
 def mean_over_images(trials: Sample) -> Estimate | None:
     """Return an estimate of the mean over seeds and images, or None if seeds may have tested different images."""
     images = None if trials.folds else correctness_matrix(trials)
-    return None if images is None or np.isnan(images).any() else inference.crossed_mean(images)
+    return None if images is None or np.isnan(images).any() else intervals.crossed_mean(images)
 
 
 def correctness_matrix(trials: Sample) -> np.ndarray | None:

@@ -12,9 +12,9 @@ import numpy as np
 
 from results import units
 from results.records import Interaction
-from results.statistics import inference, interim
+from results.statistics import interim, p_values
 from results.statistics.contrast import Sample
-from results.statistics.inference import Estimate
+from results.statistics.intervals import Estimate
 from results.statistics.verdict import UNRESOLVED, is_significant
 from results.store.schemas import Interaction as Planned
 from results.study_results import StudyResults
@@ -36,7 +36,7 @@ def judge_interactions(
         None if {*entry.arms} & {*unjudged} else interim.p_value(sample, study.plan)
         for entry, sample in zip(planned, found, strict=True)
     ]
-    means, p_holm = [sample.mean for sample in found], inference.holm(p, len(planned))
+    means, p_holm = [sample.mean for sample in found], p_values.holm(p, len(planned))
     return [judged_interaction(study, samples, *one) for one in zip(planned, means, p_holm, strict=True)]
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy import special
 
-from results.statistics import inference
-from results.statistics.inference import Estimate
+from results.statistics import deviations, intervals
+from results.statistics.intervals import Estimate
 
 POWER = 0.8
 MOST_SEEDS = 1000
@@ -21,7 +21,7 @@ NODES = 2000  # quantiles of the standard deviation over which the power is aver
 
 def seeds_to_resolve(difference: float, sd: float, family: int = 1) -> int | None:
     """Return the smallest number of pairs that resolves a difference with 80% power, or None above MOST_SEEDS."""
-    return fewest_seeds(lambda n: inference.power_to_resolve(n, difference, sd, family) >= POWER)
+    return fewest_seeds(lambda n: power_to_resolve(n, difference, sd, family) >= POWER)
 
 
 def seeds_to_show_equivalent(margin: float, sd: float, tests: int = 1) -> int | None:
@@ -33,7 +33,7 @@ def smallest_margin(n: int, sd: float, tests: int = 1) -> float:
     """Return the smallest margin within which n pairs show equal arms equivalent with 80% power, or inf for n < 2."""
     if n < 2:
         return math.inf
-    return inference.threshold(lambda margin: equivalence_power(n, sd, margin, tests) >= POWER, sd, halvings=40)
+    return threshold(lambda margin: equivalence_power(n, sd, margin, tests) >= POWER, sd, halvings=40)
 
 
 def equivalence_power(n: int, sd: float, margin: float, tests: int = 1) -> float:
@@ -46,8 +46,8 @@ def equivalence_power(n: int, sd: float, margin: float, tests: int = 1) -> float
     if n < 2:
         return 0.0
     spread = np.sqrt(special.chdtri(n - 1, (np.arange(NODES) + 0.5) / NODES) / (n - 1))  # (NODES,): S / sd
-    room = margin * math.sqrt(n) / sd - inference.t_quantile(1 - 0.05 / tests, n - 1) * spread
-    room = np.minimum(room, inference.t_quantile(0.975, n - 1) * spread)
+    room = margin * math.sqrt(n) / sd - intervals.t_quantile(1 - 0.05 / tests, n - 1) * spread
+    room = np.minimum(room, intervals.t_quantile(0.975, n - 1) * spread)
     return float(np.where(room > 0, 2 * special.ndtr(room) - 1, 0.0).mean())
 
 
@@ -69,10 +69,44 @@ def resolvable_differences(differences: Sequence[Estimate], family: int) -> list
     if not freedom:
         return [None] * len(differences)
     variance = math.fsum((one.df or 0.0) * one.n * (one.se or 0.0) ** 2 for one in tested) / freedom
-    sd = inference.sd_bound(math.sqrt(variance), freedom)
+    sd = deviations.sd_bound(math.sqrt(variance), freedom)
     return [
-        inference.resolvable_difference(pairs := int(one.df) + 1, sd * math.sqrt(pairs / one.n), family)
+        resolvable_difference(pairs := int(one.df) + 1, sd * math.sqrt(pairs / one.n), family)
         if one.se and one.df
         else None
         for one in differences
     ]
+
+
+def resolvable_difference(n: int, sd: float, family: int = 1) -> float:
+    """Return the smallest difference that n pairs resolve with 80% power at 5% two-sided, in Holm's first step.
+
+    sd: the standard deviation of the per-seed differences. family: the number of contrasts. Returns inf for n < 2.
+    """
+    if n < 2:
+        return math.inf
+    return sd * threshold(lambda difference: power_to_resolve(n, difference, 1.0, family) >= 0.8, 1.0, halvings=60)
+
+
+def threshold(enough: Callable[[float], bool], start: float, halvings: int) -> float:
+    """Return the threshold above 0 from which on `enough` holds, by bisection after doubling `start` as needed."""
+    low, high = 0.0, start
+    while not enough(high):
+        high *= 2
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def power_to_resolve(n: int, difference: float, sd: float, family: int = 1) -> float:
+    """Return the probability that n pairs resolve a difference at 5% two-sided, in Holm's first step.
+
+    sd: the standard deviation of the per-seed differences. For a family of m contrasts, it is P(T'_{n-1}(difference
+    sqrt(n) / sd) > t_{1 - 0.025/m, n-1}), where T' is noncentral t.
+    """
+    critical, shift = intervals.t_quantile(1 - 0.025 / family, n - 1), difference * math.sqrt(n) / sd
+    below = float(special.nctdtr(n - 1, shift, critical))
+    if math.isnan(below):  # SciPy's result where the tail is too thin
+        return float(shift > critical)
+    return 1.0 - below

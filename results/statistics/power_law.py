@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from results.statistics import inference
-from results.statistics.inference import Estimate
+from results.statistics import intervals
+from results.statistics.intervals import Estimate
 
 MIN_SIZES = 4  # the minimum for a fit of two parameters
 
@@ -34,7 +34,7 @@ class Fits:
         if compute.min() < self.low * (1 - 1e-9) or compute.max() > self.high * (1 + 1e-9):
             raise ValueError(f"no extrapolation: fitted from {self.low:g} to {self.high:g}")
         errors = self.a * compute[:, None] ** -self.b  # (points, seeds)
-        return errors.mean(axis=1), [inference.mean(row) for row in errors]
+        return errors.mean(axis=1), [intervals.mean(row) for row in errors]
 
 
 def fit(points: Points) -> Fits | None:

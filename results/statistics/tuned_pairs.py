@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from results import units
-from results.statistics import inference, interim, verdict
+from results.statistics import interim, p_values, verdict
 from results.statistics.contrast import Sample
-from results.statistics.inference import Estimate
+from results.statistics.intervals import Estimate
 from results.store.schemas import Plan
 
 
@@ -69,7 +69,7 @@ def p_equivalence(of: Pair, plan: Plan) -> float | None:
     """Return the largest one-sided p value of equivalence, corrected for looks, or None without a margin or a test."""
     if plan.margin is None:
         return None
-    found = [inference.p_below(one, plan.margin) for one in advantages(of, plan)]
+    found = [p_values.p_below(one, plan.margin) for one in advantages(of, plan)]
     return None if None in found else min(1.0, interim.correction_factor(plan) * max(p for p in found if p is not None))
 
 

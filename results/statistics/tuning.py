@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from results.statistics import inference
+from results.statistics import intervals
 from results.store.schemas import Arm, Plan, Tuned
 from results.study_results import StudyResults
 from results.tables import sentences
@@ -223,7 +223,7 @@ def exceeds(a: np.ndarray, b: np.ndarray) -> bool:
 
     Without an interval, the sign of the mean difference decides.
     """
-    difference = inference.mean(a - b)
+    difference = intervals.mean(a - b)
     low = interval[0] if (interval := difference.interval()) else difference.value
     return low is not None and low > 0
 

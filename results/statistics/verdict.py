@@ -1,8 +1,8 @@
 """Verdicts on a difference, and notes on why a verdict and the 95% interval seem to disagree."""
 
 from results.records import Row
-from results.statistics import inference
-from results.statistics.inference import Estimate
+from results.statistics import p_values
+from results.statistics.intervals import Estimate
 from results.store.schemas import Arm
 from results.units import Unit
 
@@ -54,7 +54,7 @@ def p_with_divergence(p: float | None, arm: Row, baseline: Row, looks: int = 1) 
     k, others = arm.diverged, baseline.diverged
     if not k:
         return p
-    more = min(1.0, looks * inference.fisher_p(k, arm.ended_trials, others, baseline.ended_trials))
+    more = min(1.0, looks * p_values.fisher_p(k, arm.ended_trials, others, baseline.ended_trials))
     return more if p is None or others else min(1.0, 2 * min(p, more))
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from results.statistics import inference
+from results.statistics import intervals
 from results.store import eval_files
 from results.store.schemas import EvalSummary
 from results.study_results import StudyResults
@@ -53,7 +53,7 @@ def absence_notes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
     diverged = sum(trial.status == "diverged" for trial in outcomes)
     ended = diverged + sum(trial.status == "finished" and not math.isnan(trial.value) for trial in outcomes)
     if diverged:
-        low, high = inference.clopper_pearson(diverged, ended)
+        low, high = intervals.clopper_pearson(diverged, ended)
         notes.append(f"{diverged} of {ended} diverged (95% interval {low:.0%} to {high:.0%})")
     return notes
 

@@ -12,7 +12,17 @@ import numpy as np
 
 from results import units
 from results.records import INTERVAL, Interval, NoteSubjects, Row, Table
-from results.statistics import claims, contrast, inference, interaction, tuned_pairs, tuning, verdict
+from results.statistics import (
+    claims,
+    contrast,
+    deviations,
+    interaction,
+    intervals,
+    p_values,
+    tuned_pairs,
+    tuning,
+    verdict,
+)
 from results.statistics import interim as looks
 from results.statistics.contrast import Sample
 from results.statistics.tuned_pairs import Pair
@@ -128,7 +138,7 @@ def arm_row(arm: Arm, outcomes: Sequence[Outcome], finished: Sample, metric: str
         n=mean.n,
         planned=len(outcomes),
         mean=mean.value,
-        sd=math.sqrt(inference.variance(finished.numbers)) if mean.n > 1 else None,
+        sd=math.sqrt(intervals.variance(finished.numbers)) if mean.n > 1 else None,
         ci95=mean.interval(),
         published=arm.published,
         params=arm.params,
@@ -220,7 +230,7 @@ def contrast_tests(
             p.append(verdict.p_with_divergence(p_pairs, row, rows[row.baseline], factor))
             p_own.append(None if name in unjudged else p[-1])
             p_within.append(None if name in unjudged else tuned_pairs.p_equivalence(pairs[name], plan))
-        adjusted = inference.holm(p_own, size), inference.holm(p_within, size)
+        adjusted = p_values.holm(p_own, size), p_values.holm(p_within, size)
         found |= {name: Tested(pairs[name], size, *own) for name, *own in zip(names, p, *adjusted, strict=True)}
     return found
 
@@ -242,7 +252,7 @@ def simultaneous_intervals(pairs: Mapping[str, Pair], plan: Plan) -> Iterator[tu
         for name in names:
             if pairs[name].own.mean.se is not None:
                 groups[tuple(pairs[name].own.seeds)].append(name)
-        level = inference.simultaneous_level(
+        level = intervals.simultaneous_level(
             [np.column_stack([pairs[name].own.numbers for name in names]) for names in groups.values()]
         )
         for name in itertools.chain(*groups.values()):
@@ -250,15 +260,15 @@ def simultaneous_intervals(pairs: Mapping[str, Pair], plan: Plan) -> Iterator[tu
 
 
 def outlier_notes(differences: Mapping[str, Sample], unit: units.Unit) -> dict[str, list[str]]:
-    """Return arm -> note that names the seed, for arms with exactly one `inference.outlier` among their differences.
+    """Return arm -> note that names the seed, for arms with exactly one `deviations.outlier` among their differences.
 
     The smallest deviation to assume is the median over all arms, but at least one test image.
     """
     samples = {name: sample for name, sample in differences.items() if sample.values}
-    usual = float(np.median([inference.robust_deviation(one.numbers) for one in samples.values()] or [0.0]))
+    usual = float(np.median([deviations.robust_deviation(one.numbers) for one in samples.values()] or [0.0]))
     notes = {}
     for name, sample in samples.items():
-        if (far := inference.outlier(sample.numbers, max(usual, sample.image))) is not None:
+        if (far := deviations.outlier(sample.numbers, max(usual, sample.image))) is not None:
             value, median = (unit.signed_text(one) for one in (sample.numbers[far], float(np.median(sample.numbers))))
             seed = sentences.seeds_text([sample.seeds[far]])
             notes[name] = [f"{seed} is an outlier: {value}, the median is {median}{unit.of_difference}"]

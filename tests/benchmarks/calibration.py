@@ -42,8 +42,8 @@ from statsmodels.stats.weightstats import ttost_paired
 from ablations.planning.resolution import differences
 from results.comparison.compare import compare
 from results.records import Row
-from results.statistics import inference
-from results.statistics.power import smallest_margin
+from results.statistics import deviations
+from results.statistics.power import resolvable_difference, smallest_margin
 from results.store.schemas import Split
 from results.study_results import StudyResults
 from results.tables.study_table import table
@@ -245,7 +245,7 @@ def images(rng: np.random.Generator, studies: int) -> Iterator[Line]:
 
 def power(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     for arms, n in ((1, 5), (3, 5), (3, 10), (7, 20)):
-        effect = inference.resolvable_difference(n, SD * math.sqrt(2), arms)
+        effect = resolvable_difference(n, SD * math.sqrt(2), arms)
         worse = effect * (np.arange(arms + 1) == 1)[:, None]
         made = (study(seeds_and_arms(rng, arms, n) - worse) for _ in range(studies))
         found = (contrast_rows(one)[0].verdict == "worse" for one in made)
@@ -293,8 +293,8 @@ def pilots(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         found = []
         for _ in range(studies):
             groups = [[pairs.numbers for pairs in one] for one in differences(study(seeds_and_arms(rng, arms, 5)))]
-            sd, _ = inference.pooled_sd([one for group in groups for one in group])
-            found.append(inference.sd_bound(sd, inference.pooled_df(groups)) >= SD * math.sqrt(2))
+            sd, _ = deviations.pooled_sd([one for group in groups for one in group])
+            found.append(deviations.sd_bound(sd, deviations.pooled_df(groups)) >= SD * math.sqrt(2))
         yield share_of(f"spread of differences below its bound, pilot of {arms} arms, 5 seeds", found, 0.8, 0.84)
 
 

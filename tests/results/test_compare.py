@@ -20,7 +20,7 @@ from synthetic import ACCURACIES as SEEDS
 from results.comparison.compare import compare
 from results.comparison.summary import failing_rows, gate_text, render
 from results.records import ComparedRow, Comparison
-from results.statistics import inference
+from results.statistics import intervals
 from results.store.record import Record
 from results.store.schemas import Plan
 from results.study_results import StudyResults
@@ -323,7 +323,7 @@ def test_seeds_of_one_side_alone_count_beside_the_pairs() -> None:
     plan = synthetic.position(seeds=range(2, 7))
     first, second = [0.77, 0.74, 0.78, 0.76, 0.75], [0.78, 0.75, 0.79, 0.80, 0.77]
     row = row_without_change(with_other_code(make_study(plan, none=second)))
-    expected = inference.overlapping_samples(np.array(first), np.array(second), 3)
+    expected = intervals.overlapping_samples(np.array(first), np.array(second), 3)
     assert (row.method, row.n_pairs, row.p) == ("overlapping", 3, pytest.approx(expected.p_value))
     assert row.delta == pytest.approx(np.mean(second) - np.mean(first))
     assert any(note.startswith("3 pairs, the other seeds on one side only") for note in row.notes)

@@ -20,7 +20,7 @@ from results.figures.page import add_panels, draw_legend_above
 from results.figures.theme import DASHES, GREY
 from results.names import AXES
 from results.records import Table
-from results.statistics import inference, tuning
+from results.statistics import intervals, tuning
 from results.study_results import StudyResults
 from results.style import current_style
 from results.units import unit
@@ -209,7 +209,7 @@ def mean_over_seeds(history: pd.DataFrame) -> pd.DataFrame:
     seeds = history[~history["status"].isin(["diverged", "failed"])] if finished.empty else finished
     values = seeds.pivot_table(index="step", columns="seed", values="value").dropna()
     n, mean = values.shape[1], values.mean(axis=1)
-    half = inference.t_quantile(0.975, n - 1) * values.std(axis=1, ddof=1) / np.sqrt(n) if n >= BAND else mean * np.nan
+    half = intervals.t_quantile(0.975, n - 1) * values.std(axis=1, ddof=1) / np.sqrt(n) if n >= BAND else mean * np.nan
     at = seeds.groupby("step")["at"].mean().reindex(values.index)
     return pd.DataFrame({"at": at, "mean": mean, "low": mean - half, "high": mean + half})
 

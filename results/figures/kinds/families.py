@@ -12,7 +12,7 @@ from results.figures import axes, lines
 from results.figures.frame import arms_frame, minus_text, one_series_per_arm, seeds_frame
 from results.figures.page import add_panels, draw_legend_above
 from results.records import Table
-from results.statistics import inference, power_law
+from results.statistics import intervals, power_law
 from results.statistics.power_law import MIN_SIZES, Fits
 from results.store.schemas import Arm
 from results.study_results import StudyResults
@@ -99,7 +99,7 @@ def fits_note(frame: pd.DataFrame, fitted: dict[str, Fits]) -> str:
     labels = dict(zip(frame["series"], frame["line"], strict=True))
     planned, texts = frame.groupby("series")["planned"].max(), []
     for name, fit in fitted.items():
-        interval, seeds = inference.mean(fit.b).interval(), len(fit.b)
+        interval, seeds = intervals.mean(fit.b).interval(), len(fit.b)
         b = minus_text(float(fit.b.mean()), 2)
         b += "" if interval is None else f" [{minus_text(interval[0], 2)}, {minus_text(interval[1], 2)}]"
         b += "" if seeds == planned[name] else f" ({seeds} of {planned[name]} seeds)"

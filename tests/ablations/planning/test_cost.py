@@ -21,7 +21,7 @@ from ablations.planning.step_times import Device, StepTime
 from ablations.study.design import Design
 from ablations.study.reading import packaged_names, read_recipe, read_study
 from results import store
-from results.statistics import inference, power
+from results.statistics import deviations, power
 from results.store.schemas import Arm, Expected, Plan, PlannedData
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
@@ -165,8 +165,8 @@ def test_spread_is_the_studys_own_else_the_recipes_else_unknown(plan: Callable[.
     own = resolution.resolution(made, tmp_path)
     assert (own.spread.sd, own.spread.freedom) == (pytest.approx(0.01), 2)
     assert own.spread.source == "the differences of this study so far"
-    bound = inference.sd_bound(0.01, 2)
-    assert own.difference == pytest.approx(inference.resolvable_difference(3, bound))
+    bound = deviations.sd_bound(0.01, 2)
+    assert own.difference == pytest.approx(power.resolvable_difference(3, bound))
     assert own.seeds_for == {
         "0.01": power.seeds_to_resolve(0.01, bound), "0.005": power.seeds_to_resolve(0.005, bound)
     }  # fmt: skip

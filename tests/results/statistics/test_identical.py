@@ -8,7 +8,7 @@ import pytest
 import synthetic
 
 from results.comparison.compare import compare
-from results.statistics import inference
+from results.statistics import intervals
 from results.study_results import StudyResults
 from results.tables.study_table import table
 
@@ -37,8 +37,8 @@ def test_equal_counts_in_folds_of_two_sizes_are_no_spread() -> None:
 @pytest.mark.parametrize("low", [0, 1, 4, 100, 170])
 def test_counts_that_differ_by_one_image_are_a_spread(low: int) -> None:
     for counts in ([low + 1, low, low, low, low], [low, low, low, low, low + 1]):
-        assert not inference.are_identical(np.array(counts) / FOLDS, 5 / 1797)
-        assert inference.are_identical(np.full(5, low) / FOLDS, 5 / 1797)
+        assert not intervals.are_identical(np.array(counts) / FOLDS, 5 / 1797)
+        assert intervals.are_identical(np.full(5, low) / FOLDS, 5 / 1797)
 
 
 def test_other_metrics_have_no_images() -> None:

@@ -6,7 +6,7 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
-from results.statistics import inference, power
+from results.statistics import power
 
 
 @pytest.mark.parametrize("family", [1, 2, 7, 11, 30])
@@ -16,7 +16,7 @@ def test_power_is_scipys_also_where_it_is_nearly_one(family: int) -> None:
         critical = scipy.stats.t.isf(0.025 / family, n - 1)
         for sd in (0.05, 0.28, 0.42, 0.58, 0.83, 0.85, 0.86, 1.3, 3.0):
             expected = scipy.stats.nct.sf(critical, n - 1, math.sqrt(n) / sd)
-            assert inference.power_to_resolve(n, 1.0, sd, family) == pytest.approx(expected, abs=1e-9)
+            assert power.power_to_resolve(n, 1.0, sd, family) == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize(("difference", "sd", "family"), [(0.01, 0.01, 1), (0.005, 0.01, 3), (0.01, 0.03, 7)])

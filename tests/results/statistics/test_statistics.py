@@ -11,8 +11,8 @@ from statsmodels.stats.proportion import proportion_confint
 from statsmodels.stats.weightstats import ttost_paired
 
 from results import units
-from results.statistics import inference
-from results.statistics.inference import Estimate
+from results.statistics import deviations, intervals, p_values, power
+from results.statistics.intervals import Estimate
 from results.statistics.verdict import is_within_margin, verdict, verdict_notes
 
 RNG = np.random.default_rng(20111)
@@ -27,8 +27,8 @@ def test_differences_are_those_of_scipy() -> None:
     for a, b in TABLES:
         longer = np.append(b, [0.9, 0.91])
         for ours, theirs in (
-            (inference.mean(a - b), scipy.stats.ttest_rel(a, b)),
-            (inference.welch(a, longer), scipy.stats.ttest_ind(longer, a, equal_var=False)),
+            (intervals.mean(a - b), scipy.stats.ttest_rel(a, b)),
+            (intervals.welch(a, longer), scipy.stats.ttest_ind(longer, a, equal_var=False)),
         ):
             assert ours.p_value == pytest.approx(theirs.pvalue, rel=1e-9)
             assert ours.interval() == pytest.approx(tuple(theirs.confidence_interval(0.95)), rel=1e-9)
@@ -37,16 +37,16 @@ def test_differences_are_those_of_scipy() -> None:
 def test_too_few_or_identical_values_have_no_interval() -> None:
     """Values that agree to rounding have no p, where SciPy would claim p = 0, but a reason."""
     for values in ([], [0.9], [0.9, 0.9, 0.9], [0.7 - 0.6, 0.8 - 0.7, 0.9 - 0.8]):
-        found = inference.mean(np.array(values))
+        found = intervals.mean(np.array(values))
         assert (found.interval(), found.p_value) == (None, None)
         assert found.why in ("n = 0", "n = 1", "all 3 are identical")
     one, same, spread = np.array([0.9]), np.array([0.9, 0.9]), np.array([0.9, 0.8])
-    assert inference.welch(one, spread).p_value is None
-    assert inference.welch(same, same).p_value is None
-    assert inference.welch(np.array([]), spread).value is None
-    assert inference.welch(same, spread).p_value == pytest.approx(scipy.stats.ttest_1samp(spread, 0.9).pvalue)
-    assert inference.overlapping_samples(spread, spread + 0.1, 2).p_value is None
-    assert inference.overlapping_samples(np.full(3, 0.9), np.full(4, 0.9), 2).p_value is None
+    assert intervals.welch(one, spread).p_value is None
+    assert intervals.welch(same, same).p_value is None
+    assert intervals.welch(np.array([]), spread).value is None
+    assert intervals.welch(same, spread).p_value == pytest.approx(scipy.stats.ttest_1samp(spread, 0.9).pvalue)
+    assert intervals.overlapping_samples(spread, spread + 0.1, 2).p_value is None
+    assert intervals.overlapping_samples(np.full(3, 0.9), np.full(4, 0.9), 2).p_value is None
 
 
 @pytest.mark.parametrize("values", [[np.inf, -np.inf, 1.0], [1e308, 1.5e308, 1e308], [1e200, -1e200, 0.0]])
@@ -54,30 +54,30 @@ def test_means_and_variances_that_overflow_are_numpys(values: list[float]) -> No
     numbers = np.array(values)
     with np.errstate(all="ignore"):
         mean, variance = numbers.mean(), numbers.var(ddof=1)
-    assert inference.mean(numbers).value == pytest.approx(mean, nan_ok=True)
-    assert inference.variance(numbers) == pytest.approx(variance, nan_ok=True)
+    assert intervals.mean(numbers).value == pytest.approx(mean, nan_ok=True)
+    assert intervals.variance(numbers) == pytest.approx(variance, nan_ok=True)
 
 
 def test_holm_counts_missing_contrasts_as_p_of_1() -> None:
     expected = multipletests([0.01, 1, 0.03, 1, 1], method="holm")[1]
-    assert inference.holm([0.01, None, 0.03], 5) == [pytest.approx(expected[0]), None, pytest.approx(expected[2])]
+    assert p_values.holm([0.01, None, 0.03], 5) == [pytest.approx(expected[0]), None, pytest.approx(expected[2])]
 
 
 def test_equivalence_is_that_of_statsmodels() -> None:
     for (a, b), margin in itertools.product(TABLES, (0.005, 0.02, 0.05, 0.2)):
         p, *_ = ttost_paired(a, b, -margin, margin)
-        assert inference.tost_p(inference.mean(a - b), margin) == pytest.approx(p)
-        assert is_within_margin(inference.mean(a - b), margin, level=0.90) == (p < 0.05)
+        assert p_values.tost_p(intervals.mean(a - b), margin) == pytest.approx(p)
+        assert is_within_margin(intervals.mean(a - b), margin, level=0.90) == (p < 0.05)
 
 
 def test_proportion_is_the_exact_interval_of_statsmodels() -> None:
     for k, n in ((0, 5), (1, 5), (3, 5), (5, 5), (2, 40), (0, 1)):
-        assert inference.clopper_pearson(k, n) == pytest.approx(proportion_confint(k, n, method="beta"), abs=1e-12)
+        assert intervals.clopper_pearson(k, n) == pytest.approx(proportion_confint(k, n, method="beta"), abs=1e-12)
 
 
 def test_resolvable_difference_has_the_promised_power() -> None:
     for n, family in itertools.product((2, 3, 5, 10, 40), (1, 3, 16)):
-        effect = inference.resolvable_difference(n, 1.0, family)
+        effect = power.resolvable_difference(n, 1.0, family)
         critical = scipy.stats.t.isf(0.025 / family, n - 1)
         assert scipy.stats.nct.sf(critical, n - 1, effect * math.sqrt(n)) == pytest.approx(0.8)
 
@@ -85,20 +85,20 @@ def test_resolvable_difference_has_the_promised_power() -> None:
 def test_a_pooled_spread_of_differences_from_one_baseline_has_fewer_degrees_of_freedom() -> None:
     """Three differences of five seeds have 12 / 1.5 from one baseline, 12 from three; Satterthwaite adds groups."""
     samples = [np.array([1.0, 2.0, 3.0]), np.array([5.0]), np.array([]), np.array([10.0, 14.0])]
-    assert inference.pooled_sd(samples) == (pytest.approx(math.sqrt((2 + 8) / 3)), 3)
-    assert inference.pooled_sd([np.array([1.0])])[1] == 0
+    assert deviations.pooled_sd(samples) == (pytest.approx(math.sqrt((2 + 8) / 3)), 3)
+    assert deviations.pooled_sd([np.array([1.0])])[1] == 0
     five = np.arange(5.0)
-    assert inference.pooled_df([[five] * 3]) == 8
-    assert inference.pooled_df([[five]] * 3) == 12
-    assert inference.pooled_df([[five] * 2, [five]]) == math.floor(12**2 / (8 * 1.25 + 4))
-    assert inference.pooled_df([[five[:1]], []]) == 0
+    assert deviations.pooled_df([[five] * 3]) == 8
+    assert deviations.pooled_df([[five]] * 3) == 12
+    assert deviations.pooled_df([[five] * 2, [five]]) == math.floor(12**2 / (8 * 1.25 + 4))
+    assert deviations.pooled_df([[five[:1]], []]) == 0
 
 
 def test_the_variance_of_shared_images_is_never_negative() -> None:
     """A covariance below 0 is noise, as images can only add to the variance."""
     half = np.array([1.0, -1.0, 1.0, -1.0])
     rows = np.array([[1, -1, np.nan, np.nan], [np.nan, np.nan, 1, -1], -half])
-    assert inference.shared_images_variance(rows, np.array([0, 0, 1])) == 0.0
+    assert intervals.shared_images_variance(rows, np.array([0, 0, 1])) == 0.0
 
 
 def test_crossed_interval_is_the_two_way_random_model_and_contains_that_of_the_seeds() -> None:
@@ -111,10 +111,10 @@ def test_crossed_interval_is_the_two_way_random_model_and_contains_that_of_the_s
     between_images = n * ((rows.mean(axis=0) - grand) ** 2).sum() / (m - 1)
     within = ((rows - grand) ** 2).sum() - (n - 1) * between_seeds - (m - 1) * between_images
     expected = (between_seeds + between_images - within / ((n - 1) * (m - 1))) / (n * m)
-    assert inference.crossed_mean(rows).se == pytest.approx(math.sqrt(expected))
+    assert intervals.crossed_mean(rows).se == pytest.approx(math.sqrt(expected))
     for scale in (0.0, 0.3):
         rows = rng.normal(0, 0.3, (5, 50)) + rng.normal(0, scale, 50) + rng.normal(0, 0.05, (5, 1))
-        outer, inner = inference.crossed_mean(rows).interval(), inference.mean(rows.mean(axis=1)).interval()
+        outer, inner = intervals.crossed_mean(rows).interval(), intervals.mean(rows.mean(axis=1)).interval()
         assert outer[0] <= inner[0] <= inner[1] <= outer[1]
 
 
@@ -136,7 +136,7 @@ def test_verdict() -> None:
         (estimate(-0.2, 0.01), 0.001, 0.03, True, (0, 1), "not-resolved"),
         (estimate(-0.2, 0.01), 0.001, 0.03, True, (1, 1), "not-resolved"),
     ):
-        p_margin = None if margin is None else inference.tost_p(difference, margin)
+        p_margin = None if margin is None else p_values.tost_p(difference, margin)
         found = verdict(difference, p_holm, p_margin, higher_is_better=higher, diverged=diverged)
         assert found == expected, (difference, diverged)
 
@@ -159,8 +159,8 @@ def test_a_note_says_why_interval_and_verdict_disagree() -> None:
 def test_fishers_test_is_that_of_scipy() -> None:
     for k, n, others, of in ((5, 5, 0, 5), (1, 5, 0, 5), (3, 5, 2, 4), (0, 5, 3, 5)):
         expected = scipy.stats.fisher_exact([[k, n - k], [others, of - others]], alternative="greater").pvalue
-        assert inference.fisher_p(k, n, others, of) == pytest.approx(expected)
-    assert inference.fisher_p(2, 2, 0, 0) == pytest.approx(1.0)
+        assert p_values.fisher_p(k, n, others, of) == pytest.approx(expected)
+    assert p_values.fisher_p(2, 2, 0, 0) == pytest.approx(1.0)
 
 
 def test_simultaneous_level_is_dunnetts_where_that_applies() -> None:
@@ -168,7 +168,7 @@ def test_simultaneous_level_is_dunnetts_where_that_applies() -> None:
     arms, n, rng = 4, 100, np.random.default_rng(4)
     arm = rng.normal(size=(n, arms + 1))
     arm = np.linalg.qr(arm - arm.mean(axis=0))[0]  # uncorrelated: any two contrasts correlate by just 1/2
-    level = inference.simultaneous_level([arm[:, 1:] - arm[:, :1]])
+    level = intervals.simultaneous_level([arm[:, 1:] - arm[:, :1]])
     control, *groups = rng.normal(size=(arms + 1, n))
     theirs = scipy.stats.dunnett(*groups, control=control, rng=np.random.default_rng(0))
     interval = theirs.confidence_interval(0.95)
@@ -177,15 +177,15 @@ def test_simultaneous_level_is_dunnetts_where_that_applies() -> None:
     assert scipy.stats.norm.ppf((1 + level) / 2) == pytest.approx(half / pooled, rel=0.02)
     for contrasts in (1, 4):
         equal = np.repeat(arm[:5, :1], contrasts, axis=1)
-        assert inference.simultaneous_level([equal]) == pytest.approx(0.95, abs=0.01)
+        assert intervals.simultaneous_level([equal]) == pytest.approx(0.95, abs=0.01)
 
 
 def test_one_value_far_from_four_or_more_others_is_an_outlier() -> None:
     values = np.array([0.001, 0.002, 0.0, -0.001, -0.1])
-    assert inference.outlier(values) == 4
-    assert inference.outlier(values, usual=0.05) is None
-    assert inference.outlier(values[1:]) is None
-    assert inference.outlier(np.array([0.001, 0.002, 0.0, 0.001, 0.0015, 0.1, -0.1])) is None
+    assert deviations.outlier(values) == 4
+    assert deviations.outlier(values, usual=0.05) is None
+    assert deviations.outlier(values[1:]) is None
+    assert deviations.outlier(np.array([0.001, 0.002, 0.0, 0.001, 0.0015, 0.1, -0.1])) is None
 
 
 def test_partially_overlapping_samples_are_t_new2_of_derrick_et_al_2017() -> None:
@@ -195,6 +195,6 @@ def test_partially_overlapping_samples_are_t_new2_of_derrick_et_al_2017() -> Non
     se = math.sqrt(s**2 / 7 + t**2 / 5 - 2 * r * s * t * pairs / (7 * 5))
     gamma = (s**2 / 7 + t**2 / 5) ** 2 / ((s**2 / 7) ** 2 / 6 + (t**2 / 5) ** 2 / 4)
     df = pairs - 1 + (gamma - pairs + 1) / (3 + 1 + 2 * pairs) * (3 + 1)
-    found = inference.overlapping_samples(a, b, pairs)
+    found = intervals.overlapping_samples(a, b, pairs)
     assert found.value == pytest.approx(b.mean() - a.mean())
     assert (found.se, found.df) == (pytest.approx(se), pytest.approx(df))

@@ -1,11 +1,10 @@
-"""The arithmetic behind every interval and verdict: estimates, tests, corrections for multiple tests, and power.
+"""Means and differences of means, with the standard errors behind every interval.
 
 Distributions come from scipy.special, because importing scipy.stats takes three times as long.
 """
 
-import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -15,7 +14,6 @@ from scipy import special
 Interval = tuple[float, float]
 IDENTICAL = 1e-12  # spread, relative to size, below which numbers differ by rounding alone
 DRAWS = 10_000  # simulated samples behind a simultaneous interval
-NORMAL_MAD = 1.4826  # standard deviation / median absolute deviation of a normal sample
 
 
 @dataclass(frozen=True)
@@ -183,37 +181,6 @@ def crossed_mean(correct: np.ndarray) -> Estimate:
     return mean(seeds, extra)
 
 
-def holm(p: Sequence[float | None], family: int) -> list[float | None]:
-    """Return p values adjusted by Holm's method (1979), in the order of `p`.
-
-    family: the planned number of tests. A missing test (None) stays None and counts as p = 1.
-    """
-    size, ascending = max(family, len(p)), sorted((value, i) for i, value in enumerate(p) if value is not None)
-    scaled = (min(1.0, (size - rank) * value) for rank, (value, _) in enumerate(ascending))
-    adjusted = {i: largest for (_, i), largest in zip(ascending, itertools.accumulate(scaled, max), strict=True)}
-    return [adjusted.get(i) for i in range(len(p))]
-
-
-def tost_p(difference: Estimate, margin: float) -> float | None:
-    """Return the p value of equivalence by two one-sided tests (Schuirmann 1987), or None without a standard error."""
-    below, above = p_below(difference, margin), p_below(-difference, margin)
-    return None if below is None or above is None else max(below, above)
-
-
-def p_below(difference: Estimate, bound: float) -> float | None:
-    """Return the one-sided p value of the null hypothesis difference >= bound, or None without a standard error."""
-    if difference.value is None or difference.se is None or difference.df is None:
-        return None
-    return float(special.stdtr(difference.df, (difference.value - bound) / difference.se))
-
-
-def fisher_p(k: int, n: int, others: int, of: int) -> float:
-    """Return the one-sided p value of Fisher's exact test that the rate k / n is higher than others / of."""
-    total, both = k + others, n + of
-    ways = sum(math.comb(n, x) * math.comb(of, total - x) for x in range(k, min(n, total) + 1))
-    return ways / math.comb(both, total)
-
-
 def simultaneous_level(samples: Sequence[np.ndarray]) -> float:
     """Return the marginal level of t intervals that all hold at once with probability 95% (max-t, like Dunnett's).
 
@@ -233,86 +200,9 @@ def simultaneous_level(samples: Sequence[np.ndarray]) -> float:
     return float(np.quantile(largest, 0.95))
 
 
-def robust_deviation(values: np.ndarray) -> float:
-    """Return the median absolute deviation, scaled to the standard deviation of a normal sample (Croux 1992)."""
-    n = len(values)
-    return NORMAL_MAD * n / (n - 0.8) * float(np.median(np.abs(values - np.median(values))))
-
-
-def outlier(values: np.ndarray, usual: float = 0.0) -> int | None:
-    """Return the index of the only value more than 3 robust deviations from the median, or None if not exactly one is.
-
-    Fewer than five values (n,) have none. usual: the smallest deviation to assume, without which one in seven normal
-    samples of five would contain an outlier.
-    """
-    if len(values) < 5:
-        return None
-    far = np.flatnonzero(np.abs(values - np.median(values)) > 3 * max(robust_deviation(values), usual))
-    return int(far[0]) if len(far) == 1 else None
-
-
 def clopper_pearson(k: int, n: int) -> Interval:
     """Return the exact 95% interval (low, high) of the proportion k / n (Clopper and Pearson 1934)."""
     tail = (1 - 0.95) / 2
     low = float(special.betaincinv(k, n - k + 1, tail)) if k else 0.0
     high = float(special.betaincinv(k + 1, n - k, 1 - tail)) if k < n else 1.0
     return low, high
-
-
-def pooled_sd(samples: Sequence[np.ndarray]) -> tuple[float, int]:
-    """Return the pooled standard deviation and its degrees of freedom, or (nan, 0) if no sample has two values."""
-    v = sum(max(len(sample) - 1, 0) for sample in samples)
-    squares = sum(float(((sample - sample.mean()) ** 2).sum()) for sample in samples if len(sample))
-    return (math.sqrt(squares / v), v) if v else (math.nan, 0)
-
-
-def pooled_df(groups: Sequence[Sequence[np.ndarray]]) -> int:
-    """Return the degrees of freedom, rounded down, of a standard deviation pooled over contrasts.
-
-    groups: for each baseline, the per-seed differences of each of its arms. With equal variances, two of the m
-    differences from one baseline have correlation 1/2, and their sample variances 1/4. A group with v degrees of
-    freedom therefore counts as v / (1 + (m - 1) / 4). Groups are combined by Satterthwaite's formula. With v alone, the
-    80% bound of 8 arms would hold in only 68% of cases.
-    """
-    own = [(sum(max(len(sample) - 1, 0) for sample in group), 1 + (len(group) - 1) / 4) for group in groups]
-    total = sum(v for v, _ in own)
-    return math.floor(total**2 / sum(v * inflated for v, inflated in own) + IDENTICAL) if total else 0
-
-
-def sd_bound(sd: float, v: float) -> float:
-    """Return the upper 80% confidence bound of a standard deviation estimated with v degrees of freedom."""
-    return sd * math.sqrt(v / float(special.chdtri(v, 0.8)))
-
-
-def resolvable_difference(n: int, sd: float, family: int = 1) -> float:
-    """Return the smallest difference that n pairs resolve with 80% power at 5% two-sided, in Holm's first step.
-
-    sd: the standard deviation of the per-seed differences. family: the number of contrasts. Returns inf for n < 2.
-    """
-    if n < 2:
-        return math.inf
-    return sd * threshold(lambda difference: power_to_resolve(n, difference, 1.0, family) >= 0.8, 1.0, halvings=60)
-
-
-def threshold(enough: Callable[[float], bool], start: float, halvings: int) -> float:
-    """Return the threshold above 0 from which on `enough` holds, by bisection after doubling `start` as needed."""
-    low, high = 0.0, start
-    while not enough(high):
-        high *= 2
-    for _ in range(halvings):
-        middle = (low + high) / 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
-
-
-def power_to_resolve(n: int, difference: float, sd: float, family: int = 1) -> float:
-    """Return the probability that n pairs resolve a difference at 5% two-sided, in Holm's first step.
-
-    sd: the standard deviation of the per-seed differences. For a family of m contrasts, it is P(T'_{n-1}(difference
-    sqrt(n) / sd) > t_{1 - 0.025/m, n-1}), where T' is noncentral t.
-    """
-    critical, shift = t_quantile(1 - 0.025 / family, n - 1), difference * math.sqrt(n) / sd
-    below = float(special.nctdtr(n - 1, shift, critical))
-    if math.isnan(below):  # SciPy's result where the tail is too thin
-        return float(shift > critical)
-    return 1.0 - below
