@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results.store import lease
+from results.store import checkpoints, lease
 from results.store.files import (
     MEMORY,
     Broken,
@@ -23,12 +23,11 @@ from results.store.files import (
 )
 from results.store.json_files import SCHEMA, checksum, write_json
 from results.store.schemas import Fact, Facts
-from results.store.trials import CONFIG, Trial, checkpoint_step, matches_digest, read_metrics
+from results.store.trials import CONFIG, Trial, read_metrics
 
 if TYPE_CHECKING:
     import numpy as np
 
-KEEP_CHECKPOINTS = 2
 VOUCHED = ("env.json", "metrics.jsonl", "correct.npz")  # files of an attempt whose sha256 the result records
 
 
@@ -99,8 +98,8 @@ class Attempt:
                 payload = read_bytes(file, MEMORY)
             except (OSError, Broken):  # scratch space may fail, or be cleared meanwhile
                 continue
-            if matches_digest(file, hashlib.sha256(payload).hexdigest()):
-                step = checkpoint_step(file)
+            if checkpoints.matches_digest(file, hashlib.sha256(payload).hexdigest()):
+                step = checkpoints.step_of(file)
                 lines = [line.content() for line in read_metrics(earlier) if line.step <= step]
                 content = "".join(json.dumps(line) + "\n" for line in lines).encode()
                 self.patience(partial(write_bytes, self.path / "metrics.jsonl", content))
@@ -117,12 +116,10 @@ class Attempt:
         self.ensure_current()
         if self._metrics is not None:
             os.fsync(self._metrics.fileno())
-        digest = hashlib.sha256(payload).hexdigest()[:16]
-        file = self.trial.checkpoint_folders(self.path)[0] / f"{step:09d}-{digest}.safetensors"
+        file = self.trial.checkpoint_folders(self.path)[0] / checkpoints.file_name(step, payload)
         self.patience(lambda: write_bytes(file, payload))
         self.ensure_current()
-        for old in self.trial.checkpoints()[KEEP_CHECKPOINTS:]:
-            old.unlink(missing_ok=True)
+        checkpoints.remove_superseded(self.trial.checkpoints())
 
     def log(self, line: Mapping[str, float]) -> None:
         if self._metrics is None:

@@ -3,20 +3,18 @@
 import contextlib
 import hashlib
 import os
-import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from results.store import lease
+from results.store import checkpoints, lease
 from results.store.files import Broken, read_bytes, refuse_links, safe_name, sha256, sync_folder
 from results.store.json_files import SCHEMA, parse, read, read_lines, read_sealed, timestamp, write_json
 from results.store.schemas import Failure, MetricsLine, Result, Settings, TrialConfig
 
 CONFIG = "config.json"
-CHECKPOINT = re.compile(r"[0-9]{9,18}-[0-9a-f]{16}\.safetensors")
 RETRY = "retry.json"  # marks an attempt that `retry` made: earlier failures no longer count
 RETRIED = "retried-result.json"  # the result that such an attempt moved aside
 
@@ -148,8 +146,8 @@ class Trial:
 
     def ensure_no_links(self) -> None:
         """Raise ValueError if a folder for attempts, checkpoints or evals is a symbolic link."""
-        checkpoints = [attempt / "checkpoints" for attempt in self.attempts()]
-        refuse_links(self.path.parent.parent, self.path / "attempts", self.path / "evals", *checkpoints)
+        folders = [attempt / "checkpoints" for attempt in self.attempts()]
+        refuse_links(self.path.parent.parent, self.path / "attempts", self.path / "evals", *folders)
 
     def create(self, content: Mapping[str, object]) -> None:
         """Write config.json unless it exists. Raises ValueError if a folder is a symbolic link."""
@@ -197,21 +195,20 @@ class Trial:
     def checkpoints(self) -> list[Path]:
         """Return the checkpoints of all attempts, newest first."""
         folders = [folder for attempt in self.attempts() for folder in self.checkpoint_folders(attempt)]
-        found = [file for folder in folders for file in folder.glob("*.safetensors")]
-        return sorted((file for file in found if CHECKPOINT.fullmatch(file.name)), key=checkpoint_order, reverse=True)
+        return checkpoints.newest_first(folders)
 
     def newest_step(self) -> int:
         """Return the step of the newest checkpoint with a valid checksum, or 0 without a valid checkpoint."""
         for file in self.checkpoints():
             with contextlib.suppress(OSError, Broken):  # scratch space may fail, or be cleared meanwhile
-                if matches_digest(file, sha256(file)):
-                    return checkpoint_step(file)
+                if checkpoints.matches_digest(file, sha256(file)):
+                    return checkpoints.step_of(file)
         return 0
 
     def latest_step(self) -> int:
         """Return the largest step in the metrics of all attempts and the newest checkpoint, or 0 if there is none."""
         logged = [line.step for attempt in self.attempts() for line in read_metrics(attempt)[-1:]]
-        return max([0, *logged, *map(checkpoint_step, self.checkpoints()[:1])])
+        return max([0, *logged, *map(checkpoints.step_of, self.checkpoints()[:1])])
 
 
 def read_metrics(attempt: Path) -> list[MetricsLine]:
@@ -220,27 +217,6 @@ def read_metrics(attempt: Path) -> list[MetricsLine]:
         return read_lines(attempt / "metrics.jsonl", MetricsLine)
     except Broken:
         return []
-
-
-def checkpoint_order(checkpoint: Path) -> tuple[int, int, int]:
-    """Return the sort key of a checkpoint: its step, attempt number and modification time (ns).
-
-    An attempt that verifies a divergence writes two checkpoints for the same step. The later one sorts last.
-    """
-    try:
-        written = checkpoint.stat().st_mtime_ns
-    except OSError:  # removed meanwhile: the trial has ended, or another attempt has newer checkpoints
-        written = 0
-    return checkpoint_step(checkpoint), int(checkpoint.parent.parent.name), written
-
-
-def matches_digest(checkpoint: Path, digest: str) -> bool:
-    """Return whether the checksum in a checkpoint's name matches its content. digest: the content's SHA-256 (hex)."""
-    return digest.startswith(checkpoint.stem.partition("-")[2])
-
-
-def checkpoint_step(checkpoint: Path) -> int:
-    return int(checkpoint.name.partition("-")[0])
 
 
 def trial(runs: Path, trial_id: str, scratch: Path | None = None) -> Trial:

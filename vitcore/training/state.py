@@ -24,7 +24,7 @@ from vitcore.keyed_random import Indices, Keys, image_keys
 from vitcore.model.vit import ViT
 from vitcore.runtime.device import compute_in_precision, send
 from vitcore.runtime.memory import call_shrinking
-from vitcore.training.checkpoint import parse
+from vitcore.training.checkpoint_reading import parse
 from vitcore.training.distillation import Teacher
 from vitcore.training.distributed import ALONE, Ranks
 from vitcore.training.divergence import DivergedError, Suspicion

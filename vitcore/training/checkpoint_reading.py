@@ -1,7 +1,6 @@
-"""The schedule of a training run's checkpoints, and the validation of a checkpoint that is read."""
+"""The validation of a checkpoint that is read."""
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -12,28 +11,6 @@ from vitcore.options import ConfigError
 WHAT = "the trial's newest checkpoint"
 LATER = ("micro_batch", "suspicion")  # checkpoints of earlier versions lack both
 SCALAR = torch.tensor(0.0)
-SECONDS = 2.0  # between two checkpoints, unless the caller says otherwise
-SHARE = 0.02  # largest share of the time spent on checkpoints
-
-
-class CheckpointSchedule:
-    """A schedule that decides when the next checkpoint is due. write: saves a checkpoint.
-
-    seconds: least time between two checkpoints, which a slow write extends; 0 if one is always due.
-    """
-
-    def __init__(self, write: Callable[[], None], seconds: float) -> None:
-        self.write, self.seconds, self.pause = write, seconds, seconds
-        self.written = time.monotonic()
-
-    def due(self) -> bool:
-        return time.monotonic() - self.written >= self.pause
-
-    def save(self) -> None:
-        began = time.monotonic()
-        self.write()
-        self.written = time.monotonic()
-        self.pause = self.seconds and max(self.seconds, (self.written - began) / SHARE)
 
 
 def parse(payload: bytes, own: Mapping[str, Tensor], steps: int) -> dict[str, Tensor]:

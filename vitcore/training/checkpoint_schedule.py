@@ -1,0 +1,27 @@
+"""The schedule of a training run's checkpoints."""
+
+import time
+from collections.abc import Callable
+
+SECONDS = 2.0  # between two checkpoints, unless the caller says otherwise
+SHARE = 0.02  # largest share of the time spent on checkpoints
+
+
+class CheckpointSchedule:
+    """A schedule that decides when the next checkpoint is due. write: saves a checkpoint.
+
+    seconds: least time between two checkpoints, which a slow write extends; 0 if one is always due.
+    """
+
+    def __init__(self, write: Callable[[], None], seconds: float) -> None:
+        self.write, self.seconds, self.pause = write, seconds, seconds
+        self.written = time.monotonic()
+
+    def due(self) -> bool:
+        return time.monotonic() - self.written >= self.pause
+
+    def save(self) -> None:
+        began = time.monotonic()
+        self.write()
+        self.written = time.monotonic()
+        self.pause = self.seconds and max(self.seconds, (self.written - began) / SHARE)
