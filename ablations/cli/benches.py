@@ -208,8 +208,8 @@ def set_up(
     Raises ValueError if the words are not valid or a GPU is missing, and OSError if `out` cannot be written.
     """
     from ablations.bench.process import Source
-    from ablations.execution.worker import require_gpu
     from ablations.study.reading import read_recipe
+    from vitcore.runtime.device import require_gpu
 
     asked, device = parse_words(words or []), {"device": "cuda" if gpu else "cpu"}
     if asked.studies and not studies:

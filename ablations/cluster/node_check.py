@@ -33,7 +33,7 @@ def check_imports(campaign: Campaign) -> None:
 
 def check_gpu(campaign: Campaign) -> None:
     if campaign.profile.gpus:
-        from ablations.execution.worker import require_gpu
+        from vitcore.runtime.device import require_gpu
 
         require_gpu()
 

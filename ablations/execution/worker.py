@@ -40,7 +40,7 @@ from vitcore.data.files import reason_with_file
 from vitcore.identity import identity, trial_id
 from vitcore.options import ConfigError
 from vitcore.runtime import memory
-from vitcore.runtime.device import device_of, hardware
+from vitcore.runtime.device import NoGpu, device_of, hardware, require_gpu
 from vitcore.runtime.memory import OutOfMemory
 from vitcore.training.distillation import Trained
 from vitcore.training.loop import train
@@ -241,10 +241,6 @@ class Worker:
             self.emit(messages.Ended("failed", cause))
 
 
-class NoGpu(ConfigError):
-    """Raised if a requested GPU cannot be used."""
-
-
 def start_heartbeat(parent: int, beat: Callable[[], None]) -> None:
     """Start a thread that calls `beat` every BEAT_SECONDS, even while the main thread builds or compiles a model.
 
@@ -259,15 +255,6 @@ def start_heartbeat(parent: int, beat: Callable[[], None]) -> None:
         os._exit(ORPHANED)
 
     threading.Thread(target=run, daemon=True).start()
-
-
-def require_gpu() -> None:
-    """Raise a NoGpu error that gives the versions of driver and CUDA if PyTorch finds no GPU."""
-    if not torch.cuda.is_available():
-        with contextlib.suppress(OSError):
-            driver = Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
-            raise NoGpu(f"no usable GPU: driver '{driver}', PyTorch built for CUDA {torch.version.cuda}")
-        raise NoGpu(f"no usable GPU: no NVIDIA driver on this machine (PyTorch is built for CUDA {torch.version.cuda})")
 
 
 def main() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from vitcore.options import ConfigError
 from vitcore.runtime.attention_backend import use_kernels
 from vitcore.runtime.host import processor
 from vitcore.runtime.memory import keep_freed
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 SUBNORMAL = 2.0**-130  # a subnormal number in float32
+
+
+class NoGpu(ConfigError):
+    """Raised if a requested GPU cannot be used."""
 
 
 def device_of(config: Config) -> str:
@@ -29,6 +35,15 @@ def torch_device(config: Config) -> torch.device:
     """Return the device of `config` with the index of the current GPU, without which new threads would use GPU 0."""
     kind = device_of(config)
     return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
+
+
+def require_gpu() -> None:
+    """Raise a NoGpu error that gives the versions of driver and CUDA if PyTorch finds no GPU."""
+    if not torch.cuda.is_available():
+        with suppress(OSError):
+            driver = Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
+            raise NoGpu(f"no usable GPU: driver '{driver}', PyTorch built for CUDA {torch.version.cuda}")
+        raise NoGpu(f"no usable GPU: no NVIDIA driver on this machine (PyTorch is built for CUDA {torch.version.cuda})")
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:

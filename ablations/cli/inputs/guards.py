@@ -16,7 +16,7 @@ def ensure_trainable(jobs: list[Job], place: Place) -> None:
 
     todo = trials_to_run(place.runs, jobs, place.code)
     if any(job.config["device"] == "cuda" for job in todo):
-        from ablations.execution.worker import require_gpu
+        from vitcore.runtime.device import require_gpu
 
         require_gpu()
     slots.check_gpus(todo, len(machine.gpus()), machine.nodes(), "here")
