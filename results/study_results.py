@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results import store
-from results.names import MEASURES, METRICS
+from results.metrics import MEASURES, METRICS
 from results.store import eval_files, record
 from results.store.correctness import Correct
 from results.store.record import FAULTS, PARTS, PROVENANCE, Record

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from results.names import suggestion
+from results.spelling import suggestion
 
 FULL, COLUMN = 7.0, 3.4  # inches: the text width and the column width of a two-column paper
 

@@ -3,7 +3,8 @@
 import itertools
 from collections.abc import Iterator, Sequence
 
-from results.names import METRICS, suggestion
+from results.metrics import METRICS
+from results.spelling import suggestion
 from results.statistics import claims
 from results.store.eval_files import computes_metric
 from results.store.schemas import Arm, Plan, Tuned

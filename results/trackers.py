@@ -17,7 +17,7 @@ from urllib.parse import quote
 import pandas as pd
 
 from results import store
-from results.names import METRICS
+from results.metrics import METRICS
 from results.store.files import open_no_follow, read_bytes
 from results.store.schemas import Settings
 from results.study_results import StudyResults

@@ -4,7 +4,7 @@ import math
 import re
 from dataclasses import dataclass, replace
 
-from results.names import MEASURES, METRICS
+from results.metrics import MEASURES, METRICS
 from results.style import current_style
 
 # objective -> suffix of the metric's name

@@ -105,7 +105,7 @@ def compare(
     from results.comparison import compare as comparing
     from results.comparison import published, summary
     from results.load import load_studies
-    from results.names import suggestion
+    from results.spelling import suggestion
 
     if fail_on not in (None, "worse"):
         raise ValueError(f"--fail-on {fail_on}: must be 'worse'")

@@ -11,7 +11,7 @@ from ablations.study.stages import Stage, lineage
 from ablations.study.study import Axis, Study, claim_parts
 from results import units
 from results.figures.kinds import FIGURES
-from results.names import METRICS
+from results.metrics import METRICS
 from vitcore.analysis.evals import EVAL, eval_of, find
 from vitcore.data import splits
 from vitcore.options import ConfigError

@@ -14,7 +14,7 @@ from results.figures.frame import arms_frame, evidence_text, styled_metric_name
 from results.figures.kinds import curves
 from results.figures.page import absence_lines, compose
 from results.figures.theme import apply_style, check_format, file_content
-from results.names import AXES, METRICS
+from results.metrics import AXES, METRICS
 from results.statistics import tuning
 from results.store.files import safe_name
 from results.store.schemas import Plan

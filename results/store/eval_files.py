@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results import store
-from results.names import METRICS
+from results.metrics import METRICS
 from results.store import Broken, Trial
 from results.store.files import npz_bytes, parse_npz, read_bytes, safe_name
 from results.store.json_files import read_sealed

@@ -4,7 +4,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from results.names import suggestion
+from results.spelling import suggestion
 from results.store.files import Broken, safe_name
 from results.store.json_files import SCHEMA, checksum, read_json, write_json
 from results.store.schemas import Plan, Settings, unknown_field, validated

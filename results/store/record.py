@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from results import store
-from results.names import MEASURES, METRICS
+from results.metrics import MEASURES, METRICS
 from results.store import correctness, eval_files, json_files
 from results.store.correctness import Correct
 from results.store.schemas import Environment, EvalSummary, MetricsLine, Result

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from results.names import suggestion
+from results.spelling import suggestion
 
 if TYPE_CHECKING:
     from results.store.schemas import Plain

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from results import units
-from results.names import suggestion
 from results.records import INTERVAL, Interval, Row, Table, json_object
+from results.spelling import suggestion
 from results.statistics import claims, interaction
 from results.store.schemas import Plain
 from results.style import current_style

@@ -11,7 +11,7 @@ from browser import CHROMIUM, Browser, browser
 
 from ablations.cli.answer import BAD_INPUT, FAILED, INTERRUPTED
 from results import style
-from results.names import MEASURES, METRICS
+from results.metrics import MEASURES, METRICS
 from vitcore.analysis.evals import EVAL
 from vitcore.config import Config
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from results import store
-from results.names import MEASURES, METRICS
+from results.metrics import MEASURES, METRICS
 from results.records import Row, Table
 from results.store.correctness import Correct
 from results.store.lease import Watch

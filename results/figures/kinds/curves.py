@@ -18,7 +18,7 @@ from results.figures.kinds import Kind
 from results.figures.lines import SeriesStyle, add_legend_line, names_several_settings, series_styles, write_in_panel
 from results.figures.page import add_panels, draw_legend_above
 from results.figures.theme import DASHES, GREY
-from results.names import AXES
+from results.metrics import AXES
 from results.records import Table
 from results.statistics import intervals, tuning
 from results.study_results import StudyResults

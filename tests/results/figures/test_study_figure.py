@@ -16,7 +16,7 @@ from matplotlib.text import Text
 
 from results.figures import kinds, study_figure
 from results.figures.theme import apply_style
-from results.names import AXES
+from results.metrics import AXES
 from results.study_results import StudyResults
 from results.style import COLUMN, FULL
 

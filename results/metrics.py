@@ -1,0 +1,8 @@
+"""The names of metrics, axes and measures that a study may use. The code that computes or draws them is not loaded.
+
+`finish` in vitcore/training/loop.py computes the metrics.
+"""
+
+METRICS = ("test_accuracy", "test_loss", "val_accuracy", "val_loss", "train_loss")
+AXES = {"step": "training step", "epoch": "epochs of training", "images": "training images", "seconds": "training time"}
+MEASURES = ("params", "flops", "train_seconds", "images_per_second", "steps", "images", "diverged_at_step")
