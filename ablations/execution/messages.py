@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
 from ablations.planning.jobs import Job
-from vitcore.analysis.model_cost import Cost
+from vitcore.analysis.cost_record import Cost
 
 
 @dataclass(frozen=True)

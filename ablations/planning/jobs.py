@@ -12,7 +12,7 @@ from results.store.files import refuse_links
 from results.store.plan_files import parent_setting
 from results.store.schemas import Arm, Entry, Plan, Settings
 from results.store.standing import Standing, Standings
-from vitcore.analysis.model_cost import Cost
+from vitcore.analysis.cost_record import Cost
 
 TURN_SECONDS = 30.0
 

@@ -19,8 +19,8 @@ from results.store import schemas
 from results.store.plan_files import parent_setting
 from results.store.schemas import Entry, Plan, PlannedTrial, Settings, Split, Took
 from vitcore.analysis.cost import measure
+from vitcore.analysis.cost_record import Cost
 from vitcore.analysis.evals import EVAL, eval_of, find
-from vitcore.analysis.model_cost import Cost
 from vitcore.config import Config, merge
 from vitcore.data.datasets import About
 from vitcore.data.lookup import describe

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitcore.analysis.model_cost import Cost
+from vitcore.analysis.cost_record import Cost
 from vitcore.model.build import RATES, meta_model
 from vitcore.model.initialization import Drawn, drawn
 from vitcore.model.position import POSITION, Position

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from vitcore.analysis.model_cost import Cost
+from vitcore.analysis.cost_record import Cost
 from vitcore.options import ConfigError
 
 # The least number of values that an optimizer keeps for each parameter. Optimizers that are not listed may keep none.
