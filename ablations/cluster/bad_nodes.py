@@ -13,7 +13,7 @@ from pathlib import Path
 from ablations.execution.attempts import failed_node, read_or_none
 from ablations.execution.faults import MACHINE
 from results import store
-from results.store.schemas import Environment, Failure, Kind, Result
+from results.store.schemas import AnySchema, Environment, Failure, Result
 
 FAULTS = 2
 SECONDS = 24 * 3600.0  # a repaired node is used again
@@ -30,7 +30,7 @@ def nodes_to_avoid(trials: Iterable[store.Trial]) -> list[str]:
     return sorted(node for node in names if re.fullmatch(r"[A-Za-z0-9][\w.-]*", node, re.ASCII))
 
 
-def read_recent(path: Path, schema: type[Kind]) -> Kind | None:
+def read_recent(path: Path, schema: type[AnySchema]) -> AnySchema | None:
     """Return the content of a file as a `schema` object; None if it is missing, broken or older than SECONDS."""
     is_recent = path.exists() and time.time() - path.stat().st_mtime < SECONDS
     return read_or_none(path, schema) if is_recent else None

@@ -30,7 +30,7 @@ from ablations.study.naming import ALL_ARMS
 from results import store
 from results.store import lease
 from results.store.files import refuse_links
-from results.store.schemas import Kind, Plan, Private, Submission
+from results.store.schemas import AnySchema, Plan, Private, Submission
 from slurm.profiles import profile as profiles
 from slurm.submission.intent import Intent
 from slurm.submission.intent import read as read_intent
@@ -147,7 +147,7 @@ def load(folder: Path) -> Campaign:
     return Campaign(folder, tuple(content.plans), profile, place, arms)
 
 
-def read_checked(path: Path, schema: type[Kind]) -> Kind:
+def read_checked(path: Path, schema: type[AnySchema]) -> AnySchema:
     try:
         return store.read(path, schema)
     except store.Broken as error:  # its message begins with the file's name

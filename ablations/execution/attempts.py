@@ -11,7 +11,7 @@ from pathlib import Path
 
 from results import store
 from results.store import lease
-from results.store.schemas import Environment, Failure, Kind
+from results.store.schemas import AnySchema, Environment, Failure
 
 WITHOUT_PROGRESS = 3  # attempts ended by a machine fault without a newer checkpoint
 EXCEPTIONS = 3  # attempts that ended with different exceptions
@@ -58,7 +58,7 @@ def failed_node(failure: Failure | None, env: Environment | None) -> str:
     return env.node if env else ""
 
 
-def read_or_none(path: Path, schema: type[Kind]) -> Kind | None:
+def read_or_none(path: Path, schema: type[AnySchema]) -> AnySchema | None:
     """Return the content of a file as a `schema` object; None if the file is missing or broken."""
     try:
         return store.read(path, schema)

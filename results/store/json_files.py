@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from results.store.files import Broken, read_bytes, write_bytes
-from results.store.schemas import Kind, validated
+from results.store.schemas import AnySchema, validated
 
 SCHEMA = 1
 CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
@@ -23,7 +23,7 @@ def write_json(path: Path, content: object, mode: int = 0o666) -> None:
     write_bytes(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode(), mode)
 
 
-def read(path: Path | str, schema: type[Kind]) -> Kind:
+def read(path: Path | str, schema: type[AnySchema]) -> AnySchema:
     """Return the validated content of a JSON file.
 
     Raises FileNotFoundError if the file is missing, Broken if its content does not match the schema, and NewerSchema if
@@ -32,12 +32,12 @@ def read(path: Path | str, schema: type[Kind]) -> Kind:
     return parse(read_bytes(path), path, schema)
 
 
-def parse(payload: bytes, path: Path | str, schema: type[Kind]) -> Kind:
+def parse(payload: bytes, path: Path | str, schema: type[AnySchema]) -> AnySchema:
     """Return the validated content of a JSON file's bytes. path: its name in errors. Raises Broken or NewerSchema."""
     return validated(schema, parse_json(payload, path), path)
 
 
-def read_sealed(path: Path | str, schema: type[Kind]) -> Kind:
+def read_sealed(path: Path | str, schema: type[AnySchema]) -> AnySchema:
     """Return the validated content of a JSON file, verified against its checksum. Raises the errors of `read`."""
     content = read_json(path)
     found = validated(schema, content, path)
@@ -71,7 +71,7 @@ def parse_json(payload: bytes, path: Path | str) -> dict[str, Any]:
     return content
 
 
-def read_lines(path: Path, schema: type[Kind]) -> list[Kind]:
+def read_lines(path: Path, schema: type[AnySchema]) -> list[AnySchema]:
     """Return the valid first lines of a JSON-lines file, or [] if it is missing. Raises the Broken of `read_bytes`."""
     try:
         return parse_lines(read_bytes(path), schema)
@@ -79,9 +79,9 @@ def read_lines(path: Path, schema: type[Kind]) -> list[Kind]:
         return []
 
 
-def parse_lines(payload: bytes, schema: type[Kind]) -> list[Kind]:
+def parse_lines(payload: bytes, schema: type[AnySchema]) -> list[AnySchema]:
     """Return the lines before the first one that is torn or breaks the schema. payload: bytes of a JSON-lines file."""
-    lines: list[Kind] = []
+    lines: list[AnySchema] = []
     for line in payload.decode(errors="replace").splitlines():
         try:
             lines.append(validated(schema, json.loads(line)))

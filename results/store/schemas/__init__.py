@@ -4,9 +4,9 @@ A file is broken if a required field is missing, or if a value has another type 
 and the field. Unknown fields are accepted, because a later version may have written them.
 """
 
+from results.store.schemas.base import AnySchema as AnySchema
 from results.store.schemas.base import Fact as Fact
 from results.store.schemas.base import Facts as Facts
-from results.store.schemas.base import Kind as Kind
 from results.store.schemas.base import Plain as Plain
 from results.store.schemas.base import Schema as Schema
 from results.store.schemas.base import Settings as Settings

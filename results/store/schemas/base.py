@@ -24,7 +24,7 @@ Settings = Annotated[dict[str, Any], GetPydanticSchema(lambda _, of: of(dict[str
 Axes = Annotated[dict[str, list[Any]], GetPydanticSchema(lambda _, of: of(dict[str, list[Value]]))]
 Fact = str | float | Mapping[str, str | int] | None  # a value in env.json
 Facts = Mapping[str, Fact]
-Kind = TypeVar("Kind", bound="Schema")
+AnySchema = TypeVar("AnySchema", bound="Schema")
 
 
 class Schema(BaseModel):
@@ -37,7 +37,7 @@ class Schema(BaseModel):
         return self.model_dump(exclude_unset=True, exclude={*without})
 
 
-def validated(schema: type[Kind], content: object, path: Path | str = "") -> Kind:
+def validated(schema: type[AnySchema], content: object, path: Path | str = "") -> AnySchema:
     """Return the content of a file as an instance of its schema.
 
     Raises Broken with one line about the first wrong field. path: the file that the line names, if given.
