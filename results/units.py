@@ -96,6 +96,11 @@ def count_text(number: float | None) -> str:
     return f"{number:.0f}"
 
 
+def amount_text(number: int, noun: str) -> str:
+    """Return a number of things as text, such as "1 trial" or "2 trials"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def probability_text(p: float | None) -> str:
     """Return a p value as text: "<0.0001" if it is too small for the decimal places shown, or "" for None."""
     if p is None:

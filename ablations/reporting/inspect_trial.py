@@ -3,9 +3,11 @@
 An inspection holds what was found in the weights of one trial, such as attention maps and filters.
 """
 
+import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from results.store import inspection_data as inside
 from results.store import plan_files
 from results.store.inspection_data import Inspection
 from results.store.schemas import Plan
+from results.units import amount_text
 
 Config = Mapping[str, Any]  # the content of a trial's config.json
 
@@ -52,7 +55,7 @@ def find_trial(runs: Path, prefix: str) -> store.Trial:
     if not runs.is_dir():
         raise plan_files.missing_source(runs)
     there = sorted(path.name for path in (runs / "trials").glob("*") if path.is_dir())
-    known = f"{runs}: it has {len(there)} trials, named by 12 hex digits"
+    known = f"{runs}: it has {amount_text(len(there), 'trial')}, named by 12 hex digits"
     trial = store.trial(runs, unique_match(prefix, there, known))
     state = trial.state()
     if state.status != "finished":
@@ -84,9 +87,20 @@ def inspect_in_folder(
     def finished(key: str) -> bool:
         return store.trial(place.runs, key).state().status == "finished"
 
-    words = select_trials(names, store.read_plans(place.runs), globs, finished, "none is finished")
+    plans = [*store.read_plans(place.runs)]
+    words = select_trials(names, plans, globs, finished, "none is finished")
     trials = [find_trial(place.runs, word) for word in words]
-    return [(inspection_of(trial, place, images), trial.config()) for trial in trials]
+    known = arms_and_seeds(plans, names.values())
+    return [
+        (replace(inspection_of(one, place, images), planned_as=known.get(one.id, "")), one.config()) for one in trials
+    ]
+
+
+def arms_and_seeds(plans: Iterable[Plan], first: Collection[str]) -> dict[str, str]:
+    """Return trial id -> arm and seed, such as "position=2d seed 0". Plans named in `first` take precedence."""
+    ordered = sorted(plans, key=lambda plan: plan.name in first)  # the last one counts
+    entries = itertools.chain.from_iterable(plan.entries for plan in ordered)
+    return {one.id: f"{entry.name} seed {one.seed}" for entry in entries for one in entry.trials}
 
 
 def read_from_export(file: Path, names: Mapping[str, str], globs: Sequence[str]) -> list[tuple[Inspection, Config]]:
@@ -100,8 +114,11 @@ def read_from_export(file: Path, names: Mapping[str, str], globs: Sequence[str])
     carried = export.read_inspections(file)
     where = f"{file}: it holds what `ablate inspect` found for {len(carried)} of its trials"
     missing = f"{file} holds none that `ablate inspect` computed before the export"
-    words = select_trials(names, [study.plan for study in studies], globs, carried.__contains__, missing)
-    found = [carried[unique_match(word, sorted(carried), where)] for word in words]
+    plans = [study.plan for study in studies]
+    words = select_trials(names, plans, globs, carried.__contains__, missing)
+    known = arms_and_seeds(plans, names.values())
+    keys = [unique_match(word, sorted(carried), where) for word in words]
+    found = [replace(carried[key], planned_as=known.get(key, "")) for key in keys]
     return [(one, json.loads(configs[one.trial] or "{}")) for one in found]
 
 

@@ -69,7 +69,7 @@ def picture(inside: Inspection, name: str, format: str, described: bool = True) 
     width = current_style().width if name == "rollout" else current_style().column
     facts = inside.facts
     settings = [f"{key}={facts[key]}" for key in ("position", "position_at", "patch", "image_size") if facts.get(key)]
-    above = f"trial {inside.trial}: {', '.join(settings)}"
+    above = f"{inside.title}: {', '.join(settings)}"
     return render_page(partial(drawing, inside), format, width, title if current_style().heading else "", above)
 
 
@@ -129,7 +129,7 @@ def layer_grid(inside: Inspection) -> Grid:
         cells.append([Cell(part_text(same)), Cell(shape), *cost_cells(same)])
     cells.append([Cell("whole model"), Cell(""), *cost_cells(rows)])
     return Grid(
-        title=f"Layers of trial {inside.trial}",
+        title=f"Layers of {inside.title}",
         caption=[
             "For one image, 2 FLOPs a multiply-add. Blocks that are alike are one row, with the sum of their costs."
         ],

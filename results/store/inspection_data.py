@@ -20,11 +20,18 @@ class Inspection:
     """The result of `ablate inspect` for a trial.
 
     trial: its id. facts: content of the JSON file. arrays: name -> array, from vitcore.analysis.interpret.inspect.
+    planned_as: its arm and seed, or "" if no plan has the trial.
     """
 
     trial: str
     facts: Mapping[str, Any]
     arrays: Mapping[str, np.ndarray]
+    planned_as: str = ""
+
+    @property
+    def title(self) -> str:
+        """The trial as text: "trial 3f2a9c01b7de (position=2d seed 0)"."""
+        return f"trial {self.trial}{f' ({self.planned_as})' if self.planned_as else ''}"
 
 
 def read(trial: store.Trial) -> Inspection:

@@ -217,6 +217,8 @@ def test_an_export_is_inspected_without_torch(exported: tuple[Path, list[str]], 
     drawn = {str(path.relative_to(tmp_path / "figures")) for path in (tmp_path / "figures").rglob("*.svg")}
     assert drawn == {f"{one}/{name}.svg" for one in ids for name in EVERY} | {"position-beside.svg"}
     assert "whole model" in done.stdout
+    assert f"Layers of trial {ids[0]} (position=1d seed 1)" in done.stdout
+    assert f"trial {ids[1]} (position=2d seed 0): position=" in (tmp_path / f"figures/{ids[1]}/rollout.svg").read_text()
 
 
 def test_what_an_export_has_not_is_one_line(exported: tuple[Path, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
