@@ -19,6 +19,7 @@ from ablations.execution.launch import Place
 from ablations.planning.jobs import Job, jobs, write
 from results import store
 from results.store.schemas import Plan, Settings
+from results.units import amount_text
 from vitcore.config import Config, merge
 
 if TYPE_CHECKING:
@@ -190,8 +191,8 @@ def train_here(
             display.say(renewed)
         if wanted > most:
             display.say(
-                f"a login node (there is sbatch, and no allocation): {most} trials at a time instead of {wanted}; "
-                "for more: `ablate submit`, or this command inside an allocation (salloc, srun)"
+                f"a login node (there is sbatch, and no allocation): {amount_text(most, 'trial')} at a time "
+                f"instead of {wanted}; for more: `ablate submit`, or this command inside an allocation (salloc, srun)"
             )
             workers = most
         return runner.run(jobs, place, display, workers, on_over)
@@ -204,16 +205,18 @@ def finish(summary: "RunSummary", asked: int, plans: Sequence[Plan] = ()) -> Non
     """
     if summary.stopped:
         done, left = len(summary.done), asked - len(summary.done) - len(summary.failed) - len(summary.blocked)
-        print(f"interrupted: {done} trials done, {left} left; the same command continues", file=sys.stderr)
+        counted = f"{amount_text(done, 'trial')} done, {left} left"
+        print(f"interrupted: {counted}; the same command continues", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
     if summary.interrupted:
         causes = "; ".join(dict.fromkeys(summary.interrupted.values()))
-        print(f"{len(summary.interrupted)} trials interrupted ({causes}): the same command continues", file=sys.stderr)
+        counted = amount_text(len(summary.interrupted), "trial")
+        print(f"{counted} interrupted ({causes}): the same command continues", file=sys.stderr)
     if summary.failed:
         print(failures(summary.failed, plans), file=sys.stderr)
     if summary.blocked:
         causes = "; ".join(dict.fromkeys(summary.blocked.values()))
-        print(f"{len(summary.blocked)} trials blocked ({causes})", file=sys.stderr)
+        print(f"{amount_text(len(summary.blocked), 'trial')} blocked ({causes})", file=sys.stderr)
     if summary.failed or summary.interrupted or summary.blocked:
         raise typer.Exit(FAILED)
 
@@ -224,7 +227,7 @@ def failures(failed: Mapping[str, str], plans: Sequence[Plan]) -> str:
     of = cause if count == len(failed) else f"{count} of them: {cause}"
     names = [shlex.quote(plan.name) for plan in plans if failed.keys() & {job.id for job in jobs([plan])}]
     again = " ".join(list(failed) if len(failed) <= MANY or not names else names)
-    return f"{len(failed)} trials failed ({of}): `ablate retry {again}` lets them run again"
+    return f"{amount_text(len(failed), 'trial')} failed ({of}); to run again: `ablate retry {again}`"
 
 
 def retry(
@@ -253,10 +256,10 @@ def retry(
     meant = [job for job in jobs(store.read_plans(folder)) if {job.id, *job.parents} & {*ids}]
     renewed = retrying.renewal_line(retrying.reopen_lost_parents(folder, meant))
     if reopened:
-        held = "" if all(reopened) else f"; {reopened.count(False)} are held by a worker right now"
-        print(f"{sum(reopened)} trials may be run again{held}")
+        held = "" if all(reopened) else f"; {reopened.count(False)} held by a worker right now"
+        print(f"{amount_text(sum(reopened), 'trial')} may be run again{held}")
     elif not renewed:
         how = " or ".join(["ran out of memory"] * oom + ["diverged"] * diverged) or "failed"
-        print(f"none of {len(ids)} trials {how}: there is nothing to retry")
+        print(f"0 of {amount_text(len(ids), 'trial')} {how}: there is nothing to retry")
     if renewed:
         print(renewed)

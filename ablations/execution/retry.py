@@ -65,7 +65,8 @@ def renewal_line(names: Sequence[str]) -> str:
     return f"to train again, as the weights that others start from are gone: {listed}" if names else ""
 
 
-ADVICE = {  # kind of failure (ablations.execution.faults) -> text; {0}: the study
+ADVICE = {  # kind of failure (ablations.execution.faults), or "broken" for a result -> text; {0}: the study
+    "broken": "`ablate run` or `ablate submit` trains it again",
     MEMORY: "not one image fits: free or change the GPU, then: ablate retry {0} --oom",
     INPUT: "put right what it names, then: ablate retry {0}",
     MACHINE: "look at the node, or go to another, then: ablate retry {0}",

@@ -17,7 +17,18 @@ from results.store.schemas import Entry, Plan, PlannedTrial
 from results.store.standing import Kind, Standing, Standings
 from slurm.queries.ask import NoSlurm, Unreachable
 
-KINDS = ("finished", "diverged", "running", "queued", "unknown", "interrupted", "failed", "blocked", "missing")
+KINDS = (
+    "finished",
+    "diverged",
+    "running",
+    "queued",
+    "unknown",
+    "interrupted",
+    "failed",
+    "blocked",
+    "broken",
+    "missing",
+)
 OVER = ("finished", "diverged", "failed", "blocked")
 QUEUE_SECONDS = 5.0  # timeout; together with that of the accounting, at most 15 s
 ASK_SECONDS = 60.0  # the shortest time between queries of SLURM
@@ -116,11 +127,11 @@ class EndedJob:
 
 @dataclass(frozen=True)
 class Cause:
-    """The reason why some trials of an arm failed, are blocked, are waiting or have stopped."""
+    """The reason why some trials of an arm failed, are blocked or broken, are waiting or have stopped."""
 
     cause: str
     line: str  # the last line of the traceback, or "" if there is none or the cause contains it
-    kind: str  # the kind of the failure, or "blocked", "stopped" or "lost"
+    kind: str  # the kind of the failure, or "blocked", "broken", "stopped" or "lost"
     seeds: list[int]
     ids: list[str]
 
@@ -203,6 +214,8 @@ def arm_status(arm: Entry, runs: Path, seen: SlurmState, standings: Mapping[str,
         held = standing.kind is Kind.RUNNING or state.status == "interrupted"
         if held and state.attempt and (halted := lease.stopped_holder(state.attempt)):
             causes[halted, "", "stopped"].append(planned)
+        if state.status == "broken":
+            causes[state.reason, "", state.status].append(planned)
         if standing.kind is Kind.LOST:
             causes[standing.why, "", Kind.LOST.value].append(planned)
         found.counts[kind] += 1
@@ -218,7 +231,7 @@ def trial_kind(key: str, standing: Standing, seen: SlurmState) -> str:
         return "queued"
     if seen.answer and key in seen.handed:
         return "unknown"
-    return "interrupted" if standing.state.status == "interrupted" else "missing"
+    return standing.state.status if standing.state.status in ("interrupted", "broken") else "missing"
 
 
 def progress(arm: Entry, state: store.TrialState) -> tuple[int, int, float | None, float | None]:

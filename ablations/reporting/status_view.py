@@ -13,6 +13,7 @@ from ablations.reporting.console import PlainConsole
 from ablations.reporting.progress import clock_text
 from ablations.reporting.status import KINDS, ArmStatus, QueuedTrial, StudyStatus, is_settled
 from results.safe_text import printable
+from results.units import amount_text
 from slurm.queries.queue import is_held
 
 BAR = 24
@@ -27,11 +28,12 @@ COLORS = {
     "interrupted": "yellow",
     "failed": "bold red",
     "blocked": "red",
+    "broken": "bold red",
     "waits": "yellow",
     "stopped": "yellow",
     "missing": "dim",
 }
-WITHOUT_FAILURE = {"blocked": "blocked", "lost": "waits", "stopped": "stopped"}  # kind -> label
+WITHOUT_FAILURE = {"blocked": "blocked", "broken": "broken", "lost": "waits", "stopped": "stopped"}  # kind -> label
 WHO_WRITES = {  # the tables of a study whose trials are done
     "awaited": "the submission's last job writes them",
     "pending": "give the same `ablate submit` again to write them",
@@ -93,7 +95,10 @@ def running_lines(arms: Sequence[ArmStatus]) -> list[Text]:
 
 def queued_lines(arms: Sequence[ArmStatus]) -> list[Text]:
     reasons = Counter(queue_reason(one) for arm in arms for one in arm.now_queued)
-    return [labeled_line("queued", f"{trials_text(count)}: {printable(reason)}") for reason, count in reasons.items()]
+    return [
+        labeled_line("queued", f"{amount_text(count, 'trial')}: {printable(reason)}")
+        for reason, count in reasons.items()
+    ]
 
 
 def queue_reason(one: QueuedTrial) -> str:
@@ -113,12 +118,14 @@ def failure_lines(view: StudyStatus, where: str) -> list[Text]:
     lines = []
     for (cause, line, kind), places in grouped.items():
         label = WITHOUT_FAILURE.get(kind, "failed")
-        lines.append(labeled_line(label, f"{trials_text(sum(len(seeds) for _, seeds in places))}: {printable(cause)}"))
+        lines.append(
+            labeled_line(label, f"{amount_text(sum(len(seeds) for _, seeds in places), 'trial')}: {printable(cause)}")
+        )
         lines += [indented_line(printable(line))] if line else []
         named = (f"{printable(arm)} seed{'s'[: len(seeds) > 1]} {', '.join(map(str, seeds))}" for arm, seeds in places)
         lines.append(indented_line("; ".join(named)))
         plan = shlex.quote(printable(view.plan))
-        lines += [indented_line(advice(kind, plan + where))] if label == "failed" else []
+        lines += [indented_line(advice(kind, plan + where))] if label in ("failed", "broken") else []
     return lines
 
 
@@ -126,7 +133,7 @@ def ended_lines(arms: Sequence[ArmStatus]) -> list[Text]:
     """Return lines about jobs that ended before their trials were done, and who submits these trials again."""
     found = [one for arm in arms for one in arm.ended]
     lines = [
-        labeled_line("ended", f"{trials_text(count)}: {printable(job)}", "yellow")
+        labeled_line("ended", f"{amount_text(count, 'trial')}: {printable(job)}", "yellow")
         for job, count in Counter(one.job for one in found).items()
     ]
     followed = [one.followed for one in found]
@@ -154,10 +161,6 @@ def labeled_line(label: str, text: str, color: str = "") -> Text:
 
 def indented_line(text: str) -> Text:
     return Text(" " * (LEAST_LABEL + 2) + text)
-
-
-def trials_text(count: int) -> str:
-    return f"{count} trial{'s'[: count != 1]}"
 
 
 def show_live(read: Callable[[], list[StudyStatus]], where: str) -> None:

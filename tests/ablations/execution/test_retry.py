@@ -1,5 +1,6 @@
 """retry: selected trials are to do again, their old files stay, and `status` names what helps."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ LEFT = {"bug": "failed", "memory": "failed", "diverged": "diverged"}
     ("options", "said", "reopened"),
     [
         ([], "2 trials may be run again", ["bug", "memory"]),
-        (["--oom"], "1 trials may be run again", ["memory"]),
+        (["--oom"], "1 trial may be run again", ["memory"]),
         (["--failed", "--diverged"], "3 trials may be run again", ["bug", "memory", "diverged"]),
     ],
 )
@@ -62,12 +63,12 @@ def test_selected_trials_are_to_do_again(
 
 def test_trials_that_cannot_be_retried_are_left_alone(runs: Path, ablate: Ablate) -> None:
     finished = synthetic.trial_id(synthetic.position(), "position=1d", 0)
-    assert ablate("retry", finished) == (0, "none of 1 trials failed: there is nothing to retry\n", "")
-    assert "none of 1 trials ran out of memory or diverged" in ablate("retry", finished, "--oom", "--diverged")[1]
+    assert ablate("retry", finished) == (0, "0 of 1 trial failed: there is nothing to retry\n", "")
+    assert "0 of 1 trial ran out of memory or diverged" in ablate("retry", finished, "--oom", "--diverged")[1]
     trial = store.trial(runs, synthetic.trial_id(synthetic.position(), *ARMS["bug"]))
     with synthetic.claimed(trial) as attempt:
         attempt.fail("of bug", "", "code", kind="bug")
-        assert "0 trials may be run again; 1 are held" in ablate("retry", trial.id)[1]
+        assert "0 trials may be run again; 1 held" in ablate("retry", trial.id)[1]
 
 
 def test_trial_with_a_new_result_is_left_alone(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,6 +96,15 @@ def test_status_groups_causes_and_names_what_helps(runs: Path) -> None:
         lines = [f"failed    1 trial: of {kind}", "Traceback ...", arm, advice(kind, plan)]
         assert "\n            ".join(lines) in text
     assert f"ablate retry {plan} --oom" in text
+
+
+def test_status_names_a_damaged_result_and_what_makes_it_again(runs: Path) -> None:
+    result = runs / "trials" / synthetic.trial_id(synthetic.position(), "position=1d", 0) / "result.json"
+    result.write_bytes(result.read_bytes()[:100])
+    view = statuses.status(Plan.model_validate(synthetic.position()), runs, statuses.SlurmState({}))
+    assert (view.counts["broken"], view.counts["missing"]) == (1, 0)
+    advised = "position=1d seed 0\n +`ablate run` or `ablate submit` trains it again"
+    assert re.search(f"broken    1 trial: result.json is not JSON.*\n +{advised}", render([view]).plain)
 
 
 def test_trial_and_its_eval_that_failed_are_both_forgiven(runs: Path, ablate: Ablate) -> None:
