@@ -94,7 +94,10 @@ def untested_reason(pair: Pair, test: Test | None) -> str | None:
     if a.study.plan.metric != b.study.plan.metric:
         return "other metric"
     keys = [key for key, _, _ in differing_settings(a, b)]
-    return "other data" if "data" in keys else "other recipe" if keys else "other version"
+    if not keys:
+        return "other version"
+    same_recipe = a.study.plan.recipe == b.study.plan.recipe
+    return "other data" if "data" in keys else "other settings" if same_recipe else "other recipe"
 
 
 def arm_results(row: Row) -> Reached:

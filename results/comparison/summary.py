@@ -7,7 +7,7 @@ from results.comparison.testing import IDENTICAL
 from results.records import ComparedRow, Comparison, PublishedClaim, Reached
 from results.statistics import verdict
 from results.store.schemas import Plain
-from results.tables import formats, layout
+from results.tables import formats, layout, sentences
 from results.tables.formats import Cell, Grid
 
 
@@ -31,7 +31,7 @@ def csv_row(row: ComparedRow) -> dict[str, Plain]:
 
 def as_grid(comparison: Comparison) -> Grid:
     sides = " ".join(
-        f"{name}: {', '.join(side.studies)} ({side.over} of {side.planned} trials)."
+        f"{name}: {', '.join(side.studies)} ({side.over} of {units.amount_text(side.planned, 'trial')})."
         for name, side in (("A", comparison.a), ("B", comparison.b))
     )
     interval = "± is the 95% t interval, not adjusted"
@@ -68,6 +68,8 @@ def difference_cells(row: ComparedRow | PublishedClaim, unit: units.Unit) -> lis
 
 
 def verdict_cell(row: ComparedRow) -> str:
+    if row.verdict == IDENTICAL and len({side.n for side in (row.a, row.b) if side}) > 1:
+        return f"identical in {units.amount_text(len(row.identical), 'common seed')}"  # the means are over all seeds
     return row.verdict.replace("-", " ") if row.verdict else f"– ({row.untested})"
 
 
@@ -81,7 +83,7 @@ def side_cells(side: Reached | None, unit: units.Unit) -> list[Cell]:
 def closing_lines(comparison: Comparison) -> list[str]:
     counts = Counter(verdict_cell(row) for row in comparison.rows)
     summary = ", ".join(f"{count} {text.replace('– ', 'untested ')}" for text, count in counts.items()) or "none"
-    lines = [f"Of {len(comparison.rows)} arm{'' if len(comparison.rows) == 1 else 's'}: {summary}."]
+    lines = [f"Of {units.amount_text(len(comparison.rows), 'arm')}: {summary}."]
     if text := sensitivity_text(comparison):
         lines.append(f"{text[0].upper()}{text[1:]}.")
     for name, both in comparison.provenance.items():
@@ -125,11 +127,11 @@ def gate_text(comparison: Comparison, margin: float | None = None) -> str:
     if margin is None:
         tested = sum(row.p_holm is not None for row in rows)
         described = [f"{row.arm} of {row.name} {difference_text(row)}" for row in failed]
-        found = f"{len(failed)} of {tested} tested arms worse"
+        found = f"{len(failed)} of {units.amount_text(tested, 'tested arm')} worse"
     else:
         compared = sum(row.method is not None for row in rows)
         described = [f"{row.arm} of {row.name}: {bound_text(row)}" for row in failed]
-        found = f"{len(failed)} of {compared} arms may be worse by {margin:g} or more"
+        found = f"{len(failed)} of {units.amount_text(compared, 'arm')} may be worse by {margin:g} or more"
     found += f" ({', '.join(described)})" if described else ""
     untested = Counter(IDENTICAL if row.verdict == IDENTICAL else row.untested for row in rows)
     rest = [f"{count} {reason}" for reason, count in untested.items() if reason]
@@ -152,7 +154,7 @@ def bound_text(row: ComparedRow) -> str:
 
 def divergence_text(row: ComparedRow) -> str:
     """Return how many of B's ended trials diverged, or "" if B lacks the arm."""
-    return f"{row.b.diverged} of {row.b.ended_trials} trials diverged" if row.b else ""
+    return sentences.diverged_text(row.b) if row.b else ""
 
 
 def unjudged_reason(comparison: Comparison) -> str:

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from results.records import Interval, Row, Table
+from results.records import Interval, Reached, Row, Table
 from results.statistics.verdict import BETTER, EQUIVALENT, UNRESOLVED, WORSE
 from results.store.schemas import PlannedData
 from results.style import current_style
-from results.units import Unit, unit
+from results.units import Unit, amount_text, unit
 
 ORDER = (BETTER, WORSE, EQUIVALENT, UNRESOLVED, None)
 NAMED = 4  # the most differences that a sentence lists individually
@@ -35,7 +35,7 @@ def sentence(row: Row, table: Table) -> str:
 def difference_text(row: Row, measure: Unit) -> str:
     """Return "by 18.23 points (95% CI 16.30 to 20.16)" or, without an interval, "as 5 of 5 trials diverged"."""
     if row.delta is None or row.delta_ci95 is None:
-        return f"as {row.diverged} of {row.ended_trials} trials diverged"
+        return f"as {diverged_text(row)}"
     towards = 1 if row.delta > 0 else -1
     low, high = sorted(towards * end for end in row.delta_ci95)
     interval = f"(95% CI {measure.value_text(low)} to {measure.value_text(high)})"
@@ -58,12 +58,17 @@ def bound_text(intervals: Sequence[Interval], measure: Unit, source: str = " (95
 
 
 def divergence_text(row: Row) -> str:
-    return f", and {row.diverged} of {row.ended_trials} trials diverged" if row.diverged else ""
+    return f", and {diverged_text(row)}" if row.diverged else ""
+
+
+def diverged_text(reached: Row | Reached) -> str:
+    """Return text such as "2 of 5 trials diverged"."""
+    return f"{reached.diverged} of {amount_text(reached.ended_trials, 'trial')} diverged"
 
 
 def untested_reason(row: Row) -> str:
     if (row.n_pairs or 0) < 2:
-        return f"{row.n_pairs} of {row.planned} pairs of seeds finished{divergence_text(row)}"
+        return f"{row.n_pairs} of {amount_text(row.planned, 'pair')} of seeds finished{divergence_text(row)}"
     if row.p is not None:
         return "a best value lies at the edge of its grid"
     return f"all {row.n_pairs} differences are identical"
@@ -75,7 +80,7 @@ def answer(table: Table) -> str:
     In a tuned study, it describes the arms at their tuned values and counts the verdicts on the other arms.
     """
     over, planned = progress(table)
-    so_far = "" if over == planned else f", so far ({over} of {planned} trials are done)"
+    so_far = "" if over == planned else f", so far ({over} of {amount_text(planned, 'trial')} done)"
     start = f"On {setting_text(table.recipe, table.data, table.overrides)}, {count_text(untuned_rows(table))}{so_far}:"
     compared = [row for row in table.rows if row.arm != row.baseline]
     tuned = [row for row in compared if is_tuned(row, table)]
@@ -148,7 +153,7 @@ def arm_list(rows: Sequence[Row]) -> str:
     points: dict[str, list[str]] = {}
     for row in rows:
         head, _, point = map(current_style().label, name_parts(row))
-        diverged = f" ({row.diverged} of {row.ended_trials} trials diverged)" if row.diverged else ""
+        diverged = f" ({diverged_text(row)})" if row.diverged else ""
         if point:
             points.setdefault(head, []).append(f"{point}{diverged}")
         else:
@@ -195,7 +200,7 @@ def interim_text(table: Table) -> str:
         return ""
     over, planned = progress(table)
     so = "a verdict says what it would be now" if table.judged else "so there is no verdict (--interim shows it)"
-    return f"Interim: {over} of {planned} planned trials are done, {so}."
+    return f"Interim: {over} of {amount_text(planned, 'planned trial')} done, {so}."
 
 
 def progress(table: Table) -> tuple[int, int]:
@@ -221,8 +226,8 @@ def departure_text(table: Table) -> str:
 def count_text(rows: Sequence[Row]) -> str:
     """Return the number of finished seeds as "n = 5 seeds per arm", or "n = 3 to 5 ..." if the arms differ."""
     counts = sorted({row.n for row in rows})
-    several = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"n = {several} seeds per arm"
+    least = f"{counts[0]} to " if len(counts) > 1 else ""
+    return f"n = {least}{amount_text(counts[-1], 'seed')} per arm"
 
 
 def seeds_text(seeds: Sequence[int]) -> str:

@@ -125,9 +125,11 @@ def test_seeds_of_another_split_or_of_other_images_are_not_paired() -> None:
 
 def test_added_seeds_leave_the_common_trials_identical() -> None:
     more = {name.partition("=")[2]: [*values, *values] for name, values in SEEDS.items()}
-    row = row_without_change(make_study(synthetic.position(seeds=10), **more))
+    found = compare([make_study()], [make_study(synthetic.position(seeds=10), **more)])
+    row = row_of_arm(found, "position=none")
     assert (row.verdict, row.a.n, row.b.n) == ("identical", 5, 10)
     assert any("one side has more seeds" in note for note in row.notes)
+    assert "identical in 5 common seeds" in render(found, "md")
 
 
 def test_arms_are_matched_by_what_was_trained() -> None:
@@ -217,6 +219,7 @@ def test_a_row_without_a_verdict_says_why() -> None:
     for arm in data["arms"]:
         arm["config"]["data"], arm["key"] = "cifar10", f"c{arm['key'][1:]}"
     expected = {
+        "other settings": make_study(synthetic.position(overrides={"width": 64})),
         "other recipe": make_study(long),
         "other metric": make_study(loss),
         "other data": make_study(data),
@@ -275,10 +278,10 @@ def test_the_gate_says_what_it_could_have_seen(tmp_path: Path, monkeypatch: pyte
     more = str(synthetic.write(Path(written(tmp_path / "more")), synthetic.hybrid_stem(overrides={"width": 64})))
     seen = r"differences of \d+\.\d\d points or more would have been seen \(80% power\); 3 identical"
     other = str(synthetic.write(tmp_path / "c", synthetic.hybrid_stem(overrides={"width": 64})))
-    named = r"1 of 1 tested arms worse \(position=none of position-embedding@digits by 6\.20 points\)"
+    named = r"1 of 1 tested arm worse \(position=none of position-embedding@digits by 6\.20 points\)"
     for first, second, expected, said in (
         (a, b, 1, rf"{named}; {seen}"),
-        (b, a, 0, f"0 of 1 tested arms worse; {seen}"),
+        (b, a, 0, f"0 of 1 tested arm worse; {seen}"),
         (a, a, 0, ""),
         (a, other, 2, "no arm could be compared"),
         (a, more, 2, "4 arms are identical in A and B, and no other could be tested"),
