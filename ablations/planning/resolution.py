@@ -107,11 +107,11 @@ def resolution_lines(found: Resolution, metric: str, objective: str = "") -> lis
     spread = found.spread
     if spread is None:
         return ["unknown: no differences in this run directory yet, and the recipe states none for these settings"]
-    contrasts = "1 contrast" if found.contrasts == 1 else f"{found.contrasts} contrasts"
+    contrasts, freedom = units.amount_text(found.contrasts, "contrast"), units.amount_text(spread.freedom, "degree")
     lines = [
-        f"{size_text(found.difference, unit)} in {units.metric_name(metric, objective)} with {found.seeds} seeds "
+        f"{size_text(found.difference, unit)} in {units.metric_name(metric, objective)} with {seeds_text(found.seeds)} "
         f"(80% power, {contrasts})",
-        f"differences spread by {unit.size_text(spread.sd)} ({spread.freedom} degrees of freedom, from "
+        f"differences spread by {unit.size_text(spread.sd)} ({freedom} of freedom, from "
         f"{spread.source}); computed with its upper 80% bound, {unit.size_text(spread.bound)}",
     ]
     if found.margin is not None:
@@ -131,8 +131,8 @@ def margin_text(found: Resolution, margin: float, unit: units.Unit) -> str:
 
 
 def size_text(value: float | None, unit: units.Unit) -> str:
-    return "nothing" if value is None else unit.size_text(value)
+    return unit.size_text(value) if value is not None and value <= unit.range else "no difference"
 
 
 def seeds_text(seeds: int | None) -> str:
-    return f"{seeds} seeds" if seeds is not None else f"more than {power.MOST_SEEDS} seeds"
+    return units.amount_text(seeds, "seed") if seeds is not None else f"more than {power.MOST_SEEDS} seeds"

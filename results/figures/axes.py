@@ -3,6 +3,7 @@
 A `frame` has rows of `arms_frame`, with the column `at` of `with_positions`.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -97,17 +98,21 @@ def set_metric_axis(ax: Axes, metric: str, *measured: pd.Series) -> None:
     if known.empty:
         ax.set_yticks([])
         return
-    low, high = clipped_range(metric, known.min(), known.max())
-    margin = 0.08 * (high - low) or 0.01 * abs(high) or 1.0
-    ax.set_ylim(low - margin, high + margin)
-    ticks = MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(low - margin, high + margin)
-    most = 100.0 if is_accuracy(metric) else float("inf")
-    ax.set_yticks([tick for tick in ticks if low - margin <= tick <= min(high + margin, most)])
+    low, high = metric_limits(metric, known.min(), known.max(), 0.08)
+    ax.set_ylim(low, high)
+    ticks = MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(low, high)
+    ax.set_yticks([tick for tick in ticks if low <= tick <= high])
 
 
-def clipped_range(metric: str, low: float, high: float) -> tuple[float, float]:
-    """Return the interval from `low` to `high`, clipped to 0 to 100% if the metric is an accuracy."""
-    return (max(low, 0.0), min(high, 100.0)) if is_accuracy(metric) else (low, high)
+def metric_limits(metric: str, low: float, high: float, margin: float) -> tuple[float, float]:
+    """Return axis limits that fit values from `low` to `high`. The axis of an accuracy stays within 0 to 100%.
+
+    margin: the free space on either side, as a share of the values' range.
+    """
+    least, most = (0.0, 100.0) if is_accuracy(metric) else (-math.inf, math.inf)
+    low, high = max(low, least), min(high, most)
+    free = margin * (high - low) or 0.01 * abs(high) or 1.0
+    return max(low - free, least), min(high + free, most)
 
 
 def measured_columns(frame: pd.DataFrame, seeds: pd.DataFrame) -> tuple[pd.Series, ...]:

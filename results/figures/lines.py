@@ -16,7 +16,7 @@ from matplotlib.transforms import ScaledTranslation, Transform, blended_transfor
 
 from results.figures.axes import axis_name, measured_columns, set_metric_axis, set_swept_axis, tick_labels
 from results.figures.frame import rows_of
-from results.figures.theme import DASHES, GREY, MARKERS
+from results.figures.theme import DASHES, GREY, MARKERS, UNCLIPPED
 from results.statistics.verdict import RESOLVED
 from results.style import current_style
 
@@ -202,9 +202,10 @@ def draw_points(
             if beyond:  # the interval goes on outside the axes
                 ax.plot([row.at], [edge], mark, color=look.colour, transform=to, clip_on=False, zorder=4)
         face = look.colour if row.reference or row.verdict in RESOLVED else "white"
-        ax.plot([row.at], [row.mean], look.marker, color=look.colour, markerfacecolor=face, transform=to, zorder=4)
+        colours: dict[str, Any] = {"color": look.colour, "markerfacecolor": face}
+        ax.plot([row.at], [row.mean], look.marker, transform=to, zorder=4, **colours, **UNCLIPPED)
     own = seeds.merge(rows[["arm", "at"]], on="arm")
-    faint: dict[str, Any] = {"color": look.colour, "alpha": 0.45, "markersize": 2.5, "markeredgewidth": 0}
+    faint: dict[str, Any] = {"color": look.colour, "alpha": 0.45, "markersize": 2.5, "markeredgewidth": 0, **UNCLIPPED}
     ax.plot(own["at"], own["value"], "o", transform=shifted_transform(ax, aside + seed_offset), **faint)
 
 

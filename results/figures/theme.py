@@ -21,6 +21,9 @@ DASHES: tuple[Any, ...] = (
     *((0, (5, 1.2, 1, 1.2, 1, 1.2)), (0, (1, 4)), (0, (9, 2, 3, 2)), (0, (3, 1, 3, 4))),
 )
 
+# For marks and lines at 100%, which lie on the edge of the axes. The layout ignores them.
+UNCLIPPED: dict[str, Any] = {"clip_on": False, "in_layout": False}
+
 TEXT_SIZES = (
     *("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize"),
     *("legend.fontsize", "legend.title_fontsize"),

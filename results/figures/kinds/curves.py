@@ -17,7 +17,7 @@ from results.figures.frame import arms_frame, one_series_per_arm, rows_of, x_set
 from results.figures.kinds import Kind
 from results.figures.lines import SeriesStyle, add_legend_line, names_several_settings, series_styles, write_in_panel
 from results.figures.page import add_panels, draw_legend_above
-from results.figures.theme import DASHES, GREY
+from results.figures.theme import DASHES, GREY, UNCLIPPED
 from results.metrics import AXES
 from results.records import Table
 from results.statistics import intervals, tuning
@@ -154,7 +154,7 @@ def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, m
         if mean["low"].notna().any():
             ax.fill_between(mean["at"], mean["low"], mean["high"], color=look.colour, alpha=0.12, linewidth=0)
         if len(mean):
-            ax.plot(mean["at"], mean["mean"], color=look.colour, linestyle=look.dash, **mark_options(mean, look))
+            ax.plot(mean["at"], mean["mean"], color=look.colour, linestyle=look.dash, **line_options(mean, look))
         single = own if own["seed"].nunique() < BAND else own[own["status"] != "finished"]
         draw_seeds(single, ax, look)
         drawn += [mean["mean"], mean["low"], mean["high"], single["value"]]
@@ -218,17 +218,21 @@ def draw_seeds(history: pd.DataFrame, ax: Axes, look: SeriesStyle) -> None:
     """Draw a thin line per trial, which ends in a cross if the trial diverged."""
     for _, trial in history.groupby("seed"):
         trial = trial.sort_values("step")
-        thin = {"linewidth": 0.6, **mark_options(trial, look)}
+        thin = {"linewidth": 0.6, **line_options(trial, look)}
         ax.plot(trial["at"], trial["value"], color=look.colour, linestyle=look.dash, **thin)
         if (trial["status"] == "diverged").any():
             ax.plot(trial["at"].iloc[-1:], trial["value"].iloc[-1:], "x", color=look.colour)
 
 
-def mark_options(rows: pd.DataFrame, look: SeriesStyle) -> dict[str, Any]:
-    """Return the arguments of `plot` for markers along a line. A single evaluation is a dot."""
+def line_options(rows: pd.DataFrame, look: SeriesStyle) -> dict[str, Any]:
+    """Return the arguments of `plot` for a line, whole at the edge of the axes, and its markers.
+
+    A single evaluation is a dot.
+    """
     if look.marker:
-        return {"marker": look.marker, "markevery": max(1, len(rows) // MARKED), "markersize": SMALL}
-    return {"marker": "." if len(rows) == 1 else ""}
+        marks = {"marker": look.marker, "markevery": max(1, len(rows) // MARKED), "markersize": SMALL}
+        return {**marks, **UNCLIPPED}
+    return {"marker": "." if len(rows) == 1 else "", **UNCLIPPED}
 
 
 KIND = kind_over("step")

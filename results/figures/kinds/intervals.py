@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import blended_transform_factory
 
-from results.figures.axes import clipped_range
+from results.figures.axes import metric_limits
 from results.figures.frame import arms_frame, metric_label, minus_text, rows_of, seeds_frame, signed_text
 from results.figures.page import HANDLE, is_narrow, text_height, text_width, wrap_text
-from results.figures.theme import GREY, LIGHT, PALE
+from results.figures.theme import GREY, LIGHT, PALE, UNCLIPPED
 from results.records import Table
 from results.statistics.verdict import RESOLVED
 from results.study_results import StudyResults
@@ -75,7 +75,8 @@ def draw_intervals(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: 
     """Draw the interval and seeds of each arm, with the first arm on top."""
     for y, row in enumerate(rows_of(frame)):
         values = points["value"][points["arm"] == row.arm]
-        ax.plot(values, np.full(len(values), y + 0.17), "o", color=GREY, alpha=0.45, markersize=3, markeredgewidth=0)
+        faint: dict[str, Any] = {"color": GREY, "alpha": 0.45, "markersize": 3, "markeredgewidth": 0, **UNCLIPPED}
+        ax.plot(values, np.full(len(values), y + 0.17), "o", **faint)
         if np.isnan(row.mean):
             ax.axhspan(y - 0.18, y + 0.18, facecolor=PALE, edgecolor=LIGHT, hatch="////", linewidth=0)
             continue
@@ -83,7 +84,7 @@ def draw_intervals(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: 
         if not np.isnan(row.low):
             ax.plot([row.low, row.high], [y, y], color=colour, linewidth=1.8, solid_capstyle="butt")
         face = colour if row.reference or row.verdict in RESOLVED else "white"
-        ax.plot([row.mean], [y], "D" if row.reference else "o", color=colour, markerfacecolor=face)
+        ax.plot([row.mean], [y], "D" if row.reference else "o", color=colour, markerfacecolor=face, **UNCLIPPED)
     baseline = baseline_mean(frame)
     if baseline is not None:
         ax.axvline(baseline, color=current_style().baseline, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0.5)
@@ -94,8 +95,8 @@ def draw_intervals(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: 
     ax.set_xlabel(metric_label(metric))
     if frame["mean"].notna().any():
         ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-        low, high = clipped_range(metric, *ax.dataLim.intervalx)
-        ax.set_xlim(low - 0.06 * (high - low or 1.0), high + 0.06 * (high - low or 1.0))
+        low, high = ax.dataLim.intervalx
+        ax.set_xlim(metric_limits(metric, low, high, 0.06))
         draw_arrows(frame, ax)
     else:
         ax.set_xticks([])

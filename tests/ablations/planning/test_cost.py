@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -197,6 +198,13 @@ def test_plan_says_whether_the_margin_is_within_reach(plan: Callable[..., Plan],
     assert "beyond 5 seeds every image is tested again" in text
 
 
+def test_plan_says_in_words_that_no_difference_can_be_resolved(plan: Callable[..., Plan], tmp_path: Path) -> None:
+    two_seeds = replace(resolution.resolution(plan(RECIPE + STATED), tmp_path), seeds=2, contrasts=1)
+    for difference in (None, 1.02):  # an accuracy differs by 100 points at most
+        first = resolution.resolution_lines(replace(two_seeds, difference=difference), "test_accuracy")[0]
+        assert first == "no difference in test accuracy with 2 seeds (80% power, 1 contrast)"
+
+
 @pytest.fixture
 def ablate(ablate: Ablate, tmp_path: Path) -> Ablate:
     (tmp_path / "r.yaml").write_text(dedent(RECIPE))
@@ -211,7 +219,7 @@ def test_cap_refuses_before_anything_starts(ablate: Ablate, tmp_path: Path) -> N
     for command in (["plan"], ["run"], ["submit", "--profile", "p.yaml"]):
         status, output, errors = ablate(*command, *words)
         assert (status, output, len(errors.splitlines())) == (2, "", 1)
-        assert "--max-hours 1e-06: 6 trials to do take" in errors
+        assert "--max-hours 1e-06: training 6 trials takes" in errors
         assert "core-hours, from nothing but training FLOPs for 2 arms" in errors
     assert sorted(tmp_path.rglob("*")) == before
     assert ablate("plan", "s.yaml", "--recipe", "r.yaml", "--max-hours", "100")[0] == 0

@@ -33,9 +33,9 @@ def test_one_or_two_seeds_are_dots(seeds: int, drawn: bool) -> None:
 
 
 def test_equal_seeds_are_drawn_at_their_value() -> None:
-    """A short axis has whole numbers, such as 100.05, not differences from one in a corner."""
+    """A short axis has whole numbers, such as 99.95, not differences from one in a corner."""
     plan = synthetic.make_plan("equal", {"position": ["1d", "2d"]}, {"position": "1d"}, seeds=2)
-    reached = {"position=1d": [1.0, 1.0], "position=2d": [1.0, 1.0]}
+    reached = {"position=1d": [0.9995, 0.9995], "position=2d": [1.0, 1.0]}
     study = synthetic.results(plan, synthetic.from_accuracies(plan, reached))
     ax = draw_figure(study).axes[0]
     assert "100.00" in [label.get_text() for label in ax.get_xticklabels()]
@@ -54,6 +54,7 @@ def test_an_interval_beyond_the_axis_ends_in_an_arrow(kind: str) -> None:
         edges, along = dict(zip(("v", "^"), ax.get_ylim(), strict=True)), "get_ydata"
     arrows = [line.get_marker() for line in ax.lines if edges.get(str(line.get_marker())) in getattr(line, along)()]
     assert arrows == list(edges)[::-1]
+    assert list(edges.values()) == [0.0, 100.0]
 
 
 @pytest.mark.parametrize("kind", ["intervals", "compute", "curves"])  # rows, names beside points, a legend
