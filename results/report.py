@@ -25,6 +25,7 @@ from results.style import COLUMN, FULL
 from results.tables import layout, sentences, study_table
 from results.tables import provenance as mixed
 from results.tables.formats import is_minor
+from results.units import amount_text
 
 OVER = ("finished", "diverged")  # a diverged trial is a result too
 PROVENANCE = ("revision", "code", "plugins", "device", "threads", "attention", "python", "torch", "numpy")
@@ -107,7 +108,7 @@ def related_studies(study: StudyResults, studies: Sequence[StudyResults]) -> lis
     for other in studies:
         shared = len(own & set(other.trials["id"]))
         ways = ["the same question"] * (other.plan.study == study.plan.study)
-        ways += [f"{shared} shared trial{'s' if shared > 1 else ''}"] * bool(shared)
+        ways += [amount_text(shared, "shared trial")] * bool(shared)
         if other is not study and ways:
             found.append({"slug": slug(other.name), "name": other.name, "how": ", ".join(ways)})
     return found
@@ -170,7 +171,7 @@ def verdict_summary(table: Table) -> str:
 def progress_text(trials: pd.DataFrame) -> str:
     states = Counter(trials["status"])
     rest = "".join(f", {count} {state}" for state, count in states.items() if state != "finished")
-    return f"{states['finished']} of {len(trials)} trials finished{rest}"
+    return f"{states['finished']} of {amount_text(len(trials), 'trial')} finished{rest}"
 
 
 def claim_view(claim: Claim, metric: str) -> dict[str, str]:
@@ -204,10 +205,11 @@ def cost_text(study: StudyResults, uses: Mapping[str, int]) -> str:
         return "nothing trained yet"
     shared = sum(uses[trial] > 1 for trial in trials["id"])
     each = f", {duration_text(own.median())} a trial" if len(own) else ""
-    before = f"; before it {duration_text(sum(starts.values()))} in {len(starts)} trials that they start from"
-    first = before if starts else ""
-    also = f"; {shared} of its {len(trials)} trials are shared with other studies of this report" if shared else ""
-    return f"{duration_text(own.sum())} of training in {len(own)} trials{each}{first}{also}"
+    stages = f"{duration_text(sum(starts.values()))} in {amount_text(len(starts), 'trial')}"
+    first = f"; before it {stages} that they start from" if starts else ""
+    every = amount_text(len(trials), "trial")
+    also = f"; {shared} of its {every} shared with other studies of this report" if shared else ""
+    return f"{duration_text(own.sum())} of training in {amount_text(len(own), 'trial')}{each}{first}{also}"
 
 
 def duration_text(seconds: float) -> str:
@@ -227,7 +229,7 @@ def provenance(trials: pd.DataFrame) -> dict[str, str]:
     return {
         name: next(iter(found))
         if len(found) == 1
-        else ", ".join(f"{v} ({k} trial{'s' if k > 1 else ''})" for v, k in found.most_common())
+        else ", ".join(f"{v} ({amount_text(k, 'trial')})" for v, k in found.most_common())
         for name, found in counts.items()
         if found
     }

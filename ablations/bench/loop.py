@@ -18,13 +18,14 @@ import torch
 
 from ablations.bench import rivals
 from ablations.bench.process import Source, python_command, run, statistics
-from ablations.bench.result import Result, column, conditions, count_text
+from ablations.bench.result import Result, column, conditions
 from ablations.bench.timing import Call, Seconds, interleaved_seconds, ratios, spread
 from ablations.execution.machine import cores
 from ablations.planning.measure_steps import with_steps
 from results import store
 from results.store.schemas import Result as TrialResult
 from results.store.schemas import Settings
+from results.units import amount_text
 from vitcore.config import Config, merge
 from vitcore.data.lookup import find_pack
 from vitcore.data.splits import load
@@ -79,7 +80,7 @@ def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result
         "test accuracy": {name: f"{value:.1%}" for name, value in accuracy.items()} | {PAIRED: "the same trials"},
     }
     alone = f" Training alone, on all cores, is {share:.0%} of ours." if share else ""
-    title = f"{len(configs)} trials of {count_text(steps, 'step')}"
+    title = f"{amount_text(len(configs), 'trial')} of {amount_text(steps, 'step')}"
     return Result("loop", how, measured, title, f" in turn, wall time.{alone}", "how", columns)
 
 

@@ -12,6 +12,7 @@ from ablations.execution.machine import cores
 from ablations.execution.provenance import environment_record
 from results.store.schemas import Fact
 from results.tables.formats import Cell, Grid, markdown
+from results.units import amount_text
 from vitcore.config import Config
 from vitcore.runtime.device import device_of, hardware
 
@@ -83,7 +84,7 @@ class Result:
         how, columns = self.conditions, self.columns.values()
         rows = [[name, *(column.get(name, "") for column in columns)] for name in next(iter(columns))]
         header, numeric = [self.side, *self.columns], [False, *[True] * len(columns)]
-        caption = f"Median [{how.low_and_high}] of {count_text(how.rounds, 'round')}{self.caption}"
+        caption = f"Median [{how.low_and_high}] of {amount_text(how.rounds, 'round')}{self.caption}"
         grid = Grid(f"{self.title}: {how.model()}", [caption], header, numeric, [[*map(Cell, row)] for row in rows])
         return "\n\n".join([markdown(grid), *self.notes, how.environment_line()])
 
@@ -105,7 +106,3 @@ def column(spreads: Mapping[str, Spread], form: str, scale: float = 1, unit: str
 
 def mebibytes(count: int | None) -> str:
     return "" if count is None else f"{count / 2**20:,.1f} MiB"
-
-
-def count_text(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

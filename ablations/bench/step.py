@@ -13,10 +13,11 @@ from ablations.bench import memory
 from ablations.bench.floor import Floor, peak
 from ablations.bench.input import Input
 from ablations.bench.process import Source
-from ablations.bench.result import Result, column, conditions, count_text, mebibytes, spread_text
+from ablations.bench.result import Result, column, conditions, mebibytes, spread_text
 from ablations.bench.rivals import CHECKED, OURS, available, check_equal, check_in_float32, sensitive_config
 from ablations.bench.timing import Call, Seconds, Spread, interleaved_seconds, ratios, repeat, spread
 from ablations.planning.measure_steps import with_steps
+from results.units import amount_text
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
 from vitcore.data.splits import Data
@@ -82,7 +83,7 @@ def bench(config: Config, source: Source, rounds: int, calls: int, compiled: boo
     memory_bytes, unmeasured = memory.memory_of_sides(config, [side.name for side in found.sides], source)
     found = replace(found, memory_bytes=memory_bytes, left_out=found.left_out | unmeasured)
     caption = (
-        f" in turn, {count_text(calls, 'step')} each; equal losses in the first steps. "
+        f" in turn, {amount_text(calls, 'step')} each; equal losses in the first steps. "
         "floor: its matrix products and attention alone. memory: what steps add."
     )
     columns = {

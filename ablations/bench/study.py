@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 from ablations.bench import memory
 from ablations.bench.process import Source
-from ablations.bench.result import Result, column, conditions, count_text, mebibytes
+from ablations.bench.result import Result, column, conditions, mebibytes
 from ablations.bench.rivals import OURS
 from ablations.bench.timing import Seconds, Spread, interleaved_seconds, spread
 from ablations.planning import step_times
 from ablations.planning.measure_steps import take_steps, with_steps
 from ablations.study.design import Design
+from results.units import amount_text
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
 from vitcore.runtime.device import compute_settings, torch_device
@@ -42,7 +43,7 @@ def bench(design: Design, names: Collection[str], rounds: int, calls: int, sourc
     """
     how = conditions(design.reference, source, rounds, calls)
     found = measure_arms(design, names, rounds, calls, source)
-    caption = f" in turn with the baseline, {count_text(calls, 'step')} each. memory: what steps add at their peak."
+    caption = f" in turn with the baseline, {amount_text(calls, 'step')} each. memory: what steps add at their peak."
     title = f"A step of each arm of {design.name}; its recipe"
     return Result("arms", how, {"study": design.name, "arms": found}, title, caption, "arm", columns(found))
 

@@ -25,6 +25,7 @@ from ablations.study import strict_yaml
 from ablations.study.naming import ALL_ARMS
 from results.store.schemas import NodeChecks, Plan
 from results.store.standing import Standings
+from results.units import amount_text
 from slurm.profiles import profile as profiles
 from slurm.queries import queue
 from slurm.queries.ask import NoSlurm, Refused, Unreachable
@@ -77,7 +78,7 @@ def preview(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms
     text = arrays.script(folder, tasks, parameters, campaign.code)
     after = f" ({' then '.join(str(len(some)) for some in apart)}, each after those before)" if len(apart) > 1 else ""
     total = price(sum(seconds[job.id] * job.ranks for job in asked), profile)
-    return f"# {len(asked)} trials in {len(split)} tasks{after}, {total}\n{text}"
+    return f"# {amount_text(len(asked), 'trial')} in {amount_text(len(split), 'task')}{after}, {total}\n{text}"
 
 
 def submit(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms: Sequence[str]) -> str:
@@ -123,7 +124,8 @@ def reconcile(campaign: Campaign) -> Reconciliation:
         if not any(campaigns.read_intents(campaign.folder)):
             shutil.rmtree(campaign.folder)
         if queued := len(array_tasks.acknowledged_trials(campaign) - before):
-            raise type(error)(f"{error}; {queued} trials are queued, `ablate submit` adds the rest") from None
+            done = f"{amount_text(queued, 'trial')} queued"
+            raise type(error)(f"{error}; {done}, `ablate submit` adds the rest") from None
         raise
 
 
@@ -147,7 +149,7 @@ def is_same_submission(
 
 
 def submission_message(found: Reconciliation, profile: profiles.Profile) -> str:
-    submitted = f"{found.submitted} submitted in {found.arrays} arrays"
+    submitted = f"{found.submitted} submitted in {amount_text(found.arrays, 'array')}"
     parts = [f"{found.over} done", f"{found.queued} already queued", submitted]
     if found.failed:
         parts.append(f"{found.failed} failed (`ablate retry`)")
@@ -193,7 +195,8 @@ def cancel(runs: Path, names: set[str]) -> str:
         raise Unreachable(
             f"{error}; running jobs stop by themselves; to cancel pending ones, give the command again"
         ) from None
-    return f"{len(fresh)} submissions cancelled, {removed} jobs removed from the queue; finished trials stay"
+    cancelled = f"{amount_text(len(fresh), 'submission')} cancelled"
+    return f"{cancelled}, {amount_text(removed, 'job')} removed from the queue; finished trials stay"
 
 
 def other_open_plans(campaign: Campaign, names: set[str]) -> list[str]:

@@ -25,6 +25,7 @@ from ablations.planning.jobs import Job
 from ablations.planning.step_times import Device
 from results import store
 from results.store.schemas import Entry, Environment, Plan
+from results.units import amount_text
 from vitcore.runtime.host import processor
 
 ENOUGH = 20  # the largest number of past trials that are used per arm
@@ -67,7 +68,7 @@ class Cost:
 
 
 def sources_text(sources: Mapping[str, int]) -> str:
-    arms = {name: "1 arm" if count == 1 else f"{count} arms" for name, count in sources.items()}
+    arms = {name: amount_text(count, "arm") for name, count in sources.items()}
     return "; ".join(said.format(arms=arms[name]) for name, said in SOURCES.items() if name in sources)
 
 
@@ -94,7 +95,7 @@ def check_max_hours(most: float, plans: Sequence[Plan], wanted: Iterable[Job], r
     found = cost(plans, runs, device, left)
     if found.hours > most:
         raise ValueError(
-            f"--max-hours {most:g}: {len(left)} trials to do take {found.hours:.3g} {found.unit}, "
+            f"--max-hours {most:g}: training {amount_text(len(left), 'trial')} takes {found.hours:.3g} {found.unit}, "
             f"from {sources_text(found.sources)}"
         )
 

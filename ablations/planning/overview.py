@@ -146,13 +146,14 @@ def peak_disk(plan: Plan, ids: set[str], todo: int, keep: Keep, workers: int | N
 
 def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
     trials, shown, stages = view.trials, matching_arms(plan, arms), len(plan.stages)
-    counted = "1 arm" if len(shown) == 1 else f"{len(shown)} arms"
+    counted, seeds = units.amount_text(len(shown), "arm"), units.amount_text(len(plan.seeds), "seed")
+    planned = units.amount_text(trials.planned, "trial")
     resolved = resolution.resolution_lines(view.resolution, plan.metric, plan.objective)
     weights, checkpoints, files = (f"{size / 1e6:,.1f}" for size in astuple(view.disk))
     lines = [
         f"{plan.name}: {plan.question}",
-        f"  {f'({stages} to start from + {counted})' if stages else counted} x {len(plan.seeds)} seeds = "
-        f"{trials.planned} trials: {trials.finished} finished, {trials.shared} shared, {trials.todo} to do",
+        f"  {f'({stages} to start from + {counted})' if stages else counted} x {seeds} = "
+        f"{planned}: {trials.finished} finished, {trials.shared} shared, {trials.todo} to do",
         f"  time    {time_text(view, plan)}",
         f"  disk    {view.disk_bytes / 1e6:,.1f} MB at most: {weights} of weights kept, {checkpoints} of checkpoints "
         f"({CHECKPOINTS} for each trial that runs at once), {files} of other files",
@@ -184,7 +185,7 @@ def wall_text(took: Wall, unit: str) -> str:
     hours = f"about {minutes:.0f} min" if minutes < 120 else f"about {minutes / 60:.0f} h"
     length = "under a minute" if minutes < 1 else hours
     device = "GPU" if unit == estimate.GPU_HOURS else "core"
-    return f"{length} on {took.devices} {device}{'' if took.devices == 1 else 's'} here"
+    return f"{length} on {units.amount_text(took.devices, device)} here"
 
 
 def expected_text(stated: Expected) -> str:

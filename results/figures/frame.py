@@ -14,7 +14,7 @@ from results.store.schemas import Arm, Plan
 from results.study_results import StudyResults
 from results.style import current_style
 from results.tables.study_table import table as table_of
-from results.units import metric_name, unit
+from results.units import amount_text, metric_name, unit
 
 FEWEST = 3  # fewest seeds with an interval, as that of two seeds is wider than most axes
 NUMBER = r"-?[\d.]+(e-?\d+)?"
@@ -155,7 +155,7 @@ def evidence_text(frame: pd.DataFrame) -> str:
     if not counts:
         return "no finished trial yet"
     if counts[-1] < FEWEST:
-        return f"{' or '.join(map(str, counts))} seed{'s' if counts[-1] > 1 else ''}: no interval"
+        return f"{'1 or ' if len(counts) > 1 else ''}{amount_text(counts[-1], 'seed')}: no interval"
     over = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return f"mean and 95% CI over {over} seeds; dots: single seeds"
 

@@ -18,6 +18,7 @@ from results.figures.frame import rows_of
 from results.figures.theme import GREY
 from results.safe_text import printable
 from results.style import COLUMN, current_style
+from results.units import amount_text
 
 MARGIN = 0.08  # inches
 LEADING = 1.35  # least line height, as a multiple of the font size
@@ -132,7 +133,9 @@ def freeze_layout(figure: Figure) -> None:
 def absence_lines(frame: pd.DataFrame) -> list[str]:
     """Return a line for each of the first NAMED arms with unfinished seeds; the last line counts the others."""
     short = list(rows_of(frame[frame["n"] < frame["planned"]]))
-    lines = [f"{row.label}: {row.n} of {row.planned} seeds finished ({row.gap})" for row in short[:NAMED]]
+    lines = [
+        f"{row.label}: {row.n} of {amount_text(row.planned, 'seed')} finished ({row.gap})" for row in short[:NAMED]
+    ]
     return lines + [f"and {len(short) - NAMED} more arms with unfinished seeds, see the table"] * (len(short) > NAMED)
 
 

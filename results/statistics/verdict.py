@@ -4,7 +4,7 @@ from results.records import Row
 from results.statistics import p_values
 from results.statistics.intervals import Estimate
 from results.store.schemas import Arm
-from results.units import Unit
+from results.units import Unit, amount_text
 
 ALPHA = 0.05
 BETTER, WORSE, EQUIVALENT, UNRESOLVED = "better", "worse", "equivalent", "not-resolved"
@@ -80,7 +80,7 @@ def verdict_notes(
     if word is None or p_holm is None:
         return []
     notes = []
-    tests = f"{family} contrasts" + (f" and {looks} looks" if looks > 1 else "")
+    tests = amount_text(family, "contrast") + (f" and {looks} looks" if looks > 1 else "")
     tests += " and over the whole grid of the other" if grid else ""
     tie = margin is not None and is_within_margin(difference, margin, 1 - 2 * ALPHA)
     if word in (EQUIVALENT, UNRESOLVED):

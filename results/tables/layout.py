@@ -239,7 +239,7 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
     if "delta_ci95_images" in columns:
         wider = "seeds x images the wider interval for other test images too"
         parts.append(f"its ± is over seeds on these test images, {wider}")
-    family = f"p after Holm over {table.family} planned contrast{'' if table.family == 1 else 's'}"
+    family = f"p after Holm over {units.amount_text(table.family, 'planned contrast')}"
     if table.tuned:
         own = " and ".join(table.tuned)
         parts.append(f"{family} at their own {own}, over {table.points_family} at equal ones")

@@ -128,7 +128,7 @@ def test_a_trial_that_studies_share_costs_once(complete: str) -> None:
     seconds = {t.id: t.train_seconds for study in five() for t in study.trials.itertuples()}
     text = Page(complete).text
     assert f"{len(seconds)} of {len(seconds)} trials finished, {report.duration_text(sum(seconds.values()))}" in text
-    assert "5 of its 20 trials are shared with other studies of this report" in text
+    assert "5 of its 20 trials shared with other studies of this report" in text
 
 
 def test_pre_training_is_part_of_the_cost(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_a_thousand_trials_are_few_calls(tmp_path: Path, closed: Cluster, wrap: 
     calls = tmp_path / "calls"
     wrap("sbatch", f'echo "$@" >> {calls}; REAL')
     began = time.time()
-    assert "1000 submitted in 1 arrays" in run_on(closed, tmp_path, *SUBMIT).stdout
+    assert "1000 submitted in 1 array" in run_on(closed, tmp_path, *SUBMIT).stdout
     asked = calls.read_text().splitlines()
     print(f"\n1000 trials: {len(asked)} sbatch calls in {time.time() - began:.1f} s, planning included")
     assert asked[0].startswith("--test-only")

@@ -238,7 +238,7 @@ def test_missing_last_job_is_told_beside_the_queued_trials(
     wrap("sbatch", shell)
     status, output, errors = called(monkeypatch, *SUBMIT)
     assert (status, errors) == (0, "")
-    assert "2 submitted in 1 arrays" in output
+    assert "2 submitted in 1 array\n" in output
     assert "the trials are queued, but no last job is" in output
     assert why in output
     wrap("sbatch", "REAL")
@@ -256,7 +256,7 @@ def test_trials_that_were_taken_are_told_beside_an_error(
     status, output, errors = called(monkeypatch, *SUBMIT)
     assert (status, output) == (2, "")
     assert "Invalid account" in errors
-    assert "1 trials are queued, `ablate submit` adds the rest" in errors
+    assert "1 trial queued, `ablate submit` adds the rest" in errors
 
 
 def test_study_behind_wrappers_ends(tmp_path: Path, ablate: Ablate, wrap: Wrap) -> None:

@@ -13,6 +13,7 @@ from ablations.execution.launch import Place
 from ablations.planning.jobs import Job, jobs, write
 from results import store
 from results.store.schemas import Plan
+from results.units import amount_text
 
 STUDY, RECIPE, SEEDS = "demo", "digits", 3
 
@@ -54,10 +55,11 @@ def announcement(plan: Plan, todo: list[Job], place: Place, workers: int | None)
     size = sum(file.size or 0 for one in found.values() for file in one.files or ())
     installed = f"{', '.join([*named, f'Python {platform.python_version()}'])}; {size / 1e9:.1f} GB with all they need"
     takes = f"about {max(20, sum(seconds[key] for key in left) / places):.0f} s" if left else "a few seconds"
+    planned = f"{amount_text(len(plan.arms), 'arm')} x {amount_text(len(plan.seeds), 'seed')}"
     return (
         f"{plan.question}\n"
-        f"  trains     {len(left)} of {len(todo)} trials: {len(plan.arms)} arms x {len(plan.seeds)} seeds\n"
-        f"  takes      {takes} on idle cores, {places} trials at a time; the first steps measure it\n"
+        f"  trains     {len(left)} of {amount_text(len(todo), 'trial')}: {planned}\n"
+        f"  takes      {takes} on idle cores, {amount_text(places, 'trial')} at a time; the first steps measure it\n"
         f"  installed  {installed}\n"
         f"  writes     {place.runs}, a few MB; downloads nothing\n"
     )

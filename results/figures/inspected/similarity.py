@@ -17,6 +17,7 @@ from results.figures.images import color_scale, mosaic, mosaic_centers
 from results.figures.page import is_narrow, wrap_text
 from results.store.inspection_data import Inspection
 from results.style import current_style
+from results.units import amount_text
 
 TICKS = 8
 LABELS = {"tokens": "cosine similarity", "rotate": "similarity of query and key", "bias": "bias of the logits"}
@@ -49,7 +50,8 @@ def draw_pairs(inside: Inspection, figure: Figure) -> list[str]:
 
 def site_note(inside: Inspection, site: str) -> str:
     layers, heads = middle_maps(inside, site).shape[:2]
-    mean = f"; mean over {layers} layers and {heads} heads" if (layers, heads) != (1, 1) else ""
+    over = f"; mean over {amount_text(layers, 'layer')} and {amount_text(heads, 'head')}"
+    mean = over if (layers, heads) != (1, 1) else ""
     rows, columns = inside.facts["grid"]
     return f"{notes_by_site(inside)[site]}{mean}. Each small map is one patch with all {rows * columns}"
 

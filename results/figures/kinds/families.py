@@ -17,7 +17,7 @@ from results.statistics.power_law import MIN_SIZES, Fits
 from results.store.schemas import Arm
 from results.study_results import StudyResults
 from results.style import current_style
-from results.units import is_accuracy, unit
+from results.units import amount_text, is_accuracy, unit
 
 DRAWN = 40  # points of a fitted curve
 LEAST = 3  # fewest seeds with which a fit is drawn
@@ -49,7 +49,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     lines.mark_empty(frame, ax)
     notes = [MARKS, fits_note(frame, fitted)]
     if count := sum(int((error <= 0).sum()) for by_seed in errors.values() for _, error in by_seed.values()):
-        notes.append(f"In no fit, as an error of 0 has no logarithm: {count} trial{'' if count == 1 else 's'}.")
+        notes.append(f"In no fit, as an error of 0 has no logarithm: {amount_text(count, 'trial')}.")
     return notes
 
 

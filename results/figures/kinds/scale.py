@@ -12,6 +12,7 @@ from results.figures.lines import baseline_notes, draw_over_axis, marks_note
 from results.figures.page import add_panels, draw_legend_above, draw_legend_across, is_narrow
 from results.records import Table
 from results.study_results import StudyResults
+from results.units import amount_text
 
 FEW_SHOT = "fewshot5_accuracy"
 HEIGHT = 2.6  # inches per panel
@@ -25,7 +26,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     steps = sorted(set(study.trials["steps"].dropna().astype(int)))
     title = f"steps differ: {steps[0]:,} to {steps[-1]:,}" if steps else ""
     if len(steps) == 1:
-        title = f"every point: {steps[0]:,} steps"
+        title = f"every point: {amount_text(steps[0], 'step')}"
     if others and not is_narrow(figure):
         draw_legend_across(figure, own, title)
     else:

@@ -163,7 +163,7 @@ def test_parent_whose_weights_are_lost_is_trained_again(tmp_path: Path, ablate: 
     assert f"seed 0 missing: {why}" in seen("table")["rows"][1]["notes"]
     assert seen("plan", "--seeds", "1")["trials"] == {"planned": 3, "finished": 1, "shared": 0, "todo": 2}
     code, _, errors = ablate("run", *some, "--max-hours", "0")
-    assert (code, "--max-hours 0: 2 trials to do take" in errors) == (2, True)
+    assert (code, "--max-hours 0: training 2 trials takes" in errors) == (2, True)
     alone = pool(tmp_path, child)  # without its parent
     assert alone.next_trial(math.inf) is None
     assert alone.summary.interrupted == {child.id: why}
@@ -177,7 +177,7 @@ def test_parent_whose_weights_are_lost_is_trained_again(tmp_path: Path, ablate: 
     assert after.result.weights_sha256 == before.weights_sha256
     assert len(store.trial(runs, ended.id).attempts()) == 1
     forget_weights(runs, parent.id)  # nothing starts from there any more: nothing is to do
-    assert ablate("retry", *STUDY_HERE)[1].startswith("none of 3 trials failed")
+    assert ablate("retry", *STUDY_HERE)[1].startswith("0 of 3 trials failed")
     assert ablate("run", *some)[0] == 0
     assert store.trial(runs, parent.id).state().status == "finished"
 

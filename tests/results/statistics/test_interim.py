@@ -92,7 +92,7 @@ def test_verdicts_that_looks_prevent_are_footnoted() -> None:
     found = contrast_row(values, [5, 10], margin=None)
     assert 0.05 / 4 < paired_p(values) < 0.05
     assert found.verdict == "not-resolved"
-    assert any("excludes 0, but not after correction for 1 contrasts and 4 looks" in note for note in found.notes)
+    assert any("excludes 0, but not after correction for 1 contrast and 4 looks" in note for note in found.notes)
     flat = [0.001 * (-1) ** seed for seed in range(10)]
     test = scipy.stats.ttest_1samp(flat, 0)
     low, high = test.confidence_interval(0.90), test.confidence_interval(0.975)

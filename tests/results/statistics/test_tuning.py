@@ -152,7 +152,7 @@ def test_a_point_as_good_leaves_a_difference_unresolved() -> None:
     assert scipy.stats.ttest_rel(gap[0.002], cls[0.002]).pvalue < 0.05
     assert (row.p, row.verdict) == (1.0, "not-resolved")
     assert row.delta == pytest.approx(np.mean(gap[0.002]) - np.mean(cls[0.002]))
-    note = "excludes 0, but not after correction for 1 contrasts and over the whole grid of the other"
+    note = "excludes 0, but not after correction for 1 contrast and over the whole grid of the other"
     assert any(note in one for one in row.notes)
 
 
@@ -167,7 +167,7 @@ def test_arms_are_equivalent_where_no_point_of_either_is_beyond_the_margin() -> 
     assert row.verdict == "equivalent"
     row, _ = compare_grids(grid("low", "middle", "high"), cls, margin=0.015)
     assert row.verdict == "not-resolved"
-    assert any("within the margin, but not after correction for 1 contrasts" in note for note in row.notes)
+    assert any("within the margin, but not after correction for 1 contrast" in note for note in row.notes)
 
 
 def test_for_a_loss_the_lower_arm_is_ahead() -> None:

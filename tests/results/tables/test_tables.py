@@ -171,9 +171,9 @@ def test_a_table_whose_trials_are_not_all_over_has_no_verdict() -> None:
         assert (row.mean, row.delta, row.delta_ci95) == (other.mean, other.delta, other.delta_ci95)
     assert row_of_arm(asked, "position=none").verdict == "worse"
     assert {claim.verdict for claim in plain.claims} == {None}
-    assert "19 of 20 trials are done): no verdict" in sentences.answer(plain)
+    assert "19 of 20 trials done): no verdict" in sentences.answer(plain)
     text = render(plain, "md")
-    assert "Interim: 19 of 20 planned trials are done" in text
+    assert "Interim: 19 of 20 planned trials done" in text
     assert "p (Holm)" not in text
     assert "worse (interim)" in render(asked, "md")
     assert next(csv.DictReader(io.StringIO(render(asked, "csv"))))["verdict"] == "worse (interim)"
@@ -206,7 +206,7 @@ def test_a_study_that_has_not_begun_is_a_table_of_holes() -> None:
     """A cell without a verdict is a dash, as a word could be mistaken for an arm's value."""
     found = make_table(**{name.partition("=")[2]: [None] * 5 for name in ACCURACIES})
     assert [(row.n, row.missing) for row in found.rows] == [(0, 5)] * 4
-    assert "0 of 20 trials are done" in sentences.answer(found)
+    assert "0 of 20 trials done" in sentences.answer(found)
     for form in FORMATS:
         assert "position=none" in render(found, form)
     for form, cell in {"md": "| – ", "latex": "& -- ", "html": ">–<"}.items():
