@@ -86,7 +86,7 @@ def refuse(message: str, status: int = BAD_INPUT) -> NoReturn:
 
 
 def refuse_usage(error: Any) -> NoReturn:
-    """Print a message about invalid usage on standard error, and exit. Prints the help instead without arguments."""
+    """Print a message about invalid usage on standard error, and exit. Without arguments, prints the help instead."""
     command = error.ctx.command_path if error.ctx else "ablate"
     if error.ctx and error.message == error.ctx.get_help():
         print(error.message, file=sys.stderr)

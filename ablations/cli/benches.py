@@ -203,7 +203,7 @@ def set_up(
     data_dir: Path | None,
     studies: bool = False,
 ) -> Setup:
-    """Return the resolved arguments of a benchmark. studies: whether the words must name a study, or must not.
+    """Return the resolved arguments of a benchmark. studies: if true, the words must name a study, else they must not.
 
     Raises ValueError if the words are not valid or a GPU is missing, and OSError if `out` cannot be written.
     """

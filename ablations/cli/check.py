@@ -24,7 +24,7 @@ from vitcore.variants import VARIANTS
 def check_word(word: str, recipe: str) -> bool:
     """Check what `word` names, print one line per check, and return whether all checks pass.
 
-    word: a plug-in, a study, a recipe or "all". recipe: what studies are checked on. Raises ValueError if `word` names
+    word: a plug-in, a study, a recipe or "all". recipe: the recipe for studies. Raises ValueError if `word` names
     nothing to check, an invalid study or recipe, or a plug-in that adds no part.
     """
     if word == "all":
@@ -41,7 +41,7 @@ def check_word(word: str, recipe: str) -> bool:
 
 
 def check_everything(recipe: str) -> bool:
-    """Check every packaged part, study and recipe, and return whether all pass. An error stops no other check."""
+    """Check all packaged parts, studies and recipes; return whether all pass. One error does not stop other checks."""
     passed = [check_part(slot, name) for slot, parts in VARIANTS.items() for name in parts]
     for name in (*packaged_names("studies"), *packaged_names("recipes")):
         try:
@@ -91,7 +91,7 @@ def check_part(slot: str, name: str, file: Path | None = None) -> bool:
 
 
 def hint(error: BaseException) -> str:
-    """Return advice for a dtype error of PyTorch, or "" for any other error."""
+    """Return advice for an error about dtypes, or "" for any other error."""
     raised = error.__cause__ or error
     if isinstance(raised, AssertionError) or not re.search(r"dtype|\b(float|double)\b", str(raised), re.IGNORECASE):
         return ""
@@ -99,7 +99,7 @@ def hint(error: BaseException) -> str:
 
 
 def innermost_line(error: BaseException, file: Path | None) -> str:
-    """Return the innermost line of the plug-in in the traceback as " [FILE:LINE]", or ""."""
+    """Return the plug-in's innermost line in the traceback as " [FILE:LINE]", or "" if there is none."""
     frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
     lines = [frame.lineno for frame in frames if file and Path(frame.filename).resolve() == file.resolve()]
     return f" [{file}:{lines[-1]}]" if lines else ""

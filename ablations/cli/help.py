@@ -93,7 +93,7 @@ def metavar(argument: Any) -> str:
 
 
 def row(parameter: Any, ctx: Any) -> tuple[str, str]:
-    """Return a parameter as written on the command line, and its meaning with the default."""
+    """Return (the parameter as written on the command line, its meaning with the default)."""
     written, meaning = parameter.get_help_record(ctx)
     if parameter.param_type_name == "argument":
         written = metavar(parameter)

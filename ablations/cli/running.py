@@ -95,7 +95,7 @@ def warn_of_enlarged(configs: Iterable[Settings]) -> None:
 
 
 def publisher(plans: list[Plan], arms: Sequence[str], runs: Path) -> Callable[[Job], None]:
-    """Return a function to call with each trial that ended. After a study's last, it prints and writes its table."""
+    """Return a function to call with each ended trial. After a study's last trial, it writes and prints the table."""
     open_trials = {planned.name: {job.id for job in jobs([planned], arms)} for planned in plans}
 
     def publish_ended(job: Job) -> None:

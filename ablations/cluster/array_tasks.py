@@ -1,6 +1,6 @@
 """The array tasks that were submitted for each trial: on disk, in SLURM's queue, and after they left it.
 
-A share is the list of trials that one task of a job array trains. A share that scancel stops leaves a mark on disk.
+A share is the list of trials that one task of a job array trains. A task that scancel stops leaves a mark on disk.
 SLURM's accounting shows other cancellations. Cancelled trials wait for `ablate submit`. All other trials are submitted
 again. SLURM does not record that a single pending task of an array was cancelled, so the trials of such a task are
 submitted again too. Without accounting, this holds for every pending job.

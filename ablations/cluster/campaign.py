@@ -1,7 +1,7 @@
 """A campaign: the plans of one `ablate submit`, with all files that its jobs need.
 
     runs/submissions/<campaign>/campaign.json     plans, profile, plug-ins
-    runs/submissions/<campaign>/private.json      the parts of the profile that may hold tokens; mode 0600
+    runs/submissions/<campaign>/private.json      the parts of the profile that may hold secrets; mode 0600
     runs/submissions/<campaign>/code/             a copy of the packages and plug-ins, which the nodes import
     runs/submissions/<campaign>/arrays/000k/      one folder per job array (slurm.submission.arrays)
     runs/submissions/<campaign>/arrays/000k/cancelled-<index>.json   present if scancel ended this task
@@ -36,7 +36,7 @@ from slurm.submission.intent import Intent
 from slurm.submission.intent import read as read_intent
 
 PREFIX = "ablate"
-PRIVATE = {"environment", "setup"}  # fields of a profile that may hold tokens
+PRIVATE = {"environment", "setup"}  # fields of a profile that may hold secrets
 SHARE, LAST = "ablations.cluster.node:share", "ablations.cluster.node:last"
 WATCH = "ablations.cluster.node:watch"  # like LAST, but begins after WATCH_SECONDS: LAST waits forever for a held task
 TURN_SECONDS = 120.0

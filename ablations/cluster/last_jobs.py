@@ -56,7 +56,7 @@ def submit_one(campaign: Campaign, function: str, when: Mapping[str, str]) -> No
 
 
 def ensure_last_jobs_from_share(campaign: Campaign, begins: bool = False) -> None:
-    """Submit the last job and the watching job from a share, if trials are left and one is missing.
+    """From a share, submit whichever of the last and the watching job is missing, if trials are left.
 
     Jobs that SLURM holds are released. begins: whether the share has just begun. If so, SLURM is asked only if no last
     jobs on disk are newer than the newest shares.

@@ -60,7 +60,7 @@ def share(folder: str, *ids: str) -> int:
 
 
 def ensure_last_jobs(campaign: Campaign, begins: bool = False) -> None:
-    """Ensure that last jobs wait; if SLURM is full or unreachable, print why and leave it to other jobs."""
+    """Ensure that last jobs wait. If SLURM is full or unreachable, print why and leave this to other jobs."""
     try:
         last_jobs.ensure_last_jobs_from_share(campaign, begins)
     except (NoSlurm, Unreachable, Refused, TimeoutError) as error:
@@ -96,7 +96,7 @@ def stop_on_notice(end: float) -> None:
 
 
 def workers(campaign: Campaign, jobs: Sequence[Job]) -> int | None:
-    """Return the number of workers of a share: its cores divided by a trial's ranks; on GPUs None, the default."""
+    """Return the number of a share's workers: its cores divided by a trial's ranks, or None for the default on GPUs."""
     cores, ranks = int(os.environ.get("SLURM_CPUS_PER_TASK", "1")), max((job.ranks for job in jobs), default=1)
     return None if campaign.profile.gpus else max(1, cores // ranks)
 

@@ -34,7 +34,7 @@ class Reconciliation:
     arrays: int = 0  # job arrays
     waiting: int = 0  # to be submitted once slots of the queue are free
     cancelled: int = 0  # by scancel: only `ablate submit` submits them again
-    last_job: str = ""  # "queued", "submitted"; "" if none is needed
+    last_job: str = ""  # "queued" or "submitted"; "" if none is needed or SLURM took none
     hours: float = 0.0  # GPU- or core-hours of the trials to submit
     avoided: tuple[str, ...] = ()  # nodes that are avoided after faults
     blocked: int = 0  # the parent failed or diverged

@@ -74,7 +74,7 @@ def send(
 
 
 def start_condition(after: Sequence[int], start: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
-    """Return the sbatch options that hold a job until all jobs in `after` have ended, in whatever state.
+    """Return the sbatch options that hold a job until all jobs in `after` have ended in any state.
 
     start: further options, such as `begin`. A dependency among them must hold as well.
     """

@@ -46,7 +46,7 @@ def trials_to_submit(plans: Sequence[Plan], place: Place, arms: Sequence[str]) -
 
 
 def check_gpus(profile: profiles.Profile, asked: Sequence[Job]) -> None:
-    """Raise ValueError if jobs of the profile cannot run all trials, or would stage packs on only one of many nodes."""
+    """Raise ValueError if jobs of the profile cannot run a trial, leave nodes idle, or stage packs on only one."""
     slots.check_gpus(asked, profile.gpus, profile.nodes, "in a job of the profile")
     if profile.nodes > 1 and profile.stage:
         raise ValueError(f"stage={profile.stage} of the profile: copies to one node, and nodes={profile.nodes}")
@@ -211,7 +211,7 @@ def other_open_plans(campaign: Campaign, names: set[str]) -> list[str]:
 
 
 def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> tuple[list[str], bool]:
-    """Submit a one-minute job that runs the checks of node_check; return a line for each, and whether none failed.
+    """Submit a one-minute job that runs the checks of node_check; return (a line for each, whether none failed).
 
     Checks in WITHOUT only warn. patience: the longest wait in seconds. Raises the errors of `await_answer`, or Refused.
     """

@@ -79,7 +79,7 @@ def no_progress_reason(trial: store.Trial, past: Sequence[EndedAttempt]) -> str:
 def may_retry_exception(past: Sequence[EndedAttempt], place: Sequence[str]) -> bool:
     """Return whether a trial may be tried again after an exception and the failed attempts `past`.
 
-    place: the type and innermost frames of the exception. A second one there or EXCEPTIONS in all rule it out.
+    place: the type and innermost frames of the exception. A second one there, or the last of EXCEPTIONS, rules it out.
     """
     raised = [one for one in past if not one.machine]
     return len(raised) + 1 < EXCEPTIONS and all(one.where != tuple(place) for one in raised)

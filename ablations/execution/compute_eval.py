@@ -28,10 +28,7 @@ def compute_eval(trial: store.Trial, name: str, data_dir: Path | None, code: str
 
 
 def winner_weights(trial: store.Trial) -> bytes:
-    """Return the final weights of a finished trial, in safetensors format.
-
-    Raises ValueError if they were not kept or their checksum is wrong.
-    """
+    """Return a finished trial's weights in safetensors format. Raises ValueError if they are missing or damaged."""
     state = trial.state()
     assert state.attempt is not None
     assert state.result is not None

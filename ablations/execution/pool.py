@@ -28,7 +28,7 @@ KILLED_STARTS = 20
 DEATHS = 5  # workers that die on one trial before its attempt begins; later deaths are counted on disk
 HELD_SECONDS = 2.0
 SILENT_SECONDS = 300.0  # heartbeats begin once PyTorch is imported, which may take minutes
-LONGEST_LOOK = 1.0  # most silence counted per check, as this process itself may have been suspended
+LONGEST_LOOK = 1.0  # the most silence to count per check, as this process itself may have been suspended
 
 
 WorkerState = Enum("WorkerState", ["ABSENT", "STARTING", "IDLE", "BUSY", "LEAVING"])  # LEAVING: takes no further job
@@ -241,7 +241,7 @@ class Pool:
         return how
 
     def count_failed_start(self, slot: Slot, code: int, why: str) -> None:
-        """Count a failed start of a slot, and remove the slot after too many. Raises ValueError if none is left."""
+        """Count a failed start of a slot, and remove the slot after too many. Raises ValueError if no slot is left."""
         slot.killed_starts += code < 0
         slot.crashed_starts += code >= 0
         if slot.crashed_starts < CRASHED_STARTS and slot.killed_starts < KILLED_STARTS:

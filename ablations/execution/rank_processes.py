@@ -91,7 +91,7 @@ class RankOrder:
     tasks: bool = False  # for all tasks of an srun; its first task has rank `rank`
 
     def with_own_rank(self) -> "RankOrder":
-        """Return the order for this process. If it is a task of an srun, the order has its own rank and GPU."""
+        """Return the order for this process. In a task of an srun, the order has the rank and GPU of that task."""
         if not self.tasks:
             return self
         rank, local = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_LOCALID"])
@@ -170,7 +170,7 @@ class RankProcesses:
         return RankOrder(config, self.plugins, data_dir, accelerator, self.host, self.store.port, rank, rank)
 
     def start_elsewhere(self) -> "subprocess.Popen[bytes]":
-        """Start one srun for all ranks on the job's other nodes, which share its standard input. Return its process."""
+        """Start one srun for all ranks on the job's other nodes, and return its process. They share its input."""
         others, cores = nodes() - 1, int(os.environ.get("SLURM_CPUS_PER_TASK", "1"))
         srun = ["srun", "--overlap", "--unbuffered", "--kill-on-bad-exit=1", "--relative=1", f"--nodes={others}"]
         srun += [f"--ntasks={others * self.here}", f"--ntasks-per-node={self.here}"]
@@ -196,7 +196,10 @@ class RankProcesses:
         return [rank for rank, process in self.processes.items() if process.poll() not in (None, 0, FOLLOWED)]
 
     def first_failure(self) -> RankLost | None:
-        """Return the failure that caused the others, if known; None if none is known after REPORT_SECONDS."""
+        """Return the failure that caused the others.
+
+        If it is unknown after REPORT_SECONDS, returns the first that was reported, or None without reports.
+        """
         deadline = time.monotonic() + REPORT_SECONDS
         while True:
             lost = self.lost_ranks()  # before the reports: a rank that is gone has reported already
@@ -220,7 +223,7 @@ class RankProcesses:
         return RankLost(f"{name} {how}", node="" if elsewhere else None)
 
     def watch(self) -> None:
-        """Watch the ranks in a thread, and kill this process if it hangs because of a lost rank."""
+        """Watch the ranks, and kill this process if it hangs because of a lost rank. Runs in a thread."""
         while not self.over.wait(LOOK_SECONDS):
             self.end_silent()
             failed = bool(self.lost_ranks()) or not all(report.followed for report in read_failures(self.watched))

@@ -42,7 +42,7 @@ def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
 
 
 def group_by_ranks(jobs: Iterable[Job]) -> list[list[Job]]:
-    """Return groups of jobs with equal numbers of GPUs, sorted by parents (fewest first), then by GPUs (most first)."""
+    """Return the jobs grouped by parents (fewest first) and GPUs (most first); one group if all use as many GPUs."""
     asked = list(jobs)
     if len({job.ranks for job in asked}) == 1:  # one pool, in which a parent's children follow it at once
         return [asked]

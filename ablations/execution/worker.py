@@ -139,7 +139,7 @@ class Worker:
     def prepare_attempt(self, job: Job, trial: store.Trial, attempt: store.Attempt) -> Config:
         """Write the config and the environment of the attempt; return the config.
 
-        Raises ValueError if the config's id differs from the planned id, for example after a change of code or data.
+        Raises ValueError if the id is not the planned one, as after a change of data, or the errors of `ensure_device`.
         """
         config = Config(**job.config)
         if trial_id(config) != job.id:
@@ -218,7 +218,7 @@ class Worker:
         self.emit(messages.Ended("again" if again else "failed", cause, leaving=self.broken, pause=pause))
 
     def evaluate(self, job: Job, trial: store.Trial, seconds: float = 0.0) -> None:
-        """Compute the missing evals of a trial, and report its end to the pool. seconds: its training time."""
+        """Compute the missing evals of a trial, and report how its job ended. seconds: the trial's training time."""
         result = trial.state().result
         if result is None:  # another process trains it
             return self.emit(messages.Ended("held"))

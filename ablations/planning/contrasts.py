@@ -43,12 +43,12 @@ def changes_of(design: Design, factor: str, values: list[Any]) -> list[Values]:
 
 
 def fixed_points(design: Design) -> list[Values]:
-    """Return the points of the curves that are not tuned."""
+    """Return the points of those curves that are not tuned."""
     return points({name: values for name, values in design.curves.items() if name not in design.tune})
 
 
 def tuned_arms(design: Design) -> list[Tuned]:
-    """Return each remaining arm with the points of its tuned grid, or an empty list if nothing is tuned."""
+    """Return each remaining arm with the points of its tuned grid, or [] if nothing is tuned."""
     if not design.tune:
         return []
     tuned, grid = dict.fromkeys(design.tune, "tuned"), points(design.tune)

@@ -44,7 +44,7 @@ def grown(old: Plan, new: Plan) -> Plan:
 
 
 def pruned(old: Plan, new: Plan) -> Plan:
-    """Return the new plan, marked as pruned. The old plan's looks still count if some of its trials remain."""
+    """Return a copy of the new plan, marked as pruned. The old plan's looks still count if any of its trials remain."""
     before = {trial.id for arm in old.arms for trial in arm.trials}
     remain = any(trial.id in before for arm in new.arms for trial in arm.trials)
     return new.model_copy(
@@ -62,7 +62,7 @@ def add_old_entries(old: Sequence[Listed], new: Sequence[Listed]) -> list[Listed
 
 
 def kept_stages(old: Plan, arms: Sequence[schemas.Arm], new: Plan) -> tuple[dict[str, schemas.Stage], dict[str, str]]:
-    """Return name -> stage for the stages of the new plan and of the old `arms`, and old name -> new name.
+    """Return (name -> stage, old name -> new name) for the stages of the new plan and of the old `arms`.
 
     Stages are identified by their trials. If a stage was edited, its old and its new version are kept.
     """

@@ -1,6 +1,6 @@
 """The building of a study's plan, which lists its arms and trials.
 
-A plan holds all that tables, plots, reports, comparisons and exports need. So these load neither torch nor YAML.
+A plan holds all that tables, plots, reports, comparisons and exports need, so that they load neither torch nor YAML.
 """
 
 from collections.abc import Mapping, Sequence

@@ -35,7 +35,7 @@ class Spread:
 class Resolution:
     """The differences and margins that a plan resolves with 80% power, as `ablate plan --json` prints them.
 
-    They are in the unit of the metric, and None without a `spread`. A number of seeds is None above power.MOST_SEEDS.
+    They are in the metric's unit, and None if unknown or infinite. A number of seeds over power.MOST_SEEDS is None.
     """
 
     spread: Spread | None = None

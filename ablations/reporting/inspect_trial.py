@@ -65,7 +65,7 @@ def find_trial(runs: Path, prefix: str) -> store.Trial:
 
 
 def unique_match(prefix: str, there: Sequence[str], where: str) -> str:
-    """Return the only id in `there` with this prefix. Raises a ValueError that names `where` unless there is one."""
+    """Return the only id in `there` with this prefix. Raises ValueError unless exactly one id has it."""
     matching = [name for name in there if name.startswith(prefix)] if prefix else []
     if not matching:
         raise ValueError(f"no trial or study '{prefix}' in {where}")
@@ -78,7 +78,7 @@ def unique_match(prefix: str, there: Sequence[str], where: str) -> str:
 def inspect_in_folder(
     place: Place, names: Mapping[str, str], globs: Sequence[str], images: int | None
 ) -> list[tuple[Inspection, Config]]:
-    """Return the inspection and the config of each selected trial of a run directory.
+    """Return (inspection, config) for each selected trial of a run directory.
 
     names, globs: as in `select_trials`. images: the number of test images to inspect with, or None if any number will
     do. Raises ValueError if a word names no trial that can be inspected.
@@ -104,7 +104,7 @@ def arms_and_seeds(plans: Iterable[Plan], first: Collection[str]) -> dict[str, s
 
 
 def read_from_export(file: Path, names: Mapping[str, str], globs: Sequence[str]) -> list[tuple[Inspection, Config]]:
-    """Return what `inspect_in_folder` returns, for the trials of an exported file. Raises the same errors."""
+    """Return (inspection, config) for each selected trial of an exported file, as `inspect_in_folder` does."""
     from results import export  # late: pulls in the Parquet reader
 
     studies = export.read(file)

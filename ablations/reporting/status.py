@@ -235,7 +235,7 @@ def trial_kind(key: str, standing: Standing, seen: SlurmState) -> str:
 
 
 def progress(arm: Entry, state: store.TrialState) -> tuple[int, int, float | None, float | None]:
-    """Return step, total steps, validation accuracy and seconds left at the last evaluation. None means unknown."""
+    """Return (step, total steps, validation accuracy, seconds left) at the last evaluation. None means unknown."""
     assert state.attempt is not None
     lines = store.read_metrics(state.attempt)
     steps = arm.config["steps"]

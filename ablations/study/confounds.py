@@ -1,6 +1,6 @@
 """Confounds: differences between an arm and its baseline besides the declared factor.
 
-Side effects of the factor become footnotes of the table. An undeclared difference of settings is an error. Device, code
+Side effects of the factor become footnotes of the table. An undeclared difference in settings is an error. Device, code
 and kernels may differ from trial to trial: results/tables/provenance.py reports them.
 """
 
@@ -144,7 +144,7 @@ def weights_note(arm: Arm, baseline: Arm) -> Iterator[str]:
 
 
 def refuse_undeclared(plan: Plan) -> None:
-    """Raise ValueError if an arm or one of its stages differs from the baseline's in an undeclared setting."""
+    """Raise ValueError if an arm differs from its baseline in an undeclared setting, or if their stages do."""
     arms = {arm.name: arm for arm in plan.arms}
     for arm in plan.arms:
         baseline = arms.get(arm.baseline)
@@ -160,7 +160,7 @@ def refuse_undeclared(plan: Plan) -> None:
 
 
 def refuse_undeclared_start(plan: Plan, arm: Entry, baseline: Entry, allowed: set[str]) -> None:
-    """Raise ValueError if a stage of the arm differs from the baseline's equally named stage in an undeclared setting.
+    """Raise ValueError if a stage of the arm differs from the baseline's stage of that name in an undeclared setting.
 
     allowed: the settings in which arm and baseline may differ, such as pretrain.lr.
     """
@@ -194,7 +194,7 @@ def allowed_settings(arm: Entry, baseline: Entry, plan: Plan) -> set[str] | None
 
 
 def undeclared_difference(entry: Entry, reference: Entry, declared: set[str]) -> str:
-    """Return a text on the first undeclared setting in which two entries differ, or "" if there is none."""
+    """Return the first undeclared difference between two entries as text with both values, or "" if there is none."""
     own, other = learning_settings(entry.config), learning_settings(reference.config)
     for key in sorted(own.keys() | other.keys()):
         if own.get(key) != other.get(key) and not any(covers(one, key) for one in declared):

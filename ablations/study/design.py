@@ -79,7 +79,7 @@ class Design:
     def tune(self) -> dict[str, list[Any]]:
         """The tuned settings: name -> values.
 
-        Raises ValueError unless these are at least 3 ascending numbers. An optimum at an edge would give no verdict.
+        Raises ValueError unless each has at least 3 numbers, ascending. An optimum at an edge would give no verdict.
         """
         found = {name: self.curves[name] for name in self.study.tune}
         for name, values in found.items():
@@ -127,7 +127,7 @@ class Design:
 
     @property
     def metric(self) -> str:
-        """The study's metric, with an ending @axis or @patch-axis replaced by the first of the values."""
+        """The study's metric. If its name ends in @axis or @patch-axis, the ending is replaced by the first size."""
         return self.sized_names(self.study.metric)[0]
 
     @property

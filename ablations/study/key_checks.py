@@ -69,7 +69,7 @@ def check_setting(key: str, where: str, stages: Collection[str] = ()) -> None:
 def check_varied(study: Study, path: Path) -> None:
     """Raise ValueError if a study varies nothing, or varies a setting that is unknown, fixed or already varied.
 
-    Raises it too if an arm has no name, a list of values is empty or repeats a value, or a cross has one factor only.
+    Raises it too if an arm has no name, if values are missing or repeated, or if a cross has fewer than two factors.
     """
     axes = [(where, *axis) for where, group in study.axes() for axis in group.items()]
     if not axes and not study.arms:
@@ -106,7 +106,7 @@ def refuse_duplicates(path: Path, axis: str, values: Sequence[Any]) -> None:
 
 
 def check_text_names(study: Study, path: Path) -> None:
-    """Raise ValueError if `published`, `with` or `claims` names no arm, or if `with` sets what the study varies."""
+    """Raise ValueError if a name in `published`, `with` or `claims` fits no arm, or if `with` sets a varied setting."""
     varied = study.varied_settings
     for where, settings in study.co_changes.items():
         if clash := settings.keys() & set(varied):

@@ -128,7 +128,7 @@ class Layers:
     def baseline_value(self, key: str) -> Any:
         """Return the value that a setting has in the baseline, before a point of the curves is applied.
 
-        For a setting of a stage that the baseline does not use, returns its written value, or None if there is none.
+        For a setting of a stage that the baseline does not use, returns the value written for it, or None.
         """
         used = {one.stage for one in stages.lineage(self.parent)}
         if key.partition(".")[0] in self.study.stages.keys() - used:

@@ -21,7 +21,7 @@ _PARTS: dict[Path, list[tuple[str, str]]] = {}  # loaded plug-in -> (slot, name)
 
 
 class Refused(ValueError):
-    """The error that a plug-in cannot be used. Its message is one line with the file and the reason."""
+    """Raised when a plug-in cannot be used. The message is one line with the file and the reason."""
 
 
 def load(paths: Iterable[Path]) -> dict[str, str]:
@@ -64,12 +64,12 @@ def load_one(path: Path) -> str:
 
 
 def parts_of(path: Path) -> list[tuple[str, str]]:
-    """Return the slot and the name of each part that a loaded plug-in added."""
+    """Return (slot, name) for each part that a loaded plug-in added."""
     return _PARTS[Path(os.path.expanduser(path)).resolve()]
 
 
 def run(path: Path, source: bytes, module: ModuleType) -> None:
-    """Execute the source of a plug-in in `module`. If it raises an exception, raises Refused with the reason."""
+    """Execute the source of a plug-in in `module`. Raises Refused if the source raises an exception or exits."""
     try:
         exec(compile(source, path, "exec"), module.__dict__)
     except SystemExit as end:
@@ -83,7 +83,7 @@ def run(path: Path, source: bytes, module: ModuleType) -> None:
 
 
 def added_variants(path: Path, before: dict[str, dict[str, type[Variant]]]) -> list[tuple[str, str]]:
-    """Return the slot and the name of each part that a plug-in added to the dictionaries of variants.
+    """Return (slot, name) for each part that a plug-in added to the dictionaries of variants.
 
     before: slot -> a copy of its dictionary, made before the plug-in ran. Raises Refused if the plug-in replaced or
     removed a part, or added an invalid one.
@@ -120,7 +120,7 @@ def refuse_breakage(path: Path) -> None:
 def identify(parts: Iterable[type[Variant]], path: Path, digest: str) -> None:
     """Set the digest of the plug-in's file on all parts that declare no `numerics`.
 
-    Raises Refused if another plug-in has added one of the parts.
+    Raises Refused if another plug-in has added one of these parts.
     """
     own = [part for part in parts if "numerics" not in part.__dict__]
     for part in own:

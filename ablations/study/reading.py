@@ -62,7 +62,7 @@ def read_recipe(name: str) -> Recipe:
 
 
 def read_record(record: type[Record], path: Path) -> Record:
-    """Return the content of a YAML file as a study or a recipe. Raises ValueError if a key or value is not valid."""
+    """Return the study or recipe in a YAML file. Raises ValueError if the file, a key or a value is not valid."""
     content = stages.flatten_starts(strict_yaml.read(path))
     for key in content.keys() - record.model_fields.keys():
         if record is Recipe and (setting := OTHER_NAMES.get(key, key)) in Config.model_fields:

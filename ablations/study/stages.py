@@ -56,7 +56,7 @@ class Stage:
 
 
 def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
-    """Return the config of a trial at a seed. It starts or learns from the parent's trial at the same seed."""
+    """Return the config of a trial at a seed. If there is a parent, the config names its trial at that seed."""
     from vitcore.identity import trial_id  # late: reading studies loads no torch
 
     start = {parent.link: trial_id(parent.trial(seed))} if parent else {}
@@ -64,7 +64,7 @@ def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
 
 
 def written_error(error: ConfigError, stage: str, own: Collection[str]) -> ConfigError:
-    """Return the error with its key as the study writes it, such as pretrain.steps. own: keys of the stage alone."""
+    """Return the error with its key as the study writes it, such as pretrain.steps. own: as in `Stage`."""
     return ConfigError(f"{stage}.{error}") if str(error).partition("=")[0] in own else error
 
 
@@ -78,7 +78,7 @@ def lineage(parent: Stage | None) -> Iterator[Stage]:
 def value(config: Config, parent: Stage | None, key: str) -> Any:
     """Return the value of a setting such as lr or pretrain.lr, or None if it is not set.
 
-    The setting that links to the parent has the name of the parent's stage. config, parent: a trial's.
+    The setting that links to the parent has the name of the parent's stage as its value. config, parent: of a trial.
     """
     name, _, rest = key.partition(".")
     for stage in lineage(parent):
@@ -94,7 +94,7 @@ class Stages:
     """The stages of a study, and the rules by which an arm's settings select them.
 
     base: the settings that all stages begin with. own: stage name -> settings of the stage that replace settings in
-    `base`. varied: keys that differ between arms. shared: keys of `own` that the command line sets for all stages.
+    `base`. varied: keys that differ between arms. shared: keys that the command line sets for all stages.
     """
 
     base: Values

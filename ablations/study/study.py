@@ -9,7 +9,7 @@ from ablations.study.budget import Budget
 from ablations.study.stages import LINKS, Values
 from vitcore.options import Options
 
-# A list of values, in which "axis" stands for the recipe's values, "axis" alone, or "all" for every variant of a slot.
+# "axis": the recipe's values. "all": every variant of a slot. A list may contain "axis" among its values.
 Axis = list[Any] | Literal["axis", "all"]
 RECIPE_ARM = "recipe_arm"  # the key of a study or a named arm for the arm of the recipe that it extends
 PLACE = re.compile(r"axis\[(-?\d+)\]")  # in names of claims and published numbers: an index into the recipe's values
@@ -33,7 +33,7 @@ class Study(Options):
     curves: dict[str, Axis] = {}  #: Every arm is trained at every value, and compared with the baseline at this value.
     #: A curve of numbers. Every arm is also compared at its best value, chosen by the validation metric of other seeds.
     tune: dict[str, Axis] = {}
-    #: Named arms, each with several settings. `axis`: the recipe's arm of this name. `{recipe_arm: NAME, ...}`: the
+    #: Named arms, each with several settings. `axis`: the recipe's arm of the same name. `{recipe_arm: NAME, ...}`: the
     #: recipe's arm NAME with further settings.
     arms: dict[str, Values | Literal["axis"]] = {}
     #: Settings that change along with an arm, as in `pool=gap: {lr: 3e-4}`. Tables footnote them.
@@ -70,7 +70,7 @@ class Study(Options):
         return list(dict.fromkeys(key for _, group in self.axes() for key in group))
 
     def layers(self) -> list[tuple[str, Values]]:
-        """Return (name, settings) of the baseline, each stage, each co-change and each named arm, as written.
+        """Return (name, settings) for the baseline, each stage, each co-change and each named arm, as written.
 
         Arms that are taken from the recipe unchanged are left out.
         """

@@ -21,8 +21,8 @@ def claims(design: Design) -> list[str]:
 def resolved(design: Design, name: str) -> str:
     """Return an arm's name with each place, such as axis[-1] in `width=axis[-1]`, replaced by its value.
 
-    axis[-1] is the last of the recipe's values. A name without a place, or with a place that the recipe lacks, is
-    returned unchanged.
+    axis[-1] is the last of the recipe's values. Returns the name unchanged if it has no place, or a place or value that
+    does not exist. Raises ValueError if the recipe lacks the axis.
     """
     if not PLACE.search(name):
         return name

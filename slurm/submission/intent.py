@@ -81,7 +81,7 @@ def acknowledge(folder: Path, job_id: int | None) -> None:
 
 
 def is_settled(folder: Path) -> bool:
-    """Return whether ack.json exists, which means that SLURM's answer on the array is final."""
+    """Return whether ack.json exists, which means that SLURM's answer about the array is final."""
     return (folder / ACK).exists()
 
 

@@ -72,9 +72,9 @@ def init(
 
 
 def measure(found: "Survey", device: str, runs: Path | None, workers: int | None) -> "dict[str, Choice]":
-    """Train a grid of learning rates and widths, and return the choices of the best pair by validation accuracy.
+    """Train a grid of learning rates and widths, and return key -> choice for the pair of best validation accuracy.
 
-    A tie goes to the pair that `ablate init` chooses without --tune. device: the kind of device in the recipe's rules.
+    A tie goes to the pair that `ablate init` chooses without --tune. device: choices.CPU or choices.GPU.
     """
     from ablations.study.init import choices
 
@@ -98,7 +98,7 @@ def measure(found: "Survey", device: str, runs: Path | None, workers: int | None
 
 
 def tuning_jobs(settings: Settings) -> list[Job]:
-    """Return a job for each pair of three learning rates, half a decade apart, and two widths."""
+    """Return a job for each combination of three learning rates (half a decade apart) and two widths."""
     from ablations.study.init import choices
     from vitcore.analysis import cost
     from vitcore.identity import trial_id

@@ -57,7 +57,7 @@ def list_(
 
 
 def documented_settings() -> dict[str, str]:
-    """Return the default and the meaning of each setting, from the `#:` comments of the class Config."""
+    """Return setting -> its default and meaning, from the `#:` comments of the class Config."""
     found = re.findall(r"((?:^ +#: .*\n)*)^    (\w+): (.*)$", inspect.getsource(Config), re.MULTILINE)
     meanings = {name: re.sub(r"\s*#: ", " ", above + " #: " + line.partition("#: ")[2]) for above, name, line in found}
     described = {}

@@ -83,14 +83,14 @@ def study_names(asked: Asked) -> list[str]:
 
 
 def resolve_data(record: "Record", fields: Iterable[str], images: Mapping[str, str]) -> "Record":
-    """Return a copy of a study or recipe with names of image folders replaced by paths. images: name -> folder."""
+    """Return a copy of `record` with names of image folders in `fields` replaced by paths. images: name -> folder."""
     return record.model_copy(
         update={field: ablate_toml.resolve_images(getattr(record, field), images) for field in fields}
     )
 
 
 def resolve_settings(config: Settings, data_dir: Path | None = None) -> Settings:
-    """Return settings in which names of image folders from ablate.toml are replaced by their paths."""
+    """Return `config` with names of image folders in ablate.toml replaced by their paths."""
     return dict(ablate_toml.resolve_images(config, ablate_toml.places(ablate_toml.read(Path()), data_dir).images))
 
 

@@ -75,7 +75,7 @@ def make_place(
 ) -> Place:
     """Return the directories and settings of a command's workers, from its options or ablate.toml.
 
-    Loads the plug-ins. Raises ValueError if --runs is a file or a plug-in is invalid.
+    Loads the plug-ins. Raises ValueError if --runs is a file, or if --checkpoints or a plug-in is invalid.
     """
     plugins, here = load_plugins(plugin), ablate_toml.read(Path())
     checkpoints = checkpoints or here.checkpoints

@@ -13,7 +13,7 @@ FINETUNE_STEPS = 500  # minimum; otherwise, a quarter of the training steps
 
 
 def arms(settings: Settings, patches: list[int], on_gpu: bool) -> Iterator[tuple[str, Settings, str]]:
-    """Yield the name, settings and reason of each arm that studies take from a recipe.
+    """Yield (name, settings, reason) for each arm that studies take from a recipe.
 
     Arms without a rule are copied from the recipe digits. settings: the new recipe's config. patches: its patch sizes,
     in ascending order.

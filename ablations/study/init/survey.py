@@ -109,7 +109,7 @@ def survey_folder(path: Path) -> Survey:
 
 
 def outliers(sides: dict[Path, int]) -> dict[Path, int]:
-    """Return the images whose shorter side is below half or above twice the median, or {} if there are many.
+    """Return the images whose shorter side is below half or above twice the median, or {} if they are over 2% of all.
 
     sides: file -> shorter side in pixels.
     """
