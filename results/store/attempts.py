@@ -28,7 +28,7 @@ from results.store.trials import CONFIG, Trial, read_metrics
 if TYPE_CHECKING:
     import numpy as np
 
-VOUCHED = ("env.json", "metrics.jsonl", "correct.npz")  # files of an attempt whose sha256 the result records
+VOUCHED = ("env.json", "metrics.jsonl", "correct.npz")  # the attempt's files whose SHA-256 the result records
 
 
 class Superseded(RuntimeError):
@@ -88,8 +88,8 @@ class Attempt:
     def checkpoint(self) -> bytes | None:
         """Return the bytes of the newest valid checkpoint of any attempt, or None if there is none.
 
-        The metrics up to its step are copied into this attempt, and env.json records from which attempt it resumes.
-        Without a checkpoint, this attempt's metrics are removed.
+        The metrics up to the checkpoint's step are copied into this attempt. If another attempt saved the checkpoint,
+        env.json names that attempt. Without a checkpoint, this attempt's metrics are removed.
         """
         self._close_metrics()
         for file in self.trial.checkpoints():
@@ -139,7 +139,7 @@ class Attempt:
         self.patience(lambda: write_bytes(self.path / "correct.npz", content))
 
     def publish(self, result: Mapping[str, object]) -> None:
-        """Publish the result and remove checkpoints. Raises Superseded if a newer attempt or a result exists."""
+        """Publish the result and remove the checkpoints. Raises Superseded if a newer attempt or a result exists."""
         self.ensure_current()
         content = {
             "schema": SCHEMA,

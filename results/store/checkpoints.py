@@ -10,7 +10,7 @@ NAME = re.compile(r"[0-9]{9,18}-[0-9a-f]{16}\.safetensors")
 
 
 def file_name(step: int, payload: bytes) -> str:
-    """Return the name of a checkpoint, which holds its step and the start of its content's SHA-256."""
+    """Return a checkpoint's file name, which contains its step and the start of the SHA-256 of `payload`."""
     return f"{step:09d}-{hashlib.sha256(payload).hexdigest()[:16]}.safetensors"
 
 

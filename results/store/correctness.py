@@ -11,9 +11,9 @@ NAME = "correct.npz"
 
 
 def parse(content: bytes) -> Correct:
-    """Return the image indices (images,) and a 0 or 1 for each (images,) from the bytes of correct.npz.
+    """Return (index, correct) from the bytes of correct.npz: image indices (images,), and a 0 or 1 for each (images,).
 
-    Raises Broken if the bytes are damaged or the arrays do not match.
+    Raises Broken if the bytes are damaged, or if the arrays are missing or do not match.
     """
     arrays = parse_npz(content, NAME)
     if missing := {"index", "correct"} - arrays.keys():
@@ -32,5 +32,5 @@ def are_valid(index: np.ndarray, correct: np.ndarray) -> bool:
 
 @lru_cache(maxsize=128)
 def shared_array(content: bytes, dtype: str) -> np.ndarray:
-    """Return one array for equal arguments, because trials with the same seed have the same test images."""
+    """Return the array in `content`. Equal arguments share one array, as trials with equal seeds share test images."""
     return np.frombuffer(content, dtype)

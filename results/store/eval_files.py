@@ -3,7 +3,7 @@
     trials/<id>/evals/<name>.json           metrics, notes and details, with a checksum and the weights' sha256
     trials/<id>/evals/<name>.npz            arrays, if any (the JSON contains their sha256)
     trials/<id>/evals/<name>.failure.json   why it could not be computed, and the digest of the code
-    trials/<id>/evals/<name>.begun          a byte for each worker that began to compute it, removed when one succeeds
+    trials/<id>/evals/<name>.begun          a byte for each start of its computation, removed once it succeeds
 
 An eval counts only if it was computed from the weights that the result names. A trial is done once its result and all
 evals of its plans exist. A diverged trial has no weights and needs no evals.
@@ -50,7 +50,7 @@ def read(trial: Trial, name: str, weights_sha256: str | None) -> Eval:
 
 
 def read_arrays(trial: Trial, found: Eval) -> "dict[str, np.ndarray]":
-    """Return name -> array for the arrays of an eval. Raises Broken if they are missing or damaged."""
+    """Return name -> array for the arrays of the eval `found`. Raises Broken if they are missing or damaged."""
     path = eval_path(trial, found.name, ".npz")
     try:
         payload = read_bytes(path)
@@ -62,7 +62,7 @@ def read_arrays(trial: Trial, found: Eval) -> "dict[str, np.ndarray]":
 
 
 def write(trial: Trial, name: str, weights_sha256: str, content: Settings, arrays: Arrays | None = None) -> None:
-    """Write an eval and remove its earlier failure.
+    """Write an eval, and remove its earlier failure and its count of starts.
 
     content: fields of schemas.Eval, at least metrics and notes. The arrays are written first, so that an existing JSON
     file means a complete eval. Raises ValueError if a folder is a symbolic link.
@@ -145,7 +145,7 @@ def first_failure(trial: Trial, names: Sequence[str] | None = None) -> Failure |
 
 
 def summaries(trial: Trial, result: Result) -> dict[str, EvalSummary]:
-    """Return eval name -> metrics and notes. An unreadable eval has no metrics, and a note that says why."""
+    """Return eval name -> metrics and notes. A failed or unreadable eval has no metrics, and a note that says why."""
     found: dict[str, EvalSummary] = {}
     for name in eval_names(trial):
         try:
@@ -160,7 +160,7 @@ def summaries(trial: Trial, result: Result) -> dict[str, EvalSummary]:
 def computes_metric(name: str, metric: str) -> bool:
     """Return whether an eval computes a metric, as test@64 computes test_accuracy@64.
 
-    The metric's name begins with the eval's and ends with the same @VALUE, if any. No eval computes METRICS.
+    Before @, the metric's name begins with the eval's. After it, both are equal. No eval computes METRICS.
     """
     kind, at, value = name.partition("@")
     measured, *varied = metric.partition("@")
@@ -168,7 +168,7 @@ def computes_metric(name: str, metric: str) -> bool:
 
 
 def absence_reason(metric: str, summaries: Mapping[str, EvalSummary]) -> str:
-    """Return the reason why a finished trial has no value of a metric. summaries: eval name -> summary."""
+    """Return why a finished trial has no value for a metric. summaries: eval name -> summary."""
     if metric in METRICS:
         return f"its result has no {metric}"
     found = {name: one for name, one in summaries.items() if computes_metric(name, metric)}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 LARGEST = 1 << 28  # maximum bytes of a file that is read whole
-MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # bytes; the maximum of weights and checkpoints
+MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # bytes; the limit for weights and checkpoints
 ANY = 1 << 63
 SHOWN = 60  # maximum characters of a refused name in an error
 FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -50,12 +50,12 @@ def refuse_links(root: Path, *paths: Path) -> None:
 
 
 def open_no_follow(path: str, flags: int) -> int:
-    """Open a file as an `opener` for `open`, and return its descriptor. Raises OSError for a symbolic link."""
+    """Open a file and return its descriptor, as `open` expects of its `opener`. Raises OSError for a symbolic link."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
 def open_regular(path: Path | str, largest: int = LARGEST) -> io.FileIO:
-    """Open a regular file for reading. It is unbuffered because a table reads tens of thousands of small files.
+    """Open a regular file for reading, unbuffered because a table reads tens of thousands of small files.
 
     Raises FileNotFoundError if the file is missing, and Broken if it is a pipe, device or folder or has more than
     `largest` bytes.
@@ -91,7 +91,7 @@ def sha256(path: Path | str) -> str:
 
 
 def parse_npz(content: bytes, name: str) -> "dict[str, np.ndarray]":
-    """Return name -> read-only array for the arrays of an .npz archive.
+    """Return name -> array for the arrays of an .npz archive, which are usually read-only.
 
     No more bytes are unpacked than the archive states. name: the file's name in errors. Raises Broken if the archive is
     damaged, holds pickles, or has more than LARGEST bytes when unpacked.
@@ -119,8 +119,8 @@ class Member(NamedTuple):
 def zip_members(content: bytes) -> Iterator[Member]:
     """Yield the entries in the directory of a zip archive smaller than 4 GiB.
 
-    For archives of small files, this is three times as fast as `zipfile`. Raises ValueError if the content is no zip
-    archive.
+    For archives of small files, this is three times as fast as `zipfile`. Raises ValueError or struct.error if the
+    content is not a valid zip archive.
     """
     end = content.rfind(b"PK\x05\x06")
     if end < 0:
@@ -150,7 +150,7 @@ def unpacked(content: bytes, member: Member) -> bytes:
 
 
 def parse_npy(content: bytes) -> "np.ndarray":
-    """Return the read-only array of an .npy file. Raises ValueError if the file is damaged or holds pickles."""
+    """Return the array in an .npy file, usually read-only. Raises ValueError if it is damaged or holds pickles."""
     import numpy as np  # late: commands that read no arrays start sooner
 
     if content[:8] != b"\x93NUMPY\x01\x00":  # another version, which NumPy writes for structured arrays
@@ -184,7 +184,7 @@ def write_bytes(path: Path, payload: bytes, mode: int = 0o666) -> None:
     """Write a file completely or not at all.
 
     The content goes to a temporary file, which is synced and renamed. Then the folder is synced. mode: permission bits.
-    Raises an OSError that names `path` if the file cannot be written.
+    Raises OSError if the file cannot be written. The error never names the temporary file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -238,7 +238,7 @@ class Patience:
     def __call__(self, write: Callable[[], Written]) -> Written:
         """Call `write` until it succeeds, and return its result. A failing `write` must leave nothing behind.
 
-        Raises OSError if the disk is still full when the wait ends. Raises any other error of `write` at once.
+        Raises OSError if the disk is still full when the wait ends or is given up. Raises any other error at once.
         """
         deadline = time.monotonic() + self.seconds
         while True:

@@ -72,7 +72,7 @@ def parse_json(payload: bytes, path: Path | str) -> dict[str, Any]:
 
 
 def read_lines(path: Path, schema: type[AnySchema]) -> list[AnySchema]:
-    """Return the valid first lines of a JSON-lines file, or [] if it is missing. Raises the Broken of `read_bytes`."""
+    """Return the valid first lines of a JSON-lines file, or [] if it is missing. Raises Broken if not regular."""
     try:
         return parse_lines(read_bytes(path), schema)
     except FileNotFoundError:

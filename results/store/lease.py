@@ -24,7 +24,7 @@ from results.store.schemas import Lease, validated
 HEARTBEAT_SECONDS = 15.0
 DEAD_SECONDS = 60.0
 TURN_SECONDS = 0.2
-STOPPED = "T"  # the state of a process, in /proc/PID/stat
+STOPPED = "T"  # the state of a stopped process in /proc/PID/stat
 NUMBER = re.compile("[0-9]{4,9}")
 NAME = "lease.json"
 RELEASED = "released.json"
@@ -52,7 +52,7 @@ def pid_namespace() -> str:
 
 
 def process_stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat from the process state on, or [] for a missing process or a zombie."""
+    """Return the fields of /proc/PID/stat after the process name, or [] for a missing process or a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -90,25 +90,25 @@ def take_next(folder: Path, watch: "Watch") -> Path | None:
         raise OSError(errno.ERANGE, "No number is left after it", str(taken[-1]))
     if not take(path):
         return None
-    if numbered_folders(folder)[-1] != path:  # the listing was stale, and the number had been given away before
+    if numbered_folders(folder)[-1] != path:  # the listing was stale, and the number had been used before
         shutil.rmtree(path, ignore_errors=True)
         return None
     return path
 
 
 def take(attempt: Path) -> bool:
-    """Make an attempt's folder with a lease, and return whether this process made it. Raises OSError on a full disk."""
+    """Make an attempt's folder and lease, and return whether this process made it. Raises OSError if writing fails."""
     attempt.parent.mkdir(parents=True, exist_ok=True)
     nonce = uuid.uuid4().hex
     staging = attempt.with_name(f".claim-{nonce}")
     try:
         staging.mkdir()
         (staging / NAME).write_text(json.dumps({**own_lease().content(), "nonce": nonce}))
-    except OSError:  # a full disk: nothing half done stays
+    except OSError:  # such as a full disk: leave nothing behind
         shutil.rmtree(staging, ignore_errors=True)
         raise
     try:
-        os.rename(staging, attempt)  # fails where the folder exists: it is never empty
+        os.rename(staging, attempt)  # fails if the folder exists, as it is never empty
     except OSError as error:
         shutil.rmtree(staging, ignore_errors=True)
         if isinstance(error, NotADirectoryError):
@@ -167,7 +167,7 @@ def release(attempt: Path) -> None:
 
 
 def read(attempt: Path, name: str = NAME) -> Lease | None:
-    """Return the lease of an attempt, or None if it is missing or invalid."""
+    """Return the lease of an attempt, or None if it is missing or invalid. name: NAME, or RELEASED for a past lease."""
     try:
         return validated(Lease, json.loads(read_bytes(attempt / name)))
     except (OSError, ValueError, RecursionError):

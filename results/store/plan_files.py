@@ -27,7 +27,7 @@ def write_plan(path: Path, plan: Plan) -> None:
 
 
 def read_plan(path: Path) -> Plan:
-    """Return the plan in a file, without its checksum but verified against it.
+    """Return the plan in a file after verifying its checksum, which is left out of the plan.
 
     Raises FileNotFoundError if the file is missing, Broken if it is damaged or edited, and NewerSchema if a newer
     version wrote it.
@@ -56,8 +56,8 @@ def sorted_paths(folder: Path) -> list[Path]:
 def read_plans(runs: Path) -> Iterator[Plan]:
     """Yield all plans of a run directory, sorted by name.
 
-    Raises Broken if a plan is damaged or in a wrong folder, NewerSchema if a newer version wrote it, and ValueError if
-    the folder of plans cannot be read.
+    Raises Broken if a plan is damaged or in the wrong folder, NewerSchema if a newer version wrote it, and ValueError
+    if the folder of plans cannot be read.
     """
     for folder in sorted_paths(runs / "studies"):
         path = folder / "plan.json"
@@ -98,7 +98,7 @@ def parent_setting(config: Settings) -> str:
 
 
 def known_name(name: str, known: Collection[str]) -> str:
-    """Return `name`. If it is unknown and exactly one known plan adds overrides to it, return that plan's name."""
+    """Return the only plan in `known` that adds overrides to an unknown `name`, or else `name` itself."""
     changed = [one for one in known if one.startswith(f"{name}+")] if "@" in name else []
     return changed[0] if name not in known and len(changed) == 1 else name
 

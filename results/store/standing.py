@@ -37,7 +37,7 @@ class Start:
     """Whether the parents of a trial let it start.
 
     kind: READY, WAITS, LOST or BLOCKED. why: the reason, or "" if READY. running: whether a parent is being trained.
-    open: ids of the parents to train first, nearest first. lost: ids of the parents that had finished but lost their
+    open: ids of the parents that keep it from starting, nearest first. lost: ids of those that finished but lost their
     weights.
     """
 

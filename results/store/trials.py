@@ -24,8 +24,8 @@ class TrialState:
     """The state of a trial on disk.
 
     status: finished or diverged (with a result), failed, running, interrupted, missing, or broken. reason: the cause,
-    or "" with a result. folder: the folder of the attempt that published the result, or else of the newest attempt. It
-    may be a string, as making a Path takes as long as reading a small file. result: None without a valid result.
+    or "" with a result. folder: the folder of the attempt that published the result, or else of the newest attempt, or
+    None. It may be a string, as making a Path takes as long as reading a small file. result: None if not valid.
     """
 
     status: str
@@ -54,8 +54,8 @@ class TrialState:
 def read_vouched(result: Result | None, path: str) -> bytes:
     """Return the bytes of a file, verified against the SHA-256 that the result recorded for its name.
 
-    A file without a recorded SHA-256 is not verified, and raises FileNotFoundError if it is missing. Raises Broken if a
-    recorded file is missing or has changed.
+    A file without a recorded SHA-256 is not verified. Raises FileNotFoundError if such a file is missing, and Broken if
+    a recorded file is missing or has changed.
     """
     name = os.path.basename(path)
     recorded = result.files.get(name) if result else None  # results of 0.11 and before recorded none
@@ -187,7 +187,7 @@ class Trial:
                     folder.rmdir()
 
     def checkpoint_folders(self, attempt: Path) -> list[Path]:
-        """Return the folders that may hold an attempt's checkpoints. New ones are written to the first folder."""
+        """Return the folders that may hold an attempt's checkpoints. New checkpoints go to the first folder."""
         inside = [attempt / "checkpoints"]
         nonce = lease.nonce(attempt)
         return inside if self.scratch is None or not nonce else [self.scratch / self.id / attempt.name / nonce, *inside]
@@ -212,7 +212,7 @@ class Trial:
 
 
 def read_metrics(attempt: Path) -> list[MetricsLine]:
-    """Return the lines of an attempt's metrics.jsonl, or an empty list if the file is missing or broken."""
+    """Return the valid first lines of an attempt's metrics.jsonl, or [] if the file is missing or not regular."""
     try:
         return read_lines(attempt / "metrics.jsonl", MetricsLine)
     except Broken:
@@ -220,5 +220,5 @@ def read_metrics(attempt: Path) -> list[MetricsLine]:
 
 
 def trial(runs: Path, trial_id: str, scratch: Path | None = None) -> Trial:
-    """Return the trial with an id. Raises ValueError if the id is not a valid file name."""
+    """Return the trial with this id. Raises ValueError if the id is not a valid file name."""
     return Trial(f"{runs}/trials/{safe_name(trial_id)}", scratch)

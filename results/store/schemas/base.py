@@ -63,7 +63,7 @@ def depth_exceeds(content: object, levels: int) -> bool:
 
 
 def unknown_field(content: object, at: str = "") -> str:
-    """Return the path of the first field that no schema names, or "". at: path of `content` in the file."""
+    """Return the path of the first field that its schema lacks, or "". at: path of `content` in the file."""
     if isinstance(content, list):
         return next(filter(None, (unknown_field(one, f"{at}{place}.") for place, one in enumerate(content))), "")
     if not isinstance(content, Schema):

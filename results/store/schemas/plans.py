@@ -174,8 +174,8 @@ class Plan(Schema):
     overrides: Settings  #: Settings given on the command line.
     question: str  #: The question that the study answers.
     source: str  #: Publication from which the question comes.
-    published_of: str = ""  #: Publication of the published numbers, if it is another one.
-    found: str = ""  #: Answer in that publication.
+    published_of: str = ""  #: Publication of the published numbers.
+    found: str = ""  #: Answer of `source` to the question.
     description: str  #: Description of the data, the baseline's model and its training.
     data: PlannedData | None = None  #: The data set when the plan was made.
     departures: Settings = {}  #: Settings whose values differ from the recipe's in the baseline.
@@ -237,7 +237,7 @@ class Plan(Schema):
             entry = parent
 
     def parents(self, entry: Entry, seed: int) -> dict[str, str]:
-        """Return id -> name for the trials that this seed's trial starts or learns from, nearest first."""
+        """Return trial id -> stage name for the trials that this seed's trial starts or learns from, nearest first."""
         return {stage.ids[seed]: stage.name for stage in self.lineage(entry)}
 
     @property
@@ -252,7 +252,7 @@ class Plan(Schema):
 
     @model_validator(mode="after")
     def check_names(self) -> "Plan":
-        """Raise ValueError if a baseline, parent or tuned point names no entry, or if two entries share a name."""
+        """Raise ValueError if a baseline, parent or tuned point names no entry, or two arms or stages share a name."""
         arms, stages = {arm.name for arm in self.arms}, {stage.name for stage in self.stages}
         for what, names, known in (
             ("baseline", [self.baseline, *(arm.baseline for arm in self.arms)], arms),

@@ -18,7 +18,7 @@ class Submission(Schema):
 
 
 class Private(Schema):
-    """The content of submissions/<campaign>/private.json: the parts of a profile that may hold tokens."""
+    """The content of submissions/<campaign>/private.json: the parts of a profile that may hold secrets."""
 
     environment: dict[str, str] = {}
     setup: list[str] = []
@@ -28,7 +28,7 @@ class Round(Schema):
     """A line of submissions/<campaign>/looks.jsonl: the progress when the last job of a round ended."""
 
     arrays: Count  #: Number of job arrays with trials so far.
-    progress: list[Count]  #: Numbers of finished trials, of their evals, and of steps of the other trials.
+    progress: list[Count]  #: Counts of finished or diverged trials, of their evals, and of other trials' steps.
 
 
 class GaveUp(Schema):

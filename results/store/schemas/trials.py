@@ -86,7 +86,7 @@ class Lease(Schema):
     pids: str = ""  #: Namespace of the process id.
     pid: Count  #: Process id.
     started: str | None  #: Start time of the process, in clock ticks since boot.
-    #: A random text that identifies the holder. It is part of the path of checkpoints in scratch space.
+    #: Random text that identifies the holder. It is part of the path of checkpoints in scratch space.
     nonce: Annotated[str, Field(pattern="^([0-9a-f]{32})?$")] = ""
 
 
