@@ -143,11 +143,11 @@ def test_studies_submitted_together_are_cancelled_together_or_not_at_all(runs: P
     with pytest.raises(ValueError, match=f"{POOLING}: would be cancelled too"):
         submit.cancel(runs, {POSITION})
     assert not campaign.cancelled
-    assert "1 submissions cancelled" in submit.cancel(runs, {POSITION, POOLING})
+    assert "1 submission cancelled" in submit.cancel(runs, {POSITION, POOLING})
     assert campaign.cancelled
     synthetic.write(runs, synthetic.pooling())
     submitted(runs, POSITION, POOLING)
-    assert "1 submissions cancelled" in submit.cancel(runs, {POSITION})
+    assert "1 submission cancelled" in submit.cancel(runs, {POSITION})
 
 
 def test_pool_that_is_called_off_stops(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
