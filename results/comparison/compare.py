@@ -112,7 +112,7 @@ def contents(studies: Sequence[StudyResults]) -> Contents:
 
 
 def provenance(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> dict[str, dict[str, list[str]]]:
-    """Return field -> values in A and B, for fields of provenance that differ. A plug-in counts if both loaded it."""
+    """Return field -> values in A and B, for provenance that differs. A plug-in counts only if both loaded it."""
     left, right = provenance_values(a), provenance_values(b)
     both = {name: {"a": left[name], "b": right[name]} for name in left if name in right}
     return {name: values for name, values in both.items() if values["a"] != values["b"]}
@@ -128,7 +128,7 @@ def provenance_values(studies: Sequence[StudyResults]) -> dict[str, list[str]]:
 
 
 def differing_recipes(pairs: Sequence[Pair]) -> dict[str, dict[str, list[str]]]:
-    """Return the recipe and each setting that differs between matched arms, with all their values in A and in B."""
+    """Return name -> values in A and in B, for the recipe and each setting that differ between matched arms."""
     found: dict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
     for a, b in ((pair.a, pair.b) for pair in pairs if pair.a and pair.b):
         recipes = [("recipe", a.study.plan.recipe, b.study.plan.recipe)]

@@ -1,4 +1,4 @@
-"""The output of a comparison of results A and B: the table, and the report of a gate in CI."""
+"""The output of a comparison of results A and B: the table, and the report for a CI gate."""
 
 from collections import Counter
 
@@ -92,7 +92,7 @@ def closing_lines(comparison: Comparison) -> list[str]:
 
 
 def sensitivity_text(comparison: Comparison) -> str:
-    """Return a clause with the smallest differences that each metric's tests would have resolved, or "" without any."""
+    """Return a clause with the smallest differences that each metric's tests would have resolved, or "" if unknown."""
     smallest: dict[tuple[str, str], list[float]] = {}
     for row in comparison.rows:
         if row.resolvable_difference is not None:
@@ -122,7 +122,7 @@ def failing_rows(comparison: Comparison, margin: float | None) -> list[ComparedR
 
 
 def gate_text(comparison: Comparison, margin: float | None = None) -> str:
-    """Return the report of `--fail-on worse`: failing rows, sensitivity of the tests, and what was not tested."""
+    """Return the report for `--fail-on worse`: failing rows, sensitivity of the tests, and what was not tested."""
     rows, failed = comparison.rows, failing_rows(comparison, margin)
     if margin is None:
         tested = sum(row.p_holm is not None for row in rows)
@@ -139,7 +139,7 @@ def gate_text(comparison: Comparison, margin: float | None = None) -> str:
 
 
 def difference_text(row: ComparedRow) -> str:
-    """Return the difference as text such as "by 6.20 points". Without an interval, tell how many trials diverged."""
+    """Return "by 6.20 points" or, without an interval, "as 3 of 5 trials diverged"."""
     if row.delta is None or row.delta_ci95 is None:
         return f"as {divergence_text(row)}"
     return f"by {units.unit(row.metric).size_text(row.delta)}"

@@ -23,7 +23,7 @@ class Test:
     difference; for arms, combined with a test of divergence if trials of B diverged. p_margin: the p value of
     equivalence within the common margin. p_holm: p after Holm's correction; `adjusted` sets it, and corrects p_margin.
     method: paired, overlapping or welch; none if a side has only identical trials. pairs: the number of paired seeds.
-    identical: seeds with identical trials. repeated: seeds whose trial has one id but different values in A and B.
+    identical: seeds with identical trials. repeated: seeds whose trial has one id in A and B, but different values.
     trials: trial ids, by which equal tests are recognized.
     """
 
@@ -41,7 +41,7 @@ class Test:
 
 
 def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | None:
-    """Return the test of B against A on their `sample_of`, or None if one is missing or config or metric differ."""
+    """Return the test of B - A on samples from `sample_of`, or None if one is missing or config or metric differ."""
     a, b = pair.a, pair.b
     if a is None or b is None or not are_comparable(a, b):
         return None
@@ -76,7 +76,7 @@ def estimate_difference(a: Sample, b: Sample, same_split: bool) -> tuple[Estimat
     """Return the estimate of b - a, the name of the method and the number of paired seeds.
 
     The method is Welch's test if the splits or the test images differ, or if fewer than 2 seeds are common. Otherwise
-    it is the paired test. If only some seeds are common, it is the test of partially overlapping samples.
+    it is the paired test if all seeds are common, or else the test of partially overlapping samples.
     """
     pairs = b - a
     count = len(pairs.values)

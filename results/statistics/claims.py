@@ -33,8 +33,8 @@ def judge_claims(
 ) -> list[Claim]:
     """Return the study's claims with verdicts, one for each claim at each point of the study's curves.
 
-    A claim about an arm and its baseline takes its p values from the table. All other pairs form a Holm family of their
-    own. A claim about an arm that the plan lacks is untested.
+    A claim about an arm and its baseline takes its p values from the table. All other pairs of arms form a separate
+    Holm family. A claim about an arm that the plan lacks is untested.
 
     p_margins: arm -> adjusted p value of equivalence in the table. unjudged: arms without a verdict because a best
     value lies at the edge of the grid. gone: grid points excluded because trials diverged. Raises ValueError if a claim
@@ -118,8 +118,8 @@ def judged_claim(
 def verdict_on_claim(relation: str, word: str | None, difference: float | None, tie: bool) -> str | None:
     """Return agree, disagree or not-resolved for the claim "a < b" or "a ~ b", or None if it is untested.
 
-    word: the verdict on a - b. tie: whether a and b are equivalent within the margin, which a resolved difference may
-    be too. The size of a difference is not judged, as the source's numbers come from another setting.
+    word: the verdict on a - b. tie: whether a and b are equivalent within the margin. A tie may also be a resolved
+    difference. The size of a difference is not judged, as the source's numbers come from another setting.
     """
     if word is None or (relation == "<" and difference is None):
         return None

@@ -18,12 +18,12 @@ PER_IMAGE = "test_accuracy"  # the metric whose per-image values are stored
 
 @dataclass(frozen=True)
 class Sample:
-    """A metric's values by seed, in the finished trials of one arm or as the differences of two arms.
+    """A metric's values by seed: those of one arm's finished trials, or the differences between two arms.
 
-    correct: image indices and whether each image was classified correctly (or the difference), where stored. ids: trial
-    ids. folds: number of folds, and so of seeds, in one partition of the images. It is None if all seeds share one test
-    set. image: what one test image adds to an accuracy, 0 for other metrics. weights: SHA-256 of the final weights, or
-    "" if unknown.
+    correct: seed -> image indices and whether each image was classified correctly (or the difference), where stored.
+    ids: seed -> trial id. folds: number of folds, and so of seeds, in one partition of the images, or None if all seeds
+    share one test set. image: what one test image adds to an accuracy, 0 for other metrics. weights: seed -> SHA-256 of
+    the final weights, or "" if unknown.
     """
 
     values: dict[int, float]
@@ -53,7 +53,7 @@ class Sample:
     def __sub__(self, other: "Sample") -> "Sample":
         """Return the sample of paired differences over the common seeds.
 
-        `correct` needs the same images in both arms. It is empty within a single partition, where no interval uses it.
+        `correct` has seeds with equal images in both arms. It is empty within one partition, where no interval uses it.
         """
         seeds = self.values.keys() & other.values.keys()
         values = {seed: self.values[seed] - other.values[seed] for seed in seeds}
@@ -97,7 +97,7 @@ def samples_by_arm(study: StudyResults, metric: str) -> dict[str, Sample]:
 
 
 def mean_over_images(trials: Sample) -> Estimate | None:
-    """Return an estimate of the mean over seeds and images, or None if seeds may have tested different images."""
+    """Return an estimate of the mean over seeds and images, or None unless all seeds are known to share images."""
     images = None if trials.folds else correctness_matrix(trials)
     return None if images is None or np.isnan(images).any() else intervals.crossed_mean(images)
 

@@ -18,7 +18,7 @@ def robust_deviation(values: np.ndarray) -> float:
 
 
 def outlier(values: np.ndarray, usual: float = 0.0) -> int | None:
-    """Return the index of the only value more than 3 robust deviations from the median, or None if not exactly one is.
+    """Return the index of the value more than 3 robust deviations from the median, or None unless exactly one is.
 
     Fewer than five values (n,) have none. usual: the smallest deviation to assume, without which one in seven normal
     samples of five would contain an outlier.

@@ -21,7 +21,7 @@ class Estimate:
     """A mean, or a difference of means, with its standard error.
 
     n: the number of values or pairs, or the size of the smaller sample. value: None without data. se, df: the standard
-    error and its degrees of freedom, None without an interval. why: the reason for that, such as "n = 1".
+    error and its degrees of freedom, None without an interval. why: reason why there is none, such as "n = 1".
     """
 
     n: int
@@ -57,7 +57,7 @@ def t_quantile(probability: float, df: float) -> float:
 def mean(values: np.ndarray, extra_variance: float = 0.0, image: float = 0.0) -> Estimate:
     """Return an estimate of the mean of values (n,), with n - 1 degrees of freedom and SE^2 = s^2 / n + extra_variance.
 
-    For per-seed differences this is the paired t test. Fewer than two values have no interval, nor have identical ones
+    For per-seed differences this is the paired t test. There is no interval for fewer than two values or identical ones
     (see `are_identical`): accuracies are discrete, so zero spread is not certainty.
     """
     n = len(values)
@@ -121,7 +121,7 @@ def overlapping_samples(a: np.ndarray, b: np.ndarray, pairs: int, image: float =
 
     The first `pairs` > 1 values are paired, and the others are independent. SE^2 = s_a^2 / n_a +
     s_b^2 / n_b - 2 r s_a s_b pairs / (n_a n_b), where r is the correlation of the pairs. Variances may differ. There is
-    no interval where `welch` has none, or if all pairs differ alike.
+    no interval where `welch` has none, or if all pairs have the same difference.
     """
     sizes = np.array([len(a), len(b)])
     unpaired = welch(a, b, image)

@@ -20,12 +20,12 @@ NODES = 2000  # quantiles of the standard deviation over which the power is aver
 
 
 def seeds_to_resolve(difference: float, sd: float, family: int = 1) -> int | None:
-    """Return the smallest number of pairs that resolves a difference with 80% power, or None above MOST_SEEDS."""
+    """Return the smallest number of pairs that resolves a difference with 80% power, or None if above MOST_SEEDS."""
     return fewest_seeds(lambda n: power_to_resolve(n, difference, sd, family) >= POWER)
 
 
 def seeds_to_show_equivalent(margin: float, sd: float, tests: int = 1) -> int | None:
-    """Return the smallest number of pairs that shows equal arms equivalent with 80% power, or None above MOST_SEEDS."""
+    """Return the fewest pairs that show equal arms equivalent with 80% power, or None if above MOST_SEEDS."""
     return fewest_seeds(lambda n: equivalence_power(n, sd, margin, tests) >= POWER)
 
 
@@ -52,7 +52,7 @@ def equivalence_power(n: int, sd: float, margin: float, tests: int = 1) -> float
 
 
 def fewest_seeds(enough: Callable[[int], bool]) -> int | None:
-    """Return the smallest number of seeds, at least 2, from which on `enough` is true, or None above MOST_SEEDS."""
+    """Return the smallest number of seeds, at least 2, that is `enough`, or None if it is above MOST_SEEDS."""
     numbers = range(2, MOST_SEEDS + 1)
     place = bisect_left(numbers, True, key=enough)
     return numbers[place] if place < len(numbers) else None
@@ -89,7 +89,7 @@ def resolvable_difference(n: int, sd: float, family: int = 1) -> float:
 
 
 def threshold(enough: Callable[[float], bool], start: float, halvings: int) -> float:
-    """Return the threshold above 0 from which on `enough` holds, by bisection after doubling `start` as needed."""
+    """Return the smallest number above 0 that is `enough`, by bisection after doubling `start` as needed."""
     low, high = 0.0, start
     while not enough(high):
         high *= 2

@@ -31,7 +31,7 @@ class Choice:
     """The grid points that the seeds of one tuned arm use, each chosen by the results of the other seeds.
 
     points: seed -> index of its grid point, or None while no other seed has ended at every grid point. edge: settings
-    whose best value ends the grid and beats the values between in a paired t test. diverged: grid points excluded
+    whose best value ends the grid and beats the best inner value in a paired t test. diverged: grid points excluded
     because trials diverged.
     """
 
@@ -93,7 +93,7 @@ def choose_points(entry: Tuned, by_arm: Trials, plan: Plan, arms: Mapping[str, A
 
 
 def usual_points(study: StudyResults) -> dict[str, int]:
-    """Return tuned arm -> index of the grid point that most seeds use, without arms that cannot choose."""
+    """Return tuned arm -> index of the grid point used by the most seeds, for arms in which a seed could choose."""
     _, choices = with_tuned(study)
     shape = [len(values) for values in study.plan.tune.values()]
     found = {name: most_used_point(choice, shape) for name, choice in choices.items()}
@@ -101,7 +101,7 @@ def usual_points(study: StudyResults) -> dict[str, int]:
 
 
 def most_used_point(choice: Choice, shape: Sequence[int]) -> int | None:
-    """Return the index of the point that most seeds use, or None if no seed could choose.
+    """Return the index of the point that is used by the most seeds, or None if no seed could choose.
 
     Ties go to the point nearest the middle of the grid, then to the first. shape: number of values per tuned setting.
     """
@@ -126,7 +126,7 @@ def diverged_points(points: Sequence[str], by_arm: Trials, reached: np.ndarray) 
 
 
 def cross_fit(reached: np.ndarray, shape: Sequence[int] | None = None) -> list[int | None]:
-    """Return for each seed the index of the point with the highest mean over the other seeds, or None without any.
+    """Return each seed's choice: the index of the point with the highest mean over other seeds, or None without any.
 
     reached: validation scores (seeds, points), NaN if missing. A seed with a missing score does not count. Ties go to
     the point nearest the middle of the grid, then to the first. shape: number of values per tuned setting.
@@ -190,7 +190,7 @@ def tuned_trials(entry: Tuned, by_arm: Trials, choice: Choice) -> Iterator[Trial
 def chosen_ends(
     chosen: Collection[int | None], reached: np.ndarray, tune: Mapping[str, Sequence[Number]]
 ) -> Iterator[tuple[str, bool, str]]:
-    """Yield (setting, whether it beats the best inner value, note) for each end of the grid that a seed chose.
+    """Yield (setting, whether the end beats the best inner value, note) for each end of the grid that a seed chose.
 
     chosen: the index of each seed's grid point, or None.
     """

@@ -49,7 +49,7 @@ def p_with_divergence(p: float | None, arm: Row, baseline: Row, looks: int = 1) 
 
     p: p value of the finished pairs, or None if they were not tested. looks: the factor that corrects Fisher's p value
     for repeated looks. The result is twice the smaller p value, for two tests. Fisher's p value counts alone if p is
-    None, or if both arm and baseline have diverged trials.
+    None, or if both arm and baseline have diverged trials. If no trial of the arm diverged, the result is p.
     """
     k, others = arm.diverged, baseline.diverged
     if not k:
@@ -105,7 +105,7 @@ def verdict_notes(
 
 
 def speed_notes(arm: Arm, row: Row, unit: Unit) -> list[str]:
-    """Return a note if the difference after twice the steps has another sign and either one is resolved, or []."""
+    """Return a note if the difference after twice the steps has the opposite sign and either is resolved, or []."""
     there, difference = arm.at_twice_the_steps, row.delta
     if there is None or difference is None or difference * there.difference >= 0:
         return []

@@ -147,7 +147,7 @@ def markdown(grid: Grid) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Return the text on one line, with cell borders, markup and tags escaped. A "<" before a number is kept."""
+    """Return the text on one line, with cell borders, markup and tags escaped. A "<" before a number is not escaped."""
     line = " ".join(text.split())
     return line if MARKUP.isdisjoint(line) else ESCAPED.sub(r"\\\1", line)
 

@@ -178,7 +178,7 @@ def check_columns(columns: Sequence[str] | None, table: Table) -> None:
 
 
 def unknown_column(name: str, metrics: Sequence[str]) -> ValueError:
-    """Return the error for an unknown column. It lists the known ones: COLUMNS and the further `metrics`."""
+    """Return the error for an unknown column. It lists the known columns: COLUMNS and `metrics`."""
     known = list(dict.fromkeys([*COLUMNS, *metrics]))
     return ValueError(f"columns={name}: one of {', '.join(known)}{suggestion(name, known)}")
 

@@ -59,7 +59,7 @@ def absence_notes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
 
 
 def absence(trial: Outcome, metric: str) -> tuple[str, str] | None:
-    """Return a trial's state and the reason for it, or None for a finished trial that needs no note."""
+    """Return (state, reason) for a trial, or None for a finished trial that needs no note."""
     if trial.status == "finished" and math.isnan(trial.value):
         known = {name: EvalSummary(**one) for name, one in json.loads(trial.evals or "{}").items()}
         return "missing", eval_files.absence_reason(metric, known)

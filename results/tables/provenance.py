@@ -30,10 +30,10 @@ def provenance_notes(trials: Columns) -> list[str]:
 
 
 def comparable_columns(trials: Columns) -> Iterator[tuple[str, list[str]]]:
-    """Yield the name of each field that should be equal in all trials, with its value in each trial.
+    """Yield (name, value in each trial) for each field that should be equal in all trials.
 
-    trials: has COMPARABLE and ALSO. The value "" means unknown. A trial that did not load a plug-in has "" too, as a
-    shared baseline may be trained without it.
+    trials: needs the columns COMPARABLE and ALSO. The value "" means unknown. A trial that did not load a plug-in has
+    "" too, as a shared baseline may be trained without it.
     """
     for name in COMPARABLE:
         yield name, [source_digest(text) if name == "code" else text for text in trials[name]]

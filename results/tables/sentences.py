@@ -149,7 +149,7 @@ def difference_list(rows: Sequence[Row], measure: Unit) -> str:
 
 
 def arm_list(rows: Sequence[Row]) -> str:
-    """Return arms as text: "stem=conv at data_fraction=0.1 and data_fraction=0.3". After 2 * NAMED it counts them."""
+    """Return arms as text, such as "stem=conv at data_fraction=0.1". All after the first 2 * NAMED are only counted."""
     points: dict[str, list[str]] = {}
     for row in rows:
         head, _, point = map(current_style().label, name_parts(row))
@@ -195,7 +195,7 @@ def setting_parts(recipe: str, data: PlannedData | None, overrides: Mapping[str,
 
 
 def interim_text(table: Table) -> str:
-    """Return a warning such as "Interim: 12 of 20 planned trials are done, ...", or "" if a table is not interim."""
+    """Return a warning such as "Interim: 12 of 20 planned trials are done, ...", or "" if the table is not interim."""
     if not table.interim:
         return ""
     over, planned = progress(table)

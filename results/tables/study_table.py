@@ -122,7 +122,7 @@ def departures(plan: Plan) -> dict[str, Mapping[str, Any]]:
 def is_unfinished(study: StudyResults) -> bool:
     """Return whether a planned trial has not yet ended with the metric or by diverging.
 
-    A verdict before that would be an additional look.
+    A verdict before all trials have ended would be an additional look.
     """
     trials = zip(study.columns["status"], study.columns[study.plan.metric], strict=True)
     return any(status != "diverged" and (status != "finished" or math.isnan(value)) for status, value in trials)
@@ -236,7 +236,7 @@ def contrast_tests(
 
 
 def families(pairs: Collection[str], plan: Plan) -> list[tuple[list[str], int]]:
-    """Return each family of contrasts that are corrected together: its arms among `pairs`, and its planned number.
+    """Return (its arms among `pairs`, its planned size) for each family of contrasts that are corrected together.
 
     In a tuned study, the arms on the grid form the second family.
     """
@@ -246,7 +246,7 @@ def families(pairs: Collection[str], plan: Plan) -> list[tuple[list[str], int]]:
 
 
 def simultaneous_intervals(pairs: Mapping[str, Pair], plan: Plan) -> Iterator[tuple[str, Interval | None]]:
-    """Yield arms with intervals of their differences, widened so that all intervals of a family hold at once (95%)."""
+    """Yield (arm, interval of its difference), widened so that all intervals of a family hold at once (95%)."""
     for names, _ in families(pairs, plan):
         groups: dict[tuple[int, ...], list[str]] = defaultdict(list)
         for name in names:
@@ -260,9 +260,9 @@ def simultaneous_intervals(pairs: Mapping[str, Pair], plan: Plan) -> Iterator[tu
 
 
 def outlier_notes(differences: Mapping[str, Sample], unit: units.Unit) -> dict[str, list[str]]:
-    """Return arm -> note that names the seed, for arms with exactly one `deviations.outlier` among their differences.
+    """Return arm -> [note that names the seed], for arms whose differences have a `deviations.outlier`.
 
-    The smallest deviation to assume is the median over all arms, but at least one test image.
+    The smallest deviation assumed is the median over all arms, but at least one test image.
     """
     samples = {name: sample for name, sample in differences.items() if sample.values}
     usual = float(np.median([deviations.robust_deviation(one.numbers) for one in samples.values()] or [0.0]))
