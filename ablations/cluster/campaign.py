@@ -49,7 +49,7 @@ class Campaign:
     folder: Path
     plans: tuple[str, ...]
     profile: profiles.Profile
-    place: Place  # of its jobs: plug-ins are in `code`, and scratch space may be missing on other machines
+    place: Place  # the place of its jobs: plug-ins are in `code`, and scratch space may be missing on other machines
     arms: tuple[str, ...] = ALL_ARMS  # glob patterns of arm names
 
     @property

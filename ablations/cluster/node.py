@@ -140,7 +140,7 @@ def last(folder: str) -> int:
 
 @plain_output()
 def watch(folder: str) -> int:
-    """Do the work of `last` and return its status. If shares are still queued, ensure that a watching job waits."""
+    """Do the work of `last` and return its status. If shares are still queued, ensure that last jobs wait."""
     campaign = campaigns.load(Path(folder))
     ended = last(folder)
     if not campaign.cancelled and last_jobs.has_queued_shares(campaign):

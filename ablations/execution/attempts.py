@@ -24,7 +24,7 @@ KILLED = "killed (perhaps out of memory), or its machine failed: nothing was rec
 class EndedAttempt:
     machine: bool  # a machine fault or a kill, not another exception
     cause: str
-    step: int | None  # at which training began; None if it never did
+    step: int | None  # the step at which training began; None if it never did
     where: tuple[str, ...] = ()  # the type and innermost frames of an exception
     node: str = ""  # SLURM's name
 

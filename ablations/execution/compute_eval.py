@@ -15,7 +15,7 @@ from vitcore.runtime.device import compute_settings
 def compute_eval(trial: store.Trial, name: str, data_dir: Path | None, code: str, number: int | None = None) -> None:
     """Compute the eval `name` of a finished trial and write it to the trial's directory.
 
-    number: used instead of the number in the eval's name, if given. code: the code digest to record. Raises ValueError
+    number: replaces the number in the eval's name, if given. code: the code digest to record. Raises ValueError
     if weights or data are missing or damaged, or if the model does not accept the images.
     """
     entry, named = evals.find(name)

@@ -38,7 +38,7 @@ class Arm:
     name: str
     baseline: str
     values: Values  # factor or curve -> value
-    settings: Values  # all settings that differ from defaults, without the seed
+    settings: Values  # all settings that are not left at their defaults, without the seed
     change: Change
     parent: stages.Stage | None = None  # the stage that its trials start or learn from
 

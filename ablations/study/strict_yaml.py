@@ -121,7 +121,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def assignment(text: str) -> tuple[str, Any]:
-    """Return an assignment such as 'lr=1e-3' as ('lr', 0.001). The value is parsed as YAML.
+    """Return (key, value) for an assignment such as 'lr=1e-3'. The value is parsed as YAML.
 
     A missing value is "". Raises ValueError if the text has no key or no '=', or if the value is not valid YAML.
     """
