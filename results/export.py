@@ -105,7 +105,7 @@ def fingerprint(rows: Sequence[Json]) -> str:
 
 
 def read(path: Path) -> list[StudyResults]:
-    """Return the studies in a Parquet export. Raises ValueError if it is missing, damaged or of a newer version."""
+    """Return the studies in a Parquet export. Raises the errors of `read_header` and `read_rows`."""
     header = read_header(path)
     rows = read_rows(path)
     if header.trials != fingerprint(rows):
@@ -144,8 +144,8 @@ def open_parquet(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
 def read_header(path: Path) -> ExportHeader:
     """Return the header of an export, without reading its rows.
 
-    Raises ValueError if the file is not an export, Broken if its header is damaged, and NewerSchema if a newer version
-    wrote it.
+    Raises ValueError if the file is missing or not an export, Broken if its header is damaged, and NewerSchema if a
+    newer version wrote it.
     """
     with open_parquet(path) as file:
         content = (file.schema_arrow.metadata or {}).get(KEY)
@@ -182,7 +182,7 @@ def read_rows(path: Path) -> list[Json]:
 
 
 def read_table(path: Path) -> pa.Table:
-    """Return the table of an export, after a check of its size that protects memory.
+    """Return the table of an export, after checking its size to protect memory.
 
     Parquet's dictionary encoding stores a text once for many rows. The length of all texts is therefore checked before
     dictionaries are expanded. Raises ValueError if the file is damaged or exceeds a limit.

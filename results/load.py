@@ -29,8 +29,8 @@ def load_studies(source: Path, studies: Sequence[str] = (), parts: Collection[st
 def load_inspections(source: Path, studies: Sequence[StudyResults]) -> dict[str, Inspection]:
     """Return trial id -> inspection for each arm's first finished seed, or for all inspections in an export.
 
-    Damaged inspections of a run directory are left out. Raises ValueError if an export is damaged, or if a newer
-    version wrote an inspection.
+    In a run directory, missing and damaged inspections are left out. Raises ValueError if an export is damaged,
+    or if a newer version wrote an inspection.
     """
     if source.is_file():
         from results.export import read_inspections  # late: pulls in the Parquet reader

@@ -63,7 +63,7 @@ INTERVAL = "_ci95"  # suffix of a metric's confidence interval
 
 @dataclass(frozen=True)
 class Claim:
-    """A published claim about two arms, and the verdict of the study's results on it.
+    """A published claim about two arms, and the study's verdict on it.
 
     verdict: agree, disagree, not-resolved, or None if untested. delta: the first arm minus the second.
     """
@@ -77,7 +77,7 @@ class Claim:
     note: str = ""
 
     def without_verdict(self, note: str) -> "Claim":
-        """Return the claim without a p value and verdict, and with `note` as the reason if it had a verdict."""
+        """Return the claim with `note` in place of its p value and verdict, or unchanged if it has no verdict."""
         return self if self.verdict is None else replace(self, p_holm=None, verdict=None, note=note)
 
 
@@ -102,13 +102,13 @@ class Interaction:
     notes: Sequence[str]
 
     def without_verdict(self, note: str) -> "Interaction":
-        """Return the interaction without p values and verdict, and with `note` as the reason if it had a verdict."""
+        """Return the interaction with `note` in place of its p values and verdict, or unchanged without a verdict."""
         return self if self.verdict is None else replace(self, p=None, p_holm=None, verdict=None, notes=[note])
 
 
 @dataclass(frozen=True)
 class NoteSubjects:
-    """The footnotes of a table by subject: arms, or differences from a baseline. columns: footnote -> its column."""
+    """A table's footnotes about arms, and about differences from baselines. columns: footnote -> column concerned."""
 
     arms: Sequence[str]
     differences: Sequence[str]
@@ -121,7 +121,7 @@ class Table:
 
     besides: further metrics. family: number of planned contrasts that are corrected together. points_family: the same
     for contrasts at equal values of tuned settings. interim: whether trials have yet to finish with the metric or
-    diverge. judged: whether verdicts are given. abridged: whether a choice of notes other than "all" was applied.
+    diverge. judged: whether verdicts are given. abridged: whether its notes are "short" or "none", not "all".
     """
 
     study: str
@@ -185,7 +185,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class ChangedContrast:
-    """The contrast of an arm with its baseline in B minus that in A. a, b: the arm's verdicts in A and B."""
+    """The change from A to B in an arm's contrast with its baseline. a, b: the arm's verdicts in A and B."""
 
     a: str | None
     b: str | None
@@ -196,12 +196,12 @@ class ChangedContrast:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedRow(OfStudy):
-    """A row of a comparison: one arm in results A and in results B. One of them may lack the arm.
+    """A row of a comparison: one arm in results A and in results B. One of the two may lack the arm.
 
     delta: B - A. worse_by_at_most: the one-sided 95% bound on how much worse B is. untested: why there is no verdict.
     resolvable_difference: the smallest difference that the test would have resolved with 80% power. identical: seeds
-    whose trials are identical in A and B, and left out of the test. Fields with defaults describe the test, and keep
-    them in a row without one.
+    whose trials are identical in A and B, and left out of the test. Fields with defaults describe the test. A row
+    without a test has the defaults.
     """
 
     objective: str
@@ -227,7 +227,7 @@ class ComparedRow(OfStudy):
 class Contents:
     """One of the two sets of results in a comparison.
 
-    planned, over: numbers of planned and of finished or diverged trials. A trial that studies share counts once.
+    planned: number of planned trials. over: number of those that finished or diverged. A shared trial counts once.
     """
 
     studies: Sequence[str]
@@ -239,7 +239,7 @@ class Contents:
 class Comparison:
     """A comparison of two sets of results, A and B, arm by arm.
 
-    provenance: differing fields of provenance, recipes and settings of matched arms, with their values in A and in B.
+    provenance: name -> values in A and in B, for provenance, recipes and settings of matched arms that differ.
     family: number of distinct tests. verdicts: verdict -> number of rows.
     """
 
@@ -277,7 +277,7 @@ class PublishedRow(OfStudy):
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedClaim(Claim, OfStudy):
-    """A published claim with its verdict, its difference in the study, and that of the published numbers."""
+    """A published claim with its verdict, its difference in the study, and the difference of the published numbers."""
 
     published_delta: float | None
     notes: Sequence[str]

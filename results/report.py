@@ -103,7 +103,7 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
 
 
 def related_studies(study: StudyResults, studies: Sequence[StudyResults]) -> list[dict[str, str]]:
-    """Return links (slug, name, how) to the same study's other results, and to studies with shared trials."""
+    """Return links (slug, name, how related) to the same study's other results and to studies with shared trials."""
     own, found = set(study.trials["id"]), []
     for other in studies:
         shared = len(own & set(other.trials["id"]))
@@ -223,7 +223,7 @@ def duration_text(seconds: float) -> str:
 
 
 def provenance(trials: pd.DataFrame) -> dict[str, str]:
-    """Return field -> provenance of finished and diverged trials. Differing values have their numbers of trials."""
+    """Return field -> provenance of finished and diverged trials. Differing values are listed with trial counts."""
     over = trials[trials["status"].isin(OVER)]
     counts = {name: Counter(value for value in over[name] if value) for name in PROVENANCE}
     return {

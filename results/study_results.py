@@ -56,7 +56,7 @@ class StudyResults:
         return pd.DataFrame(self.evaluations, columns=list(EVALUATION))
 
     def trials_with_history(self) -> "Iterator[tuple[dict[Any, Any], pd.DataFrame]]":
-        """Yield each planned trial's values by column, with its rows of `history`."""
+        """Yield (column -> value, rows of `history`) for each planned trial."""
         rows = dict(list(self.history.groupby(["arm", "seed"], sort=False)))
         for trial in self.trials.to_dict("records"):
             yield trial, rows.get((trial["arm"], trial["seed"]), self.history.iloc[:0])
@@ -69,7 +69,7 @@ class StudyResults:
 
     @property
     def first_finished(self) -> dict[str, tuple[int, str]]:
-        """The (seed, trial id) of the first finished trial of each arm that has one."""
+        """Arm -> (seed, trial id) of its first finished trial, for the arms that have one."""
         names = ("arm", "seed", "id", "status")
         rows = zip(*(self.columns[name] for name in names), strict=True)
         found: dict[str, tuple[int, str]] = {}
@@ -108,7 +108,7 @@ def with_stage_seconds(plan: Plan, runs: Path) -> Plan:
 
 
 def records_of_started(runs: Path, plan: Plan, records: Mapping[str, Record]) -> dict[str, Record]:
-    """Return trial id -> record for the trials that have parents, with two additions.
+    """Return trial id -> record for the arms' trials that have parents, with two additions.
 
     A missing trial gets the reason why it cannot start yet. An eval named `start` has the metrics of the nearest
     parent's evals, as start_<metric>.

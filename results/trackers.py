@@ -1,8 +1,8 @@
 """Exports of results to experiment trackers, as files and without a network.
 
 The trackers' packages are optional extras, imported late. Each export writes training curves and final metrics of every
-evaluated trial. All but TensorBoard's also write its settings. Each raises ValueError if no trial has been evaluated,
-and ModuleNotFoundError if the tracker's package is not installed.
+evaluated trial. All but the TensorBoard export also write its settings. Each raises ValueError if no trial has been
+evaluated, and ModuleNotFoundError if the tracker's package is not installed.
 """
 
 import io

@@ -105,7 +105,7 @@ def series_name(arm: Arm, x: str, plan: Plan) -> str:
 
 
 def series_label(name: str, single: bool = True) -> str:
-    """Return the legend label of a series. single: whether one setting differs, so that "pool=gap" becomes "gap"."""
+    """Return the legend label of a series. single: whether only one setting differs, so "pool=gap" becomes "gap"."""
     label = current_style().label(name)
     if label != name:
         return label

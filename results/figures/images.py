@@ -22,7 +22,7 @@ def to_rgb(image: np.ndarray) -> np.ndarray:
 
 
 def strip_axes(ax: Axes) -> Axes:
-    """Remove ticks and grid from `ax`, which holds a picture, and draw a thin gray frame."""
+    """Give the axes of a picture a thin gray frame without ticks and grid, and return the axes."""
     ax.set(xticks=[], yticks=[])
     ax.grid(visible=False)
     ax.spines[:].set(visible=True, color=LIGHT, linewidth=0.4)
@@ -30,7 +30,7 @@ def strip_axes(ax: Axes) -> Axes:
 
 
 def mosaic(maps: np.ndarray, gap: int = 1) -> np.ndarray:
-    """Return maps (R, C, rows, columns) as one picture with R rows of C maps, `gap` NaN cells apart."""
+    """Return maps (R, C, rows, columns) as one 2-D picture with R rows of C maps, `gap` NaN cells apart."""
     R, C, rows, columns = maps.shape
     padded = np.pad(maps.astype(float), ((0, 0), (0, 0), (0, gap), (0, gap)), constant_values=np.nan)
     return padded.swapaxes(1, 2).reshape(R * (rows + gap), C * (columns + gap))[:-gap, :-gap]

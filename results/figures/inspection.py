@@ -60,8 +60,8 @@ def drawable_figures(inside: Inspection) -> list[str]:
 def picture(inside: Inspection, name: str, format: str, described: bool = True) -> bytes:
     """Return one figure as the content of a file. Equal inspections give equal bytes.
 
-    name: a key of FIGURES. format: png, pdf or svg. described: whether to write the trial and its settings above it. If
-    not, it is one column wide and has its title. Raises ValueError if the format or the style's font is unknown.
+    name: a key of FIGURES. format: png, pdf or svg. described: whether to write the trial and its settings above. If
+    not, the figure is one column wide and always has its title. Raises ValueError if the format or font is unknown.
     """
     title, _, drawing = FIGURES[name]
     if not described:

@@ -22,7 +22,7 @@ Point = tuple[float, float, str, str]  # x, y, name, colour
 def label_points(ax: Axes, points: Sequence[Point], taken: Sequence[Bbox]) -> bool:
     """Write each point's name in the nearest free place inside the axes, and return whether all names fit.
 
-    If one does not fit, none is written. taken: boxes in pixels that names must not cover. Limits and layout are final.
+    If one does not fit, none is written. taken: boxes in pixels that names must not cover. Call it on a final layout.
     """
     taken = [*taken, *(box_around(ax, x, y, y) for x, y, *_ in points)]
     written: list[Annotation] = []
@@ -61,7 +61,7 @@ def box_around(ax: Axes, x: float, low: float, high: float) -> Bbox:
 def annotation(
     ax: Axes, point: tuple[float, float], name: str, colour: str, direction: tuple[float, float], far: float
 ) -> Annotation:
-    """Write a name `far` points (1/72 inch) from its point, in `direction` (dx, dy), with a line if beyond LEADER."""
+    """Write and return a name `far` points (1/72 inch) from its point, along (dx, dy), with a line if beyond LEADER."""
     dx, dy = direction
     words = ax.annotate(
         name,

@@ -39,8 +39,8 @@ class SeriesStyle:
 def series_styles(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
     """Return series -> style, in the order of the frame.
 
-    Colors that the user's style gives by name take precedence. Series of one color differ in marker and dashes, as long
-    as there are enough.
+    Colors that the user's style gives by name take precedence. Series of the same color differ in marker and dashes, as
+    long as there are enough of these.
     """
     style, baselines = current_style(), set(frame["series"][frame["reference"]])
     table: dict[str, SeriesStyle] = {}
@@ -62,7 +62,7 @@ def styled_series(frame: pd.DataFrame) -> Iterator[tuple[SeriesStyle, pd.DataFra
 
 
 def least_used(choices: Sequence[Any], first: int, used: Sequence[Any]) -> Any:
-    """Return the choice that is least frequent in `used`. Of several, it is the first from index `first` on."""
+    """Return the choice that is least frequent in `used`. Ties go to the first in cyclic order from index `first`."""
     around = [choices[(first + step) % len(choices)] for step in range(len(choices))]
     return min(around, key=used.count)
 
@@ -92,9 +92,8 @@ def draw_over_axis(
 def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> None:
     """Draw a line per series with means, intervals and seeds.
 
-    Markers that would cover each other are drawn side by side. A stub (short line) joins each to its line.
-    Lines are not shifted, as shifting steep lines could swap their order. A line breaks where an arm has no finished
-    trial.
+    Markers that would cover each other are drawn side by side. A stub (short line) joins each to its line. Lines are
+    not shifted, as shifting steep lines could swap their order. A line breaks where an arm has no finished trial.
     """
     aside = mark_offsets(frame, ax)
     for look, rows in styled_series(frame):
@@ -128,7 +127,7 @@ def mark_offsets(frame: pd.DataFrame, ax: Axes) -> pd.Series:
 
 
 def colliding_groups(rows: pd.DataFrame, ax: Axes) -> list[list[Any]]:
-    """Return rows with equal `at` in groups whose intervals overlap vertically, as row indices."""
+    """Return groups of row indices whose markers or intervals overlap vertically. rows: with equal `at`."""
     low, high = (rows[end].fillna(rows["mean"]) for end in ("low", "high"))
     bottom, top = (pd.Series(positions_in_points(ax, rows["at"], ends)[:, 1], index=rows.index) for ends in (low, high))
     groups: list[list[Any]] = []
@@ -221,7 +220,7 @@ def draw_absences(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float 
 
 
 def draw_spread_absences(rows: pd.DataFrame, frame: pd.DataFrame, ax: Axes, look: SeriesStyle) -> None:
-    """Draw the crosses of one series, shifted to the right so that crosses of `frame` are at least GAP apart."""
+    """Draw the crosses of one series, shifted to the right so that all crosses of `frame` are at least GAP apart."""
     at = frame["at"][frame["n"] == 0].sort_values(kind="stable")
     free = -np.inf
     aside = {}

@@ -39,12 +39,12 @@ class Kind:
 
 
 def module_of(name: str) -> ModuleType:
-    """Import the module of a kind of figure, which loads matplotlib, and return the module."""
+    """Import and return the module that defines a kind of figure. This loads matplotlib."""
     return import_module(f"{__name__}.{name.replace('-', '_')}")
 
 
 def kind(name: str) -> Kind:
-    """Return a kind of figure by its name in FIGURES."""
+    """Return the kind of figure with this name, which is one of FIGURES."""
     module = module_of(name)
     found: Kind = getattr(module, "KIND", None) or Kind(module.draw)
     return found

@@ -97,7 +97,7 @@ def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFra
     """Return the arms to draw over training, with a column `dash`, and the lines that explain the choice.
 
     The dashes show the value of the swept setting (`curves`), or the series if none is swept. In a tuned study, each
-    arm is drawn at the value that validation selects for it. If its baseline's value differs, a dashed line shows it.
+    arm is drawn at the value that validation selects for it, and dashed at its baseline's value if that differs.
     """
     if dashes := dashes_of_tuned(study):
         rows = frame[frame["arm"].isin(dashes.keys())]
@@ -192,7 +192,7 @@ def add_dash_entries(frame: pd.DataFrame, ax: Axes, of: str = "") -> None:
 
 
 def training_metric(study: StudyResults) -> str:
-    """Return the evaluated metric closest to the study's metric, or the training loss if none has it."""
+    """Return the evaluated metric closest to the study's metric, or the training loss if it was never evaluated."""
     validation = study.plan.metric.replace("test_", "val_")
     name = validation if validation in ("val_loss", "train_loss") else "val_accuracy"
     validated = study.history.empty or study.history[name].notna().any()

@@ -47,7 +47,7 @@ KIND = Kind(draw, metric_of=lambda study: base_metric(study.plan.metric))
 
 
 def metrics_by_size(study: StudyResults) -> dict[float, str]:
-    """Return test size -> metric, in increasing order. The training size has the base metric unless an eval has it."""
+    """Return test size -> metric, in ascending order. Without an eval, the training size has the base metric."""
     base, kind = base_metric(study.plan.metric), varied_in_test(study)
     names = [study.plan.metric, *(f"{base}@{name.partition('@')[2]}" for name in study.plan.evals)]
     tested = filter(None, map(TESTED.fullmatch, names))

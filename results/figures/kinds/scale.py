@@ -51,7 +51,7 @@ def has_few_shot(study: StudyResults, metric: str) -> bool:
 def scale_tick_labels(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> list[str]:
     """Return a label for each value of `at`, in increasing order.
 
-    Below a data fraction, it has the number of images, or a range if folds differ. `history` lacks that of a stage.
+    A data fraction's label also has the number of images, or a range if folds differ, unless it is a stage's fraction.
     """
     if not f".{x}".endswith(".data_fraction"):
         return tick_labels(frame)
