@@ -163,23 +163,24 @@ def members_between(path: Path, file: Any, start: int, end: int, folder: PurePos
 
 
 def from_members(found: list[Member], origin: str) -> Source:
-    """Return a source with the images `found`, in which each image's folder is its class.
+    """Return a source with the images `found`. An image's folder is its class.
 
-    Images whose class folder is in test/, val/ or validation/ are for testing. If neither these nor train/ exist,
-    a random fifth of each class is for testing. origin: start of the error messages. Raises ValueError if a part or a
-    class lacks images, or if an image is in no class folder.
+    Images whose class folder is in test/, val/ or validation/ are for testing, which train/ requires. Without any of
+    these, a random fifth of each class is. origin: start of the error messages. Raises ValueError for an image in no
+    class folder, fewer than two classes, or a class without training images.
     """
     found = sorted(found, key=lambda one: str(one.path))
     if not found:
         raise ValueError(f"{origin}: has no images ({', '.join(sorted(SUFFIXES))})")
+    parts = ("", *TESTS, "train") if any(one.path.parent.parent.name == "train" for one in found) else ("", *TESTS)
+    if flat := next((one for one in found if one.path.parent.name in parts), None):
+        raise ValueError(f"{origin}: {flat.path} is in no class folder: an image's folder is its class")
     classes = tuple(sorted({one.path.parent.name for one in found}))
-    if len(classes) < 2 or "" in classes:
+    if len(classes) < 2:
         raise ValueError(f"{origin}: has {len(classes)} class folders; at least 2 are needed")
     number = {name: place for place, name in enumerate(classes)}  # an array of names would pad each to the longest
     labels = np.array([number[one.path.parent.name] for one in found], np.int64)
     tests = np.array([one.path.parent.parent.name in TESTS for one in found])
-    if flat := next((one for one in found if str(one.path.parent) in TESTS), None):
-        raise ValueError(f"{origin}: {flat.path} is in no class folder: an image's folder is its class")
     if tests.any():
         train, test = np.flatnonzero(~tests), np.flatnonzero(tests)
         if unknown := set(labels[test]) - set(labels[train]):

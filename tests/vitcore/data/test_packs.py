@@ -101,6 +101,7 @@ def tar_of(folder: Path, target: Path) -> Path:
 
 
 def as_one_tar(folder: Path, work: Path) -> Path:
+    work.mkdir(exist_ok=True)
     return tar_of(folder, work / "all.tar")
 
 
@@ -175,11 +176,15 @@ def test_a_source_that_cannot_be_packed_is_named(folder: Path, home: Path, tmp_p
     """The error names the class or the tar, and no pack is made."""
     flat, compressed = as_a_tar_a_part(folder, tmp_path), tmp_path / "compressed.tar"
     tar_of(folder / "test" / "cat", flat / "val.tar")  # without class folders, as ImageNet's
+    stray, image = tmp_path / "stray", next(folder.glob("train/cat/*"))
+    shutil.copytree(folder, stray)
+    shutil.copy(image, stray / "train" / "stray.png")
     with tarfile.open(compressed, "w:gz") as tar:
         tar.add(folder, ".")
     (folder / "test" / "cat").rename(folder / "test" / "kat")
     for source, said in (
         (flat, r"val/.* is in no class folder"),
+        (as_one_tar(stray, tmp_path / "more"), r"train/stray.png is in no class folder"),
         (compressed, r"compressed\.tar: .*unpacked first"),
         (as_one_tar(folder, tmp_path), "class 'kat' has no images to train on"),
     ):
