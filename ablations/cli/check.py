@@ -110,7 +110,7 @@ def message_line(error: BaseException) -> str:
 
 
 def check_study(file: str, recipe: str) -> bool:
-    """Check every arm of a study, print its confounds, and return True.
+    """Check every arm of a study, print the arms and their confounds, and return True.
 
     Raises ValueError if an arm is impossible or cannot be built.
     """

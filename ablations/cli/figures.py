@@ -120,7 +120,7 @@ def report(
     """Write one HTML page of tables and figures.
 
     The page opens without a network. It shows every study's answer, figure, table and cost, and the command that
-    makes them again.
+    reproduces them.
 
     Examples:
         ablate report

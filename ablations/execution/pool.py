@@ -36,7 +36,7 @@ PoolTrialState = Enum("PoolTrialState", ["WAITING", "RUNNING", "ENDED"])  # of a
 
 
 class Display(Protocol):
-    """The display of a run's progress."""
+    """The methods by which a pool shows its progress."""
 
     def show_running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None:
         """Show a running trial. `step` and `accuracy` are None before the first step and the first validation."""

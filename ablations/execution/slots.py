@@ -42,7 +42,10 @@ def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
 
 
 def group_by_ranks(jobs: Iterable[Job]) -> list[list[Job]]:
-    """Return the jobs grouped by parents (fewest first) and GPUs (most first); one group if all use as many GPUs."""
+    """Return the jobs grouped by their numbers of parents (fewest first) and of GPUs (most first).
+
+    If all jobs use the same number of GPUs, they form one group.
+    """
     asked = list(jobs)
     if len({job.ranks for job in asked}) == 1:  # one pool, in which a parent's children follow it at once
         return [asked]

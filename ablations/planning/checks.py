@@ -95,7 +95,7 @@ def margin(design: Design) -> float | None:
 
 
 def claimable_names(design: Design) -> list[str]:
-    """Return the names that a claim may use: arms, tuned arms and, with curves, arms without values of the curves."""
+    """Return the names that a claim may use: arms, tuned arms and, with curves, arm names without curve values."""
     found = [*(arm.name for arm in design.arms), *(entry.name for entry in tuned_arms(design))]
     return [*found, *(change.name for change in design.changes)] if design.curves else found
 

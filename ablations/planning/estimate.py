@@ -124,7 +124,7 @@ def cost(plans: Iterable[Plan], runs: Path, device: Device, wanted: set[str]) ->
 
 
 def estimate_arms(plan: Plan, runs: Path, device: Device, arms: Iterable[Entry]) -> Iterator[tuple[Entry, Estimate]]:
-    """Yield each arm or stage in `arms` with the estimate for one of its trials from the best source."""
+    """Yield (entry, estimate) for each arm or stage in `arms`: the estimate for one trial from the best source."""
     measured, rate = step_times.read(runs, device), seconds_per_flop(plan, runs, device)
     took = plan.cost.time_on(device.gpu) if plan.cost else None
     for arm in arms:
@@ -163,7 +163,7 @@ def past_seconds(arm: Entry, runs: Path, device: Device, most: int = ENOUGH) -> 
 def seconds_per_flop(plan: Plan, runs: Path, device: Device) -> Callable[[Entry], float | None]:
     """Return a function that maps an arm to the median seconds per training FLOP of comparable trials, or to None.
 
-    Comparable trials, in any study of the run directory, have the plan's recipe and equal `comparable_settings`.
+    Comparable trials have the plan's recipe and equal `comparable_settings`. They may belong to any study in `runs`.
     """
 
     @cache

@@ -25,7 +25,7 @@ FILES = 64 * 1024  # bytes of a trial's other files: config, metrics, log, corre
 
 @dataclass(frozen=True)
 class TrialCounts:
-    """The numbers of trials of a plan."""
+    """How many trials of a plan are finished, shared with other plans, or to do."""
 
     planned: int
     finished: int  # includes diverged trials, but not parents to train again because their weights are gone

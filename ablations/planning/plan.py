@@ -195,8 +195,8 @@ def arm_entry(
 def later_difference(design: Design, arm: Arm, baseline: Arm) -> schemas.LaterDifference | None:
     """Return the difference from the baseline that the recipe states for an arm after twice the steps, or None.
 
-    It is a difference in test accuracy at equal steps from the recipe's config as the baseline. It applies neither to
-    arms with co-changes nor to named arms that the study defines.
+    The recipe states differences in test accuracy at equal steps, with its own config as the baseline. They apply
+    neither to arms with co-changes nor to named arms that the study defines.
     """
     known, study = design.layers.applicable_recipe.at_twice_the_steps, design.study
     of_recipe = not arm.change.named or study.arms[arm.change.name] == "axis"
@@ -221,7 +221,7 @@ def trials(config: Config, settings: Settings, seeds: Sequence[int], parent: Ent
 
 
 def published_number(design: Design, arm: Arm) -> float | None:
-    """Return the arm's published number, or None. Without curves, a study may name an arm by all factors' values."""
+    """Return the arm's published number, or None. Without curves, a study may write the values of all factors."""
     numbers = written_names.published(design)
     short = ",".join(f"{key}={arm.values[key]}" for key in design.study.factors)
     return numbers.get(arm.name, numbers.get(short) if not design.curves else None)

@@ -1,1 +1,1 @@
-"""Studies, recipes and plug-ins: the settings that vary, and the data and models that they vary on."""
+"""Studies, recipes and plug-ins: which settings vary, and on which data and models."""

@@ -1,4 +1,4 @@
-"""Confounds: differences between an arm and its baseline besides the declared factor.
+"""Confounds: differences between an arm and its baseline other than the declared factor.
 
 Side effects of the factor become footnotes of the table. An undeclared difference in settings is an error. Device, code
 and kernels may differ from trial to trial: results/tables/provenance.py reports them.

@@ -78,7 +78,7 @@ def lineage(parent: Stage | None) -> Iterator[Stage]:
 def value(config: Config, parent: Stage | None, key: str) -> Any:
     """Return the value of a setting such as lr or pretrain.lr, or None if it is not set.
 
-    The setting that links to the parent has the name of the parent's stage as its value. config, parent: of a trial.
+    The value of the setting that links to the parent is the name of its stage. config, parent: those of the trial.
     """
     name, _, rest = key.partition(".")
     for stage in lineage(parent):
