@@ -22,10 +22,7 @@ from vitcore.unknown_keys import joined_names, unknown_key
 
 @dataclass(frozen=True)
 class Design:
-    """A study on a recipe with command-line overrides, and its arms in the table's order.
-
-    Raises the errors of `Layers.check`.
-    """
+    """A study on a recipe with command-line overrides, and its arms in order. Raises the errors of `Layers.check`."""
 
     study: Study
     recipe: Recipe
