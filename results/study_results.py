@@ -69,7 +69,7 @@ class StudyResults:
 
     @property
     def first_finished(self) -> dict[str, tuple[int, str]]:
-        """Arm -> (seed, trial id) of its first finished trial, for the arms that have one."""
+        """The first finished trial of each arm that has one: arm -> (seed, trial id)."""
         names = ("arm", "seed", "id", "status")
         rows = zip(*(self.columns[name] for name in names), strict=True)
         found: dict[str, tuple[int, str]] = {}

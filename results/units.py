@@ -63,7 +63,7 @@ def is_accuracy(metric: str) -> bool:
 
 
 def metric_name(metric: str, objective: str = "") -> str:
-    """Return a readable name of a metric: "test accuracy", "5-shot accuracy", "test accuracy at 64 pixels".
+    """Return a readable name of a metric, such as "5-shot accuracy" or "test accuracy at 64 pixels".
 
     For an objective without labels, it also says what is predicted: "test accuracy of predicted colours".
     """

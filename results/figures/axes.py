@@ -30,7 +30,7 @@ TICK = 0.9  # inches, the width at which a tick label is wrapped
 
 
 def axis_name(field: str) -> str:
-    """Return the readable name of a setting for an axis label: "learning rate (pretrain)" for pretrain.lr."""
+    """Return the readable name of a setting for an axis label, such as "learning rate (pretrain)" for pretrain.lr."""
     stage, _, rest = field.partition(".")
     of_stage = f"{SETTING_NAMES[rest]} ({stage})" if rest in SETTING_NAMES else field.replace("_", " ")
     return current_style().labels.get(field) or SETTING_NAMES.get(field, of_stage)

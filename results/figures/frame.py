@@ -87,7 +87,7 @@ def arm_record(arm: Arm, row: Row, x: str, plan: Plan) -> dict[str, Any]:
 
 
 def results_for_metric(study: StudyResults, metric: str) -> tuple[StudyResults, Table]:
-    """Return the study and its table with another metric. They lack verdicts, as only the study's metric is tested."""
+    """Return the study and its table with another metric. The table has no verdicts, as no test uses this metric."""
     columns = {metric: [nan] * len(study.columns["arm"])} | study.columns  # NaN for an eval that no trial has yet
     plan = study.plan.model_copy(update={"metric": metric, "claims": []})
     other = replace(study, plan=plan, columns=columns)

@@ -40,7 +40,7 @@ def series_styles(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
     """Return series -> style, in the order of the frame.
 
     Colors that the user's style gives by name take precedence. Series of the same color differ in marker and dashes, as
-    long as there are enough of these.
+    long as there are enough of them.
     """
     style, baselines = current_style(), set(frame["series"][frame["reference"]])
     table: dict[str, SeriesStyle] = {}
@@ -56,7 +56,7 @@ def series_styles(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
 
 
 def styled_series(frame: pd.DataFrame) -> Iterator[tuple[SeriesStyle, pd.DataFrame]]:
-    """Yield the style and the rows of each series, with rows in ascending order of `at`."""
+    """Yield (style, rows) for each series, with the rows in ascending order of `at`."""
     for name, look in series_styles(frame).items():
         yield look, frame[frame["series"] == name].sort_values("at", kind="stable")
 
@@ -127,7 +127,7 @@ def mark_offsets(frame: pd.DataFrame, ax: Axes) -> pd.Series:
 
 
 def colliding_groups(rows: pd.DataFrame, ax: Axes) -> list[list[Any]]:
-    """Return groups of row indices whose markers or intervals overlap vertically. rows: with equal `at`."""
+    """Return groups of row indices whose markers or intervals overlap vertically. rows: those with equal `at`."""
     low, high = (rows[end].fillna(rows["mean"]) for end in ("low", "high"))
     bottom, top = (pd.Series(positions_in_points(ax, rows["at"], ends)[:, 1], index=rows.index) for ends in (low, high))
     groups: list[list[Any]] = []
@@ -155,7 +155,7 @@ def available_spread(frame: pd.DataFrame, ax: Axes) -> float:
 
 
 def legend_entry(rows: pd.DataFrame) -> str:
-    """Return a series' legend entry. A baseline is "cls (baseline)", or "baseline" if its name has several settings."""
+    """Return a series' legend entry. A baseline has "cls (baseline)", or "baseline" if it has several settings."""
     name = str(rows["line"].iloc[0])
     if not rows["reference"].any() or name == "baseline":
         return name

@@ -131,7 +131,7 @@ def freeze_layout(figure: Figure) -> None:
 
 
 def absence_lines(frame: pd.DataFrame) -> list[str]:
-    """Return a line for each of the first NAMED arms with unfinished seeds; the last line counts the others."""
+    """Return a line for each of the first NAMED arms with unfinished seeds, and a line that counts any others."""
     short = list(rows_of(frame[frame["n"] < frame["planned"]]))
     lines = [
         f"{row.label}: {row.n} of {amount_text(row.planned, 'seed')} finished ({row.gap})" for row in short[:NAMED]

@@ -31,7 +31,7 @@ def file_name(study: StudyResults, format: str = "png", x: str | None = None) ->
 
 
 def draw(study: StudyResults, path: Path, x: str | None = None) -> Path:
-    """Write the study's figure to `path` in the format of its suffix, and return it. Raises the errors of `picture`."""
+    """Write the study's figure to `path` in its suffix's format, and return `path`. Raises the errors of `picture`."""
     store.write_bytes(path, picture(study, path.suffix[1:].lower(), x=x))
     return path
 

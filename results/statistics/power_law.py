@@ -27,7 +27,7 @@ class Fits:
     high: float
 
     def predict(self, compute: np.ndarray) -> tuple[np.ndarray, list[Estimate]]:
-        """Return the fitted error at `compute` (points,): means over seeds (points,), and an Estimate for each point.
+        """Return (means over seeds (points,), an Estimate per point) of the fitted error at `compute` (points,).
 
         Raises ValueError if a point lies outside the fitted range.
         """

@@ -42,9 +42,9 @@ class Choice:
 
 
 def with_tuned(study: StudyResults) -> tuple[StudyResults, dict[str, Choice]]:
-    """Return the study with an arm added for each tuned arm, and arm -> choice for the added arms.
+    """Return (study with its tuned arms added, tuned arm -> choice).
 
-    The added arms come first. For each seed, an added arm has the trial at the value chosen for the seed. A study that
+    The tuned arms come first. For each seed, a tuned arm has the trial at the value chosen for the seed. A study that
     tunes nothing is returned unchanged, with {}.
     """
     entries = study.plan.tuned

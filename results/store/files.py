@@ -165,7 +165,7 @@ def parse_npy(content: bytes) -> "np.ndarray":
 
 @lru_cache(maxsize=128)  # parsing takes twenty times as long as reading a small array
 def npy_header(text: bytes) -> "tuple[tuple[int, ...], bool, np.dtype]":
-    """Return an array's shape, whether it is in Fortran order, and its dtype. text: the header of an .npy file."""
+    """Return (shape, whether in Fortran order, dtype) of an array. text: the header of an .npy file."""
     import numpy as np  # late: as above
 
     header: tuple[tuple[int, ...], bool, np.dtype] = np.lib.format.read_array_header_1_0(io.BytesIO(text))

@@ -59,7 +59,7 @@ def parse_json(payload: bytes, path: Path | str) -> dict[str, Any]:
     name = os.path.basename(path)
     try:
         content = json.loads(payload.decode())
-    except (ValueError, RecursionError) as error:  # too many digits or levels too
+    except (ValueError, RecursionError) as error:  # also for too many digits or levels
         raise Broken(f"{name} is not JSON ({error})") from None
     if not isinstance(content, dict):
         raise Broken(f"{name} is not a JSON object")

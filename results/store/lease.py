@@ -139,7 +139,7 @@ class Heartbeat:
 
 @contextlib.contextmanager
 def lock(folder: Path, seconds: float) -> Iterator[Path]:
-    """Hold a lock that all machines sharing `folder` respect, and yield the lock's own folder.
+    """Hold a lock that all machines sharing `folder` respect, and yield the subfolder that holds the lease.
 
     Raises a TimeoutError that names the holder if the lock is not free within `seconds`. A waiting process takes over
     from a dead holder within about a minute.

@@ -98,7 +98,7 @@ def parent_setting(config: Settings) -> str:
 
 
 def known_name(name: str, known: Collection[str]) -> str:
-    """Return the only plan in `known` that adds overrides to an unknown `name`, or else `name` itself."""
+    """Return the only name in `known` that adds overrides to an unknown `name`, or else `name` itself."""
     changed = [one for one in known if one.startswith(f"{name}+")] if "@" in name else []
     return changed[0] if name not in known and len(changed) == 1 else name
 

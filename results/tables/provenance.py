@@ -66,7 +66,7 @@ def difference_note(name: str, trials: Sequence[Trial], texts: Sequence[str]) ->
 
 
 def trials_text(trials: Iterable[Trial], whole: Mapping[str, int]) -> str:
-    """Return a list of trials as text: "position=none seed 3; all of position=2d", or "25 trials of 10 arms".
+    """Return a list of trials as text, such as "position=none seed 3; all of position=2d" or "25 trials of 10 arms".
 
     whole: the number of trials of each arm.
     """

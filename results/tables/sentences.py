@@ -182,7 +182,7 @@ def name_parts(row: Row) -> tuple[str, str, str]:
 
 
 def setting_text(recipe: str, data: PlannedData | None, overrides: Mapping[str, Any]) -> str:
-    """Return the name of a setting: "digits", "digits with steps=60, batch=16", "pets (recipe small)"."""
+    """Return the name of a setting, such as "digits with steps=60, batch=16" or "pets (recipe small)"."""
     place, *changed = setting_parts(recipe, data, overrides)
     return f"{place} with {', '.join(changed)}" if changed else place
 

@@ -78,7 +78,7 @@ def draw_arms(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str) -> tup
 
 
 def uneven_speed_note(study: StudyResults, arms: list[str]) -> list[str]:
-    """Return a warning if step times of trials with equal FLOPs and batch differ by more than MAX_SPEED_RATIO."""
+    """Return a warning if step times at equal FLOPs and batch differ by a factor above MAX_SPEED_RATIO, or []."""
     last = study.history[study.history["arm"].isin(arms)].groupby(["arm", "seed"]).last()
     pace = (last["seconds"] / last["step"]).dropna()
     planned = {arm.name: (arm.flops, arm.config.get("batch")) for arm in study.plan.arms}
@@ -137,7 +137,7 @@ def evaluations_frame(study: StudyResults, metric: str) -> pd.DataFrame:
 def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, metric: str, x: str) -> None:
     """Draw the metric over `x`, with a line per arm in the color of its series.
 
-    frame: has columns `at` and `dash`. history: rows of `evaluations_frame`.
+    frame: needs the columns `at` and `dash`. history: rows of `evaluations_frame`.
     """
     table, found = style_by_arm(frame), history[history["arm"].isin(frame["arm"])]
     size, name = 1.0, AXES[x]
@@ -202,7 +202,7 @@ def training_metric(study: StudyResults) -> str:
 def mean_over_seeds(history: pd.DataFrame) -> pd.DataFrame:
     """Return means over seeds at the steps that all of them have, in columns at, mean, low and high.
 
-    Only finished trials count, or without any, trials that neither diverged nor failed. low and high are the 95%
+    Only finished trials count, or if there are none, trials that neither diverged nor failed. low and high are the 95%
     t interval, NaN for fewer than BAND seeds. history: rows of `evaluations_frame` of one arm, with column `at`.
     """
     finished = history[history["status"] == "finished"]
@@ -225,10 +225,7 @@ def draw_seeds(history: pd.DataFrame, ax: Axes, look: SeriesStyle) -> None:
 
 
 def line_options(rows: pd.DataFrame, look: SeriesStyle) -> dict[str, Any]:
-    """Return the arguments of `plot` for a line, whole at the edge of the axes, and its markers.
-
-    A single evaluation is a dot.
-    """
+    """Return the arguments of `plot` for a line and its markers, not clipped by the axes. One evaluation is a dot."""
     if look.marker:
         marks = {"marker": look.marker, "markevery": max(1, len(rows) // MARKED), "markersize": SMALL}
         return {**marks, **UNCLIPPED}

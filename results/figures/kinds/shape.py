@@ -56,7 +56,7 @@ def shape_frame(study: StudyResults, table: Table) -> pd.DataFrame:
 
 
 def scaled_dimension(arm: Arm, plan: Plan) -> str:
-    """Return the only factor in which an arm differs from its baseline, or else its model family or ALL."""
+    """Return the only factor that an arm changes, or else its model family or ALL. A baseline has BASE."""
     if arm.name == arm.baseline:
         return BASE
     keys = [part.partition("=")[0] for part in arm_change(arm, plan).split(",")]

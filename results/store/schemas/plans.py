@@ -51,7 +51,7 @@ class Entry(Schema):
 
     @property
     def ids(self) -> dict[int, str]:
-        """Seed -> trial id."""
+        """The ids of the trials: seed -> id."""
         return {trial.seed: trial.id for trial in self.trials}
 
     @property
@@ -197,7 +197,7 @@ class Plan(Schema):
     baseline: str  #: The arm that the others are compared with.
     split: Split  #: How the test images are chosen.
     seeds: list[Seed]  #: Seeds with which every arm is trained.
-    looks: list[Count] = []  #: Numbers of seeds of the plan and its extensions, ascending.
+    looks: list[Count] = []  #: Numbers of seeds that the plan has had, ascending.
     stages: list[Stage] = []  #: Stages that arms start or learn from, parents first.
     arms: Annotated[list[Arm], Field(min_length=1)]  #: Arms in the order of the table.
     family: Count  #: Number of contrasts that Holm's method corrects together.
@@ -242,7 +242,7 @@ class Plan(Schema):
 
     @property
     def trials_with_parents(self) -> dict[str, dict[str, str]]:
-        """Trial id -> its `parents`, for each trial that has parents."""
+        """The parents of all trials that have any: trial id -> `parents`."""
         return {one.id: self.parents(entry, one.seed) for entry in self.entries if entry.parent for one in entry.trials}
 
     @model_validator(mode="before")
