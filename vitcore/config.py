@@ -123,7 +123,7 @@ class Config(Options):
     seed: Seed = 0  #: Seed of initial values, order, augmentation and dropout.
 
     # how it runs, not what is learned
-    device: str = "auto"  #: `cpu`, `cuda`, or `auto`: a GPU if the machine has one.
+    device: Literal["auto", "cpu", "cuda"] = "auto"  #: `cpu`, `cuda`, or `auto`: a GPU if the machine has one.
     threads: Annotated[int, Field(ge=1, le=1024)] = 1  #: PyTorch's threads on a CPU.
     #: Whether `torch.compile` compiles the model. `auto`: on a GPU, for at least 1,000 steps of one patch size.
     compile: Literal["auto", True, False] = "auto"

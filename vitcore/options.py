@@ -10,6 +10,19 @@ from vitcore.unknown_keys import joined_names, unknown_key
 
 Setting = str | bool | int | float | Sequence["Setting"] | Mapping[str, "Setting"] | None  # plain JSON
 Settings = dict[str, Setting]  # field or dotted option -> value
+ALLOWED = {  # Pydantic's type of an error -> what is allowed, in the words of YAML
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "string_type": "a text",
+    "list_type": "a list",
+    "dict_type": "a mapping of keys to values",
+    "model_type": "a mapping of keys to values",
+    "greater_than": "above {gt:.9g}",
+    "greater_than_equal": "at least {ge:.9g}",
+    "less_than": "below {lt:.9g}",
+    "less_than_equal": "at most {le:.9g}",
+}
 
 
 class ConfigError(ValueError):
@@ -61,8 +74,16 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         case "missing":
             return f"'{key}' is missing"
         case _:
-            messages = [one["msg"][:1].lower() + one["msg"][1:] for one in problems if key_of(one) == key]
-            return f"{key}={problem['input']}: {' or '.join(messages)}"
+            value = problem["input"]
+            same = [one for one in problems if key_of(one) == key and one["input"] is value]  # one for each type tried
+            return f"{key}={value}: {' or '.join(map(allowed, same))}"
+
+
+def allowed(problem: ErrorDetails) -> str:
+    """Return what is allowed instead of a value, such as "a whole number" or "at least 1"."""
+    if problem["type"] in ALLOWED:
+        return ALLOWED[problem["type"]].format(**problem.get("ctx", {}))
+    return problem["msg"].removeprefix("Input should be ")
 
 
 def key_of(problem: ErrorDetails) -> str:

@@ -103,7 +103,7 @@ def check_sizes(config: Config) -> None:
 
 
 def check_names(config: Config) -> None:
-    named: dict[str, Iterable[str]] = {"device": ("auto", "cpu", "cuda"), **VARIANTS, "init": INIT}
+    named: dict[str, Iterable[str]] = {**VARIANTS, "init": INIT}
     for field, known in named.items():
         if (name := getattr(config, field)) not in known:
             hint = spelling_hint(name, known) + ("; a plug-in's needs --plugin FILE" if field in VARIANTS else "")

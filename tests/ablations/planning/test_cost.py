@@ -255,7 +255,7 @@ def test_probe_is_measured_once_and_found_by_a_later_plan(ablate: Ablate, tmp_pa
 
 
 MISTAKES = [
-    ("cost: {cpu: {how: told, source: x, device: y, seconds: 1}}", "how=told: input should be 'measured', 'derived'"),
+    ("cost: {cpu: {how: told, source: x, device: y, seconds: 1}}", "how=told: 'measured', 'derived'"),
     ("cost: {cpu: {how: cited, source: x, device: y, seconds: 0}}", "seconds=0"),
     ("expected: [{how: cited, mean: 0.9}]", "'source' is missing"),
 ]
