@@ -80,6 +80,8 @@ def test_a_trial_that_compiles_says_so_and_for_how_long(monkeypatch: pytest.Monk
 BAD = [
     ("run positon-embedding", "unknown study 'positon-embedding'; did you mean 'position-embedding'?"),
     ("run digits", "digits: is one of the recipes, not a study"),
+    ("plan s.yaml --recipe s.yaml", "s.yaml: is a study, not a recipe"),
+    ("run r.yaml", "r.yaml: is a recipe, not a study"),
     ("compare a b --margin 0.03", "--margin 0.03: needs --fail-on worse"),
     ("run s.yaml --recipe digitz", "unknown recipe 'digitz'"),
     ("run missing.yaml --recipe r.yaml", "missing.yaml: no such file"),
