@@ -98,6 +98,7 @@ def test_what_cannot_be_exported_is_one_line(tmp_path: Path, monkeypatch: pytest
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.filterwarnings("ignore:.*noload:DeprecationWarning")  # MLflow's use of SQLAlchemy
 @pytest.mark.parametrize("tracker", ["mlflow", "wandb"])
 def test_other_trackers_get_a_run_per_trial(tmp_path: Path, tracker: str) -> None:
     package = pytest.importorskip(tracker, reason=f"the package {tracker} is not installed")
