@@ -14,7 +14,7 @@ def load_studies(source: Path, studies: Sequence[str] = (), parts: Collection[st
     """Return the results of the named studies, or of all studies if `studies` is empty.
 
     source: run directory or Parquet export. studies: "pooling" for every recipe, "pooling@digits" for one recipe.
-    parts: what to read of each trial in a run directory besides its result. Raises ValueError if a name is unknown, or
+    parts: which of PARTS to read from a run directory besides results. Raises ValueError if a name is unknown, or
     if the source is missing, empty, damaged, not an export, or of a newer version.
     """
     if source.is_file():

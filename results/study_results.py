@@ -87,7 +87,7 @@ class StudyResults:
 def load_plans(source: Path, plans: Sequence[Plan], parts: Collection[str] = PARTS) -> list[StudyResults]:
     """Return the results of the given plans in a run directory. Its own plan files are not read.
 
-    parts: what to read of each trial besides its result. Raises NewerSchema if a newer version wrote the results.
+    parts: which of PARTS to read besides the results. Raises NewerSchema if a newer version wrote the results.
     """
     ids = {trial.id for plan in plans for arm in plan.arms for trial in arm.trials}
     records = record.read_many(source, sorted(ids), parts)

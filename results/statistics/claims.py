@@ -65,8 +65,8 @@ def judge_claims(
 def claims_at_points(text: str, plan: Plan) -> Iterator[Parts]:
     """Yield (a, relation, b) for each point of the study's curves, with the point appended to both arms.
 
-    A tuned setting has one point, such as "lr=tuned". A claim that names two arms is yielded unchanged. Raises
-    ValueError if `text` is not a claim.
+    A tuned setting has one point, such as "lr=tuned". A claim is yielded unchanged if it names two arms or there are no
+    curves. Raises ValueError if `text` is not a claim.
     """
     try:
         a, relation, b = parse_claim(text)

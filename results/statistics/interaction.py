@@ -41,7 +41,7 @@ def judge_interactions(
 
 
 def interaction_sample(four: Sequence[Sample]) -> Sample:
-    """Return ab - a - b + baseline, given in this order, over the seeds that all four arms finished."""
+    """Return ab - a - b + baseline over the seeds that all four arms finished. four: the arms in this order."""
     ab, a, b, baseline = four
     return (ab - a) - (b - baseline)
 

@@ -109,7 +109,7 @@ class Standings:
         return failure is not None and self.code in (None, failure.code)
 
     def parent_start(self, key: str) -> Start:
-        """Return whether a parent, whatever its own parents, lets trials start. `why` is worded to follow its name."""
+        """Return whether a parent lets trials start, whatever its own parents. `why` is worded to follow its name."""
         if key not in self.parents:
             self.parents[key] = child_start(self.read(key))
         return self.parents[key]

@@ -25,7 +25,7 @@ class TrialState:
 
     status: finished or diverged (with a result), failed, running, interrupted, missing, or broken. reason: the cause,
     or "" with a result. folder: the folder of the attempt that published the result, or else of the newest attempt, or
-    None. It may be a string, as making a Path takes as long as reading a small file. result: None if not valid.
+    None. It may be a string, as making a Path takes as long as reading a small file. result: None unless valid.
     """
 
     status: str
