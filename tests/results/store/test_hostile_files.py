@@ -33,10 +33,10 @@ def trial(tmp_path: Path) -> store.Trial:
     return trial
 
 
-def bomb(name: str, size: int) -> bytes:
+def bomb(name: str, size: int, method: int = zipfile.ZIP_DEFLATED) -> bytes:
     """Return an archive of one member of `size` bytes, compressed to a thousandth."""
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive, archive.open(name, "w") as member:
+    with zipfile.ZipFile(buffer, "w", method) as archive, archive.open(name, "w") as member:
         for _ in range(size >> 20):
             member.write(bytes(1 << 20))
     return buffer.getvalue()
@@ -126,10 +126,12 @@ def test_archives_are_not_unpacked_without_a_bound(monkeypatch: pytest.MonkeyPat
         correctness.parse(content)
     with pytest.raises(Broken, match=r"the inspection of trial 0 cannot be read .*8,388,608 bytes"):
         inspection_data.unpack("0", base64.b64encode(content).decode())
+    with pytest.raises(Broken, match=r"correct\.npz cannot be read \('index\.npy' is neither stored nor deflated"):
+        correctness.parse(bomb("index.npy", 1 << 20, zipfile.ZIP_BZIP2))
 
 
 def test_an_array_that_is_longer_than_its_archive_says_is_broken() -> None:
-    """The quick reader takes no more bytes than the archive's directory states."""
+    """No more bytes are read than the archive's directory states."""
     content = bytearray(npz(index=np.zeros(1 << 16, np.int32), correct=np.zeros(1 << 16, np.uint8)))
     at = content.index(b"PK\x01\x02") + 24
     content[at : at + 4] = (1000).to_bytes(4, "little")
