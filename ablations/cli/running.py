@@ -227,7 +227,7 @@ def failures(failed: Mapping[str, str], plans: Sequence[Plan]) -> str:
     of = cause if count == len(failed) else f"{count} of them: {cause}"
     names = [shlex.quote(plan.name) for plan in plans if failed.keys() & {job.id for job in jobs([plan])}]
     again = " ".join(list(failed) if len(failed) <= MANY or not names else names)
-    return f"{amount_text(len(failed), 'trial')} failed ({of}); to run again: `ablate retry {again}`"
+    return f"{amount_text(len(failed), 'trial')} failed ({of}): `ablate retry {again}` allows another run"
 
 
 def retry(
