@@ -1,7 +1,7 @@
 """Config, a flat, frozen and validated record of a trial's settings, and the merging of several layers of settings.
 
-The name of a field is also its key in overrides, its column in tables and its word on the command line. Importing this
-module does not import PyTorch. Constructing a Config does, because its settings are validated against the existing
+The name of a field is also its key in overrides and on the command line, and its column in tables. Importing this
+module does not import PyTorch. Constructing a Config does, because the settings are validated against the existing
 variants.
 """
 
@@ -46,7 +46,7 @@ class Config(Options):
     image_size: Count  #: Height and width of the model's input in pixels. From the data unless set.
     channels: Count  #: Channels of an image. From the data unless set.
     classes: Annotated[int, Field(ge=2, le=2**20)]  #: Number of classes. From the data unless set.
-    data_fraction: Fraction = 1.0  #: Fraction of the training images, equal in all classes. 0.3 includes all of 0.1.
+    data_fraction: Fraction = 1.0  #: Fraction of the training images, equal in all classes. 0.3 has the images of 0.1.
     data_seed: Seed  #: Seed that draws fold, validation images and fraction. `seed` unless set.
     #: Fraction of the training images that validation uses. They are set aside before `data_fraction` is taken.
     val_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.1
@@ -87,7 +87,7 @@ class Config(Options):
 
     # the training
     objective: str = "classification"  #: Training objective.
-    init_from: str = "none"  #: Weights to start from: a `.safetensors` or `.npz` file, or a trial by its id.
+    init_from: str = "none"  #: Weights to start from: a `.safetensors` or `.npz` file, or the id of a trial.
     #: A model to distill (arXiv 2012.12877): the id of a trial, a stage of a study, or `timm/NAME:FILE` with a
     #: `.safetensors` file. `objective=classification` has the options of distillation.
     teacher: str = "none"
@@ -139,8 +139,8 @@ class Config(Options):
     def complete(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Return `values` completed with the settings that follow from `model`, `data`, `epochs` and `seed`.
 
-        Raises ConfigError if one of these is unknown or invalid, if both `steps` and `epochs` are set, if a reference
-        model from timm is combined with a setting that it fixes, or if the name of a variant is in the wrong place.
+        Raises ConfigError if `model`, `data`, `epochs` or `options` is invalid, or both `steps` and `epochs` are set.
+        Also raises it if a reference model has a setting that it fixes, or a variant's name is in the wrong place.
         """
         from vitcore.data.lookup import describe  # late: it raises ConfigError, as validation does
         from vitcore.validation import refuse_misplaced_variant  # late: the parts are torch modules
@@ -201,7 +201,7 @@ class Config(Options):
         return POSITION[self.position].stem_width(self)
 
     def options_of(self, slot: str, schema: type[AnyOptions]) -> AnyOptions:
-        """Return the options of the variant chosen for `slot`; raise ConfigError if one is unknown or invalid."""
+        """Return the options of `slot` in a record of type `schema`; raise ConfigError if one is unknown or invalid."""
         prefix = f"{slot}."
         mine = {key.removeprefix(prefix): v for key, v in self.options.items() if key.startswith(prefix)}
         try:
@@ -211,7 +211,7 @@ class Config(Options):
 
 
 class Epochs(Options):
-    """The settings that determine the number of steps for a given number of epochs."""
+    """The settings from which the number of steps is computed if `epochs` is set."""
 
     epochs: Annotated[float, Field(gt=0, le=1e8)]
     batch: Many
@@ -223,9 +223,10 @@ def merge(*layers: Values) -> dict[str, Any]:
     """Return layers of settings merged into one dictionary, in which later layers override earlier layers.
 
     A layer that sets `steps` or `epochs` replaces the earlier length of training. A named size such as `S/16` becomes
-    the fields that it stands for. Another variant drops the earlier options of its slot. A reference model
-    (`timm/NAME`) drops the earlier architecture, and a named size drops an earlier reference model. Raises ConfigError
-    if a layer sets both `steps` and `epochs`, an unknown size, or malformed `options`.
+    the fields that it stands for, and `options` becomes dotted keys. A change of variant drops the earlier options of
+    the slot. A reference model (`timm/NAME`) drops the earlier architecture, and a named size drops an earlier
+    reference model. Raises ConfigError if a layer sets both `steps` and `epochs`, an unknown size, or malformed
+    `options`.
     """
     merged: dict[str, Any] = {}
     for layer in layers:
@@ -249,7 +250,7 @@ def merge(*layers: Values) -> dict[str, Any]:
 
 
 def spread_options(values: Values) -> dict[str, Any]:
-    """Return the settings with the entries of `options` as dotted keys, which dotted keys of `values` override.
+    """Return the settings with the entries of `options` as dotted keys. Dotted keys set in `values` take precedence.
 
     Raises ConfigError if `options` is not a mapping, or if one of its keys has no dot.
     """

@@ -1,7 +1,7 @@
 """The contracts of variants: checks that the tests and `ablate check` run on every variant.
 
 A variant is an entry of a dictionary such as POSITION, and its slot is the field of Config that chooses it. A check
-takes (slot, name) and raises an AssertionError that names the broken contract.
+takes (slot, name) and raises AssertionError if the variant breaks the contract.
 """
 
 import math
@@ -29,19 +29,19 @@ from vitcore.training.state import Training
 from vitcore.variants import PARTS, VARIANTS
 
 Contract = Callable[[str, str], None]
-EQUAL = 1e-9  # largest rounding error of float64 numbers near 1
+EQUAL = 1e-9  # largest difference that counts as a rounding error of float64 numbers near 1
 SOURCE = re.compile(r"https?://\S+|arXiv \d{4}\.\d{4,5}")
 
 
 def contracts(slot: str, name: str) -> list[tuple[str, Contract]]:
-    """Return the contracts of a variant as pairs (description, check); raise AssertionError if it does not exist."""
+    """Return a variant's contracts as pairs (description, check); raise AssertionError if there is no such variant."""
     assert name in VARIANTS[slot], f"{slot}={name}: no such entry"
     of_parts = CONTRACTS_OF_PARTS if slot in PARTS else {}
     return [*CONTRACTS.items(), *of_parts.items(), *CONTRACTS_OF.get(slot, {}).items()]
 
 
 def tiny(slot: str, name: str) -> Config:
-    """Return a config for fast tests of the given variant, which trains two layers for four steps on digits."""
+    """Return a config for fast tests of the given variant: two layers, trained for four steps on the digits."""
     patch = 4 if slot == "stem" else 2  # a stem may halve the side more than once
     model = {"width": 16, "depth": 2, "heads": 2, "patch": patch, "pool": "gap"}
     return Config(**merge(model, {"steps": 4, "batch": 8, "evaluations": 1}, {slot: name}))
@@ -53,10 +53,10 @@ def trains(slot: str, name: str) -> None:
 
 
 def beside_prefix(slot: str, name: str) -> None:
-    """Check that the variant trains with a class token and registers before the patches.
+    """Check that the variant trains with registers and a class token before the patches.
 
-    Gradients need to reach only some of its parameters: a pooling that reads only the class token gives none to the
-    position embedding of the last layer.
+    A pooling is checked with its own choice of a class token. Gradients need to reach only some of the variant's
+    parameters: a pooling of the class token gives none to the position embedding of the last layer.
     """
     pool = {} if slot == "pool" else {"pool": "cls"}
     learns(Config(**tiny(slot, name).model_dump() | {"registers": 2} | pool), slot, name, every=False)
@@ -97,7 +97,7 @@ def part_names(model: nn.Module, slot: str, name: str) -> set[str]:
 
 
 def declares_its_values(slot: str, name: str) -> None:
-    """Check that a variant declares the values that it sets in `__init__`, because `init` would overwrite others.
+    """Check that a variant declares the values that it sets in `__init__`, because `init` overwrites undeclared ones.
 
     During the check, PyTorch fills empty tensors with NaN, which distinguishes them from tensors with values.
     """
@@ -141,7 +141,7 @@ def resumes(slot: str, name: str) -> None:
 
 @torch.no_grad()
 def reads_its_tokens(slot: str, name: str) -> None:
-    """Check that the pooling reads no register, and the class token if and only if it declares `class_token`."""
+    """Check that the pooling reads no register, and that it reads the class token if it declares `class_token`."""
     model = perturbed(config := Config(**tiny(slot, name).model_dump() | {"registers": 2}))
     tokens, generator = model.prefix + math.prod(config.grid), torch.Generator().manual_seed(0)
     states = torch.randn((config.layers, 2, tokens, config.width), dtype=torch.float64, generator=generator)
@@ -171,7 +171,7 @@ def locates_patches(slot: str, name: str) -> None:
 
 @torch.no_grad()
 def perturbed(config: Config) -> ViT:
-    """Return a float64 model after adding noise with standard deviation 0.1 to every parameter, including zeros."""
+    """Return a float64 model with noise of standard deviation 0.1 added to every parameter, including zeros."""
     model = build(config).double()
     assert isinstance(model, ViT), "a reference model keeps timm's values"
     generator = torch.Generator().manual_seed(0)
@@ -209,13 +209,13 @@ def other_resolution(slot: str, name: str) -> None:
 
 
 def names_size(text: str, image: tuple[int, int], patch: int) -> bool:
-    """Return whether `text` has the height and width of an image, its rows and columns of patches, or their number."""
+    """Return whether `text` has an image's height and width, its rows and columns of patches, or their product."""
     numbers, grid = set(map(int, re.findall(r"\d+", text))), [side // patch for side in image]
     return any(numbers >= {*size} for size in (image, grid, [math.prod(grid)]))
 
 
 def independent(slot: str, name: str) -> None:
-    other = next(one for one in VARIANTS[slot] if one != name)  # all equal the first, and so each other
+    other = next(one for one in VARIANTS[slot] if one != name)  # comparison with one other variant is enough
     mine, theirs = (other_parameters(slot, one) for one in (name, other))
     changed = [key for key in mine.keys() & theirs.keys() if not torch.equal(mine[key], theirs[key])]
     assert not changed, f"{slot}={name}: {changed[0]} starts with other values than with {slot}={other}"
@@ -252,7 +252,7 @@ def compiles(slot: str, name: str, backend: str = "aot_eager") -> None:
 
 
 def outputs(run: Callable[[Tensor], Tensor], model: ViT, images: Tensor) -> dict[str, Tensor]:
-    """Return the logits and parameter name -> gradient of the sum of their squares. run: the model, compiled or not."""
+    """Return the logits and each parameter's gradient of their sum of squares. run: `model` or a compiled version."""
     model.zero_grad()
     logits = run(images)
     logits.square().sum().backward()  # type: ignore[no-untyped-call]
@@ -289,7 +289,7 @@ def same_in_any_batch(slot: str, name: str) -> None:
 
 @torch.no_grad()
 def learns_an_image_alone(slot: str, name: str) -> None:
-    """Check that a batch's loss is the mean over its images, and that each validation image has a score from 0 to 1."""
+    """Check that a batch's loss is the mean of its images' losses, and that validation scores are from 0 to 1."""
     training = Training(config := tiny(slot, name), load(config))
     training.model.double()
     batch = training.batch()

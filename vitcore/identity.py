@@ -36,7 +36,7 @@ NUMERICS = {"encoder": 1, "training": 1, "initialisation": 1}
 
 
 def neutral_values(config: Config) -> Settings:
-    """Return field name -> neutral value, at which the field is left out. Some of them depend on other fields."""
+    """Return field name -> neutral value, at which the field is left out. Some values depend on other fields."""
     places = POSITION[config.position].places
     mixes, mixes_both = config.mixup or config.cutmix, config.mixup and config.cutmix
     return {
@@ -50,7 +50,7 @@ def neutral_values(config: Config) -> Settings:
 
 
 def identity(config: Config) -> Settings:
-    """Return name -> plain JSON value for the settings that identify a trial."""
+    """Return name -> plain JSON value for the settings and versions that identify a trial."""
     neutral = neutral_values(config)
     fields = {
         name: value

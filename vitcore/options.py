@@ -30,7 +30,7 @@ class ConfigError(ValueError):
 
 
 class Options(BaseModel):
-    """Base class of the options of a variant: a frozen record that refuses unknown keys.
+    """Base class of frozen records that refuse unknown keys, such as Config and the options of a variant.
 
     A variant declares its options in a subclass. Values are plain JSON, so a sequence is a list and not a tuple. Equal
     records have equal JSON, because an int in a float field becomes a float and -0.0 becomes 0.0. Raises ConfigError if
@@ -57,7 +57,7 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """Return a one-line message on the first problem of `error`: the key, the value and what is allowed."""
+    """Return a one-line message on the first problem in `error`: the key, the value and what `model` allows."""
     problems = error.errors(include_url=False)
     problem = problems[0]
     if problem["loc"] == ("data_seed",):  # unless set, it equals the seed, which then has the error

@@ -16,7 +16,7 @@ SIZES = {
     "G": (1664, 48, 16, 8192),
 }
 
-REFERENCE = "timm/"  # model=timm/NAME is a classifier of timm's
+REFERENCE = "timm/"  # model=timm/NAME is a classifier from timm
 # The fields that a reference model fixes, together with the options of these slots.
 ARCHITECTURE = (
     "width", "depth", "heads", "mlp_ratio", "mlp", "norm", "bias", "block", "self_attention", "token_merging",

@@ -27,7 +27,7 @@ from vitcore.variants import VARIANTS
 if TYPE_CHECKING:
     from vitcore.config import Config
 
-PATCHES = 2**16  # most patches of an image, because the size of attention maps is the square of their number
+PATCHES = 2**16  # largest number of patches of an image; an attention map has the square of this size
 
 
 def complete_parts(config: Config) -> None:
@@ -62,7 +62,10 @@ def complete_parts(config: Config) -> None:
 
 
 def validated_options(config: Config, chosen: Mapping[str, type[Variant]]) -> dict[str, Any]:
-    """Return dotted key -> value for all options, including defaults. chosen: slot -> chosen variant."""
+    """Return dotted key -> value for all options, including defaults; raise ConfigError if one is invalid.
+
+    chosen: slot -> chosen variant.
+    """
     return {
         f"{slot}.{name}": value
         for slot, variant in chosen.items()
@@ -114,7 +117,7 @@ def check_names(config: Config) -> None:
 
 
 def refuse_misplaced_variant(values: Mapping[str, Any], fields: Iterable[str]) -> None:
-    """Raise ConfigError if a variant's name is in the wrong place, as in `swiglu=true` for `mlp=swiglu`."""
+    """Raise ConfigError if a key outside `fields` is a variant (`swiglu=true`), or `attention` is a self-attention."""
     if str(kind := values.get("attention")) in SELF_ATTENTION:
         raise ConfigError(f"attention={kind}: 'fastest' or 'pinned', the kernel; did you mean self_attention={kind}?")
     for key in values.keys() - set(fields):
@@ -200,6 +203,6 @@ def check_reference(config: Config) -> None:
         measure(config)
     except ConfigError:
         raise
-    except Exception as error:  # whatever building or running a model of timm raises
+    except Exception as error:  # whatever building or running a timm model raises
         images = f"image_size={config.image_size}, channels={config.channels}"
         raise ConfigError(f"model={config.model} does not take {images}: {' '.join(str(error).split())}") from error

@@ -16,11 +16,11 @@ class Variant:
 
     `numerics` is an integer version of what the variant computes, and a part of the id of every trial that uses it.
     Increase it when a change alters the variant's results. A variant in a plug-in may use the hash of its file instead.
-    The hash does not cover modules that the plug-in imports: a variant that computes there must declare `numerics`.
+    The hash does not cover modules that the plug-in imports. A variant that relies on them must declare `numerics`.
 
-    An option at its neutral value is left out of the identity of a trial, so that a new option changes no trial id. The
-    neutral value is the option's default, unless `neutral` has another value. If you change a default, add the old
-    value to `neutral` or increase `numerics`.
+    An option at its neutral value is left out of the identity of a trial, so that a new option does not change
+    trial ids. The neutral value is the option's default, unless `neutral` has another value. If you change a default,
+    add the old value to `neutral` or increase `numerics`.
     """
 
     slot: ClassVar[str]
@@ -37,7 +37,7 @@ class Variant:
 
     @classmethod
     def canonical(cls, config: Config) -> options.Settings:
-        """Return option name -> canonical value among equivalent ones, so that equivalent configs have equal ids."""
+        """Return option name -> canonical value for options to replace, so that equivalent configs have equal ids."""
         return {}
 
     @classmethod
@@ -49,7 +49,10 @@ class Variant:
 
     @classmethod
     def version(cls, config: Config) -> int | str:
-        """Return what enters a trial id: `numerics` if the class itself declares it, else the plug-in's `digest`."""
+        """Return the version for trial ids: `numerics` if the class itself declares it, else the plug-in's `digest`.
+
+        Raises ValueError if the class has neither.
+        """
         if "numerics" in cls.__dict__:
             return cls.numerics
         if "digest" not in cls.__dict__:

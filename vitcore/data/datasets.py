@@ -1,7 +1,7 @@
 """The built-in datasets, which are checked against pinned sizes and checksums when their images are read.
 
 The digits come with scikit-learn, and torchvision downloads the other datasets. CIFAR is read here, because torchvision
-would unpickle it. MNIST and Fashion-MNIST are checked by the checksums of their archives, unless these were deleted.
+would unpickle any object. The archives of MNIST and Fashion-MNIST are checked, unless they were deleted.
 """
 
 from __future__ import annotations

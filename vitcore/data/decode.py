@@ -63,7 +63,7 @@ def middle_square(image: Image, size: int, channels: int) -> Bytes:
 
 
 def eight_bits(image: Image) -> Image:
-    """Convert an image to values from 0 to 255. Values of 16 bits are scaled, because Pillow would clip them.
+    """Return an image with values from 0 to 255. Values of 16 bits are scaled, because Pillow would clip them.
 
     Raises ValueError if the values are 32-bit integers or floats, whose range the file format does not state.
     """

@@ -24,7 +24,7 @@ def open_regular(path: PathLike[str] | str) -> BufferedReader:
 
 
 def reason(error: BaseException) -> str:
-    """Return the first line of an error's message, without number and file, or its type if the message is empty."""
+    """Return the first line of an error's message, without errno and file name, or the type's name if it is empty."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return next(iter(text.splitlines()), type(error).__name__)
 
@@ -47,7 +47,7 @@ def read_regular(path: PathLike[str] | str, largest: int) -> bytes:
 
 
 def open_no_symlink(path: str, flags: int) -> int:
-    """Open a file as `opener` of `open`. Raises OSError for a symbolic link, which could lead out of the folder."""
+    """Open a file, as `opener` for `open`. Raises OSError for a symbolic link, which could lead out of the folder."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 

@@ -101,7 +101,7 @@ def check_images(root: Path, channels: int) -> None:
 def list_folder(root: Path) -> Listing[Path]:
     """Return the images in a folder with their labels and their split.
 
-    Raises ConfigError if the folder is missing or unreadable, lacks a part, or has too few classes or images.
+    Raises ConfigError if the folder or a part is missing, a class is unreadable, or classes or images are too few.
     """
     if not root.is_dir():
         refuse(root, "no such folder")
@@ -114,7 +114,8 @@ def list_folder(root: Path) -> Listing[Path]:
 def list_parts(root: Path) -> Listing[Path]:
     """Return the images in a folder that has train/ and test/, or train/ and val/ if there is no test/.
 
-    Raises ConfigError if test/ and val/ are missing, a part has fewer than 2 classes, or a class lacks training images.
+    Raises ConfigError if test/ and val/ are missing, the parts' classes differ or are fewer than 2, or train/ has an
+    empty class.
     """
     test = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
     if test is None:

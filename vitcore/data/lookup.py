@@ -20,7 +20,8 @@ def describe(name: str, data_dir: Path | None = None) -> About:
     """Return the facts about a built-in dataset, a folder of images or a pack.
 
     name: 'imagefolder:PATH' for a folder. A recipe can state the facts about a missing pack. data_dir: see `data_homes`
-    in vitcore.data.homes. Raises ConfigError if the name is unknown, or if the folder or pack is invalid.
+    in vitcore.data.homes. Raises ConfigError if the name is unknown, or if the folder or pack is invalid. Raises
+    OSError if a file in a folder of images cannot be read.
     """
     if name in BUILT_IN:
         return BUILT_IN[name]

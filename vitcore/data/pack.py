@@ -182,7 +182,7 @@ def manifest(folder: Path, name: str) -> Manifest:
 
 @cache  # every Config of a study asks for it
 def read_manifest(path: Path, changed: int, size: int) -> Manifest:
-    """Read a manifest; raise ConfigError if it is invalid. changed, size: state of the file, only to key the cache."""
+    """Read a manifest; raise ConfigError if it is invalid. changed, size: the file's mtime and size, for the cache."""
     try:
         content = json.loads(read_regular(path, LARGEST_MANIFEST))
         fingerprint = content.pop("fingerprint")
@@ -231,7 +231,7 @@ class Pack:
     def read(self, places: Indices, into: Bytes) -> None:
         """Read the images with the indices `places` (B,) into an array (B, S, S, C). Any thread may call this method.
 
-        Raises a ValueError that names the shard if a shard is damaged.
+        Raises a ValueError that names the shard if a shard is damaged. Raises OSError if a shard cannot be read.
         """
         plain = self.manifest.format == "bytes"
         for row in np.argsort(places, kind="stable"):  # in the order on disk
@@ -263,7 +263,7 @@ class Pack:
 def decode(content: bytes | memoryview, shape: tuple[int, int, int]) -> Bytes:
     """Decode a JPEG to uint8 (S, S, C).
 
-    Raises ValueError before decoding if its size is wrong. Pillow raises OSError or SyntaxError if it is damaged.
+    Raises ValueError if it is no JPEG or has another size. Raises OSError or SyntaxError if its pixels are damaged.
     """
     size, _, channels = shape
     with open_content(content, ("JPEG",)) as image:
@@ -275,7 +275,7 @@ def decode(content: bytes | memoryview, shape: tuple[int, int, int]) -> Bytes:
 def read_index(folder: Path, manifest: Manifest) -> Records:
     """Read the index (M,) of a pack, which has a record for each image.
 
-    Raises ValueError if its checksum or a label is wrong, or if a shard's images do not lie end to end.
+    Raises ValueError if it cannot be read, its checksum or a label is wrong, or a shard's images do not lie end to end.
     """
     path = folder / INDEX
     with readable(path):

@@ -23,8 +23,8 @@ LARGEST_NOTE = 2**26  # bytes
 class Options:
     """The options with which a pack is written. size: side of the stored squares, in pixels.
 
-    crop: side of the center crop for evaluation, in pixels; 0 for 7/8 of `size`, such as 224 of 256. Raises ConfigError
-    if a side is not allowed.
+    crop: side of the center crop for evaluation, in pixels; 0 for 7/8 of `size`, such as 224 for 256. Raises
+    ConfigError if a side is not allowed.
     """
 
     size: int = 256

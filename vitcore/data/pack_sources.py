@@ -61,7 +61,7 @@ class Source:
 
     @contextmanager
     def picture(self, place: int) -> Iterator[Image]:
-        """Open image number `place` for the block. Raises a ValueError that names it if it cannot be read."""
+        """Open image number `place` for the block. If opening or the block fails, raise a ValueError that names it."""
         try:
             with self.open(place) as image:
                 yield image
@@ -126,7 +126,7 @@ def from_listing(
 
 @dataclass(frozen=True)
 class Member:
-    """An image in a tar. path: its path, with inner tars as folders. offset, size: bytes in the outer tar `file`."""
+    """An image in a tar. path: path with inner tars as folders. offset, size: its bytes in the outer tar `file`."""
 
     path: PurePosixPath
     file: Path
@@ -146,7 +146,10 @@ def members(path: Path) -> Iterator[Member]:
 
 
 def members_between(path: Path, file: Any, start: int, end: int, folder: PurePosixPath) -> Iterator[Member]:
-    """Yield the images in the tar at bytes `start` to `end` of `file`. An inner tar counts as a folder in `folder`."""
+    """Yield the images in the tar at bytes `start` to `end` of `file`, which is opened from `path`.
+
+    folder: start of the images' paths. An inner tar counts as a folder.
+    """
     file.seek(start)
     with tarfile.open(fileobj=file, mode="r:") as tar:
         for member in tar:
@@ -165,9 +168,9 @@ def members_between(path: Path, file: Any, start: int, end: int, folder: PurePos
 def from_members(found: list[Member], origin: str) -> Source:
     """Return a source with the images `found`. An image's folder is its class.
 
-    Images whose class folder is in test/, val/ or validation/ are for testing, which train/ requires. Without any of
-    these, a random fifth of each class is. origin: start of the error messages. Raises ValueError for an image in no
-    class folder, fewer than two classes, or a class without training images.
+    Images whose class folder is in test/, val/ or validation/ are for testing. If neither these nor train/ exist, a
+    random fifth of each class is. origin: start of the error messages. Raises ValueError if train/ has no test folder
+    beside it, an image is in no class folder, there are fewer than 2 classes, or one has no training images.
     """
     found = sorted(found, key=lambda one: str(one.path))
     if not found:

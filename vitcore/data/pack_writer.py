@@ -164,7 +164,7 @@ def shard_ranges(source: Source, image_bytes: int) -> list[range]:
 
 
 class Written(NamedTuple):
-    """The content of a shard's note. records (n,): its part of the index. counts (C, 256): its channels' histograms."""
+    """The content of a shard's note. records (n,): part of the index. counts (C, 256): histograms of the channels."""
 
     sha256: str
     records: Records
@@ -196,7 +196,7 @@ class Writer:
         return read_note(note, len(part), self.channels)
 
     def rewrite(self, path: Path, part: range, sha256: str) -> Records:
-        """Rewrite a shard and return its records (n,). Keep the old one and raise ValueError if `sha256` differs."""
+        """Rewrite a shard and return its records (n,); keep the old one and raise ValueError if the hash differs."""
         written = self.write_images(path.with_suffix(".part"), part)
         check_sha256(path, written.sha256, sha256)
         rename_durably(path.with_suffix(".part"), path)

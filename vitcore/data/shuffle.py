@@ -1,7 +1,7 @@
 """Random orders and draws that depend only on a key, not on the machine or the version of NumPy.
 
-A key is any sequence of values whose text identifies the draw. NumPy guarantees seed sequences, the raw output of PCG64
-and the streams of the legacy RandomState, but not a Generator's methods such as `permutation`.
+A key is any sequence of values whose text identifies the draw. NumPy never changes seed sequences, the raw output of
+PCG64 or the streams of the legacy RandomState. It may change a Generator's methods such as `permutation`.
 """
 
 import hashlib

@@ -193,7 +193,7 @@ class Order:
         self.epoch, self.current = -1, np.empty(0, np.int64)
 
     def places(self, start: int, count: int) -> Indices:
-        """Return the indices (count,) of the images that training sees from image number `start` on."""
+        """Return the indices (count,) of the images that training sees next after `start` images."""
         epochs, places = np.divmod(np.arange(start, start + count), self.n)
         every = np.unique(epochs).tolist()
         return np.concatenate([self.permutation(epoch)[places[epochs == epoch]] for epoch in every])

@@ -52,8 +52,8 @@ class Stored:
     def begin(self) -> tuple[Tensor, torch.cuda.Event | None]:
         """Read the images and, for a GPU, begin to copy them there in a separate CUDA stream.
 
-        Returns the images (n, C, S, S), and the event at the end of the copy or, on a CPU, None. Any thread may call
-        this method. Raises a ValueError that names the shard if a shard is damaged.
+        Returns a tuple: the images (n, C, S, S), and the event at the end of the copy or, on a CPU, None. Any thread
+        may call this method. Raises the errors of `Pack.read`.
         """
         on_gpu = self.device.type == "cuda"
         host = torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, pin_memory=on_gpu)
@@ -88,7 +88,7 @@ class Ahead:
         self.begun: dict[int, Future[tuple[Tensor, torch.cuda.Event | None]]] = {}
 
     def __call__(self, number: int) -> Tensor:
-        """Return the images (n, C, S, S) of a batch. Raises a ValueError that names the shard if one is damaged."""
+        """Return the images (n, C, S, S) of batch `number`. Raises the errors of `Pack.read`."""
         if number not in self.begun:
             for future in self.begun.values():
                 future.cancel()
