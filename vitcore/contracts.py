@@ -151,7 +151,7 @@ def reads_its_tokens(slot: str, name: str) -> None:
 
     before, own = pooled(), int(model.pool.class_token)
     states[:, :, own : model.prefix] += 1
-    what = "registers" if own else "tokens before the patches"
+    what = "registers" if own else "tokens before the patches: read x[:, prefix:], or set class_token = True"
     assert torch.equal(pooled(), before), f"{slot}={name}: reads the {what}"
     if own:
         states[:, :, 0] += 1

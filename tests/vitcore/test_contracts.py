@@ -123,7 +123,7 @@ class OneGrid(Position):
 READS = "reads patches, or the class token"
 SIZES = "runs at another resolution or says why not"
 BROKEN: list[tuple[str, type[nn.Module], str, str]] = [
-    ("pool", ReadsRegisters, READS, "pool=mine: reads the tokens before the patches"),
+    ("pool", ReadsRegisters, READS, r"reads the tokens before the patches: read x.*, or set class_token = True"),
     ("pool", ReadsPatchesAlone, READS, "pool=mine: has a class token and does not read it"),
     ("pool", EveryPatch, "trains", r"pool=mine: logits of shape \(8, 16, 10\), not \(B, classes\) = \(8, 10\)"),
     ("position", NaNBesideRegisters, "works beside prefix tokens", "position=mine: logits are not finite"),
