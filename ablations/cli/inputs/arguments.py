@@ -74,11 +74,9 @@ def study_names(asked: Asked) -> list[str]:
 
     Raises ValueError if the command names no study.
     """
-    from ablations.study.reading import packaged_names
-
     if not asked.studies:
-        raise ValueError(f"name a study ({', '.join(packaged_names('studies'))}), a .yaml file, or 'all'")
-    names = (name for word in asked.studies for name in (packaged_names("studies") if word == "all" else [word]))
+        raise ValueError(f"name a study ({', '.join(packaged_studies())}), a .yaml file, or 'all'")
+    names = (name for word in asked.studies for name in (packaged_studies() if word == "all" else [word]))
     return list(dict.fromkeys(names))
 
 
@@ -158,22 +156,33 @@ def existing_plans(source: Path) -> list[Plan]:
 
 
 def refuse_unplanned(words: list[str] | None, recipe_name: str | None, source: Path) -> None:
-    """Raise ValueError if a study was planned but not with the given settings, or if its file does not exist.
+    """Raise ValueError if a study exists but was not planned as asked, or if its file does not exist.
 
-    Other studies without a plan pass. source: a run directory or an exported file.
+    Unknown names pass. source: a run directory or an exported file.
     """
     asked, there = parse_words(words or []), {plan.name: plan for plan in existing_plans(source)}
-    with_them = plan_names(words, recipe_name, source)
+    with_them, said = plan_names(words, recipe_name, source), assignments(asked.overrides, ", ")
     for word, name in zip(asked.studies, with_them, strict=bool(with_them)) if there else ():
-        study, said = stem(word), assignments(asked.overrides, ", ")
+        if plan_files.known_name(name, there) in there:
+            continue
+        study, listed = stem(word).partition("@")[0], ", ".join(there)
         plain = [plan for plan in there.values() if plan.study == study and not plan.overrides]
         base = next((plan for plan in plain if recipe_name is None or plan.recipe == stem(recipe_name)), None)
-        if name not in there and base and said and "@" not in word:
+        if base and said and "@" not in word:
             varied = [key for key in asked.overrides if key in {**base.factors, **base.curves}]
             hint = f": {' and '.join(varied)} is what the study varies, its table has every value" if varied else ""
             raise ValueError(f"{said}: '{study}' was not run with it in {source}{hint}")
-        if study != word and not Path(word).exists() and study not in {plan.study for plan in there.values()}:
-            raise ValueError(f"{word}: no such file, and no study '{study}' in {source} (there: {', '.join(there)})")
+        if stem(word) != word and not Path(word).exists() and study not in {plan.study for plan in there.values()}:
+            raise ValueError(f"{word}: no such file, and no study '{study}' in {source} (there: {listed})")
+        if stem(word) != word or study in packaged_studies():
+            settings = f" with {said}" if said and "@" not in word else ""
+            raise ValueError(f"{name.partition('+')[0]}: was not run{settings} in {source} (there: {listed})")
+
+
+def packaged_studies() -> list[str]:
+    from ablations.study.reading import packaged_names  # late: pydantic
+
+    return packaged_names("studies")
 
 
 def named_plans(runs: Path, words: list[str] | None, recipe_name: str | None) -> list[Plan]:

@@ -29,8 +29,7 @@ def named_results(
     try:
         return load_studies(path, plan_names(words, recipe_name, path), parts)
     except ValueError:
-        if any("=" in word or word.endswith((".yaml", ".yml")) for word in words or []):
-            refuse_unplanned(words, recipe_name, path)
+        refuse_unplanned(words, recipe_name, path)
         raise
 
 

@@ -222,6 +222,8 @@ UNPLANNED = [
     ("table s lr=3", "lr=3: 's' was not run with it in runs"),
     ("table s position=2d", "position=2d: 's' was not run with it in runs: position is what the study varies"),
     ("status s lr=3", "lr=3: 's' was not run with it in runs"),
+    ("table pooling", "pooling@r: was not run in runs (there: s@r)"),
+    ("status pooling lr=3", "pooling@r: was not run with lr=3 in runs (there: s@r)"),
     ("plot s extra.yaml", "extra.yaml: no such file, and no study 'extra' in runs (there: s@r)"),
     ("compare runs publishd", "publishd: no such run directory or exported file (did you mean 'published'?)"),
     ("report --out /proc/x.html", "/proc/x.html: No such file or directory"),
