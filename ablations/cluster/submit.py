@@ -20,7 +20,6 @@ from ablations.execution.launch import Place
 from ablations.execution.runner import signal_handler
 from ablations.planning import estimate
 from ablations.planning.jobs import Job, jobs
-from ablations.reporting.progress import clock_text
 from ablations.study import strict_yaml
 from ablations.study.naming import ALL_ARMS
 from results.store.schemas import NodeChecks, Plan
@@ -67,7 +66,8 @@ def preview(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms
     """Return the script that a submission would pass to sbatch, below a comment with trials, tasks and cost."""
     if not (asked := trials_to_submit(plans, place, arms)):
         return "# 0 trials: nothing is left to submit"
-    seconds = estimate.seconds(plans, place.runs, campaigns.device(profile))
+    device = campaigns.device(profile)
+    seconds = estimate.seconds(plans, place.runs, device)
     generations = filter(None, reconciliation.generations(asked, Standings(place.runs, place.code)))
     apart = [shares.split_into_shares(some, seconds, len(some), 60 * profile.task_minutes) for some in generations]
     split = [share for some in apart for share in some]
@@ -77,7 +77,7 @@ def preview(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms
     tasks = shares.share_tasks(campaign, split)
     text = arrays.script(folder, tasks, parameters, campaign.code)
     after = f" ({' then '.join(str(len(some)) for some in apart)}, each after those before)" if len(apart) > 1 else ""
-    total = price(sum(seconds[job.id] * job.ranks for job in asked), profile)
+    total = estimate.cost(plans, place.runs, device, {job.id for job in asked}).text
     return f"# {amount_text(len(asked), 'trial')} in {amount_text(len(split), 'task')}{after}, {total}\n{text}"
 
 
@@ -159,7 +159,7 @@ def submission_message(found: Reconciliation, profile: profiles.Profile) -> str:
         parts.append(f"{found.waiting} waiting for free slots: the last job submits them")
     lines = [", ".join(parts), *filter(None, [retry.renewal_line(found.renewed)])]
     if found.submitted or found.waiting:
-        lines.append(f"cost: {price(3600 * found.hours, profile)}")
+        lines.append(f"cost: {estimate.Cost(found.hours, campaigns.device(profile), {}).text}")
     if found.avoided:
         lines.append(f"avoiding {', '.join(found.avoided)}: hardware or drivers there ended trials within a day")
     if found.no_last_job:
@@ -167,12 +167,6 @@ def submission_message(found: Reconciliation, profile: profiles.Profile) -> str:
     if found.last_job:
         lines.append("when these have ended, a last job checks again and writes tables and report")
     return "\n".join(lines)
-
-
-def price(seconds: float, profile: profiles.Profile) -> str:
-    """Return the cost of `seconds` on one GPU or core as text, in GPU-hours or core-hours."""
-    unit = "GPU" if profile.gpus else "core"
-    return f"about {seconds / 3600:.1f} {unit}-hours ({clock_text(seconds)} on one)"
 
 
 def cancel(runs: Path, names: set[str]) -> str:

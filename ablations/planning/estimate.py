@@ -42,7 +42,7 @@ SOURCES = {  # name of a source, best first -> text
     "probe": "a probe of {arms} on this device (50 steps each)",
     "others": "past trials of other arms on this device for {arms}, in proportion to training FLOPs",
     "recipe": "the recipe for {arms}, in proportion to training FLOPs",
-    "flops": "nothing but training FLOPs for {arms}: --probe measures them here",
+    "flops": "nothing but training FLOPs for {arms}",
 }
 
 
@@ -65,6 +65,18 @@ class Cost:
     @property
     def unit(self) -> str:
         return GPU_HOURS if self.device.gpu else CORE_HOURS
+
+    @property
+    def text(self) -> str:
+        return hours_text(self.hours, self.unit, self.device.name)
+
+
+def hours_text(hours: float, unit: str, device: str) -> str:
+    """Return hours as text, such as "0.28 core-hours on AMD EPYC". device: "" for any device."""
+    amount = f"{hours:,.0f}" if hours >= 10 else f"{hours:.2g}"
+    amount = "under 0.01" if 0 < hours < 0.01 else amount
+    some = f"any {unit.partition('-')[0]}"
+    return f"{amount} {unit} on {device or some}"
 
 
 def sources_text(sources: Mapping[str, int]) -> str:

@@ -173,10 +173,10 @@ def time_text(view: Overview, plan: Plan) -> str:
     origin = estimate.sources_text(about.sources)
     if "recipe" in about.sources and plan.cost and (took := plan.cost.time_on(gpu=about.unit == estimate.GPU_HOURS)):
         origin += f" ({took.how}: {took.source}, {took.device})"
+    if "flops" in about.sources and view.wall:
+        origin += ": --probe measures them here"
     here = f" ({wall_text(view.wall, about.unit)})" if view.wall else ""
-    amount = f"{view.hours:,.0f}" if view.hours >= 10 else f"{view.hours:.2g}"
-    amount = "under 0.01" if 0 < view.hours < 0.01 else amount
-    hours = f"{amount} {about.unit} on {about.device or 'any'}{here}"
+    hours = f"{estimate.hours_text(view.hours, about.unit, about.device)}{here}"
     return f"{hours}, from {origin}" if origin else hours
 
 

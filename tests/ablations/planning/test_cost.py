@@ -235,6 +235,15 @@ def test_hours_are_those_of_the_profile_that_is_named(ablate: Ablate, tmp_path: 
     assert "--probe measures here, not what --profile p.yaml asks for" in errors
 
 
+def test_plan_and_submission_estimate_the_same_hours(ablate: Ablate, tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("{gpus: 0}")
+    (tmp_path / "r.yaml").write_text(dedent(RECIPE) + "cost: {cpu: {how: cited, source: x, device: y, seconds: 600}}\n")
+    words = ["s.yaml", "--recipe", "r.yaml", "--profile", "p.yaml"]
+    planned, submitted = ablate("plan", *words)[1], ablate("submit", *words, "--dry-run")[1]
+    (hours,) = re.findall(r"time    (\S+ core-hours on any core), from", planned)
+    assert f", {hours}\n" in submitted
+
+
 def test_probe_is_measured_once_and_found_by_a_later_plan(ablate: Ablate, tmp_path: Path) -> None:
     words = ["plan", "s.yaml", "--recipe", "r.yaml", "--json"]
     assert json.loads(ablate(*words)[1])["hours_from"]["sources"] == {"flops": 2}
