@@ -225,8 +225,7 @@ def merge(*layers: Values) -> dict[str, Any]:
     A layer that sets `steps` or `epochs` replaces the earlier length of training. A named size such as `S/16` becomes
     the fields that it stands for, and `options` becomes dotted keys. A change of variant drops the earlier options of
     the slot. A reference model (`timm/NAME`) drops the earlier architecture, and a named size drops an earlier
-    reference model. Raises ConfigError if a layer sets both `steps` and `epochs`, an unknown size, or malformed
-    `options`.
+    reference model. Raises ConfigError if a layer has both `steps` and `epochs`, an unknown size or invalid `options`.
     """
     merged: dict[str, Any] = {}
     for layer in layers:

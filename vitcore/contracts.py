@@ -252,7 +252,7 @@ def compiles(slot: str, name: str, backend: str = "aot_eager") -> None:
 
 
 def outputs(run: Callable[[Tensor], Tensor], model: ViT, images: Tensor) -> dict[str, Tensor]:
-    """Return the logits and each parameter's gradient of their sum of squares. run: `model` or a compiled version."""
+    """Return {"the logits": ..., parameter name: gradient of the sum of squared logits}. run: `model` or compiled."""
     model.zero_grad()
     logits = run(images)
     logits.square().sum().backward()  # type: ignore[no-untyped-call]

@@ -27,7 +27,7 @@ from vitcore.variants import VARIANTS
 if TYPE_CHECKING:
     from vitcore.config import Config
 
-PATCHES = 2**16  # largest number of patches of an image; an attention map has the square of this size
+PATCHES = 2**16  # largest number of patches of an image; the size of attention maps is its square
 
 
 def complete_parts(config: Config) -> None:
@@ -62,10 +62,7 @@ def complete_parts(config: Config) -> None:
 
 
 def validated_options(config: Config, chosen: Mapping[str, type[Variant]]) -> dict[str, Any]:
-    """Return dotted key -> value for all options, including defaults; raise ConfigError if one is invalid.
-
-    chosen: slot -> chosen variant.
-    """
+    """Return dotted key -> value for all options of the `chosen` variants (slot -> variant), including defaults."""
     return {
         f"{slot}.{name}": value
         for slot, variant in chosen.items()

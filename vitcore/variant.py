@@ -37,7 +37,7 @@ class Variant:
 
     @classmethod
     def canonical(cls, config: Config) -> options.Settings:
-        """Return option name -> canonical value for options to replace, so that equivalent configs have equal ids."""
+        """Return option name -> value that replaces an equivalent one, so that equivalent configs have equal ids."""
         return {}
 
     @classmethod
@@ -49,10 +49,7 @@ class Variant:
 
     @classmethod
     def version(cls, config: Config) -> int | str:
-        """Return the version for trial ids: `numerics` if the class itself declares it, else the plug-in's `digest`.
-
-        Raises ValueError if the class has neither.
-        """
+        """Return the class's own `numerics`, or else the plug-in's `digest`; raise ValueError if neither is set."""
         if "numerics" in cls.__dict__:
             return cls.numerics
         if "digest" not in cls.__dict__:

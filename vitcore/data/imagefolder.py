@@ -114,8 +114,7 @@ def list_folder(root: Path) -> Listing[Path]:
 def list_parts(root: Path) -> Listing[Path]:
     """Return the images in a folder that has train/ and test/, or train/ and val/ if there is no test/.
 
-    Raises ConfigError if test/ and val/ are missing, the parts' classes differ or are fewer than 2, or train/ has an
-    empty class.
+    Raises ConfigError if test/ and val/ are missing, classes differ or are fewer than 2, or one in train/ is empty.
     """
     test = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
     if test is None:

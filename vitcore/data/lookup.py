@@ -20,8 +20,7 @@ def describe(name: str, data_dir: Path | None = None) -> About:
     """Return the facts about a built-in dataset, a folder of images or a pack.
 
     name: 'imagefolder:PATH' for a folder. A recipe can state the facts about a missing pack. data_dir: see `data_homes`
-    in vitcore.data.homes. Raises ConfigError if the name is unknown, or if the folder or pack is invalid. Raises
-    OSError if a file in a folder of images cannot be read.
+    in vitcore.data.homes. Raises ConfigError if name, folder or pack is invalid. Raises OSError if a read fails.
     """
     if name in BUILT_IN:
         return BUILT_IN[name]
@@ -41,7 +40,6 @@ def describe(name: str, data_dir: Path | None = None) -> About:
 
 
 def pack_hint(name: str) -> str:
-    """Return a hint that names the command to make the missing pack `name`."""
     return f"`ablate data pack {name} SOURCE --data-dir DIR` makes one"
 
 

@@ -60,7 +60,6 @@ class Begun(options.Options):
 
 
 def check_name(name: str) -> None:
-    """Raise ConfigError if a pack cannot have this name."""
     if not NAME.fullmatch(name) or name in BUILT_IN:
         why = "is built in" if name in BUILT_IN else "small letters, digits and . _ -, 64 at most"
         raise ConfigError(f"a pack '{name}': {why}")

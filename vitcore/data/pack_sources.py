@@ -146,9 +146,9 @@ def members(path: Path) -> Iterator[Member]:
 
 
 def members_between(path: Path, file: Any, start: int, end: int, folder: PurePosixPath) -> Iterator[Member]:
-    """Yield the images in the tar at bytes `start` to `end` of `file`, which is opened from `path`.
+    """Yield the images in the tar at bytes `start` to `end` of `file`.
 
-    folder: start of the images' paths. An inner tar counts as a folder.
+    path: the path of `file`. folder: the start of the images' paths, which names an inner tar.
     """
     file.seek(start)
     with tarfile.open(fileobj=file, mode="r:") as tar:

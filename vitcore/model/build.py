@@ -39,7 +39,7 @@ def build(config: Config) -> Model:
 
 
 def meta_model(config: Config, size: int | None = None) -> tuple[Model, Tensor]:
-    """Return the model in evaluation mode and an image (1, C, size, size or `image_size`), both on the meta device."""
+    """Return a model for evaluation and an image (1, C, size, size) on the meta device. size: default `image_size`."""
     size = size or config.image_size
     with torch.device("meta"):
         return build(config).eval(), torch.empty(1, config.channels, size, size)
@@ -106,12 +106,12 @@ def has_dropout(module: nn.Module) -> bool:
 
 
 def couples_images(model: nn.Module) -> bool:
-    """Return whether a model has a batch norm, which couples images, so that micro-batches would change training."""
+    """Return whether a model has a batch norm. It couples images, so that micro-batches would change training."""
     return any(isinstance(module, _BatchNorm) for module in model.modules())
 
 
 def check_micro_batch(config: Config) -> None:
-    """Raise ConfigError if `config` sets micro-batches, and the model couples the images of a batch."""
+    """Raise ConfigError if `config` sets micro-batches and the model couples the images of a batch."""
     if 0 < config.micro_batch < config.batch and couples_images(meta_model(config)[0]):
         raise ConfigError(
             f"micro_batch={config.micro_batch}: batch norm ties the images of a batch together: "

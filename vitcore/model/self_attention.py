@@ -156,8 +156,8 @@ class Axial(SelfAttention):
 class Differential(SelfAttention):
     """The difference of two attention maps in each head, applied to the head's values (arXiv 2410.05258, section 2.1).
 
-    A head applies an RMS norm to (softmax(q1 k1^T) - lambda softmax(q2 k2^T)) v and multiplies it by 1 - lambda_init. A
-    q or k has half of its channels. `heads` counts pairs of maps. The variant equals timm's `DiffAttention`.
+    A head applies an RMS norm to (softmax(q1 k1^T) - lambda softmax(q2 k2^T)) v and multiplies it by 1 - lambda_init.
+    Each q or k has half of the head's channels. `heads` counts pairs of maps. This equals timm's `DiffAttention`.
     """
 
     numerics = 1

@@ -32,7 +32,7 @@ def merged(x: Tensor, keys: Tensor, sizes: Tensor, prefix: int, count: int) -> t
     """Return tokens and sizes after merging `count` patches, but at most half, by bipartite soft matching.
 
     Patches alternate between two sets. The `count` patches of the first set whose keys are most similar to a key of the
-    second set are averaged into it, weighted by size. The rest of the first set comes before the second set. x: tokens
+    second set are averaged into its patch, weighted by size. The rest of the first set precedes the second. x: tokens
     (B, T, D). keys: attention keys (B, T, d_h), averaged over heads. sizes: the number of patches of each token (B, T).
     """
     count = min(count, (x.shape[1] - prefix) // 2)

@@ -1,4 +1,4 @@
-"""The choice of the attention kernel, by config and device.
+"""The choice of the attention kernel from the config and the device.
 
 By default, PyTorch chooses. On a GPU, its choice depends on whether a bias is fixed, learned or absent. Kernels differ
 in rounding and speed. Of the fused kernels, only the memory-efficient one computes the gradient of a bias (torch 2.14,
@@ -29,7 +29,7 @@ def allowed_kernels(config: Config, device: str) -> list[SDPBackend]:
         return []
     if not config.model and (config.width // config.heads) % ALIGNED[config.precision]:
         return [SDPBackend.MATH]
-    return [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]  # MATH: for float64 or another block's attention
+    return [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]  # MATH: for inputs that the first does not support
 
 
 def use_kernels(config: Config, device: str) -> AbstractContextManager[Any]:

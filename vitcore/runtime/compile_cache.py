@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
-GRAPHS = 10_000  # most graphs of one function: by default PyTorch compiles 8, and would leave a ninth arm eager
+GRAPHS = 10_000  # largest number of graphs of a function; with PyTorch's default of 8, a ninth arm would stay eager
 LONG = 1_000  # least number of steps for which a minute of compiling pays off on a GPU
 
 
@@ -50,8 +50,8 @@ def compiled(model: nn.Module, backend: str = "inductor", attention: str = "pinn
 def use_private_cache() -> None:
     """Keep compiled code in a private cache folder, unless TORCHINDUCTOR_CACHE_DIR names another folder.
 
-    PyTorch unpickles and runs the cached files, by default from a predictable folder in /tmp. Raises ValueError if the
-    private folder is a link, or another user owns it or may write to it, or OSError if it cannot be created.
+    PyTorch unpickles and runs the cached files, by default from a predictable folder in /tmp. Raises OSError if the
+    private folder cannot be created. Raises ValueError if it is a link, or if another user owns it or may write to it.
     """
     guessable = os.path.join(tempfile.gettempdir(), "torchinductor_")
     if not os.environ.get(CACHE, guessable).startswith(guessable):

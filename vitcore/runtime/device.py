@@ -22,7 +22,7 @@ SUBNORMAL = 2.0**-130  # a subnormal number in float32
 
 
 class NoGpu(ConfigError):
-    """Raised if a requested GPU cannot be used."""
+    """The error for a requested GPU that cannot be used."""
 
 
 def device_of(config: Config) -> str:
@@ -50,7 +50,7 @@ def send(tensor: Tensor, device: torch.device) -> Tensor:
     """Return a host tensor on `device`, copied from pinned memory so that nothing waits for earlier work on the GPU.
 
     PyTorch keeps the pinned memory until the copy is done. Raises RuntimeError during the capture of a CUDA graph,
-    because its replays would read this memory again.
+    because replays of the graph would read this memory again.
     """
     if tensor.device.type == device.type:
         return tensor

@@ -1,4 +1,4 @@
-"""The CPU and the memory that this process may use, and the memory that a trial needs, without importing PyTorch."""
+"""The CPU and the memory that a process may use, and a trial's need of memory. PyTorch is not imported."""
 
 import os
 import platform
@@ -16,7 +16,7 @@ MOMENTS = {"adamw": 2, "adam": 2, "schedule-free": 2, "lion": 1, "muon": 1}
 
 
 def least_bytes(config: Mapping[str, Any], cost: Cost) -> int:
-    """Return the least bytes of a training step: weights, average, gradients, moments, and one image's block inputs."""
+    """Return the least bytes of a training step for parameters (with gradients, moments and average) and one image."""
     numbers = 2 + MOMENTS.get(config["optimizer"], 0) + bool(config["ema"])
     inputs = cost.tokens * config["width"] * config["depth"] if cost.tokens else 0
     return int(4 * numbers * cost.params + (2 if config["precision"] == "bf16" else 4) * inputs)
@@ -51,7 +51,7 @@ def process_limits() -> Iterator[float]:
 
 
 def group_limits(root: Path, group: Path) -> Iterator[float]:
-    """Yield the memory limits in bytes of a control group and its parents, at absolute paths below the mount `root`."""
+    """Yield the memory limits in bytes of a control group and its parents. group: its path below the mount `root`."""
     for folder in (group, *group.parents):
         for name in ("memory.max", "memory.limit_in_bytes"):
             with suppress(OSError, ValueError):

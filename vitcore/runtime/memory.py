@@ -1,4 +1,4 @@
-"""The memory of a trial: dividing work if it runs out, reusing and releasing it, and the room for images."""
+"""The memory of a trial: dividing work that does not fit, reusing and releasing memory, and the room for images."""
 
 import ctypes
 import gc
@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 SHARE = 0.25  # share of the memory for images that stay in it
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # constants of malloc.h
 
-# Messages of other errors for lack of memory: the CPU's allocator, the CUDA runtime and the libraries above it.
+# Messages of other errors for lack of memory, from the CPU's allocator, the CUDA runtime and CUDA's libraries.
 SIGNS = (
     "out of memory",
     "can't allocate memory",
@@ -32,12 +32,12 @@ class OutOfMemory(RuntimeError):
 def out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    signs = (*SIGNS, NO_PRIMITIVE) if any(process_limits()) else SIGNS  # without a limit, there is room for code
+    signs = (*SIGNS, NO_PRIMITIVE) if any(process_limits()) else SIGNS  # without a limit, it has another cause
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
 
 
 def call_shrinking(work: Callable[[int], Result], size: int, indivisible: str = "") -> tuple[Result, int]:
-    """Return the result of `work(size)` and the size that fits, which is halved each time that memory runs out.
+    """Return (`work(size)`, size) for the first size that fits. The size is halved each time that memory runs out.
 
     indivisible: why the work cannot be divided, or "" if it can. Raises OutOfMemory if nothing smaller can be tried.
     """

@@ -1,6 +1,6 @@
 """The augmentations that the setting `augment` chooses from. A new augmentation is a class with an entry in AUGMENT.
 
-Every random choice is a pure function of the image's key, made of the seed, the epoch and the index in the dataset.
+Every random choice depends only on the image's key, which combines the seed, the epoch and the index in the dataset.
 Neither batching nor resuming changes it. Random numbers are drawn on the CPU, and pixels change on the images' device.
 """
 

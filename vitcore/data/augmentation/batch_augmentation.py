@@ -32,9 +32,9 @@ NOWHERE = (0, 0, 0, 0)  # the edges of an empty box: top, bottom, left, right
 
 
 def erased(images: Tensor, keys: Tensor, probability: float, fill: str) -> Tensor:
-    """Erase a random rectangle of each image (B, C, H, W) with `probability`, and return the images.
+    """Return a copy of images (B, C, H, W), in each of which a random rectangle is erased with `probability`.
 
-    It is the first of ten rectangles that fits. If none fits, nothing is erased. keys (B,): on the images' device.
+    The first of ten rectangles that fits is erased. If none fits, nothing is erased. keys (B,): on the images' device.
     fill: "pixel" for standard normal noise, anything else for 0.
     """
     rows, columns = images.shape[-2:]
@@ -66,7 +66,8 @@ def mixing_choices(config: Config, step: int, rows: int, columns: int) -> Tensor
     """Draw the random choices (6,), float64, for the batch of a step.
 
     They are an image's weight in mixup, its label's weight, and the top, bottom, left and right edge of CutMix's box in
-    pixels. Without mixup, the image's weight is 1. Without CutMix, the edges are 0. Without both, both weights are 1.
+    pixels. In a batch without mixup, the first is 1. Without CutMix, the edges are 0. In an unmixed batch, both weights
+    are 1. Raises ValueError if `mixup` and `cutmix` are both 0.
     """
     random = generator("mixing", config.seed, step)
     cut = bool(config.cutmix) and (not config.mixup or random.random_sample() < config.mix_switch_prob)
@@ -101,7 +102,7 @@ def mixup(x: Tensor, share: Tensor) -> Tensor:
 
 
 def cutmix_box(random: RandomState, share: float, rows: int, columns: int) -> tuple[int, ...]:
-    """Draw the edges of a box with 1 - `share` of the image's area and a random center, clipped at the border."""
+    """Draw a box (top, bottom, left, right) of 1 - `share` of the area at a random center, clipped at the border."""
     edges: list[int] = []
     for size in (rows, columns):
         length, center = int(size * math.sqrt(1 - share)), int(random.randint(0, size))

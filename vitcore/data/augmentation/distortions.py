@@ -68,7 +68,7 @@ class Distortion(Stage):
         raise NotImplementedError
 
     def apply_levels(self, images: Tensor, choices: Tensor, levels: Tensor, sign: Tensor, fixed: bool) -> Tensor:
-        """Return the images, each changed by its own operation (B,) at its own level (B,).
+        """Return images changed by their operations `choices` (B,) at their `levels` (B,).
 
         sign: 1 or -1 (B,), which only signed operations use. fixed: see `Stage.apply`.
         """
@@ -81,7 +81,7 @@ class Distortion(Stage):
         return self.apply_amounts(images, choices, table[choices, levels] * sign.where(signed[choices], 1), fixed)
 
     def apply_amounts(self, images: Tensor, choices: Tensor, amounts: Tensor, fixed: bool) -> Tensor:
-        """Return the images, each changed by its own operation (B,) and amount (B,). fixed: see `Stage.apply`."""
+        """Return images changed by their operations `choices` (B,) and `amounts` (B,). fixed: see `Stage.apply`."""
         operations = [operation.apply for operation in self.operations]
         if fixed:
             return image_ops.apply_batched(images, operations, choices, amounts)
@@ -194,8 +194,8 @@ def signs(keys: Tensor, elements: int) -> Tensor:
 def space(shear: float, translation: float, angle: float, enhancement: float, bits: int) -> list[Operation]:
     """Return torchvision's 14 operations with the given amounts at the largest level.
 
-    translation: pixels. angle: degrees. enhancement: change of the factors for brightness, color, contrast and
-    sharpness. bits: low bits that posterize sets to 0.
+    shear: pixels per row or column. translation: pixels. angle: degrees. enhancement: change of the factors for
+    brightness, color, contrast and sharpness. bits: number of low bits that posterize sets to 0.
     """
     signed: dict[image_ops.Operation, float] = {
         image_ops.shear_x: shear,

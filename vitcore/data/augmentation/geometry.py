@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TRIES = 10  # random boxes per image
 GROUP = 64  # number of images resized at once on a GPU, which limits the memory used
-LARGE = 2**15  # bytes of an image; from this size on, a CPU flips images one at a time, which stay in its cache
+LARGE = 2**15  # bytes; a CPU flips images of this size or more one at a time, so that they stay in its cache
 
 
 class Stage:
@@ -51,7 +51,7 @@ class Stage:
         """Return the changed images (B, C, H, W), uint8, and leave `images` unchanged.
 
         choices: (B, draws), on the images' device if `fixed`, otherwise on the CPU. fixed: whether to launch kernels
-        that depend only on shapes, as a CUDA graph needs, and not the fastest for these choices.
+        that depend only on shapes, as a CUDA graph needs, instead of the fastest ones.
         """
         raise NotImplementedError
 

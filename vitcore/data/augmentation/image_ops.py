@@ -1,7 +1,7 @@
 """Augmentation operations on batches of uint8 images: torchvision's functions with an amount for each image.
 
-images: (B, C, H, W), uint8, C = 1 or 3. amount: the operation's magnitude for each image (B,), such as pixels, degrees,
-bits or a factor, on the images' device.
+No operation changes its input. images: (B, C, H, W), uint8, C = 1 or 3. amount: the operation's magnitude for each
+image (B,), such as pixels, degrees, bits or a factor, on the images' device.
 """
 
 from collections.abc import Callable, Sequence
@@ -232,7 +232,7 @@ def level_table(images: Tensor) -> Tensor:
 
 
 def apply_batched(images: Tensor, operations: Sequence[Operation], choices: Tensor, amount: Tensor) -> Tensor:
-    """Return the images, each changed by its own operation (B,) and amount (B,), without reading values on the host.
+    """Return images changed by their operations `choices` (B,) and `amount` (B,), without reading values on the host.
 
     The kernel launches are equal for all choices, so a CUDA graph can hold the function. All resampling is one call,
     and all mappings of levels are one lookup in a table (B, C, 256). Other operations are applied to the whole batch.

@@ -70,7 +70,7 @@ def positions_without(*sites: str) -> list[str]:
 
 
 def check_patches_may_leave(config: Config, setting: str) -> None:
-    """Raise a ConfigError that names `setting` if a part of the encoder needs the patches that this setting removes."""
+    """Raise a ConfigError that begins with `setting` if the encoder needs the patches that this setting removes."""
     if config.position not in (free := positions_without("rotate", "bias", "between")):
         raise ConfigError(f"{setting}: position={config.position} acts where patches are gone: {joined_names(free)}")
     if config.position_at not in ("", "input"):

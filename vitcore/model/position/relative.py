@@ -163,7 +163,7 @@ class RoPE2D(Formula):
             raise ConfigError(f"{key}: position={config.position} needs a multiple of 4 channels a head")
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        """Fill `values` (H, 2, d_h / 2) in place with a layer's rates along the columns and along the rows.
+        """Fill `values` (H, 2, d_h / 2) in place with a layer's rates per column and per row.
 
         Each head has two orthogonal axes in a random direction, whose lengths are the axial rates.
         """

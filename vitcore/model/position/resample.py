@@ -35,7 +35,7 @@ def square_grid(places: int) -> Grid:
 
 
 def resample_offsets(table: Tensor, old: Grid, new: Grid) -> Tensor:
-    """Return a table ((2R-1)*(2C-1), H) for offsets between patches on grid `old`, resampled to grid `new`.
+    """Return a table ((2R-1)*(2C-1), H) for offsets on grid `old`, resampled to grid `new`: ((2R'-1)*(2C'-1), H).
 
     As in BEiT (arXiv 2106.08254) and timm's `resize_rel_pos_bias_table`, near offsets keep their spacing, and far
     offsets are spread in a geometric series. The interpolation is linear, and constant beyond the old offsets.
