@@ -114,7 +114,7 @@ class Config(Options):
     random_erasing: Probability = 0.0  #: Probability that a rectangle of an image is erased (arXiv 1708.04896).
     random_erasing_fill: Literal["constant", "pixel"] = "constant"  #: Fill: the data's mean, or noise in each pixel.
     mixup: NonNegative = 0.0  #: Alpha of mixup (arXiv 1710.09412). 0: no mixup.
-    cutmix: NonNegative = 0.0  #: Alpha of CutMix (arXiv 1905.04899). 0: no CutMix. With mixup, a batch has only one.
+    cutmix: NonNegative = 0.0  #: Alpha of CutMix (arXiv 1905.04899). 0: no CutMix. A batch has CutMix or mixup.
     mix_prob: Fraction = 1.0  #: Probability that a batch is mixed, if mixup or cutmix is set.
     mix_switch_prob: Probability = 0.5  #: With mixup and cutmix, the probability of CutMix.
     ema: Share = 0.0  #: Decay per step of the weights' moving average, which is evaluated and saved. 0: no average.

@@ -20,7 +20,7 @@ def data_home(name: str, data_dir: Path | None) -> Path:
 
 
 def data_homes(name: str, data_dir: Path | None = None) -> list[Path]:
-    """Return the folders to search for the pack `name`: its folder in ABLATE_PACKS, then NAME in `parent_folders`."""
+    """Return the folders to search for the pack `name`: its folder in ABLATE_PACKS, then `name` in `parent_folders`."""
     homes = [folder / name for folder in parent_folders(data_dir)]
     if own := own_packs().get(name):
         homes.insert(0, Path(own))

@@ -61,7 +61,7 @@ class Source:
 
     @contextmanager
     def picture(self, place: int) -> Iterator[Image]:
-        """Open image number `place` for the block. If opening or the block fails, raise a ValueError that names it."""
+        """Open image number `place` for the block. An OSError or ValueError becomes a ValueError that names it."""
         try:
             with self.open(place) as image:
                 yield image

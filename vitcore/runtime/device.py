@@ -89,7 +89,7 @@ def compute_settings(config: Config) -> Iterator[None]:
 
 @contextmanager
 def flush_subnormals(on: bool) -> Iterator[None]:
-    """Flush subnormal float32 numbers (below 2^-126) to zero within the block, or keep them if not `on`.
+    """Flush subnormal float32 numbers (below 2^-126) to zero within the block if `on`, otherwise keep them.
 
     PyTorch keeps them by default. Peaked attention produces so many that matrix products become several times slower on
     some processors. The setting applies to this thread and to PyTorch threads started within the block.

@@ -1,4 +1,4 @@
-"""The CPU and the memory that a process may use, and a trial's need of memory. PyTorch is not imported."""
+"""The CPU and the memory that a process may use, and the memory that a trial needs."""
 
 import os
 import platform
@@ -16,7 +16,7 @@ MOMENTS = {"adamw": 2, "adam": 2, "schedule-free": 2, "lion": 1, "muon": 1}
 
 
 def least_bytes(config: Mapping[str, Any], cost: Cost) -> int:
-    """Return the least bytes of a training step for parameters (with gradients, moments and average) and one image."""
+    """Return a lower bound, in bytes, on the memory of a training step that processes one image at a time."""
     numbers = 2 + MOMENTS.get(config["optimizer"], 0) + bool(config["ema"])
     inputs = cost.tokens * config["width"] * config["depth"] if cost.tokens else 0
     return int(4 * numbers * cost.params + (2 if config["precision"] == "bf16" else 4) * inputs)

@@ -41,7 +41,7 @@ class Operation(NamedTuple):
 class Distortion(Stage):
     """Base class of stages that apply torchvision's operations.
 
-    Images with fewer levels than 256 (digits: 17) are scaled to 0-255 before the operations and back after them. Color
+    Images with fewer than 256 levels (digits: 17) are scaled to 0-255 before the operations and back after them. Color
     operations leave grayscale images unchanged, as in torchvision.
     """
 
