@@ -31,7 +31,7 @@ drawings: dict[str, dict[str, Drawn] | None] = {}
 
 
 def measure(config: Config) -> Cost:
-    """Return the cost of the model of `config`, which is counted only once for equal models.
+    """Return the cost of the model of `config`. Equal models are measured only once.
 
     Raises ConfigError if a reference model lacks a kind of dropout that is set. timm may raise other errors.
     """

@@ -1,4 +1,4 @@
-"""Evals, which compute metrics or data of figures from the weights of a finished trial.
+"""Evals, which compute metrics or data for figures from the weights of a finished trial.
 
 To add an eval, write a function and add it to EVAL. Upper-case letters at the end of a name stand for a positive
 integer: `test@16` is an eval of the entry `test@SIZE`. A metric's name must begin with its eval's name before "@", end
@@ -48,7 +48,7 @@ class Eval(NamedTuple):
     ConfigError if the eval does not apply to the model of a config.
     """
 
-    metrics: tuple[str, ...]  # names of the metrics, as `test_loss@SIZE` for `test@SIZE`
+    metrics: tuple[str, ...]  # names of the metrics, such as `test_loss@SIZE` for `test@SIZE`
     compute: Callable[[Model, int, Path | None], Computed]  # from the model, the integer and the data directory
     check: Callable[[Config, int], None] = lambda config, number: None
 
@@ -97,7 +97,10 @@ def merge_eval(model: Model, count: int, data_dir: Path | None = None) -> Comput
 
 
 def test_metrics(model: Model, trained: Data, images: Images, how: str) -> Computed:
-    """Return the metrics test_accuracy@HOW and test_loss@HOW on `images`, standardized by the data of the trial."""
+    """Return test_accuracy@HOW and test_loss@HOW on `images`, standardized like `trained`, the data of the trial.
+
+    how: the part of the metrics' names after "@". Raises ConfigError if the objective has no classes.
+    """
     if not OBJECTIVE[model.config.objective].labels:
         raise ConfigError(f"eval test@{how}: objective={model.config.objective} gives images no class")
     logits = batch_outputs(model, model.config, trained, images)  # (n, classes)
@@ -134,7 +137,7 @@ EVAL: dict[str, Eval] = {
 
 
 def find(name: str) -> tuple[Eval, int]:
-    """Return an eval's entry in EVAL and the integer in its name, or 0; raise ValueError if the name is unknown."""
+    """Return (entry in EVAL, integer in the name or 0) for an eval; raise ValueError if the name is unknown."""
     for entry, known in EVAL.items():
         if (number := placeholder_digits(name, entry)) is not None:
             return known, int(number or 0)

@@ -39,7 +39,7 @@ class Probe:
 
     @classmethod
     def fit(cls, features: Tensor, labels: Tensor, classes: int) -> Probe:
-        """Return a ridge regression of {-1, 1} targets on features (n, D), once standardized. labels: integers (n,)."""
+        """Return a ridge regression of {-1, 1} targets on standardized features. features: (n, D). labels: (n,)."""
         features = features.double()
         mean, std = features.mean(dim=0), features.std(dim=0, correction=0) + EPSILON
         targets = 2 * F.one_hot(labels, classes).double() - 1  # (n, K)
@@ -75,8 +75,8 @@ def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
     """Return the test accuracy of probes that are fitted to a few training images per class.
 
     shots: numbers of images per class. A number is omitted if a class has fewer training images. A draw is a random
-    choice of images, in which more shots include the images of fewer. Draws depend only on the data and the data seed
-    of the trial, so that paired arms use the same images.
+    choice of images. A larger number of shots includes the images of a smaller one. Draws depend only on the data and
+    the data seed of the trial, so that paired arms use the same images.
     """
     found, classes = FewShot(), model.config.classes
     labels = data.train.labels.cpu().numpy()
@@ -105,5 +105,5 @@ def support(labels: Indices, count: int, data_seed: int, draw: int) -> Indices:
 
 
 def features(model: Model, data: Data, images: Images) -> Tensor:
-    """Return the pre-logits (n, D) on the CPU. They are the inputs of the head's last layer."""
+    """Return the pre-logits (n, D) of images on the CPU. They are the inputs of the head's last layer."""
     return batch_outputs(model.features, model.config, data, images).cpu()

@@ -22,14 +22,14 @@ from vitcore.model.self_attention import SelfAttention
 from vitcore.model.vit import ViT
 from vitcore.runtime.device import compute_in_precision
 
-COMPONENTS = 28  # of the filters, as in Figure 7
+COMPONENTS = 28  # most principal components of the filters, as in Figure 7
 IMAGES = 128  # "128 example images" (D.7)
-SHOWN = 8  # images of the rollout
-MOST = 2**26  # attention weights at a time; an image has L x H x T x T
+SHOWN = 8  # number of images with a rollout
+MOST = 2**26  # most attention weights at a time; an image has L x H x T x T
 
 
 def filters(model: ViT) -> tuple[Tensor, Tensor, str]:
-    """Return the principal components (n, C, P, P) of the input filters, their variance shares (n,), and their name.
+    """Return (principal components (n, C, P, P), variance shares (n,), parameter name) of the input filters.
 
     The filters are the patch embedding or the first convolution. Raises ValueError if the stem has neither.
     """
@@ -40,7 +40,7 @@ def filters(model: ViT) -> tuple[Tensor, Tensor, str]:
 
 
 def principal_components(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the principal components (n, C, P, P) of filters (D, C, P, P), and their fractions of the variance (n,).
+    """Return (principal components (n, C, P, P), their fractions of the variance (n,)) of filters (D, C, P, P).
 
     A component has length 1, and its value of largest magnitude is positive.
     """
@@ -206,8 +206,8 @@ def rotated_ones(model: ViT, layer: int, grid: Grid) -> Tensor | None:
 def batch_sums(found: list[Layer], grid: Grid, patch: int, prefix: int) -> dict[str, Tensor]:
     """Return name -> sum over the images of a batch.
 
-    "distance" is the mean attention distance (L, H) in pixels. If every layer has a bias, "bias" is its mean over
-    layers and heads (N, N), and "centre_bias" that of the middle query for each layer and head (L, H, N).
+    "distance" is the mean attention distance (L, H) in pixels. If every layer has a bias, "bias" is the mean bias
+    over layers and heads (N, N), and "centre_bias" that of the middle query for each layer and head (L, H, N).
     """
     sums = {"distance": torch.stack([mean_distance(layer.weights, grid, patch, prefix).sum(dim=0) for layer in found])}
     biases = [layer.bias[:, :, prefix:, prefix:].double() for layer in found if layer.bias is not None]
@@ -266,7 +266,7 @@ def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
 
 
 def attention_means(model: ViT, data: Data, pixels: Tensor, grid: Grid) -> tuple[dict[str, Tensor], Tensor]:
-    """Return the quantities of `batch_sums` as means over images, and the first SHOWN rollouts (n, rows, columns).
+    """Return (the quantities of `batch_sums` as means over images, the first SHOWN rollouts (n, rows, columns)).
 
     pixels: the images (B, C, H, W), which are processed in parts whose attention weights fit into memory.
     """

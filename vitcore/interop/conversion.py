@@ -1,7 +1,7 @@
-"""Functions that all conversions of models share, which compare models, and rename and copy weights.
+"""Functions shared by all conversions of models, which compare models, and rename and copy weights.
 
-Below, `vitcore.model.vit.ViT` is called this ViT. To refuse models that it cannot represent, the new ViT's counterpart
-in the other library is built on the meta device and compared with the original, module by module. Dropout and
+Below, `vitcore.model.vit.ViT` is called this ViT. To refuse models that this ViT cannot represent, its counterpart in
+the other library is built on the meta device and compared with the original, module by module. Dropout and
 stochastic depth are not imported. Functions import timm and torchvision only when called, because this takes seconds.
 """
 
@@ -40,7 +40,7 @@ def check_supported(config: Config, has: Supported, whose: str) -> None:
 
 
 def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]]) -> None:
-    """Raise ValueError if a module's class is not allowed. kinds: name -> allowed classes, without their subclasses."""
+    """Raise ValueError if a module's class is not allowed. kinds: module name -> allowed classes, not subclasses."""
     for name, allowed in kinds.items():
         if (kind := type(model.get_submodule(name))) not in allowed:
             known = " or ".join(one.__name__ for one in allowed)
@@ -48,7 +48,7 @@ def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]])
 
 
 def check_alike(model: nn.Module, skeleton: nn.Module) -> None:
-    """Raise a ValueError that names the module if one differs between the models or is in only one of them."""
+    """Raise a ValueError that names the first module that differs between the models, or that only one of them has."""
     theirs, ours = module_settings(model), module_settings(skeleton)
     for name in [*theirs, *ours]:
         if theirs.get(name) != ours.get(name):
@@ -81,7 +81,7 @@ def square_side(name: str, size: tuple[int, int]) -> int:
 
 
 def own_names(config: Config, theirs: Weights, rename: Callable[[Config, str], str]) -> Weights:
-    """Return `theirs` under this ViT's names, which `rename` maps to theirs; raise ValueError if one is unknown."""
+    """Return `theirs` under this ViT's names; raise ValueError if one is unknown. rename: this ViT's name -> theirs."""
     with torch.device("meta"):
         names = {rename(config, name): name for name in ViT(config).state_dict()}
     if unknown := theirs.keys() - names:
@@ -96,7 +96,7 @@ def renamed(name: str, patterns: dict[str, str]) -> str:
 
 
 def token_weights(config: Config, prefix: Tensor, positions: Tensor | None) -> Weights:
-    """Return this ViT's weights for prefix tokens (p, D) and positions, which are (p + N, D), (N, D) or None."""
+    """Return this ViT's weights for prefix tokens (p, D). positions: their embedding (p + N, D) or (N, D), or None."""
     weights, rows = {}, torch.zeros_like(prefix)
     if positions is not None:
         own = max(0, len(positions) - config.grid[0] * config.grid[1])  # number of positions of prefix tokens

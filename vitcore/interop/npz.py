@@ -22,7 +22,7 @@ from vitcore.runtime.host import host_limits
 Path = str | PathLike[str]
 
 SHARE = 0.5  # largest share of the memory for the arrays: the model takes as much again
-PATCHES = "embedding/kernel"  # in every checkpoint, after the prefix of all names
+PATCHES = "embedding/kernel"  # an array in every checkpoint; the file's prefix precedes its name
 OUTSIDE = {
     "encoder.norm": "Transformer/encoder_norm",
     "stem": "embedding",
@@ -56,7 +56,7 @@ BIG_VISION = Layout("MultiHeadDotProductAttention_0", "LayerNorm_1", "MlpBlock_0
 
 @dataclass
 class Arrays:
-    """The arrays of a checkpoint. tensors: name -> float32 array, without the `prefix` of all names in the file."""
+    """The model's arrays in a checkpoint. tensors: name without the file's `prefix` -> float32 array."""
 
     path: Path
     prefix: str
@@ -106,7 +106,7 @@ def load_npz(path: Path) -> ViT:
     """Load a checkpoint of google-research/vision_transformer or big_vision as a ViT, in float32.
 
     Sizes come from the shapes of the arrays, and nothing is unpickled. Raises OSError if the file cannot be opened, or
-    ValueError if it is malformed or too large. The message names a missing or unknown array, or its wrong shape.
+    ValueError if it is malformed or too large. The message names a missing or unknown array, or one of the wrong shape.
     """
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
@@ -129,7 +129,7 @@ def load_npz(path: Path) -> ViT:
 
 
 def arrays_of(archive: zipfile.ZipFile, path: Path) -> Arrays:
-    """Return the arrays whose names have the prefix of the patch embedding, which an optimizer's state lacks."""
+    """Return the arrays with the shortest prefix of a patch embedding, which excludes an optimizer's state."""
     members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
     prefixes = [name.removesuffix(PATCHES) for name in members if f"/{name}".endswith(f"/{PATCHES}")]
     if not prefixes:
@@ -221,7 +221,7 @@ def positions(arrays: Arrays, config: Config) -> Weights:
 
 
 def flax_names(name: str, layout: Layout) -> list[str]:
-    """Return flax's names for a parameter of the ViT, which has several if it joins queries, keys or values."""
+    """Return the Flax names of a ViT parameter: several if it joins projections (q, k, v or k, v), else one."""
     module, _, kind = name.rpartition(".")
     if not module:
         return ["cls"]

@@ -48,7 +48,7 @@ TIMM = {
     r"mlp\.up": "mlp.fc1",
     r"mlp\.down": "mlp.fc2",
 }
-TIMM_PARALLEL = {  # of timm's ParallelScalingBlock
+TIMM_PARALLEL = {  # the same for timm's ParallelScalingBlock, before TIMM
     r"^(encoder\.blocks\.\d+)\.norm1": r"\1.in_norm",
     r"attention\.([qk]_norm)": r"\1",
     r"attention\.out\.": "attn_out_proj.",
@@ -73,7 +73,7 @@ BIASES = {(True, True): "all", (False, True): "no-qkv", (False, False): "none"} 
 def from_timm(model: TimmViT) -> ViT:
     """Convert timm's VisionTransformer to a ViT with equal logits and copied weights.
 
-    A class token that is not pooled becomes a register. Raises a ValueError that names the part if this ViT lacks one.
+    A class token that is not pooled becomes a register. Raises a ValueError that names a part that this ViT lacks.
     """
     config = config_of_timm(model)
     check_alike(model, timm_skeleton(config, type(getattr(model.blocks[0], "mlp", None))))

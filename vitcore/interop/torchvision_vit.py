@@ -68,7 +68,7 @@ TORCHVISION_HAS: Supported = {
 def from_torchvision(model: TorchvisionViT) -> ViT:
     """Convert torchvision's VisionTransformer to a ViT with equal logits and copied weights.
 
-    Raises a ValueError that names the part if this ViT lacks one.
+    Raises a ValueError that names the part if this ViT lacks a part of the model.
     """
     config = config_of_torchvision(model)
     check_alike(model, torchvision_skeleton(config))

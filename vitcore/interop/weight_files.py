@@ -22,7 +22,7 @@ def read_fitting(payload: bytes, own: Mapping[str, Tensor], what: str) -> dict[s
     """Return name -> tensor from the bytes of a safetensors file, after checking the tensors that a model needs.
 
     own: name -> tensor that must be in the file with the same shape. what: the start of the error message. Raises
-    ConfigError if the bytes are not safetensors, or if one of these tensors is missing or does not fit.
+    ConfigError if the bytes are not safetensors, or if a tensor of `own` is missing or does not fit.
     """
     try:
         tensors = read_tensors(payload)
@@ -36,7 +36,7 @@ def read_fitting(payload: bytes, own: Mapping[str, Tensor], what: str) -> dict[s
 
 
 def check_fit(what: str, name: str, tensor: Tensor, own: Tensor) -> None:
-    """Raise ConfigError if a tensor has another shape than `own`, or only one of them is floating-point."""
+    """Raise ConfigError if a tensor has another shape than `own`, or if only one of them is floating-point."""
     if (tensor.shape, tensor.is_floating_point()) != (own.shape, own.is_floating_point()):
         there, here = (f"{str(one.dtype).removeprefix('torch.')} {tuple(one.shape)}" for one in (tensor, own))
         raise ConfigError(f"{what}: {name} is {there}, not {here}")

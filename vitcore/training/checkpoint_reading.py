@@ -1,4 +1,4 @@
-"""The validation of a checkpoint that is read."""
+"""Validation of a checkpoint from which training resumes."""
 
 from collections.abc import Mapping
 
@@ -16,8 +16,8 @@ SCALAR = torch.tensor(0.0)
 def parse(payload: bytes, own: Mapping[str, Tensor], steps: int) -> dict[str, Tensor]:
     """Return the tensors of a checkpoint, name -> tensor. payload: the checkpoint as safetensors.
 
-    own: state of the training run that resumes. steps: number of its steps. Raises ConfigError if a tensor is missing,
-    does not fit, or has an impossible value.
+    own: state of the training run that resumes, name -> tensor. steps: number of its steps. Raises ConfigError if the
+    payload is malformed, or if a tensor is missing, does not fit or has an impossible value.
     """
     fixed = {name for name in own if not name.startswith(("optimizer.", "losses", *LATER))}
     tensors = read_fitting(payload, {name: own[name] for name in fixed}, WHAT)

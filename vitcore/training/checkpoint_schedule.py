@@ -3,14 +3,14 @@
 import time
 from collections.abc import Callable
 
-SECONDS = 2.0  # between two checkpoints, unless the caller says otherwise
-SHARE = 0.02  # largest share of the time spent on checkpoints
+SECONDS = 2.0  # default time between two checkpoints
+SHARE = 0.02  # largest fraction of the time that writing checkpoints may take
 
 
 class CheckpointSchedule:
     """A schedule that decides when the next checkpoint is due. write: saves a checkpoint.
 
-    seconds: least time between two checkpoints, which a slow write extends; 0 if one is always due.
+    seconds: least time between two checkpoints, or 0 if one is always due. Slow writes extend a time above 0.
     """
 
     def __init__(self, write: Callable[[], None], seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""The teacher for distillation (arXiv 2012.12877, section 4): a frozen trial, or a frozen model of timm."""
+"""The teacher for distillation (arXiv 2012.12877, section 4): the frozen model of a trial or of timm."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Trained(NamedTuple):
-    """A finished trial that serves as the teacher. config: as recorded. weights: in the format of safetensors."""
+    """A finished trial that serves as the teacher. config: its recorded settings. weights: as safetensors."""
 
     config: Settings
     weights: bytes
@@ -46,7 +46,8 @@ class Teacher(nn.Module):
 def teacher_for(config: Config, data: Data, ranks: Ranks, trained: Trained | None) -> Teacher | None:
     """Return the teacher on the data's device, or None if the config has no teacher.
 
-    trained: the trial that `config.teacher` names, needed only by rank 0. Raises ConfigError if a teacher is missing.
+    trained: the trial that `config.teacher` names, needed only by rank 0. Raises ConfigError if it is missing, and the
+    errors of `load_timm`.
     """
     if config.teacher == NONE:
         return None
@@ -67,10 +68,10 @@ def teacher_for(config: Config, data: Data, ranks: Ranks, trained: Trained | Non
 
 
 def load_timm(config: Config) -> tuple[nn.Module, Any, Any]:
-    """Return timm's model with weights from a file, and its channel means and deviations for pixels from 0 to 1.
+    """Return (timm's model with weights from a file, channel means, channel deviations) for pixels from 0 to 1.
 
-    These are averaged if the data have another number of channels. Raises ConfigError if timm does not know the model,
-    or if the file cannot be read or does not fit.
+    Means and deviations are averaged if the data have another number of channels. Raises ConfigError if timm does not
+    know the model, or if the file cannot be read or does not fit.
     """
     import timm  # late: takes seconds
 

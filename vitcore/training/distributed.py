@@ -38,7 +38,7 @@ EXCHANGE = re.compile(r"\bgloo\b|\bNCCL\b|[Cc]onnection (reset|refused|closed|wa
 class Ranks:
     """The processes of a training run as one of them sees them. By default, there is only this process.
 
-    rank: number of this process, from 0. device: this rank's device, or None for training in one process.
+    rank: number of this process, from 0. count: number of ranks. device: this rank's device, or None without others.
     """
 
     def __init__(self, rank: int = 0, count: int = 1, device: torch.device | None = None) -> None:
@@ -70,13 +70,13 @@ class Ranks:
         return batch % 2 + 2 * math.ceil(batch // 2 / self.count)
 
     def share(self, images: int) -> slice:
-        """Return the slice of images that this rank evaluates, which is all if there are fewer images than ranks."""
+        """Return the slice of `images` images that this rank evaluates: all if there are fewer images than ranks."""
         if images < self.count:
             return slice(None)
         return slice(images * self.rank // self.count, images * (self.rank + 1) // self.count)
 
     def gather(self, mine: Tensor, images: int) -> Tensor:
-        """Return the rows (images, D) of all ranks. mine: this rank's rows (n, D) for `share(images)`."""
+        """Return the rows (images, ...) of all ranks. mine: this rank's rows (n, ...), for `share(images)`."""
         if len(mine) == images:
             return mine
         whole = mine.new_zeros(images, *mine.shape[1:])
@@ -85,7 +85,7 @@ class Ranks:
         return whole
 
     def mean(self, tensor: Tensor) -> Tensor:
-        """Return the mean of a tensor over the ranks. If there are several, `tensor` is overwritten."""
+        """Return the mean of a tensor over the ranks. With several ranks, `tensor` is overwritten."""
         if self.device is None:
             return tensor
         dist.all_reduce(tensor)
@@ -109,7 +109,7 @@ class Ranks:
         return content.numpy().tobytes()
 
     def broadcast_number(self, number: int) -> int:
-        """Return rank 0's number on all ranks, from host to host, so that no rank waits for a GPU."""
+        """Return on every rank the `number` of rank 0. It is sent between hosts, so that no rank waits for a GPU."""
         dist.broadcast(tensor := torch.tensor(number), 0)
         return int(tensor)
 
@@ -125,8 +125,8 @@ class Replica(Generic[Batch]):
     """One rank's copy of the model, with the exchange of gradients between ranks.
 
     The last backward pass of a step averages gradients, so a rank that is out of memory would block the others. The
-    first step is therefore tried without communication, until its micro-batches fit on all ranks. It also shows which
-    parameters the loss does not use.
+    first step is therefore tried without communication, until its micro-batches fit on all ranks. This also shows
+    which parameters the loss does not use.
     """
 
     def __init__(self, ranks: Ranks, model: Model) -> None:
@@ -134,10 +134,10 @@ class Replica(Generic[Batch]):
         self.parallel: DistributedDataParallel | None = None
 
     def call_fitting(self, work: Callable[[int], Result], size: int, indivisible: str) -> tuple[Result, int]:
-        """Call `work(size)` with a micro-batch size that fits into memory; return the result and the size.
+        """Return (result of `work(size)`, size) for a micro-batch size that fits into memory.
 
         size: the first to try. indivisible: why the batch cannot be divided, or "" if it can. Raises OutOfMemory if no
-        size fits. With several ranks, also raises it if a later step needs more memory than the first.
+        size fits or, with several ranks, if a later step needs more memory than the first.
         """
         if self.ranks.device is None:
             return call_shrinking(work, size, indivisible)
@@ -183,7 +183,7 @@ class LossModule(nn.Module):
 
 @contextmanager
 def join(store: TCPStore, rank: int, count: int, device: torch.device) -> Iterator[Ranks]:
-    """Connect this process with the other ranks during the block. store: where the ranks find each other.
+    """Connect this process to the other ranks during the block, and yield its Ranks. store: where they find each other.
 
     All ranks leave the block together. After an error, a rank leaves at once, because the others may have ended.
     """

@@ -31,7 +31,7 @@ from vitcore.training.transfer import weights_for
 if TYPE_CHECKING:
     from vitcore.config import Config
 
-TICK = 0.25  # seconds between two reports of progress
+TICK = 0.25  # least seconds between two reports of progress
 
 
 def train(
@@ -47,14 +47,15 @@ def train(
 ) -> Outcome:
     """Train a model as configured and return the outcome. Training ends early if it diverges or `stop()` is true.
 
-    run: receives metrics, checkpoints and weights, by default in memory; its newest checkpoint, if any, is resumed.
+    run: receives metrics, checkpoints and weights, by default in memory. Training resumes from its checkpoint, if any.
     data_dir: folder of the data sets. parent: weights of the trial that `init_from` names, as safetensors. teacher: the
-    trial that `teacher` names. checkpoint_seconds: seconds between checkpoints, more if these would take over 2% of the
-    time; 0 saves one before every step. ranks: the `config.gpus` processes that call this function together. Only rank
-    0 needs `run`, `parent`, `teacher` and `stop`.
+    trial that `config.teacher` names. checkpoint_seconds: least seconds between checkpoints, 0 for one before every
+    step. A longer time keeps checkpoints below 2% of the time. ranks: the `config.gpus` processes that call this
+    function together. Only rank 0 needs `run`, `parent`, `teacher` and `stop`.
 
-    Raises ValueError if data, weights or a checkpoint are missing or do not fit `config`. Also raises it if the model
-    exceeds memory or `config.gpus` is not the number of ranks. Raises OutOfMemory if no micro-batch fits.
+    Raises ValueError if data or weights are missing, or if these or a checkpoint do not fit `config`. Also raises it if
+    memory is too small for the model or `config.gpus` is not the number of ranks. Raises OutOfMemory if no micro-batch
+    fits.
     """
     if config.gpus != ranks.count:
         raise ConfigError(f"gpus={config.gpus}: here is 1 process of {ranks.count}; `ablate train` starts the others")
@@ -84,8 +85,8 @@ def train(
 def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seconds: float) -> Outcome:
     """Train to the end or until `stop()` is true, and return the outcome.
 
-    Checkpoints are saved before a step, and evaluations follow a step. Raises DivergedError if a loss is not finite. It
-    is checked at each evaluation, and after every step while an earlier divergence is being reproduced.
+    Checkpoints are saved before a step, and evaluations follow a step. Raises DivergedError if a loss is not finite.
+    Losses are checked at each evaluation, and after every step while an earlier divergence is being verified.
     """
     due, line, shown = evaluation_steps(training.config), Metrics(), time.monotonic()
     checkpoints = CheckpointSchedule(partial(training.save_checkpoint, run), checkpoint_seconds)

@@ -56,7 +56,7 @@ def absolute_path(path: str) -> str:
 
 
 def timm_teacher(teacher: str) -> tuple[str, str]:
-    """Split timm/NAME:PATH into timm's name of the model and the path of its weights."""
+    """Return (timm's name of the model, path of its weights) from timm/NAME:PATH."""
     name, _, path = teacher.removeprefix(REFERENCE).partition(":")
     return name, path
 
@@ -64,7 +64,7 @@ def timm_teacher(teacher: str) -> tuple[str, str]:
 def identifying_value(key: str, value: str) -> str | dict[str, str]:
     """Return what represents a value of the setting `key` in a trial's id.
 
-    For a file, this is its SHA-256, and for a teacher also its name in timm. Raises ConfigError if it cannot be read.
+    A file is represented by its SHA-256, and a teacher also by its name. Raises ConfigError if the file cannot be read.
     """
     if value == NONE or is_trial(value):
         return value

@@ -19,16 +19,16 @@ class Run(Protocol):
     """
 
     def checkpoint(self) -> bytes | None:
-        """Return the newest valid checkpoint, or None, and drop the metrics of later steps."""
+        """Return the newest valid checkpoint, or None if there is none, and drop the metrics of later steps."""
 
     def save_checkpoint(self, step: int, payload: bytes) -> None: ...
     def log(self, line: Metrics) -> None: ...
     def save_weights(self, payload: bytes) -> None: ...
     def save_correct(self, index: np.ndarray[Any, Any], correct: np.ndarray[Any, Any]) -> None:
-        """Save whether each test image was classified correctly (n,), uint8. index (n,): int32, in the whole data."""
+        """Save whether each test image is classified correctly (n,), uint8. index (n,): int32, in the whole data."""
 
     def progress(self, step: int, accuracy: float | None) -> None:
-        """Show the steps taken, several times a second. accuracy: of the last validation; None before the first."""
+        """Show the number of steps taken. accuracy: that of the last validation, or None before the first."""
 
     def compiling(self) -> None:
         """Tell the user that the next step compiles the model, which may take a minute."""
@@ -39,7 +39,7 @@ class Run(Protocol):
 
 @dataclass
 class Memory:
-    """A run that keeps its newest checkpoint, metrics, weights and facts in memory and writes no files."""
+    """A run that keeps its newest checkpoint and its results in memory and writes no files."""
 
     checkpoints: dict[int, bytes] = field(default_factory=dict)
     lines: list[Metrics] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Outcome:
     """The outcome of a training run, which has finished, diverged or been stopped.
 
     metrics: test_accuracy, test_loss, val_accuracy, val_loss and train_loss; empty unless finished. train_loss is the
-    mean over the steps since the previous evaluation. Only it includes label smoothing and mixed images.
+    mean over the steps since the previous evaluation. Only train_loss includes label smoothing and mixed images.
     """
 
     status: Status

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 EVALUATION_BATCH = 512  # largest batch of an evaluation; affects memory only
-EVALUATION_BYTES = 2**26  # on a CPU: larger batches are no faster, and packs read a few ahead into memory
+EVALUATION_BYTES = 2**26  # its limit on a CPU: larger batches are no faster, and packs read several ahead
 
 
 class Training:
@@ -104,7 +104,7 @@ class Training:
         return self.train_step.batch(self.train_step.send(self.draw()))
 
     def draw(self) -> Inputs:
-        """Return the inputs of the next step. Pixels, if any, are on `self.device`, and the others on the CPU."""
+        """Return the inputs of the next step. Pixels, if any, are on `self.device`, the other tensors on the CPU."""
         config, train, places = self.config, self.data.train, self.places(self.step)
         pixels = self.images(self.step) if isinstance(train.pixels, Stored) else None
         mixing = None
@@ -122,7 +122,7 @@ class Training:
         return image_keys(config.seed, epochs, self.data.train.index[places])
 
     def evaluate(self) -> Metrics:
-        """Return a line of metrics: `val_*` of the validation images, `train_loss` since the last evaluation.
+        """Return a line of metrics: `val_*` of the validation images, and `train_loss` since the last evaluation.
 
         Raises DivergedError if a loss since the last evaluation, or the validation loss, is not finite.
         """
@@ -161,10 +161,7 @@ class Training:
 
     @torch.no_grad()
     def score(self, images: Images) -> tuple[float, np.ndarray[Any, Any]]:
-        """Return the mean loss of the images, and the correctness (n,) of each image from 0 to 1.
-
-        Averaged weights are used if there are any.
-        """
+        """Return (mean loss, correctness (n,) of each image from 0 to 1). Averaged weights are used if they exist."""
         self.model.eval()
         with self.average.in_place() if self.average else nullcontext():
             work = partial(self.answers, images.select(self.ranks.share(len(images))))
@@ -175,7 +172,7 @@ class Training:
         return loss, correct.cpu().numpy()
 
     def answers(self, images: Images, size: int) -> tuple[Tensor, Tensor]:
-        """Return the reduced outputs and targets that `objective.scores` needs, computed `size` images at a time."""
+        """Return (answers, targets) as `objective.scores` needs them, computed for `size` images at a time."""
         keys = self.objective.keys(images.index)
         kept, start = [], 0
         for pixels in images.batches(size):
@@ -189,7 +186,7 @@ class Training:
         return answers, targets
 
     def save_checkpoint(self, run: Run) -> None:
-        """Save a checkpoint on rank 0 unless the state is no longer finite, which the next evaluation reports."""
+        """Save a checkpoint on rank 0 unless the state is not finite. The next evaluation reports such a state."""
         if self.ranks.rank == 0:
             with self.off_the_clock():
                 state = self.state()
@@ -213,7 +210,7 @@ class Training:
         return tensors
 
     def restore(self, payload: bytes | None) -> None:
-        """Restore the state from a checkpoint unless it is None. Raises ConfigError if it is not from this training."""
+        """Restore the state from a checkpoint unless it is None. Raises ConfigError if it does not fit this run."""
         if payload is None:
             return
         tensors = parse(payload, self.state(), self.config.steps)
@@ -242,7 +239,7 @@ class Training:
 
     @contextmanager
     def off_the_clock(self) -> Iterator[None]:
-        """Exclude the block from the training time. Work queued on the device before it still counts."""
+        """Exclude the block from the training time. Work queued on the device before the block still counts."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         self.seconds += time.perf_counter() - self.mark
@@ -273,7 +270,7 @@ class Training:
 
 
 def evaluation_batch(config: Config, device: torch.device) -> int:
-    """Return the number of images to evaluate at once. On a CPU, it is at least 1 and limited to 64 MiB in float32."""
+    """Return how many images to evaluate at once. On a CPU, several take at most 64 MiB in float32."""
     if device.type != "cpu":
         return EVALUATION_BATCH
     return max(1, min(EVALUATION_BATCH, EVALUATION_BYTES // (4 * config.channels * config.image_size**2)))

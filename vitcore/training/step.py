@@ -63,7 +63,7 @@ class TrainStep(Update):
             self.facts["cuda_graph"] = NONE + self.eager
 
     def __call__(self, inputs: Inputs, step: int) -> Tensor:
-        """Take step number `step`, from 0, and return this rank's loss. The loss of the step is its mean over ranks."""
+        """Take step `step`, counted from 0, and return this rank's loss. Its mean over the ranks is the step's loss."""
         if self.compiling:
             return self.first_step(inputs, step)
         self.schedule(step)
@@ -80,7 +80,7 @@ class TrainStep(Update):
         return self.loss
 
     def first_step(self, inputs: Inputs, step: int) -> Tensor:
-        """Take the first step, in which the model is compiled. If that fails, use the eager model from now on."""
+        """Take the first step, in which the model is compiled. If compiling fails, use the eager model from now on."""
         self.compiling, began = False, time.perf_counter()
         try:
             return self(inputs, step)
@@ -149,7 +149,7 @@ class TrainStep(Update):
         return [*self.model.state_dict().values(), *mean, *(value for value in moments if isinstance(value, Tensor))]
 
     def give_up(self, reason: str) -> None:
-        """Replace the CUDA graph by eager steps, and record the reason."""
+        """Replace the CUDA graph with eager steps, and record the reason."""
         self.replay, self.eager = None, reason
         self.inputs, self.loss = Inputs(torch.empty(0)), torch.empty(0)  # the graph's tensors would keep its memory
         self.facts["cuda_graph"] = NONE + reason
@@ -184,7 +184,7 @@ def eager_reason(config: Config, device: str, optimizer: torch.optim.Optimizer, 
 
 @contextmanager
 def capturable(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Set the `capturable` flag during the block. PyTorch's optimizers need it in a CUDA graph; no result changes."""
+    """Set the `capturable` flag during the block. PyTorch's optimizers need it in a graph; results are unaffected."""
     groups = [group for group in optimizer.param_groups if "capturable" in group]
     for group in groups:
         group["capturable"] = True

@@ -82,11 +82,11 @@ class Update:
         if start is not None:
             copy_weights(self.model, start, config.init_from)
         self.trained: Callable[..., Any] = self.model  # or the compiled model
-        self.parameters = list(self.model.parameters())  # collected once, because this slows down small models
+        self.parameters = list(self.model.parameters())  # once: collecting them slows down small models
         self.optimizer = optimizer(self.model, config)
         default_average = OPTIMIZER[config.optimizer].average(self.model, self.optimizer)
         self.average = Average(self.model, config.ema) if config.ema else default_average
-        self.share: float | Tensor = 0.0  # of the weights in an update of their average
+        self.share: float | Tensor = 0.0  # fraction by which the average moves toward the weights
         self.augment = AUGMENT[config.augment](config)
         self.side = data.train.pixels.shape[-1] if self.augment.cuts else config.image_size
         self.augments_in_graph = augments_in_graph(self.augment, config.channels * self.side**2)
@@ -147,7 +147,7 @@ class Update:
     # -- its inputs ----------------------------------------------------------------------------------------------------
 
     def draw(self, inputs: Inputs) -> Inputs:
-        """Return the inputs with the augmentation's random choices, or with images augmented outside the graph."""
+        """Return the inputs with random choices of the augmentation or augmented images, or unchanged without it."""
         if inputs.keys is None or self.config.augment == "none":
             return inputs
         if self.augments_in_graph and isinstance(self.augment, Staged):

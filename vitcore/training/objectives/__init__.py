@@ -1,6 +1,6 @@
 """Training objectives: predicting the label, or predicting masked patches.
 
-A new objective is a file with an entry in OBJECTIVE.
+To add an objective, write its class in a new file and add it to OBJECTIVE.
 """
 
 from vitcore.training.objectives.classification import Classification

@@ -55,7 +55,7 @@ class Classification(Objective):
         return labels
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss of logits (B, classes) or of two heads (B, 2, classes), where alpha weights the second."""
+        """Return the loss of logits (B, classes), or (B, 2, classes) for two heads. alpha weights the second head."""
         if logits.ndim == 2:
             return self.label_loss(logits, targets)
         own, other = (self.label_loss(some, targets) for some in logits.unbind(1))
@@ -64,10 +64,10 @@ class Classification(Objective):
     def distilled_loss(self, logits: Tensor, targets: Tensor, teacher: Tensor) -> Tensor:
         """Return the weighted sum of the label loss and the distillation loss.
 
-        teacher: the teacher's logits (B, classes), from which the second of two heads learns. Hard distillation is
-        cross-entropy with the teacher's most probable class (arXiv 2012.12877, equation 3). Soft distillation is tau^2
-        KL(teacher | student) at temperature tau (equation 2). The direction of KL follows arXiv 1503.02531 and
-        facebookresearch/deit, which also divides by the number of classes.
+        logits: as for `loss`. teacher: the teacher's logits (B, classes), from which the second of two heads learns.
+        Hard distillation is cross-entropy with the teacher's most probable class (arXiv 2012.12877, equation 3). Soft
+        distillation is tau^2 KL(teacher | student) at temperature tau (equation 2). The direction of KL follows arXiv
+        1503.02531 and facebookresearch/deit, which also divides by the number of classes.
         """
         own, other = (logits, logits) if logits.ndim == 2 else logits.unbind(1)
         alpha, tau = self.options.alpha, self.options.tau
@@ -94,7 +94,7 @@ class DistilledViT(ViT):
     """A ViT with a distillation token, which precedes the patches and has a head of its own.
 
     As in DeiT, it returns the logits (B, 2, classes) of both heads in training, and their mean (B, classes) in
-    evaluation. The token has no position embedding, because in DeiT only their sum matters.
+    evaluation. The token has no position embedding, because in DeiT only the sum of both matters.
     """
 
     def __init__(self, config: Config) -> None:
@@ -117,7 +117,7 @@ class DistilledViT(ViT):
         return self.vectors(images, keys)[0]
 
     def vectors(self, images: Tensor, keys: Keys = None) -> tuple[Tensor, Tensor]:
-        """Return the inputs of the two heads, each (B, D): the pooled vector, and the distillation token's state."""
+        """Return (pooled vector, state of the distillation token), each (B, D): the inputs of the two heads."""
         *_, x = self.states(images, keys)  # (B, T, D)
         before = self.config.final_norm == "before"
         x = self.encoder.norm(x) if before else x

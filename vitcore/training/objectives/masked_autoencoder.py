@@ -56,11 +56,11 @@ class MaskingOptions(Masking.Options):
         return patches - max(1, int(patches * (1 - self.ratio)))
 
     def visible(self, x: Tensor, keys: Keys) -> Tensor:
-        """Return the visible patches (B, N - M, D) of x (B, N, D). keys: None to return all, as to extract features."""
+        """Return the visible patches (B, N - M, D) of x (B, N, D). keys: (B,), or None to return all patches."""
         return x if keys is None else gather_rows(x, self.split(keys, x.shape[1])[0])
 
     def split(self, keys: Tensor, patches: int) -> tuple[Tensor, Tensor]:
-        """Return the ascending indices of each image's visible patches (B, N - M) and masked patches (B, M).
+        """Return (visible, masked): the ascending indices (B, N - M) and (B, M) of each image's patches.
 
         keys: random keys (B,) of the images. patches: N.
         """
@@ -73,7 +73,7 @@ class MAE(Masking):
     """Prediction of the pixels of masked patches, by default 75% of all patches (arXiv 2111.06377, section 3).
 
     The loss is the mean squared error of pixels that are normalized within their patch. An image's accuracy is the
-    fraction of the variance of its masked pixels that is explained, at least 0.
+    fraction of the variance of its masked pixels that the prediction explains, or 0 if this is negative.
     """
 
     numerics = 1
@@ -85,7 +85,7 @@ class MAE(Masking):
 
     @classmethod
     def canonical(cls, config: Config) -> Settings:
-        """Return 0 for each decoder option that states a default size, so that both forms have the same trial id."""
+        """Return option -> 0 for each decoder option that states its default size, so that the trial id is the same."""
         usual, own = cls.Options().decoder(config), config.options_of(cls.slot, cls.Options).decoder(config)
         return {f"decoder_{name}": 0 for name, size in own.items() if size == usual[name]}
 
@@ -129,7 +129,7 @@ class MAE(Masking):
         return F.mse_loss(logits, targets)
 
     def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return each image's mean squared errors (B, 2), of the prediction and of 0, to save memory."""
+        """Return each image's mean squared errors for the prediction and for 0 (B, 2), which take less memory."""
         return torch.stack([(logits - targets).square().mean(dim=(1, 2)), targets.square().mean(dim=(1, 2))], dim=1)
 
     def remembered(self, targets: Tensor) -> Tensor:

@@ -48,7 +48,7 @@ class Masking(Objective):
 
     @classmethod
     def impossible(cls, config: Config) -> dict[str, object]:
-        """Return errors for settings that do not work with masked patches: message -> whether it applies."""
+        """Return error message -> whether it applies, for settings that do not work with masked patches."""
         objective = f"objective={config.objective}"
         return {
             f"model={config.model}: {objective} is of this package's ViT": config.model,
@@ -155,7 +155,7 @@ def mean_colors(pixels: Tensor, patch: int, levels: int) -> Tensor:
     """Return the class (B, N) of each patch's mean color, from 0 to 8^C - 1.
 
     The first channel is the most significant digit. pixels: uint8 images (B, C, H, W). levels: number of possible
-    values of a pixel, which 8 shades share equally.
+    values of a pixel, divided equally among 8 shades.
     """
     cut = cut_patches(pixels, patch).to(torch.int64)  # integers: rounding never changes a class
     shades = cut.sum(dim=(4, 5)).flatten(1, 2) * SHADES // (levels * patch**2)  # (B, N, C)

@@ -15,7 +15,7 @@ from vitcore.variant import Variant
 if TYPE_CHECKING:
     from vitcore.config import Config
 
-NO_EPOCH = 2**32 - 1  # the epoch of an evaluation's random keys, which no training reaches
+NO_EPOCH = 2**32 - 1  # the epoch of an evaluation's random keys, which no training run reaches
 
 
 class Objective(Variant):
@@ -30,16 +30,16 @@ class Objective(Variant):
 
     @classmethod
     def model(cls, config: Config) -> ViT:
-        """Return the model to train, from images (B, C, H, W) and their random keys (B,) to logits (B, *shape)."""
+        """Return the model to train. It maps images (B, C, H, W) and their random keys (B,) to logits (B, *shape)."""
         raise NotImplementedError
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one image's logits, whose last dimension is classes or predicted values."""
+        """The shape of one image's logits. Its last dimension is the number of classes or of predicted values."""
         raise NotImplementedError
 
     def keys(self, index: Indices) -> Keys:
-        """Return the random keys (n,) of images in every evaluation, or None if the objective draws no random numbers.
+        """Return the random keys (n,) of images for every evaluation, or None if the objective draws no random numbers.
 
         index (n,): the images' indices in the whole data set.
         """
@@ -64,7 +64,7 @@ class Objective(Variant):
         return targets
 
     def scores(self, answers: Tensor, targets: Tensor) -> tuple[float, Tensor]:
-        """Return the mean loss of an evaluation and the correctness (n,) of each image.
+        """Return (mean loss, correctness (n,) of each image) for an evaluation.
 
         answers, targets: what `answers` and `remembered` returned, for all n images.
         """

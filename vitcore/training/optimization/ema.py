@@ -10,8 +10,8 @@ from torch import Tensor, nn
 class Average:
     """An exponential moving average a <- d a + (1 - d) w of the weights w, updated after each step.
 
-    After t steps, d = min(decay, (1 + t) / (10 + t)), as in tf.train.ExponentialMovingAverage, which forgets initial
-    values early. Floating-point buffers are averaged too, and integer buffers are copied.
+    After t steps, d = min(decay, (1 + t) / (10 + t)), so that initial values are soon forgotten, as in
+    tf.train.ExponentialMovingAverage. Floating-point buffers are averaged too, and integer buffers are copied.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -38,7 +38,7 @@ class Average:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Replace the model's weights by their average within the block."""
+        """Replace the model's weights with their average during the block."""
         own = [tensor.clone() for tensor in self.live]
         copy(self.mean, self.live)
         try:

@@ -1,4 +1,4 @@
-"""Optimizers and their parameter groups. A new optimizer is a class with an entry in OPTIMIZER."""
+"""Optimizers and their parameter groups. To add an optimizer, write a class and add it to OPTIMIZER."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EMBEDS = ("stem.", "position.", "objective.", "class_token", "registers", "encod
 def optimizer(model: nn.Module, config: Config) -> optim.Optimizer:
     """Return the optimizer of `config` for the parameters of `model`.
 
-    Each parameter group has the keys `weight_decay`, `apart` and `lr_scale`, the factor of the learning rate.
+    Each parameter group has the keys `weight_decay`, `lr_scale` (factor of the learning rate) and `apart`.
     """
     kind = OPTIMIZER[config.optimizer]
     groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {}
@@ -79,7 +79,7 @@ class Optimizer(Variant):
 
     @classmethod
     def apart(cls, name: str, parameter: nn.Parameter) -> bool:
-        """Return whether a parameter belongs in the groups that `make` treats apart, as Muon does with matrices."""
+        """Return whether `make` needs a parameter in a separate group, as Muon's `make` needs matrices."""
         return False
 
     @classmethod
@@ -89,7 +89,7 @@ class Optimizer(Variant):
 
 
 class Moments(Optimizer.Options):
-    """The options of Adam. The weight decay is a setting of its own."""
+    """The options of Adam. The weight decay is a separate setting."""
 
     beta1: Beta = 0.9  #: Decay rate of the running average of the gradient.
     beta2: Beta = 0.999  #: Decay rate of the running average of the squared gradient.
@@ -201,7 +201,7 @@ class Muon(Optimizer):
 
 
 class Together(optim.Optimizer):
-    """An optimizer that combines optimizers of different parameters. It has all their groups and a shared state."""
+    """An optimizer that combines optimizers for different parameters. It has all their groups and a shared state."""
 
     def __init__(self, *optimizers: optim.Optimizer) -> None:
         super().__init__([group for one in optimizers for group in one.param_groups], {})

@@ -1,4 +1,4 @@
-"""Learning-rate schedules. A new schedule is a class with an entry in SCHEDULE."""
+"""Learning-rate schedules. To add a schedule, write a class and add it to SCHEDULE."""
 
 from __future__ import annotations
 
