@@ -146,10 +146,7 @@ def members(path: Path) -> Iterator[Member]:
 
 
 def members_between(path: Path, file: Any, start: int, end: int, folder: PurePosixPath) -> Iterator[Member]:
-    """Yield the images in the tar at bytes `start` to `end` of `file`.
-
-    path: the path of `file`. folder: the start of the images' paths, which names an inner tar.
-    """
+    """Yield the images in the tar at bytes `start` to `end` of `file` at `path`. folder: start of the images' paths."""
     file.seek(start)
     with tarfile.open(fileobj=file, mode="r:") as tar:
         for member in tar:
