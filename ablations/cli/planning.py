@@ -8,7 +8,14 @@ import typer
 
 from ablations.cli.answer import FAILED, show_json
 from ablations.cli.inputs import ablate_toml, guards, parameters
-from ablations.cli.inputs.arguments import designs, parse_words, slurm_profile, track_planning, warn_of_other_recipe
+from ablations.cli.inputs.arguments import (
+    designs,
+    parse_words,
+    slurm_profile,
+    track_planning,
+    warn_of_needless_settings,
+    warn_of_other_recipe,
+)
 from ablations.cli.inputs.directories import data_folder, load_plugins, make_place
 from ablations.planning.jobs import jobs
 
@@ -63,6 +70,8 @@ def plan(
     made = designs(parse_words(words), recipe, data_dir)
     stated = use_stated_pack(made, data_dir, probe)
     plans = [prepare(design, place.runs, seeds, prune or stated, place.code) for design in track_planning(made)]
+    for planned in plans:
+        warn_of_needless_settings(planned, place.runs)
     if chosen is None:
         device = estimate.local_device(plans)
     else:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ablations.cli.inputs import ablate_toml
 from ablations.execution.launch import Place
-from ablations.planning.jobs import jobs
+from ablations.planning.jobs import jobs, read
 from ablations.study.naming import ALL_ARMS, assignments, plan_name, stem
 from results import store
 from results.store import plan_files, schemas
@@ -135,6 +135,15 @@ def warn_of_other_recipe(asked: Asked, recipe_name: str, runs: Path) -> None:
             print(f"recipe {RECIPE}; {runs} has {study} with {', '.join(others)}", file=sys.stderr)
 
 
+def warn_of_needless_settings(plan: Plan, runs: Path) -> None:
+    """Print a note on standard error if the plan without the command line's settings exists and has equal configs."""
+    plain = read(runs, plan_name(plan.study, plan.recipe, {})) if plan.overrides else None
+    known = {entry.name: entry.config for entry in plain.entries} if plain else {}
+    if plain and all(known.get(entry.name) == entry.config for entry in plan.entries):
+        said = assignments(plan.overrides, ", ")
+        print(f"{said}: makes no difference: leave it out to continue {plain.name}", file=sys.stderr)
+
+
 def recipe_argument(plan: Plan) -> str:
     """Return the recipe of a plan as the option --recipe takes it, quoted for a shell."""
     name = plan.asked.recipe if plan.asked else plan.recipe
@@ -215,6 +224,7 @@ def prepare_plans(
             **({} if asked.margin is None else {MARGIN: asked.margin}),
         )
         plan = prepare(design, place.runs, seeds, prune, place.code)
+        warn_of_needless_settings(plan, place.runs)
         plans.append(plan.model_copy(update={"asked": given}))
     return plans
 

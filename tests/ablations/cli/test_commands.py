@@ -447,6 +447,12 @@ def test_a_forgotten_recipe_is_named(there: Ablate) -> None:
         assert " has s with --recipe r" in errors.splitlines()[0]
 
 
+def test_settings_that_make_no_difference_are_named(there: Ablate) -> None:
+    for setting, named in (("steps=30", True), ("dropout=0.0", True), ("device=cpu", False), ("steps=31", False)):
+        errors = there("plan", "s.yaml", "--recipe", "r.yaml", setting)[2]
+        assert errors == (f"{setting}: makes no difference: leave it out to continue s@r\n" if named else "")
+
+
 def test_a_run_ends_with_the_commands_that_come_next(there: Ablate) -> None:
     words = ["run", "s.yaml", "--recipe", "r.yaml"]
     status, output, errors = there(*words)
