@@ -129,7 +129,8 @@ def check(
     """Test a plug-in, a study or a recipe.
 
     Runs the contract tests on the parts of a plug-in. Lists the arms and confounds of a study. Builds the model of a
-    recipe. `all` stands for every packaged part, study and recipe. Exits with an error if a check fails.
+    recipe. `all` stands for every packaged part, study and recipe. The exit status is 1 if a check fails, and 2 if
+    something cannot be checked, such as a plug-in that does not import.
 
     Examples:
         ablate check fourier.py
@@ -137,8 +138,10 @@ def check(
         ablate check all
     """
     from ablations.cli.check import check_word
+    from ablations.study.reading import read_recipe
 
     load_plugins(plugin)
     data_folder(None)
-    if not all([check_word(word, recipe) for word in words]):
+    chosen = read_recipe(recipe)
+    if not all([check_word(word, chosen) for word in words]):
         raise typer.Exit(FAILED)

@@ -20,15 +20,11 @@ from vitcore.variants import BASES, VARIANTS
 _PARTS: dict[Path, list[tuple[str, str]]] = {}  # loaded plug-in -> (slot, name) of each part
 
 
-class Refused(ValueError):
-    """Raised when a plug-in cannot be used. The message is one line with the file and the reason."""
-
-
 def load(paths: Iterable[Path]) -> dict[str, str]:
     """Load plug-ins and return file path -> digest. Each file is loaded once per process.
 
-    Raises ValueError if a file cannot be read or is not Python. Raises Refused if it does not import, redefines a name,
-    or adds an invalid part or a part of another plug-in. The dictionaries are restored before an error is raised.
+    Raises ValueError if a file cannot be read, does not import, redefines a name, or adds an invalid part or a part of
+    another plug-in. The dictionaries are restored before an error is raised.
     """
     return {str(path): load_one(Path(os.path.expanduser(path)).resolve()) for path in paths}
 
@@ -69,62 +65,62 @@ def parts_of(path: Path) -> list[tuple[str, str]]:
 
 
 def run(path: Path, source: bytes, module: ModuleType) -> None:
-    """Execute the source of a plug-in in `module`. Raises Refused if the source raises an exception or exits."""
+    """Execute the source of a plug-in in `module`. Raises ValueError if the source raises an exception or exits."""
     try:
         exec(compile(source, path, "exec"), module.__dict__)
     except SystemExit as end:
-        raise Refused(f"plugin {path}: does not import: it ends the program (exit status {end.code})") from None
+        raise ValueError(f"plugin {path}: does not import: it ends the program (exit status {end.code})") from None
     except Exception as error:  # importing a user's file may raise anything
         reason = f"{type(error).__name__}: {error}"
         if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "vitcore":
             public = "public names come from vitcore itself: from vitcore import Position, POSITION"
             reason = f"no module {error.name} ({public})"
-        raise Refused(f"plugin {path}: does not import: {reason}") from error
+        raise ValueError(f"plugin {path}: does not import: {reason}") from error
 
 
 def added_variants(path: Path, before: dict[str, dict[str, type[Variant]]]) -> list[tuple[str, str]]:
     """Return (slot, name) for each part that a plug-in added to the dictionaries of variants.
 
-    before: slot -> a copy of its dictionary, made before the plug-in ran. Raises Refused if the plug-in replaced or
+    before: slot -> a copy of its dictionary, made before the plug-in ran. Raises ValueError if the plug-in replaced or
     removed a part, or added an invalid one.
     """
     for slot, parts in VARIANTS.items():
         for name, part in before[slot].items():
             if parts.get(name) is not part:
-                raise Refused(f"plugin {path}: redefines {slot}={name}: choose another name")
+                raise ValueError(f"plugin {path}: redefines {slot}={name}: choose another name")
     new = [(slot, name) for slot, parts in VARIANTS.items() for name in parts if name not in before[slot]]
     for slot, name in new:
         new_part: object = VARIANTS[slot][name]
         if not isinstance(name, str):
-            raise Refused(f"plugin {path}: {slot}={name!r}: a name is a string")
+            raise ValueError(f"plugin {path}: {slot}={name!r}: a name is a string")
         if not (isinstance(new_part, type) and issubclass(new_part, BASES[slot])):
-            raise Refused(f"plugin {path}: {slot}={name} is {new_part!r}, not a {BASES[slot].__name__} class")
+            raise ValueError(f"plugin {path}: {slot}={name} is {new_part!r}, not a {BASES[slot].__name__} class")
         if not (isinstance(new_part.Options, type) and issubclass(new_part.Options, Options)):
-            raise Refused(f"plugin {path}: {slot}={name}: 'Options' is no subclass of Variant.Options")
+            raise ValueError(f"plugin {path}: {slot}={name}: 'Options' is no subclass of Variant.Options")
         if not isinstance(new_part.neutral, Mapping):
-            raise Refused(f"plugin {path}: {slot}={name}: 'neutral' is {new_part.neutral!r}, not option -> value")
+            raise ValueError(f"plugin {path}: {slot}={name}: 'neutral' is {new_part.neutral!r}, not option -> value")
         if unknown := new_part.neutral.keys() - new_part.Options.model_fields:
-            raise Refused(f"plugin {path}: {slot}={name}: 'neutral' names {min(unknown)}, which is no option of it")
+            raise ValueError(f"plugin {path}: {slot}={name}: 'neutral' names {min(unknown)}, which is no option of it")
     return new
 
 
 def refuse_breakage(path: Path) -> None:
-    """Raise Refused if the parts of a plug-in make every config invalid, as parts for an earlier version may."""
+    """Raise ValueError if the parts of a plug-in make every config invalid, as parts for an earlier version may."""
     try:
         Config.model_validate({})
     except Exception as error:  # a user's part may raise anything
         reason = f"{type(error).__name__}: {error}"
-        raise Refused(f"plugin {path}: its parts break the check of every config: {reason}") from error
+        raise ValueError(f"plugin {path}: its parts break the check of every config: {reason}") from error
 
 
 def identify(parts: Iterable[type[Variant]], path: Path, digest: str) -> None:
     """Set the digest of the plug-in's file on all parts that declare no `numerics`.
 
-    Raises Refused if another plug-in has added one of these parts.
+    Raises ValueError if another plug-in has added one of these parts.
     """
     own = [part for part in parts if "numerics" not in part.__dict__]
     for part in own:
         if part.__dict__.get("digest", digest) != digest:
-            raise Refused(f"plugin {path}: adds {part.__name__}, which another plugin adds: let it declare numerics")
+            raise ValueError(f"plugin {path}: adds {part.__name__}, which another plugin adds: let it declare numerics")
     for part in own:
         part.digest = digest

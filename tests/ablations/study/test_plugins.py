@@ -39,6 +39,8 @@ REFUSED = [
     ),
     ("import sys; sys.exit(3)", "it ends the program (exit status 3)"),
     ("exit()", "it ends the program"),
+    ("x = (", "does not import: SyntaxError"),
+    ("import nowhere", "does not import: ModuleNotFoundError: No module named 'nowhere'"),
     ("raise ValueError('plugin of\\ntwo lines')", "does not import: ValueError: plugin of"),
 ]
 
@@ -63,19 +65,15 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
 
 
 @pytest.mark.parametrize(("source", "message"), REFUSED, ids=[message for _, message in REFUSED])
-def test_plugin_that_adds_no_valid_part_is_refused(
-    write: Write, source: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path, before = write("mine.py", ADDS + source), {slot: dict(parts) for slot, parts in VARIANTS.items()}
-    with pytest.raises(ValueError, match=r"plugin .*mine\.py: ") as error:
-        plugins.load([path])
-    assert message in str(error.value)
+def test_plugin_that_cannot_be_loaded_is_bad_input(write: Write, ablate: Ablate, source: str, message: str) -> None:
+    """Status 1 of `ablate check` means that a contract test failed."""
+    write("mine.py", ADDS + source)
+    before = {slot: dict(parts) for slot, parts in VARIANTS.items()}
+    status, output, errors = ablate("check", "mine.py")
+    assert (status, output, errors.count("\n")) == (2, "", 1)
+    assert errors.startswith("ablate: plugin ")
+    assert message in errors
     assert before == VARIANTS
-    assert not check_plugin(path)
-    failed = [line for line in capsys.readouterr().out.splitlines() if line != str(path)]
-    assert len(failed) == 1
-    assert failed[0].startswith("  FAILED  plugin ")
-    assert message in failed[0]
 
 
 def test_plugin_that_is_loaded_already_is_checked(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
