@@ -10,7 +10,7 @@ from ablations.cli.answer import FAILED
 from ablations.cli.help import App
 from ablations.cli.inputs import guards, parameters
 from ablations.cli.inputs.arguments import named_plans, parse_words, prepare_plans, slurm_profile, warn_of_other_recipe
-from ablations.cli.inputs.directories import make_place, runs_folder, runs_hint
+from ablations.cli.inputs.directories import folder_options, make_place, runs_folder
 from ablations.planning.jobs import jobs, write
 
 app = App(
@@ -70,7 +70,7 @@ def submit(
     for plan in plans:
         write(place.runs, plan)
     print(submitting.submit(plans, place, chosen, arm))
-    print(f"watch: ablate status {shlex.join(plan.name for plan in plans)}{runs_hint(runs)} --watch")
+    print(f"watch: ablate status {shlex.join(plan.name for plan in plans)}{folder_options(runs)} --watch")
 
 
 def cancel(words: parameters.Words, recipe: parameters.PlannedRecipe = None, runs: parameters.Runs = None) -> None:

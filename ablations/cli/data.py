@@ -11,7 +11,7 @@ import typer
 from ablations.cli.answer import FAILED, show_json
 from ablations.cli.help import App
 from ablations.cli.inputs import ablate_toml, parameters
-from ablations.cli.inputs.directories import data_folder, data_home
+from ablations.cli.inputs.directories import data_folder, data_home, folder_options
 from ablations.execution import machine
 
 if TYPE_CHECKING:
@@ -141,7 +141,8 @@ def verify(
     if as_json:
         show_json([{"pack": str(folder), "images": known.images, "bytes": known.bytes, "damaged": damaged}])
     elif damaged:
-        print("\n".join([*damaged.values(), f"`ablate data pack {name} SOURCE` writes the damaged files again"]))
+        again = f"`ablate data pack {name} SOURCE{folder_options(data_dir=data_dir)}` writes the damaged files again"
+        print("\n".join([*damaged.values(), again]))
     else:
         print(f"{folder}: {known.images:,} images, {known.bytes:,} bytes, as they were packed")
     if damaged:

@@ -12,7 +12,7 @@ import typer
 from ablations.cli.answer import FAILED, INTERRUPTED, show_json
 from ablations.cli.inputs import guards, parameters
 from ablations.cli.inputs.arguments import parse_words, prepare_plans, resolve_settings, trial_ids, warn_of_other_recipe
-from ablations.cli.inputs.directories import make_place, runs_folder, runs_hint
+from ablations.cli.inputs.directories import folder_options, make_place, runs_folder
 from ablations.execution import machine, slots
 from ablations.execution import retry as retrying
 from ablations.execution.launch import Place
@@ -72,8 +72,8 @@ def run(
         write(place.runs, planned)
     with mirroring(plans, place.runs, tensorboard):
         summary = train_here(todo, place, workers, publisher(plans, arm, place.runs))
-    finish(summary, len(todo), plans)
-    print(next_commands(plans, place.runs, runs_hint(runs)))
+    finish(summary, len(todo), folder_options(runs), plans)
+    print(next_commands(plans, place.runs, folder_options(runs)))
 
 
 def next_commands(plans: Sequence[Plan], runs: Path, where: str) -> str:
@@ -150,7 +150,7 @@ def train(
     elif state.result is not None:
         shown = "  ".join(f"{name} {value:.4f}" for name, value in state.result.metrics.items())
         print(f"{place.runs / 'trials' / job.id}  {state.status}  {shown}")
-    finish(summary, len(todo))
+    finish(summary, len(todo), folder_options(runs))
 
 
 def one_config(words: list[str], recipe: str, data_dir: Path | None) -> Config:
@@ -198,10 +198,10 @@ def train_here(
         return runner.run(jobs, place, display, workers, on_over)
 
 
-def finish(summary: "RunSummary", asked: int, plans: Sequence[Plan] = ()) -> None:
+def finish(summary: "RunSummary", asked: int, where: str, plans: Sequence[Plan] = ()) -> None:
     """Report the trials that are not done, and exit with an error status if there are any.
 
-    asked: number of trials requested. plans: plans that the advice on failed trials may name.
+    asked: number of trials requested. where, plans: the --runs option and the plans for the advice on failed trials.
     """
     if summary.stopped:
         done, left = len(summary.done), asked - len(summary.done) - len(summary.failed) - len(summary.blocked)
@@ -213,7 +213,7 @@ def finish(summary: "RunSummary", asked: int, plans: Sequence[Plan] = ()) -> Non
         counted = amount_text(len(summary.interrupted), "trial")
         print(f"{counted} interrupted ({causes}): the same command continues", file=sys.stderr)
     if summary.failed:
-        print(failures(summary.failed, plans), file=sys.stderr)
+        print(failures(summary.failed, where, plans), file=sys.stderr)
     if summary.blocked:
         causes = "; ".join(dict.fromkeys(summary.blocked.values()))
         print(f"{amount_text(len(summary.blocked), 'trial')} blocked ({causes})", file=sys.stderr)
@@ -221,13 +221,16 @@ def finish(summary: "RunSummary", asked: int, plans: Sequence[Plan] = ()) -> Non
         raise typer.Exit(FAILED)
 
 
-def failures(failed: Mapping[str, str], plans: Sequence[Plan]) -> str:
-    """Return a line with the failed trials' main cause and the command to retry them. failed: id -> cause."""
+def failures(failed: Mapping[str, str], where: str, plans: Sequence[Plan]) -> str:
+    """Return a line with the failed trials' main cause and the command to retry them after its repair.
+
+    failed: id -> cause. where: the --runs option for the command.
+    """
     cause, count = Counter(failed.values()).most_common(1)[0]
     of = cause if count == len(failed) else f"{count} of them: {cause}"
     names = [shlex.quote(plan.name) for plan in plans if failed.keys() & {job.id for job in jobs([plan])}]
     again = " ".join(list(failed) if len(failed) <= MANY or not names else names)
-    return f"{amount_text(len(failed), 'trial')} failed ({of}): `ablate retry {again}` allows another run"
+    return f"{amount_text(len(failed), 'trial')} failed ({of}); put that right, then: `ablate retry {again}{where}`"
 
 
 def retry(

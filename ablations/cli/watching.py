@@ -11,7 +11,7 @@ import typer
 from ablations.cli.answer import show_json
 from ablations.cli.inputs import ablate_toml, parameters
 from ablations.cli.inputs.arguments import named_plans, trial_ids
-from ablations.cli.inputs.directories import runs_folder, runs_hint
+from ablations.cli.inputs.directories import folder_options, runs_folder
 from ablations.reporting import cleaning
 from results import store
 
@@ -54,9 +54,9 @@ def status(
         show_json(read())
     elif watch:
         with contextlib.suppress(KeyboardInterrupt):
-            status_view.show_live(read, runs_hint(runs))
+            status_view.show_live(read, folder_options(runs))
     else:
-        PlainConsole().print(status_view.render(read(), runs_hint(runs)), soft_wrap=True, highlight=False)
+        PlainConsole().print(status_view.render(read(), folder_options(runs)), soft_wrap=True, highlight=False)
 
 
 def logs(

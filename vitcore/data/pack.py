@@ -41,7 +41,8 @@ from vitcore.options import ConfigError, Options
 MANIFEST, INDEX, BEGUN = "manifest.json", "index.npy", "begun.json"
 VERSION: Final = 2  # of the format; version 1 had the channels first
 RECORD = np.dtype([("label", "<u4"), ("crc", "<u4"), ("offset", "<u8"), ("size", "<u4")])
-ANEW = "remove it, and the `ablate data pack` that wrote it writes it again"
+REPAIR = "the `ablate data pack` that wrote it writes it again"
+ANEW = f"remove it, and {REPAIR}"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 BLOCK = 2**22  # bytes to hash at once
 LARGEST_MANIFEST = 2**26  # bytes
@@ -191,8 +192,8 @@ def read_manifest(path: Path, changed: int, size: int) -> Manifest:
         raise ConfigError(f"{path}: damaged, or of another version of this program ({reason(error)}); {ANEW}") from None
     if found is None:
         raise ConfigError(
-            f"{path}: of format {content['version']}, and this program reads {VERSION}: remove {path.parent} and pack "
-            f"it again, `ablate data pack {content.get('name')} SOURCE`"
+            f"{path}: of format {content['version']}, and this program reads {VERSION}: remove {path.parent}, and "
+            f"{REPAIR}"
         )
     if found.fingerprint != fingerprint:
         raise ConfigError(f"{path}: damaged: its content is not what its fingerprint says; {ANEW}")
@@ -241,7 +242,7 @@ class Pack:
             content = image.reshape(-1).data if plain else memoryview(bytearray(int(record["size"])))
             got = os.preadv(self.descriptor(shard, path), [content], int(record["offset"]))
             if got != len(content) or not (self.checked[place] or zlib.crc32(content) == record["crc"]):
-                raise ValueError(f"{path}: damaged, at byte {record['offset']} (image {place} of the pack)")
+                raise ValueError(f"{path}: damaged, at byte {record['offset']} (image {place} of the pack); {REPAIR}")
             self.checked[place] = True
             if not plain:
                 try:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.arguments import Asked, prepare_plans
-from ablations.cli.inputs.directories import make_place, runs_hint
+from ablations.cli.inputs.directories import folder_options, make_place
 from ablations.cli.inputs.guards import ensure_trainable
 from ablations.cli.running import finish, train_here
 from ablations.execution.launch import Place
@@ -39,8 +39,8 @@ def demo(runs: parameters.Runs = None, workers: parameters.Workers = None) -> No
     write(place.runs, plan)
     table = GrowingTable(todo, place.runs)
     summary = train_here(todo, place, workers, table.show_end, table)
-    finish(summary, len(todo), [plan])
-    print(results_text(plan, place.runs, runs_hint(runs)))
+    finish(summary, len(todo), folder_options(runs), [plan])
+    print(results_text(plan, place.runs, folder_options(runs)))
 
 
 def announcement(plan: Plan, todo: list[Job], place: Place, workers: int | None) -> str:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablations.cli.inputs import guards, parameters
-from ablations.cli.inputs.directories import make_place
+from ablations.cli.inputs.directories import data_folder, folder_options, make_place
 from ablations.cli.running import finish, train_here
 from ablations.execution import machine
+from ablations.execution.launch import Place
 from ablations.planning.jobs import Job
 from results import store
 from results.store.schemas import Settings
@@ -25,10 +26,10 @@ SHORTER = 4  # divides the steps of the recipe to give the steps of a trial of -
 LEAST_STEPS = 100
 NEXT = """\
 go on with:
-  ablate plan demo --recipe {recipe} --probe      # how long its arms take: positions none, 1d, 2d
-  ablate run demo --recipe {recipe}               # ends in a table with verdicts
-  ablate report demo --recipe {recipe}            # the same as a page
-  ablate run position-embedding --recipe {recipe}   # all 8 arms; those three are not trained again"""
+  ablate plan demo --recipe {recipe}{where} --probe      # how long its arms take: positions none, 1d, 2d
+  ablate run demo --recipe {recipe}{where}               # ends in a table with verdicts
+  ablate report demo --recipe {recipe}{runs}            # the same as a page
+  ablate run position-embedding --recipe {recipe}{where}   # all 8 arms; those three are not trained again"""
 
 
 def init(
@@ -57,6 +58,7 @@ def init(
     """
     from ablations.study.init import choices
     from ablations.study.init.survey import survey
+    from vitcore.data.lookup import FOLDER, find_pack
 
     found = survey(path)
     target = out or Path((re.sub(r"[^A-Za-z0-9_-]+", "-", found.name).strip("-") or "recipe") + ".yaml")
@@ -66,12 +68,16 @@ def init(
         raise ValueError(f"--out {target}: a recipe is a .yaml file")
     print("\n".join(found.lines()), flush=True)
     device = choices.GPU if machine.gpus() else choices.CPU
-    measured = measure(found, device, runs, workers) if tune else {}
+    data_folder(None)
+    data_dir = None if found.data.startswith(FOLDER) or find_pack(found.data) else path.parent
+    measured = measure(found, device, make_place(runs, data_dir, None), workers) if tune else {}
     target.write_text(choices.render(found, device, measured))
-    print(f"\nwrote {target}: each number has its reason beside it\n\n{NEXT.format(recipe=shlex.quote(str(target)))}")
+    where, recipe = folder_options(runs, data_dir), shlex.quote(str(target))
+    then = NEXT.format(recipe=recipe, where=where, runs=folder_options(runs))
+    print(f"\nwrote {target}: each number has its reason beside it\n\n{then}")
 
 
-def measure(found: "Survey", device: str, runs: Path | None, workers: int | None) -> "dict[str, Choice]":
+def measure(found: "Survey", device: str, place: Place, workers: int | None) -> "dict[str, Choice]":
     """Train a grid of learning rates and widths, and return key -> choice for the pair of best validation accuracy.
 
     A tie goes to the pair that `ablate init` chooses without --tune. device: choices.CPU or choices.GPU.
@@ -80,10 +86,9 @@ def measure(found: "Survey", device: str, runs: Path | None, workers: int | None
 
     settings = {one.key: one.value for one in choices.config_choices(found, device)}
     jobs = tuning_jobs(settings | {"data": found.data})
-    place = make_place(runs, None, None)
     guards.ensure_trainable(jobs, place)
     print(f"\ntuning: {len(jobs)} trials of {jobs[0].config['steps']:,} steps, seed 0", flush=True)
-    finish(train_here(jobs, place, workers), len(jobs))
+    finish(train_here(jobs, place, workers), len(jobs), folder_options(place.runs))
     reached = {(job.config["lr"], job.config["width"]): accuracy(place.runs, job) for job in jobs}
     for (lr, width), value in reached.items():
         print(f"  lr={lr:g} width={width}: validation accuracy {100 * value:.1f}%")

@@ -27,9 +27,10 @@ def runs_folder(runs: Path | None) -> Path:
     return folder
 
 
-def runs_hint(runs: Path | None) -> str:
-    """Return the option ` --runs DIR` for a command in printed advice, or "" if --runs was not given."""
-    return f" --runs {shlex.quote(str(runs))}" if runs else ""
+def folder_options(runs: Path | None = None, data_dir: Path | None = None) -> str:
+    """Return ` --runs DIR --data-dir DIR` for a command in printed advice, without the options that are None."""
+    given = {"--runs": runs, "--data-dir": data_dir}
+    return "".join(f" {option} {shlex.quote(str(folder))}" for option, folder in given.items() if folder)
 
 
 def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | None:

@@ -78,11 +78,13 @@ def test_failures_are_reported_with_cause_and_command() -> None:
         return Plan.model_construct(study=study, name=f"{study}@digits+54cd58", seeds=[0], arms=[arm])
 
     plans = [plan("one", "abcd"), plan("other", "xyz")]
-    said = failures(dict.fromkeys("ab", "OSError: no"), plans)
-    assert "2 trials failed (OSError: no): `ablate retry a b`" in said
+    said = failures(dict.fromkeys("ab", "OSError: no"), " --runs here", plans)
+    assert said == "2 trials failed (OSError: no); put that right, then: `ablate retry a b --runs here`"
     many = dict.fromkeys("abc", "OSError: no") | {"d": "KeyError: 'x'"}
-    assert "(3 of them: OSError: no): `ablate retry one@digits+54cd58`" in failures(many, plans)
-    assert "`ablate retry a b c d`" in failures(many, [])
+    said = failures(many, "", plans)
+    assert said.startswith("4 trials failed (3 of them: OSError: no); ")
+    assert said.endswith("`ablate retry one@digits+54cd58`")
+    assert "`ablate retry a b c d`" in failures(many, "", [])
 
 
 PLUGIN = """

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from in_process import Ablate
-from photographs import photographs
+from photographs import packed, photographs
 from PIL import Image
 
 from ablations.cli.getting_started import init
+from ablations.execution.launch import Place
 from ablations.planning.plan import build
 from ablations.study.design import Design
 from ablations.study.init import choices
@@ -45,6 +46,13 @@ def test_the_recipe_is_one_that_studies_run_on(ablate: Ablate, tmp_path: Path) -
     assert not any("--arm" in words for words in commands), "a part of a plan has no verdicts"
     status, _, errors = ablate("init", "my photos")
     assert (status, "exists already" in errors) == (2, True)
+
+
+def test_printed_commands_name_the_folders(ablate: Ablate, tmp_path: Path) -> None:
+    packed(photos(tmp_path / "photos"), tmp_path / "packs", "pets")
+    output = ablate("init", "packs/pets", "--runs", "my runs")[1]
+    assert "  ablate run demo --recipe pets.yaml --runs 'my runs' --data-dir packs  " in output
+    assert "  ablate report demo --recipe pets.yaml --runs 'my runs'  " in output
 
 
 def test_an_edited_recipe_is_described_as_it_is(ablate: Ablate, tmp_path: Path) -> None:
@@ -116,10 +124,10 @@ def test_tuning_takes_the_best_of_what_it_trained(monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     best = (choices.learning_rates(2e-3)[3], 128)
     monkeypatch.setattr(init, "train_here", lambda jobs, place, workers: None)
-    monkeypatch.setattr(init, "finish", lambda summary, asked: None)
+    monkeypatch.setattr(init, "finish", lambda summary, asked, where: None)
     monkeypatch.setattr(init, "accuracy", lambda runs, job: float((job.config["lr"], job.config["width"]) == best))
     found = survey(photos(tmp_path / "pets"))
-    chosen = init.measure(found, CPU, None, None)
+    chosen = init.measure(found, CPU, Place(tmp_path / "runs", None), None)
     assert (chosen["lr"].value, chosen["width"].value) == best
     assert "edge" in chosen["lr"].reason
     assert "width: 128" in choices.render(found, CPU, chosen)
