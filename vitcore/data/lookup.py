@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from vitcore.data.datasets import BUILT_IN, About
-from vitcore.data.homes import data_homes
+from vitcore.data.homes import data_homes, own_packs
 from vitcore.data.imagefolder import describe_folder
 from vitcore.data.pack import NAME, find, manifest, missing_pack, pack_names
 from vitcore.options import ConfigError
@@ -32,7 +32,9 @@ def describe(name: str, data_dir: Path | None = None) -> About:
         return STATED[name]
     if NAME.fullmatch(name):
         known, hint = pack_names(data_dir), f"; {pack_hint(name)}"
-        where = ", ".join(map(missing_pack, data_homes(name, data_dir))) or "none without --data-dir or ABLATE_DATA"
+        key = {own_packs().get(name): f"ablate.toml: data.{name}="}
+        there = [key.get(str(home), "") + missing_pack(home) for home in data_homes(name, data_dir)]
+        where = ", ".join(there) or "none without --data-dir or ABLATE_DATA"
     else:
         known, hint, where = [FOLDER], "", "small letters, digits and . _ -"
     hint = spelling_hint(name, [*BUILT_IN, *known]) or hint
