@@ -113,7 +113,14 @@ def publisher(plans: list[Plan], arms: Sequence[str], runs: Path) -> Callable[[J
 
 
 def train(
-    words: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="Settings; all others are the recipe's.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="KEY=VALUE...",
+            help="Settings; all others are the recipe's.",
+            callback=parameters.refuse_options,
+        ),
+    ],
     recipe: parameters.RecipeName = "digits",
     runs: parameters.Runs = None,
     plugin: parameters.Plugins = None,

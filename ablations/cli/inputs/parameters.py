@@ -39,6 +39,16 @@ def known_format(name: str) -> str:
     return name
 
 
+def refuse_options(context: typer.Context, words: list[str] | None) -> list[str] | None:
+    """Return the words. Raises ValueError if one sets an option of the command, such as seeds=3 for --seeds 3."""
+    options = {option for one in context.command.params for option in one.opts}
+    for word in words or ():
+        key, equals, value = word.partition("=")
+        if equals and (option := f"--{key.replace('_', '-')}") in options:
+            raise ValueError(f"{word}: is an option: {option} {value}")
+    return words
+
+
 USUAL_RECIPE = "digits, or else the only recipe the study was run on"
 
 Words = Annotated[
@@ -47,6 +57,7 @@ Words = Annotated[
         metavar="STUDY... [KEY=VALUE...]",
         help="Studies by name or file, or 'all'; then settings. If a study has stages, KEY applies to all of them, "
         "STAGE.KEY to one, and finetune.KEY to the trials that start from them.",
+        callback=refuse_options,
         autocompletion=studies,
     ),
 ]
@@ -55,6 +66,7 @@ Names = Annotated[
     typer.Argument(
         metavar="[STUDY...] [KEY=VALUE...]",
         help="Planned studies, and the settings they were run with.  [default: all planned studies]",
+        callback=refuse_options,
         autocompletion=studies,
     ),
 ]
