@@ -131,8 +131,8 @@ def check_profile(
 ) -> None:
     """Test a profile with a one-minute job.
 
-    Checks on a node what trials need there: GPU, imports, data, links in the run directory, and sbatch. Without
-    sbatch on the node, no last job can submit what is left.
+    Checks what trials need on a node: imports, GPU, data, hard links in the run directory, sbatch, torch.compile.
+    Without sbatch, nothing resubmits unfinished trials.
 
     Examples:
         ablate profile check mycluster

@@ -58,7 +58,7 @@ class Group(TyperGroup):
 
 
 class App(typer.Typer):
-    """A Typer app whose help texts have the layout of this file."""
+    """A Typer app whose help texts have the layout defined here."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(cls=Group, rich_markup_mode=None, no_args_is_help=True, **settings)

@@ -44,7 +44,9 @@ TURN_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Campaign:
-    """A submission by `ablate submit`, in a directory under runs/submissions. plans: names of the submitted plans."""
+    """A submission by `ablate submit` or `ablate profile check`, in a directory under runs/submissions.
+
+    plans: names of the submitted plans."""
 
     folder: Path
     plans: tuple[str, ...]

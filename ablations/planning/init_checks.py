@@ -48,10 +48,11 @@ def check_no_leak(config: Config, parent: Config) -> None:
 
 
 def ancestors(config: Config, runs: Path) -> list[Job]:
-    """Return the jobs in `runs` that must have finished before a trial with this config begins, oldest first.
+    """Return the jobs in `runs` that must finish before a trial with this config begins, oldest first.
 
-    The oldest is the nearest ancestor that has finished and has weights. Finished ancestors without weights are trained
-    again. Raises ConfigError if an ancestor is missing, has failed, cannot be trained again, or does not fit.
+    The first is the nearest finished ancestor with weights, or else the earliest ancestor. Finished ancestors without
+    weights are trained again. Raises ConfigError if an ancestor is missing, has failed, cannot be trained again, or
+    does not fit.
     """
     found: list[Job] = []
     while link := parent_of(config):

@@ -18,7 +18,8 @@ Points = Mapping[Any, tuple[np.ndarray, np.ndarray]]  # seed -> compute (sizes,)
 class Fits:
     """Least-squares fits of log error on log compute, one per seed.
 
-    a, b: the coefficients of error = a C^-b (seeds,). low, high: the range of compute that all fits share.
+    a, b (seeds,): the coefficients of error = a C^-b, where C is the compute.
+    low, high: the range of compute that all fits share.
     """
 
     a: np.ndarray

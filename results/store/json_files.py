@@ -54,7 +54,7 @@ def read_json(path: Path | str) -> dict[str, Any]:
 def parse_json(payload: bytes, path: Path | str) -> dict[str, Any]:
     """Return the JSON object in the bytes of a file. path: names the file in errors.
 
-    Raises Broken if there is no JSON object or `schema` is not a number, and NewerSchema if a newer version wrote it.
+    Raises Broken without a JSON object or if `schema` is no integer, and NewerSchema if a newer version wrote it.
     """
     name = os.path.basename(path)
     try:

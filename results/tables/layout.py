@@ -1,6 +1,6 @@
 """The layout of a study's table: columns, caption and closing lines.
 
-Accuracies are in percent in documents for people, and fractions in CSV and JSON.
+Accuracies are percentages in md, latex and html, and fractions in csv and json.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Conversion of Vision Transformers from and to timm, with equal outputs and gradients."""
+"""Conversion of Vision Transformers to and from timm, with equal outputs and gradients."""
 
 from __future__ import annotations
 

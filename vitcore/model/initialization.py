@@ -1,8 +1,8 @@
-"""Initial values of parameters, as in google-research/vision_transformer (models_vit.py).
+"""Initial values of parameters, mostly as in google-research/vision_transformer (models_vit.py).
 
 Each parameter is drawn on the CPU by its own random generator, which is seeded by (seed, name). Therefore, removing a
-part of the model leaves the values of all other parameters unchanged, and values do not depend on the device. A bare
-table is a parameter outside linear layers, convolutions and norms, such as a learned position embedding.
+part of the model leaves the values of all other parameters unchanged, and values do not depend on the device. INIT has
+the rules for bare tables: parameters outside linear layers, convolutions and norms, such as learned positions.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from torch import Generator, Tensor, nn
 from vitcore.variant import Variant
 
 Draw = Callable[[Tensor, Generator], Any]
-Drawn = tuple[int, str]  # the number of a parameter's values, and a text on its shape and distribution
+Drawn = tuple[int, str]  # the number of a parameter's values, and a text that describes its shape and distribution
 
 
 @torch.no_grad()
@@ -52,7 +52,7 @@ def nearest_owner(model: nn.Module, name: str) -> tuple[Any, str]:
 
 
 def drawn(model: nn.Module) -> dict[str, Drawn]:
-    """Return parameter name -> (number of values, text on its shape and distribution).
+    """Return parameter name -> (number of values, text that describes its shape and distribution).
 
     Parameters with equal names and entries get equal initial values from equal seeds.
     """

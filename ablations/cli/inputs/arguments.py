@@ -230,7 +230,7 @@ def prepare_plans(
 
 
 def track_planning(made: "Sequence[Design]") -> "Iterable[Design]":
-    """Return an iterable of the designs that shows a progress bar, because planning can take 10 s."""
+    """Return the designs as an iterable that shows a progress bar, because planning can take 10 s."""
     from rich.progress import track
 
     from ablations.reporting.console import PlainConsole

@@ -1,4 +1,4 @@
-"""The figure kind `axis`: the metric over an ordered factor, with the compute of each value on a second axis."""
+"""The figure kind `axis`: the metric over an ordered factor, with the forward FLOPs of each value on a second axis."""
 
 import pandas as pd
 from matplotlib.axes import Axes

@@ -223,9 +223,10 @@ class SinCos1D(SinCos):
 
 
 class SinCos2D(SinCos):
-    """Sines and cosines of the column, then of the row, each in a quarter of the channels (arXiv 2104.02057).
+    """2D sinusoidal embedding: sines and cosines of the column, then of the row (arXiv 2104.02057).
 
-    The rates run from 1 to 1 / temperature inclusive, as in big_vision's `posemb_sincos_2d` (arXiv 2205.01580).
+    Each takes a quarter of the channels. The rates run from 1 to 1 / temperature inclusive, as in big_vision's
+    `posemb_sincos_2d` (arXiv 2205.01580).
     """
 
     numerics = 1

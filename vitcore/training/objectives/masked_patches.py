@@ -121,8 +121,8 @@ class MaskedViT(ViT):
 class Corruption(Initial):
     """A layer that corrupts half of the patch embeddings (B, N, D), before position embeddings are added.
 
-    A learned [mask] embedding replaces 80% of the chosen patches, and another patch of the image replaces 10%. The
-    other 10% are unchanged.
+    A learned [mask] embedding replaces 80% of the chosen patches, and 10% are each replaced by another patch of
+    the image. The other 10% are unchanged.
     """
 
     draws = {"mask": zeros}  # initialized to 0 like the class token

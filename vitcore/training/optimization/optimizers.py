@@ -178,7 +178,7 @@ class Muon(Optimizer):
     numerics = 1
 
     class Options(Moments):
-        """The decay of the momentum, and the options of AdamW for the other parameters."""
+        """The decay of Muon's momentum, and the options of AdamW for the parameters that Muon does not train."""
 
         momentum: Beta = 0.95  #: Decay rate of Muon's momentum.
 
