@@ -14,7 +14,7 @@ ALLOWED = {  # Pydantic's type of an error -> what is allowed, in the words of Y
     "bool_type": "true or false",
     "int_type": "a whole number",
     "float_type": "a number",
-    "string_type": "a text",
+    "string_type": "a string",
     "list_type": "a list",
     "dict_type": "a mapping of keys to values",
     "model_type": "a mapping of keys to values",

@@ -32,7 +32,7 @@ class Conditions:
     steps_per_round: int
 
     def model(self) -> str:
-        """Return a text with the settings on which the time of a step depends."""
+        """Return text with the settings on which the time of a step depends."""
         config = self.config
         sizes = [f"{name} {getattr(config, name)}" for name in ("width", "depth", "heads", "patch")]
         parts = [f"{name}={getattr(config, name)}" for name in ("position", "pool", "stem")]

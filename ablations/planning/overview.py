@@ -189,7 +189,7 @@ def wall_text(took: Wall, unit: str) -> str:
 
 
 def expected_text(stated: Expected) -> str:
-    """Return a text that says which value the recipe expects or others reached, how it is known, and its source."""
+    """Return text that says which value the recipe expects or others reached, how it is known, and its source."""
     about = units.unit(stated.metric)
     seeds = f" (n = {stated.n})" if stated.n else ""
     reached = f"{about.value_text(stated.mean)}{about.of_value} {units.metric_name(stated.metric)}{seeds}"

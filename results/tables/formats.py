@@ -270,7 +270,7 @@ def as_csv(rows: Sequence[Mapping[str, Plain]]) -> str:
 
 
 def without_formula(value: Plain) -> Plain:
-    """Return a text on one line, with a leading apostrophe if a spreadsheet would read it as a formula."""
+    """Return text on one line, with a leading apostrophe if a spreadsheet would read it as a formula."""
     if not isinstance(value, str):
         return value
     text = " ".join(value.split())

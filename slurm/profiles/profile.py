@@ -215,7 +215,7 @@ def exported_value(name: object, value: object) -> str:
     if name.startswith(OURS):
         raise ValueError(f"{key}: names that start with {', '.join(OURS)} are SLURM's and submitit's own")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{key}={grammar.quoted_value(value)}: a text or a number")
+        raise ValueError(f"{key}={grammar.quoted_value(value)}: a string or a number")
     return grammar.one_line(key, str(value), "one line without control characters")
 
 

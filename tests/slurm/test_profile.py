@@ -121,7 +121,7 @@ def test_time_limits(time: str | int, seconds: int) -> None:
         ({"setup": ["#SBATCH --wrap=x"]}, "setup='#SBATCH --wrap=x': no comments"),
         ({"environment": ["A"]}, "environment=.*: names and values"),
         ({"environment": {"A-B": "1"}}, "unknown name 'environment.A-B': letters, digits and _"),
-        ({"environment": {"A": ["1"]}}, "environment.A=.*: a text or a number"),
+        ({"environment": {"A": ["1"]}}, "environment.A=.*: a string or a number"),
         ({"environment": {"SLURM_NTASKS": "1"}}, "environment.SLURM_NTASKS: names that start with"),
         ({"extra": {"wrap": "x"}}, "unknown option 'extra.wrap': one of exclude, exclusive"),
         ({"extra": {"requeue": "yes"}}, "extra.requeue=yes: true or false"),

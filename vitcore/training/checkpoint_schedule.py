@@ -8,9 +8,9 @@ SHARE = 0.02  # largest fraction of the time that writing checkpoints may take
 
 
 class CheckpointSchedule:
-    """A schedule that decides when the next checkpoint is due. write: saves a checkpoint.
+    """A schedule that says when a checkpoint is due, and saves it with `write`.
 
-    seconds: least time between two checkpoints, or 0 if one is always due. Slow writes extend a time above 0.
+    seconds: the minimum time between two checkpoints, longer after a slow write. 0: a checkpoint is always due.
     """
 
     def __init__(self, write: Callable[[], None], seconds: float) -> None:

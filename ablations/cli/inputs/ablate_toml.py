@@ -81,7 +81,7 @@ def places(settings: Settings, explicit: Path | None = None, profile: str | None
 
 
 def searched_folders(name: str, settings: Settings, explicit: Path | None = None) -> str:
-    """Return a text that lists the folders searched for a pack, each with the reason why the pack is not there."""
+    """Return text that lists the folders searched for a pack, each with the reason why the pack is not there."""
     from vitcore.data.pack import missing_pack  # late: numpy
 
     said = {
