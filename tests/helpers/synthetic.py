@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from results import store
 from results.metrics import MEASURES, METRICS
@@ -267,6 +268,17 @@ def from_accuracies(plan: dict[str, Any] | Plan, accuracies: Mapping[str, Sequen
 def results(plan: dict[str, Any] | Plan, records: Mapping[str, Record] | None = None) -> StudyResults:
     """The study in memory; a simulated record for every trial that `records` does not give."""
     return assemble(Plan.model_validate(plan), simulate(plan) | dict(records or {}))
+
+
+def assert_same(a: StudyResults, b: StudyResults) -> None:
+    assert a.plan == b.plan
+    pd.testing.assert_frame_equal(a.trials, b.trials)
+    pd.testing.assert_frame_equal(a.history, b.history)
+    assert a.correct.keys() == b.correct.keys()
+    for key in a.correct:
+        for mine, theirs in zip(a.correct[key], b.correct[key], strict=True):
+            assert mine.dtype == theirs.dtype
+            assert np.array_equal(mine, theirs)
 
 
 def untrained(plan: dict[str, Any] | Plan) -> StudyResults:

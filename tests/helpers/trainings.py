@@ -21,6 +21,10 @@ TINY: dict[str, Any] = {
 GPU_FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
 
+class Killed(Exception):
+    """The process was killed."""
+
+
 def tiny(**settings: Any) -> Config:
     """Return the config of a training of a small ViT on digits, which takes a fraction of a second."""
     return Config(**(TINY | settings))

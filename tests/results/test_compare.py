@@ -155,7 +155,6 @@ def test_a_baseline_of_several_studies_is_one_test() -> None:
 
 
 def test_what_is_tested_of_a_changed_verdict_is_the_difference_of_differences() -> None:
-    """The difference of B from its baseline is compared with the difference of A, paired by seed."""
     changed = [0.93, 0.95, 0.94, 0.93, 0.96]
     row = row_without_change(make_study(none=changed))
     a = np.subtract(SEEDS["position=none"], SEEDS["position=1d"])
@@ -235,7 +234,6 @@ def test_a_row_without_a_verdict_says_why() -> None:
 
 
 def test_provenance_names_recipes_that_differ() -> None:
-    """Provenance lists every setting that differs between arms of one name."""
     plan = synthetic.position(recipe="long", name="position-embedding@long", overrides={"width": 64, "lr": 0.1})
     found = compare([make_study()], [make_study(plan)]).provenance
     differing = {"recipe": ("digits", "long"), "width": ("32", "64"), "lr": ("0.002", "0.1")}

@@ -113,7 +113,6 @@ def test_departures_of_the_baseline_from_its_recipe_are_named() -> None:
 
 
 def test_differences_in_code_between_trials_are_folded_away() -> None:
-    """Provenance, of the page and of what differs between trials, stands in folded parts."""
     plan = synthetic.position(figure=NO_FIGURE)
     records = synthetic.simulate(plan)
     key = synthetic.trial_id(plan, "position=none", 3)

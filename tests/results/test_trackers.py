@@ -52,7 +52,6 @@ def test_events_have_curves_and_final_metrics(tmp_path: Path) -> None:
 
 
 def test_a_mirror_grows_and_is_replaced_where_a_trial_was_retried(tmp_path: Path) -> None:
-    """A longer curve is appended to the file; another curve takes its place."""
     plan = synthetic.position()
     trial = synthetic.trial_id(plan, "position=1d", 0)
     curve, other = synthetic.curve(0.9, 0.002), synthetic.curve(0.8, 0.002)

@@ -86,7 +86,6 @@ def test_held_tasks_are_told_and_released_by_submit(tmp_path: Path, fragile: Clu
 
 
 def test_trials_leave_a_broken_node(tmp_path: Path, ablate: Ablate) -> None:
-    """The study finishes on the other node."""
     write(tmp_path, steps=100, profile=with_keys("environment: {ABLATE_PAUSE_SECONDS: 1}"), seeds=2)
     (tmp_path / "broken.py").write_text(BROKEN)
     calm = run_here(tmp_path)

@@ -146,7 +146,6 @@ def test_patch_dropout_leaves_the_others_in_order(rate: float) -> None:
 
 @pytest.mark.slow
 def test_noise_compiles() -> None:
-    """The compiled gradients, in one graph, are the eager ones."""
     model, gradients = noisy_model(), []
     for run in (model, torch.compile(model, backend="aot_eager", fullgraph=True)):
         loss = run(torch.ones(4, 1, 8, 8), keys(4)).square().sum()

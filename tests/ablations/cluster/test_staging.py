@@ -116,7 +116,6 @@ def test_nothing_is_copied_for_less_than_an_epoch(home: Path, tmp_path: Path) ->
 
 
 def test_jobs_of_a_node_copy_once(home: Path, tmp_path: Path) -> None:
-    """They wait for each other."""
     with ProcessPoolExecutor(3, multiprocessing.get_context("fork")) as processes:
         said = [*processes.map(stage, [tmp_path / "node"] * 3)]
     assert sorted(map(len, said)) == [0, 0, 1]

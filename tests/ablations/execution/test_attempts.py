@@ -82,7 +82,6 @@ def test_attempts_killed_without_progress_count(
 
 
 def test_checkpoint_that_is_damaged_is_no_progress(trial: store.Trial) -> None:
-    """Three attempts that resumed from the checkpoint before it made no progress."""
     end(trial, "killed", saves=40)
     end(trial, "killed", 40, saves=50)
     newest = trial.checkpoints()[0]

@@ -136,7 +136,6 @@ def test_train_takes_the_number_of_processes(tmp_path: Path, monkeypatch: pytest
     ("ranks", "devices"), [(1, ["0", "1", "2", "3"]), (2, ["0,1", "2,3"]), (3, ["0,1,2"]), (4, ["0,1,2,3"])]
 )
 def test_workers_share_the_gpus(ranks: int, devices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of four GPUs, each worker sees only as many as its trials take."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     jobs = [job(seed=seed, gpus=ranks, device="auto") for seed in range(9)]
     assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in slots.make_slots(jobs, None)] == devices

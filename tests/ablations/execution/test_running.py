@@ -249,7 +249,6 @@ def test_two_runs_at_once_share_the_work(tmp_path: Path) -> None:
 def test_interrupted_run_continues_where_it_was(
     tmp_path: Path, undisturbed: tuple[list[Job], dict[str, Any]], number: signal.Signals
 ) -> None:
-    """The next run ends with equal results."""
     jobs, calm = undisturbed
     plan(tmp_path, steps=300)
     process = start_run(tmp_path, "--seeds", "1", "--jobs", "1")

@@ -33,15 +33,7 @@ CORE = {  # of the tables and examples of section 10.3.2 of the specification
     "False": False,
     "null": None,
     "~": None,
-    "1_000": "1_000",
-    "0b11": "0b11",
-    "1:30": "1:30",
-    "2001-01-01": "2001-01-01",
-    "0o9": "0o9",
-    "-0o7": "-0o7",
-    "no": "no",
-    "on": "on",
-    "nan": "nan",
+    **{text: text for text in ("1_000", "0b11", "1:30", "2001-01-01", "0o9", "-0o7", "no", "on", "nan")},
     "١٢": "١٢",  # digits, but not of ASCII
 }
 

@@ -72,7 +72,6 @@ def test_named_arms_are_joint_changes(tmp_path: Path) -> None:
 
 
 def test_all_sweeps_every_entry_of_a_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of plug-ins too."""
     monkeypatch.setitem(POSITION, "mine", type("Mine", (NoPosition,), {"numerics": 1}))
     made = design(tmp_path, "{question: q, baseline: {position: 1d}, factors: {position: all}}")
     assert names(made) == [f"position={name}" for name in POSITION]
@@ -102,7 +101,6 @@ def test_claims_and_numbers_may_name_places_on_an_axis(tmp_path: Path) -> None:
 
 
 def test_precedence_is_recipe_baseline_command_line_arm(tmp_path: Path) -> None:
-    """defaults < recipe < baseline < command line < arm."""
     study = "{question: q, baseline: {position: 1d, batch: 16}, factors: {position: [1d]}, arms: {a: {steps: 9}}}"
     made = design(tmp_path, study, steps=7)
     base, named = made.arms
@@ -329,7 +327,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("study", packaged_names("studies"))
 def test_every_packaged_study_runs_on_digits(study: str, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From its file to its figure, with two seeds and few steps."""
     where = [study, "steps=100", "evaluations=1", "--runs", str(runs)]
     assert called(monkeypatch, "run", *where, "--seeds", "2")[0] == 0
     status, output, _ = called(monkeypatch, "table", *where, "--json", "--strict")

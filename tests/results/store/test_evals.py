@@ -267,7 +267,6 @@ def test_evals_see_the_model_and_images_of_its_training(precision: str) -> None:
 
 
 def test_images_are_made_from_the_originals_and_standardized_as_in_training(tmp_path: Path) -> None:
-    """A model trained on reduced images sees the full files, standardized by the training's statistics."""
     counts = {f"{part}/{name}": count for part, count in (("train", 6), ("test", 3)) for name in "ab"}
     folder = photographs(tmp_path / "images", counts, (16, 16))
     config, run = Config(data=f"imagefolder:{folder}", image_size=8, steps=4, batch=4, **SMALL), Memory()

@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 import synthetic
 
@@ -11,7 +10,6 @@ from results import store
 from results.load import load_studies
 from results.store import record
 from results.store.lease import Watch
-from results.study_results import StudyResults
 
 
 @pytest.fixture(scope="module")
@@ -70,15 +68,9 @@ def test_a_plan_without_trials_has_columns_without_rows(tmp_path: Path) -> None:
     assert {"arm", "status", "test_accuracy"} <= set(study.trials.columns)
 
 
-def assert_equal(a: StudyResults, b: StudyResults) -> None:
-    assert a.trials.equals(b.trials)
-    assert a.history.equals(b.history)
-    assert all(np.array_equal(a.correct[key], of) for key, of in b.correct.items())
-
-
 def test_a_trial_reads_as_it_was_written(runs: Path) -> None:
     (found,) = load_studies(runs, ["position-embedding"])
-    assert_equal(found, synthetic.with_weights(synthetic.results(synthetic.position())))
+    synthetic.assert_same(found, synthetic.with_weights(synthetic.results(synthetic.position())))
 
 
 def test_many_trials_are_read_by_several_processes(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +80,7 @@ def test_many_trials_are_read_by_several_processes(runs: Path, tmp_path: Path, m
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2})
     assert record.process_count(20) == 3
     (shared,) = load_studies(runs, ["position-embedding"])
-    assert_equal(shared, alone)
+    synthetic.assert_same(shared, alone)
     newer = synthetic.write(tmp_path, synthetic.position())
     (next((newer / "trials").iterdir()) / "result.json").write_text('{"schema": 99}')
     with pytest.raises(store.NewerSchema, match="schema 99 is newer"):

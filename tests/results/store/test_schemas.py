@@ -191,7 +191,6 @@ def test_deeply_nested_content_is_refused() -> None:
 def test_a_reading_command_names_what_differs_though_it_takes_nothing_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Edited configs, curves and provenance, and a removed file, are named by every reading command."""
     plan = two_arms(seeds=5)
     ids = [trial["id"] for trial in plan["arms"][0]["trials"]]
     records = synthetic.simulate(plan)

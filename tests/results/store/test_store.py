@@ -157,7 +157,6 @@ def test_release_needs_no_space(trial: store.Trial, monkeypatch: pytest.MonkeyPa
 
 
 def test_checkpoints_left_by_a_killed_winner_are_swept(trial: store.Trial) -> None:
-    """The next run removes the checkpoints of a process that was killed after publishing."""
     with synthetic.claimed(trial) as attempt:
         attempt.publish(RESULT)
         (attempt.path / "checkpoints").mkdir()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import synthetic
+from figure_studies import texts
 from in_process import called, refused
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -42,10 +43,6 @@ def draw_styled(study: StudyResults, style: styles.Style) -> Figure:
         figure = study_figure.figure(study, style.width)
         figure.draw_without_rendering()
     return figure
-
-
-def texts(figure: Figure) -> list[str]:
-    return [text.get_text() for text in figure.findobj(Text) if text.get_visible() and text.get_text()]
 
 
 def position() -> StudyResults:

@@ -41,7 +41,6 @@ def test_a_box_is_resampled_as_torchvision_does(fixed: bool, channels: int, size
 
 
 def test_how_stored_images_lie_in_memory_changes_no_bit() -> None:
-    """Images with channels first and last have equal pieces, with channels first."""
     boxes, some = stage(40).choices(keys(9), SIDE), images(9)
     last = some.contiguous(memory_format=torch.channels_last)
     boxed = [partial(stage(40).apply, choices=boxes, fixed=fixed) for fixed in (False, True)]

@@ -128,7 +128,6 @@ def as_timms_dataset(folder: Path, work: Path) -> str:
 def test_other_sources_hold_the_same_images_as_the_folder(
     arrange: Callable[[Path, Path], Path | str], folder: Path, home: Path, tmp_path: Path
 ) -> None:
-    """The files of the pack are bit for bit those of the folder's pack."""
     from_folder = contents(packed(folder, home))
     assert contents(packed(arrange(folder, tmp_path), tmp_path / "other", data_dir=folder)) == from_folder
 
@@ -145,7 +144,6 @@ def pack_until_killed(folder: Path, home: Path, images: int) -> None:
 
 
 def test_packing_killed_ten_times_gives_identical_shards(folder: Path, home: Path, tmp_path: Path) -> None:
-    """Packing that is continued after SIGKILL at ten different images gives the files of packing that never stopped."""
     (tmp_path / "killed").mkdir()
     ends = []
     for images in range(1, 60, 2):  # each attempt keeps the shards of the attempts before
@@ -173,7 +171,6 @@ def test_a_second_packer_is_refused(folder: Path, home: Path) -> None:
 
 
 def test_a_source_that_cannot_be_packed_is_named(folder: Path, home: Path, tmp_path: Path) -> None:
-    """The error names the class or the tar, and no pack is made."""
     flat, compressed = as_a_tar_a_part(folder, tmp_path), tmp_path / "compressed.tar"
     tar_of(folder / "test" / "cat", flat / "val.tar")  # without class folders, as ImageNet's
     stray, image = tmp_path / "stray", next(folder.glob("train/cat/*"))
@@ -249,7 +246,6 @@ def test_damaged_files_are_written_again(format: str, folder: Path, home: Path, 
 
 
 def test_a_changed_source_repairs_nothing(folder: Path, root: Path, ablate: Ablate) -> None:
-    """A changed image and an additional image end in status 2."""
     words = ("data", "pack", "photos", str(folder))
     (root / "shard-00000.bytes").write_bytes(b"")
     damaged = contents(root)
@@ -265,7 +261,6 @@ def test_a_changed_source_repairs_nothing(folder: Path, root: Path, ablate: Abla
 def test_other_options_than_those_of_a_pack_are_refused(
     whole: bool, folder: Path, home: Path, ablate: Ablate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error names the given and the former value; options that are not given keep their former values."""
     root, words = packed(folder, home, crop=11), ("data", "pack", "photos", str(folder))
     if not whole:
         (root / "manifest.json").unlink()
@@ -280,7 +275,6 @@ def test_other_options_than_those_of_a_pack_are_refused(
 
 
 def test_the_manifest_of_another_set_is_refused(folder: Path, home: Path, root: Path) -> None:
-    """A manifest with another name, edited or of format 1 is refused; without it, packing makes everything again."""
     whole = contents(root)
     kept = whole["manifest.json"].decode()
     for wrong, said in (
@@ -305,7 +299,6 @@ def test_the_manifest_of_another_set_is_refused(folder: Path, home: Path, root: 
 def test_a_misspelt_pack_is_told_its_name(
     folder: Path, home: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A config and `verify` suggest packs of the data directory and names in [data]."""
     elsewhere = packed(folder, home.parent, "birds")
     monkeypatch.setenv("ABLATE_PACKS", json.dumps({"birds": str(elsewhere), "birdy": "/nowhere"}))
     for wrong, right in (("photo", "photos"), ("bird", "birds")):
@@ -365,7 +358,6 @@ def test_a_plan_needs_no_pack_where_the_recipe_states_it(
 
 
 def test_the_command_packs_and_verifies(folder: Path, home: Path, ablate: Ablate) -> None:
-    """`ablate data pack` prints the folder, and later that it exists; `verify` names the damaged files."""
     words = ("photos", str(folder), "--size", "12", "--crop", "12")
     assert ablate("data", "pack", *words)[:2] == (0, f"{home / 'photos'}\n")
     assert describe("photos").image_size == 12
@@ -435,7 +427,6 @@ def test_ablate_toml_names_packs_too(folder: Path, home: Path, monkeypatch: pyte
 
 
 def test_a_pack_keeps_the_size_of_small_images(folder: Path, home: Path, ablate: Ablate) -> None:
-    """With a larger --size, a warning counts the enlarged images."""
     assert ablate("data", "pack", "own", str(folder))[::2] == (0, "")
     known = manifest(home / "own", "own")
     assert (known.size, known.image_size) == (16, 16)

@@ -18,7 +18,6 @@ from vitcore.options import ConfigError
 
 
 def test_five_seeds_test_every_digit_once() -> None:
-    """Seeds 5 to 9 have another partition than seeds 0 to 4."""
     tested = [load(Config(seed=seed)).test.index for seed in range(10)]
     for repetition in (tested[:5], tested[5:]):
         assert np.array_equal(np.sort(np.concatenate(repetition)), np.arange(1797))
@@ -27,7 +26,6 @@ def test_five_seeds_test_every_digit_once() -> None:
 
 
 def test_parts_of_a_trial_are_disjoint_and_complete() -> None:
-    """Training, validation and test images together are all images of scikit-learn, each once."""
     data = load(Config(seed=3))
     places = np.concatenate([part.index for part in (data.train, data.val, data.test)])
     assert np.array_equal(np.sort(places), np.arange(1797))
@@ -177,7 +175,6 @@ def test_folder_that_is_no_dataset(tmp_path: Path, counts: dict[str, int], messa
 
 
 def test_all_broken_images_are_found_at_once(tmp_path: Path) -> None:
-    """The error names the first broken image and the number of others."""
     root = photographs(tmp_path, {"cat": 5, "dog": 5}, (8, 6))
     check_images(root, 3)
     for name in ("cat/0004.png", "dog/0002.png"):

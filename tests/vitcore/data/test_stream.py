@@ -61,7 +61,6 @@ def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["photos", "small"])
 @pytest.mark.parametrize("augment", ["none", "flip-crop", "random-resized-crop"])
 def test_streamed_batches_are_the_resident_ones(augment: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches of training, in any order, and of evaluation have equal bits."""
     config = tiny(data=name, augment=augment)
     resident = Training(config, load(config).to(CPU))
     no_room(monkeypatch)
@@ -93,7 +92,6 @@ def test_evaluation_sees_the_middle() -> None:
 
 
 def test_a_streamed_training_is_the_resident_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights, metrics and correctness are equal, also after stops within an epoch."""
     resident = finished(tiny())
     no_room(monkeypatch)
     assert_same(finished(tiny()), resident)
@@ -101,7 +99,6 @@ def test_a_streamed_training_is_the_resident_one(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_is_computed_later_is_the_same_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The few-shot probe, another resolution and `inspect` have equal results."""
     config = tiny(position="sincos2d", pool="gap", dropout=0.0)
     model, found = restore_model(config, finished(config).weights), []
     for _ in range(2):

@@ -179,7 +179,6 @@ def test_attention_dropout_drops_weights() -> None:
 @pytest.mark.parametrize("mlp", MLP)
 @pytest.mark.parametrize("self_attention", SELF_ATTENTION)
 def test_parts_of_a_block_go_together(self_attention: str, mlp: str, block: str) -> None:
-    """Every block, MLP and attention build one model with finite gradients, in training with dropout."""
     noise = {"dropout": 0.1, "attention_dropout": 0.1, "drop_path": 0.1}
     parts = {"self_attention": self_attention, "mlp": mlp, "block": block, "norm": "rms", "bias": "none"}
     model = ViT(config(**parts, **noise, qk_norm=True, embedding_norm=True)).train()

@@ -10,6 +10,7 @@ import pytest
 import synthetic
 import torch
 import trainings
+from trainings import Killed
 
 from results import store
 from results.tables.study_table import table
@@ -76,10 +77,6 @@ def test_divergence_that_does_not_come_back_is_a_fault(break_at: Break, checkpoi
     outcome = train(tiny(), run, checkpoint_seconds=checkpoint_seconds)
     assert (outcome.status, outcome.suspect_hardware, outcome.diverged_at_step) == ("finished", K, None)
     trainings.assert_same(run, calm)
-
-
-class Killed(Exception):
-    """The process was killed."""
 
 
 @pytest.mark.parametrize(("spoilt", "after"), [(1, 5), (1, 20), (1, 21), (9, 5), (9, 20), (9, 21)])

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 import trainings
-from trainings import advanced, after, assert_same, finished
+from trainings import Killed, advanced, after, assert_same, finished
 
 from ablations.execution.launch import PLACE, Place
 from vitcore import Config, ViT, train
@@ -41,16 +41,11 @@ def whole() -> Memory:
 
 @pytest.mark.parametrize("at", [0, 1, 7, 19])
 def test_stopped_training_resumes_bit_exactly(whole: Memory, at: int) -> None:
-    """A training stopped and resumed between two steps has equal weights, metrics and answers, bit for bit."""
     stopped = train(CONFIG, run := Memory(), stop=after(at))
     assert (stopped.status, stopped.steps, stopped.metrics) == ("stopped", at, {})
     assert run.weights is None
     assert train(CONFIG, run).status == "finished"
     assert_same(run, whole)
-
-
-class Killed(Exception):
-    """The process was killed."""
 
 
 @dataclass
@@ -76,7 +71,6 @@ class Fragile(Memory):
 
 @pytest.mark.parametrize("at", [1, 2, 31, 42])
 def test_killed_training_resumes_bit_exactly(whole: Memory, at: int) -> None:
-    """A training killed before or after a write ends as if it had not been killed."""
     run = Fragile(dies_at=at)
     with pytest.raises(Killed):
         train(CONFIG, run, checkpoint_seconds=0)
@@ -89,7 +83,6 @@ def test_evaluations_change_nothing_learned(whole: Memory) -> None:
 
 
 def test_metrics_lines_are_evenly_spaced_and_complete(whole: Memory) -> None:
-    """Seven lines over twenty steps, the last after the last step, have all fields that readers need."""
     assert [line["step"] for line in whole.lines] == [3, 6, 9, 11, 14, 17, 20]
     fields = {"step", "epoch", "images", "seconds", "train_loss", "val_loss", "val_accuracy", "lr"}
     assert all(line.keys() == fields for line in whole.lines)
@@ -98,7 +91,6 @@ def test_metrics_lines_are_evenly_spaced_and_complete(whole: Memory) -> None:
 
 
 def test_outcome_agrees_with_what_was_written() -> None:
-    """Test accuracy is the mean of the answers over the fold; the written weights give the same."""
     config, run = tiny(steps=40), Memory()
     outcome = train(config, run)
     (index, correct), data = run.correct, load(config)
@@ -179,7 +171,6 @@ def test_all_threads_of_a_process_that_trains_flush_them(module: str, first: str
 
 
 def test_the_callers_autocast_is_not_the_trainings() -> None:
-    """A training in float32 ignores the caller's bf16 block, which then continues in bf16."""
     config = tiny(head_init="lecun-normal")
     model, images = ViT(config), torch.randn(3, 1, 8, 8)
     expected = compute_in_precision(config, model, images)
@@ -223,7 +214,6 @@ def test_training_resumes_bit_exactly(settings: dict[str, Any]) -> None:
 
 
 def test_micro_batches_see_the_noise_of_the_whole_batch() -> None:
-    """With noise and mixed images, micro-batches give the whole batch's gradient and loss in float64."""
     training = advanced(combined(**(EVERYTHING | {"head_init": "lecun-normal"})))
     training.model.double()
     images, targets, keys = training.batch()

@@ -79,7 +79,6 @@ def test_half_of_the_patches_are_corrupted_80_10_10() -> None:
 
 
 def test_every_patch_is_chosen_alike_and_anew_each_epoch() -> None:
-    """No place is preferred, and another epoch or seed corrupts other patches."""
     chosen = corrupted(keys(4000), 16)
     assert stats.chisquare(torch.bincount(chosen.flatten(), minlength=16).numpy()).pvalue > 1e-3
     assert not torch.equal(chosen, corrupted(keys(4000, epoch=1), 16))

@@ -55,7 +55,6 @@ def test_the_estimate_is_what_a_step_keeps(optimizer: str) -> None:
 
 
 def test_a_model_beyond_the_memory_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Library and command line name the sizes, the memory needed and the memory there is."""
     with pytest.raises(ConfigError, match=r"width=32768, depth=16, image_size=8: a training needs 3,29.*GB at least"):
         train(Config(**HUGE))
     words = [f"{name}={value}" for name, value in HUGE.items()]
@@ -65,7 +64,6 @@ def test_a_model_beyond_the_memory_is_not_built(tmp_path: Path, monkeypatch: pyt
 
 
 def test_seeds_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hundred million seeds are refused before one is planned."""
     (tmp_path / "r.yaml").write_text("{description: d, config: {data: digits}, seeds: 100000000}")
     asked = {"'--seeds'": ("--seeds", "100000000"), "seeds=100000000": ("--recipe", str(tmp_path / "r.yaml"))}
     for named, words in asked.items():
@@ -78,7 +76,6 @@ def test_seeds_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("failure", [GPU_FULL, CPU_FULL, MemoryError()])
 def test_batch_that_does_not_fit_is_halved_until_it_does(monkeypatch: pytest.MonkeyPatch, failure: Exception) -> None:
-    """The training equals one with the micro-batch that fits, and reports its size."""
     expected = finished(tiny(micro_batch=2))
     lack_memory(monkeypatch, 3, failure)
     assert train(tiny(), run := Memory()).micro_batch == 2  # 10, 5, 2
@@ -211,8 +208,6 @@ def test_a_diverged_training_is_freed_before_it_is_repeated(watch: Watch) -> Non
 
 
 def test_reference_cycles_are_freed_before_a_smaller_batch_is_tried() -> None:
-    """Tensors in a reference cycle are freed before the next attempt."""
-
     class Holder:
         def __init__(self) -> None:
             self.own, self.tensor = self, torch.zeros(1)

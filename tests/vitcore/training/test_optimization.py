@@ -70,7 +70,6 @@ OF_A_LAYER = [{"position": "2d", "position_at": "every-layer"}, {"position": "ro
 
 @pytest.mark.parametrize("settings", [*OF_A_LAYER, {"position": "relative"}])
 def test_position_parameters_of_a_layer_have_the_rate_of_its_block(settings: dict[str, Any]) -> None:
-    """A position's table or frequencies of one layer have the learning rate of that layer's block."""
     config = tiny(layer_decay=0.5, **settings)
     scales = {name: scale for scale, names in grouped(config, "lr_scale").items() for name in names}
     own = [name for name in scales if name.startswith("position.")]
@@ -173,7 +172,6 @@ def test_muon_orthogonalizes_the_matrices_of_blocks_alone() -> None:
 
 
 def test_schedule_free_equals_its_algorithm() -> None:
-    """It equals Algorithm 1 with x, y and z written out."""
     config = tiny(optimizer="schedule-free")
     mine = start()
     made = OPTIMIZER["schedule-free"].make(group(mine), config)
@@ -248,7 +246,6 @@ def test_average_equals_its_formula(read: Callable[[float], float | torch.Tensor
 
 
 def test_averaged_weights_are_evaluated_and_kept() -> None:
-    """The average is evaluated and saved; the weights in training differ from it."""
     training = advanced(trainings.tiny(ema=0.99, steps=12), 8)
     live = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
     loss, correct = training.score(training.data.val)

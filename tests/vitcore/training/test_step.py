@@ -73,7 +73,6 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Mock:
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_fixed_inputs_take_the_steps_of_eager_ones(graphs: Mock, settings: dict[str, Any]) -> None:
-    """Weights and metrics are equal bit for bit, through warm-up, capture, check and replays."""
     config = tiny(**settings)
     fixed = finished(config)
     graphs.assert_called_once()
@@ -171,7 +170,6 @@ def test_an_augmentation_that_reads_values_runs_before_the_graph(monkeypatch: py
 
 
 def test_out_of_memory_halves_the_micro_batch_before_the_capture(monkeypatch: pytest.MonkeyPatch, graphs: Mock) -> None:
-    """The graph has the micro-batch that fits, and the training equals one with that `micro_batch`."""
     expected = finished(tiny(micro_batch=6))
     lack_memory(monkeypatch, 6)
     run = Memory()

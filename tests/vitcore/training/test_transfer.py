@@ -66,7 +66,6 @@ def test_weights_of_earlier_versions_are_read_under_todays_names() -> None:
     [(name, place) for name, kind in POSITION.items() if name != "relative" for place in kind.places or [""]],
 )
 def test_at_a_new_resolution_it_is_the_parent_at_that_resolution(position: str, place: str) -> None:
-    """Fine-tuning at a larger size starts from the parent's features at that size."""
     settings = {"position": position, "position_at": place, "pool": "cls"}
     parent = perturbed(Config(**merge(tiny("position", position).model_dump(), settings)))
     child = taken_over(parent, ViT(parent.config.model_copy(update={"image_size": 12})).double())

@@ -56,7 +56,6 @@ def test_erased_images_are_timms(monkeypatch: pytest.MonkeyPatch, shape: tuple[i
 
 
 def test_pixels_are_normal_noise_of_each_image() -> None:
-    """The rectangle has normal noise, which differs between images and does not depend on the batch."""
     images, some = torch.full((64, 3, 16, 16), 9.0), keys(64)
     constant, pixel = erased(images, some, 1.0, "constant"), erased(images, some, 1.0, "pixel")
     inside = constant == 0
@@ -144,7 +143,6 @@ def test_generator_is_pinned() -> None:
 
 
 def test_training_learns_the_mixed_targets() -> None:
-    """The logged loss is that of the mixed images and their smoothed targets."""
     training = Training(config := tiny(mixup=0.8, cutmix=1.0, label_smoothing=0.1), load(config))
     images, targets, _ = training.batch()
     torch.testing.assert_close(targets.sum(dim=1), torch.ones(config.batch))
