@@ -24,7 +24,7 @@ from vitcore.training.step import first_line
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 EXACT = 1e-5  # relative error at which a product still counts as float32
-TURNS, CALLS = 5, {"cpu": 3, "cuda": 20}  # of each backend, to find the fastest
+TURNS, CALLS = 5, {"cpu": 3, "cuda": 20}  # turns, and calls per turn, to time each backend
 WARM_UP = 3  # calls before a capture, in which libraries initialize
 # Part of the device's name -> dense bfloat16 FLOP/s; the first match counts. Sources: NVIDIA's data sheets of the A100
 # (2020), H100 (2022) and H200 (2024), which state twice these figures where they count structured sparsity.
@@ -48,7 +48,7 @@ def peak(config: Config) -> float | None:
 class Floor:
     """The floor of step time. `run()` computes only the matrix products and the attention of a training step.
 
-    backends: name of the work -> fastest backend. share_of_flops: below 1 if the floor lacks a part of the model.
+    backends: work -> fastest backend. share_of_flops: fraction of the model's FLOPs, below 1 if the floor lacks a part.
     Raises ValueError if the model is not a ViT of this suite, or if a GPU cannot capture the work as a CUDA graph.
     """
 
@@ -102,7 +102,7 @@ class Floor:
         self.add("attention", calls, count)
 
     def add(self, name: str, backends: dict[str, Call], count: int) -> None:
-        """Add work that a step does `count` times, in the backend that is fastest in the best of TURNS turns."""
+        """Add work that a step does `count` times, in the backend with the fastest turn. backends: name -> call."""
         seconds = {}
         for backend, call in backends.items():
             with float32_precision(backend.split()[-1]):
@@ -126,7 +126,7 @@ def products(x: Tensor, w: Tensor, g: Tensor) -> dict[str, Call]:
 
 
 def graph_call(call: Call, device: torch.device) -> Call:
-    """Return a CUDA graph of a call, or on a CPU the call itself. Raises ValueError if the capture fails."""
+    """Return the replay of a call's CUDA graph, or the call itself on a CPU. Raises ValueError if the capture fails."""
     if device.type != "cuda":
         return call
     try:

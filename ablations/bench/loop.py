@@ -87,7 +87,7 @@ def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result
 def time_sides(
     folder: Path, configs: Sequence[Config], rounds: int, source: Source
 ) -> tuple[dict[str, Seconds], list[TrialResult], list[float]]:
-    """Return the wall times, and the last round's results of `ablate run` and test accuracies of the script."""
+    """Return (wall times, last round's results of `ablate run`, last round's test accuracies of the script)."""
     runs: list[Path] = []
     scripts = [script(config, folder / f"{number}", source) for number, config in enumerate(configs)]
     sides: dict[str, Call] = {
@@ -103,9 +103,9 @@ def time_sides(
 
 
 def check_alike(config: Config, source: Source) -> None:
-    """Check that the script of the loops trains as `ablate run` does, and can hold the images in memory.
+    """Raise ValueError unless the script of the loops can train as `ablate run` does, with images in memory.
 
-    Raises ConfigError if the data are a pack or the script lacks a setting. Raises ValueError if first losses differ.
+    Raises ConfigError if the data are a pack or the script lacks a setting. First losses must be equal.
     """
     if find_pack(config.data, source.data_dir) is not None:
         raise ConfigError(f"data={config.data}: a pack, streamed from its shards: the script has images in memory")
@@ -135,7 +135,7 @@ def run_study(folder: Path, source: Source) -> Path:
 
 
 def run_scripts(scripts: Sequence[Path], at_once: int) -> None:
-    """Train all trials with the script, `at_once` processes at a time. These share all cores."""
+    """Train all trials with the script, `at_once` processes at a time. The processes share all cores."""
     own = {"OMP_NUM_THREADS": str(max(1, cores() // at_once))}
     with ThreadPoolExecutor(at_once) as pool:
         list(pool.map(lambda settings: run(trial(settings), own), scripts))

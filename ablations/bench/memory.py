@@ -21,9 +21,9 @@ STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")  # psut
 def memory_of_sides(
     config: Config, names: Iterable[str], source: Source
 ) -> tuple[dict[str, int | None], dict[str, str]]:
-    """Return the bytes that each implementation's steps need, and why measurements failed.
+    """Return (bytes that each implementation's steps need, reasons why measurements failed).
 
-    Bytes: name -> number, or None if unknown. Reasons: "memory of NAME" -> text; none if the system reports no memory.
+    Bytes: name -> number, or None if unknown. Reasons: "memory of NAME" -> text. Bytes that are not reported have none.
     """
     found: dict[str, int | None] = {}
     left_out: dict[str, str] = {}

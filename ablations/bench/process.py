@@ -20,12 +20,12 @@ from vitcore.config import Config
 from vitcore.data.splits import Data, Images, load
 from vitcore.runtime.device import torch_device
 
-BATCHES = 4  # of random images
+BATCHES = 4  # number of batches of random images
 
 
 @dataclass(frozen=True)
 class Source:
-    """The images of a benchmark, loaded from `data_dir` unless `random`. plugins: those to load, file -> digest."""
+    """The images of a benchmark, loaded from `data_dir` unless `random`. plugins: plugin file -> digest."""
 
     data_dir: Path | None = None
     random: bool = False
@@ -50,7 +50,7 @@ def random_images(config: Config) -> Data:
 
 
 def statistics(data: Data) -> tuple[list[float], list[float]]:
-    """Return the mean and the standard deviation of each channel, for pixel values from 0 to 1."""
+    """Return (means, standard deviations) of the channels, for pixel values from 0 to 1."""
     return data.mean.flatten().div(255).tolist(), data.std.flatten().div(255).tolist()
 
 

@@ -57,7 +57,7 @@ class Rival:
 
     def __init__(self, name: str, config: Config, data: Data) -> None:
         refuse(name, config)
-        # As in a script.
+        # As in a usual script.
         self.config = config.model_copy(update={"attention": "fastest", "cuda_graph": "off", "compile": False})
         self.source = Training(self.config, data)  # rivals get their batches from this suite's pipeline
         if not isinstance(self.source.model, ViT):
@@ -105,7 +105,7 @@ def losses(side: Ours | Rival, steps: int) -> list[float]:
 
 
 def adamw(model: nn.Module, config: Config, fused: bool | None) -> torch.optim.AdamW:
-    """Return PyTorch's AdamW, with weight decay on the parameters that this suite decays."""
+    """Return PyTorch's AdamW, with weight decay on parameters that this suite decays. fused: None for the default."""
     decayed, exempt = list[nn.Parameter](), list[nn.Parameter]()
     for name, parameter in model.named_parameters():
         (decayed if config.weight_decay_on == "all" or has_weight_decay(name, parameter) else exempt).append(parameter)
@@ -125,9 +125,9 @@ def refuse(name: str, config: Config) -> None:
 
 
 def available(config: Config, data: Data, compiled: bool) -> tuple[Sides, dict[str, str]]:
-    """Return the implementations that can train this config, and why each other rival cannot.
+    """Return (name -> implementation that can train this config, name -> reason why another rival cannot).
 
-    The keys of both are names, and this suite's comes first. compiled: whether to include timm's compiled model.
+    This suite's implementation comes first. compiled: whether to include timm's compiled model.
     """
     sides: Sides = {OURS: Ours(config, data)}
     left_out = {}
@@ -153,7 +153,7 @@ def check_in_float32(config: Config, data: Data) -> None:
 
 
 def check_equal(config: Config, sides: Sides) -> dict[str, float]:
-    """Raise ValueError if the first losses of the sides differ. Returns name -> seconds of these steps."""
+    """Return name -> seconds of the first steps. Raises ValueError if their losses differ from this suite's."""
     seconds, found = {}, {}
     for name, side in sides.items():
         began = time.perf_counter()

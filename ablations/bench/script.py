@@ -55,7 +55,7 @@ def tensors(data: dict[str, Array], part: str, settings: Namespace) -> TensorDat
 
 
 def train(settings: Namespace, data: dict[str, Array]) -> tuple[nn.Module, list[dict[str, float]]]:
-    """Train a model; return it with the step, train_loss and val_accuracy of each evaluation.
+    """Train a model and return (model, lines). A line has the step, train_loss and val_accuracy of an evaluation.
 
     data: pixels and labels, named train_pixels, train_labels, val_pixels and val_labels.
     """

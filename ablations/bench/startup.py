@@ -55,7 +55,7 @@ def bench(config: Config, rounds: int, source: Source) -> Result:
 def measure(config: Config, source: Source) -> tuple[float, list[int]]:
     """Take one training step and evaluate, with each of TRIALS seeds.
 
-    Returns the end of the first step, in seconds since the epoch, and the graphs compiled so far after each seed.
+    Returns (end of the first step in seconds since 1970, number of graphs compiled so far after each seed).
     """
     first, graphs = 0.0, list[int]()
     with compute_settings(config):

@@ -43,7 +43,7 @@ class FloorMeasured:
     """The time of the floor, and the throughput of this suite's step."""
 
     seconds_per_step: Spread
-    share: dict[str, Spread]  # of each implementation's step
+    share: dict[str, Spread]  # implementation -> the floor as a fraction of its step
     backends: dict[str, str]
     share_of_flops: float
     flops_per_second: Spread

@@ -88,9 +88,9 @@ def columns(found: Collection[ArmMeasured]) -> dict[str, dict[str, str]]:
 def time_beside_baseline(
     config: Config, baseline: Config | None, rounds: int, calls: int, source: Source
 ) -> tuple[Seconds, Seconds]:
-    """Return the seconds per step of an arm and of its baseline, each (rounds,).
+    """Return (seconds per step of an arm, those of its baseline), each (rounds,).
 
-    baseline: None if its step equals the arm's, whose seconds are then returned twice.
+    baseline: None if its step equals the arm's. The arm's seconds are then returned twice.
     """
     with compute_settings(config):
         steps = {}

@@ -57,7 +57,7 @@ def call_alternately(sides: Mapping[str, Callable[[], float]], rounds: int) -> d
 
 
 def mean_seconds(call: Call, calls: int, device: torch.device) -> float:
-    """Return the mean seconds per call over `calls` calls, until the device has finished them."""
+    """Return the mean seconds per call over `calls` calls, including the wait for the device."""
     synchronize = torch.get_device_module(device).synchronize  # nothing on a CPU
     synchronize()
     began = time.perf_counter()

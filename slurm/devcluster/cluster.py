@@ -119,7 +119,7 @@ class Cluster:
         return config.daemons(self.folder, self.settings)
 
     def named(self, name: str) -> list[Daemon]:
-        """Return the daemon of a program or node, or all slurmd for `slurmd`. Raises ValueError for other names."""
+        """Return the daemon of a program or node, or every node's for `slurmd`. Raises ValueError for other names."""
         found = [each for each in self.daemons if each.name == name or (name == "slurmd" and each.program == name)]
         if not found:
             raise ValueError(f"{name}: no daemon; there are {', '.join(each.name for each in self.daemons)}, slurmd")

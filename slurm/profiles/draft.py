@@ -25,7 +25,7 @@ def draft(known: Sequence[Nodes], accounts: Sequence[str], qualities: Sequence[s
     """Return the draft of a profile, as commented YAML.
 
     known: groups of equal nodes. accounts: the user's accounts, the default account first. qualities: the names of
-    every QOS. The draft asks for one group in an open partition. Groups with GPUs are preferred, then groups of
+    all QOS. The draft requests nodes of one group in an open partition. Groups with GPUs are preferred, then groups of
     the default partition, then the largest group. Raises ValueError if no partition is open.
     """
     if not (opened := [nodes for nodes in known if nodes.open]):
@@ -64,7 +64,7 @@ def draft(known: Sequence[Nodes], accounts: Sequence[str], qualities: Sequence[s
 
 
 def setting_line(key: str, values: Sequence[str], comment: str) -> list[tuple[str, str]]:
-    """Return the YAML line that sets `key` to the first valid name in `values`, with its comment; [] without one."""
+    """Return [(YAML line, comment)] that sets `key` to the first valid name in `values`, or [] if there is none."""
     known = [value for value in values if re.fullmatch(WORD, value, re.ASCII) and ".." not in value]
     words = [value for value in known if len(value) <= MOST_CHARACTERS]
     return [(f"{key}: {scalar(words[0])}", comment)] if words else []

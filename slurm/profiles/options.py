@@ -50,7 +50,7 @@ class Options:
         return grammar.require(key, str(value), pattern, meaning)
 
     def flag(self, name: str, value: Value) -> tuple[str, str | bool]:
-        """Return the name and value with which submitit passes an option to SLURM. A switch has the value True."""
+        """Return (name, value) with which submitit passes an option to SLURM. A switch has the value True."""
         if value is False:
             return str(self.switches[name]), True
         return name, value if value is True else str(value)

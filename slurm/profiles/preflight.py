@@ -42,8 +42,8 @@ MEGABYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
 def check(profile: Profile) -> str:
     """Return a warning if SLURM could start no job of the profile now, or "" if SLURM accepts the job.
 
-    Too many jobs of the user in the queue cause no warning. Raises Refused if a setting is wrong or a required setting
-    is missing. The message has the key, the reason and, where known, the values that SLURM has.
+    Too many jobs of the user in the queue cause no warning. Raises the errors of `ask`, and Refused if a setting is
+    wrong or a required setting is missing. The message has the key, the reason and any values that SLURM has.
     """
     refusal = test_only(profile)
     if limits.FULL.search(refusal):
@@ -106,7 +106,7 @@ def gpus_per_node(nodes: Nodes, kind: str | None) -> int:
 
 
 def variations(profile: Profile) -> Iterator[tuple[str, Profile]]:
-    """Yield each key that the profile sets, and a copy of the profile that leaves it out or minimizes it."""
+    """Yield (key, copy of the profile that leaves it out or minimizes it) for each key that the profile sets."""
     for key, change in WITHOUT.items():
         other = profile.model_copy(update=change)
         if other != profile:
@@ -124,7 +124,7 @@ def setting_text(profile: Profile, key: str) -> str:
 
 
 def blocking_settings(profile: Profile) -> Iterator[tuple[str, str]]:
-    """Yield the key and the reason for each setting with which SLURM accepts a job but never starts it."""
+    """Yield (key, reason) for each setting with which SLURM accepts a job but never starts it."""
     qualities = limits.all_qualities(limits.records())
     if profile.qos and qualities and profile.qos not in qualities:
         yield "qos", f"SLURM knows {', '.join(qualities)}"

@@ -91,7 +91,7 @@ class Profile(BaseModel):
     def parse(cls, content: Mapping[str, Any], origin: str) -> "Profile":
         """Return the profile that a file's content describes. Keys without a value are ignored.
 
-        origin: the source of the content. Raises a ValueError that begins with it if a key or value is not allowed.
+        origin: source of the content. Raises a ValueError that begins with `origin` if a key or value is not allowed.
         """
         try:
             return cls(**{key: value for key, value in content.items() if value is not None})
@@ -238,7 +238,7 @@ def explain(error: ValidationError) -> str:
 
 
 def folders() -> list[Path]:
-    """Return the folders of profiles: in $XDG_CONFIG_HOME, if absolute, and in ~/.config. The first is for new ones."""
+    """Return the folders of profiles: in $XDG_CONFIG_HOME, if absolute, and in ~/.config. New ones go to the first."""
     configured = os.environ.get("XDG_CONFIG_HOME", "")
     homes = [Path(configured)] if configured.startswith("/") else []
     return [home / "ablate" / "profiles" for home in dict.fromkeys([*homes, Path.home() / ".config"])]
@@ -297,10 +297,10 @@ def submitit_parameters(profile: Profile, tag: str, label: str = "", avoided: Se
         "setup": [*exports, *profile.setup],
         "additional_parameters": dict(options.SBATCH.flag(*item) for item in extra.items() if item[0] != "gres"),
     }
-    one_task = ["--nodes", "1", "--ntasks", "1"] if profile.nodes > 1 else []  # it starts those on the other nodes
+    one_task = ["--nodes", "1", "--ntasks", "1"] if profile.nodes > 1 else []  # it starts the other nodes' processes
     ours = {
         "signal_delay_s": 0 if profile.seconds <= SHORT_SECONDS else SIGNAL_SECONDS,  # 0: no signal but TERM
-        # from SLURM 22.05 on, srun no longer inherits cpus-per-task
+        # since SLURM 22.05, srun no longer inherits cpus-per-task
         "srun_args": [*one_task, "--cpus-per-task", str(profile.cpus), *options.SRUN.command_words(profile.srun)],
         "stderr_to_stdout": True,
         "wckey": None,  # clusters that enforce these keys refuse submitit's default

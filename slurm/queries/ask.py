@@ -2,7 +2,7 @@
 
 The commands run without a shell, with a timeout and with a selection of this process's environment variables.
 
-sbatch exports the whole environment, and SLURM stores it, including tokens and passwords. The option `--export=NONE`
+sbatch exports the whole environment, and SLURM stores it, including passwords and keys. The option `--export=NONE`
 and lists of names do not help: both start a login shell on the node, which may fail, and srun then starts without PATH.
 So sbatch itself is run with a selection of the variables. The selection also leaves out the variables of a surrounding
 job, and variables that change the output of SLURM's commands, such as SBATCH_* and SQUEUE_FORMAT.

@@ -42,7 +42,7 @@ class Limits:
     """The limits on one submission of a job array."""
 
     max_array_size: int  # elements an array may have; their indices start at 0
-    bound: Bound | None  # the tightest limit on queued jobs, each array element counted as a job; None: unknown
+    bound: Bound | None  # the tightest limit on queued jobs, each array element counted as a job; None: none is known
 
 
 def limits(profile: Profile) -> Limits:
@@ -96,7 +96,7 @@ def plain_name(name: str) -> str:
 
 
 def applying_records(profile: Profile) -> Iterator[tuple[str, Record]]:
-    """Yield each record that applies to a job of `profile`, after a description of it such as 'account lab'."""
+    """Yield (description, record), such as ('account lab', ...), for each record that applies to a job of `profile`."""
     known = records()
     account = profile.account or own_account(known)
     for record in known:
@@ -125,7 +125,7 @@ def all_qualities(known: Iterable[Record]) -> list[str]:
 
 
 def account_records(known: Iterable[Record], account: str) -> Iterator[tuple[str, Record]]:
-    """Yield the records of an account and its parent accounts up to the root, each after its description."""
+    """Yield (description, record) for an account and each of its parents, up to the root."""
     accounts = {r["Account"]: r for r in known if r["kind"] == "ClusterName" and not r["UserName"]}
     while record := accounts.pop(account, None):
         yield f"account {account}", record
@@ -163,7 +163,7 @@ def qualities(profile: Profile, account: str) -> list[str]:
 
 
 def accounting(*words: str) -> list[str]:
-    """Return the lines without blanks that `sacctmgr show` prints, or none if it refuses or does not answer soon."""
+    """Return the lines without blanks that `sacctmgr show` prints, or [] if it refuses or does not answer soon."""
     try:
         lines = ask("sacctmgr", "--noheader", "--parsable2", "show", *words, timeout=PATIENCE).stdout.splitlines()
     except (Unreachable, Refused):

@@ -27,7 +27,7 @@ class QueuedJob:
     """A job, or a task of a job array, in the queue."""
 
     job_id: int
-    index: int | None  # in its array
+    index: int | None  # in its job array; None for a job outside one
     tag: str
     state: str  # PENDING, RUNNING, SUSPENDED, COMPLETING, ... as SLURM says
     reason: str  # why it waits, or '' if it does not wait
@@ -110,7 +110,7 @@ def records(options: Sequence[str], timeout: float) -> list[str]:
 
 
 def accounting(names: Collection[str], timeout: float = TIMEOUT) -> list[PastJob] | None:
-    """Return the accounting records of this user's jobs with these names from the last week.
+    """Return the accounting records of the last week for this user's jobs with one of `names`.
 
     The newest record of a job or of a task of a job array comes last. Returns None, and raises no error, if the
     accounting gives no answer.
@@ -178,7 +178,7 @@ def dependency(jobs: Collection[int]) -> str:
 def cancel(*prefixes: str) -> int:
     """Cancel this user's jobs whose tag starts with one of `prefixes`, and return the number of jobs found.
 
-    Each task of a job array counts as a job. Raises Refused unless the reason is that a job has ended meanwhile.
+    Each task of a job array counts as a job. Raises Refused, except if a job has ended meanwhile.
     """
     found = jobs(*prefixes)
     ids = sorted({str(job.job_id) for job in found})  # an array's elements share its tag
@@ -200,7 +200,7 @@ def cancel_named(name: str) -> None:
 def own_job_cancelled() -> bool:
     """Return whether scancel ended the job of this process.
 
-    SLURM sends equal signals for scancel, preemption, the time limit and a requeue. slurmctld can distinguish them at
+    SLURM sends the same signals for scancel, preemption, the time limit and a requeue. slurmctld distinguishes them at
     once, with or without accounting. Raises the errors of `ask`.
     """
     array, index = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")

@@ -30,7 +30,7 @@ class Tasks:
     arguments: Sequence[str]
     shares: Sequence[Sequence[str]]
     persistent: bool = False  # whether a task starts again in its job when a signal ends it; it runs without srun
-    container: Sequence[str] = ()  # a command around Python
+    container: Sequence[str] = ()  # words of a command that precedes Python
 
 
 def next_folder(arrays: Path) -> Path:
@@ -47,7 +47,7 @@ def send(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code: Pat
     """
     text, path = script(folder, tasks, parameters, code), folder / "script.sh"
     (folder / "logs").mkdir(parents=True)
-    path.touch(mode=0o600)  # private, as the profile's environment may hold tokens
+    path.touch(mode=0o600)  # private, as the profile's environment may hold secrets
     path.write_text(text)
     intent.write(folder, tag, tasks.function, tasks.arguments, tasks.shares)
     try:

@@ -51,7 +51,7 @@ def write(folder: Path, tag: str, function: str, arguments: Sequence[str], share
 def read(folder: Path) -> Intent:
     """Return the intent of the SLURM job array in `folder`.
 
-    Raises FileNotFoundError if SLURM refused the array or it is not written yet, or ValueError if the file is invalid.
+    Raises FileNotFoundError if SLURM refused the array or no file is written yet, or ValueError if the file is invalid.
     """
     return read_json(folder / NAME, Intent)
 
