@@ -178,7 +178,7 @@ def dependency(jobs: Collection[int]) -> str:
 def cancel(*prefixes: str) -> int:
     """Cancel this user's jobs whose tag starts with one of `prefixes`, and return the number of jobs found.
 
-    Each task of a job array counts as a job. Raises Refused, except if a job has ended meanwhile.
+    Each task of a job array counts as a job. Raises Refused, except for jobs that have ended meanwhile.
     """
     found = jobs(*prefixes)
     ids = sorted({str(job.job_id) for job in found})  # an array's elements share its tag

@@ -99,7 +99,7 @@ def merge_eval(model: Model, count: int, data_dir: Path | None = None) -> Comput
 def test_metrics(model: Model, trained: Data, images: Images, how: str) -> Computed:
     """Return test_accuracy@HOW and test_loss@HOW on `images`, standardized like `trained`, the data of the trial.
 
-    how: the part of the metrics' names after "@". Raises ConfigError if the objective has no classes.
+    how: the part of the metrics' names after "@". Raises ConfigError if the objective gives images no class.
     """
     if not OBJECTIVE[model.config.objective].labels:
         raise ConfigError(f"eval test@{how}: objective={model.config.objective} gives images no class")

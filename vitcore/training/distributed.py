@@ -38,7 +38,7 @@ EXCHANGE = re.compile(r"\bgloo\b|\bNCCL\b|[Cc]onnection (reset|refused|closed|wa
 class Ranks:
     """The processes of a training run as one of them sees them. By default, there is only this process.
 
-    rank: number of this process, from 0. count: number of ranks. device: this rank's device, or None without others.
+    rank: number of this process, from 0. count: number of ranks. device: this rank's device, or None if alone.
     """
 
     def __init__(self, rank: int = 0, count: int = 1, device: torch.device | None = None) -> None:

@@ -270,7 +270,7 @@ class Training:
 
 
 def evaluation_batch(config: Config, device: torch.device) -> int:
-    """Return how many images to evaluate at once. On a CPU, several take at most 64 MiB in float32."""
+    """Return how many images to evaluate at once: on a CPU at most 64 MiB in float32, but at least one image."""
     if device.type != "cpu":
         return EVALUATION_BATCH
     return max(1, min(EVALUATION_BATCH, EVALUATION_BYTES // (4 * config.channels * config.image_size**2)))

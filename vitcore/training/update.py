@@ -147,7 +147,7 @@ class Update:
     # -- its inputs ----------------------------------------------------------------------------------------------------
 
     def draw(self, inputs: Inputs) -> Inputs:
-        """Return the inputs with random choices of the augmentation or augmented images, or unchanged without it."""
+        """Return `inputs` with the augmentation's choices or augmented images, or unchanged without augmentation."""
         if inputs.keys is None or self.config.augment == "none":
             return inputs
         if self.augments_in_graph and isinstance(self.augment, Staged):
