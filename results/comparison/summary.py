@@ -95,11 +95,12 @@ def sensitivity_text(comparison: Comparison) -> str:
     """Return a clause with the smallest differences that each metric's tests would have resolved, or "" if unknown."""
     smallest: dict[tuple[str, str], list[float]] = {}
     for row in comparison.rows:
-        if row.resolvable_difference is not None:
+        if row.resolvable_difference is not None and row.resolvable_difference <= units.unit(row.metric).range:
             name = units.metric_name(row.metric, row.objective)
             smallest.setdefault((row.metric, name), []).append(row.resolvable_difference)
     if not smallest:
-        return ""
+        tested = any(row.resolvable_difference is not None for row in comparison.rows)
+        return "no difference would have been seen (80% power)" if tested else ""
     found = []
     for (metric, name), values in smallest.items():
         of_metric = f" of {name}" if len(smallest) > 1 or name != units.metric_name(metric) else ""

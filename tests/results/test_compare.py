@@ -259,6 +259,11 @@ def test_what_could_have_been_seen_has_the_planned_power() -> None:
     assert gate_text(found) == f"{worse}; d{seen}; 2 identical"
 
 
+def test_differences_beyond_the_metrics_range_could_not_have_been_seen() -> None:
+    found = compare([make_study(**{"2d": [0.1, 0.9, *[None] * 3]})], [make_study(**{"2d": [0.9, 0.1, *[None] * 3]})])
+    assert "No difference would have been seen (80% power)." in render(found, "md")
+
+
 def test_a_metric_that_is_not_the_usual_one_is_named() -> None:
     other = synthetic.position(metric="val_accuracy", name="other@digits") | {"study": "other"}
     both = [make_study(), make_study(other)]
