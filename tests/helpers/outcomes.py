@@ -7,6 +7,12 @@ from typing import Any
 from ablations.execution.messages import Ended
 from ablations.planning.jobs import Job
 from results import store
+from vitcore import Config
+from vitcore.identity import trial_id
+
+
+def job_of(config: Config) -> Job:
+    return Job(trial_id(config), config.model_dump(), "an arm", "a study")
 
 
 class Quiet:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from outcomes import Quiet
+from outcomes import Quiet, job_of
 
 from ablations.execution import machine, slots
 from ablations.execution.launch import Place
@@ -17,7 +17,6 @@ from ablations.execution.worker import Worker
 from ablations.planning.jobs import Job
 from results.store.standing import Kind, Standing, Standings, Start
 from vitcore.config import Config
-from vitcore.identity import trial_id
 
 
 @pytest.mark.parametrize(
@@ -58,8 +57,7 @@ def test_gpus_of_a_container_count_from_0(tmp_path: Path, monkeypatch: pytest.Mo
 
 def jobs(count: int) -> list[Job]:
     settings = {"width": 16, "heads": 2, "depth": 1, "patch": 4, "pool": "gap", "steps": 6, "batch": 16}
-    configs = [Config(**settings, seed=seed) for seed in range(count)]
-    return [Job(trial_id(config), config.model_dump(), "arm", "study") for config in configs]
+    return [job_of(Config(**settings, seed=seed)) for seed in range(count)]
 
 
 @pytest.mark.parametrize(

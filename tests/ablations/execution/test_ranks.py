@@ -5,12 +5,12 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import synthetic
 import trainings
 from in_process import called
+from outcomes import job_of
 
 from ablations.cluster import bad_nodes
 from ablations.execution import faults, slots
@@ -18,20 +18,13 @@ from ablations.execution import rank_processes as ranks
 from ablations.execution.faults import BUG, INPUT, MACHINE
 from ablations.execution.rank_processes import read_failures, report_failure
 from ablations.planning import estimate
-from ablations.planning.jobs import Job
 from ablations.planning.step_times import Device
 from results import store
 from results.store.schemas import Plan
-from vitcore.identity import trial_id
 from vitcore.options import ConfigError
 from vitcore.training.distributed import TCPStore
 
 tiny = partial(trainings.tiny, depth=2, pool="cls", steps=30, batch=33, evaluations=10, device="cpu")
-
-
-def job(**settings: Any) -> Job:
-    config = tiny(**settings)
-    return Job(trial_id(config), config.model_dump(), "an arm", "")
 
 
 GONE = RuntimeError("[gloo] Connection closed by peer")
@@ -137,14 +130,14 @@ def test_train_takes_the_number_of_processes(tmp_path: Path, monkeypatch: pytest
 )
 def test_workers_share_the_gpus(ranks: int, devices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
-    jobs = [job(seed=seed, gpus=ranks, device="auto") for seed in range(9)]
+    jobs = [job_of(tiny(seed=seed, gpus=ranks, device="auto")) for seed in range(9)]
     assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in slots.make_slots(jobs, None)] == devices
     with pytest.raises(ValueError, match=r"^gpus=5: here there are 4; "):
-        slots.make_slots([job(gpus=5, device="auto")], None)
+        slots.make_slots([job_of(tiny(gpus=5, device="auto"))], None)
 
 
 def test_trials_of_as_many_gpus_run_together() -> None:
-    jobs = [job(seed=seed, gpus=gpus) for seed, gpus in enumerate((1, 4, 1, 2, 4))]
+    jobs = [job_of(tiny(seed=seed, gpus=gpus)) for seed, gpus in enumerate((1, 4, 1, 2, 4))]
     assert [[one.config["seed"] for one in group] for group in slots.group_by_ranks(jobs)] == [[1, 4], [3], [0, 2]]
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from designs import design
-from outcomes import Quiet, outcomes, workers_of
+from outcomes import Quiet, job_of, outcomes, workers_of
 from serial import serve_all
 from small_study import command
 
@@ -38,7 +38,6 @@ from results.store.schemas import Arm, Plan, PlannedTrial
 from results.store.standing import Kind, Standings
 from slurm.devcluster import wait_until
 from vitcore.config import Config
-from vitcore.identity import trial_id
 
 RECIPE = """
 description: Small enough to kill.
@@ -120,7 +119,7 @@ def test_failed_trials_are_recorded_and_stop_no_other(tmp_path: Path) -> None:
     """Only other code tries again. Without a GPU, a trial that asks for one fails at once."""
     with bad_jobs(tmp_path, "raise RuntimeError('no such thing')") as (jobs, place):
         config = Config(device="auto" if machine.gpus() else "cuda", steps=2, width=16, depth=1, heads=2)
-        bad, good, gpu = jobs = [*jobs, Job(trial_id(config), config.model_dump(), "a", "s")]
+        bad, good, gpu = jobs = [*jobs, job_of(config)]
         tally = runner.run(jobs, place, Quiet(), workers=1)
         again = runner.run(jobs, place, Quiet())
     assert tally.failed[bad.id] == "RuntimeError: no such thing"

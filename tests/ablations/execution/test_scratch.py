@@ -6,17 +6,15 @@ from pathlib import Path
 
 import pytest
 import synthetic
-from outcomes import Quiet
+from outcomes import Quiet, job_of
 
 from ablations.cli.inputs import ablate_toml
 from ablations.execution import runner
 from ablations.execution.launch import Place
-from ablations.planning.jobs import Job
 from ablations.reporting import cleaning
 from results import store
 from results.store.schemas import Plan
 from vitcore.config import Config
-from vitcore.identity import trial_id
 
 
 @pytest.fixture
@@ -82,7 +80,7 @@ def test_folder_that_would_not_mean_the_same_everywhere_is_refused(folder: str) 
 @pytest.mark.slow
 def test_stopped_run_goes_on_from_scratch_space(tmp_path: Path) -> None:
     config = Config(width=16, depth=1, heads=2, patch=2, pool="gap", steps=1500, batch=16, evaluations=2)
-    one = Job(trial_id(config), config.model_dump(), "a", "s")
+    one = job_of(config)
     place = Place(tmp_path / "runs", None, checkpoints=tmp_path / "scratch", keep_weights="none")
     display = Quiet()
     display.show_running = lambda *_: signal.raise_signal(signal.SIGINT)  # type: ignore[method-assign]

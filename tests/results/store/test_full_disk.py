@@ -11,15 +11,13 @@ from pathlib import Path
 
 import pytest
 import synthetic
-from outcomes import Quiet, outcomes
+from outcomes import Quiet, job_of, outcomes
 
 from ablations.execution import runner
 from ablations.execution.launch import Place
-from ablations.planning.jobs import Job
 from results import store
 from results.store.files import Patience
 from vitcore.config import Config
-from vitcore.identity import trial_id
 
 MEGABYTES = 4
 
@@ -71,7 +69,7 @@ def test_disk_filled_again_and_again_leaves_no_trace(
 ) -> None:
     """Trials that wait or are interrupted end with the weights and curves of a disk that was never full."""
     config = Config(width=16, depth=1, heads=2, patch=2, pool="gap", steps=1200, batch=16, evaluations=40)
-    one = Job(trial_id(config), config.model_dump(), "a", "s")
+    one = job_of(config)
     runner.run([one], Place(tmp_path / "calm", None), Quiet())
     monkeypatch.setenv("ABLATE_FULL_DISK_SECONDS", patience)
     over, said = threading.Event(), Quiet()

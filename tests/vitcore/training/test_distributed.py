@@ -15,7 +15,7 @@ import pytest
 import safetensors.torch
 import torch
 import trainings
-from outcomes import Quiet
+from outcomes import Quiet, job_of
 from torch import Tensor
 from trainings import after
 
@@ -24,12 +24,10 @@ from ablations.execution import rank_processes as ranks
 from ablations.execution.faults import BUG, INPUT, MACHINE, RankLost
 from ablations.execution.launch import Place
 from ablations.execution.rank_processes import join_ranks
-from ablations.planning.jobs import Job
 from ablations.study import plugins
 from results import store
 from results.store import lease
 from vitcore import Config, train
-from vitcore.identity import trial_id
 from vitcore.model.position import POSITION
 from vitcore.options import ConfigError
 from vitcore.training.distributed import Ranks
@@ -209,11 +207,6 @@ def test_a_single_process_does_not_train_for_two() -> None:
         train(tiny(gpus=2))
 
 
-def job(**settings: Any) -> Job:
-    config = tiny(**settings)
-    return Job(trial_id(config), config.model_dump(), "an arm", "")
-
-
 def below(pid: int) -> list[int]:
     found = subprocess.run(["pgrep", "-P", str(pid), "-f", "ablations.execution.rank"], capture_output=True, text=True)
     return [int(line) for line in found.stdout.split()]
@@ -226,7 +219,7 @@ def test_killed_rank_and_killed_worker_end_the_attempt_and_the_trial_goes_on(
     """After SIGKILL of a rank, then of the worker, the trial resumes from a checkpoint; no process is left."""
     monkeypatch.setenv("ABLATE_PAUSE_SECONDS", "0.1")
     settings: dict[str, Any] = {"width": 64, "patch": 1, "steps": 300}
-    asked = job(**settings, gpus=2)
+    asked = job_of(tiny(**settings, gpus=2))
     trial = store.trial(tmp_path, asked.id)
     killed: list[tuple[int, list[int]]] = []
     over = threading.Event()

@@ -11,16 +11,14 @@ from unittest.mock import Mock
 import pytest
 import torch
 from in_process import called
-from outcomes import Quiet
+from outcomes import Quiet, job_of
 from trainings import GPU_FULL, advanced, after, finished, lack_memory, tiny
 
 from ablations.execution import runner
 from ablations.execution.launch import Place
-from ablations.planning.jobs import Job
 from results import store
 from vitcore import Config, contracts, train
 from vitcore.analysis.cost import measure
-from vitcore.identity import trial_id
 from vitcore.model.build import build
 from vitcore.options import ConfigError
 from vitcore.runtime import host
@@ -142,7 +140,7 @@ def test_other_errors_are_not_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.slow
 def test_micro_batch_is_in_the_result_and_in_the_environment(tmp_path: Path) -> None:
     config = tiny(micro_batch=4)
-    job = Job(trial_id(config), config.model_dump(), "a", "s")
+    job = job_of(config)
     runner.run([job], Place(tmp_path, None), Quiet())
     state = store.trial(tmp_path, job.id).state()
     assert state.result.micro_batch == store.read_json(state.attempt / "env.json")["micro_batch"] == 4
