@@ -127,7 +127,7 @@ def deterministic(slot: str, name: str) -> None:
     first, second = Memory(), Memory()
     train(tiny(slot, name), first)
     train(tiny(slot, name), second)
-    assert first.weights == second.weights, f"{slot}={name}: two trainings with one seed end differently"
+    assert first.weights == second.weights, f"{slot}={name}: two training runs with one seed end differently"
 
 
 def resumes(slot: str, name: str) -> None:

@@ -169,6 +169,6 @@ def refuse_unequal(name: str, ours: list[float], theirs: list[float], tolerance:
     for step, (a, b) in enumerate(zip(ours, theirs, strict=True), 1):
         if not abs(a - b) <= tolerance * abs(b):  # nor NaN
             raise ValueError(
-                f"step {step}: losses differ ({a:.7g}, with {name} {b:.7g}): speeds of different trainings "
+                f"step {step}: losses differ ({a:.7g}, with {name} {b:.7g}): speeds of different training runs "
                 "are not compared"
             )

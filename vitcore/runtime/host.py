@@ -28,7 +28,7 @@ def check_memory(config: Mapping[str, Any], cost: Cost, limit: float) -> None:
         named = ("model",) if config.get("model") else ("width", "depth", "image_size")
         sizes = ", ".join(f"{name}={config[name]}" for name in named)
         raise ConfigError(
-            f"{sizes}: a training needs {least / 1e9:,.1f} GB at least ({cost.params:,} parameters); "
+            f"{sizes}: training needs {least / 1e9:,.1f} GB at least ({cost.params:,} parameters); "
             f"there are {limit / 1e9:,.1f} GB"
         )
 
