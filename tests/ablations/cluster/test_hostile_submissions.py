@@ -48,18 +48,13 @@ def test_a_file_of_a_submission_that_breaks_its_schema_ends_in_one_line(
 ) -> None:
     (path,) = runs.glob(f"submissions/*/{name}")
     whole: dict[str, Any] = json.loads(path.read_text())
-    bad, tried = [], 0
     every = slice(None) if os.environ.get("ABLATE_EVERY_MUTATION") else slice(FILES.index(name), None, 5)
     contents = [(what, json.dumps(mutated)) for what, mutated in list(mutations(whole))[every]]
     for what, content in [*contents, ("pipe", None)]:
         path.unlink()
         os.mkfifo(path) if content is None else path.write_text(content)
         for words in READING:
-            tried += 1
-            if wrong := ended(monkeypatch, *words, "--runs", str(runs)):
-                bad.append(f"{what}: {words[0]}: {wrong}")
-    print(f"{name}: {tried} commands on hostile files")
-    assert not bad
+            assert not ended(monkeypatch, *words, "--runs", str(runs)), (what, words)
 
 
 def test_broken_files_of_jobs_and_checks_are_one_line_or_ignored(runs: Path) -> None:
