@@ -1,4 +1,4 @@
-"""Checks of the keys and names in studies, in recipes and on the command line, before anything is built."""
+"""Checks of the keys and names in studies and recipes, and of the command line's keys for studies with stages."""
 
 import itertools
 import re
@@ -122,9 +122,9 @@ def check_text_names(study: Study, path: Path) -> None:
 
 
 def check_overrides(study: Study, overrides: Values) -> None:
-    """Raise ValueError if a command-line key is unknown, or sets for all stages what the study sets for one.
+    """Raise ValueError if a command-line key is unknown to a stage, or sets for all stages what the study sets for one.
 
-    A setting of one stage, such as pretrain.lr, may replace what the study sets.
+    A setting of one stage, such as pretrain.lr, may replace what the study sets. Config checks the other keys.
     """
     alone = [*study.stages, FINETUNE]
     for key, one in overrides.items():

@@ -11,18 +11,19 @@ from typing import Any
 import pytest
 import synthetic
 
-from ablations.cluster import array_tasks, last_jobs, no_progress, node, shares, submit
+from ablations.cluster import array_tasks, last_jobs, no_progress, node, reconciliation, shares, submit
 from ablations.cluster import campaign as campaigns
 from ablations.cluster.campaign import Campaign
 from ablations.execution import runner
 from ablations.execution.launch import Place
+from ablations.planning import estimate
 from ablations.reporting import cleaning, log_tails, publish, status
 from ablations.reporting.status_view import render
 from results import store
 from results.store import lease, plan_files
 from results.store.schemas import Plan
 from slurm.profiles.profile import Profile
-from slurm.queries import queue
+from slurm.queries import limits, queue
 from slurm.queries.ask import Unreachable
 from slurm.submission import arrays as submission
 from slurm.submission import intent
@@ -37,7 +38,7 @@ class Queue:
     names: list[str] = field(default_factory=list)
     answers: bool = True
 
-    def jobs(self, *tags: str) -> list[str]:
+    def jobs(self, *tags: str, timeout: float = 0.0) -> list[str]:
         if not self.answers:
             raise Unreachable("SLURM does not answer")
         return [name for name in self.names if name.startswith(tags)]
@@ -136,6 +137,22 @@ def test_cancel_that_slurm_did_not_answer_is_completed_by_the_next(runs: Path, s
     slurm.answers = True
     assert "0 submissions cancelled, 2 jobs removed" in submit.cancel(runs, {POSITION})
     assert slurm.names == ["ablate:other:0001"]
+
+
+def test_limits_of_the_cluster_are_asked_only_for_trials_to_submit(
+    runs: Path, slurm: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(profile: Profile) -> limits.Limits:
+        raise Unreachable("limits")
+
+    campaign = submitted(runs)
+    ids = [job.id for job in campaign.jobs()]
+    monkeypatch.setattr(limits, "limits", asked)
+    monkeypatch.setattr(estimate, "seconds", lambda *_: dict.fromkeys(ids, 1.0))
+    found = reconciliation.reconcile(campaign, withheld=ids)
+    assert (found.submitted, found.cancelled) == (0, len(ids))
+    with pytest.raises(Unreachable, match="limits"):
+        reconciliation.reconcile(campaign)
 
 
 def test_studies_submitted_together_are_cancelled_together_or_not_at_all(runs: Path, slurm: Queue) -> None:
