@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from ablations.planning import init_checks
 from ablations.planning.contrasts import fixed_points, tuned_arms
 from ablations.study import written_names
-from ablations.study.arms import Arm, arm_name, family_name
+from ablations.study.arms import Arm, arm_name
 from ablations.study.design import Design
 from ablations.study.stages import Stage, lineage
 from ablations.study.study import Axis, Study, claim_parts
@@ -54,9 +54,9 @@ def check_names(design: Design) -> None:
     check_name(study, "figure", study.figure, FIGURES)
     at_own_value = [arm_name(change.name, point) for change in design.changes for point in fixed_points(design)]
     check_arms(study, "published", written_names.published(design), [*arms, *at_own_value] if design.tune else arms)
-    claimed = [name for claim in written_names.claims(design) for name in claim_parts(claim)[::2]]
+    claimed = [name for claim in written_names.all_claims(design) for name in claim_parts(claim)[::2]]
     check_arms(study, "claims", claimed, claimable_names(design))
-    for name in sorted(study.families.keys() - {family_name(arm, study.families) for arm in design.arms}):
+    for name in sorted(study.families.keys() - {design.family_name(arm) for arm in design.arms}):
         raise ValueError(f"study '{study.name}': families: no arm is of {name}")
 
 
@@ -80,7 +80,7 @@ def check_shares(design: Design) -> None:
     """
     if not units.is_accuracy(design.metric):
         return
-    own, where = margin(design), f"study '{design.study.name}'"
+    own, where = design.margin, f"study '{design.study.name}'"
     if own is not None and own >= 1:
         raise ValueError(f"{where}: margin={own:g}: below 1, as a share of the images (0.03 is 3 points)")
     for arm, value in design.study.published.items():
@@ -90,20 +90,10 @@ def check_shares(design: Design) -> None:
             )
 
 
-def margin(design: Design) -> float | None:
-    return design.study.margin if design.study.margin is not None else design.layers.applicable_recipe.margin
-
-
 def claimable_names(design: Design) -> list[str]:
     """Return the names that a claim may use: arms, tuned arms and, with curves, arm names without curve values."""
     found = [*(arm.name for arm in design.arms), *(entry.name for entry in tuned_arms(design))]
     return [*found, *(change.name for change in design.changes)] if design.curves else found
-
-
-def claims(design: Design) -> list[str]:
-    """Return the study's claims about arms that exist with this recipe."""
-    there = {*claimable_names(design)}
-    return [claim for claim in written_names.claims(design) if {*claim_parts(claim)[::2]} <= there]
 
 
 def may_name_arm(study: Study, name: str) -> bool:

@@ -9,12 +9,13 @@ from dataclasses import asdict
 from ablations.planning import checks, data_summary
 from ablations.planning.contrasts import interactions, tuned_arms
 from ablations.study import written_names
-from ablations.study.arms import Arm, family_name
+from ablations.study.arms import Arm
 from ablations.study.budget import training_flops
 from ablations.study.confounds import enlargement_notes, footnotes, model_notes, refuse_undeclared
 from ablations.study.design import Design
 from ablations.study.recipe import Recipe
 from ablations.study.stages import LINKS, Stage, lineage
+from ablations.study.study import claim_parts
 from results.store import schemas
 from results.store.plan_files import parent_setting
 from results.store.schemas import Entry, Plan, PlannedTrial, Settings, Split, Took
@@ -61,8 +62,8 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
         data=data_summary.data(design),
         departures=departures(design, made[design.main_baseline]),
         evals=[name for name in checks.required_evals(design) if not is_stage_eval(design, name)],
-        margin=checks.margin(design),
-        claims=checks.claims(design),
+        margin=design.margin,
+        claims=applicable_claims(design),
         caveats=[*recipe.caveats, *enlarged_evals(design)],
         notes=data_summary.notes(design),
         cost=stated_cost(recipe),
@@ -81,6 +82,12 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
     )
     refuse_undeclared(plan)
     return plan
+
+
+def applicable_claims(design: Design) -> list[str]:
+    """Return the study's claims about arms that exist with this recipe."""
+    there = {*checks.claimable_names(design)}
+    return [claim for claim in written_names.all_claims(design) if {*claim_parts(claim)[::2]} <= there]
 
 
 def contrasts(entries: Sequence[schemas.Arm | schemas.Tuned]) -> int:
@@ -178,7 +185,7 @@ def arm_entry(
         change=arm.change.name,
         values=arm.values,
         declared=arm.change.declared_settings,
-        model_family=family_name(arm, design.study.families),
+        model_family=design.family_name(arm),
         parent=parent,
         key=arm.key,
         config=written,

@@ -6,7 +6,6 @@ A point of the curves has one value for each curve.
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
@@ -63,19 +62,3 @@ def arm_name(change: str, point: Values) -> str:
 def points(axes: Mapping[str, Sequence[Any]]) -> list[Values]:
     """Return a point for every combination of the axes' values. Without axes, the only point is empty."""
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-
-
-def family_name(arm: Arm, families: Mapping[str, Values]) -> str:
-    """Return the name of the first family whose settings match the arm's, or "". families: name -> settings."""
-    own = arm.config.model_dump(exclude={"seed", *([arm.parent.link] if arm.parent else [])})
-    for name, wanted in families.items():
-        if all(matches(own.get(key), value) for key, value in wanted.items()):
-            return name
-    return ""
-
-
-def matches(own: Any, wanted: Any) -> bool:
-    """Return whether the value `own` matches `wanted`: a value, a pattern such as "timm/*", or any item in a list."""
-    if isinstance(wanted, list):
-        return any(matches(own, one) for one in wanted)
-    return fnmatchcase(own, wanted) if isinstance(own, str) and isinstance(wanted, str) else bool(own == wanted)

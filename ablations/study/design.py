@@ -5,6 +5,7 @@ A point of the curves has one value for each curve. Every change from the baseli
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
@@ -126,6 +127,11 @@ class Design:
     def metric(self) -> str:
         """The study's metric. If its name ends in @axis or @patch-axis, the ending is replaced by the first size."""
         return self.sized_names(self.study.metric)[0]
+
+    @property
+    def margin(self) -> float | None:
+        """The study's margin or, if it has none, the recipe's."""
+        return self.study.margin if self.study.margin is not None else self.layers.applicable_recipe.margin
 
     @property
     def evals(self) -> list[str]:
@@ -273,3 +279,18 @@ class Design:
         there = [point for change, point in self.remaining_arms.values() if change.name == self.baseline_name]
         point = {name: self.layers.baseline_value(name) for name in self.curves}
         return arm_name(self.baseline_name, point if point in there else there[0])
+
+    def family_name(self, arm: Arm) -> str:
+        """Return the name of the study's first model family whose settings match the arm's, or ""."""
+        own = arm.config.model_dump(exclude={"seed", *([arm.parent.link] if arm.parent else [])})
+        for name, wanted in self.study.families.items():
+            if all(matches(own.get(key), value) for key, value in wanted.items()):
+                return name
+        return ""
+
+
+def matches(own: Any, wanted: Any) -> bool:
+    """Return whether the value `own` matches `wanted`: a value, a pattern such as "timm/*", or any item in a list."""
+    if isinstance(wanted, list):
+        return any(matches(own, one) for one in wanted)
+    return fnmatchcase(own, wanted) if isinstance(own, str) and isinstance(wanted, str) else bool(own == wanted)

@@ -12,7 +12,7 @@ def published(design: Design) -> dict[str, float]:
     return {resolved(design, name): value for name, value in design.study.published.items()}
 
 
-def claims(design: Design) -> list[str]:
+def all_claims(design: Design) -> list[str]:
     """Return the study's claims without duplicates, with places in names resolved."""
     parts = map(claim_parts, design.study.claims)
     return list(dict.fromkeys(f"{resolved(design, a)}{sign}{resolved(design, b)}" for a, sign, b in parts))

@@ -17,7 +17,6 @@ from ablations.planning import plan as planning
 from ablations.planning.jobs import jobs as jobs_of
 from ablations.planning.jobs import write
 from ablations.planning.prepare import prepare
-from ablations.study.arms import family_name
 from ablations.study.design import Design
 from ablations.study.reading import packaged_names, read_recipe, read_study
 from vitcore.analysis.cost import measure
@@ -305,7 +304,7 @@ def test_published_numbers_follow_the_widths_of_a_recipe() -> None:
 def test_every_recipe_has_enough_sizes_for_a_fit(recipe: str) -> None:
     """The power law error = a C^-b needs at least 4 sizes per family."""
     made = packaged_design("compute", recipe)
-    sizes = Counter(family_name(arm, made.study.families) for arm in made.arms)
+    sizes = Counter(made.family_name(arm) for arm in made.arms)
     assert sizes.keys() == {"ViT", "hybrid", "ResNet"}
     assert min(sizes.values()) >= 4
 
