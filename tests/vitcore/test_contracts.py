@@ -131,7 +131,7 @@ BROKEN: list[tuple[str, type[nn.Module], str, str]] = [
     ("position", Unused, "declares its initial values", "position.unused: its value in __init__ is drawn over"),
     ("position", Unused, "says where a patch is", "position=mine: shuffling the patches leaves the logits as they"),
     ("position", OneGrid, SIZES, "not with a ValueError that names the part or the sizes: no"),
-    ("position", Random, "deterministic", "position=mine: two trainings with one seed end differently"),
+    ("position", Random, "deterministic", "position=mine: two training runs with one seed end differently"),
     ("position", Random, "resumes", "position=mine: a resumed training ends differently"),
 ]
 

@@ -53,7 +53,7 @@ def test_the_estimate_is_what_a_step_keeps(optimizer: str) -> None:
 
 
 def test_a_model_beyond_the_memory_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match=r"width=32768, depth=16, image_size=8: a training needs 3,29.*GB at least"):
+    with pytest.raises(ConfigError, match=r"width=32768, depth=16, image_size=8: training needs 3,29.*GB at least"):
         train(Config(**HUGE))
     words = [f"{name}={value}" for name, value in HUGE.items()]
     status, _, errors = called(monkeypatch, "train", *words, "--runs", str(tmp_path / "runs"))
