@@ -113,7 +113,7 @@ def test_the_command_puts_recipes_side_by_side(tmp_path: Path, monkeypatch: pyte
     assert [table["recipe"] for table in json.loads(found)] == ["cifar10", "digits"]
     assert json.loads(found)[0]["rows"][0] == {"arm": "position=none"}
     unknown = refused(monkeypatch, "table", "position-embedding", "--recipe", "mnist", *recipes)
-    assert "no study 'position-embedding@mnist'" in unknown
+    assert "position-embedding@mnist: was not run in" in unknown
 
 
 def test_several_studies_are_one_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
