@@ -14,7 +14,7 @@ MANY = 12  # maximum number of names that are listed
 
 
 def unknown_names_warning(style: Style, plans: Sequence[Plan]) -> str:
-    """Return a warning about names of a style that no plan has, or "". Settings that no plan varies are skipped."""
+    """Return a warning about the style's names that are in no plan, or "". Settings that no plan varies are skipped."""
     known = list(dict.fromkeys(itertools.chain.from_iterable(map(known_names, plans))))
     varied = {name.partition("=")[0] for name in known if "=" in name}
     measured = {name for plan in plans for name in plan.evals}

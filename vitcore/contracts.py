@@ -55,8 +55,8 @@ def trains(slot: str, name: str) -> None:
 def beside_prefix(slot: str, name: str) -> None:
     """Check that the variant trains with registers and a class token before the patches.
 
-    A pooling is checked with its own choice of a class token. Gradients need to reach only some of the variant's
-    parameters: a pooling of the class token gives none to the position embedding of the last layer.
+    A pooling decides whether there is a class token. Gradients may miss some of the variant's parameters: pooling the
+    class token gives none to the position embedding of the last layer.
     """
     pool = {} if slot == "pool" else {"pool": "cls"}
     learns(Config(**tiny(slot, name).model_dump() | {"registers": 2} | pool), slot, name, every=False)

@@ -155,7 +155,7 @@ def input_(
 ) -> None:
     """Measure the speed of the input pipeline alone.
 
-    Also compares flips and crops with torchvision's flips and crops of PIL images.
+    Also compares its flips and crops with torchvision's on PIL images.
 
     Examples:
         ablate bench input

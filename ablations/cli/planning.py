@@ -51,8 +51,8 @@ def plan(
 ) -> None:
     """Show a study's trials, hours and confounds.
 
-    Trains nothing. Counts the trials that are finished, shared with other studies, and to do. Shows their data and
-    duration, what differs between the arms, and the smallest difference that the seeds can resolve.
+    Runs no trial. Counts finished trials, trials shared with other studies, and trials to do. Shows data, duration,
+    what differs between the arms, and the smallest difference that the seeds can resolve.
 
     Examples:
         ablate plan position-embedding --probe

@@ -54,7 +54,7 @@ def check_gpus(profile: profiles.Profile, asked: Sequence[Job]) -> None:
 
 
 def preflight(profile: profiles.Profile, runs: Path) -> None:
-    """Print a warning if SLURM can currently start no job of the profile. Raises ValueError if it never can."""
+    """Check a profile with SLURM. Warns if its jobs cannot start now, and raises ValueError if they never can."""
     from slurm.profiles.preflight import check
 
     arrays.require_folder(runs)

@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def beat(order: RankOrder) -> None:
-    """Count the heartbeats of this rank in the store, over a connection that no collective operation blocks."""
+    """Send this rank's heartbeats to the store, over a connection that no collective operation blocks."""
     with suppress(RuntimeError):  # rank 0 is gone, and this process ends with it
         store = TCPStore(order.host, order.port, is_master=False, timeout=CONNECT)
         while True:

@@ -91,7 +91,7 @@ class RankOrder:
     tasks: bool = False  # for all tasks of an srun; its first task has rank `rank`
 
     def with_own_rank(self) -> "RankOrder":
-        """Return the order for this process. In a task of an srun, the order has the rank and GPU of that task."""
+        """Return the order for this process. In an srun task, it has that task's rank and GPU."""
         if not self.tasks:
             return self
         rank, local = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_LOCALID"])

@@ -58,7 +58,7 @@ Past = list[attempts.EndedAttempt]
 
 
 class Worker:
-    """The worker's state, which outlasts single trials, and the steps of running a trial.
+    """A worker, which runs trials one after another and keeps its state between them.
 
     channel: where the worker writes its events.
     """

@@ -133,7 +133,7 @@ def largest_ranks(plan: Plan) -> int:
 
 
 def peak_disk(plan: Plan, ids: set[str], todo: int, keep: Keep, workers: int | None) -> Disk:
-    """Return the peak disk use of the trials with these ids. todo: how many of them are still to train."""
+    """Return the peak disk use of the trials with these ids. todo: how many of them are still to run."""
     stays = kept_weights(keep, [plan])
     trials = [(arm.params or 0, trial.id) for arm in plan.entries for trial in arm.trials if trial.id in ids]
     running = concurrent_trials(plan, todo, workers)

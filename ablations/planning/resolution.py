@@ -1,4 +1,4 @@
-"""The smallest difference and margin that a plan's seeds can show, computed with results/statistics/power.py."""
+"""The smallest difference and margin that a plan's seeds can resolve, computed with results/statistics/power.py."""
 
 import itertools
 from dataclasses import dataclass, field, replace

@@ -17,7 +17,7 @@ from vitcore.config import Config
 
 @dataclass(frozen=True)
 class Change:
-    """The difference between an arm and the baseline. It is the same at every point of the curves."""
+    """The difference between an arm and the baseline. It is the same at every point of the study's curves."""
 
     name: str
     values: Values  # factor -> value

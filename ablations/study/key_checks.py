@@ -69,7 +69,7 @@ def check_setting(key: str, where: str, stages: Collection[str] = ()) -> None:
 def check_varied(study: Study, path: Path) -> None:
     """Raise ValueError if a study varies nothing, or varies a setting that is unknown, fixed or already varied.
 
-    Raises it too if an arm has no name, if values are missing or repeated, or if a cross has fewer than two factors.
+    Also raises it if an arm has no name, if values are missing or repeated, or if a cross has fewer than two factors.
     """
     axes = [(where, *axis) for where, group in study.axes() for axis in group.items()]
     if not axes and not study.arms:

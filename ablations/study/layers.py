@@ -24,7 +24,7 @@ class Layers:
     def check(self) -> None:
         """Raise ValueError if a layer sets a seed, or if the command line sets what the study varies.
 
-        Raises it too if the recipe lacks settings for a study that fine-tunes. Raises the errors of `check_overrides`.
+        Also raises it if the recipe lacks settings for a study that fine-tunes. Raises the errors of `check_overrides`.
         """
         if self.fine_tunes and FINETUNE not in self.recipe.stages:
             raise ValueError(
@@ -99,7 +99,7 @@ class Layers:
 
     @cached_property
     def starting_stages(self) -> stages.Stages:
-        """The stages, with settings from recipe < the recipe's stage < command line < the study's stage < STAGE.KEY."""
+        """The stages before STAGE.KEY applies. Settings: recipe < its stage < command line < the study's stage."""
         alone = {*self.study.stages, FINETUNE}
         plain = {key: one for key, one in self.overrides.items() if key.partition(".")[0] not in alone}
         base, recipe = merge(self.recipe.config, plain), self.recipe.stages

@@ -61,7 +61,7 @@ def box_around(ax: Axes, x: float, low: float, high: float) -> Bbox:
 def annotation(
     ax: Axes, point: tuple[float, float], name: str, colour: str, direction: tuple[float, float], far: float
 ) -> Annotation:
-    """Write and return a name `far` points (1/72 inch) from its point, along (dx, dy), with a line if beyond LEADER."""
+    """Write a name at `far` * `direction` points (1/72 inch) from `point`, with a line to it if `far` > LEADER."""
     dx, dy = direction
     words = ax.annotate(
         name,

@@ -72,7 +72,10 @@ def parse_json(payload: bytes, path: Path | str) -> dict[str, Any]:
 
 
 def read_lines(path: Path, schema: type[AnySchema]) -> list[AnySchema]:
-    """Return the valid first lines of a JSON-lines file, or [] if it is missing. Raises Broken if not regular."""
+    """Return the lines of a JSON-lines file before the first invalid one, or [] if the file is missing.
+
+    Raises Broken if it is not a regular file.
+    """
     try:
         return parse_lines(read_bytes(path), schema)
     except FileNotFoundError:

@@ -210,7 +210,7 @@ def is_held(attempt: Path) -> bool | None:
 
 
 def seems_alive(attempt: Path) -> bool:
-    """Return whether the holder of an attempt seems to live. In doubt, the lease's age by the local clock decides."""
+    """Return whether an attempt's holder seems alive. If unclear, decide by the lease's age on the local clock."""
     alive = is_held(attempt)
     return alive if alive is not None else time.time() - renewal_time(attempt) / 1e9 < DEAD_SECONDS
 

@@ -212,7 +212,7 @@ class Trial:
 
 
 def read_metrics(attempt: Path) -> list[MetricsLine]:
-    """Return the valid first lines of an attempt's metrics.jsonl, or [] if the file is missing or not regular."""
+    """Return an attempt's metrics before the first invalid line, or [] if the file is missing or not a regular file."""
     try:
         return read_lines(attempt / "metrics.jsonl", MetricsLine)
     except Broken:

@@ -178,7 +178,7 @@ def rows_with_contrasts(
 
 
 def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: bool) -> Row:
-    """Return an arm's row with notes and its difference from `baseline`. If `judged`, it has p values and a verdict."""
+    """Return an arm's row with notes, its difference from `baseline` and, only if `judged`, p values and a verdict."""
     pairs = test.pair.own
     difference, images = pairs.mean, contrast.mean_over_images(pairs)
     diverged = row.diverged, baseline.diverged

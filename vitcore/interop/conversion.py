@@ -48,7 +48,7 @@ def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]])
 
 
 def check_alike(model: nn.Module, skeleton: nn.Module) -> None:
-    """Raise a ValueError that names the first module that differs between the models, or that only one of them has."""
+    """Raise ValueError if a module differs or is missing in one model. The message names the first such module."""
     theirs, ours = module_settings(model), module_settings(skeleton)
     for name in [*theirs, *ours]:
         if theirs.get(name) != ours.get(name):

@@ -66,9 +66,9 @@ TORCHVISION_HAS: Supported = {
 
 
 def from_torchvision(model: TorchvisionViT) -> ViT:
-    """Convert torchvision's VisionTransformer to a ViT with equal logits and copied weights.
+    """Convert torchvision's VisionTransformer to a ViT with the same weights and logits.
 
-    Raises a ValueError that names the part if this ViT lacks a part of the model.
+    Raises a ValueError that names the first part of the model that ViT does not support.
     """
     config = config_of_torchvision(model)
     check_alike(model, torchvision_skeleton(config))

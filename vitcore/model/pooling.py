@@ -37,7 +37,7 @@ class Pooling(Part):
         super().__init__()
 
     def keep(self, x: Tensor) -> Tensor:
-        """Return the part of a layer's tokens x (B, T, D) that a pooling of every layer reads."""
+        """Return the part of each layer's tokens x (B, T, D) that is pooled if `every_layer`."""
         return x
 
     def gather(self, states: Iterable[Tensor]) -> Tensor:

@@ -136,7 +136,7 @@ class Axial(SelfAttention):
         return self.oriented(x).flatten(2, 3)
 
     def lines(self, x: Tensor, context: Context) -> Tensor:
-        """Return x (B, H, N, d_h) regrouped into the lines that attend: (B, H * lines, length, d_h)."""
+        """Return x (B, H, N, d_h) split into rows or columns (lines): (B, H * lines, length, d_h)."""
         B, H, _, d = x.shape
         return self.oriented(x.reshape(B, H, *context.grid, d)).flatten(1, 2)
 

@@ -23,7 +23,7 @@ def least_bytes(config: Mapping[str, Any], cost: Cost) -> int:
 
 
 def check_memory(config: Mapping[str, Any], cost: Cost, limit: float) -> None:
-    """Raise ConfigError if a trial needs more than `limit` bytes, before this memory is allocated."""
+    """Raise ConfigError if even a lower bound on the memory of a trial exceeds `limit` bytes."""
     if (least := least_bytes(config, cost)) > limit:
         named = ("model",) if config.get("model") else ("width", "depth", "image_size")
         sizes = ", ".join(f"{name}={config[name]}" for name in named)

@@ -1,7 +1,7 @@
 """Training in several processes (ranks) with DistributedDataParallel, each on its share of every batch (`gpus=N`).
 
-All ranks hold equal models and optimizers, and read the data. Only rank 0 writes files, reads checkpoints and weights,
-and makes decisions that depend on a clock or a signal. NCCL transfers tensors on GPUs, and gloo those on the host.
+All ranks hold equal models and optimizers, and read the data. Only rank 0 writes files, reads trials' weights and
+checkpoints, and decides by a clock or a signal. NCCL transfers tensors on GPUs, and gloo those on the host.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ class DivergedError(Exception):
 
 @dataclass(frozen=True)
 class Suspicion:
-    """A divergence to verify. For this, training restarts from the last checkpoint and checks every step."""
+    """The divergence to verify, if any: training restarts from its last checkpoint and checks every step."""
 
     step: int = 0  # the step that diverged, or 0 if nothing is suspected
     refuted_step: int = 0  # the step whose loss was finite when it was recomputed, or 0

@@ -113,7 +113,7 @@ class PlannedData(Schema):
 
 
 class Stated(Schema):
-    """A number stated by a recipe. how: measured, derived or cited. source: the command or publication behind it."""
+    """Base class of numbers in a recipe. how: measured, derived or cited. source: the command or publication."""
 
     how: str
     source: str

@@ -89,7 +89,7 @@ class Learned(Absolute):
 
     @classmethod
     def allows_class_row(cls, config: Config) -> bool:
-        """Return whether a class token exists and may have a row, because vectors are added only at the input."""
+        """Return whether the model has a class token, and position vectors are added at the input only."""
         added = config.options_of(cls.slot, cls.Options).combine == "add"
         return POOLING[config.pool].class_token and config.position_at == "input" and added
 

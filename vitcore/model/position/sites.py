@@ -104,10 +104,10 @@ class Formula(Position):
 
 @dataclass(frozen=True)
 class Context:
-    """The state that all layers of a forward pass share, with methods that apply the sites of Position to the patches.
+    """The state that all layers of a forward pass share, with methods that apply Position's sites to the patches.
 
     grid: rows and columns of the images' patches. prefix: number of tokens before the patches. keys: random keys of the
-    images (B,) in training (vitcore.keyed_random). shared: name -> tensor that a layer leaves for later layers.
+    images (B,), or None (vitcore.keyed_random). shared: name -> tensor that a layer leaves for later layers.
     """
 
     position: Position
