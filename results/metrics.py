@@ -1,6 +1,6 @@
 """The names of metrics, axes and measures that a study may use. The code that computes or draws them is not loaded.
 
-`finish` in vitcore/training/loop.py computes the metrics.
+vitcore/training/evaluation.py computes the metrics.
 """
 
 METRICS = ("test_accuracy", "test_loss", "val_accuracy", "val_loss", "train_loss")

@@ -22,6 +22,7 @@ from vitcore.model.build import build
 from vitcore.model.initialization import Initial, nearest_owner
 from vitcore.model.vit import ViT
 from vitcore.runtime.compile_cache import use_private_cache
+from vitcore.training.evaluation import score
 from vitcore.training.loop import train
 from vitcore.training.optimization.schedules import learning_rate
 from vitcore.training.run import Memory
@@ -298,7 +299,7 @@ def learns_an_image_alone(slot: str, name: str) -> None:
     alone = sum(training.train_step.mean_loss(one).item() for one in batch.split(1)) / config.batch
     assert abs(together - alone) < EQUAL, f"{slot}={name}: an image's loss depends on the images beside it"
     training.model.float()
-    loss, right = training.score(training.data.val)
+    loss, right = score(training, training.data.val)
     assert len(right) == len(training.data.val), f"{slot}={name}: not one score for each image"
     assert math.isfinite(loss), f"{slot}={name}: its loss on validation images is not finite"
     assert 0 <= right.min() <= right.max() <= 1, f"{slot}={name}: a score is below 0 or above 1"

@@ -33,7 +33,7 @@ from vitcore.interop.timm_vit import blocks_of_timm, timm_arguments
 from vitcore.options import ConfigError
 from vitcore.runtime.device import compute_settings, device_of
 from vitcore.sizes import ARCHITECTURE
-from vitcore.training.loop import evaluation_steps
+from vitcore.training.evaluation import evaluation_steps
 
 POSITIONS = ("1d", "none")  # the baseline first
 OURS, SEQUENTIAL, PAIRED = "ablate run", "one process a trial, in sequence", "one process a trial, two at a time"

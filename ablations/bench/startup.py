@@ -15,6 +15,7 @@ from ablations.bench.timing import call_alternately, ratios, spread
 from ablations.planning.measure_steps import with_steps
 from vitcore.config import Config, merge
 from vitcore.runtime.device import compute_settings
+from vitcore.training.evaluation import evaluate
 from vitcore.training.state import Training
 
 COLD, WARM, EAGER = "empty compile cache", "the same cache again", "not compiled"
@@ -65,7 +66,7 @@ def measure(config: Config, source: Source) -> tuple[float, list[int]]:
             training.advance()
             training.losses[0].item()  # waits for a GPU
             first = first or time.time()
-            training.evaluate()
+            evaluate(training)
             from torch._dynamo.utils import counters  # late: an eager step need not wait for its import
 
             graphs.append(int(counters["stats"]["unique_graphs"]))  # compiled or taken from a cache

@@ -14,7 +14,7 @@ from vitcore.interop.weight_files import read_fitting
 from vitcore.model.build import Model, build
 from vitcore.options import ConfigError
 from vitcore.runtime.device import compute_in_precision, device_of
-from vitcore.training.state import evaluation_batch
+from vitcore.training.evaluation import evaluation_batch
 
 if TYPE_CHECKING:
     from vitcore.config import Config

@@ -24,6 +24,7 @@ from vitcore.training.checkpoint_schedule import SECONDS, CheckpointSchedule
 from vitcore.training.distillation import Trained, teacher_for
 from vitcore.training.distributed import ALONE, Ranks
 from vitcore.training.divergence import DivergedError, Suspicion
+from vitcore.training.evaluation import evaluate, evaluation_steps, final_metrics
 from vitcore.training.run import Memory, Metrics, Outcome, Run
 from vitcore.training.state import Training
 from vitcore.training.transfer import weights_for
@@ -101,7 +102,7 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
             shown = now
         take_step(training, run)
         if training.step in due:
-            line = training.evaluate()
+            line = evaluate(training)
             run.log(line)
         if training.suspicion.step:
             training.verify()
@@ -123,18 +124,9 @@ def take_step(training: Training, run: Run) -> None:
 
 def finish(training: Training, run: Run, line: Metrics) -> Outcome:
     """Test the trained model, save it, and return the outcome. line: the metrics of the last evaluation."""
-    test = training.data.test
-    with training.off_the_clock():
-        loss, correct = training.score(test)
+    metrics, correct = final_metrics(training, line)
     run.save_weights(training.weights())
     if training.objective.labels:
-        run.save_correct(test.index.astype(np.int32), correct.astype(np.uint8))
+        run.save_correct(training.data.test.index.astype(np.int32), correct.astype(np.uint8))
     run.progress(training.step, line["val_accuracy"])
-    validated = {name: line[name] for name in ("val_accuracy", "val_loss", "train_loss")}
-    return training.outcome("finished", {"test_accuracy": correct.mean().item(), "test_loss": loss} | validated)
-
-
-def evaluation_steps(config: Config) -> list[int]:
-    """Return the steps after which to evaluate. They are evenly spaced and include the last step."""
-    count = min(config.evaluations, config.steps)
-    return [round(config.steps * (i + 1) / count) for i in range(count)]
+    return training.outcome("finished", metrics)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import astuple
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import safetensors.torch
 import torch
 from torch import Tensor
@@ -18,27 +15,23 @@ from torch import Tensor
 from vitcore.analysis.cost import measure
 from vitcore.data.augmentation.batch_augmentation import mixing_choices
 from vitcore.data.shuffle import generator
-from vitcore.data.splits import Data, Images, Order
+from vitcore.data.splits import Data, Order
 from vitcore.data.stream import Stored
 from vitcore.keyed_random import Indices, Keys, image_keys
 from vitcore.model.vit import ViT
-from vitcore.runtime.device import compute_in_precision, send
-from vitcore.runtime.memory import call_shrinking
+from vitcore.runtime.device import compute_in_precision
 from vitcore.training.checkpoint_reading import parse
 from vitcore.training.distillation import Teacher
 from vitcore.training.distributed import ALONE, Ranks
 from vitcore.training.divergence import DivergedError, Suspicion
-from vitcore.training.optimization.schedules import learning_rate
-from vitcore.training.run import Metrics, Outcome, Run, Status
+from vitcore.training.evaluation import evaluation_batch
+from vitcore.training.run import Outcome, Run, Status
 from vitcore.training.step import TrainStep
 from vitcore.training.transfer import Weights
 from vitcore.training.update import Batch, Inputs
 
 if TYPE_CHECKING:
     from vitcore.config import Config
-
-EVALUATION_BATCH = 512  # largest batch of an evaluation; affects memory only
-EVALUATION_BYTES = 2**26  # its limit on a CPU: larger batches are no faster, and packs read several ahead
 
 
 class Training:
@@ -121,29 +114,6 @@ class Training:
         epochs = self.order.epochs(self.step * config.batch, config.batch)[self.part]
         return image_keys(config.seed, epochs, self.data.train.index[places])
 
-    def evaluate(self) -> Metrics:
-        """Return a line of metrics: `val_*` of the validation images, and `train_loss` since the last evaluation.
-
-        Raises DivergedError if a loss since the last evaluation, or the validation loss, is not finite.
-        """
-        with self.off_the_clock():
-            losses = self.finite_losses()
-            loss, correct = self.score(self.data.val)
-            if not math.isfinite(loss):
-                raise DivergedError(self.step)
-            self.since = 0
-        images = self.step * self.config.batch
-        return {
-            "step": self.step,
-            "epoch": images / len(self.data.train),
-            "images": images,
-            "seconds": self.seconds,
-            "train_loss": losses.mean().item(),
-            "val_loss": loss,
-            "val_accuracy": correct.mean().item(),
-            "lr": learning_rate(self.step - 1, self.config),
-        }
-
     def finite_losses(self) -> Tensor:
         """Return the losses since the last evaluation, on the CPU; raise DivergedError if one is not finite."""
         losses = self.losses[: self.since].cpu()
@@ -158,32 +128,6 @@ class Training:
             self.finite_losses()
         if self.step >= self.suspicion.step:
             self.suspicion = self.suspicion.refuted()
-
-    @torch.no_grad()
-    def score(self, images: Images) -> tuple[float, np.ndarray[Any, Any]]:
-        """Return (mean loss, correctness (n,) of each image from 0 to 1). Averaged weights are used if they exist."""
-        self.model.eval()
-        with self.average.in_place() if self.average else nullcontext():
-            work = partial(self.answers, images.select(self.ranks.share(len(images))))
-            (answers, targets), self.evaluation_batch = call_shrinking(work, self.evaluation_batch)
-        self.model.train()
-        whole = (self.ranks.gather(share, len(images)) for share in (answers, targets))
-        loss, correct = self.objective.scores(*whole)
-        return loss, correct.cpu().numpy()
-
-    def answers(self, images: Images, size: int) -> tuple[Tensor, Tensor]:
-        """Return (answers, targets) as `objective.scores` needs them, computed for `size` images at a time."""
-        keys = self.objective.keys(images.index)
-        kept, start = [], 0
-        for pixels in images.batches(size):
-            labels = images.labels[start : start + len(pixels)]
-            batch_keys = None if keys is None else send(keys[start : start + len(pixels)], self.device)
-            targets = self.objective.targets(pixels, labels, batch_keys)
-            logits = self.forward(self.data.standardize(pixels), batch_keys)
-            kept.append((self.objective.answers(logits, targets), self.objective.remembered(targets)))
-            start += len(pixels)
-        answers, targets = map(torch.cat, zip(*kept, strict=True))
-        return answers, targets
 
     def save_checkpoint(self, run: Run) -> None:
         """Save a checkpoint on rank 0 unless the state is not finite. The next evaluation reports such a state."""
@@ -267,13 +211,6 @@ class Training:
             micro_batch=self.train_step.reported_micro_batch,
             suspect_hardware=self.suspicion.refuted_step or None,
         )
-
-
-def evaluation_batch(config: Config, device: torch.device) -> int:
-    """Return how many images to evaluate at once: on a CPU at most 64 MiB in float32, but at least one image."""
-    if device.type != "cpu":
-        return EVALUATION_BATCH
-    return max(1, min(EVALUATION_BATCH, EVALUATION_BYTES // (4 * config.channels * config.image_size**2)))
 
 
 def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

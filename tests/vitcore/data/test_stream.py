@@ -26,8 +26,9 @@ from vitcore.data import splits
 from vitcore.data.splits import load
 from vitcore.data.stream import Stored
 from vitcore.runtime import host, memory
+from vitcore.training.evaluation import evaluation_batch
 from vitcore.training.run import Memory
-from vitcore.training.state import Training, evaluation_batch
+from vitcore.training.state import Training
 
 COUNTS = {"train/cat": 40, "train/dog": 41, "test/cat": 9, "test/dog": 8}
 CPU = torch.device("cpu")

@@ -18,6 +18,7 @@ from vitcore.data.splits import load
 from vitcore.model.position import POSITION
 from vitcore.model.stem.patch import inverse_resize, resized
 from vitcore.options import ConfigError
+from vitcore.training.evaluation import evaluate
 from vitcore.training.run import Memory
 from vitcore.training.state import Training
 
@@ -58,7 +59,7 @@ def test_every_step_draws_a_size_and_every_position_goes_along(position: str) ->
     with other.patches_of_step():
         assert (8 // other.model.patch) ** 2 == seen[5]
     seen.clear()
-    training.evaluate()
+    evaluate(training)
     assert set(seen) == {16}
 
 

@@ -25,7 +25,7 @@ from vitcore.data.splits import load
 from vitcore.runtime.compile_cache import compiled
 from vitcore.runtime.device import SUBNORMAL, compute_in_precision, compute_settings, flush_subnormals
 from vitcore.training import step
-from vitcore.training.loop import evaluation_steps
+from vitcore.training.evaluation import evaluation_steps, score
 from vitcore.training.run import Memory
 from vitcore.training.state import Training
 from vitcore.training.update import Batch
@@ -236,7 +236,7 @@ def test_augmented_images_reach_the_model() -> None:
     keys = training.batch().keys
     torch.testing.assert_close(training.batch().images, data.standardize(AUGMENT["randaugment"](config)(chosen, keys)))
     assert not torch.equal(training.batch().images, plain.batch().images)
-    assert training.score(data.val)[0] == plain.score(data.val)[0]
+    assert score(training, data.val)[0] == score(plain, data.val)[0]
 
 
 def test_bf16_computes_products_in_bf16_and_losses_in_float32() -> None:
@@ -253,7 +253,7 @@ def test_bf16_computes_products_in_bf16_and_losses_in_float32() -> None:
     assert losses[0] == pytest.approx(losses[1], rel=0.01)
     training.train_step.gradients(batch, 24)
     assert {p.grad.dtype for p in training.model.parameters() if p.grad is not None} == {torch.float32}
-    training.score(training.data.val)
+    score(training, training.data.val)
     assert set(seen) == {torch.bfloat16}
 
 

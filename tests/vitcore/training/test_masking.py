@@ -16,6 +16,7 @@ from vitcore.analysis.cost import measure
 from vitcore.contracts import perturbed
 from vitcore.data.splits import load
 from vitcore.model.position import POSITION, Context
+from vitcore.training.evaluation import evaluate
 from vitcore.training.objectives import OBJECTIVE
 from vitcore.training.objectives.masked_autoencoder import normalized_patches
 from vitcore.training.objectives.masked_patches import Corruption, MaskedViT, corrupted, mean_colors
@@ -181,7 +182,7 @@ def test_masks_are_keyed() -> None:
     for other in (keys(2000, epoch=1), keys(2000, seed=1)):
         assert not torch.equal(masked_places, options.split(other, 16)[1])  # type: ignore[arg-type]
     training = advanced(mae())
-    assert training.evaluate()["val_loss"] == training.evaluate()["val_loss"]
+    assert evaluate(training)["val_loss"] == evaluate(training)["val_loss"]
 
 
 def test_flops_are_those_of_a_masked_image() -> None:

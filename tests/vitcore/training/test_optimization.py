@@ -15,6 +15,7 @@ from torch import nn
 from trainings import advanced
 
 from vitcore import Config, ViT
+from vitcore.training.evaluation import score
 from vitcore.training.optimization.ema import Average
 from vitcore.training.optimization.optimizers import OPTIMIZER, layer_id, optimizer, set_rate
 from vitcore.training.optimization.schedules import SCHEDULE, learning_rate
@@ -248,13 +249,13 @@ def test_average_equals_its_formula(read: Callable[[float], float | torch.Tensor
 def test_averaged_weights_are_evaluated_and_kept() -> None:
     training = advanced(trainings.tiny(ema=0.99, steps=12), 8)
     live = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
-    loss, correct = training.score(training.data.val)
+    loss, correct = score(training, training.data.val)
     assert all(torch.equal(tensor, live[name]) for name, tensor in training.model.state_dict().items())
     kept = safetensors.torch.load(training.weights())
     assert not torch.equal(kept["head.weight"], live["head.weight"])
     plain = advanced(trainings.tiny(steps=12))
     plain.model.load_state_dict(kept)
-    again, same = plain.score(training.data.val)
+    again, same = score(plain, training.data.val)
     assert (loss, correct.tolist()) == (again, same.tolist())
 
 

@@ -20,6 +20,7 @@ from vitcore.keyed_random import Keys
 from vitcore.model.build import build
 from vitcore.model.vit import ViT
 from vitcore.training import step
+from vitcore.training.evaluation import score
 from vitcore.training.optimization.optimizers import optimizer
 from vitcore.training.run import Memory
 from vitcore.training.step import WARM_UP, TrainStep, eager_reason
@@ -86,7 +87,7 @@ def test_nothing_but_its_inputs_changes_between_replays(graphs: Mock) -> None:
     for _ in range(STEPS):
         training.advance()
         if training.train_step.replay is not None:
-            training.score(training.data.val)
+            score(training, training.data.val)
             held = [*training.train_step.state(), *(own for own in training.train_step.inputs if own is not None)]
             read = [*(group["lr"] for group in training.optimizer.param_groups), training.train_step.share]
             seen.add(tuple(tensor.data_ptr() for tensor in [*held, *read, training.train_step.loss]))

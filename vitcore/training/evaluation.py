@@ -1,0 +1,107 @@
+"""The metrics of a training run: those of an evaluation, and those of the final test.
+
+A metric also needs its name in results/metrics.py.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitcore.runtime.device import send
+from vitcore.runtime.memory import call_shrinking
+from vitcore.training.divergence import DivergedError
+from vitcore.training.optimization.schedules import learning_rate
+from vitcore.training.run import Metrics
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+    from vitcore.data.splits import Images
+    from vitcore.training.state import Training
+
+    Correctness = np.ndarray[Any, Any]
+
+MOST_IMAGES = 512  # in a batch of an evaluation; affects memory only
+MOST_BYTES = 2**26  # of a batch on a CPU: larger batches are no faster, and packs read several ahead
+
+
+def evaluate(training: Training) -> Metrics:
+    """Return a line of metrics: `val_*` of the validation images, and `train_loss` since the last evaluation.
+
+    Raises DivergedError if a loss since the last evaluation, or the validation loss, is not finite.
+    """
+    with training.off_the_clock():
+        losses = training.finite_losses()
+        loss, correct = score(training, training.data.val)
+        if not math.isfinite(loss):
+            raise DivergedError(training.step)
+        training.since = 0
+    images = training.step * training.config.batch
+    return {
+        "step": training.step,
+        "epoch": images / len(training.data.train),
+        "images": images,
+        "seconds": training.seconds,
+        "train_loss": losses.mean().item(),
+        "val_loss": loss,
+        "val_accuracy": correct.mean().item(),
+        "lr": learning_rate(training.step - 1, training.config),
+    }
+
+
+def final_metrics(training: Training, line: Metrics) -> tuple[dict[str, float], Correctness]:
+    """Return the metrics of the trained model, and the correctness (n,) of each test image from 0 to 1.
+
+    line: the metrics of the last evaluation.
+    """
+    with training.off_the_clock():
+        loss, correct = score(training, training.data.test)
+    validated = {name: line[name] for name in ("val_accuracy", "val_loss", "train_loss")}
+    return {"test_accuracy": correct.mean().item(), "test_loss": loss} | validated, correct
+
+
+@torch.no_grad()
+def score(training: Training, images: Images) -> tuple[float, Correctness]:
+    """Return (mean loss, correctness (n,) of each image from 0 to 1). Averaged weights are used if they exist."""
+    training.model.eval()
+    with training.average.in_place() if training.average else nullcontext():
+        work = partial(answers, training, images.select(training.ranks.share(len(images))))
+        found, training.evaluation_batch = call_shrinking(work, training.evaluation_batch)
+    training.model.train()
+    loss, correct = training.objective.scores(*(training.ranks.gather(part, len(images)) for part in found))
+    return loss, correct.cpu().numpy()
+
+
+def answers(training: Training, images: Images, size: int) -> tuple[Tensor, Tensor]:
+    """Return (answers, targets) as `objective.scores` needs them, computed for `size` images at a time."""
+    objective = training.objective
+    keys = objective.keys(images.index)
+    kept, start = [], 0
+    for pixels in images.batches(size):
+        labels = images.labels[start : start + len(pixels)]
+        batch_keys = None if keys is None else send(keys[start : start + len(pixels)], training.device)
+        targets = objective.targets(pixels, labels, batch_keys)
+        logits = training.forward(training.data.standardize(pixels), batch_keys)
+        kept.append((objective.answers(logits, targets), objective.remembered(targets)))
+        start += len(pixels)
+    given, targets = map(torch.cat, zip(*kept, strict=True))
+    return given, targets
+
+
+def evaluation_batch(config: Config, device: torch.device) -> int:
+    """Return how many images to evaluate at once: on a CPU at most 64 MiB in float32, but at least one image."""
+    if device.type != "cpu":
+        return MOST_IMAGES
+    return max(1, min(MOST_IMAGES, MOST_BYTES // (4 * config.channels * config.image_size**2)))
+
+
+def evaluation_steps(config: Config) -> list[int]:
+    """Return the steps after which to evaluate. They are evenly spaced and include the last step."""
+    count = min(config.evaluations, config.steps)
+    return [round(config.steps * (i + 1) / count) for i in range(count)]
