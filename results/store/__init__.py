@@ -13,7 +13,6 @@ from results.store.attempts import VOUCHED as VOUCHED
 from results.store.attempts import Attempt as Attempt
 from results.store.attempts import Superseded as Superseded
 from results.store.attempts import claim as claim
-from results.store.checkpoints import KEEP_CHECKPOINTS as KEEP_CHECKPOINTS
 from results.store.files import Broken as Broken
 from results.store.files import write_bytes as write_bytes
 from results.store.json_files import SCHEMA as SCHEMA
@@ -24,6 +23,7 @@ from results.store.json_files import read_json as read_json
 from results.store.json_files import read_lines as read_lines
 from results.store.json_files import timestamp as timestamp
 from results.store.json_files import write_json as write_json
+from results.store.kept_checkpoints import KEEP_CHECKPOINTS as KEEP_CHECKPOINTS
 from results.store.plan_files import plan_content as plan_content
 from results.store.plan_files import read_plan as read_plan
 from results.store.plan_files import read_plans as read_plans

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results.store import checkpoints, lease
+from results.store import kept_checkpoints, lease
 from results.store.files import (
     MEMORY,
     Broken,
@@ -98,8 +98,8 @@ class Attempt:
                 payload = read_bytes(file, MEMORY)
             except (OSError, Broken):  # scratch space may fail, or be cleared meanwhile
                 continue
-            if checkpoints.matches_digest(file, hashlib.sha256(payload).hexdigest()):
-                step = checkpoints.step_of(file)
+            if kept_checkpoints.matches_digest(file, hashlib.sha256(payload).hexdigest()):
+                step = kept_checkpoints.step_of(file)
                 lines = [line.content() for line in read_metrics(earlier) if line.step <= step]
                 content = "".join(json.dumps(line) + "\n" for line in lines).encode()
                 self.patience(partial(write_bytes, self.path / "metrics.jsonl", content))
@@ -116,10 +116,10 @@ class Attempt:
         self.ensure_current()
         if self._metrics is not None:
             os.fsync(self._metrics.fileno())
-        file = self.trial.checkpoint_folders(self.path)[0] / checkpoints.file_name(step, payload)
+        file = self.trial.checkpoint_folders(self.path)[0] / kept_checkpoints.file_name(step, payload)
         self.patience(lambda: write_bytes(file, payload))
         self.ensure_current()
-        checkpoints.remove_superseded(self.trial.checkpoints())
+        kept_checkpoints.remove_superseded(self.trial.checkpoints())
 
     def log(self, line: Mapping[str, float]) -> None:
         if self._metrics is None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from results.store import checkpoints, lease
+from results.store import kept_checkpoints, lease
 from results.store.files import Broken, read_bytes, refuse_links, safe_name, sha256, sync_folder
 from results.store.json_files import SCHEMA, parse, read, read_lines, read_sealed, timestamp, write_json
 from results.store.schemas import Failure, MetricsLine, Result, Settings, TrialConfig
@@ -195,20 +195,20 @@ class Trial:
     def checkpoints(self) -> list[Path]:
         """Return the checkpoints of all attempts, newest first."""
         folders = [folder for attempt in self.attempts() for folder in self.checkpoint_folders(attempt)]
-        return checkpoints.newest_first(folders)
+        return kept_checkpoints.newest_first(folders)
 
     def newest_step(self) -> int:
         """Return the step of the newest checkpoint with a valid checksum, or 0 without a valid checkpoint."""
         for file in self.checkpoints():
             with contextlib.suppress(OSError, Broken):  # scratch space may fail, or be cleared meanwhile
-                if checkpoints.matches_digest(file, sha256(file)):
-                    return checkpoints.step_of(file)
+                if kept_checkpoints.matches_digest(file, sha256(file)):
+                    return kept_checkpoints.step_of(file)
         return 0
 
     def latest_step(self) -> int:
         """Return the largest step in the metrics of all attempts and the newest checkpoint, or 0 if there is none."""
         logged = [line.step for attempt in self.attempts() for line in read_metrics(attempt)[-1:]]
-        return max([0, *logged, *map(checkpoints.step_of, self.checkpoints()[:1])])
+        return max([0, *logged, *map(kept_checkpoints.step_of, self.checkpoints()[:1])])
 
 
 def read_metrics(attempt: Path) -> list[MetricsLine]:

@@ -20,7 +20,7 @@ from vitcore.options import ConfigError
 from vitcore.runtime.device import compute_settings, torch_device
 from vitcore.runtime.host import check_memory
 from vitcore.runtime.memory import capacity
-from vitcore.training.checkpoint_schedule import SECONDS, CheckpointSchedule
+from vitcore.training.checkpoint_interval import SECONDS, CheckpointSchedule
 from vitcore.training.distillation import Trained, teacher_for
 from vitcore.training.distributed import ALONE, Ranks
 from vitcore.training.divergence import DivergedError, Suspicion
