@@ -83,7 +83,8 @@ def allowed(problem: ErrorDetails) -> str:
     """Return what is allowed instead of a value, such as "a whole number" or "at least 1"."""
     if problem["type"] in ALLOWED:
         return ALLOWED[problem["type"]].format(**problem.get("ctx", {}))
-    return problem["msg"].removeprefix("Input should be ")
+    words = problem["msg"].removeprefix("Input should be ")
+    return words.replace("True or False", ALLOWED["bool_type"])
 
 
 def key_of(problem: ErrorDetails) -> str:

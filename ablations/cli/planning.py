@@ -80,14 +80,19 @@ def plan(
         device = campaign.device(chosen)
     if probe:
         from ablations.planning.measure_steps import measure_missing  # late: torch
+        from vitcore.runtime.device import require_gpu
 
+        if device.gpu:
+            require_gpu()
         guards.ensure_data(jobs(plans), place)
         measure_missing(plans, place.runs, place.data_dir, lambda line: print(line, file=sys.stderr))
     if max_hours is not None:
         estimate.check_max_hours(max_hours, plans, jobs(plans, arm), place.runs, device)
     keep = keep_weights or ablate_toml.read(Path()).keep_weights
     views = [
-        overview(plan, place.runs, plans[:position], device, keep, workers, arm, chosen is None)
+        overview(
+            plan, place.runs, plans[:position], device, keep, workers, arm, here=bool(device.name) and chosen is None
+        )
         for position, plan in enumerate(plans)
     ]
     if as_json:

@@ -270,6 +270,8 @@ def retry(
         print(f"{amount_text(sum(reopened), 'trial')} may be run again{held}")
     elif not renewed:
         how = " or ".join(["ran out of memory"] * oom + ["diverged"] * diverged) or "failed"
-        print(f"0 of {amount_text(len(ids), 'trial')} {how}: there is nothing to retry")
+        broken = any(trial.state().status == "broken" for trial in trials)
+        then = "`ablate run` trains those with a broken result again" if broken else "there is nothing to retry"
+        print(f"0 of {amount_text(len(ids), 'trial')} {how}: {then}")
     if renewed:
         print(renewed)

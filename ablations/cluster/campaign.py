@@ -46,7 +46,8 @@ TURN_SECONDS = 120.0
 class Campaign:
     """A submission by `ablate submit` or `ablate profile check`, in a directory under runs/submissions.
 
-    plans: names of the submitted plans."""
+    plans: names of the submitted plans.
+    """
 
     folder: Path
     plans: tuple[str, ...]

@@ -85,10 +85,15 @@ def sources_text(sources: Mapping[str, int]) -> str:
 
 
 def local_device(plans: Iterable[Plan]) -> Device:
-    """Return the GPU or CPU core of this machine that the first arm of the plans would train on."""
+    """Return the GPU or CPU core of this machine that the first arm of the plans would train on.
+
+    If the arm needs a GPU and there is none here, returns a GPU without a name.
+    """
     asked = next(arm.config for plan in plans for arm in plan.arms)
     if asked["device"] == "cpu" or (asked["device"] == "auto" and not machine.gpus()):
         return Device(False, processor())
+    if not machine.gpus():
+        return Device(True, "")
     from vitcore.config import Config
     from vitcore.runtime.device import device_of, hardware  # late: torch
 

@@ -64,8 +64,8 @@ def read_recipe(name: str) -> Recipe:
 def read_record(record: type[Record], path: Path) -> Record:
     """Return the study or recipe in a YAML file. Raises ValueError if the file, a key or a value is not valid."""
     content = stages.flatten_starts(strict_yaml.read(path))
-    wrong, its_key = ("study", "question") if record is Recipe else ("recipe", "config")
-    if its_key in content:
+    wrong, its_key, own_key = ("study", "question", "config") if record is Recipe else ("recipe", "config", "question")
+    if its_key in content and own_key not in content:
         raise ValueError(f"{path}: is a {wrong}, not a {record.__name__.lower()}")
     for key in content.keys() - record.model_fields.keys():
         if record is Recipe and (setting := OTHER_NAMES.get(key, key)) in Config.model_fields:

@@ -37,7 +37,8 @@ def describe(name: str, data_dir: Path | None = None) -> About:
         where = ", ".join(there) or "none without --data-dir or ABLATE_DATA"
     else:
         known, hint, where = [FOLDER], "", "small letters, digits and . _ -"
-    hint = spelling_hint(name, [*BUILT_IN, *known]) or hint
+    if name not in own_packs():
+        hint = spelling_hint(name, [*BUILT_IN, *known]) or hint
     raise ConfigError(f"data={name}: one of {', '.join(BUILT_IN)}, {FOLDER}PATH, or a pack ({where}){hint}")
 
 

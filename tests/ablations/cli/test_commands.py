@@ -44,6 +44,7 @@ def ablate(ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> A
     monkeypatch.delenv("ABLATE_DATA", raising=False)
     (tmp_path / "r.yaml").write_text(dedent(RECIPE))
     (tmp_path / "s.yaml").write_text(dedent(STUDY))
+    (tmp_path / "both.yaml").write_text(dedent(STUDY) + "config: {steps: 20}")
     return ablate
 
 
@@ -82,6 +83,8 @@ BAD = [
     ("run digits", "digits: is one of the recipes, not a study"),
     ("plan s.yaml --recipe s.yaml", "s.yaml: is a study, not a recipe"),
     ("run r.yaml", "r.yaml: is a recipe, not a study"),
+    ("run both.yaml", "both.yaml: unknown key 'config'"),
+    ("plan s.yaml --recipe r.yaml compile=5", "compile=5: 'auto', true or false"),
     ("compare a b --margin 0.03", "--margin 0.03: needs --fail-on worse"),
     ("run s.yaml --recipe digitz", "unknown recipe 'digitz'"),
     ("run missing.yaml --recipe r.yaml", "missing.yaml: no such file"),
@@ -144,6 +147,14 @@ def test_a_missing_gpu_is_refused_before_a_trial_fails(
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert "no usable GPU" in refusal(ablate, *words.split())
     assert not list((tmp_path / "runs").rglob("trials/*"))
+
+
+def test_a_study_for_a_gpu_is_planned_where_there_is_none(ablate: Ablate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    words = ("plan", "s.yaml", "--recipe", "r.yaml", "device=cuda")
+    assert "GPU-hours on any GPU, from" in ablate(*words)[1]
+    assert "no usable GPU" in refusal(ablate, *words, "--probe")
 
 
 @pytest.mark.parametrize("words", ["", "data", "profile"])

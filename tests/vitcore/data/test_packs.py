@@ -422,8 +422,9 @@ def test_ablate_toml_names_packs_too(folder: Path, home: Path, monkeypatch: pyte
     Path("ablate.toml").write_text(f'[data]\ndigits = "{folder}"\n')
     with pytest.raises(ValueError, match=r"^ablate\.toml: data\.digits=.*built-in data set"):
         resolve_settings({"data": "digits"}, None)
-    Path("ablate.toml").write_text('[data]\npets = "gone"\n')
-    assert f"(ablate.toml: data.pets={home}/gone: no such folder)" in refused(monkeypatch, "train", "data=pets")
+    Path("ablate.toml").write_text('[data]\nmnst = "gone"\n')
+    missing = refused(monkeypatch, "train", "data=mnst")
+    assert f"(ablate.toml: data.mnst={home}/gone: no such folder); `ablate data pack mnst SOURCE" in missing
 
 
 def test_a_pack_keeps_the_size_of_small_images(folder: Path, home: Path, ablate: Ablate) -> None:
