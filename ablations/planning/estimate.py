@@ -128,7 +128,7 @@ def seconds(plans: Iterable[Plan], runs: Path, device: Device) -> dict[str, floa
 
 
 def cost(plans: Iterable[Plan], runs: Path, device: Device, wanted: set[str]) -> Cost:
-    """Return the cost of training the trials with the ids `wanted`, each counted once."""
+    """Return the cost of training the trials with the ids `wanted`. A trial of several plans counts once."""
     left, total = set(wanted), 0.0
     sources: Counter[str] = Counter()
     for plan in plans:
