@@ -49,7 +49,7 @@ def bench(design: Design, names: Collection[str], rounds: int, calls: int, sourc
 
 
 def measure_arms(design: Design, names: Collection[str], rounds: int, calls: int, source: Source) -> list[ArmMeasured]:
-    """Return the measurements of the named arms. Arms with equal steps share one measurement."""
+    """Return the measurements of the named arms. Arms equal in step and baseline are timed once."""
     baselines = {arm.name: arm.config for arm in design.arms}
     pairs: dict[tuple[str, str], tuple[Seconds, Seconds]] = {}
     memories: dict[str, int | None] = {}

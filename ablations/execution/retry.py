@@ -48,7 +48,7 @@ def trials_to_run(runs: Path, jobs: Sequence[Job], code: str | None = None) -> l
 
 
 def reopen_lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> list[str]:
-    """Reopen the parents whose weights are gone, and return their names. Parents that a process holds are skipped."""
+    """Let parents whose weights are gone train again, and return their names. Parents that are held are skipped."""
     watch, names = lease.Watch(), []
     for key, name in lost_parents(runs, jobs, code).items():
         trial = store.trial(runs, key)

@@ -64,7 +64,7 @@ def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
 
 
 def written_error(error: ConfigError, stage: str, own: Collection[str]) -> ConfigError:
-    """Return the error with its key as the study writes it, such as pretrain.steps. own: as in `Stage`."""
+    """Return the error, its key prefixed with the stage if `own` (see `Stage`) has it, as in pretrain.steps."""
     return ConfigError(f"{stage}.{error}") if str(error).partition("=")[0] in own else error
 
 

@@ -12,7 +12,7 @@ PLANNED = (5, 10, 20, 40)  # seeds; min(1, 4 min_k p_k) controls the error for a
 
 
 def counted_looks(plan: Plan) -> tuple[int, ...]:
-    """Return the PLANNED looks in `plan.looks`, up to the plan's number of seeds, or () if len(looks) < 2."""
+    """Return the looks of PLANNED that the plan has taken and has seeds for, or () if it has taken fewer than 2."""
     looks = plan.looks
     return tuple(look for look in PLANNED if look in looks and look <= len(plan.seeds)) if len(looks) > 1 else ()
 

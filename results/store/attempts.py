@@ -36,7 +36,7 @@ class Superseded(RuntimeError):
 
 
 class Attempt:
-    """An attempt that holds a trial until its `with` block ends. `vitcore.train` writes to it as its `run`.
+    """One process's hold on a trial, until its `with` block ends. It is the `run` that `vitcore.train` writes to.
 
     It saves checkpoints and publishes a result only if no newer attempt exists.
     """

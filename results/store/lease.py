@@ -205,7 +205,7 @@ def renewal_time(attempt: Path) -> int:
 
 
 def is_held(attempt: Path) -> bool | None:
-    """Return whether a living process holds the attempt, or None if this host cannot tell at once."""
+    """Return whether a running process holds the attempt, or None if it is stopped or cannot be seen."""
     return False if (attempt / RELEASED).exists() else {"lives": True, "gone": False}.get(holder_state(read(attempt)))
 
 

@@ -72,11 +72,11 @@ class FewShot:
 
 
 def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
-    """Return the test accuracy of probes that are fitted to a few training images per class.
+    """Return the test accuracy of probes fitted to a few random training images per class, averaged over draws.
 
-    shots: numbers of images per class. A number is omitted if a class has fewer training images. A draw is a random
-    choice of images. A larger number of shots includes the images of a smaller one. Draws depend only on the data and
-    the data seed of the trial, so that paired arms use the same images.
+    shots: numbers of images per class. A number above a class's training images is omitted with a note. Larger numbers
+    include the images of smaller ones. Draws depend only on the data and the trial's data seed, so that paired arms
+    share them.
     """
     found, classes = FewShot(), model.config.classes
     labels = data.train.labels.cpu().numpy()

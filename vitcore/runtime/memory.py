@@ -66,7 +66,7 @@ def keep_freed() -> None:
 
 
 def release() -> None:
-    """Return cached GPU memory to the driver for other processes, if this one has used a GPU."""
+    """Free this process's cached GPU memory for other processes, if it has used a GPU."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it unannotated
         gc.collect()  # a compiled model refers to itself and holds its tensors until then
         torch.cuda.empty_cache()

@@ -188,9 +188,9 @@ def gaussian_blur(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def color_jitter(images: Tensor, order: Tensor, amounts: Tensor) -> Tensor:
-    """Change brightness, contrast and color by `amounts` (B, 3), in each image's `order`.
+    """Scale brightness, contrast and color by 1 + `amounts` (B, 3), in each image's `order`.
 
-    order: permutation (B, 3) of 0 for brightness, 1 for contrast and 2 for color.
+    order: permutation (B, 3) of the columns of `amounts`: 0 for brightness, 1 for contrast and 2 for color.
     """
     for kind, amount in zip(order.unbind(1), amounts.gather(1, order).unbind(1), strict=True):
         plain, chosen = grayscale(images), kind.view(-1, 1, 1, 1)
