@@ -227,7 +227,7 @@ class ComparedRow(OfStudy):
 class Contents:
     """One of the two sets of results in a comparison.
 
-    planned: number of planned trials. over: number of those that finished or diverged. A shared trial counts once.
+    planned: number of planned trials. over: how many of them finished or diverged. A shared trial counts once.
     """
 
     studies: Sequence[str]

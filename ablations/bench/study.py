@@ -88,7 +88,7 @@ def columns(found: Collection[ArmMeasured]) -> dict[str, dict[str, str]]:
 def time_beside_baseline(
     config: Config, baseline: Config | None, rounds: int, calls: int, source: Source
 ) -> tuple[Seconds, Seconds]:
-    """Return (seconds per step of an arm, those of its baseline), each (rounds,).
+    """Return (seconds per step of an arm, seconds per step of its baseline), each (rounds,).
 
     baseline: None if its step equals the arm's. The arm's seconds are then returned twice.
     """

@@ -237,7 +237,7 @@ def failures(failed: Mapping[str, str], where: str, plans: Sequence[Plan]) -> st
     of = cause if count == len(failed) else f"{count} of them: {cause}"
     names = [shlex.quote(plan.name) for plan in plans if failed.keys() & {job.id for job in jobs([plan])}]
     again = " ".join(list(failed) if len(failed) <= MANY or not names else names)
-    return f"{amount_text(len(failed), 'trial')} failed ({of}); put that right, then: `ablate retry {again}{where}`"
+    return f"{amount_text(len(failed), 'trial')} failed ({of}); fix the cause, then: `ablate retry {again}{where}`"
 
 
 def retry(
@@ -271,7 +271,7 @@ def retry(
     elif not renewed:
         how = " or ".join(["ran out of memory"] * oom + ["diverged"] * diverged) or "failed"
         broken = any(trial.state().status == "broken" for trial in trials)
-        then = "`ablate run` trains those with a broken result again" if broken else "there is nothing to retry"
+        then = "`ablate run` trains trials with a damaged result again" if broken else "there is nothing to retry"
         print(f"0 of {amount_text(len(ids), 'trial')} {how}: {then}")
     if renewed:
         print(renewed)

@@ -14,7 +14,7 @@ MEANT = {"steps": "steps", "epochs": "epochs", "flops": "training FLOPs"}
 
 
 def matched_steps(budget: Budget, reference: Config, config: Config) -> int:
-    """Return the steps that give `config` the budget of `reference`. Raises ValueError if no number is within 2%."""
+    """Return the steps that give `config` the budget of `reference`. Raises ValueError if none is within 2%."""
     if budget == "steps":
         return reference.steps
     spent = epoch_fraction if budget == "epochs" else training_flops

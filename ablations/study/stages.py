@@ -78,7 +78,7 @@ def lineage(parent: Stage | None) -> Iterator[Stage]:
 def value(config: Config, parent: Stage | None, key: str) -> Any:
     """Return the value of a setting such as lr or pretrain.lr, or None if it is not set.
 
-    The value of the setting that links to the parent is the name of its stage. config, parent: those of the trial.
+    The link to the parent has its stage's name as value. config, parent: the config and the parent of the trial.
     """
     name, _, rest = key.partition(".")
     for stage in lineage(parent):

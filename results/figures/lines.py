@@ -127,7 +127,7 @@ def mark_offsets(frame: pd.DataFrame, ax: Axes) -> pd.Series:
 
 
 def colliding_groups(rows: pd.DataFrame, ax: Axes) -> list[list[Any]]:
-    """Return groups of row indices whose markers or intervals overlap vertically. rows: those with equal `at`."""
+    """Return groups of row indices whose markers or intervals overlap vertically. rows: all with one value of `at`."""
     low, high = (rows[end].fillna(rows["mean"]) for end in ("low", "high"))
     bottom, top = (pd.Series(positions_in_points(ax, rows["at"], ends)[:, 1], index=rows.index) for ends in (low, high))
     groups: list[list[Any]] = []

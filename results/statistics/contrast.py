@@ -18,7 +18,7 @@ PER_IMAGE = "test_accuracy"  # the metric whose per-image values are stored
 
 @dataclass(frozen=True)
 class Sample:
-    """A metric's values by seed: those of one arm's finished trials, or the differences between two arms.
+    """A metric's values by seed, for one arm's finished trials or as differences between two arms.
 
     correct: seed -> image indices and whether each image was classified correctly (or the difference), where stored.
     ids: seed -> trial id. folds: number of folds, and so of seeds, in one partition of the images, or None if all seeds

@@ -44,7 +44,7 @@ def look_notes(plan: Plan) -> list[str]:
         return []
     raised = f"seeds were raised from {' to '.join(map(str, looks))} after a table"
     if len(plan.seeds) < max(looks):
-        raised = f"tables were looked at with {seeds_text(looks)}, of which {len(plan.seeds)} are left"
+        raised = f"tables were made with {seeds_text(looks)}, and {len(plan.seeds)} are left"
     at = f"planned looks: {', '.join(map(str, PLANNED))}"
     if not planned:
         return [f"{raised}: looking repeatedly inflates error; the p values are not corrected for it ({at})"]

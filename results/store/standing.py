@@ -1,4 +1,4 @@
-"""The standing of a trial: whether it is over or may start, judged by its own files and those of its parents.
+"""The standing of a trial: whether it is over or may start, judged by its own files and its parents' files.
 
 A trial may start once its parent has finished and the parent's weights exist. If the weights are lost, the parent is
 trained again.
@@ -37,7 +37,7 @@ class Start:
     """Whether the parents of a trial let it start.
 
     kind: READY, WAITS, LOST or BLOCKED. why: the reason, or "" if READY. running: whether a parent is being trained.
-    open: ids of the parents that keep it from starting, nearest first. lost: ids of those that finished but lost their
+    open: ids of the parents that keep it from starting, nearest first. lost: ids of finished parents without their
     weights.
     """
 

@@ -1,6 +1,6 @@
-"""The metrics of a training run: those of an evaluation, and those of the final test.
+"""The metrics of a training run, computed at each evaluation and in the final test.
 
-A metric also needs its name in results/metrics.py.
+A metric also needs its name in results/metrics.py. What it needs of the outputs is in the objectives' `scores`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     Correctness = np.ndarray[Any, Any]
 
-MOST_IMAGES = 512  # in a batch of an evaluation; affects memory only
-MOST_BYTES = 2**26  # of a batch on a CPU: larger batches are no faster, and packs read several ahead
+MOST_IMAGES = 512  # per evaluation batch; affects memory only
+MOST_BYTES = 2**26  # per evaluation batch on a CPU: larger batches are no faster, and packs read several ahead
 
 
 def evaluate(training: Training) -> Metrics:

@@ -138,7 +138,7 @@ def render(found: Survey, device: str, tuned: dict[str, Choice]) -> str:
         yaml_line("seeds", 5) + "  # fewer resolve only very large differences",
         "axes:  # the values that studies ask for",
         *columns(varied),
-        "arms:  # those that studies ask for",
+        "arms:  # which studies ask for",
         *columns(arms),
         "stages:",
         *columns([Choice("finetune", finetune, "the paper's SGD; its rate was measured on digits alone")]),

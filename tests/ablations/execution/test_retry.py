@@ -67,7 +67,7 @@ def test_trials_that_cannot_be_retried_are_left_alone(runs: Path, ablate: Ablate
     assert "0 of 1 trial ran out of memory or diverged" in ablate("retry", finished, "--oom", "--diverged")[1]
     result = store.trial(runs, finished).path / "result.json"
     result.write_bytes(result.read_bytes()[:50])
-    assert "`ablate run` trains those with a broken result again" in ablate("retry", finished)[1]
+    assert "`ablate run` trains trials with a damaged result again" in ablate("retry", finished)[1]
     trial = store.trial(runs, synthetic.trial_id(synthetic.position(), *ARMS["bug"]))
     with synthetic.claimed(trial) as attempt:
         attempt.fail("of bug", "", "code", kind="bug")

@@ -78,7 +78,7 @@ def test_failures_are_reported_with_cause_and_command() -> None:
 
     plans = [plan("one", "abcd"), plan("other", "xyz")]
     said = failures(dict.fromkeys("ab", "OSError: no"), " --runs here", plans)
-    assert said == "2 trials failed (OSError: no); put that right, then: `ablate retry a b --runs here`"
+    assert said == "2 trials failed (OSError: no); fix the cause, then: `ablate retry a b --runs here`"
     many = dict.fromkeys("abc", "OSError: no") | {"d": "KeyError: 'x'"}
     said = failures(many, "", plans)
     assert said.startswith("4 trials failed (3 of them: OSError: no); ")

@@ -61,8 +61,17 @@ def loss(figure: str) -> StudyResults:
     return synthetic.results(spread(synthetic.pooling(curves=curves, metric="test_loss", figure=figure)))
 
 
-CASES = [complete, incomplete, equal_differences, nothing_finished, one_seed, one_arm, several_factors, long_names]
-CASES.append(loss)
+CASES = [
+    complete,
+    incomplete,
+    equal_differences,
+    nothing_finished,
+    one_seed,
+    one_arm,
+    several_factors,
+    long_names,
+    loss,
+]
 
 
 def beyond_the_limits(figure: Figure) -> set[Text]:

@@ -113,7 +113,7 @@ def test_verdicts_that_looks_prevent_are_footnoted() -> None:
         (
             5,
             [5, 10],
-            "looked at with 5, 10 seeds, of which 5 are left: p is 4 times the smallest over the first 5 seeds",
+            "made with 5, 10 seeds, and 5 are left: p is 4 times the smallest over the first 5 seeds",
         ),
         (10, [10], ""),
         (10, None, ""),  # a plan older than the field

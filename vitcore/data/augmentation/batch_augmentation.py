@@ -32,7 +32,7 @@ NOWHERE = (0, 0, 0, 0)  # the edges of an empty box: top, bottom, left, right
 
 
 def erased(images: Tensor, keys: Tensor, probability: float, fill: str) -> Tensor:
-    """Return a copy of images (B, C, H, W), in each of which a random rectangle is erased with `probability`.
+    """Return a copy of images (B, C, H, W). In each image, a random rectangle is erased with `probability`.
 
     The first of ten rectangles that fits is erased. If none fits, nothing is erased. keys (B,): on the images' device.
     fill: "pixel" for standard normal noise, anything else for 0.
