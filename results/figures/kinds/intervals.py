@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.markers import CARETLEFT, CARETRIGHT
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import blended_transform_factory
 
@@ -53,6 +54,9 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     if frame["reference"].sum() > 1:
         baseline = "Diamonds: baselines, each of the arms at the same point"
     notes = [MARKS.format(baseline=baseline)]
+    left, right = panels[0].get_xlim()
+    if (frame["low"] < left).any() or (frame["high"] > right).any():
+        notes[0] += " Arrow: the interval continues beyond the axis."
     if published and stacked:
         source = layout.published_source(table)
         notes.append(f"* published in another setting, its level is not comparable: {source}.")
@@ -103,12 +107,12 @@ def draw_intervals(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: 
 
 
 def draw_arrows(frame: pd.DataFrame, ax: Axes) -> None:
-    """Draw an arrow at the edge of the axis for every interval that goes on beyond the edge."""
+    """Draw an arrow, whose tip is at the edge of the axis, for every interval that continues beyond the edge."""
     left, right = ax.get_xlim()
     for y, row in enumerate(rows_of(frame)):
-        for edge, beyond, mark in ((left, row.low < left, "<"), (right, row.high > right, ">")):
+        for edge, beyond, mark in ((left, row.low < left, CARETLEFT), (right, row.high > right, CARETRIGHT)):
             if beyond:
-                ax.plot([edge], [y], mark, color=verdict_color(row), markersize=5, clip_on=False, zorder=4)
+                ax.plot([edge], [y], marker=mark, color=verdict_color(row), markersize=6, clip_on=False, zorder=4)
 
 
 def verdict_color(row: Any) -> str:

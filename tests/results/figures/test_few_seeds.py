@@ -7,7 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import synthetic
-from figure_studies import draw_figure, spread
+from figure_studies import draw_figure, spread, texts
+from matplotlib.markers import CARETLEFT, CARETRIGHT
 
 from results import report
 from results.figures import study_figure
@@ -47,13 +48,17 @@ def test_an_interval_beyond_the_axis_ends_in_an_arrow(kind: str) -> None:
     plan = spread(synthetic.make_plan("few", {"patch": [1, 2, 4]}, {"patch": 1}, seeds=3, figure=kind))
     reached = {"patch=1": [0.8, 0.99, 0.99], "patch=2": [0.01, 0.2, 0.01], "patch=4": [0.5, 0.51, 0.52]}
     study = synthetic.results(plan, synthetic.from_accuracies(plan, reached))
-    ax = draw_figure(study).axes[0]
+    page = draw_figure(study)
+    ax = page.axes[0]
     if kind == "intervals":
-        edges, along = dict(zip(("<", ">"), ax.get_xlim(), strict=True)), "get_xdata"
+        edges, along = dict(zip(map(str, (CARETLEFT, CARETRIGHT)), ax.get_xlim(), strict=True)), "get_xdata"
+        assert any("Arrow: the interval continues" in " ".join(text.split()) for text in texts(page))
     else:
         edges, along = dict(zip(("v", "^"), ax.get_ylim(), strict=True)), "get_ydata"
-    arrows = [line.get_marker() for line in ax.lines if edges.get(str(line.get_marker())) in getattr(line, along)()]
-    assert arrows == list(edges)[::-1]
+    arrows = [
+        str(line.get_marker()) for line in ax.lines if edges.get(str(line.get_marker())) in getattr(line, along)()
+    ]
+    assert arrows == [*reversed(edges)]
     assert list(edges.values()) == [0.0, 100.0]
 
 
