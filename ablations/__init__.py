@@ -1,6 +1,6 @@
-"""Ablation studies: what varies, which trials are missing, and how they are trained.
+"""Ablation studies of vision transformers: design, planning, training and reporting.
 
-The package imports vitcore, slurm and results. Its public names load on first use.
+The package imports vitcore, slurm and results. Its public names are imported on first use.
 """
 
 from importlib import import_module

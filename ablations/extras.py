@@ -1,4 +1,4 @@
-"""Packages that the base install lacks, and the extra of vit-ablations that installs each."""
+"""Optional packages, and the extra of vit-ablations that installs each."""
 
 EXTRAS = {
     **dict.fromkeys(("safetensors", "sklearn", "timm", "torch", "torchvision"), "train"),
@@ -8,7 +8,7 @@ EXTRAS = {
 
 
 def install_hint(error: ModuleNotFoundError) -> str:
-    """Return a message with the command that installs a missing package, or "" if no extra has it."""
+    """Return a message with the command that installs a missing package, or "" if no extra includes it."""
     package = (error.name or "").partition(".")[0]
     if package not in EXTRAS:
         return ""

@@ -1,6 +1,6 @@
 """The arms of a study: how each differs from the baseline, and its config at each point of the curves.
 
-A point of the curves has one value for each curve.
+A curve is a setting at each of whose values every arm is trained. A point has one value for each curve.
 """
 
 import itertools
@@ -23,7 +23,7 @@ class Change:
     values: Values  # factor -> value
     settings: Values  # the changed settings, as the study writes them
     co_changes: Values = field(default_factory=dict)  # the settings that `with` changes along with them
-    named: bool = False  # whether the study names this joint change
+    named: bool = False  # whether the change is a named arm of the study
 
     @property
     def declared_settings(self) -> list[str]:
@@ -37,9 +37,9 @@ class Arm:
     name: str
     baseline: str
     values: Values  # factor or curve -> value
-    settings: Values  # all settings that are not left at their defaults, without the seed
+    settings: Values  # all settings that are given explicitly, except the seed
     change: Change
-    parent: stages.Stage | None = None  # the stage that its trials start or learn from
+    parent: stages.Stage | None = None  # the stage that its trials start or learn from, if any
 
     @cached_property
     def config(self) -> Config:
@@ -60,5 +60,5 @@ def arm_name(change: str, point: Values) -> str:
 
 
 def points(axes: Mapping[str, Sequence[Any]]) -> list[Values]:
-    """Return a point for every combination of the axes' values. Without axes, the only point is empty."""
+    """Return a point (axis -> value) for every combination of values, or one empty point if there are no axes."""
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]

@@ -9,12 +9,15 @@ from typing import Literal
 from vitcore.config import Config
 
 Budget = Literal["steps", "epochs", "flops"]
-TOLERANCE = 0.02  # maximum relative deviation from the budget, because steps are whole numbers
+TOLERANCE = 0.02  # maximum relative error from rounding to whole steps
 MEANT = {"steps": "steps", "epochs": "epochs", "flops": "training FLOPs"}
 
 
 def matched_steps(budget: Budget, reference: Config, config: Config) -> int:
-    """Return the steps that give `config` the budget of `reference`. Raises ValueError if none is within 2%."""
+    """Return the number of steps that gives `config` the budget of `reference`.
+
+    Raises ValueError if no whole number of steps is within 2% of the budget.
+    """
     if budget == "steps":
         return reference.steps
     spent = epoch_fraction if budget == "epochs" else training_flops
@@ -29,7 +32,7 @@ def matched_steps(budget: Budget, reference: Config, config: Config) -> int:
 
 
 def epoch_fraction(config: Config) -> float:
-    """Return the fraction of an epoch that one step takes: the batch size over the number of training images."""
+    """Return the fraction of an epoch that one step covers: the batch size over the number of training images."""
     from vitcore.data.lookup import describe  # late: loads NumPy, which listing studies does not need
 
     train = describe(config.data).train_size * (1 - config.val_fraction) * config.data_fraction
@@ -37,7 +40,7 @@ def epoch_fraction(config: Config) -> float:
 
 
 def training_flops(config: Config) -> int:
-    """Return the FLOPs of one training step: 6 x the multiply-adds of a forward pass x images.
+    """Return the FLOPs of one training step: 6 x the multiply-adds of a forward pass x the batch size.
 
     A backward pass costs twice as much as a forward pass. If steps draw their patch size at random, the FLOPs are
     averaged over the patch sizes.

@@ -56,7 +56,7 @@ def enlargement_notes(data: str, size: int) -> Iterator[str]:
 
 
 def declared_notes(arm: Arm, baseline: Arm) -> Iterator[str]:
-    """Yield notes on a named arm's settings, on co-changes, and on objectives if they differ."""
+    """Yield notes on the settings of a named arm, on co-changed settings, and on a different training objective."""
     if arm.change.named:
         yield f"is {assignments(arm.change.settings)}"
     for key, value in arm.change.co_changes.items():
@@ -98,7 +98,7 @@ def change_text(value: float, reference: float) -> str:
 
 
 def schedule_notes(arm: Arm, baseline: Arm, budget: Budget) -> Iterator[str]:
-    """Yield notes on undeclared differences in steps and warm-up, and on images seen if the batch sizes differ."""
+    """Yield notes on undeclared differences in steps and warm-up, and on images seen if batch sizes differ."""
     own, other = arm.config, baseline.config
     said = arm.change.declared_settings
     if own.steps != other.steps and "steps" not in said:
@@ -127,9 +127,9 @@ def stage_notes(arm: Arm, baseline: Arm) -> Iterator[str]:
 
 
 def weights_note(arm: Arm, baseline: Arm) -> Iterator[str]:
-    """Yield a note on how many of an arm's initial weights equal the baseline's at the same seed.
+    """Yield a note on the fraction of an arm's initial weights that equal the baseline's at the same seed.
 
-    Yields nothing if all of them do, or if either model is from timm or starts from the weights of a stage.
+    Yields nothing if all weights are equal, or if either model is from timm or starts from the weights of a stage.
     """
     own, other = initial_weights(arm.config), initial_weights(baseline.config)
     parents = (arm.parent, baseline.parent)
@@ -144,7 +144,7 @@ def weights_note(arm: Arm, baseline: Arm) -> Iterator[str]:
 
 
 def refuse_undeclared(plan: Plan) -> None:
-    """Raise ValueError if an arm differs from its baseline in an undeclared setting, or if their stages do."""
+    """Raise ValueError if an arm or one of its stages differs from the baseline's in an undeclared setting."""
     arms = {arm.name: arm for arm in plan.arms}
     for arm in plan.arms:
         baseline = arms.get(arm.baseline)
@@ -160,7 +160,7 @@ def refuse_undeclared(plan: Plan) -> None:
 
 
 def refuse_undeclared_start(plan: Plan, arm: Entry, baseline: Entry, allowed: set[str]) -> None:
-    """Raise ValueError if a stage of the arm differs from the baseline's stage of that name in an undeclared setting.
+    """Raise ValueError if a stage of the arm differs from the baseline's same stage in an undeclared setting.
 
     allowed: the settings in which arm and baseline may differ, such as pretrain.lr.
     """

@@ -77,7 +77,7 @@ class Design:
     def tune(self) -> dict[str, list[Any]]:
         """The tuned settings: name -> values.
 
-        Raises ValueError unless each has at least 3 numbers, ascending. An optimum at an edge would give no verdict.
+        Raises ValueError unless each has at least 3 numbers in ascending order. An optimum at an edge gives no verdict.
         """
         found = {name: self.curves[name] for name in self.study.tune}
         for name, values in found.items():
@@ -125,12 +125,12 @@ class Design:
 
     @property
     def metric(self) -> str:
-        """The study's metric. If its name ends in @axis or @patch-axis, the ending is replaced by the first size."""
+        """The study's metric, with @axis or @patch-axis at its end replaced by the first of the recipe's sizes."""
         return self.sized_names(self.study.metric)[0]
 
     @property
     def margin(self) -> float | None:
-        """The study's margin or, if it has none, the recipe's."""
+        """The study's equivalence margin or, if it sets none, the recipe's. None if neither applies."""
         return self.study.margin if self.study.margin is not None else self.layers.applicable_recipe.margin
 
     @property
@@ -166,7 +166,7 @@ class Design:
 
     @cached_property
     def arms(self) -> list[Arm]:
-        """All arms that are not excluded. Raises ValueError if an arm is impossible, or if two arms share trials."""
+        """All arms that are not excluded. Raises ValueError if an arm is not valid, or if two arms share trials."""
         from vitcore.identity import trial_id  # late: reading studies loads no torch
 
         arms, names = [self.arm(change, point) for change, point in self.remaining_arms.values()], dict[str, str]()
@@ -175,7 +175,7 @@ class Design:
                 trial = trial_id(arm.config)
             except (ModuleNotFoundError, OSError):
                 raise
-            except Exception as error:  # a user's part may raise anything where its options are checked
+            except Exception as error:  # a user's part may raise anything while its options are checked
                 reason = error if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"
                 raise ValueError(f"study '{self.study.name}', arm {arm.name}: {reason}") from error
             if trial in names:
@@ -259,7 +259,7 @@ class Design:
     def arm(self, change: Change, point: Values) -> Arm:
         """Return the arm with a change at a point of the curves.
 
-        Its steps meet the study's budget, unless the change or the point sets them. Raises ValueError if they cannot.
+        Unless the change or the point sets the steps, they meet the study's budget. Raises ValueError if none can.
         """
         name, baseline = arm_name(change.name, point), arm_name(self.baseline_name, point)
         written = merge(self.layers.base, point, change.settings, change.co_changes)
@@ -268,7 +268,7 @@ class Design:
         if not sets_length and (self.study.budget != "steps" or "epochs" in settings):
             try:
                 steps = matched_steps(self.study.budget, self.reference, Config(**settings))
-            except Exception as error:  # a user's part may do anything where its FLOPs are counted
+            except Exception as error:  # a user's part may raise anything while its FLOPs are counted
                 raise ValueError(f"study '{self.study.name}', arm {name}: {error}") from error
             settings = merge(settings, {"steps": steps})
         return Arm(name, baseline, change.values | point, settings, change, parent)
@@ -290,7 +290,7 @@ class Design:
 
 
 def matches(own: Any, wanted: Any) -> bool:
-    """Return whether the value `own` matches `wanted`: a value, a pattern such as "timm/*", or any item in a list."""
+    """Return whether `own` matches `wanted`: a value, a glob such as "timm/*", or a list of alternatives."""
     if isinstance(wanted, list):
         return any(matches(own, one) for one in wanted)
     return fnmatchcase(own, wanted) if isinstance(own, str) and isinstance(wanted, str) else bool(own == wanted)

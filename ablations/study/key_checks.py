@@ -1,4 +1,4 @@
-"""Checks of the keys and names in studies and recipes, and of the command line's keys for studies with stages."""
+"""Checks of the keys and names in studies and recipes, and of command-line keys for studies with stages."""
 
 import itertools
 import re
@@ -61,7 +61,7 @@ def check_setting(key: str, where: str, stages: Collection[str] = ()) -> None:
     prefix, own = (f"{stage}.", rest) if stage in stages else ("", key)
     if prefix and own in ("seed", "data_seed"):
         raise ValueError(f"{where}{key}: a stage has the seeds of what starts from it")
-    if own.partition(".")[0] not in SETTINGS and (prefix or not dot):  # Config knows the options of variants
+    if own.partition(".")[0] not in SETTINGS and (prefix or not dot):  # Config checks the options of variants
         known = [prefix + one for one in SETTINGS]
         raise ValueError(where + unknown_key(key, known, ": `ablate list --settings` names all"))
 
@@ -122,9 +122,9 @@ def check_text_names(study: Study, path: Path) -> None:
 
 
 def check_overrides(study: Study, overrides: Values) -> None:
-    """Raise ValueError if a command-line key is unknown to a stage, or sets for all stages what the study sets for one.
+    """Raise ValueError if a key has an unknown stage or setting, or sets for all stages what the study sets for one.
 
-    A setting of one stage, such as pretrain.lr, may replace what the study sets. Config checks the other keys.
+    A key for one stage, such as pretrain.lr, may replace the study's value. Config checks the other keys.
     """
     alone = [*study.stages, FINETUNE]
     for key, one in overrides.items():

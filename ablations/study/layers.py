@@ -24,7 +24,7 @@ class Layers:
     def check(self) -> None:
         """Raise ValueError if a layer sets a seed, or if the command line sets what the study varies.
 
-        Also raises it if the recipe lacks settings for a study that fine-tunes. Raises the errors of `check_overrides`.
+        Also raises it if the study fine-tunes but the recipe has no `finetune`. Raises the errors of `check_overrides`.
         """
         if self.fine_tunes and FINETUNE not in self.recipe.stages:
             raise ValueError(
@@ -87,7 +87,7 @@ class Layers:
     def base(self) -> Values:
         """The settings of all arms: recipe < `finetune` < the recipe's arm < baseline < command line < finetune.KEY.
 
-        Later sources override earlier ones. The recipe's `finetune` counts only if arms start from stages.
+        Later sources override earlier ones. The recipe's `finetune` applies only if arms start from stages.
         """
         recipe_arm = self.recipe_arm(self.study.recipe_arm, "baseline") if self.study.recipe_arm else {}
         if not self.study.stages:
@@ -99,7 +99,7 @@ class Layers:
 
     @cached_property
     def starting_stages(self) -> stages.Stages:
-        """The stages before STAGE.KEY applies. Settings: recipe < its stage < command line < the study's stage."""
+        """The stages without overrides STAGE.KEY. Precedence: recipe < its stage < command line < the study's stage."""
         alone = {*self.study.stages, FINETUNE}
         plain = {key: one for key, one in self.overrides.items() if key.partition(".")[0] not in alone}
         base, recipe = merge(self.recipe.config, plain), self.recipe.stages

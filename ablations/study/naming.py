@@ -13,7 +13,7 @@ ALL_ARMS = ("*",)
 def matching_names(names: Sequence[str], globs: Sequence[str], owner: str) -> set[str]:
     """Return the names that match any of the glob patterns.
 
-    owner: the plan that has the arms, for the message. Raises ValueError if a pattern matches no name.
+    owner: the name of the plan with the arms, for the message. Raises ValueError if a pattern matches no name.
     """
     for glob in globs:
         if not any(fnmatchcase(name, glob) for name in names):

@@ -1,4 +1,4 @@
-"""Plug-ins: Python files of users that add variants to the dictionaries of vitcore.
+"""Plug-ins: Python files by users that add variants to vitcore's dictionaries of variants.
 
 The digest of the file identifies the parts (variants) that it adds. The digest does not cover modules that the file
 imports: a part that computes in an imported module must declare `numerics`.
@@ -23,8 +23,8 @@ _PARTS: dict[Path, list[tuple[str, str]]] = {}  # loaded plug-in -> (slot, name)
 def load(paths: Iterable[Path]) -> dict[str, str]:
     """Load plug-ins and return file path -> digest. Each file is loaded once per process.
 
-    Raises ValueError if a file cannot be read, does not import, redefines a name, or adds an invalid part or a part of
-    another plug-in. The dictionaries are restored before an error is raised.
+    Raises ValueError if a file cannot be read or imported, redefines a name, or adds an invalid part. Also raises it if
+    a part belongs to another plug-in. The dictionaries are restored before an error is raised.
     """
     return {str(path): load_one(Path(os.path.expanduser(path)).resolve()) for path in paths}
 
@@ -105,7 +105,7 @@ def added_variants(path: Path, before: dict[str, dict[str, type[Variant]]]) -> l
 
 
 def refuse_breakage(path: Path) -> None:
-    """Raise ValueError if the parts of a plug-in make every config invalid, as parts for an earlier version may."""
+    """Raise ValueError if a plug-in's parts make every config invalid, as parts written for an older version may."""
     try:
         Config.model_validate({})
     except Exception as error:  # a user's part may raise anything

@@ -20,7 +20,7 @@ def packaged_names(kind: str) -> list[str]:
 
 
 def find(kind: str, name: str) -> Path:
-    """Return the path of the YAML file of a study or recipe, given its name or its file.
+    """Return the path of the YAML file of a study or recipe, given its name or that path.
 
     kind: "studies" or "recipes". Raises a ValueError that suggests a similar name if the name or file does not exist.
     """
@@ -46,7 +46,7 @@ def find(kind: str, name: str) -> Path:
 
 
 def read_study(name: str) -> Study:
-    """Return a study, given its name or its file. Raises a ValueError that names file and key if it is not valid."""
+    """Return a study, given its name or YAML file. Raises a ValueError that names file and key if it is not valid."""
     path = find("studies", name)
     study = read_record(Study, path)
     key_checks.validate_study(study, path)
@@ -54,7 +54,7 @@ def read_study(name: str) -> Study:
 
 
 def read_recipe(name: str) -> Recipe:
-    """Return a recipe, given its name or its file. Raises a ValueError that names file and key if it is not valid."""
+    """Return a recipe, given its name or YAML file. Raises a ValueError that names file and key if it is not valid."""
     path = find("recipes", name)
     recipe = read_record(Recipe, path)
     key_checks.validate_recipe(recipe, path)

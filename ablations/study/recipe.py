@@ -37,7 +37,7 @@ class Figure(Options):
 class Expected(Figure):
     """An expected result: the mean of a metric, measured with the recipe, derived or cited."""
 
-    settings: dict[str, Any] = {}  #: The settings of the command line that it holds for, such as `epochs: 300`.
+    settings: dict[str, Any] = {}  #: The command-line settings for which the result holds, such as `epochs: 300`.
     metric: str = "test_accuracy"  #: The metric's name.
     mean: float  #: The metric's mean over seeds.
     n: Count | None = None  #: Number of seeds.

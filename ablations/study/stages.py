@@ -56,7 +56,7 @@ class Stage:
 
 
 def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
-    """Return the config of a trial at a seed. If there is a parent, the config names its trial at that seed."""
+    """Return the config of a trial at a seed. If there is a parent, it names the parent's trial at the same seed."""
     from vitcore.identity import trial_id  # late: reading studies loads no torch
 
     start = {parent.link: trial_id(parent.trial(seed))} if parent else {}
@@ -64,7 +64,7 @@ def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
 
 
 def written_error(error: ConfigError, stage: str, own: Collection[str]) -> ConfigError:
-    """Return the error, its key prefixed with the stage if `own` (see `Stage`) has it, as in pretrain.steps."""
+    """Return `error`, with the stage before its key (as in pretrain.steps) if `own` (see `Stage`) contains the key."""
     return ConfigError(f"{stage}.{error}") if str(error).partition("=")[0] in own else error
 
 
@@ -78,7 +78,7 @@ def lineage(parent: Stage | None) -> Iterator[Stage]:
 def value(config: Config, parent: Stage | None, key: str) -> Any:
     """Return the value of a setting such as lr or pretrain.lr, or None if it is not set.
 
-    The link to the parent has its stage's name as value. config, parent: the config and the parent of the trial.
+    The value of the link to the parent is the name of the parent's stage. config, parent: of the trial.
     """
     name, _, rest = key.partition(".")
     for stage in lineage(parent):
@@ -103,7 +103,7 @@ class Stages:
     shared: Collection[str] = ()
 
     def split_parent(self, written: Values) -> tuple[Values, Stage | None]:
-        """Return an arm's settings without settings of stages, and the stage that it starts or learns from, or None.
+        """Return (settings, parent): an arm's own settings, and the stage that it starts or learns from, or None.
 
         written: all settings of the arm. Raises ValueError if stages form a cycle, or if init_from and teacher both
         name a stage.
@@ -112,7 +112,7 @@ class Stages:
         return self.start(mine, written, ())
 
     def start(self, mine: Values, written: Values, after: tuple[str, ...]) -> tuple[Values, Stage | None]:
-        """Return a trial's settings without the one that names a stage, and this stage, or None if none is named.
+        """Return (settings, parent): a trial's settings without its link to a stage, and that stage, or None.
 
         mine: the trial's settings. written: the arm's. after: the stages already followed. Raises the errors of
         `split_parent`.
@@ -129,7 +129,7 @@ class Stages:
         return rest, self.stage(name, links[0], rest, written, (*after, name))
 
     def stage(self, name: str, link: str, child: Values, written: Values, after: tuple[str, ...]) -> Stage:
-        """Return the stage called `name`. If link is init_from, it has the model of `child`, otherwise the recipe's.
+        """Return the stage called `name`. Its model is the child's if link is init_from, otherwise the recipe's.
 
         child: the settings of the trial that names the stage. written, after: as in `start`.
         """

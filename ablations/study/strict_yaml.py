@@ -38,7 +38,7 @@ class Loader(yaml.CSafeLoader):
         super().ascend_resolver()
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Return the Python value of a node. Raises an error at an alias: aliases can expand to billions of nodes."""
+        """Return the Python value of a node. Raises ConstructorError at aliases, as they may expand without bound."""
         if node in self.constructed_objects or node in self.recursive_objects:
             raise refusal("an anchor with aliases: write its value out at each place", node)
         return super().construct_object(node, deep)

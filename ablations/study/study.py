@@ -12,7 +12,7 @@ from vitcore.options import Options
 # "axis": the recipe's values. "all": every variant of a slot. A list may contain "axis" among its values.
 Axis = list[Any] | Literal["axis", "all"]
 RECIPE_ARM = "recipe_arm"  # the key of a study or a named arm for the arm of the recipe that it extends
-PLACE = re.compile(r"axis\[(-?\d+)\]")  # in names of claims and published numbers: an index into the recipe's values
+PLACE = re.compile(r"axis\[(-?\d+)\]")  # an index into the recipe's values, in claims and published numbers
 
 
 class Study(Options):
@@ -29,9 +29,9 @@ class Study(Options):
     recipe_arm: str = ""  #: The recipe's arm that the baseline begins with.
     #: Values that vary one at a time: a list, `axis` (the recipe's) or `all` (every variant, also of plug-ins).
     factors: dict[str, Axis] = {}
-    crosses: list[dict[str, Axis]] = []  #: Full products of two factors or more. The table has their interactions.
-    curves: dict[str, Axis] = {}  #: Every arm is trained at every value, and compared with the baseline at this value.
-    #: A curve of numbers. Every arm is also compared at its best value, chosen by the validation metric of other seeds.
+    crosses: list[dict[str, Axis]] = []  #: Full products of at least two factors. The table shows their interactions.
+    curves: dict[str, Axis] = {}  #: Every arm is trained at each value and compared with the baseline at that value.
+    #: Curves of numbers. Every arm is also compared at its best value, chosen by the validation metric of other seeds.
     tune: dict[str, Axis] = {}
     #: Named arms, each with several settings. `axis`: the recipe's arm of the same name. `{recipe_arm: NAME, ...}`: the
     #: recipe's arm NAME with further settings.
@@ -48,7 +48,7 @@ class Study(Options):
     evals: list[str] = []
     margin: float | None = Field(default=None, gt=0)  #: The equivalence margin, by default the recipe's.
     published: dict[str, float] = {}  #: Published numbers by arm. `width=axis[-1]` is the recipe's last width.
-    published_of: str = ""  #: The publication and setting of these numbers, by default the source.
+    published_of: str = ""  #: The publication and setting of the published numbers, by default the source.
     claims: list[str] = []  #: Claims of the source about two arms: `a < b` or `a ~ b`.
     figure: str = "intervals"  #: The kind of figure that shows the results.
 

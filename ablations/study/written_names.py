@@ -1,4 +1,4 @@
-"""Names of arms as a study writes them in published numbers and claims, with places such as axis[-1]."""
+"""Names of arms as a study writes them in published numbers and claims, with indices such as axis[-1]."""
 
 from typing import Any
 
@@ -13,16 +13,16 @@ def published(design: Design) -> dict[str, float]:
 
 
 def all_claims(design: Design) -> list[str]:
-    """Return the study's claims without duplicates, with places in names resolved."""
+    """Return the study's claims without duplicates, with every index such as axis[-1] replaced by its value."""
     parts = map(claim_parts, design.study.claims)
     return list(dict.fromkeys(f"{resolved(design, a)}{sign}{resolved(design, b)}" for a, sign, b in parts))
 
 
 def resolved(design: Design, name: str) -> str:
-    """Return an arm's name with each place, such as axis[-1] in `width=axis[-1]`, replaced by its value.
+    """Return an arm's name with each index, such as axis[-1] in `width=axis[-1]`, replaced by its value.
 
-    axis[-1] is the last of the recipe's values. Returns the name unchanged if it has no place, or a place or value that
-    does not exist. Raises ValueError if the recipe lacks the axis.
+    axis[-1] is the last of the recipe's values. Returns the name unchanged if it has no index, or an index or value
+    that does not exist. Raises ValueError if the recipe lacks the axis.
     """
     if not PLACE.search(name):
         return name

@@ -119,7 +119,7 @@ def learning_rates(middle: float) -> list[float]:
 
 
 def render(found: Survey, device: str, tuned: dict[str, Choice]) -> str:
-    """Return the recipe as YAML. tuned: key -> measured choice, which replaces the choice by rule."""
+    """Return the recipe as YAML. tuned: key -> measured choice, which replaces the rule's choice."""
     config = [tuned.get(one.key, one) for one in config_choices(found, device)]
     settings = {one.key: one.value for one in config}
     assert settings["width"] % settings["heads"] == 0, "widths are multiples of HEAD"

@@ -75,7 +75,7 @@ def survey_pack(path: Path) -> Survey:
 
 
 def survey_folder(path: Path) -> Survey:
-    """Return the survey of a folder of images. Decodes every image."""
+    """Return the survey of a folder after decoding every image. Raises the errors of `survey`."""
     if path.is_file():
         raise ValueError(f"{path}: is a file: a folder of class folders is needed")
     if not path.is_dir():
@@ -92,7 +92,7 @@ def survey_folder(path: Path) -> Survey:
     if not sides:
         raise ValueError(f"{path}: none of its {len(looked)} images can be read ({broken[0]})")
     with open_image(next(iter(sides))) as first:
-        channels = 1 if is_gray(first) else 3  # like the rule in vitcore.data.imagefolder
+        channels = 1 if is_gray(first) else 3  # the same rule as in vitcore.data.imagefolder
     folder = path.resolve()
     return Survey(
         data=f"imagefolder:{folder}",
