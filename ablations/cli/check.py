@@ -17,7 +17,7 @@ from vitcore.analysis.cost import measure
 from vitcore.config import Config, merge
 from vitcore.contracts import contracts
 from vitcore.data import splits
-from vitcore.data.datasets import BUILT_IN
+from vitcore.data.builtin import BUILT_IN
 from vitcore.data.lookup import find_pack
 from vitcore.variants import VARIANTS
 

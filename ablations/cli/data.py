@@ -33,7 +33,7 @@ def download(
         ablate data download cifar10 --data-dir ~/datasets
         ablate data download fashion-mnist
     """
-    from vitcore.data.datasets import download as fetch
+    from vitcore.data.builtin import download as fetch
 
     target = data_home(data_dir)
     fetch(name, target)

@@ -23,7 +23,7 @@ from vitcore.analysis.cost import measure
 from vitcore.analysis.cost_record import Cost
 from vitcore.analysis.evals import EVAL, eval_of, find
 from vitcore.config import Config, merge
-from vitcore.data.datasets import About
+from vitcore.data.dataset import About
 from vitcore.data.lookup import describe
 from vitcore.identity import HOW_IT_RUNS, arm_key, trial_ids
 from vitcore.options import ConfigError

@@ -14,7 +14,7 @@ from slurm.profiles.profile import Profile
 from vitcore.options import Options
 
 if TYPE_CHECKING:
-    from vitcore.data.datasets import About
+    from vitcore.data.dataset import About
 
 # The keys of statements that hold only for the recipe's data. `cost` holds for other images too.
 OF_ITS_DATA = ("description", "pack", "margin", "caveats", "expected", "spread", "at_twice_the_steps")
@@ -60,7 +60,7 @@ class Packed(Options):
     channels: Literal[1, 3] = 3  #: 1 for gray images, 3 for RGB.
 
     def about(self, name: str) -> "About":
-        from vitcore.data.datasets import About  # late: numpy
+        from vitcore.data.dataset import About  # late: numpy
 
         return About(self.image_size, self.channels, self.classes, self.train, self.test, {"pack": name, "sha256": ""})
 

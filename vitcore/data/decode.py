@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vitcore.data.datasets import Bytes
+from vitcore.data.dataset import Bytes
 from vitcore.data.files import read_regular
 
 if TYPE_CHECKING:

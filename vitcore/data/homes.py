@@ -8,15 +8,10 @@ import os
 from pathlib import Path
 
 
-def data_home(name: str, data_dir: Path | None) -> Path:
-    """Return `data_dir` or, if it is None, the folder in ABLATE_DATA; raise ValueError if neither is set."""
+def data_home(data_dir: Path | None) -> Path | None:
+    """Return `data_dir` or, if it is None, the folder in ABLATE_DATA, or None if neither is set."""
     home = data_dir or os.environ.get("ABLATE_DATA")
-    if not home:
-        raise ValueError(
-            f"data={name}: say where it is with --data-dir or ABLATE_DATA; "
-            f"'ablate data download {name}' fetches it there"
-        )
-    return Path(home)
+    return Path(home) if home else None
 
 
 def data_homes(name: str, data_dir: Path | None = None) -> list[Path]:

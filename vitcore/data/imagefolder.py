@@ -17,7 +17,7 @@ from typing import Generic, NoReturn, TypeVar
 
 import numpy as np
 
-from vitcore.data.datasets import About, Bytes, Raw, small_class
+from vitcore.data.dataset import About, Bytes, Raw, small_class
 from vitcore.data.decode import SUFFIXES, is_gray, middle_square, open_image
 from vitcore.data.files import open_regular
 from vitcore.data.shuffle import Indices, stratified_split

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from vitcore.data.datasets import BUILT_IN, About
+from vitcore.data.builtin import BUILT_IN
+from vitcore.data.dataset import About
 from vitcore.data.homes import data_homes, own_packs
 from vitcore.data.imagefolder import describe_folder
 from vitcore.data.pack import NAME, find, manifest, missing_pack, pack_names
@@ -23,7 +24,7 @@ def describe(name: str, data_dir: Path | None = None) -> About:
     in vitcore.data.homes. Raises ConfigError if name, folder or pack is invalid. Raises OSError if a read fails.
     """
     if name in BUILT_IN:
-        return BUILT_IN[name]
+        return BUILT_IN[name].about
     if name.startswith(FOLDER):
         return describe_folder(image_folder(name))
     if (folder := find(name, data_dir)) is not None:

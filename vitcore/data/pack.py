@@ -31,7 +31,7 @@ from typing import Annotated, Any, Final, Literal, Self
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
-from vitcore.data.datasets import About, Bytes
+from vitcore.data.dataset import About, Bytes
 from vitcore.data.decode import open_content
 from vitcore.data.files import open_regular, read_regular, reason
 from vitcore.data.homes import data_homes, own_packs, parent_folders

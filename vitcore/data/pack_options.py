@@ -11,7 +11,7 @@ from typing import Any, Self
 from pydantic import model_validator
 
 from vitcore import options
-from vitcore.data.datasets import BUILT_IN
+from vitcore.data.builtin import BUILT_IN
 from vitcore.data.files import read_regular, reason
 from vitcore.data.pack import BEGUN, LARGEST_SIDE, MANIFEST, NAME, Format, Side, Sum, manifest
 from vitcore.options import ConfigError

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitcore.data.datasets import small_class
+from vitcore.data.dataset import small_class
 from vitcore.data.decode import LARGEST, SUFFIXES, eight_bits, open_content, open_image
 from vitcore.data.files import open_regular, reason
 from vitcore.data.imagefolder import File, Listing, fixed_split, list_folder

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vitcore.data.datasets import Bytes, moments
+from vitcore.data.dataset import Bytes, moments
 from vitcore.data.decode import is_gray, middle_square
 from vitcore.data.files import open_no_symlink, read_regular, reason, rename_durably, write_atomically
 from vitcore.data.pack import BEGUN, INDEX, MANIFEST, RECORD, VERSION, Channels, Manifest, Records, Shard

@@ -17,8 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitcore.data.builtin import BUILT_IN
 from vitcore.data.crops import Window
-from vitcore.data.datasets import TORCHVISION, Raw, moments, read_digits, read_torchvision
+from vitcore.data.dataset import Raw, moments
 from vitcore.data.homes import data_home
 from vitcore.data.imagefolder import read_folder
 from vitcore.data.lookup import FOLDER, STATED, describe, find_pack, image_folder, pack_hint
@@ -128,8 +129,7 @@ def load(config: Config, data_dir: Path | None = None) -> Data:
     elif config.data in STATED:
         raise ValueError(f"data={config.data}: not packed: {pack_hint(config.data)}")
     else:
-        home = data_home(config.data, data_dir) if config.data in TORCHVISION else None
-        raw = read(config.data, home, config.image_size)
+        raw = read(config.data, data_home(data_dir), config.image_size)
         whole = Images(torch.from_numpy(raw.images), torch.from_numpy(raw.labels), np.arange(len(raw.labels)))
         train, test = raw.train, raw.test
         mean, std = map(per_channel, (about.mean, about.std) if about.mean and about.std else statistics(raw))
@@ -150,11 +150,11 @@ def per_channel(values: Sequence[float]) -> Tensor:
 def read(name: str, home: Path | None, size: int) -> Raw:
     """Read all images of a built-in dataset or a folder, resized to `size` x `size` pixels.
 
-    Resizing is bilinear with antialiasing. home: folder of downloads; None for a folder of images and the digits.
+    Resizing is bilinear with antialiasing. home: folder of downloads.
     """
     if name.startswith(FOLDER):
         return read_folder(image_folder(name), size, describe(name).channels)
-    raw = read_digits() if home is None else read_torchvision(name, home)
+    raw = BUILT_IN[name].read(home)
     if size == raw.images.shape[-1]:
         return raw
     images = F.interpolate(torch.from_numpy(raw.images), (size, size), mode="bilinear", antialias=True)

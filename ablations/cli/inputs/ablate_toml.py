@@ -62,7 +62,7 @@ def places(settings: Settings, explicit: Path | None = None, profile: str | None
     """
     named = {name: os.path.expanduser(folder) for name, folder in settings.data.items()}
     if named:
-        from vitcore.data.datasets import BUILT_IN  # late: numpy
+        from vitcore.data.builtin import BUILT_IN  # late: numpy
 
         for name in sorted(named.keys() & BUILT_IN.keys()):
             raise ValueError(f"ablate.toml: data.{name}={settings.data[name]}: is the name of a built-in data set")

@@ -32,7 +32,7 @@ def ensure_trainable(jobs: list[Job], place: Place) -> None:
 
 def ensure_data(jobs: list[Job], place: Place) -> None:
     """Raise ValueError if data that the trials need are missing or damaged."""
-    from vitcore.data.datasets import TORCHVISION, read_torchvision
+    from vitcore.data.builtin import BUILT_IN
     from vitcore.data.homes import data_home
     from vitcore.data.imagefolder import check_images
     from vitcore.data.lookup import FOLDER, describe, find_pack, image_folder
@@ -40,8 +40,8 @@ def ensure_data(jobs: list[Job], place: Place) -> None:
 
     left = {job.config["data"] for job in jobs if not store.trial(place.runs, job.id).state().is_over}
     for name in sorted({job.config["data"] for job in jobs}):
-        if name in TORCHVISION:
-            read_torchvision(name, data_home(name, place.data_dir))
+        if name in BUILT_IN:
+            BUILT_IN[name].read(data_home(place.data_dir))
         elif (folder := find_pack(name)) is not None:
             open_pack(folder, manifest(folder, name))
         elif name.startswith(FOLDER) and name in left:  # every image is decoded, which only training needs

@@ -11,7 +11,7 @@ import torch
 from ablations.execution import faults
 from ablations.execution.faults import BUG, INPUT, MACHINE, MEMORY
 from vitcore import Config
-from vitcore.data.datasets import read_batch
+from vitcore.data.builtin.cifar import read_batch
 from vitcore.data.splits import load
 from vitcore.options import ConfigError
 

@@ -10,7 +10,8 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from vitcore import Config
-from vitcore.data.datasets import moments, read_torchvision
+from vitcore.data.builtin import BUILT_IN
+from vitcore.data.dataset import moments
 from vitcore.data.imagefolder import check_images
 from vitcore.data.lookup import describe
 from vitcore.data.splits import Order, load
@@ -113,7 +114,7 @@ def test_mnist_is_read_from_the_files_torchvision_keeps(tmp_path: Path) -> None:
     assert data.train.pixels[:, 0, 0, 0].numpy().tolist() == (data.train.index % 251).tolist()
     (raw / "train-images-idx3-ubyte.gz").write_bytes(b"no archive")
     with pytest.raises(ValueError, match="damaged"):
-        read_torchvision("mnist", tmp_path)
+        BUILT_IN["mnist"].read(tmp_path)
 
 
 def test_imagefolder_with_its_own_test_set(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import torchvision
 from PIL import EpsImagePlugin, Image
 from torchvision.datasets import CIFAR10
 
-from vitcore.data import datasets
+from vitcore.data.builtin import BUILT_IN
 from vitcore.data.imagefolder import read_folder
 from vitcore.data.pack_sources import find_source
 from vitcore.options import ConfigError
@@ -108,11 +108,11 @@ def write_batches(kind: type[CIFAR10], home: Path, contents: Iterator[bytes]) ->
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type[CIFAR10]:
     """Return torchvision's class for files of 20 images, whose sums a test may change."""
     name = request.param
-    kind: type[CIFAR10] = getattr(torchvision.datasets, datasets.TORCHVISION[name])
+    kind: type[CIFAR10] = getattr(torchvision.datasets, name.upper())
     for files in ("train_list", "test_list"):
         monkeypatch.setattr(kind, files, copy.deepcopy(getattr(kind, files)))
-    about = dataclasses.replace(datasets.BUILT_IN[name], train_size=20 * len(kind.train_list), test_size=20)
-    monkeypatch.setitem(datasets.BUILT_IN, name, about)
+    about = dataclasses.replace(BUILT_IN[name].about, train_size=20 * len(kind.train_list), test_size=20)
+    monkeypatch.setattr(BUILT_IN[name], "about", about)
     return kind
 
 
@@ -126,7 +126,7 @@ def test_cifar_is_read_as_torchvision_reads_it(
         for _ in itertools.count()
     )
     write_batches(kind, tmp_path, batches)
-    found = datasets.read_torchvision(kind.__name__.lower(), tmp_path)
+    found = BUILT_IN[kind.__name__.lower()].read(tmp_path)
     monkeypatch.setattr(kind, "_check_integrity", lambda self: True)  # which asks for a file with the names of classes
     monkeypatch.setattr(kind, "_load_meta", lambda self: None)
     for train, places in ((True, found.train), (False, found.test)):
@@ -139,9 +139,9 @@ def test_cifar_pickle_calls_nothing(kind: type[CIFAR10], tmp_path: Path) -> None
     """Nothing runs, whether the md5 sum matches or not."""
     write_batches(kind, tmp_path, itertools.repeat(pickle.dumps({"data": Touch(tmp_path / "ran")})))
     with pytest.raises(ValueError, match=r"holds .*, which is no part of an array"):
-        datasets.read_torchvision(kind.__name__.lower(), tmp_path)
+        BUILT_IN[kind.__name__.lower()].read(tmp_path)
     with open(tmp_path / kind.base_folder / kind.train_list[0][0], "ab") as file:
         file.write(b" ")
     with pytest.raises(ValueError, match=f"{kind.train_list[0][0]}: damaged"):
-        datasets.read_torchvision(kind.__name__.lower(), tmp_path)
+        BUILT_IN[kind.__name__.lower()].read(tmp_path)
     assert not (tmp_path / "ran").exists()

@@ -1,0 +1,28 @@
+"""The built-in datasets. Their images are checked against pinned sizes and checksums when they are read."""
+
+from pathlib import Path
+
+from vitcore.data.builtin.cifar import Cifar
+from vitcore.data.builtin.digits import Digits
+from vitcore.data.builtin.downloaded import Downloaded
+from vitcore.data.builtin.mnist import Mnist
+
+BUILT_IN: dict[str, Digits | Downloaded] = {
+    "digits": Digits(),
+    "cifar10": Cifar(10, "c58f30108f718f92721af3b95e74349a", (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "cifar100": Cifar(100, "eb9058c3a382ffc7106e4002c42a8d85", (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+    "mnist": Mnist("mnist", "MNIST", "f68b3c2dcbeaaa9fbdd348bbdeb94873", 0.1307, 0.3081),
+    "fashion-mnist": Mnist("fashion-mnist", "FashionMNIST", "8d4fb7e6c68d591d4c3dfef9ec88bf0d", 0.2860, 0.3530),
+}
+
+
+def download(name: str, data_dir: Path) -> None:
+    """Download a built-in dataset into `data_dir`. No other function uses the network.
+
+    Raises ValueError if the dataset has no download or the download fails.
+    """
+    dataset = BUILT_IN.get(name)
+    if not isinstance(dataset, Downloaded):
+        known = (name for name, dataset in BUILT_IN.items() if isinstance(dataset, Downloaded))
+        raise ValueError(f"nothing to download for '{name}': one of {', '.join(known)}")
+    dataset.download(data_dir)

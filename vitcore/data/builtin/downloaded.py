@@ -1,0 +1,78 @@
+"""Datasets that torchvision downloads. They are read from the files that torchvision keeps."""
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+import numpy as np
+
+from vitcore.data.dataset import About, Bytes, Raw
+from vitcore.data.files import reason_with_file
+
+Part = tuple[Bytes, list[int]]  # images (m, C, H, W) and labels
+TEST_SIZE = 10_000  # of all datasets here
+
+
+class Downloaded(ABC):
+    """A dataset that torchvision downloads. Subclasses read and download its files.
+
+    size: side of the images, in pixels. train_size: number of training images. md5: torchvision's checksum of their
+    archive. mean, std: statistics of each channel of the training images, whose intensities are taken as 0 to 1.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        size: int,
+        classes: int,
+        train_size: int,
+        md5: str,
+        mean: tuple[float, ...],
+        std: tuple[float, ...],
+    ) -> None:
+        fingerprint: dict[str, str | int] = {"name": name, "images": train_size + TEST_SIZE, "md5": md5}
+        mean, std = (tuple(255 * value for value in values) for values in (mean, std))
+        self.name = name
+        self.about = About(size, len(mean), classes, train_size, TEST_SIZE, fingerprint, mean=mean, std=std)
+
+    @abstractmethod
+    def read_parts(self, data_dir: Path) -> tuple[Part, Part]:
+        """Return the training part and the test part.
+
+        Raises RuntimeError or OSError if files are missing. Raises ValueError if a file is damaged.
+        """
+
+    @abstractmethod
+    def fetch(self, data_dir: Path) -> None:
+        """Download the files. Raises RuntimeError or OSError if this fails."""
+
+    def read(self, data_dir: Path | None) -> Raw:
+        """Read the images from the folder `data_dir`. Training images precede test images.
+
+        Raises ValueError if no folder is given, if files are missing or damaged, or if the number of images is wrong.
+        """
+        fetch = f"'ablate data download {self.name}'"
+        if data_dir is None:
+            raise ValueError(
+                f"data={self.name}: say where it is with --data-dir or ABLATE_DATA; {fetch} fetches it there"
+            )
+        try:
+            parts = self.read_parts(data_dir)
+        except (RuntimeError, OSError) as error:
+            raise ValueError(
+                f"data={self.name}: not in {data_dir} ({reason_with_file(error)}); name another directory with "
+                f"--data-dir or ABLATE_DATA, or fetch it with {fetch}"
+            ) from None
+        found, wanted = tuple(len(labels) for _, labels in parts), (self.about.train_size, self.about.test_size)
+        if found != wanted:
+            raise ValueError(f"data={self.name}: {data_dir} has {found} images, not {wanted}")
+        images = np.concatenate([images for images, _ in parts])
+        labels = np.concatenate([np.asarray(labels, np.int64) for _, labels in parts])
+        train, test = np.split(np.arange(len(labels)), [found[0]])
+        return Raw(images, labels, train, test)
+
+    def download(self, data_dir: Path) -> None:
+        """Download the dataset into `data_dir`. Raises ValueError if this fails."""
+        try:
+            self.fetch(data_dir)
+        except (RuntimeError, OSError) as error:
+            raise ValueError(f"download of {self.name} into {data_dir} failed: {reason_with_file(error)}") from None

@@ -1,0 +1,73 @@
+"""What is known of a dataset before its images are decoded, and its decoded images."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vitcore.data.shuffle import Indices
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+@dataclass(frozen=True)
+class About:
+    """The facts about a dataset that are known without decoding all images.
+
+    image_size: side of the square images, in pixels. fingerprint: values that identify the images. train_size: number
+    of training images, including those for validation. folds: number of folds; each data seed tests one. None if
+    there is a test set. mean, std: statistics of each channel's values; None to compute them from the training
+    images. levels: number of possible values of a pixel, which start at 0.
+    """
+
+    image_size: int
+    channels: int
+    classes: int
+    train_size: int
+    test_size: int
+    fingerprint: dict[str, str | int]
+    folds: int | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    levels: int = 256
+
+    def steps(self, epochs: float, batch: int, data_fraction: float, val_fraction: float) -> int:
+        """Return the number of steps in `epochs` passes over the images that are trained on. It is at least 1."""
+        return max(1, round(epochs * self.train_size * (1 - val_fraction) * data_fraction / batch))
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A dataset as stored: images (M, C, H, W), labels (M,), and the indices of its training and test images."""
+
+    images: Bytes
+    labels: Indices
+    train: Indices
+    test: Indices
+
+
+def small_class(labels: Indices, train: Indices, classes: Sequence[str]) -> str:
+    """Return a sentence about the first class with fewer than two training images, or "" if there is none.
+
+    Training and validation each need an image of every class. labels (M,): labels of all images. train: indices of the
+    images that are not for testing.
+    """
+    total, left = (np.bincount(known, minlength=len(classes)).tolist() for known in (labels, labels[train]))
+    short = [place for place, count in enumerate(left) if count < 2]
+    if not short:
+        return ""
+    first, more = short[0], f" ({len(short) - 1} more classes are as small)" if len(short) > 1 else ""
+    there = f"{total[first]} image{'' if total[first] == 1 else 's'}"
+    return (
+        f"class '{classes[first]}' has {there}, {left[first]} beside the test's: "
+        f"it needs at least 2, one to train and one to validate{more}"
+    )
+
+
+def moments(counts: np.ndarray[Any, Any]) -> tuple[list[float], list[float]]:
+    """Return each channel's mean and standard deviation from its histogram (C, 256). A deviation of 0 becomes 1."""
+    share, level = counts / counts.sum(axis=1, keepdims=True), np.arange(256)
+    mean = share @ level
+    std = np.sqrt((share * (level - mean[:, None]) ** 2).sum(axis=1))
+    return mean.tolist(), np.where(std > 0, std, 1.0).tolist()
