@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from in_process import Ablate
-from serial import called_serially
+from run_trials import called_serially
 
 
 @pytest.fixture

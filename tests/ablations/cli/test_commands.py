@@ -13,7 +13,7 @@ from textwrap import dedent
 import pytest
 from in_process import Ablate
 from rich.console import Console
-from serial import called_serially
+from run_trials import called_serially
 
 from ablations import cli
 from ablations.cli import check

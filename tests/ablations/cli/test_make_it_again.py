@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from photographs import photographs
-from serial import called_serially
+from run_trials import called_serially
 
 from results import report
 from results.store.schemas import Plan

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from in_process import Ablate
-from serial import called_serially
+from run_trials import called_serially
 from small_study import SUBMIT, write
 
 COMMANDS = ("sbatch", "squeue", "scontrol", "scancel", "sinfo", "sacct", "sacctmgr")

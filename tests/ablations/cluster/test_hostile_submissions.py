@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import synthetic
-from hostile_files import ended, mutations
+from hostile import ended, mutations
 
 from ablations.cluster import campaign as campaigns
 from ablations.cluster import no_progress, node, submit

@@ -14,10 +14,9 @@ import safetensors.torch
 import synthetic
 from designs import ONE_STAGE, STAGED_STUDY, STUDY_HERE, TAUGHT, staged_design, staged_plan
 from in_process import Ablate
-from outcomes import Quiet, outcomes
 from photographs import photographs
 from PIL import Image
-from serial import serve_all
+from run_trials import Quiet, outcomes, serve_all
 
 from ablations.cluster import reconciliation
 from ablations.execution import retry, runner

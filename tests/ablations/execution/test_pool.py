@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from outcomes import Quiet, job_of
+from run_trials import Quiet, job_of
 
 from ablations.execution import machine, slots
 from ablations.execution.launch import Place

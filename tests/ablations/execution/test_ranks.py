@@ -10,7 +10,7 @@ import pytest
 import synthetic
 import trainings
 from in_process import called
-from outcomes import job_of
+from run_trials import job_of
 
 from ablations.cluster import bad_nodes
 from ablations.execution import faults, slots

@@ -19,8 +19,7 @@ from typing import Any
 
 import pytest
 from designs import design
-from outcomes import Quiet, job_of, outcomes, workers_of
-from serial import serve_all
+from run_trials import Quiet, job_of, outcomes, serve_all, workers_of
 from small_study import command
 
 from ablations.cli.running import failures

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import synthetic
-from outcomes import Quiet, job_of
+from run_trials import Quiet, job_of
 
 from ablations.cli.inputs import ablate_toml
 from ablations.execution import runner

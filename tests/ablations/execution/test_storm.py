@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from outcomes import workers_of
+from run_trials import workers_of
 from small_study import command, results
 
 KILLS = 20

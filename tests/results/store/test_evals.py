@@ -14,7 +14,7 @@ import synthetic
 import torch
 from photographs import photographs
 from PIL import Image
-from serial import called_serially, served
+from run_trials import called_serially, served
 
 from ablations.execution.compute_eval import compute_eval
 from ablations.execution.launch import Place

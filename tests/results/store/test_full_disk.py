@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import synthetic
-from outcomes import Quiet, job_of, outcomes
+from run_trials import Quiet, job_of, outcomes
 
 from ablations.execution import runner
 from ablations.execution.launch import Place

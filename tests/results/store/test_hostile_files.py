@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import synthetic
-from hostile_files import npz
 
 from ablations.execution.compute_eval import winner_weights
 from results import store
@@ -21,6 +20,12 @@ from results.trackers import append_or_replace
 ODD = ("1", "12", "x", "0003.bak", "٠٠٠٤", "1234567890", "0005")  # the last is a file
 CHECKPOINTS = ("x.safetensors", "5-.safetensors", "٥-0123456789abcdef.safetensors", "-1-0123456789abcdef.safetensors")
 INDEX, CORRECT = np.arange(3, 60, 2, dtype=np.int32), (np.arange(29) % 3 > 0).astype(np.uint8)
+
+
+def npz(**arrays: np.ndarray) -> bytes:
+    return files.npz_bytes(arrays)
+
+
 WHOLE = npz(index=INDEX, correct=CORRECT)
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import synthetic
-from hostile_files import DEEP, ended, mutations
+from hostile import DEEP, ended, mutations
 from in_process import called
 
 from ablations.planning import jobs

@@ -13,7 +13,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hostile_files import ended, mutations
+from hostile import ended, mutations
 from photographs import packed, photographs
 from PIL import Image
 

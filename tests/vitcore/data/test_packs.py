@@ -17,7 +17,7 @@ import pytest
 from in_process import Ablate, called, refused
 from photographs import cut_short, flip_byte, packed, photographs, stored_images
 from PIL import Image
-from serial import called_serially
+from run_trials import called_serially
 from torchvision.datasets import ImageFolder
 from torchvision.transforms.functional import center_crop, resize
 

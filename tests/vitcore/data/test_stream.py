@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from in_process import refused
 from photographs import cut_short, flip_byte, packed, photographs
-from serial import called_serially
+from run_trials import called_serially
 from torchvision.transforms.functional import center_crop
 from trainings import assert_same, finished
 

@@ -15,7 +15,7 @@ import pytest
 import safetensors.torch
 import torch
 import trainings
-from outcomes import Quiet, job_of
+from run_trials import Quiet, job_of
 from torch import Tensor
 from trainings import after
 

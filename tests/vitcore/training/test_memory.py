@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from in_process import called
-from outcomes import Quiet, job_of
+from run_trials import Quiet, job_of
 from trainings import GPU_FULL, advanced, after, finished, lack_memory, tiny
 
 from ablations.execution import runner
