@@ -1,8 +1,8 @@
-"""The Vision Transformer, its data, its training, and the conversion and analysis of models.
+"""Vision Transformers: the model, its data, its training, and the conversion and analysis of models.
 
 The package imports no other package of this repository. `import vitcore` alone does not load PyTorch, because public
 names load on first use: `from vitcore import Config, ViT, train`. To add a variant, subclass the base class of its slot
-and add it to the slot's dictionary: `from vitcore import Options, Position, POSITION`.
+and add the subclass to the slot's dictionary: `from vitcore import Options, Position, POSITION`.
 """
 
 from importlib import import_module

@@ -40,24 +40,24 @@ class Config(Options):
     shorthands: ClassVar[tuple[str, ...]] = ("epochs",)  # accepted, never stored
 
     # the data
-    #: The built-in data set `digits`, a downloaded data set, `imagefolder:PATH`, a pack, or a name that ablate.toml
+    #: The built-in dataset `digits`, a downloaded dataset, `imagefolder:PATH`, a pack, or a name that ablate.toml
     #: maps to a folder.
     data: str = "digits"
     image_size: Count  #: Height and width of the model's input in pixels. From the data unless set.
     channels: Count  #: Channels of an image. From the data unless set.
     classes: Annotated[int, Field(ge=2, le=2**20)]  #: Number of classes. From the data unless set.
-    data_fraction: Fraction = 1.0  #: Fraction of the training images, equal in all classes. 0.3 has the images of 0.1.
-    data_seed: Seed  #: Seed that draws fold, validation images and fraction. `seed` unless set.
-    #: Fraction of the training images that validation uses. They are set aside before `data_fraction` is taken.
+    data_fraction: Fraction = 1.0  #: Fraction of each class's training images. 0.3 includes the images of 0.1.
+    data_seed: Seed  #: Seed of the fold, the validation images and `data_fraction`. `seed` unless set.
+    #: Fraction of the training images that validation uses. They are set aside before `data_fraction` applies.
     val_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.1
 
     # the model
     #: A named size such as `S/16`, which sets width, depth, heads, mlp_ratio and patch; or `timm/NAME`, a reference
     #: model from timm, to which no other setting of this section applies.
     model: str = ""
-    width: Count = 192  #: D, the channels of a token.
-    depth: Annotated[int, Field(ge=1, le=1024)] = 12  #: Blocks of the encoder.
-    heads: Count = 3  #: Attention heads of a block. Their number divides the width.
+    width: Count = 192  #: D, the number of channels of a token.
+    depth: Annotated[int, Field(ge=1, le=1024)] = 12  #: Number of encoder blocks.
+    heads: Count = 3  #: Number of attention heads of a block, a divisor of `width`.
     mlp_ratio: Annotated[float, Field(gt=0, le=1024)] = 4.0  #: Hidden width of a block's MLP, divided by D.
     mlp: str = "gelu"  #: Activation of a block's MLP.
     norm: str = "layer"  #: Norm of the blocks and of the encoder's output.
@@ -77,10 +77,10 @@ class Config(Options):
     registers: Annotated[int, Field(ge=0, le=2**16)] = 0  #: Learned tokens that no pooling reads (arXiv 2309.16588).
     stem: str = "patch"  #: Stem that maps an image to tokens.
     head: str = "linear"  #: Head that maps the pooled vector to logits.
-    head_init: Literal["zeros", "lecun-normal"] = "zeros"  #: Initial weights of the last layer.
+    head_init: Literal["zeros", "lecun-normal"] = "zeros"  #: Initial weights of the head's last layer.
     layer_scale: NonNegative = 0.0  #: Initial scale of each residual branch (arXiv 2103.17239). 0: no layer scale.
     qk_norm: bool = False  #: Whether queries and keys are normalized by `norm` (arXiv 2302.05442).
-    #: Initial values of learned tables, such as position embeddings, from a normal distribution. Its standard
+    #: Normal distribution of the initial values of learned tables, such as position embeddings. The standard
     #: deviation is 1 for `unit-positions`, 0.02 for `paper`, and 1/sqrt(D) for `big-vision`.
     init: str = "unit-positions"
     options: dict[str, Any] = {}  #: Options of the chosen variants, written as `position.base=100`.
@@ -89,13 +89,13 @@ class Config(Options):
     objective: str = "classification"  #: Training objective.
     init_from: str = "none"  #: Weights to start from: a `.safetensors` or `.npz` file, or the id of a trial.
     #: A model to distill (arXiv 2012.12877): the id of a trial, a stage of a study, or `timm/NAME:FILE` with a
-    #: `.safetensors` file. `objective=classification` has the options of distillation.
+    #: `.safetensors` file. The options of distillation belong to `objective=classification`.
     teacher: str = "none"
-    steps: Annotated[int, Field(ge=1, le=10**8)] = 1000  #: Optimizer steps.
-    batch: Many = 128  #: Images in a step, on all GPUs together. Every batch is full.
-    optimizer: str = "adamw"  #: Optimizer of the weights.
+    steps: Annotated[int, Field(ge=1, le=10**8)] = 1000  #: Number of optimizer steps.
+    batch: Many = 128  #: Number of images per step, over all GPUs. Every batch is full.
+    optimizer: str = "adamw"  #: Optimizer.
     lr: Positive = 1e-3  #: The highest learning rate, reached after the warm-up.
-    layer_decay: Fraction = 1.0  #: Factor of the learning rate from each layer to the layer below (arXiv 2106.08254).
+    layer_decay: Fraction = 1.0  #: Factor on the learning rate per layer below the last (arXiv 2106.08254).
     schedule: str = "cosine"  #: Schedule of the learning rate after the warm-up.
     warmup: Share = 0.1  #: Fraction of the steps in which the learning rate rises.
     weight_decay: NonNegative = 0.05  #: Weight decay, as the optimizer defines it.
@@ -112,25 +112,25 @@ class Config(Options):
     #: Consecutive copies of an image, each augmented anew (arXiv 1901.09335). The length of an epoch does not change.
     augment_repeats: Count = 1
     random_erasing: Probability = 0.0  #: Probability that a rectangle of an image is erased (arXiv 1708.04896).
-    random_erasing_fill: Literal["constant", "pixel"] = "constant"  #: Fill: the data's mean, or noise in each pixel.
+    random_erasing_fill: Literal["constant", "pixel"] = "constant"  #: Fill: the mean of the data, or noise per pixel.
     mixup: NonNegative = 0.0  #: Alpha of mixup (arXiv 1710.09412). 0: no mixup.
-    cutmix: NonNegative = 0.0  #: Alpha of CutMix (arXiv 1905.04899). 0: no CutMix. A batch has CutMix or mixup.
+    cutmix: NonNegative = 0.0  #: Alpha of CutMix (arXiv 1905.04899). 0: no CutMix. A batch uses CutMix or mixup.
     mix_prob: Fraction = 1.0  #: Probability that a batch is mixed, if mixup or cutmix is set.
-    mix_switch_prob: Probability = 0.5  #: With mixup and cutmix, the probability of CutMix.
+    mix_switch_prob: Probability = 0.5  #: Probability of CutMix rather than mixup, if both are set.
     ema: Share = 0.0  #: Decay per step of the weights' moving average, which is evaluated and saved. 0: no average.
-    precision: Literal["float32", "bf16"] = "float32"  #: Precision of forward and backward pass. Weights stay float32.
+    precision: Literal["float32", "bf16"] = "float32"  #: Precision of forward and backward. Weights stay float32.
     evaluations: Count = 10  #: Number of points of the training curves.
-    seed: Seed = 0  #: Seed of initial values, order, augmentation and dropout.
+    seed: Seed = 0  #: Seed of initial values, image order, augmentation and dropout.
 
     # how it runs, not what is learned
     device: Literal["auto", "cpu", "cuda"] = "auto"  #: `cpu`, `cuda`, or `auto`: a GPU if the machine has one.
     threads: Annotated[int, Field(ge=1, le=1024)] = 1  #: PyTorch's threads on a CPU.
     #: Whether `torch.compile` compiles the model. `auto`: on a GPU, for at least 1,000 steps of one patch size.
     compile: Literal["auto", True, False] = "auto"
-    cuda_graph: Literal["auto", "off"] = "auto"  #: On a GPU, `auto` runs a step as one launch if it can.
+    cuda_graph: Literal["auto", "off"] = "auto"  #: On a GPU, `auto` runs a step as one launch if possible.
     #: On a GPU, `pinned` gives all arms one attention kernel, and `fastest` leaves the choice to PyTorch.
     attention: Literal["fastest", "pinned"] = "fastest"
-    #: Images of one backward pass, whose gradients are accumulated. 0: the whole batch, or less if memory is short.
+    #: Number of images per backward pass. Gradients accumulate. 0: the whole batch, or less if memory is short.
     micro_batch: Annotated[int, Field(ge=0, le=2**20)] = 0
     gpus: Count = 1  #: Ranks of a trial, each with a part of every batch: GPUs, or processes with `device=cpu`.
 
@@ -140,7 +140,7 @@ class Config(Options):
         """Return `values` completed with the settings that follow from `model`, `data`, `epochs` and `seed`.
 
         Raises ConfigError if `model`, `data`, `epochs` or `options` is invalid, or both `steps` and `epochs` are set.
-        Also raises it if a reference model has a setting that it fixes, or a variant's name is in the wrong place.
+        Also raises it for a setting that a reference model fixes, or if a variant's name is in the wrong place.
         """
         from vitcore.data.lookup import describe  # late: it raises ConfigError, as validation does
         from vitcore.validation import refuse_misplaced_variant  # late: the parts are torch modules
@@ -171,12 +171,12 @@ class Config(Options):
 
     @model_serializer(mode="wrap")
     def applicable_settings(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Return the serialized settings. A reference model from timm has no architectural settings."""
+        """Return the serialized settings, without architectural settings for a reference model from timm."""
         return {key: value for key, value in handler(self).items() if not (self.model and is_architectural(key))}
 
     @property
     def grid(self) -> tuple[int, int]:
-        """The rows and columns of patches."""
+        """The number of rows and of columns of patches."""
         return self.image_size // self.patch, self.image_size // self.patch
 
     @property

@@ -56,17 +56,17 @@ def trains(slot: str, name: str) -> None:
 def beside_prefix(slot: str, name: str) -> None:
     """Check that the variant trains with registers and a class token before the patches.
 
-    A pooling decides whether there is a class token. Gradients may miss some of the variant's parameters: pooling the
-    class token gives none to the position embedding of the last layer.
+    If the variant is a pooling, it decides whether there is a class token. Some parameters may receive no gradient,
+    such as the position embedding of the last layer if only the class token is pooled.
     """
     pool = {} if slot == "pool" else {"pool": "cls"}
     learns(Config(**tiny(slot, name).model_dump() | {"registers": 2} | pool), slot, name, every=False)
 
 
 def learns(config: Config, slot: str, name: str, every: bool = True) -> None:
-    """Check shape and finiteness of the logits, the change of weights in two steps, and the third step's gradients.
+    """Check the shape and finiteness of the logits, that two steps change weights, and that gradients arrive.
 
-    The gradients are checked late because a head or a branch that starts at zero passes none in the first steps. every:
+    Gradients are checked in the third step, because a head or branch that starts at zero blocks them at first. every:
     whether gradients must reach all of the variant's parameters, or only some.
     """
     training = Training(config, load(config))
@@ -210,7 +210,7 @@ def other_resolution(slot: str, name: str) -> None:
 
 
 def names_size(text: str, image: tuple[int, int], patch: int) -> bool:
-    """Return whether `text` has an image's height and width, its rows and columns of patches, or their product."""
+    """Return whether `text` contains an image's height and width, or the grid or number of its patches."""
     numbers, grid = set(map(int, re.findall(r"\d+", text))), [side // patch for side in image]
     return any(numbers >= {*size} for size in (image, grid, [math.prod(grid)]))
 
@@ -223,7 +223,7 @@ def independent(slot: str, name: str) -> None:
 
 
 def other_parameters(slot: str, name: str) -> dict[str, nn.Parameter]:
-    """Return name -> parameter of a model with the variant, except for parameters that the variant draws."""
+    """Return name -> parameter of a model with the variant, except those that the variant itself initializes."""
     model, kind = ViT(tiny(slot, name)), VARIANTS[slot][name]
     return {key: values for key, values in model.named_parameters() if type(nearest_owner(model, key)[0]) is not kind}
 
@@ -253,7 +253,7 @@ def compiles(slot: str, name: str, backend: str = "aot_eager") -> None:
 
 
 def outputs(run: Callable[[Tensor], Tensor], model: ViT, images: Tensor) -> dict[str, Tensor]:
-    """Return {"the logits": ..., parameter name: gradient of the sum of squared logits}. run: `model` or compiled."""
+    """Return {"the logits": ..., parameter name: gradient of their sum of squares}. run: `model` or compiled."""
     model.zero_grad()
     logits = run(images)
     logits.square().sum().backward()  # type: ignore[no-untyped-call]

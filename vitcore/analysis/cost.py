@@ -26,7 +26,7 @@ Bias = Literal["", "fixed", "learned"]
 
 # The fields that a model's cost depends on.
 MODEL = ("image_size", "channels", "classes", "model", *ARCHITECTURE, "options", *RATES.values(), "objective")
-measured: dict[str, Cost] = {}  # the arms of a study often share a model
+measured: dict[str, Cost] = {}  # caches: the arms of a study often share a model
 drawings: dict[str, dict[str, Drawn] | None] = {}
 
 
@@ -41,12 +41,12 @@ def measure(config: Config) -> Cost:
 
 
 def remember(config: Config, cost: Cost) -> None:
-    """Store the cost of a model that another process measured, for later calls of `measure`."""
+    """Store the cost of a model that another process measured, for later calls to `measure`."""
     measured.setdefault(model_key(config), cost)
 
 
 def initial_weights(config: Config) -> dict[str, Drawn] | None:
-    """Return the result of `drawn` for the model of `config`, or None for a reference model."""
+    """Return how each parameter of the model is initialized, as by `drawn`, or None for a reference model."""
     if (key := model_key(config)) not in drawings:
         model, _ = meta_model(config)
         drawings[key] = drawn(model) if isinstance(model, ViT) else None
@@ -54,7 +54,7 @@ def initial_weights(config: Config) -> dict[str, Drawn] | None:
 
 
 def bias_kind(config: Config) -> Bias:
-    """Return the kind of bias on the attention logits: "learned", "fixed", or "" for none or a reference model."""
+    """Return the kind of bias on the attention logits, "learned" or "fixed", or "" for none or a reference model."""
     if config.model:
         return ""
     small = config.model_copy(update={"image_size": 2 * config.patch})
@@ -84,7 +84,7 @@ def count(config: Config) -> Cost:
 
 @dataclass(frozen=True)
 class PartCost:
-    """The cost of one part of the model for one image."""
+    """The parameters of one part of the model, and its FLOPs for one image."""
 
     part: str
     shape: list[int]  # shape of its output without the batch axis; [] if it has no output of its own
@@ -94,10 +94,10 @@ class PartCost:
 
 @torch.no_grad()
 def summary(config: Config) -> list[PartCost]:
-    """Return the cost of each part of the model, without allocating the model.
+    """Return the cost of each part of `ViT(config)`, without allocating the model.
 
-    Parameters and FLOPs sum to the result of `measure`. Parts that have neither are left out. The FLOPs of a position
-    embedding inside the attention count as FLOPs of the attention.
+    Parameters and FLOPs sum to those of the ViT, without what an objective adds or skips. Parts that have neither are
+    left out. FLOPs of a position embedding inside the attention count as FLOPs of the attention.
     """
     with torch.device("meta"):
         model = ViT(config)

@@ -8,7 +8,7 @@ class Cost:
     """The cost of a model. The last three fields are None for a reference model from timm."""
 
     params: int
-    flops: int  # of one forward pass of one image, where a multiply-add is 2
+    flops: int  # of one forward pass for one image; a multiply-add counts as 2
     tokens: int | None  # the length of the sequence, including prefix tokens
     class_token: bool | None  # whether the model has a class token
     attention_bias: bool | None  # whether the attention logits have a bias

@@ -1,8 +1,8 @@
 """Evals, which compute metrics or data for figures from the weights of a finished trial.
 
-To add an eval, write a function and add it to EVAL. Upper-case letters at the end of a name stand for a positive
-integer: `test@16` is an eval of the entry `test@SIZE`. A metric's name must begin with its eval's name before "@", end
-with the same "@VALUE", if any, and not be in METRICS (results.store.eval_files.computes_metric).
+To add an eval, write a function and add it to EVAL. Upper-case letters at the end of a key stand for a positive
+integer: the eval `test@16` belongs to the entry `test@SIZE`. A metric's name must start with its eval's name before
+"@", end with the same "@VALUE", if any, and not be in METRICS (see results.store.eval_files.computes_metric).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Computed:
 
 
 class Eval(NamedTuple):
-    """An entry of EVAL. Its functions receive the integer in the eval's name, or 0 if there is none.
+    """The metrics and functions of an eval. The functions receive the integer in its name, or 0 if there is none.
 
     compute: raises ValueError if data are missing or damaged, or if the eval does not apply to the model. check: raises
     ConfigError if the eval does not apply to the model of a config.
@@ -59,7 +59,7 @@ def few_shot_eval(model: Model, _: int, data_dir: Path | None) -> Computed:
 
 
 def inspect_eval(model: Model, images: int, data_dir: Path | None) -> Computed:
-    """Return the internals of a ViT, such as attention distances, on up to `images` test images (0: IMAGES)."""
+    """Return attention distances and other internals of a ViT for at most `images` test images (0: IMAGES)."""
     if isinstance(model, Reference):
         raise ValueError(f"model={model.config.model}: only a ViT of this package can be inspected")
     if model.config.token_merging:
@@ -97,9 +97,9 @@ def merge_eval(model: Model, count: int, data_dir: Path | None = None) -> Comput
 
 
 def test_metrics(model: Model, trained: Data, images: Images, how: str) -> Computed:
-    """Return test_accuracy@HOW and test_loss@HOW on `images`, standardized like `trained`, the data of the trial.
+    """Return test_accuracy@HOW and test_loss@HOW on `images`, which are standardized like the trial's data `trained`.
 
-    how: the part of the metrics' names after "@". Raises ConfigError if the objective gives images no class.
+    how: the part of the metrics' names after "@". Raises ConfigError if the objective does not predict classes.
     """
     if not OBJECTIVE[model.config.objective].labels:
         raise ConfigError(f"eval test@{how}: objective={model.config.objective} gives images no class")
@@ -116,7 +116,7 @@ def check_size(config: Config, size: int) -> None:
     try:
         with torch.no_grad():
             model(images)
-    except (RuntimeError, AssertionError) as error:  # shapes that do not fit, in any part
+    except (RuntimeError, AssertionError) as error:  # a part of the model does not take the shape
         what = f"model={config.model}" if config.model else f"position={config.position}"
         raise ConfigError(f"images of {size} pixels: {what} does not take them ({error})") from None
 
@@ -137,7 +137,7 @@ EVAL: dict[str, Eval] = {
 
 
 def find(name: str) -> tuple[Eval, int]:
-    """Return (entry in EVAL, integer in the name or 0) for an eval; raise ValueError if the name is unknown."""
+    """Return (entry of EVAL, integer in the name or 0) for an eval's name; raise ValueError if it is unknown."""
     for entry, known in EVAL.items():
         if (number := placeholder_digits(name, entry)) is not None:
             return known, int(number or 0)
@@ -145,7 +145,7 @@ def find(name: str) -> tuple[Eval, int]:
 
 
 def eval_of(metric: str) -> str:
-    """Return the name of the eval that measures a metric, or "" if none does."""
+    """Return the name of the eval that computes a metric, or "" if no eval does."""
     for entry, known in EVAL.items():
         for pattern in known.metrics:
             if (number := placeholder_digits(metric, pattern)) is not None:
@@ -154,7 +154,7 @@ def eval_of(metric: str) -> str:
 
 
 def placeholder_digits(name: str, pattern: str) -> str | None:
-    """Return the digits of `name` at the placeholder of `pattern` ("" if it has none), or None without a match."""
+    """Return the digits of `name` at the placeholder in `pattern`: "" without a placeholder, None without a match."""
     fixed = placeholder_free(pattern)
     value = r"[1-9]\d*" if fixed != pattern else ""
     found = re.fullmatch(f"{re.escape(fixed)}({value})", name)

@@ -1,7 +1,7 @@
 """The few-shot probe, a linear classifier that is fitted to frozen features of a few images per class.
 
-A regularized least-squares regression to {-1, 1}^K targets is solved in closed form (arXiv 2010.11929, section 4.1).
-The constants come from the authors' evaluator (google-research/big_vision, evaluators/fewshot_lsr.py).
+The probe solves regularized least squares for {-1, 1}^K targets in closed form (arXiv 2010.11929, section 4.1). The
+constants come from the authors' evaluator (google-research/big_vision, evaluators/fewshot_lsr.py).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from vitcore.model.build import Model
 
 SHOTS = (1, 5, 10, 25)  # images per class
-DRAWS = 3  # random choices of the images, over which the accuracy is averaged
-L2 = 2.0**10  # penalty of the weights
-BIAS = 100.0  # a constant feature, so large that the penalty of its weights is negligible
+DRAWS = 3  # number of random subsets of images over which an accuracy is averaged
+L2 = 2.0**10  # penalty on the weights
+BIAS = 100.0  # value of a constant feature, so large that the penalty on its weights is negligible
 EPSILON = 1e-5  # added to the standard deviation of each feature
 
 
@@ -39,7 +39,7 @@ class Probe:
 
     @classmethod
     def fit(cls, features: Tensor, labels: Tensor, classes: int) -> Probe:
-        """Return a ridge regression of {-1, 1} targets on standardized features. features: (n, D). labels: (n,)."""
+        """Return a probe fitted by ridge regression to {-1, 1} targets. features: (n, D). labels: (n,)."""
         features = features.double()
         mean, std = features.mean(dim=0), features.std(dim=0, correction=0) + EPSILON
         targets = 2 * F.one_hot(labels, classes).double() - 1  # (n, K)
@@ -55,9 +55,9 @@ def with_bias(x: Tensor) -> Tensor:
 
 
 def ridge(x: Tensor, y: Tensor, l2: float) -> Tensor:
-    """Return the w (D, K) that minimizes |x w - y|^2 + l2 |w|^2, computed from the smaller of x^T x and x x^T."""
+    """Return the w (D, K) that minimizes |x w - y|^2 + l2 |w|^2 for x (n, D) and y (n, K)."""
     n, width = x.shape
-    if n >= width:
+    if n >= width:  # solve with the smaller of x^T x and x x^T
         primal: Tensor = torch.linalg.solve(x.T @ x + l2 * torch.eye(width, dtype=x.dtype), x.T @ y)
         return primal
     dual: Tensor = torch.linalg.solve(x @ x.T + l2 * torch.eye(n, dtype=x.dtype), y)
@@ -74,9 +74,9 @@ class FewShot:
 def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
     """Return the test accuracy of probes fitted to a few random training images per class, averaged over draws.
 
-    shots: numbers of images per class. A number above a class's training images is omitted with a note. Larger numbers
-    include the images of smaller ones. Draws depend only on the data and the trial's data seed, so that paired arms
-    share them.
+    shots: numbers of images per class. A number is omitted, with a note, if a class has fewer training images. The
+    images for a smaller number are a subset of those for a larger number. Draws depend only on the data and the trial's
+    data seed, so that paired arms share them.
     """
     found, classes = FewShot(), model.config.classes
     labels = data.train.labels.cpu().numpy()
@@ -105,5 +105,5 @@ def support(labels: Indices, count: int, data_seed: int, draw: int) -> Indices:
 
 
 def features(model: Model, data: Data, images: Images) -> Tensor:
-    """Return the pre-logits (n, D) of images on the CPU. They are the inputs of the head's last layer."""
+    """Return the pre-logits (n, D) of n images, the inputs of the head's last layer, on the CPU."""
     return batch_outputs(model.features, model.config, data, images).cpu()

@@ -1,7 +1,7 @@
-"""The inspection of a trained model: the numbers behind Figures 6, 7, 10 and 11 of arXiv 2010.11929.
+"""Inspection of a trained model: the data for figures like Figures 6, 7, 10 and 11 of arXiv 2010.11929.
 
 Attention weights are recomputed from the inputs of each layer, because the fused kernel of training never stores them.
-Shapes: B images, T tokens (`prefix` of them before the N patches), L layers, H heads.
+Shapes: B images, T tokens (`prefix` tokens before the N patches), L layers, H heads.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from vitcore.model.self_attention import SelfAttention
 from vitcore.model.vit import ViT
 from vitcore.runtime.device import compute_in_precision
 
-COMPONENTS = 28  # most principal components of the filters, as in Figure 7
+COMPONENTS = 28  # largest number of principal components of the filters, as in Figure 7
 IMAGES = 128  # "128 example images" (D.7)
 SHOWN = 8  # number of images with a rollout
-MOST = 2**26  # most attention weights at a time; an image has L x H x T x T
+MOST = 2**26  # largest number of attention weights at a time; an image has L x H x T x T
 
 
 def filters(model: ViT) -> tuple[Tensor, Tensor, str]:
@@ -42,7 +42,7 @@ def filters(model: ViT) -> tuple[Tensor, Tensor, str]:
 def principal_components(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Return (principal components (n, C, P, P), their fractions of the variance (n,)) of filters (D, C, P, P).
 
-    A component has length 1, and its value of largest magnitude is positive.
+    A component has unit norm, and its value of largest magnitude is positive.
     """
     flat = weight.double().flatten(1).cpu()
     _, deviations, directions = torch.linalg.svd(flat - flat.mean(dim=0), full_matrices=False)
@@ -102,7 +102,7 @@ def rollout(weights: list[Tensor]) -> Tensor:
     """Return the attention rollout (B, T, T): the share of each input token in each output token.
 
     weights: the attention weights (B, H, T, T) of each layer. The rollout is the product of the layers' matrices, with
-    the last layer on the left (arXiv 2005.00928, section 3). A matrix is 0.5 A + 0.5 I with rows scaled to sum to 1,
+    the last layer on the left (arXiv 2005.00928, section 3). Each matrix is 0.5 A + 0.5 I with rows scaled to sum to 1,
     where A is the mean over heads, and I stands for the residual connection.
     """
     B, _, T, _ = weights[0].shape
@@ -115,13 +115,13 @@ def rollout(weights: list[Tensor]) -> Tensor:
 
 
 def pooled_shares(rolled: Tensor, prefix: int, class_token: bool) -> Tensor:
-    """Return the share (B, N) of each input patch in what the pooling reads, from the attention rollout (B, T, T)."""
+    """Return each input patch's share (B, N) in the pooled output tokens, from the attention rollout (B, T, T)."""
     read = rolled[:, 0] if class_token else rolled[:, prefix:].mean(dim=1)
     return read[:, prefix:]
 
 
 def rollout_caption(model: ViT) -> str:
-    """Return a caption for the result of `pooled_shares`, which names the output tokens and what is left out."""
+    """Return a caption for `pooled_shares` that names the output tokens and any pooling weights that are ignored."""
     shown = "class token" if model.pool.class_token else "mean of the patches"
     left_out = f" at the last layer (pool={model.config.pool} has weights of its own, which are left out)"
     return shown if model.pool.plain else shown + left_out
@@ -131,8 +131,8 @@ def rollout_caption(model: ViT) -> str:
 class Similarity:
     """The similarity of patches under a position embedding, at one site of the model.
 
-    site: "tokens" is the cosine similarity of the vectors added to two patches. "rotate" is that of a vector rotated to
-    two locations. "bias" is the bias of the attention logits. "" is none of these. note: a caption.
+    site: "tokens" for the cosine similarity of the vectors added to two patches, "rotate" for that of one vector after
+    rotation to two locations, "bias" for the bias of the attention logits, or "" for no site. note: a caption.
     """
 
     site: str
@@ -144,9 +144,9 @@ class Similarity:
 def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid: Grid) -> list[Similarity]:
     """Return the similarity of patches at each site of the model's position embedding.
 
-    bias: the bias of the attention logits (N, N), averaged over layers and heads. centre_bias: that of the middle query
-    for every layer and head (L, H, N). Both are None unless every layer has a bias. If the position embedding has no
-    site to show, the list has a single entry with the site "".
+    bias: the bias of the attention logits (N, N), averaged over layers and heads. centre_bias: the bias (L, H, N) of
+    the middle query in each layer and head. Both are None unless every layer has a bias. If the position embedding has
+    no site to show, the list has a single entry with the site "".
     """
     layers, kind = range(len(model.encoder.blocks)), f"position={model.config.position}"
     sites = []
@@ -194,7 +194,7 @@ def cosine_similarity(vectors: Tensor) -> Tensor:
 def rotated_ones(model: ViT, layer: int, grid: Grid) -> Tensor | None:
     """Return a vector of ones rotated to each location (H, N, d_h), or None if the position embedding does not rotate.
 
-    Ones have equal energy in every plane of rotation, so the cosine of two locations is a mean over the planes.
+    Ones have equal energy in every plane of rotation, so their cosine similarity is a mean over the planes.
     """
     config = model.config
     shape = (1, config.heads, math.prod(grid), config.width // config.heads)
@@ -204,10 +204,10 @@ def rotated_ones(model: ViT, layer: int, grid: Grid) -> Tensor | None:
 
 
 def batch_sums(found: list[Layer], grid: Grid, patch: int, prefix: int) -> dict[str, Tensor]:
-    """Return name -> sum over the images of a batch.
+    """Return name of a quantity -> its sum over the images of a batch.
 
-    "distance" is the mean attention distance (L, H) in pixels. If every layer has a bias, "bias" is the mean bias
-    over layers and heads (N, N), and "centre_bias" that of the middle query for each layer and head (L, H, N).
+    "distance" is the mean attention distance (L, H) in pixels. If every layer has a bias, "bias" is its mean (N, N)
+    over layers and heads, and "centre_bias" is the bias (L, H, N) of the middle query in each layer and head.
     """
     sums = {"distance": torch.stack([mean_distance(layer.weights, grid, patch, prefix).sum(dim=0) for layer in found])}
     biases = [layer.bias[:, :, prefix:, prefix:].double() for layer in found if layer.bias is not None]
@@ -219,14 +219,14 @@ def batch_sums(found: list[Layer], grid: Grid, patch: int, prefix: int) -> dict[
 
 @dataclass(frozen=True)
 class Inside:
-    """The result of `inspect`: name -> array for the figures, and plain JSON values that describe them."""
+    """The result of `inspect`: name -> array for the figures, and JSON facts about the model and the arrays."""
 
     arrays: dict[str, np.ndarray[Any, Any]]
     facts: dict[str, Any]
 
 
 def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
-    """Return the data of all figures of a model, from a fixed random choice of at most `images` test images."""
+    """Return the data for all figures of a model, from a fixed random choice of at most `images` test images."""
     config = model.config
     chosen = data.test.select(random_order(len(data.test), "inspect")[:images].copy())
     pixels, labels = torch.cat(list(chosen.batches(len(chosen)))), chosen.labels
@@ -248,7 +248,7 @@ def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
         "image_size": config.image_size,
         "position": config.position,
         "position_at": config.position_at,
-        "uniform_distance": distances(grid, config.patch).mean().item(),  # of a head that attends to all equally
+        "uniform_distance": distances(grid, config.patch).mean().item(),  # of a head that attends uniformly
         "rollout_of": rollout_caption(model),
         "summary": [asdict(row) for row in summary(config)],
     }
@@ -266,9 +266,9 @@ def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
 
 
 def attention_means(model: ViT, data: Data, pixels: Tensor, grid: Grid) -> tuple[dict[str, Tensor], Tensor]:
-    """Return (the quantities of `batch_sums` as means over images, the first SHOWN rollouts (n, rows, columns)).
+    """Return (name -> mean over images of a quantity of `batch_sums`, the first SHOWN rollouts (n, rows, columns)).
 
-    pixels: the images (B, C, H, W), which are processed in parts whose attention weights fit into memory.
+    pixels: the images (B, C, H, W), which are processed in chunks so that the attention weights fit into memory.
     """
     config, totals = model.config, dict[str, Tensor]()
     rolled: list[Tensor] = []

@@ -45,7 +45,7 @@ def crop_by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
 
 
 def weights(start: Tensor, length: Tensor, size: int, side: int) -> Tensor:
-    """Return the weight of each of `side` input pixels in each of `size` output pixels (B, size, side).
+    """Return the weights (B, size, side) of `side` input pixels in each of `size` output pixels, along one axis.
 
     An output pixel's weights form a triangle. Its half-width is the output pixel's width in the input, at least 1.
     start, length: first pixel (B,) and number of pixels (B,) of the boxes along this axis.

@@ -24,7 +24,7 @@ def open_regular(path: PathLike[str] | str) -> BufferedReader:
 
 
 def reason(error: BaseException) -> str:
-    """Return the first line of an error's message, without errno and file name, or the type's name if it is empty."""
+    """Return the first line of an error's message, without errno and file name, or the type's name if it has none."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return next(iter(text.splitlines()), type(error).__name__)
 
@@ -47,12 +47,12 @@ def read_regular(path: PathLike[str] | str, largest: int) -> bytes:
 
 
 def open_no_symlink(path: str, flags: int) -> int:
-    """Open a file, as `opener` for `open`. Raises OSError for a symbolic link, which could lead out of the folder."""
+    """Open a file, as the `opener` of `open`; raise OSError for a symlink, which could lead out of the folder."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file completely or, if interrupted, leave the old file. Raises OSError if writing fails."""
     partial = path.with_suffix(".new")
     with open(partial, "wb", opener=open_no_symlink) as file:
         file.write(content)

@@ -1,4 +1,4 @@
-"""Finding the folders that hold data sets: `--data-dir` and those in ABLATE_DATA, ABLATE_PACKS and ABLATE_MORE_DATA.
+"""Finding the folders of datasets, from `--data-dir`, ABLATE_DATA, ABLATE_PACKS and ABLATE_MORE_DATA.
 
 A command sets ABLATE_PACKS and ABLATE_MORE_DATA for itself and the processes that it starts.
 """
@@ -15,7 +15,7 @@ def data_home(data_dir: Path | None) -> Path | None:
 
 
 def data_homes(name: str, data_dir: Path | None = None) -> list[Path]:
-    """Return the folders to search for the pack `name`: its folder in ABLATE_PACKS, then `name` in `parent_folders`."""
+    """Return the folders to search for the pack `name`: the one in ABLATE_PACKS, then those in `parent_folders`."""
     homes = [folder / name for folder in parent_folders(data_dir)]
     if own := own_packs().get(name):
         homes.insert(0, Path(own))

@@ -1,6 +1,6 @@
 """Reading a folder of images as a dataset.
 
-The images are PATH/train/<class>/* and PATH/test/<class>/*. If there is no test/, val/ serves as test set. A folder
+The images are PATH/train/<class>/* and PATH/test/<class>/*. If there is no test/, val/ serves as the test set. A folder
 that holds the class folders directly is split 80/20 within each class, in the same way for every seed.
 """
 
@@ -79,9 +79,9 @@ def read_folder(root: Path, size: int, channels: int) -> Raw:
 
 
 def check_images(root: Path, channels: int) -> None:
-    """Check that every image in a folder can be decoded, on all cores.
+    """Check that every image in a folder can be decoded, using all cores.
 
-    Raises ConfigError if the folder is invalid or images are broken. The message names one and counts the others.
+    Raises ConfigError if the folder is invalid or images are broken. The message names one image and counts the others.
     """
 
     def failure(file: Path) -> str:
@@ -114,7 +114,7 @@ def list_folder(root: Path) -> Listing[Path]:
 def list_parts(root: Path) -> Listing[Path]:
     """Return the images in a folder that has train/ and test/, or train/ and val/ if there is no test/.
 
-    Raises ConfigError if test/ and val/ are missing, classes differ or are fewer than 2, or one in train/ is empty.
+    Raises ConfigError if test/ and val/ are missing, classes differ or are fewer than 2, or a class in train/ is empty.
     """
     test = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
     if test is None:
@@ -138,7 +138,7 @@ def list_flat(root: Path) -> Listing[Path]:
 
 
 def fixed_split(labels: Indices) -> tuple[Indices, Indices]:
-    """Return the indices of training and test images. The same random fifth of each class is always for testing."""
+    """Return the indices of training and test images. A fixed random fifth of each class is for testing."""
     test, train = stratified_split(labels, np.arange(len(labels)), TEST_SHARE, "imagefolder")
     return np.sort(train), np.sort(test)
 

@@ -10,7 +10,7 @@ reads the image. `verify` checks everything.
 
 The channels come last because uint8 images are resized fastest in this layout. Shards are read, not mapped into memory.
 A shard that is truncated during a job therefore causes an error that names it, not a SIGBUS. Mapped pages would also
-count as the job's memory.
+count toward the job's memory.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def find(name: str, data_dir: Path | None = None) -> Path | None:
-    """Return the first folder in `data_homes` that has a manifest, or None if there is none."""
+    """Return the folder of the pack `name`, the first in `data_homes` with a manifest, or None if there is none."""
     if not NAME.fullmatch(name):
         return None
     return next((home for home in data_homes(name, data_dir) if (home / MANIFEST).is_file()), None)
@@ -161,7 +161,7 @@ def pack_names(data_dir: Path | None = None) -> list[str]:
 
 
 def missing_pack(folder: Path) -> str:
-    """Return a sentence that says why a folder is not a pack."""
+    """Return a sentence that says why a folder holds no finished pack."""
     if (folder / BEGUN).exists():
         return f"{folder}: packing was begun and has not ended: the same `ablate data pack` goes on"
     return f"{folder}: no {MANIFEST}" if folder.is_dir() else f"{folder}: no such folder"
@@ -181,7 +181,7 @@ def manifest(folder: Path, name: str) -> Manifest:
     return found
 
 
-@cache  # every Config of a study asks for it
+@cache  # every Config of a study reads it
 def read_manifest(path: Path, changed: int, size: int) -> Manifest:
     """Read a manifest; raise ConfigError if it is invalid. changed, size: the file's mtime and size, for the cache."""
     try:
@@ -200,7 +200,7 @@ def read_manifest(path: Path, changed: int, size: int) -> Manifest:
     return found
 
 
-@cache  # what was checked in this process stays checked
+@cache  # a process checks a pack only once
 def open_pack(folder: Path, manifest: Manifest) -> Pack:
     """Return the pack in `folder`, opened once per process. Raises a ValueError that names a damaged file."""
     return Pack(folder, manifest)
@@ -264,7 +264,7 @@ class Pack:
 def decode(content: bytes | memoryview, shape: tuple[int, int, int]) -> Bytes:
     """Decode a JPEG to uint8 (S, S, C).
 
-    Raises ValueError if it is no JPEG or has another size. Raises OSError or SyntaxError if its pixels are damaged.
+    Raises ValueError if it is not a JPEG or has another size. Raises OSError or SyntaxError if its pixels are damaged.
     """
     size, _, channels = shape
     with open_content(content, ("JPEG",)) as image:
@@ -274,7 +274,7 @@ def decode(content: bytes | memoryview, shape: tuple[int, int, int]) -> Bytes:
 
 
 def read_index(folder: Path, manifest: Manifest) -> Records:
-    """Read the index (M,) of a pack, which has a record for each image.
+    """Read a pack's index (M,), which has a record for each image.
 
     Raises ValueError if it cannot be read, its checksum or a label is wrong, or a shard's images do not lie end to end.
     """
@@ -312,7 +312,7 @@ def check_size(path: Path, shard: Shard) -> None:
 def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = lambda size: None) -> dict[str, str]:
     """Read a whole pack and return the damage found: file name -> description.
 
-    advance: called with the number of bytes done since the last call.
+    advance: called with the number of bytes processed since the last call.
     """
     found = {}
     try:

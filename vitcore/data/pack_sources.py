@@ -1,6 +1,6 @@
 """The sources from which packs are made: folders of images, tar files and timm's datasets.
 
-    SOURCE                     train/<class>/*, and test/ or val/; or class folders alone, a fifth of each for testing
+    SOURCE                     train/<class>/*, and test/ or val/; or only class folders, a fifth of each for testing
     SOURCE.tar                 a tar of these folders; a class may be a tar, as in ILSVRC2012_img_train.tar of ImageNet
     SOURCE/train.tar, val.tar  (or test.tar) one tar for training images and one for test images
     timm:NAME                  timm.data.create_dataset(NAME, root=data_dir), splits train and validation
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 TIMM = "timm:"
-SAMPLE = 64  # number of images read to find size and color, because some photographs are gray
+SAMPLE = 64  # number of images read to determine size and color; one is not enough, as some photographs are gray
 TESTS = ("test", "val", "validation")
 
 
@@ -61,7 +61,7 @@ class Source:
 
     @contextmanager
     def picture(self, place: int) -> Iterator[Image]:
-        """Open image number `place` for the block. An OSError or ValueError becomes a ValueError that names it."""
+        """Open image number `place` for the block. OSError and ValueError become a ValueError that names the image."""
         try:
             with self.open(place) as image:
                 yield image
@@ -146,7 +146,7 @@ def members(path: Path) -> Iterator[Member]:
 
 
 def members_between(path: Path, file: Any, start: int, end: int, folder: PurePosixPath) -> Iterator[Member]:
-    """Yield the images in the tar at bytes `start` to `end` of `file` at `path`. folder: start of the images' paths."""
+    """Yield the images in a tar at bytes `start` to `end` of `file` at `path`. folder: prefix of the images' paths."""
     file.seek(start)
     with tarfile.open(fileobj=file, mode="r:") as tar:
         for member in tar:
@@ -165,9 +165,9 @@ def members_between(path: Path, file: Any, start: int, end: int, folder: PurePos
 def from_members(found: list[Member], origin: str) -> Source:
     """Return a source with the images `found`. An image's folder is its class.
 
-    Images whose class folder is in test/, val/ or validation/ are for testing. If neither these nor train/ exist, a
-    random fifth of each class is. origin: start of the error messages. Raises ValueError if train/ has no test folder
-    beside it, an image is in no class folder, there are fewer than 2 classes, or one has no training images.
+    Images whose class folder is in test/, val/ or validation/ are for testing. Without these folders and train/, a
+    fixed random fifth of each class is for testing. origin: start of the error messages. Raises ValueError if an image
+    is in no class folder, train/ has no test folder beside it, or classes or training images are too few.
     """
     found = sorted(found, key=lambda one: str(one.path))
     if not found:
@@ -205,7 +205,7 @@ def open_member(member: Member) -> Image:
 def from_timm(name: str, data_dir: Path | None) -> Source:
     """Return a source with the images of a timm dataset; raise ValueError if it cannot be read.
 
-    The dataset needs a length and random access, which webdataset and TFDS lack.
+    A dataset must have a length and random access, which webdataset and TFDS lack.
     """
     from timm.data.dataset_factory import create_dataset
 

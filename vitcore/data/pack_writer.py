@@ -37,7 +37,7 @@ SHARD_BYTES = 2**30  # largest size of a shard
 FILES = 512  # largest number of shards, because all of them stay open
 
 Counts = np.ndarray[Any, np.dtype[np.int64]]
-Advance = Callable[[int], object]  # takes the number of images done since the last call; any thread may call it
+Advance = Callable[[int], object]  # takes the number of images processed since the last call; any thread may call it
 
 
 def pack(
@@ -53,9 +53,9 @@ def pack(
     Each image's shorter side is resized to `size`, bilinear with antialiasing, and the middle square is stored. Random
     crops therefore never reach the ends of the longer side.
 
-    A color image of 256 x 256 pixels takes 196,608 B in format bytes, which is 262 GB for ImageNet-1k. Reading it takes
-    0.2 ms on one core. In format jpeg (quality 95), it takes a tenth to a quarter of the disk space. Decoding it takes
-    1.2 ms on one core.
+    A color image of 256 x 256 pixels takes 196,608 B in format bytes, which is 262 GB for ImageNet-1k. Reading the
+    image takes 0.2 ms on one core. A JPEG of quality 95 takes a tenth to a quarter of the disk space. Decoding the JPEG
+    takes 1.2 ms on one core.
 
     Raises ValueError if the name, an option or an image is invalid. Also raises it if the folder has a finished pack,
     another unfinished pack or another writer.
@@ -81,7 +81,7 @@ def pack(
         with ThreadPoolExecutor(jobs) as pool:
             try:
                 shards = dict(zip(paths, pool.map(writer.write, paths, parts), strict=True))
-            except BaseException:  # Ctrl-C too: the other threads end after their image, not after their shard
+            except BaseException:  # Ctrl-C too: the other threads stop after the current image, not the current shard
                 stopped.set()
                 pool.shutdown(cancel_futures=True)
                 raise
@@ -97,7 +97,7 @@ def repair(
     jobs: int = 1,
     advance: Advance = lambda images: None,
 ) -> None:
-    """Write the `damaged` files of a finished pack again from its source. The manifest and trial ids do not change.
+    """Rewrite the `damaged` files of a finished pack from its source. The manifest and trial ids do not change.
 
     Raises ValueError if another process is writing the pack, or if the source has changed. A new file that does not
     match the manifest never replaces the old one.
@@ -122,7 +122,7 @@ def repair(
 
 
 def shards_to_rewrite(manifest: Manifest, damaged: Collection[str]) -> list[Shard]:
-    """Return the shards that a repair must rewrite. If the index of a JPEG pack is damaged, these are all shards."""
+    """Return the shards that a repair must rewrite: the damaged ones, or all if a JPEG pack's index is damaged."""
     every = INDEX in damaged and manifest.format == "jpeg"  # only the index tells where each JPEG begins
     return [shard for shard in manifest.shards if every or shard.file in damaged]
 
@@ -196,7 +196,7 @@ class Writer:
         return read_note(note, len(part), self.channels)
 
     def rewrite(self, path: Path, part: range, sha256: str) -> Records:
-        """Rewrite a shard and return its records (n,); keep the old one and raise ValueError if the hash differs."""
+        """Rewrite a shard and return its records (n,); keep the old shard and raise ValueError if hashes differ."""
         written = self.write_images(path.with_suffix(".part"), part)
         check_sha256(path, written.sha256, sha256)
         rename_durably(path.with_suffix(".part"), path)

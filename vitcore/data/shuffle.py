@@ -19,7 +19,7 @@ def random_order(n: int, *key: object) -> Indices:
 
 
 def class_indices(labels: Indices, places: Indices, *key: object) -> list[Indices]:
-    """Split the indices `places` into an array for each class, in random order. labels (M,): labels of all images."""
+    """Split the indices `places` into one shuffled array per class. labels (M,): labels of all images."""
     own = labels[places]
     sorted_places = places[np.argsort(own, kind="stable")]
     groups = np.split(sorted_places, np.unique(np.sort(own), return_index=True)[1][1:])
@@ -29,8 +29,8 @@ def class_indices(labels: Indices, places: Indices, *key: object) -> list[Indice
 def stratified_split(labels: Indices, places: Indices, share: float, *key: object) -> tuple[Indices, Indices]:
     """Split the indices `places` into a random fraction `share` of each class and the rest.
 
-    labels (M,): labels of all images. A larger fraction contains every smaller one. The first part has an image of
-    every class, and the rest has one of each class with at least two.
+    labels (M,): labels of all images. A larger fraction contains every smaller one. The first part has at least one
+    image of every class, and the rest has at least one image of each class with two or more.
     """
     first, rest = [], []
     for group in class_indices(labels, places, *key):

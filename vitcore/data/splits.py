@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Images:
-    """Images of a dataset: uint8 pixels (n, C, H, W), labels (n,), and their indices in the whole dataset (n,).
+    """Images of a dataset: uint8 pixels (n, C, H, W), labels (n,), and indices in the whole dataset (n,).
 
-    window: the center crop for evaluation of a pack's images, which are channels-last; None for other images.
+    window: for a pack, whose images are channels-last, the center crop for evaluation. None for other images.
     """
 
     pixels: Tensor | Stored
@@ -94,7 +94,7 @@ class Data:
         return images.to(self.mean.dtype, copy=True).sub_(self.mean).div_(self.std)  # in place: half the time
 
     def to(self, device: torch.device) -> Data:
-        """Return the data on a device. If the images do not all fit there, a pack's images are streamed from disk."""
+        """Return the data on a device. If its memory cannot hold all images, a pack's images are streamed from disk."""
         parts = self.train, self.val, self.test
         fit = sum(part.pixels.nbytes for part in parts) <= image_memory(device)
         train, val, test = (part.to(device, fit) for part in parts)
@@ -181,7 +181,7 @@ def split(
 
 
 class Order:
-    """The order in which `n` training images are seen: one random order per epoch, end to end.
+    """The order in which training sees its `n` images: one random permutation per epoch, end to end.
 
     Batches are always full, so one may span two epochs. The order is a pure function of (seed, epoch, position), so
     checkpoints need not save it. repeats: number of consecutive times that each image is seen. An epoch still ends
@@ -193,13 +193,13 @@ class Order:
         self.epoch, self.current = -1, np.empty(0, np.int64)
 
     def places(self, start: int, count: int) -> Indices:
-        """Return the indices (count,) of the images that training sees next after `start` images."""
+        """Return the indices (count,) of the images that training sees after the first `start` images."""
         epochs, places = np.divmod(np.arange(start, start + count), self.n)
         every = np.unique(epochs).tolist()
         return np.concatenate([self.permutation(epoch)[places[epochs == epoch]] for epoch in every])
 
     def epochs(self, start: int, count: int) -> Indices:
-        """Return the epoch (count,) of each image that `places` returns, for the key of its augmentation.
+        """Return the epoch (count,) of each image that `places` returns, for the image's random key.
 
         With repeats, an epoch counts as `repeats` epochs, so that no two views of an image share a key.
         """

@@ -23,7 +23,7 @@ CHUNK = 512  # images read at a time by `resident`
 class Stored:
     """Images of a pack that stay on disk until they are read to `device`. places (n,): their indices in the pack.
 
-    They become uint8 tensors (n, C, S, S), channels-last in memory.
+    Reading returns uint8 tensors (n, C, S, S), channels-last in memory.
     """
 
     pack: Pack
@@ -34,7 +34,7 @@ class Stored:
         return len(self.places)
 
     def __getitem__(self, chosen: slice | Indices) -> Stored:
-        """Return a subset of the images without reading it."""
+        """Return a subset of the images without reading them."""
         return replace(self, places=self.places[chosen])
 
     @property
@@ -50,10 +50,10 @@ class Stored:
         return replace(self, device=device)
 
     def begin(self) -> tuple[Tensor, torch.cuda.Event | None]:
-        """Read the images and, for a GPU, begin to copy them there in a separate CUDA stream.
+        """Read the images and, if `device` is a GPU, start copying them to it on a separate CUDA stream.
 
-        Returns a tuple: the images (n, C, S, S), and the event at the end of the copy or, on a CPU, None. Any thread
-        may call this method. Raises the errors of `Pack.read`.
+        Returns (images (n, C, S, S), event that marks the end of the copy). The event is None on a CPU. Any thread may
+        call this method. Raises the errors of `Pack.read`.
         """
         on_gpu = self.device.type == "cuda"
         host = torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, pin_memory=on_gpu)

@@ -1,7 +1,7 @@
-"""The augmentations that the setting `augment` chooses from. A new augmentation is a class with an entry in AUGMENT.
+"""The augmentations of the setting `augment`. To add an augmentation, write a class and add it to AUGMENT.
 
 Every random choice depends only on the image's key, which combines the seed, the epoch and the index in the dataset.
-Neither batching nor resuming changes it. Random numbers are drawn on the CPU, and pixels change on the images' device.
+Neither batching nor resuming changes a choice. Random numbers are drawn on the CPU. Images stay on their device.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 class Augment(Variant):
     """Base class of augmentations, which turn uint8 images (B, C, H, W) into uint8 images on the same device.
 
-    cuts: whether it takes images as they are stored and cuts them to `image_size`. If not, it takes images as
-    evaluation sees them, which for a pack are center crops.
+    cuts: whether the augmentation takes images as stored and crops them to `image_size`. If not, it takes images as
+    evaluation sees them: center crops for a pack.
     """
 
     slot = "augment"
@@ -74,7 +74,7 @@ class Staged(Augment):
     def version(cls, config: Config) -> int | str:
         """Return the version for the trial id: `numerics`, plus 1 if a stage scales the images to 0-255.
 
-        Before version 0.12, no stage scaled them. The hash of a plug-in without `numerics` stays as it is.
+        Before version 0.12, no stage scaled images. The hash of a plug-in without `numerics` is returned unchanged.
         """
         own = super().version(config)
         return own + 1 if isinstance(own, int) and any(stage.scales(config) for stage in cls.stages) else own
@@ -199,8 +199,8 @@ class ThreeAugment(Staged):
     """A random flip, then grayscale, solarize or blur, then color jitter (DeiT III: arXiv 2204.07118, section 3).
 
     The augmentation follows `new_data_aug_generator` of https://github.com/facebookresearch/deit. Grayscale, solarize
-    and blur have equal probability, and the blur has PIL's radius from 0.1 to 2. Brightness, contrast and color change
-    in a random order.
+    and blur have equal probability. The blur's radius, as defined by PIL, is from 0.1 to 2. Brightness, contrast and
+    color change in a random order.
     """
 
     numerics = 1

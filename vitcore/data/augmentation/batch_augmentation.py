@@ -3,9 +3,9 @@
 Random erasing (arXiv 1708.04896) follows timm.data.RandomErasing and depends only on the image's key.
 
 Mixup (arXiv 1710.09412) and CutMix (arXiv 1905.04899) follow timm.data.Mixup in mode 'batch' and depend only on (seed,
-step). Image i is mixed with its partner, image B - 1 - i. A batch is mixed with probability `mix_prob`, and its weight
-is drawn from Beta(alpha, alpha). If both methods have an alpha above 0, a batch uses CutMix with probability
-`mix_switch_prob` and mixup otherwise.
+step). Image i is mixed with its partner, image B - 1 - i. A batch is mixed with probability `mix_prob`. One weight for
+all its images is drawn from Beta(alpha, alpha). If both methods have an alpha above 0, a batch uses CutMix with
+probability `mix_switch_prob` and mixup otherwise.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from vitcore.config import Config
 
-TRIES = 10
-AREA = (0.02, 1 / 3)  # of the image
-ASPECT = math.log(0.3)  # from 0.3 to 1 / 0.3
+TRIES = 10  # random rectangles per image
+AREA = (0.02, 1 / 3)  # range of a rectangle's area, as a fraction of the image's
+ASPECT = math.log(0.3)  # log of the smallest aspect ratio; the largest is 1 / 0.3
 NOWHERE = (0, 0, 0, 0)  # the edges of an empty box: top, bottom, left, right
 
 
@@ -65,8 +65,9 @@ def noise(keys: Tensor, images: Tensor) -> Tensor:
 def mixing_choices(config: Config, step: int, rows: int, columns: int) -> Tensor:
     """Draw the random choices (6,), float64, for the batch of a step. Raises ValueError if both alphas are 0.
 
-    They are an image's weight in mixup, its label's weight, and the top, bottom, left and right edge of CutMix's box in
-    pixels. In a batch without mixup, the first is 1. Without CutMix, the edges are 0. Without both, both weights are 1.
+    The choices are an image's weight in mixup, its label's weight, and the top, bottom, left and right edge of CutMix's
+    box in pixels. In a batch without mixup, the first is 1. Without CutMix, the edges are 0. Without both, both weights
+    are 1.
     """
     random = generator("mixing", config.seed, step)
     cut = bool(config.cutmix) and (not config.mixup or random.random_sample() < config.mix_switch_prob)

@@ -68,9 +68,9 @@ class Distortion(Stage):
         raise NotImplementedError
 
     def apply_levels(self, images: Tensor, choices: Tensor, levels: Tensor, sign: Tensor, fixed: bool) -> Tensor:
-        """Return images changed by their operations `choices` (B,) at their `levels` (B,).
+        """Return images after one operation each. choices (B,): operation numbers. levels (B,): the amounts' indices.
 
-        sign: 1 or -1 (B,), which only signed operations use. fixed: see `Stage.apply`.
+        sign (B,): 1 or -1, used only by signed operations. fixed: see `Stage.apply`.
         """
         device = choices.device
         if device not in self.magnitudes:  # copied once: a CUDA graph cannot hold the transfer
@@ -81,7 +81,7 @@ class Distortion(Stage):
         return self.apply_amounts(images, choices, table[choices, levels] * sign.where(signed[choices], 1), fixed)
 
     def apply_amounts(self, images: Tensor, choices: Tensor, amounts: Tensor, fixed: bool) -> Tensor:
-        """Return images changed by their operations `choices` (B,) and `amounts` (B,). fixed: see `Stage.apply`."""
+        """Return images after one operation each, number `choices` (B,) by `amounts` (B,). fixed: see `Stage.apply`."""
         operations = [operation.apply for operation in self.operations]
         if fixed:
             return image_ops.apply_batched(images, operations, choices, amounts)
@@ -96,9 +96,9 @@ class Distortion(Stage):
 
 
 class RandAugmentOptions(Variant.Options):
-    """Options of RandAugment. Magnitude 10 in big_vision's randaug(2, 10) is the largest there and equals 30 here."""
+    """Options of RandAugment. Magnitude 10 of big_vision's randaug(2, 10) is its maximum and equals 30 here."""
 
-    layers: Annotated[int, Field(ge=1, le=100)] = 2  #: Operations per image.
+    layers: Annotated[int, Field(ge=1, le=100)] = 2  #: Number of operations per image.
     magnitude: Annotated[int, Field(ge=0, lt=LEVELS)] = 10  #: Strength, up to torchvision's 30.
 
 
@@ -145,7 +145,7 @@ class TrivialDistortion(Distortion):
 class ThreeAugmentOptions(Variant.Options):
     """Options of 3-Augment: the flip, and the largest change of colors."""
 
-    flip: bool = True  #: Exchange left and right with probability 1/2. Not for images of digits or text.
+    flip: bool = True  #: Whether to flip horizontally with probability 1/2. Not for digits or text.
     #: Largest change of brightness, contrast and color: factors from 1 - jitter to 1 + jitter.
     jitter: Annotated[float, Field(ge=0, le=1)] = 0.3
 
@@ -194,7 +194,7 @@ def signs(keys: Tensor, elements: int) -> Tensor:
 def space(shear: float, translation: float, angle: float, enhancement: float, bits: int) -> list[Operation]:
     """Return torchvision's 14 operations with the given amounts at the largest level.
 
-    shear: pixels per row or column. translation: pixels. angle: degrees. enhancement: change of the factors for
+    shear: pixels per row or column. translation: pixels. angle: degrees. enhancement: change of the factors of
     brightness, color, contrast and sharpness. bits: number of low bits that posterize sets to 0.
     """
     signed: dict[image_ops.Operation, float] = {

@@ -25,9 +25,9 @@ LARGE = 2**15  # bytes; a CPU flips images of this size or more one at a time, s
 
 
 class Stage:
-    """Base class of a stage of an augmentation, which changes uint8 images (B, C, H, W).
+    """Base class of an augmentation's stages, each of which changes uint8 images (B, C, H, W).
 
-    draws: number of choices per image. options: the augmentation's options, including this stage's.
+    draws: number of random choices per image. options: the augmentation's options, including this stage's.
     """
 
     draws: int
@@ -51,7 +51,7 @@ class Stage:
         """Return the changed images (B, C, H, W), uint8, and leave `images` unchanged.
 
         choices: (B, draws), on the images' device if `fixed`, otherwise on the CPU. fixed: whether to launch kernels
-        that depend only on shapes, as a CUDA graph needs, instead of the fastest ones.
+        that depend only on shapes, as a CUDA graph requires, instead of the fastest kernels.
         """
         raise NotImplementedError
 
@@ -109,7 +109,7 @@ class RandomShift(Stage):
             return windows[torch.arange(len(images), device=images.device), :, top, left]
         cropped = torch.empty_like(images, memory_format=torch.contiguous_format)
         for crop, image, (top, left) in zip(cropped.numpy(), padded.numpy(), choices.tolist(), strict=True):
-            crop[...] = image[:, top : top + side, left : left + side]  # one at a time in NumPy is faster on a CPU
+            crop[...] = image[:, top : top + side, left : left + side]  # on a CPU, NumPy is faster one image at a time
         return cropped
 
     def padded(self, images: Tensor) -> Tensor:
@@ -130,9 +130,9 @@ class BoxOptions(Variant.Options):
 
 
 class RandomBox(Stage):
-    """A random box of the image, resized to `image_size`, bilinear with antialiasing.
+    """A random box of the image, resized bilinearly with antialiasing to `image_size` pixels a side.
 
-    Its distribution is that of torchvision's RandomResizedCrop with scale=(area, 1) and ratio=(1 / ratio, ratio).
+    The box has the distribution of torchvision's RandomResizedCrop with scale=(area, 1) and ratio=(1 / ratio, ratio).
     """
 
     draws = 4  # top, left, height and width of the box
@@ -153,7 +153,7 @@ class RandomBox(Stage):
         return torch.where(fits.any(dim=1, keepdim=True), found, torch.tensor([0, 0, side, side]))
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
-        if fixed or images.device.type != "cpu":  # one at a time would take three launches each
+        if fixed or images.device.type != "cpu":  # one image at a time would take three launches each
             groups = zip(torch.split(images, GROUP), torch.split(send(choices, images.device), GROUP), strict=True)
             return torch.cat([crop_by_products(some, own, self.size) for some, own in groups])
         pieces = images.new_empty((*images.shape[:2], self.size, self.size))  # channels first

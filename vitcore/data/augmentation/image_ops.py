@@ -17,7 +17,7 @@ GRAY = (0.2989, 0.587, 0.114)  # weights of red, green and blue, as in PIL and t
 
 
 class Geometric:
-    """An operation that moves pixels. It takes the nearest pixel, or black outside the image.
+    """An operation that moves pixels. It samples the nearest pixel, or black outside the image.
 
     matrix: returns the affine matrices (B, 2, 3) from output to input coordinates, in pixels from the image's center.
     """
@@ -30,9 +30,9 @@ class Geometric:
 
 
 class OnLevels:
-    """An operation that maps each level of a channel to another, wherever the pixel is.
+    """An operation that maps the levels of each channel, from 0 to 255, independently of the pixel's location.
 
-    mapped: maps `levels` (B, C, ...), uint8, as the operation maps the pixels of `images` by `amount`.
+    mapped: maps uint8 `levels` (B, C, ...) in the way in which the operation maps the pixels of `images` by `amount`.
     """
 
     def __init__(self, mapped: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
@@ -82,7 +82,7 @@ def rotate(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def affine(x: Sequence[Tensor] = (), y: Sequence[Tensor] = ()) -> Tensor:
-    """Return affine matrices (B, 2, 3). x, y: their rows, as three tensors (B,) each; if empty, the identity's."""
+    """Return affine matrices (B, 2, 3). x, y: their rows, each as three tensors (B,), or () for the identity's row."""
     (some, *_) = x or y
     zeros, ones = torch.zeros_like(some), torch.ones_like(some)
     return torch.stack([*(x or (ones, zeros, zeros)), *(y or (zeros, ones, zeros))], dim=1).view(-1, 2, 3)
@@ -174,7 +174,7 @@ def gaussian_blur(images: Tensor, amount: Tensor) -> Tensor:
     variance = amount.view(-1, 1, 1, 1) ** 2 / 3
     whole = (((12 * variance + 1).sqrt() - 1) / 2).floor()  # 0 or 1 for radii up to 2
     rest = (2 * whole + 1) * (whole * (whole + 1) - 3 * variance) / (6 * (variance - (whole + 1) ** 2))
-    center = (ONE / (2 * (whole + rest) + 1)).long()  # the weights of a pixel and, below, of those 1 and 2 away
+    center = (ONE / (2 * (whole + rest) + 1)).long()  # weight of the pixel; below, of pixels at distances 1 and 2
     end = (ONE - (2 * whole.long() + 1) * center) // 2
     near, far = center.where(whole > 0, end), end.where(whole > 0, 0)
     blurred = images.long()
@@ -232,10 +232,10 @@ def level_table(images: Tensor) -> Tensor:
 
 
 def apply_batched(images: Tensor, operations: Sequence[Operation], choices: Tensor, amount: Tensor) -> Tensor:
-    """Return images changed by their operations `choices` (B,) and `amount` (B,), without reading values on the host.
+    """Return images after one operation each, without reading values on the host. choices (B,): operation numbers.
 
-    The kernel launches are equal for all choices, so a CUDA graph can hold the function. All resampling is one call,
-    and all mappings of levels are one lookup in a table (B, C, 256). Other operations are applied to the whole batch.
+    Kernel launches do not depend on the choices, so a CUDA graph can hold the function. All resampling is one call, and
+    all mappings of levels are one lookup in a table (B, C, 256). Other operations are applied to the whole batch.
     """
     B, C, H, W = images.shape
     matrix = translate_x.matrix(images, 0 * amount)  # (B, 2, 3), the identity
