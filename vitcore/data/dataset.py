@@ -1,4 +1,4 @@
-"""What is known of a dataset before its images are decoded, and its decoded images."""
+"""The facts about a dataset that are known before its images are decoded, and the decoded images."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class About:
     levels: int = 256
 
     def steps(self, epochs: float, batch: int, data_fraction: float, val_fraction: float) -> int:
-        """Return the number of steps in `epochs` passes over the images that are trained on. It is at least 1."""
+        """Return the number of steps, at least 1, in `epochs` passes over the images used for training."""
         return max(1, round(epochs * self.train_size * (1 - val_fraction) * data_fraction / batch))
 
 
@@ -50,8 +50,8 @@ class Raw:
 def small_class(labels: Indices, train: Indices, classes: Sequence[str]) -> str:
     """Return a sentence about the first class with fewer than two training images, or "" if there is none.
 
-    Training and validation each need an image of every class. labels (M,): labels of all images. train: indices of the
-    images that are not for testing.
+    Training and validation each need an image of every class. labels (M,): labels of all images. train: indices of all
+    images outside the test set.
     """
     total, left = (np.bincount(known, minlength=len(classes)).tolist() for known in (labels, labels[train]))
     short = [place for place, count in enumerate(left) if count < 2]

@@ -1,4 +1,4 @@
-"""The built-in datasets. Their images are checked against pinned sizes and checksums when they are read."""
+"""The built-in datasets, which check their images against pinned sizes and checksums when reading them."""
 
 from pathlib import Path
 

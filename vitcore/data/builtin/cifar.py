@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009). Torchvision's reader would unpickle any object, so they are read here."""
+"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009), read without torchvision, which would unpickle any object."""
 
 import hashlib
 import io
@@ -12,7 +12,7 @@ from vitcore.data.builtin.downloaded import Downloaded, Part
 from vitcore.data.files import read_regular
 
 LARGEST_BATCH = 1 << 28  # bytes in a file; the published files have at most 154 million
-ALLOWED = {  # the names to which a pickled array refers
+ALLOWED = {  # the globals that a pickled array refers to
     ("numpy.core.multiarray", "_reconstruct"),
     ("numpy._core.multiarray", "_reconstruct"),  # in NumPy 2
     ("numpy", "ndarray"),
@@ -22,14 +22,14 @@ Channels = tuple[float, float, float]
 
 
 class Cifar(Downloaded):
-    """CIFAR with this number of classes: 50,000 training and 10,000 test images (M, 3, 32, 32)."""
+    """CIFAR-10 or CIFAR-100, by its number of classes: 50,000 training and 10,000 test images (M, 3, 32, 32)."""
 
     def __init__(self, classes: int, md5: str, mean: Channels, std: Channels) -> None:
         super().__init__(f"cifar{classes}", 32, classes, 50_000, md5, mean, std)
 
     @property
     def kind(self) -> Any:
-        """Torchvision's class, which knows the names and md5 sums of the files."""
+        """The dataset's class in torchvision, which holds the names and md5 sums of the files."""
         import torchvision.datasets  # late: takes seconds to import
 
         return getattr(torchvision.datasets, self.name.upper())
@@ -46,7 +46,7 @@ class Cifar(Downloaded):
 
 
 def read_batches(folder: Path, files: list[list[str]]) -> Part:
-    """Return the images (m, 3, 32, 32) and labels in the files of a part. files: (name, md5 sum) of each."""
+    """Return the images (m, 3, 32, 32) and labels in the files of a part. files: a (name, md5 sum) for each file."""
     batches = [read_batch(folder / name, md5) for name, md5 in files]
     return np.concatenate([pixels for pixels, _ in batches]), [label for _, labels in batches for label in labels]
 
@@ -54,7 +54,8 @@ def read_batches(folder: Path, files: list[list[str]]) -> Part:
 def read_batch(path: Path, md5: str) -> Part:
     """Return the images (m, 3, 32, 32) and labels in one file of CIFAR.
 
-    Raises OSError if it cannot be read. Raises ValueError for a wrong md5 sum or content beyond arrays and containers.
+    Raises OSError if the file cannot be read. Raises ValueError for a wrong md5 sum or content beyond arrays and
+    containers.
     """
     content = read_regular(path, LARGEST_BATCH)
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:

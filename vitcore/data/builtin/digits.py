@@ -29,7 +29,7 @@ class Digits:
     )
 
     def read(self, data_dir: Path | None) -> Raw:
-        """Read the images. data_dir: unused, because scikit-learn holds them.
+        """Read the images. data_dir: unused, because they come with scikit-learn.
 
         Raises ValueError if scikit-learn is not installed, or if images and labels do not have the pinned checksum.
         """

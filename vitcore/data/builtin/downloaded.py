@@ -1,4 +1,4 @@
-"""Datasets that torchvision downloads. They are read from the files that torchvision keeps."""
+"""The base class of built-in datasets that torchvision downloads."""
 
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -9,14 +9,14 @@ from vitcore.data.dataset import About, Bytes, Raw
 from vitcore.data.files import reason_with_file
 
 Part = tuple[Bytes, list[int]]  # images (m, C, H, W) and labels
-TEST_SIZE = 10_000  # of all datasets here
+TEST_SIZE = 10_000  # number of test images of each such dataset
 
 
 class Downloaded(ABC):
     """A dataset that torchvision downloads. Subclasses read and download its files.
 
     size: side of the images, in pixels. train_size: number of training images. md5: torchvision's checksum of their
-    archive. mean, std: statistics of each channel of the training images, whose intensities are taken as 0 to 1.
+    archive. mean, std: statistics of each channel of the training images, for intensities from 0 to 1.
     """
 
     def __init__(
@@ -36,14 +36,14 @@ class Downloaded(ABC):
 
     @abstractmethod
     def read_parts(self, data_dir: Path) -> tuple[Part, Part]:
-        """Return the training part and the test part.
+        """Return (training part, test part), each with images and labels.
 
         Raises RuntimeError or OSError if files are missing. Raises ValueError if a file is damaged.
         """
 
     @abstractmethod
     def fetch(self, data_dir: Path) -> None:
-        """Download the files. Raises RuntimeError or OSError if this fails."""
+        """Download the files to `data_dir`. Raises RuntimeError or OSError if the download fails."""
 
     def read(self, data_dir: Path | None) -> Raw:
         """Read the images from the folder `data_dir`. Training images precede test images.
@@ -71,7 +71,7 @@ class Downloaded(ABC):
         return Raw(images, labels, train, test)
 
     def download(self, data_dir: Path) -> None:
-        """Download the dataset into `data_dir`. Raises ValueError if this fails."""
+        """Download the dataset into `data_dir`. Raises ValueError if the download fails."""
         try:
             self.fetch(data_dir)
         except (RuntimeError, OSError) as error:

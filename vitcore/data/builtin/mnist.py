@@ -15,9 +15,9 @@ class Mnist(Downloaded):
         self.kind = kind
 
     def read_parts(self, data_dir: Path) -> tuple[Part, Part]:
-        """Return the training part and the test part, as `Downloaded` says.
+        """Return (training part, test part), as `Downloaded.read_parts` describes.
 
-        Torchvision reads the unpacked files, and only archives beside them are checked.
+        torchvision reads the unpacked files. Only the archives beside them, if any, are checked.
         """
         from torchvision.datasets.utils import check_md5
 
