@@ -3,7 +3,7 @@
 A share is the list of trials that one task of a job array trains. A task that scancel stops leaves a mark on disk.
 SLURM's accounting shows other cancellations. Cancelled trials wait for `ablate submit`. All other trials are submitted
 again. SLURM does not record that a single pending task of an array was cancelled, so the trials of such a task are
-submitted again too. Without accounting, this holds for every pending job.
+submitted again too. Without accounting, so are the trials of every cancelled pending job.
 """
 
 from collections import defaultdict
@@ -21,7 +21,7 @@ from slurm.queries.ask import TIMEOUT
 from slurm.submission.intent import was_taken
 
 ACCOUNTING_SECONDS = 4.0  # to wait for the accounting's answer
-MOST_NAMES = 1000  # on one command line
+MOST_NAMES = 1000  # maximum job names on one command line
 CANCELLED = "CANCELLED"
 
 
@@ -30,11 +30,11 @@ class SubmittedTask:
     """A task of a submitted job array."""
 
     campaign: Campaign
-    function: str  # what it calls, as "module:function"
+    function: str  # the function that the task calls, as "module:function"
     array: Path  # the array's folder
     index: int
     share: tuple[str, ...]  # ids of the trials that it trains
-    written: float  # seconds since the epoch
+    written: float  # time of submission, in seconds since the epoch
 
     @property
     def tag(self) -> str:
@@ -55,7 +55,7 @@ class SubmittedTask:
         return self.function in (LAST, WATCH)
 
     def log_lines(self) -> list[str]:
-        """Return the non-empty lines at the ends of all log files. SLURM opens a new file at each start of the task."""
+        """Return the non-empty lines at the ends of the task's logs, oldest log first. Each start opens a new log."""
         logs = sorted((self.array / "logs").glob(f"*_{self.index}_*_log.out"), key=lambda path: path.stat().st_mtime)
         return [line for log in logs for line in log_end(log).splitlines() if line.strip()]
 

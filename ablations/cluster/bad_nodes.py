@@ -1,6 +1,6 @@
 """The nodes to avoid, because their hardware or drivers ended two attempts within a day.
 
-An attempt counts if it recorded a machine fault (ablations.execution.faults), or if its loss was NaN, but finite when
+An attempt counts if it recorded a machine fault (ablations.execution.faults), or if its loss was NaN but finite when
 computed again. A killed worker does not count, because preemption looks like a kill.
 """
 
@@ -16,7 +16,7 @@ from results import store
 from results.store.schemas import AnySchema, Environment, Failure, Result
 
 FAULTS = 2
-SECONDS = 24 * 3600.0  # a repaired node is used again
+SECONDS = 24 * 3600.0  # older faults do not count, so that a repaired node is used again
 
 
 def nodes_to_avoid(trials: Iterable[store.Trial]) -> list[str]:

@@ -52,7 +52,7 @@ class Campaign:
     folder: Path
     plans: tuple[str, ...]
     profile: profiles.Profile
-    place: Place  # the place of its jobs: plug-ins are in `code`, and scratch space may be missing on other machines
+    place: Place  # for its jobs: plug-ins are in `code`, and scratch space may be missing on other machines
     arms: tuple[str, ...] = ALL_ARMS  # glob patterns of arm names
 
     @property
@@ -100,7 +100,7 @@ def create(
     """Create a campaign with its folder, and return it.
 
     The folder holds a copy of the code, so that later edits do not affect waiting jobs. plans: names of the plans.
-    name: the beginning of the folder's name; "" for the time. arms: glob patterns of the arms to train.
+    name: the beginning of the folder's name; "" for the current time. arms: glob patterns of the arms to train.
     """
     name = name or time.strftime("%Y%m%d-%H%M%S")
     folder = place.runs / "submissions" / f"{name}-{uuid.uuid4().hex[:8]}"
@@ -131,7 +131,7 @@ def create(
 
 
 def load(folder: Path) -> Campaign:
-    """Return the campaign in a folder. Raises FileNotFoundError if there is none, or ValueError if it is damaged."""
+    """Return the campaign in a folder. Raises FileNotFoundError if it is missing, or ValueError if it is damaged."""
     content = read_checked(folder / "campaign.json", Submission)
     private = Private()  # empty for other users and in campaigns of earlier versions
     with suppress(FileNotFoundError, PermissionError):

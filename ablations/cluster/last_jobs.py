@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 20.0  # how long a share waits for the lock to submit last jo
 def waiting_last_jobs(campaign: Campaign, tasks: Sequence[QueuedTask]) -> list[QueuedTask]:
     """Return the pending last and watching jobs of a campaign.
 
-    Running jobs are left out, because they miss trials that appear after they have looked for unfinished ones.
+    Running jobs are left out, because they miss trials that appear after their search for unfinished trials.
     """
     return [task for task in tasks if task.is_last and task.campaign == campaign and task.job.is_pending]
 
@@ -56,10 +56,10 @@ def submit_one(campaign: Campaign, function: str, when: Mapping[str, str]) -> No
 
 
 def ensure_last_jobs_from_share(campaign: Campaign, begins: bool = False) -> None:
-    """From a share, submit whichever of the last and the watching job is missing, if trials are left.
+    """Submit whichever of the last and the watching job is missing, if trials are left. Called by a share.
 
-    Jobs that SLURM holds are released. begins: whether the share has just begun. If so, SLURM is asked only if no last
-    jobs on disk are newer than the newest shares.
+    Jobs that SLURM holds are released. begins: whether the share has just begun. If so, and if the disk shows last jobs
+    newer than the newest shares, do nothing.
     """
     if campaign.cancelled or (begins and has_newer_last_jobs(campaign)):
         return

@@ -63,7 +63,7 @@ def reset(campaign: Campaign) -> None:
 
 
 def give_up_message(runs: Path, plan_name: str) -> str:
-    """Return why the plan's newest campaign that is not cancelled gave up; "" if it did not."""
+    """Return why the newest uncancelled campaign of a plan gave up; "" if it did not."""
     mine = [one for one in campaigns.campaigns(runs) if plan_name in one.plans and not one.cancelled]
     found = read_or_none(mine[-1].folder / GAVE_UP, GaveUp) if mine else None
     return found.said if found else ""

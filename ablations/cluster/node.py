@@ -151,7 +151,8 @@ def watch(folder: str) -> int:
 def reconcile_patiently(campaign: Campaign) -> Reconciliation | None:
     """Reconcile queue and disk; return the findings, or None if the last rounds of shares made no progress.
 
-    Tries again after errors of SLURM, and while another process submits, until shortly before the time limit.
+    Tries again after errors of SLURM, and while another process submits. Shortly before the time limit, raises the last
+    Refused, Unreachable or TimeoutError.
     """
     end, pause = time_limit(campaign) - stop_margin(campaign), RETRY_SECONDS
     while True:

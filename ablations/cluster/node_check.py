@@ -20,7 +20,7 @@ def check_node(folder: str) -> int:
     for name, check in CHECKS.items():
         try:
             check(campaign)
-        except Exception as error:  # any failure is the result
+        except Exception as error:  # any failure is a finding
             found[name] = faults.one_line(error)
     store.write_json(campaign.folder / "probe.json", {"schema": store.SCHEMA, "found": found})
     return 0
@@ -80,4 +80,4 @@ CHECKS: dict[str, Callable[[Campaign], None]] = {
     "sbatch from the node": check_sbatch,
     "torch.compile": check_compiler,
 }
-WITHOUT = {"torch.compile": "long trials are trained uncompiled"}  # checks that only warn -> what follows
+WITHOUT = {"torch.compile": "long trials are trained uncompiled"}  # check that only warns -> consequence of a failure

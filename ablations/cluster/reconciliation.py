@@ -36,7 +36,7 @@ class Reconciliation:
     cancelled: int = 0  # by scancel: only `ablate submit` submits them again
     last_job: str = ""  # "queued" or "submitted"; "" if none is needed or SLURM took none
     hours: float = 0.0  # GPU- or core-hours of the trials to submit
-    avoided: tuple[str, ...] = ()  # nodes that are avoided after faults
+    avoided: tuple[str, ...] = ()  # names of nodes that are avoided after faults
     blocked: int = 0  # the parent failed or diverged
     renewed: tuple[str, ...] = ()  # names of parents to train again: their weights are gone
     no_last_job: str = ""  # why SLURM took the trials but no last job
@@ -172,7 +172,7 @@ def parent_id(job: Job) -> str:
 def free_slots(bound: limits.Bound, lasts_there: int) -> int:
     """Return how many shares may be submitted without taking the slots of the last jobs.
 
-    lasts_there: last jobs that already have a slot. Raises Refused if a share and the last jobs exceed the limit.
+    lasts_there: the number of last jobs with a slot. Raises Refused if a share and the last jobs exceed the limit.
     """
     if bound.most <= LASTS:
         raise Refused(f"{bound.name} is {bound.most}: a submission needs at least {LASTS + 1} jobs at once")

@@ -52,7 +52,7 @@ def stage(jobs: Iterable[Job], runs: Path, folder: str, say: Callable[[str], Non
 
 @contextmanager
 def staged(jobs: Iterable[Job], runs: Path, folder: str | None, say: Callable[[str], None]) -> Iterator[None]:
-    """Copy packs to `folder`, if given, and read the copies within the block. Jobs submitted later read the packs."""
+    """Copy packs to `folder`, if given, and read the copies within the block. Later jobs read the original packs."""
     before = os.environ.get("ABLATE_PACKS", "")
     if folder:
         stage(jobs, runs, folder, say)

@@ -115,7 +115,7 @@ def publish_pending(runs: Path, plans: Sequence[Plan]) -> str:
 def reconcile(campaign: Campaign) -> Reconciliation:
     """Submit the trials that are still to train and not queued; return the findings.
 
-    Raises the errors of SLURM, with the number of trials that were queued. A campaign without jobs is then removed.
+    Raises Refused or Unreachable, with the number of queued trials, after removing the campaign if it has no jobs.
     """
     before = array_tasks.acknowledged_trials(campaign)
     try:
@@ -134,7 +134,7 @@ def is_same_submission(
 ) -> bool:
     """Return whether an earlier submission can be continued with these plans, arms, profile, settings and code."""
 
-    def recorded(place: Place) -> tuple[Any, ...]:  # what campaign.json records of it
+    def recorded(place: Place) -> tuple[Any, ...]:  # what campaign.json records of a place
         data_dir = place.data_dir.absolute() if place.data_dir else None
         return sorted(place.plugins.values()), data_dir, place.checkpoints, place.keep_weights
 
@@ -205,7 +205,7 @@ def other_open_plans(campaign: Campaign, names: set[str]) -> list[str]:
 
 
 def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> tuple[list[str], bool]:
-    """Submit a one-minute job that runs the checks of node_check; return (a line for each, whether none failed).
+    """Submit a one-minute job that runs the checks of node_check; return (one line per check, whether none failed).
 
     Checks in WITHOUT only warn. patience: the longest wait in seconds. Raises the errors of `await_answer`, or Refused.
     """

@@ -13,7 +13,7 @@ def is_pending(runs: Path, plan: Plan) -> bool:
     trials = [store.trial(runs, trial.id).path for entry in plan.entries for trial in entry.trials]
 
     def modified_at(path: Path) -> float:
-        with suppress(FileNotFoundError):  # it may go away meanwhile
+        with suppress(FileNotFoundError):  # another process may remove the file meanwhile
             return path.stat().st_mtime
         return 0.0
 

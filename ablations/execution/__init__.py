@@ -1,1 +1,1 @@
-"""The running of trials: the pool of workers, the worker process, the classification of errors, and retries."""
+"""Execution of trials: the pool of workers, the worker process, the classification of errors, and retries."""

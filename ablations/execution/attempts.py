@@ -13,8 +13,8 @@ from results import store
 from results.store import lease
 from results.store.schemas import AnySchema, Environment, Failure
 
-WITHOUT_PROGRESS = 3  # attempts ended by a machine fault without a newer checkpoint
-EXCEPTIONS = 3  # attempts that ended with different exceptions
+WITHOUT_PROGRESS = 3  # maximum attempts that machine faults end without a newer checkpoint
+EXCEPTIONS = 3  # maximum attempts that end with different exceptions
 PAUSE_SECONDS = float(os.environ.get("ABLATE_PAUSE_SECONDS", "10"))  # after the first machine fault
 LONGEST_PAUSE = 30 * PAUSE_SECONDS
 KILLED = "killed (perhaps out of memory), or its machine failed: nothing was recorded"
@@ -22,15 +22,18 @@ KILLED = "killed (perhaps out of memory), or its machine failed: nothing was rec
 
 @dataclass(frozen=True)
 class EndedAttempt:
-    machine: bool  # a machine fault or a kill, not another exception
+    machine: bool  # whether a machine fault or a kill ended the attempt
     cause: str
-    step: int | None  # the step at which training began; None if it never did
+    step: int | None  # the step from which the attempt trained; None if training never began
     where: tuple[str, ...] = ()  # the type and innermost frames of an exception
-    node: str = ""  # SLURM's name
+    node: str = ""  # SLURM's name of the node; "" if unknown
 
 
 def earlier_failures(trial: store.Trial, current: Path, code: str) -> list[EndedAttempt]:
-    """Return the failed attempts with this code between the last `ablate retry` and `current`, oldest first."""
+    """Return the failed attempts since the last `ablate retry` and before `current`, oldest first.
+
+    code: attempts that ran code with another digest are left out.
+    """
     paths = [path for path in trial.attempts() if int(path.name) < int(current.name)]
     retried = [position for position, path in enumerate(paths) if (path / store.RETRY).exists()]
     ended = [read_failure(path, code) for path in paths[retried[-1] + 1 if retried else 0 :]]
@@ -79,7 +82,7 @@ def no_progress_reason(trial: store.Trial, past: Sequence[EndedAttempt]) -> str:
 def may_retry_exception(past: Sequence[EndedAttempt], place: Sequence[str]) -> bool:
     """Return whether a trial may be tried again after an exception and the failed attempts `past`.
 
-    place: the type and innermost frames of the exception. A second one there, or the last of EXCEPTIONS, rules it out.
+    place: the type and innermost frames of the exception. Two exceptions at one place or EXCEPTIONS in all are final.
     """
     raised = [one for one in past if not one.machine]
     return len(raised) + 1 < EXCEPTIONS and all(one.where != tuple(place) for one in raised)

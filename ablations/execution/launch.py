@@ -26,8 +26,8 @@ class Place:
     runs: Path
     data_dir: Path | None
     plugins: dict[str, str] = field(default_factory=dict)  # file -> digest
-    gpu: bool = False  # workers refuse to run without one
-    checkpoints: Path | None = None  # scratch space; None: in the run directory
+    gpu: bool = False  # whether workers refuse to run without a GPU
+    checkpoints: Path | None = None  # scratch space for checkpoints; None for the run directory
     keep_weights: Keep = "all"
     trials_per_gpu: int = 1
 
@@ -46,9 +46,9 @@ def worker_environment(place: Place, own: dict[str, str]) -> dict[str, str]:
 
 
 class WorkerProcess:
-    """A process that imports this copy of the package and trains the jobs that it is sent.
+    """A process that imports this copy of the package and trains the jobs that the pool sends.
 
-    own: variables for this worker alone. on_cpu: whether it needs no GPU. events: the queue for its messages and exit.
+    own: environment variables for this worker. on_cpu: whether no job needs a GPU. events: queue of messages and exit.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class WorkerProcess:
     ) -> None:
         data_dir = place.data_dir.absolute() if place.data_dir else None
         own_place = replace(place, data_dir=data_dir, gpu=place.gpu and not on_cpu)
-        settings = json.dumps(PLACE.dump_python(own_place, mode="json"))  # ASCII, whatever the names of folders
+        settings = json.dumps(PLACE.dump_python(own_place, mode="json"))  # ASCII even if folder names are not
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "ablations.execution.worker", settings],
             stdin=subprocess.PIPE,
@@ -65,13 +65,13 @@ class WorkerProcess:
             text=True,
             errors="replace",
             env=worker_environment(place, own),
-            start_new_session=True,  # Ctrl-C reaches this process alone, which then stops the workers
+            start_new_session=True,  # Ctrl-C reaches only this process, which then stops the workers
         )
         self.events = events
         threading.Thread(target=self.read, daemon=True).start()
 
     def read(self) -> None:
-        """Put the worker's messages and finally its exit into the queue of events. Runs in a thread."""
+        """Put the worker's messages, and finally its exit, into the queue of events. Runs in a thread."""
         assert self.process.stdout is not None
         errors = threading.Thread(target=self.read_errors, daemon=True)
         errors.start()
@@ -79,7 +79,7 @@ class WorkerProcess:
             for line in lines:
                 if line.endswith("\n"):  # a killed worker's last line may be incomplete
                     self.events.put((self, messages.read_event(line)))
-        errors.join(1.0)  # not longer: a child process of the worker may keep the pipe open
+        errors.join(1.0)  # no longer, because a child process of the worker may keep the pipe open
         self.events.put((self, messages.Exited(self.process.wait())))
 
     def read_errors(self) -> None:

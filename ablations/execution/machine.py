@@ -8,9 +8,9 @@ from itertools import takewhile
 from pathlib import Path
 
 DEVICES = Path("/dev")
-NAMED = re.compile(r"\+?\d|GPU-|MIG-")  # a GPU in CUDA_VISIBLE_DEVICES; not -1, nor SLURM's NoDevFiles
+NAMED = re.compile(r"\+?\d|GPU-|MIG-")  # a GPU in CUDA_VISIBLE_DEVICES, but not -1 or SLURM's NoDevFiles
 LOGIN_NODE_TRIALS = 2  # at a time: a login node is shared
-# controller -> the file that counts kills; "" stands for control groups of version 2
+# cgroup controller -> the file that counts out-of-memory kills; "" stands for cgroups of version 2
 CONTROL = {"": "memory.events", "memory": "memory.oom_control"}
 
 
@@ -37,7 +37,7 @@ def gpus() -> list[str]:
 
 
 def default_workers(ranks: int, gpus: int, cores: int) -> int:
-    """Return how many trials run at once by default. Each uses `ranks` GPUs, or cores if there are no GPUs."""
+    """Return the default number of concurrent trials. Each uses `ranks` GPUs, or as many cores if there are no GPUs."""
     return gpus // ranks if gpus else max(1, cores // ranks)
 
 
@@ -59,5 +59,5 @@ def nodes() -> int:
 
 
 def is_login_node() -> bool:
-    """Return whether this machine is a login node: sbatch exists, and this process runs in no SLURM job."""
+    """Return whether this machine is a login node: sbatch is installed, and this process runs in no SLURM job."""
     return shutil.which("sbatch") is not None and not os.environ.get("SLURM_JOB_ID")

@@ -44,7 +44,7 @@ class Compiling:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of training. accuracy: that of the last validation; None before the first one."""
+    """The progress of training. accuracy: at the last validation; None before the first validation."""
 
     step: int
     accuracy: float | None
@@ -63,9 +63,9 @@ class Ended:
     cause: str = ""
     accuracy: float | None = None  # on the test set
     seconds: float = 0.0  # of training
-    leaving: bool = False  # the worker takes no further job
+    leaving: bool = False  # whether the worker takes no further job
     pause: float = 0.0
-    elsewhere: bool = False  # another run, or an earlier one, has ended the trial
+    elsewhere: bool = False  # whether another or an earlier run has ended the trial
 
 
 @dataclass(frozen=True)

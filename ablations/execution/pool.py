@@ -3,7 +3,7 @@
     worker   ABSENT --start--> STARTING --Ready--> IDLE --job--> BUSY --Ended--> IDLE, or LEAVING
              any --Exited--> ABSENT; a slot whose workers do not start is removed
     trial    WAITING --job--> RUNNING --Ended--> ENDED, or WAITING if it continues later
-             RUNNING --Exited--> WAITING; ENDED if too many workers died of it
+             RUNNING --Exited--> WAITING; ENDED if too many workers died on it
              WAITING --the disk says that it is over, failed or blocked--> ENDED
 
 ablations.execution.runner passes the time, the signals and the messages of the workers to the pool, one at a time.
@@ -28,7 +28,7 @@ KILLED_STARTS = 20
 DEATHS = 5  # workers that die on one trial before its attempt begins; later deaths are counted on disk
 HELD_SECONDS = 2.0
 SILENT_SECONDS = 300.0  # heartbeats begin once PyTorch is imported, which may take minutes
-LONGEST_LOOK = 1.0  # the most silence to count per check, as this process itself may have been suspended
+LONGEST_LOOK = 1.0  # maximum silence counted per check, because this process itself may have been suspended
 
 
 WorkerState = Enum("WorkerState", ["ABSENT", "STARTING", "IDLE", "BUSY", "LEAVING"])  # LEAVING: takes no further job
@@ -36,7 +36,7 @@ PoolTrialState = Enum("PoolTrialState", ["WAITING", "RUNNING", "ENDED"])  # of a
 
 
 class Display(Protocol):
-    """The methods by which a pool shows its progress."""
+    """The interface through which a pool shows its progress."""
 
     def show_running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None:
         """Show a running trial. `step` and `accuracy` are None before the first step and the first validation."""
@@ -50,10 +50,10 @@ class Display(Protocol):
 @dataclass
 class RunSummary:
     done: list[str] = field(default_factory=list)  # ids of the finished and diverged trials
-    failed: dict[str, str] = field(default_factory=dict)  # id -> cause, as in the next two
+    failed: dict[str, str] = field(default_factory=dict)  # id -> cause, as in `blocked` and `interrupted`
     blocked: dict[str, str] = field(default_factory=dict)  # the parent failed or diverged
     interrupted: dict[str, str] = field(default_factory=dict)  # the same command continues them
-    stopped: bool = False  # on request
+    stopped: bool = False  # whether the run was stopped on request
 
     def add(self, job: Job, end: messages.Ended) -> None:
         if end.kind == "failed":
@@ -79,7 +79,7 @@ class PoolTrial:
 @dataclass
 class Slot:
     number: int
-    environment: dict[str, str]  # variables for this slot's worker alone
+    environment: dict[str, str]  # environment variables for this slot's worker only
     state: WorkerState = WorkerState.ABSENT
     worker: WorkerProcess | None = None
     trial: PoolTrial | None = None  # what the worker trains while BUSY
@@ -145,11 +145,11 @@ class Pool:
         return [one for one in self.trials.values() if one.state is PoolTrialState.WAITING and one.due <= now]
 
     def next_trial(self, now: float) -> PoolTrial | None:
-        """Return the first waiting trial that may begin, or None. The trials before it end, wait or are interrupted."""
+        """Return the first waiting trial that may begin, or None. Trials before it end, wait or are interrupted."""
         return next((trial for trial in self.due_trials(now) if self.may_begin(trial)), None)
 
     def may_begin(self, trial: PoolTrial) -> bool:
-        """Return whether a trial may begin. If not, end it, interrupt it or let it wait, as the disk says."""
+        """Return whether a trial may begin. If not, end, interrupt or delay it, depending on its state on disk."""
         found = trial.job.standing(Standings(self.place.runs, self.place.code))
         if not found.is_pending:
             self.end(trial, end_elsewhere(found))
@@ -184,7 +184,7 @@ class Pool:
         slot = next((one for one in self.slots if one.worker is worker), None)
         if slot is None:
             return
-        if not isinstance(event, messages.Said):  # a child process of the worker may write it too
+        if not isinstance(event, messages.Said):  # a child process of the worker may write this line
             slot.silent = 0.0
         match event:
             case messages.Ready():

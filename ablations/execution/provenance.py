@@ -83,7 +83,7 @@ def environment_record(config: "Config", device: str, accelerator: str, plugins:
 
 def kernel_choices(config: "Config", accelerator: str) -> dict[str, str | bool]:
     """Return the settings by which PyTorch chooses kernels. Different kernels round differently."""
-    import torch  # late: commands that do not train do without it
+    import torch  # late: commands that do not train need no torch
 
     from vitcore.runtime.attention_backend import kernel_name
     from vitcore.runtime.compile_cache import compiles
@@ -93,7 +93,7 @@ def kernel_choices(config: "Config", accelerator: str) -> dict[str, str | bool]:
         "attention": kernel_name(config, accelerator),
     }
     found["matmul_precision"] = torch.get_float32_matmul_precision()
-    if accelerator == "cuda":  # by default, convolutions alone use TF32
+    if accelerator == "cuda":  # by default, only convolutions use TF32
         allowed = {"products": torch.backends.cuda.matmul.allow_tf32, "convolutions": torch.backends.cudnn.allow_tf32}
         found["tf32"] = " and ".join(name for name, yes in allowed.items() if yes) or "none"
     return found

@@ -88,10 +88,10 @@ class RankOrder:
     port: int
     rank: int
     local: int  # the index of the rank's GPU among those visible on its node
-    tasks: bool = False  # for all tasks of an srun; its first task has rank `rank`
+    tasks: bool = False  # whether the order is for all tasks of an srun, the first of which has rank `rank`
 
     def with_own_rank(self) -> "RankOrder":
-        """Return the order for this process. In an srun task, it has that task's rank and GPU."""
+        """Return the order for this process. In a task of an srun, it has the rank and GPU of the task."""
         if not self.tasks:
             return self
         rank, local = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_LOCALID"])
@@ -124,7 +124,7 @@ def join_ranks(
         for process in others.processes.values():
             with suppress(subprocess.TimeoutExpired):  # `end` kills it below
                 process.wait(END_SECONDS)
-    except Exception as error:  # raised again, as a lost rank if that is the cause
+    except Exception as error:  # raised again, as RankLost if a lost rank is the cause
         if not isinstance(error, RankLost) and exchange_failed(error) and (lost := others.first_failure()):
             raise lost from error
         raise
@@ -155,7 +155,7 @@ class RankProcesses:
         self.over = threading.Event()
         self.beats = dict.fromkeys(self.others, (0, 0.0))  # rank -> heartbeats, seconds since the last
         self.silent: set[int] = set()  # ranks that were killed for lack of heartbeats
-        # each shares standard output and ends when its standard input closes
+        # each process shares standard output and ends when its standard input closes
         self.processes = {
             rank: subprocess.Popen(rank_command(self.order(rank)), stdin=subprocess.PIPE)
             for rank in range(1, self.here)
@@ -170,7 +170,7 @@ class RankProcesses:
         return RankOrder(config, self.plugins, data_dir, accelerator, self.host, self.store.port, rank, rank)
 
     def start_elsewhere(self) -> "subprocess.Popen[bytes]":
-        """Start one srun for all ranks on the job's other nodes, and return its process. They share its input."""
+        """Start one srun for all ranks on the job's other nodes, and return its process. The ranks share its input."""
         others, cores = nodes() - 1, int(os.environ.get("SLURM_CPUS_PER_TASK", "1"))
         srun = ["srun", "--overlap", "--unbuffered", "--kill-on-bad-exit=1", "--relative=1", f"--nodes={others}"]
         srun += [f"--ntasks={others * self.here}", f"--ntasks-per-node={self.here}"]
@@ -179,7 +179,7 @@ class RankProcesses:
         return subprocess.Popen([*srun, *rank_command(order)], stdin=subprocess.PIPE)
 
     def wait(self) -> None:
-        """Wait until all ranks are ready. Raises RankLost if one fails, or after START_SECONDS."""
+        """Wait until all ranks are ready. Raises RankLost if a rank fails or is not ready after START_SECONDS."""
         deadline = time.monotonic() + START_SECONDS
         while not self.store.check([f"{READY}/{rank}" for rank in self.others]):
             if (self.lost_ranks() or read_failures(self.watched)) and (error := self.first_failure()):
@@ -198,7 +198,7 @@ class RankProcesses:
     def first_failure(self) -> RankLost | None:
         """Return the failure that caused the others.
 
-        If it is unknown after REPORT_SECONDS, returns the first that was reported, or None without reports.
+        If it is unknown after REPORT_SECONDS, returns the first reported failure, or None if none was reported.
         """
         deadline = time.monotonic() + REPORT_SECONDS
         while True:
@@ -243,7 +243,7 @@ class RankProcesses:
             if self.beats[rank][1] > SILENT_SECONDS and rank not in self.silent:
                 self.silent.add(rank)
                 process = self.processes[min(rank, self.here)]
-                process.kill() if rank < self.here else process.terminate()  # srun passes it to all its ranks
+                process.kill() if rank < self.here else process.terminate()  # srun forwards the signal to all its ranks
 
     def end(self) -> None:
         """End all ranks by closing their standard input, and kill any rank that does not exit."""

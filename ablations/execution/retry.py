@@ -11,7 +11,7 @@ from results.store.standing import Kind, Standings
 
 
 def retry(trials: Iterable[store.Trial], *, failed: bool, oom: bool, diverged: bool) -> list[bool]:
-    """Reopen the selected trials, and return for each of them whether it could be reopened.
+    """Reopen the selected trials. Return one value per selected trial: whether it could be reopened.
 
     failed: select trials that failed or have a failed eval. oom: select trials that ran out of memory. diverged: select
     diverged trials. A trial cannot be reopened if a process holds it or changes its result during this call.
@@ -48,7 +48,7 @@ def trials_to_run(runs: Path, jobs: Sequence[Job], code: str | None = None) -> l
 
 
 def reopen_lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> list[str]:
-    """Let parents whose weights are gone train again, and return their names. Parents that are held are skipped."""
+    """Reopen parents whose weights are gone, and return their names. Parents that a process holds are skipped."""
     watch, names = lease.Watch(), []
     for key, name in lost_parents(runs, jobs, code).items():
         trial = store.trial(runs, key)
@@ -65,7 +65,7 @@ def renewal_line(names: Sequence[str]) -> str:
     return f"to train again, as the weights that others start from are gone: {listed}" if names else ""
 
 
-ADVICE = {  # kind of failure (ablations.execution.faults), or "broken" for a result -> text; {0}: the study
+ADVICE = {  # kind of failure (ablations.execution.faults), or "broken" for a broken result -> advice; {0}: the study
     "broken": "`ablate run` or `ablate submit` trains it again",
     MEMORY: "not one image fits: free or change the GPU, then: ablate retry {0} --oom",
     INPUT: "put right what it names, then: ablate retry {0}",

@@ -20,7 +20,7 @@ from results.store.standing import Standings
 
 STOP_SECONDS = 60.0
 LISTEN_SECONDS = 0.2
-CALLED_OFF_SECONDS = 5.0  # between checks whether the run is called off
+CALLED_OFF_SECONDS = 5.0  # between calls of `called_off`
 
 
 def run(
@@ -34,10 +34,10 @@ def run(
 ) -> RunSummary:
     """Run all unfinished jobs, and return how all jobs ended.
 
-    workers: trials at once; None for the default. on_over: called with each job that ends without being interrupted or
-    had ended before. deadline: seconds of the monotonic clock. At the deadline, or once `called_off()` is true, running
-    trials save a checkpoint and stop. Raises store.NewerSchema if a newer version wrote a trial, or ValueError if no
-    worker starts or a trial needs more GPUs than there are.
+    workers: the number of concurrent trials; None for the default. on_over: called with each job that had ended before
+    or ends without being interrupted. deadline: seconds of the monotonic clock. At the deadline, or once `called_off()`
+    is true, running trials save a checkpoint and stop. Raises store.NewerSchema if a newer version wrote a trial.
+    Raises ValueError if no worker starts or a trial needs more GPUs than there are.
     """
     todo, summary, standings = [], RunSummary(), Standings(place.runs, place.code)
     for job in jobs:
@@ -73,7 +73,7 @@ def drive(pool: Pool, deadline: float, called_off: Callable[[], bool]) -> None:
                     pool.handle(*pool.events.get(timeout=LISTEN_SECONDS))
         finally:
             for worker in pool.workers:
-                worker.stop()  # idle ones too: none is busy unless the run stops early
+                worker.stop()  # idle workers too; workers are busy only if the run stops early
             end = time.monotonic() + STOP_SECONDS
             for worker in pool.workers:
                 worker.end(end)

@@ -14,7 +14,7 @@ def make_slots(jobs: Sequence[Job], asked: int | None, trials_per_gpu: int = 1) 
     """Return the slots of a pool, one per worker and at most one per job. All jobs use the same number of GPUs.
 
     asked: the number of workers; None for the default, which `trials_per_gpu` multiplies. Workers share GPUs evenly.
-    Trials over several nodes have one worker. Raises ValueError if the machine has too few GPUs.
+    Trials that span several nodes run one at a time. Raises ValueError if the machine has too few GPUs.
     """
     devices = [] if all_on_cpu(jobs) else gpus()
     check_gpus(jobs, len(devices), nodes(), "here")

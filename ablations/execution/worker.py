@@ -58,10 +58,7 @@ Past = list[attempts.EndedAttempt]
 
 
 class Worker:
-    """A worker, which runs trials one after another and keeps its state between them.
-
-    channel: where the worker writes its events.
-    """
+    """A worker that runs trials one after another. channel: the stream to which the worker writes its events."""
 
     def __init__(self, place: Place, channel: TextIO) -> None:
         self.place, self.runs = place, place.runs
@@ -69,7 +66,7 @@ class Worker:
         self.channel_lock = threading.Lock()  # the heartbeat writes to the channel too
         self.plugins = plugins.load(map(Path, place.plugins))
         self.code = provenance.code_digest(self.plugins)
-        self.broken = False  # this process cannot train any more
+        self.broken = False  # whether this process can no longer train
         self.patience = Patience(FULL_SECONDS, self.stop, lambda why: self.emit(messages.Waiting(why)))
         self.watch = lease.Watch()
         self.parent = os.getppid()
@@ -233,7 +230,7 @@ class Worker:
             self.emit(messages.Ended(result.status, "", result.metrics.get("test_accuracy"), seconds))
         except TimeoutError as error:  # another worker computes its evals
             self.emit(messages.Ended("held", reason_with_file(error)))
-        except Exception as error:  # record the cause, so that the others go on
+        except Exception as error:  # record the cause, so that other trials go on
             if isinstance(error, OSError) and error.errno in FULL:
                 raise
             cause = f"eval {name}: {error}" if isinstance(error, ValueError) else f"eval {name}: {error!r}"
@@ -244,7 +241,7 @@ class Worker:
 def start_heartbeat(parent: int, beat: Callable[[], None]) -> None:
     """Start a thread that calls `beat` every BEAT_SECONDS, even while the main thread builds or compiles a model.
 
-    parent: the id of the parent process. ORPHAN_SECONDS after its end, the thread ends this process.
+    parent: the id of the parent process. ORPHAN_SECONDS after the parent's end, the thread ends this process.
     """
 
     def run() -> None:

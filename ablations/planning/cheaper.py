@@ -13,7 +13,7 @@ SAVES = 0.7  # the largest fraction of the hours that may remain after a suggest
 
 
 def suggestions(hours: float, unit: str, plan: Plan) -> list[str]:
-    """Return a line on an expensive plan: its days and, if large enough, its best saving. [] for other plans."""
+    """Return a line with an expensive plan's days and, if large enough, its best saving; [] for other plans."""
     if hours < EXPENSIVE[unit]:
         return []
     days = f"{hours:,.0f} {unit} are {hours / DAY:,.0f} days on one {unit.partition('-')[0]}"

@@ -43,7 +43,7 @@ def changes_of(design: Design, factor: str, values: list[Any]) -> list[Values]:
 
 
 def fixed_points(design: Design) -> list[Values]:
-    """Return the points of those curves that are not tuned."""
+    """Return the points of the curves that are not tuned."""
     return points({name: values for name, values in design.curves.items() if name not in design.tune})
 
 
@@ -64,5 +64,5 @@ def tuned_arms(design: Design) -> list[Tuned]:
         )
         for change in design.changes
         for point in fixed_points(design)
-        if arm_name(change.name, point | grid[0]) in design.remaining_arms  # excluded as a whole or not at all
+        if arm_name(change.name, point | grid[0]) in design.remaining_arms  # a grid is excluded entirely or not at all
     ]

@@ -161,7 +161,7 @@ def estimate_arms(plan: Plan, runs: Path, device: Device, arms: Iterable[Entry])
 def past_seconds(arm: Entry, runs: Path, device: Device, most: int = ENOUGH) -> list[float]:
     """Return the training seconds of at most `most` finished trials of the arm on the device.
 
-    They ran with the arm's number of ranks and, on a CPU, threads. Diverged trials are left out, as they ended early.
+    Only trials with the arm's number of ranks and, on a CPU, of threads count. Diverged trials do not: they end early.
     """
     found: list[float] = []
     for key in arm.ids.values():

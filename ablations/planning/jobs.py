@@ -27,7 +27,7 @@ def read(runs: Path, plan_name: str) -> Plan | None:
 def write(runs: Path, plan: Plan) -> None:
     """Write plan.json if the plan on disk is still the plan that `plan` extends (compare and swap).
 
-    Raises ValueError if another run has changed it to anything but `plan`, or TimeoutError after TURN_SECONDS.
+    Raises ValueError if another run has written a different plan, or TimeoutError after TURN_SECONDS.
     """
     folder = store.study_folder(runs, plan.name)
     refuse_links(runs, folder / "turns")

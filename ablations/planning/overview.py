@@ -19,7 +19,7 @@ from results.store.standing import Standings
 
 BYTES_A_PARAMETER = 4
 CHECKPOINT = 3 * BYTES_A_PARAMETER  # a parameter's value and AdamW's two moments
-CHECKPOINTS = store.KEEP_CHECKPOINTS + 1  # per running trial: those kept, and the one being written
+CHECKPOINTS = store.KEEP_CHECKPOINTS + 1  # per running trial: the kept checkpoints and the one being written
 FILES = 64 * 1024  # bytes of a trial's other files: config, metrics, log, correctness of each test image
 
 
@@ -88,8 +88,8 @@ def overview(
 ) -> Overview:
     """Return the overview of a plan.
 
-    earlier: plans of the same command; their trials are not counted again. keep: which weights stay on disk. workers:
-    trials at once; None for this machine's default. arms: glob patterns. here: whether trials run on this machine.
+    earlier: plans of the same command, whose trials are not counted again. keep: which weights stay on disk. workers:
+    concurrent trials; None for this machine's default. arms: glob patterns. here: whether trials run on this machine.
     """
     before = {job.id for other in earlier for job in jobs([other])}
     mine = jobs([plan], arms)
@@ -189,7 +189,7 @@ def wall_text(took: Wall, unit: str) -> str:
 
 
 def expected_text(stated: Expected) -> str:
-    """Return text that says which value the recipe expects or others reached, how it is known, and its source."""
+    """Return text with the value that the recipe expects or others reached, how it is known, and its source."""
     about = units.unit(stated.metric)
     seeds = f" (n = {stated.n})" if stated.n else ""
     reached = f"{about.value_text(stated.mean)}{about.of_value} {units.metric_name(stated.metric)}{seeds}"

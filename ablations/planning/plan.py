@@ -1,4 +1,4 @@
-"""The building of a study's plan, which lists its arms and trials.
+"""Construction of a study's plan, which lists the study's arms and trials.
 
 A plan holds all that tables, plots, reports, comparisons and exports need, so that they load neither torch nor YAML.
 """
@@ -125,7 +125,7 @@ def split(data: About) -> Split:
 
 
 def arm_cost(name: str, config: Config) -> Cost:
-    """Return the cost of a model. Raises a ValueError that names the arm or stage if it cannot be built."""
+    """Return the cost of a model. Raises a ValueError that names the arm or stage if the model cannot be built."""
     try:
         return measure(config)
     except Exception as error:  # a user's plug-in may raise anything
@@ -228,7 +228,7 @@ def trials(config: Config, settings: Settings, seeds: Sequence[int], parent: Ent
 
 
 def published_number(design: Design, arm: Arm) -> float | None:
-    """Return the arm's published number, or None. Without curves, a study may write the values of all factors."""
+    """Return the arm's published number, or None. Without curves, its key may also list the values of all factors."""
     numbers = written_names.published(design)
     short = ",".join(f"{key}={arm.values[key]}" for key in design.study.factors)
     return numbers.get(arm.name, numbers.get(short) if not design.curves else None)

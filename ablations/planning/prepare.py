@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False, code: str = "") -> Plan:
     """Return the plan of a design, extended by the arms and seeds of the plan on disk with the same name.
 
-    seeds: the number of seeds; None: the recipe's. prune: whether to drop arms and seeds that are not asked for. code:
-    the result of provenance.code_digest; with plug-ins or "", the plan is always rebuilt. Raises ValueError if an arm
-    is impossible, or if the old and the new plan cannot share a table.
+    seeds: the number of seeds; None for the recipe's. prune: whether to drop arms and seeds that are not asked for.
+    code: the result of provenance.code_digest. If it is "" or has plug-ins, the plan is always rebuilt. Raises
+    ValueError if an arm cannot be built, or if the old and the new plan cannot share a table.
     """
     asked, old = list(range(seeds if seeds is not None else design.recipe.seeds)), read(runs, design.name)
     wanted = asked if old is None or prune else sorted({*old.seeds, *asked})

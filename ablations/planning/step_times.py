@@ -49,7 +49,7 @@ def normalized(name: str) -> str:
 
 
 def key(config: Mapping[str, Any]) -> str:
-    """Return a digest of those settings of a resolved config that the step time depends on."""
+    """Return a digest of the settings of a resolved config that the step time depends on."""
     return store.checksum({name: value for name, value in config.items() if name not in FREE})[:12]
 
 
@@ -67,7 +67,7 @@ def read(runs: Path, device: Device) -> dict[str, float]:
 
 
 def write(runs: Path, device: Device, measured: Mapping[str, StepTime]) -> None:
-    """Add measurements, as key -> step time, to the device's file. Two processes that write at once may lose some."""
+    """Add measurements (key -> step time) to the device's file. Two processes that write at once may lose some."""
     file = path(runs, device.name)
     refuse_links(runs, file.parent)
     before = read_or_none(file, StepTimes) or StepTimes(device=device.name, gpu=device.gpu)

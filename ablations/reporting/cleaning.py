@@ -1,4 +1,4 @@
-"""The removal of files that a run directory can do without. Results are never among them."""
+"""The removal of files that a run directory can do without. Results are never removed."""
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -54,7 +54,7 @@ def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | No
             needed = eval_files.missing_evals(trial, owed.get(trial.id, []), state.result)
             found += waste_of_finished(trial, state.attempt, stays(trial.id) or bool(needed))
         for claim in (path / "attempts").glob(".claim-*"):
-            if lease.is_held(claim) is False:  # its process was killed before the rename that makes it an attempt
+            if lease.is_held(claim) is False:  # its process was killed before it renamed the claim to an attempt
                 found.append(Waste(claim, size_on_disk(claim), "an attempt that never began"))
     return found
 
@@ -71,7 +71,7 @@ def remove(found: Sequence[Waste], *roots: Path) -> None:
 
 
 def waste_of_finished(trial: store.Trial, winner: Path, keep_weights: bool) -> Iterator[Waste]:
-    """Yield what a finished or diverged trial can do without. winner: the attempt that has its result."""
+    """Yield what a finished or diverged trial can do without. winner: the attempt with the trial's result."""
     weights = winner / "weights.safetensors"
     if not keep_weights and weights.exists():
         yield Waste(weights, size_on_disk(weights), "weights of a finished trial")

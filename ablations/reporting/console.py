@@ -1,4 +1,4 @@
-"""A Rich console in which the text that is shown cannot set colors or move the cursor."""
+"""A Rich console on which printed text cannot set colors or move the cursor."""
 
 import sys
 from collections.abc import Iterable

@@ -30,8 +30,8 @@ def select_trials(
 
     names: word of the user -> name of the plan that it may stand for. A plan stands for the first ready trial of each
     arm that matches `globs`. Any other word is returned as an id. ready: returns whether the trial with an id can be
-    inspected. missing: the reason in the error if none can be. Raises ValueError if no trial of a plan's matching arms
-    is ready, or a pattern matches no arm.
+    inspected. missing: the reason in the error message. Raises ValueError if no trial of a plan's matching arms is
+    ready, or a pattern matches no arm.
     """
     known = {plan.name: plan for plan in plans}
     found = []
@@ -51,7 +51,7 @@ def select_trials(
 
 
 def find_trial(runs: Path, prefix: str) -> store.Trial:
-    """Return the trial whose id begins with `prefix`. Raises ValueError unless it is the only one and finished."""
+    """Return the finished trial whose id begins with `prefix`. Raises ValueError if none or several ids do."""
     if not runs.is_dir():
         raise plan_files.missing_source(runs)
     there = sorted(path.name for path in (runs / "trials").glob("*") if path.is_dir())

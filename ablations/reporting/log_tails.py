@@ -27,7 +27,7 @@ class Tail:
     path: str  # the folder of the attempt or the array
     lines: list[str]
     of: Literal["attempt", "task"] = "attempt"
-    silent_after: int = 0  # newer tasks that printed nothing
+    silent_after: int = 0  # the number of newer tasks that printed nothing
 
     def __str__(self) -> str:
         name = "" if self.arm is None else f"{self.arm} seed {self.seed}"
@@ -54,7 +54,7 @@ def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iter
         if state.status not in ("missing", "interrupted") or key not in tasks:
             continue
         later = next((after for after, task in enumerate(reversed(tasks[key])) if task.log_lines()), 0)
-        task = tasks[key][-1 - later]  # the newest that printed anything, else the newest
+        task = tasks[key][-1 - later]  # the newest task that printed anything, else the newest
         if (task.tag, task.index) not in told:
             told.add((task.tag, task.index))
             printed = (task.log_lines() or [NO_LOG])[-lines:]

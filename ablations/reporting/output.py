@@ -1,4 +1,4 @@
-"""Output and log files in which control characters are escaped, so that no foreign text can control a terminal."""
+"""Output and log files with escaped control characters, so that untrusted text cannot control a terminal."""
 
 import os
 import sys
@@ -15,9 +15,9 @@ END_BYTES = 1 << 20
 
 
 class PlainStream:
-    """A text stream that escapes control characters and passes the text to the stream behind it.
+    """A text stream that escapes control characters and passes the text to another stream.
 
-    Rich finds the stream behind it as `rich_proxied_file`, and writes to it directly.
+    Rich finds the other stream in `rich_proxied_file`, and writes to it directly.
     """
 
     def __init__(self, stream: Any) -> None:

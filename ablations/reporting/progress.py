@@ -73,7 +73,7 @@ class Live:
         self.console = console
         self.total = total
         self.workers = max(1, workers)
-        self.done = 0.0  # whole trials
+        self.done = 0.0  # the number of trials that have ended
         self.partial: dict[int, float] = {}  # slot -> share of its trial done in this run
         self.began = time.monotonic()
         self.finished_here = 0.0

@@ -30,7 +30,7 @@ KINDS = (
     "missing",
 )
 OVER = ("finished", "diverged", "failed", "blocked")
-QUEUE_SECONDS = 5.0  # timeout; together with that of the accounting, at most 15 s
+QUEUE_SECONDS = 5.0  # timeout of the queue; queue and accounting together take at most 15 s
 ASK_SECONDS = 60.0  # the shortest time between queries of SLURM
 CANCELLED = "cancelled by `ablate cancel`"
 
@@ -43,8 +43,8 @@ class SlurmState:
     handed: Collection[str] = ()  # ids of trials that were submitted and not canceled since
     ended: Mapping[str, str] = field(default_factory=dict)  # id of a trial no longer queued -> how its job ended
     followed: Collection[str] = ()  # ids of trials that a last job in the queue will submit again
-    plans: Collection[str] = ()  # plans that were submitted and not canceled since
-    lasts: Collection[str] = ()  # plans that a last job in the queue belongs to
+    plans: Collection[str] = ()  # names of plans that were submitted and not canceled since
+    lasts: Collection[str] = ()  # names of plans with a last job in the queue
     answer: str = ""  # why the queue is unknown; "" if it is known
     accounting: str = ""  # why the accounting is unknown; "" if it is known
 

@@ -34,7 +34,7 @@ COLORS = {
     "missing": "dim",
 }
 WITHOUT_FAILURE = {"blocked": "blocked", "broken": "broken", "lost": "waits", "stopped": "stopped"}  # kind -> label
-WHO_WRITES = {  # the tables of a study whose trials are done
+WHO_WRITES = {  # state of the tables, once a study's trials are done -> what writes them
     "awaited": "the submission's last job writes them",
     "pending": "give the same `ablate submit` again to write them",
 }
@@ -110,7 +110,7 @@ def queue_reason(one: QueuedTrial) -> str:
 
 
 def failure_lines(view: StudyStatus, where: str) -> list[Text]:
-    """Return lines about each cause for which trials failed or cannot continue, with arms, seeds and advice."""
+    """Return lines about each cause of failed, blocked or stopped trials, with their arms, seeds and advice."""
     grouped: dict[tuple[str, str, str], list[tuple[str, list[int]]]] = defaultdict(list)
     for arm in [*view.stages, *view.arms]:
         for one in arm.causes:
@@ -130,7 +130,7 @@ def failure_lines(view: StudyStatus, where: str) -> list[Text]:
 
 
 def ended_lines(arms: Sequence[ArmStatus]) -> list[Text]:
-    """Return lines about jobs that ended before their trials were done, and who submits these trials again."""
+    """Return lines about jobs that ended before their trials were done, and how to submit the trials again."""
     found = [one for arm in arms for one in arm.ended]
     lines = [
         labeled_line("ended", f"{amount_text(count, 'trial')}: {printable(job)}", "yellow")
@@ -164,7 +164,7 @@ def indented_line(text: str) -> Text:
 
 
 def show_live(read: Callable[[], list[StudyStatus]], where: str) -> None:
-    """Show what `read` returns until it is settled. Redraws it on a terminal, or else prints it at each change."""
+    """Show the statuses that `read` returns until all are settled. Redraws a terminal, or prints at each change."""
     from rich.live import Live  # late: only this function needs it
 
     console, views, shown = PlainConsole(), read(), ""
