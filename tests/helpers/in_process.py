@@ -2,9 +2,12 @@
 
 import contextlib
 import io
+import json
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -26,8 +29,19 @@ def called(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str, str]
     return status, output.getvalue(), errors.getvalue()
 
 
-def refused(monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
-    """Return the line in which `ablate WORDS` refuses. Raises AssertionError if it does or prints anything else."""
-    status, output, errors = called(monkeypatch, *words)
+def json_output(ablate: Ablate, *words: str) -> Any:
+    """Return what the command prints with --json. Raises AssertionError if it fails."""
+    status, output, errors = ablate(*words, "--json")
+    assert status == 0, errors
+    return json.loads(output)
+
+
+def refusal(ablate: Ablate, *words: str) -> str:
+    """Return the line in which the command refuses. Raises AssertionError if it does or prints anything else."""
+    status, output, errors = ablate(*words)
     assert (status, output, errors.count("\n")) == (2, "", 1), errors
     return errors
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
+    return refusal(partial(called, monkeypatch), *words)

@@ -75,3 +75,10 @@ def test_the_shell_completes_commands_and_studies(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv("COMP_WORDS", words)
         monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
         assert {*ablate()[1].split()} == offered
+
+
+@pytest.mark.parametrize("words", ["", "data", "profile"])
+def test_without_a_command_there_is_the_help(ablate: Ablate, words: str) -> None:
+    status, output, errors = ablate(*words.split())
+    assert (status, output) == (2, "")
+    assert errors == ablate(*words.split(), "-h")[1]

@@ -2,16 +2,15 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import synthetic
 import torch
+from in_process import Ablate, json_output
 from photographs import photographs
 from PIL import Image
 from run_trials import called_serially, served
@@ -47,7 +46,6 @@ STUDY = """
     baseline: {pool: gap, position: none}
     factors: {pool: [gap, cls]}
 """
-Ablate = Callable[..., tuple[int, str, str]]
 
 
 def command(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Ablate:
@@ -55,7 +53,7 @@ def command(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Ablate:
     monkeypatch.chdir(folder)
     monkeypatch.delenv("ABLATE_DATA", raising=False)
     (folder / "r.yaml").write_text(dedent(RECIPE))
-    for name, metric in (("plain", "test_accuracy"), ("few", "fewshot5_accuracy"), ("large", "test_accuracy@16")):
+    for name, metric in (("few", "fewshot5_accuracy"), ("large", "test_accuracy@16")):
         (folder / f"{name}.yaml").write_text(dedent(STUDY) + f"metric: {metric}\n")
     return lambda *words: called_serially(monkeypatch, *words, "--recipe", "r.yaml")
 
@@ -79,13 +77,6 @@ def ablate(done: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def trials(folder: Path) -> list[store.Trial]:
     return [store.Trial(path) for path in sorted((folder / "runs/trials").iterdir())]
-
-
-def json_output(ablate: Ablate, *words: str) -> Any:
-    """Return the JSON that a command prints."""
-    status, output, errors = ablate(*words, "--json")
-    assert status == 0, errors
-    return json.loads(output)
 
 
 def count_todo(ablate: Ablate, name: str) -> int:

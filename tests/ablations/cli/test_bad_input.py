@@ -1,0 +1,156 @@
+"""Commands say in one line what they refuse, and write nothing."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from in_process import Ablate, refusal
+
+from ablations import cli
+from ablations.execution import runner
+
+BAD = [
+    ("run positon-embedding", "unknown study 'positon-embedding'; did you mean 'position-embedding'?"),
+    ("run digits", "digits: is one of the recipes, not a study"),
+    ("plan s.yaml --recipe s.yaml", "s.yaml: is a study, not a recipe"),
+    ("run r.yaml", "r.yaml: is a recipe, not a study"),
+    ("run both.yaml", "both.yaml: unknown key 'config'"),
+    ("plan s.yaml --recipe r.yaml compile=5", "compile=5: 'auto', true or false"),
+    ("compare a b --margin 0.03", "--margin 0.03: needs --fail-on worse"),
+    ("run s.yaml --recipe digitz", "unknown recipe 'digitz'"),
+    ("run missing.yaml --recipe r.yaml", "missing.yaml: no such file"),
+    ("run s.yaml --recipe r.yaml widht=8", "unknown key 'widht'; did you mean 'width'?"),
+    ("run s.yaml --recipe r.yaml pool=max", "did you mean 'map'?; a plug-in's needs --plugin FILE"),
+    ("run s.yaml --recipe r.yaml patch=3", "patch=3 does not divide image_size=8: one of 1, 2, 4, 8"),
+    ("plan s.yaml --recipe r.yaml classes=7", "position=none: classes=7: data=digits has 10"),
+    ("train --recipe r.yaml channels=3", "channels=3: data=digits has 1"),
+    ("run s.yaml recipe=r.yaml", "recipe=r.yaml: is an option: --recipe r.yaml"),
+    ("plan s.yaml --recipe r.yaml seeds=3", "seeds=3: is an option: --seeds 3"),
+    ("table max_hours=3 data_dir=x format=csv", "format=csv: is an option: --format csv"),
+    ("run s.yaml --recipe r.yaml lr=1 lr=2", "lr is set twice"),
+    ("run s.yaml --recipe r.yaml position=2d", "position is what the study 's' varies"),
+    ("run s.yaml --recipe r.yaml seed=3", "--seeds"),
+    ("run s.yaml --recipe r.yaml data=imagefolder:nowhere", "nowhere"),
+    ("run s.yaml --recipe r.yaml data=cifar10", "data=cifar10: say where it is with --data-dir or ABLATE_DATA"),
+    ("run s.yaml --recipe r.yaml --arm x*", "--arm x*: s@r has the arms position=none, position=1d"),
+    ("run s.yaml --recipe r.yaml --runs s.yaml", "--runs s.yaml: is a file, not a run directory"),
+    ("run s.yaml --recipe r.yaml --plugin none.py", "none.py: cannot be read (No such file or directory)"),
+    ("run", "Missing argument 'STUDY"),
+    ("run --recipe r.yaml lr=1", "name a study"),
+    ("run s.yaml --seeds 0", "Invalid value for '--seeds'"),
+    ("run s.yaml --recipe r.yaml device=cuda", "no usable GPU"),
+    ("train --recipe r.yaml device=cuda", "no usable GPU"),
+    ("plan s.yaml --recipe r.yaml device=cuda --probe", "no usable GPU"),
+    ("run s.yaml --recipe r.yaml --plugin torn.py", "does not import: ModuleNotFoundError: No module named 'nowhere'"),
+    ("submit s.yaml", "ablate submit: Missing option '--profile' / '-p' (see ablate submit -h)"),
+    ("pln s.yaml", "ablate: No such command 'pln'"),
+    ("train s.yaml", "'s.yaml' is not key=value"),
+    ("bench step --rounds 1", "Invalid value for '--rounds'"),
+    ("run s", "unknown name 's'; did you mean the file 's.yaml'?"),
+    ("plan ss.yml", "ss.yml: no such file; did you mean 's.yaml'?"),
+    ("run s.yaml --recipe .", "--recipe .: is a folder: `ablate init .` writes a recipe"),
+    ("table", "runs: no such run directory"),
+    ("plot", "run a study first (`ablate run STUDY`), or give --runs"),
+    ("table --out t.tex", "redirect what it prints with > FILE"),
+    ("report --out rep.txt", "--out rep.txt: a report is a page: give a file that ends in .html"),
+    ("init r.yaml", "r.yaml: is a file: a folder of class folders is needed"),
+    ("table --format pdf", "format=pdf: one of md, latex"),
+    ("compare a b", "a: no such run directory"),
+    ("compare r.yaml r.yaml", "r.yaml"),
+    ("compare a b --fail-on better", "--fail-on better: must be 'worse'"),
+    ("compare a published --fail-on worse", "--fail-on worse: published numbers are from another setting"),
+    ("check r.txt", "r.txt"),
+    ("clean --runs none", "--runs none: no such run directory"),
+    ("data download digits", "say where: --data-dir DIR, or set ABLATE_DATA"),
+    ("data download digits --data-dir x", "digits"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), BAD, ids=[words for words, _ in BAD])
+def test_bad_input_is_one_line_and_writes_nothing(
+    ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, message: str
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    (tmp_path / "both.yaml").write_text((tmp_path / "s.yaml").read_text() + "config: {steps: 20}")
+    (tmp_path / "torn.py").write_text("import nowhere")
+    before = sorted(tmp_path.rglob("*"))
+    errors = refusal(ablate, *words.split())
+    assert errors.startswith("ablate")
+    assert message in errors
+    assert not re.search("Traceback|Errno", errors)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_study_for_a_gpu_is_planned_where_there_is_none(ablate: Ablate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    words = ("plan", "s.yaml", "--recipe", "r.yaml", "device=cuda")
+    assert "GPU-hours on any GPU, from" in ablate(*words)[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("run = 'here'", "ablate.toml: unknown key 'run'; did you mean 'runs'?"), ("runs = ", "ablate.toml: ")],
+)
+def test_settings_file_is_checked(ablate: Ablate, tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "ablate.toml").write_text(text)
+    assert message in refusal(ablate, "table")
+
+
+UNPLANNED = [
+    ("table s lr=3", "lr=3: 's' was not run with it in runs"),
+    ("table s position=2d", "position=2d: 's' was not run with it in runs: position is what the study varies"),
+    ("status s lr=3", "lr=3: 's' was not run with it in runs"),
+    ("table pooling", "pooling@r: was not run in runs (there: s@r)"),
+    ("status pooling lr=3", "pooling@r: was not run with lr=3 in runs (there: s@r)"),
+    ("plot s extra.yaml", "extra.yaml: no such file, and no study 'extra' in runs (there: s@r)"),
+    ("compare runs publishd", "publishd: no such run directory or exported file (did you mean 'published'?)"),
+    ("report --out /proc/x.html", "/proc/x.html: No such file or directory"),
+    ("export --out s.yaml/a.csv", "s.yaml: File exists"),
+    ("table s --columns ,", "columns=: one of arm, n, "),
+    ("table s --columns arm,arm", "columns=arm,arm: arm is there twice"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), UNPLANNED, ids=[words for words, _ in UNPLANNED])
+def test_what_was_not_run_is_named_as_it_was_written(there: Ablate, words: str, message: str) -> None:
+    """Neither hashes nor temporary names appear."""
+    recipe = ("--recipe", "r.yaml") if words.split()[0] in ("table", "status", "plot", "report") else ()
+    errors = refusal(there, *words.split(), *recipe)
+    assert message in errors
+    assert not re.search("[0-9a-f]{32}|@r\\+|Errno", errors)
+
+
+@pytest.mark.parametrize(("job", "workers"), [("", 2), ("1", 4)])
+def test_a_login_node_gets_two_processes_and_is_told_why(
+    ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str, workers: int
+) -> None:
+    """On a login node there is sbatch, and SLURM_JOB_ID shows no job. --jobs counts only inside a job."""
+    (tmp_path / "sbatch").write_text("#!/bin/sh\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_ID", job)
+    asked: list[int] = []
+    monkeypatch.setattr(runner, "run", lambda *some: asked.append(some[3]) or runner.RunSummary())
+    errors = ablate("run", "s.yaml", "--recipe", "r.yaml", "--jobs", "4")[2]
+    assert asked == [workers]
+    said = "(there is sbatch, and no allocation): 2 trials at a time instead of 4; for more: `ablate submit`"
+    assert (said in errors) == (workers == 2)
+
+
+def test_a_mistake_of_ours_is_one_line_and_a_log(
+    ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(**words: object) -> None:
+        raise KeyError("a field\nof something")
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.delenv("ABLATE_TRACEBACK", raising=False)
+    monkeypatch.setattr(cli, "app", broken)
+    status, _, errors = ablate()
+    (log,) = tmp_path.glob("ablate-*.log")
+    assert (status, errors.count("\n")) == (1, 1)
+    assert all(text in errors for text in ("unexpected KeyError", str(log)))
+    assert "in broken" in log.read_text()

@@ -1,0 +1,163 @@
+"""Commands on a study that was run: no torch to read it, JSON with its keys, and what comes next."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from designs import STUDY_HERE
+from in_process import Ablate, json_output, refusal
+
+READING = [
+    "table s --recipe r.yaml --runs all.parquet --format latex",
+    "plot --runs all.parquet --out figures --format svg --x epoch",
+    "report --runs all.parquet --out report.html",
+    "compare all.parquet all.parquet",
+    "compare all.parquet published",
+    "export --runs all.parquet --out again.parquet",
+    "table s --recipe r.yaml",
+    "list",
+]
+EACH = """
+import sys
+from ablations.extras import EXTRAS
+sys.modules.update(dict.fromkeys(EXTRAS))  # as if they were not installed
+from ablations.cli import main
+for words in sys.stdin.read().splitlines():
+    sys.argv = ["ablate", *words.split()]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, words
+    print(f"END OF {words}")
+"""
+
+
+def test_reading_needs_no_extra(finished: Path) -> None:
+    words = {"input": "\n".join(READING), "capture_output": True, "text": True}
+    done = subprocess.run([sys.executable, "-c", EACH], cwd=finished, **words)
+    assert done.returncode == 0, done.stderr
+    for command in READING:
+        printed, done.stdout = done.stdout.split(f"END OF {command}\n")
+        assert printed.strip(), command
+
+
+def test_commands_that_print_paths_and_logs_print_json_too(copied: Ablate) -> None:
+    for words, key in ((["report"], "report"), (["export", "--out", "r.csv"], "export")):
+        path = copied(*words)[1].strip()
+        assert json_output(copied, *words) == {key: path, "studies": ["s@r"]}
+        assert Path(path).stat().st_size
+    logs = json_output(copied, "logs", "s", "--lines", "2")["logs"]
+    arms = ("position=none", "position=1d")
+    assert {(log["arm"], log["seed"]) for log in logs} == {(arm, seed) for arm in arms for seed in range(3)}
+    assert all(len(log["lines"]) <= 2 and log["status"] == "finished" for log in logs)
+    assert json_output(copied, "logs", "s", "--failed") == {"logs": []}
+    words = ("clean", "--keep-weights", "none")
+    clean = json_output(copied, *words)
+    assert clean["bytes"] == sum(Path(one["path"]).stat().st_size for one in clean["files"]) > 0
+    assert clean["removed"] is False
+    assert json_output(copied, *words, "--yes") == {**clean, "removed": True}
+    assert not any(Path(one["path"]).exists() for one in clean["files"])
+
+
+def test_plan_has_the_keys_that_others_rely_on(there: Ablate) -> None:
+    words = ("plan", *STUDY_HERE, "--seeds", "4")
+    plan = json_output(there, *words)
+    assert plan["trials"] == {"planned": 8, "finished": 6, "shared": 0, "todo": 2}
+    assert " ".join(sorted(plan)) == (
+        "confounds disk disk_bytes hours hours_from recipe resolution resolvable_difference study trials wall"
+    )
+    assert plan["disk_bytes"] == sum(plan["disk"].values())
+    assert plan["disk"].keys() == {"weights", "checkpoints", "files"}
+    assert min(plan["hours"], plan["resolvable_difference"]) > 0
+    for workers, turns in ((1, 2), (2, 1)):
+        took = json_output(there, *words, "--jobs", str(workers))["wall"]
+        assert took == {"seconds": pytest.approx(3600 * plan["hours"] / 2 * turns), "devices": workers}
+    assert "(under a minute on 2 cores here), from past" in there(*words, "--jobs", "2")[1]
+
+
+def test_an_edited_result_is_missing_until_it_is_trained_again_and_a_newer_one_is_refused(copied: Ablate) -> None:
+    path, table, run = next(Path("runs/trials").glob("*/result.json")), ("table", *STUDY_HERE), ("run", *STUDY_HERE)
+    text = path.read_text()
+    path.write_text(json.dumps(json.loads(text) | {"steps": 7}))
+    assert "its checksum differs" in copied(*table)[1]
+    assert copied(*table, "--strict")[0] == 1
+    assert copied(*run)[0] == 0
+    assert json.loads(path.read_text())["weights_sha256"] == json.loads(text)["weights_sha256"]
+    assert copied(*table, "--strict")[0] == 0
+    path.write_text(text.replace('"schema": 1', '"schema": 9'))
+    for words in (table, run):
+        assert "schema 9 is newer than this version reads (1): upgrade" in refusal(copied, *words)
+
+
+@pytest.mark.parametrize(
+    "command", ["table s", "table s.yaml", "status s", "logs s", "plot s --out OUT.png", "export s --out OUT.csv"]
+)
+def test_the_only_recipe_of_a_study_is_inferred(there: Ablate, command: str, tmp_path: Path) -> None:
+    assert there(*command.replace("OUT", str(tmp_path / "out")).split())[0] == 0
+
+
+def test_several_recipes_of_a_study_are_named(copied: Ablate) -> None:
+    assert copied("run", *STUDY_HERE, "steps=2", "--seeds", "1")[0] == 0
+    (offered,) = re.findall(r"(s@r\+\w+) \(steps=2\)", refusal(copied, "table", "s"))
+    assert copied("table", offered)[0] == copied("table", "s", "steps=2")[0] == 0
+
+
+def test_a_margin_may_be_declared_on_the_command_line(copied: Ablate) -> None:
+    assert copied("run", *STUDY_HERE, "margin=0.25")[0] == 0
+    assert [path.name for path in Path("runs/studies").iterdir()] == ["s@r"]
+    assert json_output(copied, "table", "s")["margin"] == 0.25
+    assert copied("report")[0] == 0
+    assert "margin=0.25" in Path("runs/report.html").read_text()
+    for words in (["run", "s.yaml", "margin=-1"], ["table", "s", "margin=0.1"], ["train", "margin=0.1"]):
+        assert "margin=" in refusal(copied, *words)
+
+
+def test_a_plan_of_some_arms_counts_those(there: Ablate) -> None:
+    words = ("plan", *STUDY_HERE, "--seeds", "5", "--arm", "position=none")
+    view = json_output(there, *words)
+    assert view["trials"] == {"planned": 5, "finished": 3, "shared": 0, "todo": 2}
+    assert list(view["confounds"]) == ["position=none"]
+    assert "1 arm x 5 seeds = 5 trials" in there(*words)[1]
+    both = json_output(there, *words, "--arm", "position=1*")["trials"]
+    assert (both["planned"], both["todo"]) == (10, 4), "given again: the union"
+
+
+def test_a_forgotten_recipe_is_named(there: Ablate) -> None:
+    for words, expected in ((["plan", "s.yaml"], 0), (["run", "s.yaml", "steps=30", "--max-hours", "0"], 2)):
+        status, _, errors = there(*words)
+        assert status == expected
+        assert errors.startswith("recipe digits; ")
+        assert " has s with --recipe r" in errors.splitlines()[0]
+
+
+def test_settings_that_make_no_difference_are_named(there: Ablate) -> None:
+    for setting, named in (("steps=30", True), ("dropout=0.0", True), ("device=cpu", False), ("steps=31", False)):
+        errors = there("plan", *STUDY_HERE, setting)[2]
+        assert errors == (f"{setting}: makes no difference: leave it out to continue s@r\n" if named else "")
+
+
+def test_a_run_ends_with_the_commands_that_come_next(there: Ablate) -> None:
+    status, output, errors = there("run", *STUDY_HERE)
+    assert (status, "recipe digits" in errors) == (0, False)
+    *_, table, others = output.splitlines()
+    assert table == "next    ablate table s@r"
+    assert others.split("; ") == ["        ablate plot s@r", "ablate report s@r"]
+    plan = json.loads(Path("runs/studies/s@r/plan.json").read_text())
+    trial = Path("runs/trials") / plan["arms"][0]["trials"][0]["id"]
+    trial.rename("gone")
+    output = there("run", *STUDY_HERE, "--arm", "position=1d")[1]
+    assert "next    ablate table s@r --interim   verdicts so far: 1 of 6" in output
+    assert "5 of 6 planned trials" in there("table", "s@r", "--interim")[1]
+    Path("gone").rename(trial)
+
+
+def test_a_study_is_shown_with_its_last_answer(there: Ablate) -> None:
+    output = there("show", *STUDY_HERE)[1]
+    for text in ("matter?", "none, 1d", "position=none: 60.00%", "position=none < position=1d", "s@r: On "):
+        assert text in output
+    assert "results   none in " in there("show", "model-shape")[1]
+    shown = json_output(there, "show", *STUDY_HERE)
+    assert (shown["recipe"], list(shown["answers"])) == ("r", ["s@r"])
