@@ -2,7 +2,7 @@
 
 A field is left out at its neutral value, which stands for the behavior before the field existed. A new field therefore
 leaves the ids of existing trials unchanged. Paths and settings that only determine how a trial runs are also left out.
-A data set enters as its fingerprint, and a variant as its version: `numerics`, or the hash of a plug-in's file.
+A dataset enters as its fingerprint, and a variant as its version: `numerics`, or the hash of a plug-in's file.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ NEUTRAL: Settings = {
     "precision": "float32", "objective": "classification", "init_from": "none", "teacher": "none",
 }  # fmt: skip
 
-# Increase a number when a change alters what the rest of vitcore computes. 1 is neutral, as for a field.
+# Versions of code outside the variants. Increase a number when a change alters what the code computes. 1 is neutral.
 NUMERICS = {"encoder": 1, "training": 1, "initialisation": 1}
 
 
@@ -74,7 +74,7 @@ def without_architecture(settings: Settings) -> Settings:
 
 
 def options(config: Config) -> Settings:
-    """Return dotted key -> value for the options of the chosen variants that are not neutral."""
+    """Return dotted key -> value for the chosen variants' options, without options at their neutral values."""
     neutral = {
         f"{slot}.{option}": value
         for slot, variants in VARIANTS.items()
@@ -89,7 +89,7 @@ def digest(fields: Settings) -> str:
 
 
 def trial_id(config: Config) -> str:
-    """Return the id of a trial, which is a hash of its identity. It does not depend on how a config was written."""
+    """Return the id of a trial, which is a hash of its identity. Equivalent configs have the same id."""
     return digest(identity(config))
 
 

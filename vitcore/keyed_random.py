@@ -1,8 +1,8 @@
 """Random numbers that are hashes of (seed, epoch, image, site, element).
 
-Seed, epoch and image are combined in an image's key. A site is a named place in the program that draws random numbers,
-such as a dropout layer. An element is the index of a number that is drawn for an image at a site. No number depends on
-the batch, the device or earlier draws. Therefore, micro-batches, ranks and interruptions do not change the numbers.
+An image's key combines seed, epoch and image. A site is a named place in the program that draws random numbers, such as
+a dropout layer. An element is the index of a number that is drawn for an image at a site. No number depends on the
+batch, the device or earlier draws. Therefore, micro-batches, ranks and interruptions do not change the numbers.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ Keys = Tensor | None  # (B,), int64: the key of each image in this epoch; None o
 def image_keys(seed: int, epochs: Indices, places: Indices) -> Tensor:
     """Return an int64 key (B,) for each image, which depends on the seed, the epoch and the image.
 
-    epochs: the epoch of each image (B,). places: the index of each image in the data set (B,).
+    epochs: the epoch of each image (B,). places: the index of each image in the dataset (B,).
     """
     image = (epochs.astype(np.uint64) << np.uint64(32)) | places.astype(np.uint64)
     return torch.from_numpy(mix64(mix64(np.array([seed], np.uint64)) ^ image).view(np.int64))

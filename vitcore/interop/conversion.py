@@ -1,8 +1,9 @@
 """Functions shared by all conversions of models, which compare models, and rename and copy weights.
 
-Below, `vitcore.model.vit.ViT` is called this ViT. To refuse models that this ViT cannot represent, its counterpart in
-the other library is built on the meta device and compared with the original, module by module. Dropout and
-stochastic depth are not imported. Functions import timm and torchvision only when called, because this takes seconds.
+Below, `vitcore.model.vit.ViT` is called this ViT. A conversion to this ViT refuses models that this ViT cannot
+represent. It builds the other library's counterpart of this ViT on the meta device and compares it with the original by
+module. Rates of dropout and stochastic depth become 0. Functions import timm and torchvision late, because this takes
+seconds.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def module_settings(model: nn.Module) -> dict[str, str]:
     """Return module name -> class and settings, without modules that do nothing in evaluation."""
     found = {}
     for name, module in model.named_modules():
-        kind = "LayerNorm" if isinstance(module, nn.LayerNorm) else type(module).__name__  # also timm's
+        kind = "LayerNorm" if isinstance(module, nn.LayerNorm) else type(module).__name__  # timm's subclasses too
         settings = module.extra_repr().replace("approximate='none'", "")
         if hasattr(module, "eps") and "eps=" not in settings:  # StdConv2d omits it
             settings += f", eps={module.eps}"
@@ -81,7 +82,7 @@ def square_side(name: str, size: tuple[int, int]) -> int:
 
 
 def own_names(config: Config, theirs: Weights, rename: Callable[[Config, str], str]) -> Weights:
-    """Return `theirs` under this ViT's names; raise ValueError if one is unknown. rename: this ViT's name -> theirs."""
+    """Return `theirs` by this ViT's names; raise ValueError for an unknown name. rename: this ViT's name -> theirs."""
     with torch.device("meta"):
         names = {rename(config, name): name for name in ViT(config).state_dict()}
     if unknown := theirs.keys() - names:
@@ -96,7 +97,7 @@ def renamed(name: str, patterns: dict[str, str]) -> str:
 
 
 def token_weights(config: Config, prefix: Tensor, positions: Tensor | None) -> Weights:
-    """Return this ViT's weights for prefix tokens (p, D). positions: their embedding (p + N, D) or (N, D), or None."""
+    """Return this ViT's weights for prefix tokens (p, D) and positions (p + N, D), (N, D) for patches only, or None."""
     weights, rows = {}, torch.zeros_like(prefix)
     if positions is not None:
         own = max(0, len(positions) - config.grid[0] * config.grid[1])  # number of positions of prefix tokens
@@ -106,7 +107,7 @@ def token_weights(config: Config, prefix: Tensor, positions: Tensor | None) -> W
         if config.options.get("position.class_row"):
             weights["position.class_row"] = rows[0]
     if config.registers:
-        weights["registers"] = (prefix + rows)[None, -config.registers :]  # both are constants
+        weights["registers"] = (prefix + rows)[None, -config.registers :]  # neither depends on the image
     return weights
 
 

@@ -1,4 +1,4 @@
-"""Reader of .npz checkpoints of google-research/vision_transformer (called vit_jax) and big_vision."""
+"""Reader of .npz checkpoints of google-research/vision_transformer (here called vit_jax) and big_vision."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Path = str | PathLike[str]
 
 SHARE = 0.5  # largest share of the memory for the arrays: the model takes as much again
 PATCHES = "embedding/kernel"  # an array in every checkpoint; the file's prefix precedes its name
-OUTSIDE = {
+OUTSIDE = {  # module outside the blocks -> name in Flax
     "encoder.norm": "Transformer/encoder_norm",
     "stem": "embedding",
     "stem.projection": "embedding",
@@ -67,7 +67,7 @@ class Arrays:
         return name in self.tensors
 
     def get(self, name: str, dimensions: int | None = None) -> Tensor:
-        """Return an array; raise ValueError if it is missing or has other than `dimensions` dimensions (None: any)."""
+        """Return an array; raise ValueError if it is missing or does not have `dimensions` dimensions (None: any)."""
         if name not in self.tensors:
             raise ValueError(f"{self.path}: there is no array {self.prefix}{name}")
         self.asked.add(name)
@@ -77,7 +77,7 @@ class Arrays:
         return tensor
 
     def parameter(self, name: str, shape: Size) -> Tensor:
-        """Return the array `name` in PyTorch's layout; raise ValueError if it is missing or cannot have this `shape`.
+        """Return the array `name` in PyTorch's layout; raise ValueError if it is missing or does not fit `shape`.
 
         Flax stores matrices as (in, out), heads and head width as separate dimensions, and convolution kernels as
         (rows, columns, in, out).
@@ -106,7 +106,7 @@ def load_npz(path: Path) -> ViT:
     """Load a checkpoint of google-research/vision_transformer or big_vision as a ViT, in float32.
 
     Sizes come from the shapes of the arrays, and nothing is unpickled. Raises OSError if the file cannot be opened, or
-    ValueError if it is malformed or too large. The message names a missing or unknown array, or one of the wrong shape.
+    ValueError if it is malformed or too large. The message names a missing, unknown or wrongly shaped array.
     """
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
@@ -129,7 +129,7 @@ def load_npz(path: Path) -> ViT:
 
 
 def arrays_of(archive: zipfile.ZipFile, path: Path) -> Arrays:
-    """Return the arrays with the shortest prefix of a patch embedding, which excludes an optimizer's state."""
+    """Return the arrays under the shortest prefix of a patch embedding. An optimizer's state has a longer prefix."""
     members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
     prefixes = [name.removesuffix(PATCHES) for name in members if f"/{name}".endswith(f"/{PATCHES}")]
     if not prefixes:
@@ -158,7 +158,7 @@ def array(archive: zipfile.ZipFile, name: str, member: zipfile.ZipInfo, path: Pa
 
 
 def unstacked(tensors: Weights) -> Weights:
-    """Return the arrays with one entry per layer, where big_vision's scanned encoder stacks all layers in one array."""
+    """Split each array in which big_vision's scanned encoder stacks all layers into one entry per layer."""
     stack = "Transformer/encoderblock/"
     apart = {name: values for name, values in tensors.items() if not name.startswith(stack)}
     for name in tensors.keys() - apart.keys():

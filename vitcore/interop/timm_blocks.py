@@ -25,7 +25,7 @@ def separated(weights: Weights, hidden: int) -> Weights:
 
 
 def joined(weights: Weights) -> Weights:
-    """Return weights with the input projections of parallel blocks joined, which inverts `separated`."""
+    """Return weights with the input projections of parallel blocks joined: the inverse of `separated`."""
     found: Weights = {}
     for name, values in weights.items():
         qkv = weights.get(name.replace("mlp.fc1", "attn.qkv"))
@@ -38,7 +38,7 @@ def joined(weights: Weights) -> Weights:
 
 
 def packed(weights: Weights) -> Weights:
-    """Return the weights with gate and value of each SwiGLU MLP joined in one matrix, which begins with the gate."""
+    """Return the weights with gate and value of each SwiGLU MLP joined in one matrix, gate first."""
     found: Weights = {}
     for name, values in weights.items():
         if "mlp.fc1_g." in name:

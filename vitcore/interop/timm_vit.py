@@ -48,7 +48,7 @@ TIMM = {
     r"mlp\.up": "mlp.fc1",
     r"mlp\.down": "mlp.fc2",
 }
-TIMM_PARALLEL = {  # the same for timm's ParallelScalingBlock, before TIMM
+TIMM_PARALLEL = {  # further patterns for timm's ParallelScalingBlock, applied before TIMM
     r"^(encoder\.blocks\.\d+)\.norm1": r"\1.in_norm",
     r"attention\.([qk]_norm)": r"\1",
     r"attention\.out\.": "attn_out_proj.",
@@ -118,7 +118,7 @@ def to_timm(model: ViT) -> TimmViT:
 
 
 def timm_arguments(config: Config) -> dict[str, Any]:
-    """Return the arguments that make timm's VisionTransformer equal to `ViT(config)`; raise ValueError if none do."""
+    """Return the arguments that make timm's VisionTransformer match `ViT(config)`; raise ValueError if none do."""
     from timm.layers.hybrid_embed import HybridEmbed
 
     check_supported(config, TIMM_HAS, "timm")

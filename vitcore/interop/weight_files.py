@@ -1,4 +1,4 @@
-"""Reader of safetensors files from any version of this package, which gives parameters their current names."""
+"""Reading safetensors files from any version of this package, with parameters under their current names."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from torch import Tensor
 from vitcore.data.files import open_regular
 from vitcore.options import ConfigError
 
-RENAMED = re.compile(r"\.add(\d)\.scale\b")  # until 0.11; now ".scale1.gamma"
+RENAMED = re.compile(r"\.add(\d)\.scale\b")  # names until version 0.11, such as ".add1.scale"; now ".scale1.gamma"
 
 
 def read_tensors(payload: bytes) -> dict[str, Tensor]:
@@ -36,7 +36,7 @@ def read_fitting(payload: bytes, own: Mapping[str, Tensor], what: str) -> dict[s
 
 
 def check_fit(what: str, name: str, tensor: Tensor, own: Tensor) -> None:
-    """Raise ConfigError if a tensor has another shape than `own`, or if only one of them is floating-point."""
+    """Raise ConfigError if `tensor` differs in shape from `own`, or if only one of them is floating-point."""
     if (tensor.shape, tensor.is_floating_point()) != (own.shape, own.is_floating_point()):
         there, here = (f"{str(one.dtype).removeprefix('torch.')} {tuple(one.shape)}" for one in (tensor, own))
         raise ConfigError(f"{what}: {name} is {there}, not {here}")

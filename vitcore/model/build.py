@@ -39,7 +39,7 @@ def build(config: Config) -> Model:
 
 
 def meta_model(config: Config, size: int | None = None) -> tuple[Model, Tensor]:
-    """Return a model for evaluation and an image (1, C, size, size) on the meta device. size: default `image_size`."""
+    """Return (model in evaluation mode, image (1, C, size, size)) on the meta device. size: default `image_size`."""
     size = size or config.image_size
     with torch.device("meta"):
         return build(config).eval(), torch.empty(1, config.channels, size, size)
@@ -56,7 +56,7 @@ class Reference(nn.Module):
         super().__init__()
         self.config = config
         self.model = classifier(config)
-        # timm's models also drop values in functions, outside modules.
+        # timm's models also drop values in functions, which `has_dropout` cannot see.
         asked = any(getattr(config, rate) for rate in RATES.values())
         self.drops = asked or any(has_dropout(module) for module in self.model.modules())
 
@@ -106,7 +106,7 @@ def has_dropout(module: nn.Module) -> bool:
 
 
 def couples_images(model: nn.Module) -> bool:
-    """Return whether a model has a batch norm. It couples images, so that micro-batches would change training."""
+    """Return whether a model has a batch norm. Batch norm couples images, so micro-batches would change training."""
     return any(isinstance(module, _BatchNorm) for module in model.modules())
 
 

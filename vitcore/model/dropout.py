@@ -23,7 +23,7 @@ def dropout(rate: float, site: str) -> Noise:
 
 
 def drop_path(config: Config, layer: int, branch: str) -> Noise:
-    """Return a block's stochastic depth, with a rate that rises linearly from 0 to `config.drop_path`, as in timm."""
+    """Return a block's stochastic depth, at a rate that rises linearly by layer to `config.drop_path`, as in timm."""
     rate = config.drop_path * layer / max(1, config.layers - 1)
     return DropPath(rate, f"path {branch} {layer}") if rate else unchanged
 
@@ -36,7 +36,7 @@ def unchanged(x: Tensor, keys: Keys = None) -> Tensor:
 class Dropout(nn.Module):
     """Dropout: in training, elements are zeroed with probability `rate` and otherwise scaled up (arXiv 1207.0580).
 
-    site: the name of the layer in the model, from which its masks are derived.
+    site: the layer's name in the model, from which the masks are derived.
     """
 
     def __init__(self, rate: float, site: str) -> None:

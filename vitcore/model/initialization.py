@@ -43,7 +43,7 @@ def initialize(model: nn.Module, seed: int, init: str, width: int) -> None:
 
 
 def nearest_owner(model: nn.Module, name: str) -> tuple[Any, str]:
-    """Return the innermost Initial module that contains the parameter `name`, and the name inside that module."""
+    """Return (innermost Initial module that contains the parameter `name`, the parameter's name inside it)."""
     path = name.rpartition(".")[0]
     while not isinstance(module := model.get_submodule(path), Initial):
         assert path, f"nothing says how {name} is drawn"
@@ -68,8 +68,8 @@ def drawn(model: nn.Module) -> dict[str, Drawn]:
 class Initial(nn.Module):
     """Base class of modules that draw the initial values of their parameters and of the layers inside them."""
 
-    draws: Mapping[str, Draw] = {}  # how to draw parameters that are not drawn by the type of their layer
-    draw_table: Draw  # how to draw a bare table, which `initialize` sets
+    draws: Mapping[str, Draw] = {}  # parameter name -> how to draw it, an exception to the rules of `draw_of`
+    draw_table: Draw  # how to draw a bare table; set by `initialize`
     tables_are_biases = False  # whether bare tables are biases of the attention logits
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
@@ -159,9 +159,9 @@ class Scale:
 
 
 # How bare tables such as learned position embeddings are drawn.
-#   unit-positions  normal(1), which is the scale of the patches that positions are added to and of the queries that
-#                   read them, and about that of sinusoidal positions. With `paper`, narrow models learn their positions
-#                   late or never (ablations/recipes/digits.yaml has the numbers).
+#   unit-positions  normal(1), the scale of patch embeddings and queries, and about the scale of sinusoidal positions.
+#                   With `paper`, narrow models learn their positions late or never (ablations/recipes/digits.yaml has
+#                   the numbers).
 #   paper           normal(0.02), "from BERT", which used it at width 768 (vit_jax/models_vit.py)
 #   big-vision      normal(1 / sqrt(D)), where D is the model's width (google-research/big_vision, models/vit.py).
 #                   Biases of logits, which big_vision lacks, are drawn from normal(0.02) as in Swin.

@@ -98,14 +98,14 @@ class GatedLinearUnit(FeedForward):
 
 
 class SwiGLU(GatedLinearUnit):
-    """A gated MLP: hidden vectors are multiplied by the SiLU of other hidden vectors (arXiv 2002.05202, equation 6)."""
+    """A gated MLP with hidden vectors SiLU(x W) * (x V) (arXiv 2002.05202, equation 6)."""
 
     numerics = 1
     gate = staticmethod(F.silu)
 
 
 class GEGLU(GatedLinearUnit):
-    """A gated MLP: hidden vectors are multiplied by the GELU of other hidden vectors (arXiv 2002.05202, equation 6)."""
+    """A gated MLP with hidden vectors GELU(x W) * (x V) (arXiv 2002.05202, equation 6)."""
 
     numerics = 1
     gate = staticmethod(F.gelu)

@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 class Pooling(Part):
     """Base class of poolings, which map tokens (B, T, D) to vectors (B, D).
 
-    A pooling that reads a class token sets `class_token = True`; without it, models of this pooling have no such token.
-    A pooling that reads the tokens of each layer sets `every_layer = True`.
+    A pooling that reads a class token sets `class_token = True`. Otherwise, the model has no class token. A pooling
+    that reads the tokens of each layer sets `every_layer = True`.
     """
 
     slot = "pool"
     class_token: ClassVar[bool] = False
     every_layer: ClassVar[bool] = False
-    plain: ClassVar[bool] = False  # whether it returns the last layer's class token or mean of the patches
+    plain: ClassVar[bool] = False  # whether the result is the last layer's class token or mean patch
 
     def __init__(self, config: Config) -> None:
         super().__init__()
 
     def keep(self, x: Tensor) -> Tensor:
-        """Return the part of each layer's tokens x (B, T, D) that is pooled if `every_layer`."""
+        """Return the part of a layer's tokens x (B, T, D) that `gather` keeps if `every_layer`."""
         return x
 
     def gather(self, states: Iterable[Tensor]) -> Tensor:
@@ -72,7 +72,7 @@ class ClassToken(Pooling):
 class GlobalAverage(Pooling):
     """Global average pooling: the mean of the patch tokens (arXiv 2010.11929, D.3).
 
-    According to D.3, it needs another learning rate than the class token.
+    According to D.3, the average needs a different learning rate from the class token.
     """
 
     numerics = 1
@@ -85,8 +85,8 @@ class GlobalAverage(Pooling):
 class AttentionPooling(Pooling):
     """Attention of a learned query to the patches, then a residual MLP (MAP: arXiv 2106.04560, section 3.1).
 
-    As in big_vision's MAPHead, it has as many heads and as wide an MLP as the encoder. With `weight_decay_on=matrices`,
-    the query has no weight decay.
+    As in big_vision's MAPHead, the number of heads and the width of the MLP are those of the encoder. With
+    `weight_decay_on=matrices`, the query has no weight decay.
     """
 
     numerics = 1

@@ -31,7 +31,7 @@ class SelfAttention(Part):
     slot = "self_attention"
     draws = {"qkv.weight": stacked(3, xavier_uniform)}
     maps: ClassVar[int] = 1  # number of attention maps of a head
-    merges: ClassVar[bool] = False  # whether tokens may stand for several patches
+    merges: ClassVar[bool] = False  # whether the attention supports merged tokens
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class Full(SelfAttention):
 
 
 class Gated(SelfAttention):
-    """Full attention with a sigmoid gate for each output of the heads (arXiv 2505.06708, variant G1).
+    """Full attention with a sigmoid gate for each output channel (arXiv 2505.06708, variant G1).
 
     As in timm's `Attention(gated=True)`, the gate is sigmoid(x W + b) of the input x, with b only if `bias=all`.
     """
@@ -157,7 +157,7 @@ class Differential(SelfAttention):
     """The difference of two attention maps in each head, applied to the head's values (arXiv 2410.05258, section 2.1).
 
     A head applies an RMS norm to (softmax(q1 k1^T) - lambda softmax(q2 k2^T)) v and multiplies it by 1 - lambda_init.
-    Each q or k has half of the head's channels. `heads` counts pairs of maps. This equals timm's `DiffAttention`.
+    Each q or k has half of the head's channels. `heads` counts pairs of maps. Results match timm's `DiffAttention`.
     """
 
     numerics = 1
@@ -211,9 +211,9 @@ def softmax_weights(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """Return softmax(q k^T / sqrt(d_h) + bias) v (B, H, T, d_h) for queries, keys and values (B, H, T, d_h).
 
-    bias: in a shape that expands to (B, H, T, T), or None. On a CPU, a learned bias takes two matrix products. No fused
-    kernel computes its gradient there, and PyTorch's fallback copies q and k once more. A CPU computes bf16 tensors in
-    float32, because the gradient of its kernel is many times slower in bf16.
+    bias: in a shape that expands to (B, H, T, T), or None. On a CPU, no fused kernel computes the gradient of a learned
+    bias. Two matrix products replace PyTorch's fallback, which copies q and k once more. A CPU computes bf16 tensors in
+    float32, because the kernel's gradient is many times slower in bf16.
     """
     if q.device.type == "cpu" and q.dtype == torch.bfloat16:
         with torch.autocast("cpu", enabled=False):

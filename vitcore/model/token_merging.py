@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def merge(x: Tensor, context: Context, count: int) -> Tensor:
-    """Return the tokens x (B, T, D) after merging `count` patches, but at most half, into those with similar keys.
+    """Return the tokens x (B, T, D) after merging `count` patches, but at most half, into patches with similar keys.
 
-    context: contains the attention keys, and stores the number of patches of each token for later layers.
+    context: contains the attention keys, and stores the number of patches in each token for later layers.
     """
     if not count:
         return x
@@ -29,11 +29,11 @@ def merge(x: Tensor, context: Context, count: int) -> Tensor:
 
 
 def merged(x: Tensor, keys: Tensor, sizes: Tensor, prefix: int, count: int) -> tuple[Tensor, Tensor]:
-    """Return tokens and sizes after merging `count` patches, but at most half, by bipartite soft matching.
+    """Return (tokens, sizes) after merging `count` patches, but at most half, by bipartite soft matching.
 
-    Patches alternate between two sets. The `count` patches of the first set whose keys are most similar to a key of the
-    second set are averaged into its patch, weighted by size. The rest of the first set precedes the second. x: tokens
-    (B, T, D). keys: attention keys (B, T, d_h), averaged over heads. sizes: the number of patches of each token (B, T).
+    Patches alternate between two sets. The `count` patches of the first set with the most similar keys in the second
+    are averaged into the patches with these keys, weighted by size. The rest of the first set precedes the second. x:
+    tokens (B, T, D). keys: attention keys (B, T, d_h), averaged over heads. sizes (B, T): number of patches per token.
     """
     count = min(count, (x.shape[1] - prefix) // 2)
     first, second = slice(prefix + prefix % 2, None, 2), slice(prefix + 1 - prefix % 2, None, 2)

@@ -81,7 +81,7 @@ class Learned(Absolute):
     places = ("input", "every-layer", "shared")
 
     class Options(Absolute.Options):
-        class_row: bool = True  #: Whether the class token has a row.
+        class_row: bool = True  #: Whether the class token has a position vector.
 
     @classmethod
     def drawn_by_model_width(cls, config: Config) -> bool:
@@ -89,7 +89,7 @@ class Learned(Absolute):
 
     @classmethod
     def allows_class_row(cls, config: Config) -> bool:
-        """Return whether the model has a class token, and position vectors are added at the input only."""
+        """Return whether the model has a class token and adds position vectors only at the input."""
         added = config.options_of(cls.slot, cls.Options).combine == "add"
         return POOLING[config.pool].class_token and config.position_at == "input" and added
 

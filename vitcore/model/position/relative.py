@@ -44,8 +44,8 @@ class Relative(Position):
         if grid != self.grid:
             raise resize_error(self.grid, grid)
         # Each window of the reversed table has a query's rows in the order of keys, from the last query to the first.
-        # The gradient of windows is a sum, and that of table[offset] a slower scatter. A product with the whole table
-        # and a shift take longer than either (`ablate bench study position-embedding --arm position=relative`).
+        # The gradient of windows is a sum, and the gradient of table[offset] is a slower scatter. A product with the
+        # whole table and a shift is slower still (`ablate bench study position-embedding --arm position=relative`).
         B, H, N, d = q.shape
         r = (self.tables[layer] / math.sqrt(d)).flip(0).unfold(0, N, 1).flip(0)  # (N, d_h, N)
         # This is einsum("bhid,idj->bhij", q, r), which does more work around the same product.
@@ -87,7 +87,7 @@ class RelativeBias(Position):
 
     @staticmethod
     def offsets(grid: Grid) -> Tensor:
-        """Return the index of the table's row for each pair of query and key (N * N,)."""
+        """Return the index (N * N,) of the table's row for each pair of query and key."""
         rows, columns = grid
         row, column = rows_and_columns(grid, torch.int64)
         down, across = (axis[:, None] - axis for axis in (row, column))  # (N, N)
@@ -139,7 +139,7 @@ class RoPE2D(Formula):
     numerics = 1
 
     class Options(Position.Options):
-        mixed: bool = False  #: Learned rates that mix rows and columns, instead of fixed axial rates.
+        mixed: bool = False  #: Whether rates are learned and mix rows and columns, not fixed and axial.
         base: Annotated[float, Field(ge=0)] = 0.0  #: Base of the rates. 0: as in RoPE-ViT, 10 if mixed, else 100.
 
         @model_validator(mode="after")
@@ -165,7 +165,7 @@ class RoPE2D(Formula):
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
         """Fill `values` (H, 2, d_h / 2) in place with a layer's rates per column and per row.
 
-        Each head has two orthogonal axes in a random direction, whose lengths are the axial rates.
+        Each head has two orthogonal axes of random orientation. The lengths of the axes are the axial rates.
         """
         angle = 2 * math.pi * torch.rand((len(values), 1), generator=generator)
         cos, sin = angle.cos() * self.magnitudes(), angle.sin() * self.magnitudes()  # (H, d_h / 4)

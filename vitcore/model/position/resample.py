@@ -48,7 +48,7 @@ def resample_offsets(table: Tensor, old: Grid, new: Grid) -> Tensor:
 
 
 def offset_weights(old: int, new: int) -> Tensor:
-    """Return the weights (2 new - 1, 2 old - 1) of the old offsets along an axis in the value at each new offset."""
+    """Return the weights (2 new - 1, 2 old - 1) with which old offsets on an axis contribute to new offsets."""
     if old == 1:
         return torch.ones(2 * new - 1, 1, dtype=torch.float64)  # the one offset that was learned
     ratio = growth(old - 1, new - 1)

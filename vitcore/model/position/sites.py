@@ -78,7 +78,7 @@ class Position(Part):
     def bias(self, q: Tensor, layer: int, grid: Grid) -> Tensor | None:
         """Return the bias of the attention logits in a shape that expands to (B, H, N, N), or None for no bias.
 
-        It is added after the division by sqrt(d_h). q: the queries (B, H, N, d_h), on which the bias may depend.
+        The bias is added after the division by sqrt(d_h), and may depend on the queries q (B, H, N, d_h).
         """
         return None
 

@@ -97,9 +97,9 @@ class ConvStem(Stem):
 class HMLPStem(Stem):
     """Non-overlapping convolutions, norms and GELUs that merge small patches into larger ones (arXiv 2203.09795).
 
-    For P = 16, the convolutions have sides 4, 2 and 2, and D / 4, D / 4 and D channels, as in section 5 there. For
-    every multiple of 4 above 4, the last two sides are 2. Patches are processed separately. The default is therefore a
-    layer norm over the channels at each location, whereas arXiv 2203.09795 uses `norm=batch`.
+    For P = 16, the convolutions have sides 4, 2 and 2, and D / 4, D / 4 and D channels, as in section 5. For every
+    multiple of 4 above 4, the last two sides are 2. Patches are processed separately. The default is therefore a layer
+    norm over the channels at each location, whereas arXiv 2203.09795 uses `norm=batch`.
     """
 
     numerics = 1

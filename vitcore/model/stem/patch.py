@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class PatchStem(Stem):
     """A linear projection of P x P patches to tokens (arXiv 2010.11929, equation 1).
 
-    The weight (D, C, P, P) has the layout of the equivalent convolution with stride P. Patches of another size, which
-    is set in `self.patch`, are projected by the resized weight (PI-resize: arXiv 2212.08013, section 3.4).
+    The weight (D, C, P, P) has the layout of the equivalent convolution with stride P. If `self.patch` is set to
+    another patch size, the weight is resized on use (PI-resize: arXiv 2212.08013, section 3.4).
     """
 
     numerics = 1
@@ -36,8 +36,8 @@ class PatchStem(Stem):
         form: Literal["linear", "convolution"] = "linear"
         #: Whether the projection has a bias. CLIP's projection has no bias.
         bias: bool = True
-        #: Patch sizes. Each training step draws one (FlexiViT: arXiv 2212.08013, section 3.2). The weights have the
-        #: size `patch`, at which the model is evaluated. Empty: `patch` alone.
+        #: Patch sizes, of which each training step draws one (FlexiViT: arXiv 2212.08013, section 3.2). The weights
+        #: have the size `patch`, at which the model is evaluated. Empty: only `patch`.
         patches: Annotated[list[Annotated[int, Field(ge=1, le=2**16)]], Field(max_length=64)] = []
 
     @classmethod
