@@ -1,7 +1,7 @@
 """The floor: a lower bound on step time, measured as the time of a step's matrix products and attention alone.
 
-Each operation runs in the fastest sufficiently accurate backend. On a GPU they run as one CUDA graph, because Python
-launches small kernels more slowly than they run. The shapes come from the config, and the model's FLOPs check them.
+Each operation runs in the fastest sufficiently accurate backend. On a GPU, all operations run as one CUDA graph,
+because launching small kernels from Python takes longer than running them. The shapes come from the config.
 """
 
 import warnings
@@ -23,9 +23,9 @@ from vitcore.runtime.device import device_of, hardware, torch_device
 from vitcore.training.step import first_line
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
-EXACT = 1e-5  # relative error at which a product still counts as float32
+EXACT = 1e-5  # maximum relative error of a product that still counts as float32
 TURNS, CALLS = 5, {"cpu": 3, "cuda": 20}  # turns, and calls per turn, to time each backend
-WARM_UP = 3  # calls before a capture, in which libraries initialize
+WARM_UP = 3  # calls before a capture, during which libraries initialize
 # Part of the device's name -> dense bfloat16 FLOP/s; the first match counts. Sources: NVIDIA's data sheets of the A100
 # (2020), H100 (2022) and H200 (2024), which state twice these figures where they count structured sparsity.
 PEAKS = {
@@ -61,7 +61,7 @@ class Floor:
         on_cpu = self.device.type == "cpu" and self.dtype == torch.float32
         self.precisions = ["highest", "medium"] if on_cpu and relative_error("medium") <= EXACT else ["highest"]
         self.backends: dict[str, str] = {}
-        self.work: list[tuple[str, Call, int]] = []  # precision, call, how often
+        self.work: list[tuple[str, Call, int]] = []  # precision, call, number of calls per step
         self.flops = 0  # of the forward pass
         B, D, M, L = config.batch, config.width, round(config.width * config.mlp_ratio), config.layers
         if config.stem == "patch":
@@ -102,7 +102,7 @@ class Floor:
         self.add("attention", calls, count)
 
     def add(self, name: str, backends: dict[str, Call], count: int) -> None:
-        """Add work that a step does `count` times, in the backend with the fastest turn. backends: name -> call."""
+        """Add an operation that a step runs `count` times, in the fastest of `backends` (name -> call)."""
         seconds = {}
         for backend, call in backends.items():
             with float32_precision(backend.split()[-1]):
@@ -184,7 +184,7 @@ def relative_error(precision: str) -> float:
 
 @contextmanager
 def float32_precision(precision: str) -> Iterator[None]:
-    """Set the precision of float32 products, "highest" or "medium", for the block. Convolutions do not use TF32."""
+    """Set the precision of float32 products, "highest" or "medium", within the block. Convolutions do not use TF32."""
     before, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision(precision)
     torch.backends.cudnn.allow_tf32 = False

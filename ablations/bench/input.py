@@ -35,8 +35,8 @@ class Input:
 def bench(config: Config, source: Source, rounds: int, calls: int) -> Result:
     """Measure the images per second of the input pipeline, in `rounds` turns of `calls` batches.
 
-    It is timed as configured. Then it is timed with flips and crops, in alternation with torchvision on one core and in
-    turns of CALLS batches. Raises ValueError if the images cannot be cropped.
+    Times the pipeline as configured, and then with flips and crops. The second measurement alternates with torchvision
+    on one core, in turns of CALLS batches. Raises ValueError if the images cannot be cropped.
     """
     how = conditions(config, source, rounds, calls)
     cropped = Config(**merge(config.model_dump(), {"augment": AUGMENT, "mixup": 0.0, "cutmix": 0.0}))

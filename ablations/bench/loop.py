@@ -103,9 +103,9 @@ def time_sides(
 
 
 def check_alike(config: Config, source: Source) -> None:
-    """Raise ValueError unless the script of the loops can train as `ablate run` does, with images in memory.
+    """Raise ValueError unless the first losses of the loops' script equal this suite's.
 
-    Raises ConfigError if the data are a pack or the script lacks a setting. First losses must be equal.
+    Raises ConfigError if the data are a pack, as the script keeps images in memory, or if the script lacks a setting.
     """
     if find_pack(config.data, source.data_dir) is not None:
         raise ConfigError(f"data={config.data}: a pack, streamed from its shards: the script has images in memory")
@@ -142,7 +142,7 @@ def run_scripts(scripts: Sequence[Path], at_once: int) -> None:
 
 
 def write_study(folder: Path, settings: Mapping[str, object], positions: Sequence[str], seeds: int) -> None:
-    """Write the study and the recipe that `ablate run` reads. positions: the baseline's first."""
+    """Write the study and the recipe that `ablate run` reads. positions: of all arms; the baseline's comes first."""
     study = {"question": "How fast?", "baseline": {"position": positions[0]}, "factors": {"position": [*positions]}}
     recipe = {"description": "Bench.", "config": dict(settings), "seeds": seeds}
     (folder / "bench-study.yaml").write_text(json.dumps(study))

@@ -23,7 +23,7 @@ def memory_of_sides(
 ) -> tuple[dict[str, int | None], dict[str, str]]:
     """Return (bytes that each implementation's steps need, reasons why measurements failed).
 
-    Bytes: name -> number, or None if unknown. Reasons: "memory of NAME" -> text. Bytes that are not reported have none.
+    Bytes: name -> number, or None if unknown. Reasons: "memory of NAME" -> text, unless the system reports no memory.
     """
     found: dict[str, int | None] = {}
     left_out: dict[str, str] = {}
@@ -66,7 +66,7 @@ def measure(config: Config, source: Source, name: str) -> int | None:
 
 
 def resident_bytes(key: str) -> int:
-    """Return this process's bytes in memory. key: "VmRSS" for those now, "VmHWM" for those at the peak."""
+    """Return the resident memory of this process in bytes. key: "VmRSS" for current or "VmHWM" for peak memory."""
     found = re.search(rf"^{key}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
     assert found
     return 1024 * int(found[1])

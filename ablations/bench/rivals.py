@@ -1,7 +1,7 @@
 """The rivals: usual training steps with timm's or torchvision's model, on this suite's weights and batches.
 
-Their first losses must equal this suite's, because a wrong step may be fast. For this comparison, a head of zeros and a
-warm-up are replaced, because with them first losses would not depend on the whole model.
+Their first losses must equal this suite's, because a wrong step may be fast. This comparison uses no warm-up and no
+zero-initialized head, because with either the first losses would not depend on the whole model.
 """
 
 import os
@@ -38,7 +38,7 @@ USUAL = {
 
 CHECKED = 5  # first steps, whose losses are compared
 TOLERANCE = {"float32": 1e-5, "bf16": 2e-2}  # relative; two roundings to bf16 grow apart
-IMAGES = 64  # largest batch of the check in float32
+IMAGES = 64  # maximum batch size of the check in float32
 
 
 class Ours(Training):
@@ -105,7 +105,7 @@ def losses(side: Ours | Rival, steps: int) -> list[float]:
 
 
 def adamw(model: nn.Module, config: Config, fused: bool | None) -> torch.optim.AdamW:
-    """Return PyTorch's AdamW, with weight decay on parameters that this suite decays. fused: None for the default."""
+    """Return AdamW with weight decay on the parameters that this suite decays. fused: None for PyTorch's default."""
     decayed, exempt = list[nn.Parameter](), list[nn.Parameter]()
     for name, parameter in model.named_parameters():
         (decayed if config.weight_decay_on == "all" or has_weight_decay(name, parameter) else exempt).append(parameter)
@@ -167,7 +167,7 @@ def check_equal(config: Config, sides: Sides) -> dict[str, float]:
 def refuse_unequal(name: str, ours: list[float], theirs: list[float], tolerance: float) -> None:
     """Raise ValueError at the first step whose losses differ by more than `tolerance`, relative to `theirs`."""
     for step, (a, b) in enumerate(zip(ours, theirs, strict=True), 1):
-        if not abs(a - b) <= tolerance * abs(b):  # nor NaN
+        if not abs(a - b) <= tolerance * abs(b):  # also refuses NaN
             raise ValueError(
                 f"step {step}: losses differ ({a:.7g}, with {name} {b:.7g}): speeds of different training runs "
                 "are not compared"

@@ -24,7 +24,7 @@ from vitcore.data.splits import Data
 from vitcore.runtime.device import compute_settings
 
 WARM_UP = 1  # steps between the check and the timing, which recompile with TF32
-WATCHED = 3  # number of last steps, in which synchronizations with the GPU are counted
+WATCHED = 3  # number of final steps in which synchronizations with the GPU are counted
 WAITS = "called a synchronizing CUDA operation"  # start of PyTorch's warning about a synchronization
 
 
@@ -61,7 +61,7 @@ class InputMeasured:
 
 @dataclass(frozen=True)
 class Measured:
-    """The measurements, named like the keys of the JSON. Seconds and bytes: implementation -> value."""
+    """The measurements. Field names are keys of the JSON. Seconds and bytes: implementation -> value."""
 
     sides: list[Side]
     first_steps_seconds: dict[str, float]  # compilation included

@@ -1,4 +1,4 @@
-"""Timing of implementations in alternation (A, B, B, A), so that whatever slows the machine slows all of them."""
+"""Timing of implementations in alternation (A, B, B, A), so that a slowdown of the machine affects all of them."""
 
 import time
 from collections.abc import Callable, Mapping

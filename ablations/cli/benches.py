@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ablations.bench.result import Result
 
 app = App(
-    help="Measure speed beside timm and torchvision.\n\n"
+    help="Measure speed against timm and torchvision.\n\n"
     "Measures both sides in turn. Prints the median and quartiles of their ratio, or its lowest and highest value if "
     "there are fewer than five rounds.",
 )

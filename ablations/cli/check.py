@@ -42,7 +42,7 @@ def check_word(word: str, recipe: Recipe) -> bool:
 
 
 def check_everything(recipe: Recipe) -> bool:
-    """Check all packaged parts, studies and recipes; return whether all pass. One error does not stop other checks."""
+    """Check all packaged parts, studies and recipes; return whether all pass. An error does not end the checks."""
     passed = [check_part(slot, name) for slot, parts in VARIANTS.items() for name in parts]
     for name in (*packaged_names("studies"), *packaged_names("recipes")):
         try:
@@ -109,7 +109,7 @@ def message_line(error: BaseException) -> str:
 def check_study(file: str, recipe: Recipe) -> bool:
     """Check every arm of a study, print the arms and their confounds, and return True.
 
-    Raises ValueError if an arm is impossible or cannot be built.
+    Raises ValueError if an arm is not valid or its model cannot be built.
     """
     design = Design(read_study(file), recipe, {})
     check(design)

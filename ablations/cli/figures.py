@@ -15,7 +15,7 @@ from ablations.cli.inputs.directories import make_place, source_path
 from ablations.cli.inputs.sources import named_results, styled
 from results.store.files import refuse_links, safe_name
 
-EXTENSION = re.compile("[a-z][a-z0-9]{0,4}")  # not the 2 of a folder v1.2
+EXTENSION = re.compile("[a-z][a-z0-9]{0,4}")  # does not match the "2" of a folder v1.2
 
 FigureFormat = Literal["png", "pdf", "svg"]
 FORMATS = get_args(FigureFormat)
@@ -79,7 +79,7 @@ def plot(
 def is_file_name(out: Path, format: FigureFormat | None) -> bool:
     """Return whether --out names a file rather than a folder.
 
-    Raises ValueError if its ending is not a format of figures, or contradicts --format.
+    Raises ValueError if the file's ending is not a format of figures, or contradicts --format.
     """
     from matplotlib.backend_bases import FigureCanvasBase
 

@@ -208,7 +208,7 @@ def train_here(
 def finish(summary: "RunSummary", asked: int, where: str, plans: Sequence[Plan] = ()) -> None:
     """Report the trials that are not done, and exit with an error status if there are any.
 
-    asked: number of trials requested. where, plans: the --runs option and the plans for the advice on failed trials.
+    asked: the number of requested trials. where: the --runs option for advice. plans: the plans that advice may name.
     """
     if summary.stopped:
         done, left = len(summary.done), asked - len(summary.done) - len(summary.failed) - len(summary.blocked)
@@ -229,7 +229,7 @@ def finish(summary: "RunSummary", asked: int, where: str, plans: Sequence[Plan] 
 
 
 def failures(failed: Mapping[str, str], where: str, plans: Sequence[Plan]) -> str:
-    """Return a line with the failed trials' main cause and the command to retry them after its repair.
+    """Return a line with the most common cause of failure and the command that retries the failed trials.
 
     failed: id -> cause. where: the --runs option for the command.
     """

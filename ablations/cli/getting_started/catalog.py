@@ -19,7 +19,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Slot:
-    """A slot and its variants in the order of their dictionary. Those of plug-ins come last."""
+    """A slot and its variants in the order of their dictionary. Variants of plug-ins come last."""
 
     slot: str
     entries: list[Entry]
@@ -37,7 +37,7 @@ def entry(name: str, variant: type[Variant]) -> Entry:
 
 
 def render(slots: list[Slot]) -> str:
-    """Return the catalog as text: a line per variant, and below it its options as the command line takes them."""
+    """Return the catalog as text: a line per variant, followed by its options as the command line takes them."""
     width = max(len(one.name) for slot in slots for one in slot.entries)
     lines = []
     for slot in slots:

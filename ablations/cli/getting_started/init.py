@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ablations.study.init.choices import Choice
     from ablations.study.init.survey import Survey
 
-SHORTER = 4  # divides the steps of the recipe to give the steps of a trial of --tune
+SHORTER = 4  # the steps of the recipe divided by the steps of a trial of --tune
 LEAST_STEPS = 100
 NEXT = """\
 go on with:
@@ -78,7 +78,7 @@ def init(
 
 
 def measure(found: "Survey", device: str, place: Place, workers: int | None) -> "dict[str, Choice]":
-    """Train a grid of learning rates and widths, and return key -> choice for the pair of best validation accuracy.
+    """Train a grid of learning rates and widths. Return key -> choice for the pair with the best validation accuracy.
 
     A tie goes to the pair that `ablate init` chooses without --tune. device: choices.CPU or choices.GPU.
     """

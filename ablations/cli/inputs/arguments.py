@@ -136,7 +136,7 @@ def warn_of_other_recipe(asked: Asked, recipe_name: str, runs: Path) -> None:
 
 
 def warn_of_needless_settings(plan: Plan, runs: Path) -> None:
-    """Print a note on standard error if the plan without the command line's settings exists and has equal configs."""
+    """Print a note on standard error if the plan without command-line settings exists and has the same configs."""
     plain = read(runs, plan_name(plan.study, plan.recipe, {})) if plan.overrides else None
     known = {entry.name: entry.config for entry in plain.entries} if plain else {}
     if plain and all(known.get(entry.name) == entry.config for entry in plan.entries):
@@ -244,7 +244,7 @@ def absolute_name(name: str) -> str:
 
 
 def slurm_profile(name: str, recipe: str) -> "Profile":
-    """Return a SLURM profile, with the recipe's resources for what it leaves unset. name: its name or file."""
+    """Return a SLURM profile, given its name or file. The recipe's resources fill the keys that the profile omits."""
     from ablations.cluster.submit import read_profile
     from ablations.study.reading import read_recipe
 

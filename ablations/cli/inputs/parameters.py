@@ -1,4 +1,4 @@
-"""The arguments and options that several commands take, as annotations of Typer."""
+"""The arguments and options that several commands take, as Typer annotations."""
 
 from collections.abc import Callable
 from pathlib import Path

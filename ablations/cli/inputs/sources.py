@@ -51,8 +51,8 @@ def results_on_recipes(source: Path | None, words: list[str] | None, recipes: li
 def styled(file: Path | None, source: Path) -> AbstractContextManager[None]:
     """Return a context manager that applies a style file, if given, until the block ends.
 
-    Warns on standard error of names in the file that no study in `source` has. Raises ValueError if a key of the file
-    is unknown or its value is not allowed.
+    Warns on standard error about names in the file that no study in `source` has. Raises ValueError if a key of the
+    file is unknown or has a value that is not allowed.
     """
     if file is None:
         return contextlib.nullcontext()
