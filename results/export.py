@@ -1,7 +1,7 @@
 """Exports of results to one file, as Parquet or flat CSV. Every command that reads results accepts the Parquet file.
 
-It has one row per trial, even if several studies share the trial, and the plans in the metadata of its schema. Equal
-results give equal bytes.
+A Parquet export has one row per trial, even if several studies share the trial. The metadata of its schema holds the
+plans. Equal results give equal bytes.
 """
 
 import hashlib
@@ -29,14 +29,14 @@ from results.tables import formats
 
 Json = dict[str, Any]
 
-KEY = b"ablate"  # the entry of the schema's metadata that makes a file an export
+KEY = b"ablate"  # the key in the schema's metadata that marks a file as an export
 
 # Columns that earlier versions did not write.
 OPTIONAL_COLUMNS = {
     *("micro_batch", "ranks", "fused", "suspect_hardware", "evals", "inspect"),
     *("compile", "attention", "matmul_precision", "tf32", "weights_sha256"),
 }
-MOST_ROWS, MOST_VALUES, MOST_BYTES = 10**6, 2**29, 2**32  # limits on what is read, over all columns
+MOST_ROWS, MOST_VALUES, MOST_BYTES = 10**6, 2**29, 2**32  # limits on what is read; values and bytes over all columns
 ARRAYS = {"correct_index": np.int32, "correct": np.uint8}
 SCHEMA = pa.schema(
     [
@@ -105,7 +105,7 @@ def fingerprint(rows: Sequence[Json]) -> str:
 
 
 def read(path: Path) -> list[StudyResults]:
-    """Return the studies in a Parquet export. Raises the errors of `read_header` and `read_rows`."""
+    """Return the studies in a Parquet export. Raises Broken if rows are damaged, and the errors of `read_header`."""
     header = read_header(path)
     rows = read_rows(path)
     if header.trials != fingerprint(rows):

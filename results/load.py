@@ -13,9 +13,9 @@ from results.study_results import StudyResults, load_plans
 def load_studies(source: Path, studies: Sequence[str] = (), parts: Collection[str] = PARTS) -> list[StudyResults]:
     """Return the results of the named studies, or of all studies if `studies` is empty.
 
-    source: run directory or Parquet export. studies: "pooling" for every recipe, "pooling@digits" for one recipe.
-    parts: which of PARTS to read from a run directory besides results. Raises ValueError if a name is unknown, or
-    if the source is missing, empty, damaged, not an export, or of a newer version.
+    source: run directory or Parquet export. studies: names such as "pooling" (every recipe) or "pooling@digits" (one
+    recipe). parts: which of PARTS to read from a run directory besides results. Raises ValueError if a name is unknown
+    or the source is missing, empty, damaged, not an export or too new.
     """
     if source.is_file():
         from results.export import read as read_export  # late: pulls in the Parquet reader

@@ -1,4 +1,4 @@
-"""The names of metrics, axes and measures that a study may use. The code that computes or draws them is not loaded.
+"""Names of the metrics, axes and measures that a study may use, without the code that computes or draws them.
 
 vitcore/training/evaluation.py computes the metrics.
 """

@@ -14,10 +14,10 @@ Interval = tuple[float, float]
 class Row:
     """A row of a study's table: the results of one arm. Accuracies are fractions and unknown values are None.
 
-    n: number of finished trials that have the metric. missing: number of planned trials that lack it, and neither
+    n: the number of finished trials with the metric. missing: the number of trials without the metric that neither
     diverged nor failed. delta, p, verdict: comparison with the arm `baseline` over n_pairs seeds. margin_met: the
-    smallest margin of equivalence before Holm's correction. measured: metric -> mean for further metrics, and metric +
-    INTERVAL -> confidence interval.
+    smallest equivalence margin that the arm meets, before Holm's correction. measured: metric -> mean for further
+    metrics, and metric + INTERVAL -> confidence interval.
     """
 
     arm: str
@@ -108,7 +108,7 @@ class Interaction:
 
 @dataclass(frozen=True)
 class NoteSubjects:
-    """A table's footnotes about arms, and about differences from baselines. columns: footnote -> column concerned."""
+    """A table's footnotes about arms and about differences from baselines. columns: footnote -> its column."""
 
     arms: Sequence[str]
     differences: Sequence[str]
@@ -117,11 +117,11 @@ class NoteSubjects:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A study's table: its rows, and the facts that its caption and closing lines are written from.
+    """A study's table: its rows, and the facts from which its caption and closing lines are written.
 
-    besides: further metrics. family: number of planned contrasts that are corrected together. points_family: the same
-    for contrasts at equal values of tuned settings. interim: whether trials have yet to finish with the metric or
-    diverge. judged: whether verdicts are given. abridged: whether its notes are "short" or "none", not "all".
+    besides: further metrics. family: the number of planned contrasts that are corrected together. points_family: the
+    number of contrasts at equal values of tuned settings. interim: whether a trial has neither finished with the metric
+    nor diverged. judged: whether verdicts are given. abridged: whether its notes are "short" or "none", not "all".
     """
 
     study: str
@@ -158,7 +158,7 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class OfStudy:
-    """The subject of a row of a comparison: the name of a study, its recipe, its full name, and a metric."""
+    """The study and metric that a row of a comparison is about. name: the full name of the study, with its recipe."""
 
     study: str
     recipe: str
@@ -198,10 +198,10 @@ class ChangedContrast:
 class ComparedRow(OfStudy):
     """A row of a comparison: one arm in results A and in results B. One of the two may lack the arm.
 
-    delta: B - A. worse_by_at_most: the one-sided 95% bound on how much worse B is. untested: why there is no verdict.
-    resolvable_difference: the smallest difference that the test would have resolved with 80% power. identical: seeds
-    whose trials are identical in A and B, and left out of the test. Fields with defaults describe the test. A row
-    without a test has the defaults.
+    delta: B - A. worse_by_at_most: the one-sided 95% bound on how much worse B is. untested: why there is no verdict,
+    or None. resolvable_difference: the smallest difference that the test would have resolved with 80% power. identical:
+    seeds left out of the test, because their trials are identical in A and B. Fields with defaults describe the test.
+    Without a test, they keep the defaults.
     """
 
     objective: str
@@ -227,7 +227,7 @@ class ComparedRow(OfStudy):
 class Contents:
     """One of the two sets of results in a comparison.
 
-    planned: number of planned trials. over: how many of them finished or diverged. A shared trial counts once.
+    planned: the number of planned trials. over: the number of finished or diverged trials. Shared trials count once.
     """
 
     studies: Sequence[str]
@@ -239,8 +239,8 @@ class Contents:
 class Comparison:
     """A comparison of two sets of results, A and B, arm by arm.
 
-    provenance: name -> values in A and in B, for provenance, recipes and settings of matched arms that differ.
-    family: number of distinct tests. verdicts: verdict -> number of rows.
+    provenance: name -> {"a": values, "b": values}, for each provenance field, recipe or setting that differs. family:
+    the number of distinct tests. verdicts: verdict -> number of rows.
     """
 
     a: Contents
@@ -309,7 +309,7 @@ def study_fields(plan: Plan | Table) -> dict[str, Any]:
 
 
 def json_object(record: Any) -> dict[str, Any]:
-    """Return field -> value for a record. It serves as the argument `default` of `json.dumps`.
+    """Return field -> value for a record. `json.dumps` takes this function as the argument `default`.
 
     Further metrics of a Row become fields. A Table has the field `abridged` only if it is true.
     """

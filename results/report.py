@@ -103,7 +103,7 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
 
 
 def related_studies(study: StudyResults, studies: Sequence[StudyResults]) -> list[dict[str, str]]:
-    """Return links (slug, name, how related) to the same study's other results and to studies with shared trials."""
+    """Return links to the study's other results and to studies with shared trials, as dicts (slug, name, how)."""
     own, found = set(study.trials["id"]), []
     for other in studies:
         shared = len(own & set(other.trials["id"]))
@@ -145,7 +145,7 @@ def uninspected_arms(study: StudyResults, inside: Mapping[str, Inspection]) -> l
 
 
 def figures(study: StudyResults) -> dict[str, Markup]:
-    """Return the study's figure as SVG for "wide" and "narrow" pages, or {} if its kind is unknown."""
+    """Return page width ("wide" or "narrow") -> the study's figure as SVG, or {} if its kind is unknown."""
     if study_figure.unknown_figure(study.plan):
         return {}
     return {
@@ -223,7 +223,7 @@ def duration_text(seconds: float) -> str:
 
 
 def provenance(trials: pd.DataFrame) -> dict[str, str]:
-    """Return field -> provenance of finished and diverged trials. Differing values are listed with trial counts."""
+    """Return field -> value in finished and diverged trials. Values that differ are listed with trial counts."""
     over = trials[trials["status"].isin(OVER)]
     counts = {name: Counter(value for value in over[name] if value) for name in PROVENANCE}
     return {

@@ -2,7 +2,7 @@
 
 import re
 
-LONGEST_LINE = 2000  # characters of an error
+LONGEST_LINE = 2000  # maximum characters of an error
 UNUSUAL = re.compile(r"[^\x20-\x7e]")
 
 

@@ -85,7 +85,7 @@ class StudyResults:
 
 
 def load_plans(source: Path, plans: Sequence[Plan], parts: Collection[str] = PARTS) -> list[StudyResults]:
-    """Return the results of the given plans in a run directory. Its own plan files are not read.
+    """Return the results of the given plans in a run directory. The directory's own plans are not read.
 
     parts: which of PARTS to read besides the results. Raises NewerSchema if a newer version wrote the results.
     """
@@ -124,7 +124,7 @@ def records_of_started(runs: Path, plan: Plan, records: Mapping[str, Record]) ->
         return {f"start_{name}": value for one in known.values() for name, value in one.metrics.items()}
 
     for trial_id, parents in plan.trials_with_parents.items():
-        if trial_id not in records:  # it belongs to a stage
+        if trial_id not in records:  # the trial belongs to a stage
             continue
         values = dict(records[trial_id].values)
         if values["status"] == "missing":

@@ -14,7 +14,7 @@ from results.spelling import suggestion
 
 FULL, COLUMN = 7.0, 3.4  # inches: the text width and the column width of a two-column paper
 
-# Okabe and Ito, "Color Universal Design" (2008), without the yellow that white paper swallows.
+# Okabe and Ito, "Color Universal Design" (2008), without yellow, which is hard to see on white paper.
 BLACK = "#000000"
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 
@@ -25,15 +25,16 @@ class Style:
 
     full, column: text width and column width of a paper in inches. width: figure width in inches. dpi: resolution of
     PNG files. family: name of the font. title, text, small: font sizes in points. colours, labels: keyed by arm,
-    setting ("pool=gap") or model family; labels also by factor ("lr") or metric. order: names that come first. digits:
-    "accuracy", "loss" or "p" -> decimal places. heading, notes: whether a figure shows the study's question and notes.
+    setting ("pool=gap") or model family; labels also by factor ("lr") or metric. order: arms and settings that come
+    first. digits: "accuracy", "loss" or "p" -> decimal places. heading, notes: whether a figure shows the study's
+    question and notes.
     """
 
     full: float = FULL
     column: float = COLUMN
     width: float = FULL
     dpi: float = 200
-    family: str = "DejaVu Sans"  # comes with matplotlib, so every machine has the same one
+    family: str = "DejaVu Sans"  # comes with matplotlib, so every machine has the same font
     title: float = 9.0
     text: float = 7.5
     small: float = 6.5
@@ -83,11 +84,11 @@ def use_style(style: Style) -> Iterator[None]:
 
 
 def use_labels(labels: Mapping[str, str]) -> AbstractContextManager[None]:
-    """Return a context manager that adds default labels to the current style, whose own labels win."""
+    """Return a context manager that adds default labels to the current style, whose own labels take precedence."""
     return use_style(replace(current_style(), labels={**labels, **current_style().labels}))
 
 
-Rule = tuple[Callable[[Any], object], str]  # whether a value is allowed, and what is allowed
+Rule = tuple[Callable[[Any], object], str]  # a test of a value, and a description of the allowed values
 
 
 def number_rule(low: float, high: float) -> Rule:

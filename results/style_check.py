@@ -1,4 +1,4 @@
-"""A check for names in a style file that no study has, because such a typo would otherwise go unnoticed."""
+"""A check of a style file for names that occur in no study, because typos would otherwise go unnoticed."""
 
 import itertools
 from collections.abc import Iterator, Sequence

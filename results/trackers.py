@@ -1,8 +1,8 @@
 """Exports of results to experiment trackers, as files and without a network.
 
 The trackers' packages are optional extras, imported late. Each export writes training curves and final metrics of every
-evaluated trial. All but the TensorBoard export also write its settings. Each raises ValueError if no trial has been
-evaluated, and ModuleNotFoundError if the tracker's package is not installed.
+evaluated trial. All exports except TensorBoard's also write the trial's settings. Each export raises ValueError if no
+trial has been evaluated, and ModuleNotFoundError if the tracker's package is not installed.
 """
 
 import io
@@ -32,7 +32,7 @@ Point = tuple[float, int, dict[str, float]]  # seconds of training, step, name -
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """A trial as trackers record it. points: one per evaluation, then the final metrics if there are any."""
+    """A trial as trackers record it. points: one per evaluation, and a last one with the final metrics, if any."""
 
     study: str
     arm: str
@@ -95,8 +95,8 @@ VERSION = "brain.Event:2"  # content of the first record of an event file
 def write_tensorboard(studies: Sequence[StudyResults], folder: Path) -> None:
     """Write an event file to `folder`/<study>/<arm>/seed=<n>/ for each trial with evaluations.
 
-    A file is appended to if its curve has grown, so a running TensorBoard follows the curve. Times are seconds of
-    training, so equal results give equal bytes.
+    If a curve has grown, only the new points are appended, so that a running TensorBoard shows them. Times are seconds
+    of training, so equal results give equal bytes.
     """
     for run in tracked_runs(studies):
         names = (run.study, run.arm, f"seed={run.seed}")
@@ -124,7 +124,7 @@ def encode_events(points: Iterable[Point]) -> bytes:
 
 
 def append_or_replace(path: Path, content: bytes) -> None:
-    """Append the part of `content` that the file lacks. A file that starts differently (after a retry) is replaced."""
+    """Append the missing end of `content` to a file, or replace a file that begins differently, as after a retry."""
     try:
         old = read_bytes(path)
     except (FileNotFoundError, store.Broken):

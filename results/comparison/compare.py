@@ -18,7 +18,7 @@ from results.tables import provenance as mixed
 
 
 def compare(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> Comparison:
-    """Return the comparison of B with A.
+    """Return the comparison of B with A, with a row for each pair of arms.
 
     The tests of all arms form one Holm family, in which equal tests count once. Tests of equivalence and tests of
     changed contrasts form two more families.
@@ -42,7 +42,7 @@ def compare(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> Comparison:
 def compared_row(
     pair: Pair, test: Test | None, resolvable: float | None, change: Test | None, family: int
 ) -> ComparedRow:
-    """Return the row of one pair. change: the test of B's contrast against A's. family: number of distinct tests."""
+    """Return the row of a pair. change: the test of B's contrast against A's. family: the number of distinct tests."""
     plan = pair.first.study.plan
     row = ComparedRow(
         **study_fields(plan),
@@ -84,7 +84,7 @@ def changed_contrast(change: Test) -> ChangedContrast:
 
 
 def untested_reason(pair: Pair, test: Test | None) -> str | None:
-    """Return the reason why a row has no verdict, such as "other recipe", or None for a row with a verdict."""
+    """Return why a row has no verdict, such as "other recipe", or None if the row has a verdict."""
     if pair.a is None or pair.b is None:
         return f"only in {'B' if pair.a is None else 'A'}"
     if test is not None:
@@ -112,7 +112,7 @@ def contents(studies: Sequence[StudyResults]) -> Contents:
 
 
 def provenance(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> dict[str, dict[str, list[str]]]:
-    """Return field -> values in A and B, for provenance that differs. A plug-in counts only if both loaded it."""
+    """Return field -> values in A and B, for provenance that differs. A plug-in counts only if A and B loaded it."""
     left, right = provenance_values(a), provenance_values(b)
     both = {name: {"a": left[name], "b": right[name]} for name in left if name in right}
     return {name: values for name, values in both.items() if values["a"] != values["b"]}
@@ -128,7 +128,7 @@ def provenance_values(studies: Sequence[StudyResults]) -> dict[str, list[str]]:
 
 
 def differing_recipes(pairs: Sequence[Pair]) -> dict[str, dict[str, list[str]]]:
-    """Return name -> values in A and in B, for the recipe and each setting that differ between matched arms."""
+    """Return name -> values in A and B where matched arms differ. A name is "recipe" or a setting."""
     found: dict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
     for a, b in ((pair.a, pair.b) for pair in pairs if pair.a and pair.b):
         recipes = [("recipe", a.study.plan.recipe, b.study.plan.recipe)]

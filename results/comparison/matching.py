@@ -15,7 +15,7 @@ from results.tables.outcomes import Outcome, outcomes_by_arm
 
 @dataclass(frozen=True)
 class Side:
-    """An arm of one set of results (A or B), with its row of the study's table.
+    """An arm of one set of results (A or B), with its row in the study's table.
 
     trials: the metric in its finished trials. contrast: paired differences from the baseline, or None for a baseline.
     """
@@ -30,7 +30,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two arms to compare, where one may be None. first: the arm that names the row."""
+    """An arm of A and its counterpart in B, or None for a side without the arm. first: the arm that names the row."""
 
     a: Side | None
     b: Side | None
@@ -38,7 +38,7 @@ class Pair:
 
 
 def matched_pairs(in_a: Sequence[Side], in_b: Sequence[Side]) -> list[Pair]:
-    """Return a pair for every arm of A, and for every arm of B that these pairs lack."""
+    """Return a pair for every arm of A, then for every arm of B that is not yet in a pair."""
     pairs = [Pair(side, counterpart(side, in_b), first=side) for side in in_a]
     paired = {id(pair.b) for pair in pairs}
     return pairs + [Pair(counterpart(side, in_a), side, first=side) for side in in_b if id(side) not in paired]

@@ -17,7 +17,7 @@ def metric_notes(metric: str, objective: str) -> list[str]:
 
 
 def row_notes(pair: Pair, test: Test | None, family: int) -> list[str]:
-    """Return notes on absent trials in A and B, and on why a row is not a plain paired comparison."""
+    """Return notes on absent trials and on why a row is not a plain paired comparison. family: number of tests."""
     a, b = pair.a, pair.b
     if a is None or b is None:
         return [f"only in {'B' if a is None else 'A'}"]
@@ -65,7 +65,7 @@ def test_notes(test: Test) -> list[str]:
 def change_notes(change: Test | None) -> list[str]:
     """Return a note if the verdict on an arm against its baseline differs between A and B, else [].
 
-    A changed verdict proves nothing by itself, so the note has the size and p value of the contrast's change.
+    A changed verdict alone proves nothing, so the note gives the size and p value of the contrast's change.
     """
     if change is None or change.a.row.verdict == change.b.row.verdict:
         return []
@@ -82,7 +82,7 @@ def change_notes(change: Test | None) -> list[str]:
 
 
 def settings_difference(a: Side, b: Side) -> str:
-    """Return text that names the metrics if they differ, or else up to three differing settings."""
+    """Return text that names the arms' metrics if they differ, or else at most three differing settings."""
     if a.study.plan.metric != b.study.plan.metric:
         return f"metric {a.study.plan.metric} and {b.study.plan.metric}"
     found = [f"{key} {left} and {right}" for key, left, right in differing_settings(a, b)]

@@ -62,7 +62,7 @@ def compare_published(studies: Sequence[StudyResults]) -> PublishedComparison:
 
 
 def claim_row(claim: Claim, table: Table) -> PublishedClaim:
-    """Return a claim with its published difference and notes. If it is unresolved, the notes bound the difference."""
+    """Return a claim with its published difference and notes, such as a bound on an unresolved difference."""
     published = {row.arm: row.published for row in table.rows}
     a, _, b = claims.parse_claim(claim.claim)
     left, right = published.get(a), published.get(b)

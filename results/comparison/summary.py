@@ -113,12 +113,12 @@ def sensitivity_text(comparison: Comparison) -> str:
 def failing_rows(comparison: Comparison, margin: float | None) -> list[ComparedRow]:
     """Return the rows that fail `--fail-on worse`.
 
-    Without a margin, these are the rows with the verdict worse. With a margin, they are the compared arms that may be
-    worse by the margin or more. margin: in stored units, so that 0.01 is one point of accuracy.
+    Without a margin, rows with the verdict worse fail. With a margin, a compared arm fails unless B is shown to be
+    worse by less than the margin. margin: in stored units, where 0.01 is one point of accuracy.
     """
     if margin is None:
         return [row for row in comparison.rows if row.verdict == verdict.WORSE]
-    rows = [row for row in comparison.rows if row.method]  # arms of equal config and metric on both sides
+    rows = [row for row in comparison.rows if row.method]  # the arms have equal configs and metrics in A and B
     return [row for row in rows if row.worse_by_at_most is None or row.worse_by_at_most >= margin]
 
 
@@ -140,7 +140,7 @@ def gate_text(comparison: Comparison, margin: float | None = None) -> str:
 
 
 def difference_text(row: ComparedRow) -> str:
-    """Return "by 6.20 points" or, without an interval, "as 3 of 5 trials diverged"."""
+    """Return by how much B is worse, such as "by 6.20 points", or how many trials diverged if there is no interval."""
     if row.delta is None or row.delta_ci95 is None:
         return f"as {divergence_text(row)}"
     return f"by {units.unit(row.metric).size_text(row.delta)}"
@@ -159,9 +159,9 @@ def divergence_text(row: ComparedRow) -> str:
 
 
 def unjudged_reason(comparison: Comparison) -> str:
-    """Return why a gate cannot judge the comparison, or "" if an arm was tested or all differences have bounds.
+    """Return why a gate cannot judge the comparison, or "" if an arm was tested or every difference is bounded.
 
-    Identical arms have bounds without a test. Rows whose results were lost have no bounds, and must not pass a gate.
+    Identical arms have a bound without a test. A row whose results were lost has no bound, and must not pass a gate.
     """
     rows = comparison.rows
     if any(row.p_holm is not None for row in rows) or (rows and all(row.worse_by_at_most is not None for row in rows)):

@@ -1,4 +1,4 @@
-"""The tests of the difference B - A between paired arms, or between their contrasts with their baselines."""
+"""Tests of the difference B - A, between matched arms or between the contrasts of those arms with their baselines."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -19,10 +19,10 @@ IDENTICAL = "identical"
 class Test:
     """The test of the difference B - A between two arms or their contrasts, without identical trials.
 
-    Trials of a seed are identical if their final weights and values are equal in A and B. p: the p value of no
-    difference; for arms, combined with a test of divergence if trials of B diverged. p_margin: the p value of
-    equivalence within the common margin. p_holm: p after Holm's correction; `adjusted` sets it, and corrects p_margin.
-    method: paired, overlapping or welch; none if a side has only identical trials. pairs: the number of paired seeds.
+    Trials of a seed are identical if their final weights and values are equal in A and B. p: the p value of the null
+    hypothesis of no difference. For arms, p is combined with a test of divergence if trials of B diverged. p_margin:
+    the p value of equivalence within the common margin. `adjusted` sets p_holm by Holm's method, and corrects p_margin.
+    method: paired, overlapping, welch, or none if a side has only identical trials. pairs: the number of paired seeds.
     identical: seeds with identical trials. repeated: seeds whose trial has one id in A and B, but different values.
     trials: trial ids, by which equal tests are recognized.
     """
@@ -41,7 +41,7 @@ class Test:
 
 
 def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | None:
-    """Return the test of B - A on samples from `sample_of`, or None if one is missing or config or metric differ."""
+    """Return the test of B - A on the samples from `sample_of`. Without two comparable samples, return None."""
     a, b = pair.a, pair.b
     if a is None or b is None or not are_comparable(a, b):
         return None
@@ -73,10 +73,10 @@ def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | 
 
 
 def estimate_difference(a: Sample, b: Sample, same_split: bool) -> tuple[Estimate, str, int]:
-    """Return the estimate of b - a, the name of the method and the number of paired seeds.
+    """Return (estimate of b - a, name of the method, number of paired seeds).
 
-    The method is Welch's test if the splits or the test images differ, or if fewer than 2 seeds are common. Otherwise
-    it is the paired test if all seeds are common, or else the test of partially overlapping samples.
+    The method is Welch's test if splits or test images differ, or if fewer than 2 seeds are common. Otherwise it is the
+    paired test if all seeds are common, or else the test of partially overlapping samples.
     """
     pairs = b - a
     count = len(pairs.values)
@@ -105,7 +105,7 @@ def holm_over_tests(tests: Sequence[Test | None], name: str) -> list[float | Non
 def resolvable_differences(tests: Sequence[Test | None], family: int) -> list[float | None]:
     """Return the smallest difference that each test would resolve with 80% power, or None without a standard error.
 
-    Spreads are pooled per metric and method. family: the number of distinct tests.
+    Standard deviations are pooled per metric and method. family: the number of distinct tests.
     """
     groups: dict[tuple[str, str], dict[tuple[str, ...], Estimate]] = defaultdict(dict)
     for test in filter(None, tests):
@@ -117,7 +117,7 @@ def resolvable_differences(tests: Sequence[Test | None], family: int) -> list[fl
 
 
 def test_verdict(test: Test) -> str | None:
-    """Return the verdict on B against A, "identical" if a side has only identical trials, or None without a test."""
+    """Return the verdict on B against A: "identical" if a side has only identical trials, None if not tested."""
     if test.method == "none":
         return IDENTICAL
     return verdict.verdict(

@@ -1,6 +1,6 @@
 """Verdicts on the claims that a study quotes from its source, judged by the study's trials.
 
-"a < b" claims that a is lower than b, and "a ~ b" that they tie: they are equivalent within the margin.
+"a < b" claims that a has the lower metric. "a ~ b" claims that a and b are equivalent within the margin.
 """
 
 import itertools
@@ -65,8 +65,8 @@ def judge_claims(
 def claims_at_points(text: str, plan: Plan) -> Iterator[Parts]:
     """Yield (a, relation, b) for each point of the study's curves, with the point appended to both arms.
 
-    A tuned setting has one point, such as "lr=tuned". A claim is yielded unchanged if it names two arms or there are no
-    curves. Raises ValueError if `text` is not a claim.
+    A tuned setting has one point, such as "lr=tuned". A claim is yielded unchanged if it names two arms of the plan or
+    there are no curves. Raises ValueError if `text` is not a claim.
     """
     try:
         a, relation, b = parse_claim(text)

@@ -44,7 +44,7 @@ class Sample:
 
     @cached_property
     def mean(self) -> Estimate:
-        """The estimated mean over seeds. Its variance includes that of images shared by repetitions, if known."""
+        """The estimated mean over seeds. Its standard error allows for images that repetitions share, if known."""
         shared = 0.0
         if spans_repetitions(self.values, self.folds) and (images := correctness_matrix(self)) is not None:
             shared = intervals.shared_images_variance(images, np.array(self.seeds) // (self.folds or 1))
@@ -53,7 +53,8 @@ class Sample:
     def __sub__(self, other: "Sample") -> "Sample":
         """Return the sample of paired differences over the common seeds.
 
-        `correct` has seeds with equal images in both arms. It is empty within one partition, where no interval uses it.
+        `correct` has the seeds with equal images in both samples. For seeds of one partition it is empty, as no
+        interval needs it.
         """
         seeds = self.values.keys() & other.values.keys()
         values = {seed: self.values[seed] - other.values[seed] for seed in seeds}
@@ -97,7 +98,7 @@ def samples_by_arm(study: StudyResults, metric: str) -> dict[str, Sample]:
 
 
 def mean_over_images(trials: Sample) -> Estimate | None:
-    """Return an estimate of the mean over seeds and images, or None unless all seeds are known to share images."""
+    """Return an estimate of the mean over seeds and images, or None if seeds may have different test images."""
     images = None if trials.folds else correctness_matrix(trials)
     return None if images is None or np.isnan(images).any() else intervals.crossed_mean(images)
 
@@ -118,7 +119,7 @@ def correctness_matrix(trials: Sample) -> np.ndarray | None:
 
 
 def interval_caveat(trials: Sample) -> str:
-    """Return a note if images were tested repeatedly without known correctness in each trial, or ""."""
+    """Return a note if seeds tested images repeatedly and the correctness of a trial is unknown, or ""."""
     if not spans_repetitions(trials.values, trials.folds) or trials.values.keys() <= trials.correct.keys():
         return ""
     return "the interval leaves out that repetitions share their images: per-image correctness is missing"

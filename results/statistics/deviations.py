@@ -18,10 +18,10 @@ def robust_deviation(values: np.ndarray) -> float:
 
 
 def outlier(values: np.ndarray, usual: float = 0.0) -> int | None:
-    """Return the index of the value more than 3 robust deviations from the median, or None unless exactly one is.
+    """Return the index of the value over 3 robust deviations from the median, or None unless there is exactly one.
 
-    Fewer than five values (n,) have none. usual: the smallest deviation to assume, without which one in seven normal
-    samples of five would contain an outlier.
+    Fewer than five values (n,) have no outlier. usual: the smallest deviation to assume, without which one in seven
+    normal samples of five would contain an outlier.
     """
     if len(values) < 5:
         return None

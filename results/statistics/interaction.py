@@ -1,8 +1,8 @@
 """Interactions: whether the effects of two changes add up, measured seed by seed as ab - a - b + baseline.
 
 The arm ab has both changes, and the arms a and b have one each. An accuracy's interaction is also estimated on the
-logit scale. Near 100% the sum of two gains is compressed, so an interaction may be an artifact of the scale. It is
-claimed only where both scales give it the same sign.
+logit scale. Near 100% the sum of two gains is compressed, so an interaction may be an artifact of the scale. An
+interaction is claimed only where it has the same sign on both scales.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -41,7 +41,7 @@ def judge_interactions(
 
 
 def interaction_sample(four: Sequence[Sample]) -> Sample:
-    """Return ab - a - b + baseline over the seeds that all four arms finished. four: the arms in this order."""
+    """Return ab - a - b + baseline over the seeds that all arms finished. four: samples of ab, a, b and baseline."""
     ab, a, b, baseline = four
     return (ab - a) - (b - baseline)
 

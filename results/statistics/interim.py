@@ -1,4 +1,4 @@
-"""Repeated looks: p values of a study whose seeds were raised after a table had been looked at.
+"""Repeated looks: p values of a study whose number of seeds was raised after a table had been made.
 
 A look is given as the number of seeds at which a table was made.
 """
@@ -12,7 +12,7 @@ PLANNED = (5, 10, 20, 40)  # seeds; min(1, 4 min_k p_k) controls the error for a
 
 
 def counted_looks(plan: Plan) -> tuple[int, ...]:
-    """Return the looks of PLANNED that the plan has taken and has seeds for, or () if it has taken fewer than 2."""
+    """Return the plan's looks that are in PLANNED and that its seeds cover, or () for fewer than two looks."""
     looks = plan.looks
     return tuple(look for look in PLANNED if look in looks and look <= len(plan.seeds)) if len(looks) > 1 else ()
 

@@ -21,7 +21,7 @@ class Estimate:
     """A mean, or a difference of means, with its standard error.
 
     n: the number of values or pairs, or the size of the smaller sample. value: None without data. se, df: the standard
-    error and its degrees of freedom, None without an interval. why: reason why there is none, such as "n = 1".
+    error and its degrees of freedom, None without an interval. why: the reason for a missing interval, such as "n = 1".
     """
 
     n: int
@@ -55,10 +55,11 @@ def t_quantile(probability: float, df: float) -> float:
 
 
 def mean(values: np.ndarray, extra_variance: float = 0.0, image: float = 0.0) -> Estimate:
-    """Return an estimate of the mean of values (n,), with n - 1 degrees of freedom and SE^2 = s^2 / n + extra_variance.
+    """Return an estimate of the mean of values (n,).
 
-    For per-seed differences this is the paired t test. There is no interval for fewer than two values or identical ones
-    (see `are_identical`): accuracies are discrete, so zero spread is not certainty.
+    The estimate has n - 1 degrees of freedom and SE^2 = s^2 / n + extra_variance. For per-seed differences this is the
+    paired t test. There is no interval for fewer than two values, or for identical values (see `are_identical`).
+    Accuracies are discrete, so zero spread is not certainty.
     """
     n = len(values)
     if n < 2:
@@ -97,7 +98,7 @@ def are_identical(values: np.ndarray, image: float = 0.0) -> bool:
 def welch(a: np.ndarray, b: np.ndarray, image: float = 0.0) -> Estimate:
     """Return an estimate of mean(b) - mean(a) for two independent samples with unequal variances (Welch 1947).
 
-    There is no interval if a sample has fewer than two values, or if both have identical ones (see `are_identical`).
+    There is no interval if a sample has fewer than two values, or if neither sample varies (see `are_identical`).
     """
     n = min(len(a), len(b))
     if n == 0:

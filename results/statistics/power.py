@@ -1,7 +1,7 @@
 """Power: the seeds that a difference or an equivalence needs, and the differences that a test could resolve.
 
-sd: standard deviation of the per-seed differences. family: number of contrasts corrected for. tests: contrasts times
-looks.
+sd: the standard deviation of the per-seed differences. family: the number of contrasts corrected for. tests: the number
+of contrasts times the number of looks.
 """
 
 import math
@@ -20,12 +20,12 @@ NODES = 2000  # quantiles of the standard deviation over which the power is aver
 
 
 def seeds_to_resolve(difference: float, sd: float, family: int = 1) -> int | None:
-    """Return the smallest number of pairs that resolves a difference with 80% power, or None if above MOST_SEEDS."""
+    """Return the fewest pairs that resolve a difference with 80% power, or None if over MOST_SEEDS are needed."""
     return fewest_seeds(lambda n: power_to_resolve(n, difference, sd, family) >= POWER)
 
 
 def seeds_to_show_equivalent(margin: float, sd: float, tests: int = 1) -> int | None:
-    """Return how many pairs are needed to show equal arms equivalent with 80% power, or None if above MOST_SEEDS."""
+    """Return the fewest pairs that show equal arms equivalent with 80% power, or None if over MOST_SEEDS are needed."""
     return fewest_seeds(lambda n: equivalence_power(n, sd, margin, tests) >= POWER)
 
 
@@ -37,7 +37,7 @@ def smallest_margin(n: int, sd: float, tests: int = 1) -> float:
 
 
 def equivalence_power(n: int, sd: float, margin: float, tests: int = 1) -> float:
-    """Return the probability that n pairs of two equal arms get the verdict `equivalent`, in Holm's first step.
+    """Return the probability that n pairs show two equal arms to be equivalent, in Holm's first step.
 
     Each one-sided test has level 5% / tests, and no difference may be resolved at 5%. With mean D and standard
     deviation S of normal differences, the power is P(|D| < min(margin - t_{1-0.05/tests} S / sqrt(n), t_{0.975} S /
@@ -52,7 +52,7 @@ def equivalence_power(n: int, sd: float, margin: float, tests: int = 1) -> float
 
 
 def fewest_seeds(enough: Callable[[int], bool]) -> int | None:
-    """Return the smallest number of seeds, at least 2, that is `enough`, or None if it is above MOST_SEEDS."""
+    """Return the smallest number from 2 to MOST_SEEDS for which `enough` is true, or None if there is none."""
     numbers = range(2, MOST_SEEDS + 1)
     place = bisect_left(numbers, True, key=enough)
     return numbers[place] if place < len(numbers) else None
@@ -89,7 +89,7 @@ def resolvable_difference(n: int, sd: float, family: int = 1) -> float:
 
 
 def threshold(enough: Callable[[float], bool], start: float, halvings: int) -> float:
-    """Return the smallest number above 0 that is `enough`, by bisection after doubling `start` as needed."""
+    """Return the smallest positive number for which `enough` is true: double `start` as needed, then bisect."""
     low, high = 0.0, start
     while not enough(high):
         high *= 2
@@ -102,8 +102,8 @@ def threshold(enough: Callable[[float], bool], start: float, halvings: int) -> f
 def power_to_resolve(n: int, difference: float, sd: float, family: int = 1) -> float:
     """Return the probability that n pairs resolve a difference at 5% two-sided, in Holm's first step.
 
-    sd: the standard deviation of the per-seed differences. For a family of m contrasts, it is P(T'_{n-1}(difference
-    sqrt(n) / sd) > t_{1 - 0.025/m, n-1}), where T' is noncentral t.
+    sd: the standard deviation of the per-seed differences. For a family of m contrasts, the power is
+    P(T'_{n-1}(difference sqrt(n) / sd) > t_{1 - 0.025/m, n-1}), where T' is noncentral t.
     """
     critical, shift = intervals.t_quantile(1 - 0.025 / family, n - 1), difference * math.sqrt(n) / sd
     below = float(special.nctdtr(n - 1, shift, critical))

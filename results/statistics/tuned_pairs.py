@@ -42,8 +42,8 @@ def pair(a: str, b: str, plan: Plan, samples: Mapping[str, Sample], gone: Collec
 def p_value(of: Pair, plan: Plan) -> float | None:
     """Return the two-sided p value of a pair, corrected for looks, or None if no test is possible.
 
-    The arm that is ahead, at its tuned value, is tested against the other arm at its tuned value and at each grid
-    point. The result is the largest p value. A point that is not behind, or not tested, counts as p = 1.
+    The leading arm, at its tuned value, is tested against the other arm's tuned value and grid points. The result is
+    the largest p value. A point where the other arm is not behind, or is not tested, counts as p = 1.
     """
     own, value = interim.p_value(of.own, plan), of.own.mean.value
     if own is None or value is None:
@@ -56,9 +56,9 @@ def p_value(of: Pair, plan: Plan) -> float | None:
 
 
 def advantages(of: Pair, plan: Plan) -> list[Estimate]:
-    """Return the advantages of either arm, at its tuned value or a grid point, over the other at its tuned value.
+    """Return each arm's advantage, at its tuned value and at each grid point, over the other's tuned value.
 
-    For two arms to be equivalent, all must lie below the margin.
+    Two arms are equivalent if all advantages lie below the margin.
     """
     first, second = (of.behind, of.ahead) if units.higher_is_better(plan.metric) else (of.ahead, of.behind)
     own = of.own.mean

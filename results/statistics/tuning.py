@@ -22,7 +22,7 @@ from results.tables import sentences
 CHOOSES = "val_accuracy"
 
 Number = int | float
-Trial = Mapping[str, Any]  # the value in each of the study's columns
+Trial = Mapping[str, Any]  # column of the study -> value
 Trials = Mapping[str, Mapping[int, Trial]]  # arm -> seed -> its trial
 
 
@@ -31,8 +31,8 @@ class Choice:
     """The grid points that the seeds of one tuned arm use, each chosen by the results of the other seeds.
 
     points: seed -> index of its grid point, or None while no other seed has ended at every grid point. edge: settings
-    whose best value ends the grid and beats the best inner value in a paired t test. diverged: grid points excluded
-    because trials diverged.
+    whose best value is at an end of the grid and beats the best inner value (paired t test). diverged: grid points
+    excluded because trials diverged.
     """
 
     points: Mapping[int, int | None]
@@ -93,7 +93,7 @@ def choose_points(entry: Tuned, by_arm: Trials, plan: Plan, arms: Mapping[str, A
 
 
 def usual_points(study: StudyResults) -> dict[str, int]:
-    """Return tuned arm -> index of the grid point used by the most seeds, for arms in which a seed could choose."""
+    """Return tuned arm -> index of the grid point used by the most seeds, for arms with a chosen point."""
     _, choices = with_tuned(study)
     shape = [len(values) for values in study.plan.tune.values()]
     found = {name: most_used_point(choice, shape) for name, choice in choices.items()}
@@ -101,7 +101,7 @@ def usual_points(study: StudyResults) -> dict[str, int]:
 
 
 def most_used_point(choice: Choice, shape: Sequence[int]) -> int | None:
-    """Return the index of the point that is used by the most seeds, or None if no seed could choose.
+    """Return the index of the point that is used by the most seeds, or None if no point was chosen.
 
     Ties go to the point nearest the middle of the grid, then to the first. shape: number of values per tuned setting.
     """
@@ -126,7 +126,7 @@ def diverged_points(points: Sequence[str], by_arm: Trials, reached: np.ndarray) 
 
 
 def cross_fit(reached: np.ndarray, shape: Sequence[int] | None = None) -> list[int | None]:
-    """Return each seed's choice: the index of the point with the highest mean over other seeds, or None without any.
+    """Return each seed's choice: the index of the point with the best mean over the other seeds, or None without them.
 
     reached: validation scores (seeds, points), NaN if missing. A seed with a missing score does not count. Ties go to
     the point nearest the middle of the grid, then to the first. shape: number of values per tuned setting.
@@ -151,7 +151,7 @@ def distance_from_middle(shape: Sequence[int]) -> np.ndarray:
 
 
 def choice_notes(chosen: Mapping[int, int | None], tune: Mapping[str, Sequence[Number]]) -> list[str]:
-    """Return a note on the points that the seeds chose, or [] if none could choose."""
+    """Return a note on the grid points chosen for the seeds, or [] if no point was chosen."""
     texts = []
     for place, values in enumerate(itertools.product(*tune.values())):
         settings = ", ".join(f"{name} {value}" for name, value in zip(tune, values, strict=True))

@@ -22,9 +22,9 @@ def verdict(
     """Return better, worse, equivalent or not-resolved, or None if no test is possible.
 
     p_holm, p_margin: adjusted p values of no difference and of equivalence. Without a margin, p_margin is None.
-    diverged: the numbers of diverged trials of (arm, baseline). If any diverged, the verdict is never equivalent, and
-    never favors the side with more diverged trials. With equal numbers of them, the verdict is not-resolved. Without a
-    standard error, only divergence was tested: the verdict is worse or not-resolved.
+    diverged: numbers of diverged trials of (arm, baseline). If any trial diverged, the verdict is never equivalent, and
+    never favors the side with more diverged trials. With equal numbers, it is not-resolved. Without a standard error,
+    only divergence was tested: the verdict is worse or not-resolved.
     """
     if p_holm is None:
         return None
@@ -105,7 +105,7 @@ def verdict_notes(
 
 
 def speed_notes(arm: Arm, row: Row, unit: Unit) -> list[str]:
-    """Return a note if the difference after twice the steps has the opposite sign and either is resolved, or []."""
+    """Return a note if the difference changes sign after twice the steps and either difference is resolved, or []."""
     there, difference = arm.at_twice_the_steps, row.delta
     if there is None or difference is None or difference * there.difference >= 0:
         return []
