@@ -63,7 +63,7 @@ def value_text(value: Any) -> str:
     """Return a setting's value as readable text, such as 0.0004, 5e-5, 8, 1,320 or conv."""
     if not is_number(value):
         return str(value)
-    if value and abs(value) < 1e-4:  # as Python writes it, and so do the names of arms
+    if value and abs(value) < 1e-4:  # as in Python and in the names of arms
         mantissa, exponent = f"{value:.6e}".split("e")
         return f"{float(mantissa):g}e{int(exponent)}"
     return f"{float(value):z,.6g}"

@@ -16,7 +16,7 @@ from results.style import current_style
 from results.tables.study_table import table as table_of
 from results.units import amount_text, metric_name, unit
 
-FEWEST = 3  # fewest seeds with an interval, as that of two seeds is wider than most axes
+FEWEST = 3  # fewest seeds with an interval: with two seeds, it is wider than most axes
 NUMBER = r"-?[\d.]+(e-?\d+)?"
 IN_UNITS = ["mean", "low", "high", "delta", "delta_low", "delta_high", "published"]
 
@@ -33,7 +33,7 @@ def metric_label(metric: str) -> str:
 
 
 def x_setting(plan: Plan) -> str:
-    """Return the setting on the horizontal axis: the first of `curves`, numeric factors and factors, else "arm"."""
+    """Return the setting on the horizontal axis: the first curve, else numeric factor, else factor, else "arm"."""
     if plan.curves:
         return str(next(iter(plan.curves)))
     numeric = [name for name, values in plan.factors.items() if all(map(is_number, values))]
@@ -41,7 +41,7 @@ def x_setting(plan: Plan) -> str:
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value is a real number, which a boolean is not."""
+    """Return whether a value is a real number and not a boolean."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 

@@ -15,7 +15,7 @@ def normalized(values: np.ndarray) -> np.ndarray:
 
 
 def to_rgb(image: np.ndarray) -> np.ndarray:
-    """Return an image (C, H, W) as an array (H, W, 3) for `imshow`. Unless C is 3, it is gray: the channels' mean."""
+    """Return an image (C, H, W) as RGB (H, W, 3) for `imshow`. Unless C is 3, the result is the channels' gray mean."""
     if len(image) != 3:
         image = np.repeat(image.mean(axis=0, keepdims=True), 3, axis=0)
     return image.transpose(1, 2, 0)

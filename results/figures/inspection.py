@@ -109,7 +109,6 @@ def draw_side_by_side(
 
 
 def layer_table(inside: Inspection) -> str:
-    """Return `layer_grid` as Markdown for a terminal."""
     return formats.markdown(layer_grid(inside))
 
 

@@ -22,7 +22,7 @@ Point = tuple[float, float, str, str]  # x, y, name, colour
 def label_points(ax: Axes, points: Sequence[Point], taken: Sequence[Bbox]) -> bool:
     """Write each point's name in the nearest free place inside the axes, and return whether all names fit.
 
-    If one does not fit, none is written. taken: boxes in pixels that names must not cover. Call it on a final layout.
+    If a name does not fit, none is written. taken: boxes in pixels that names must not cover. The layout must be final.
     """
     taken = [*taken, *(box_around(ax, x, y, y) for x, y, *_ in points)]
     written: list[Annotation] = []

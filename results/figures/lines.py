@@ -21,7 +21,7 @@ from results.statistics.verdict import RESOLVED
 from results.style import current_style
 
 APART = 4.0  # points (1/72 inch) between series that would cover each other at one position
-MAX_SPREAD = 0.25  # of the distance to the next position, for all series at one position together
+MAX_SPREAD = 0.25  # share of the distance to the next position that all series at one position may take
 STUB = 0.7  # points (1/72 inch), the width of the line to a shifted marker
 SEED_OFFSET = 2.5  # points (1/72 inch) from a marker to its seeds
 MARK = 10.0  # points (1/72 inch) for a marker and the seeds beside it
@@ -40,7 +40,7 @@ def series_styles(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
     """Return series -> style, in the order of the frame.
 
     Colors that the user's style gives by name take precedence. Series of the same color differ in marker and dashes, as
-    long as there are enough of them.
+    long as markers and dashes suffice.
     """
     style, baselines = current_style(), set(frame["series"][frame["reference"]])
     table: dict[str, SeriesStyle] = {}

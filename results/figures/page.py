@@ -140,7 +140,7 @@ def absence_lines(frame: pd.DataFrame) -> list[str]:
 
 
 def draw_legends(figure: Figure, panels: Sequence[tuple[Axes, str]]) -> None:
-    """Draw legends above their panels, or across the figure if one has over STACKED rows. panels: (axes, title)."""
+    """Draw legends above their panels, or across the figure if any exceeds STACKED rows. panels: (axes, title) each."""
     if len(panels) < 2 or is_narrow(figure) or max(len(legend_columns(ax)[0]) for ax, _ in panels) <= STACKED:
         for ax, title in panels:
             draw_legend_above(ax, title)

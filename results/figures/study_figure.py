@@ -26,7 +26,7 @@ from results.units import OBJECTIVE_SUFFIX, metric_name
 
 
 def file_name(study: StudyResults, format: str = "png", x: str | None = None) -> str:
-    """Return the file name of the study's figure. Raises ValueError if the study's name is not safe in one."""
+    """Return the file name of the study's figure. Raises ValueError if it would not be a valid file name."""
     return f"{safe_name(study.name)}{f'-{x}' if x else ''}.{format}"
 
 
@@ -69,7 +69,7 @@ def caption(study: StudyResults, x: str | None = None) -> list[str]:
 
 
 def draw_with_notes(study: StudyResults, width: float, x: str | None) -> tuple[Figure, str, list[str]]:
-    """Return the study's figure, `width` inches wide, the line above it and the lines below it."""
+    """Return (figure, line above it, lines below it). width: inches. Raises ValueError for an unknown kind or `x`."""
     if x and x not in AXES:
         raise ValueError(f"x={x}: one of {', '.join(AXES)}")
     if not x and (wrong := unknown_figure(study.plan)):

@@ -29,7 +29,7 @@ TEXT_SIZES = (
     *("legend.fontsize", "legend.title_fontsize"),
 )
 
-# Metadata with the date or a version, which would change the bytes.
+# Metadata to leave out, because a date or a version would change the bytes.
 UNSTAMPED: dict[str, dict[str, None]] = {
     "png": {"Software": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},

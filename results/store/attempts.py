@@ -1,4 +1,4 @@
-"""Attempts at trials: each is the only writer to its folder, and one of them publishes the trial's result."""
+"""Attempts at trials. Each attempt alone writes to its folder, and one attempt publishes the trial's result."""
 
 import hashlib
 import io
@@ -45,7 +45,7 @@ class Attempt:
         self.trial = trial
         self.path = path
         self.progress: Callable[[int, float | None], None] = lambda step, accuracy: None  # several times a second
-        self.compiling: Callable[[], None] = lambda: None  # before the first step is compiled
+        self.compiling: Callable[[], None] = lambda: None  # called before the first step is compiled
         self.on_record: Callable[[Facts], None] = lambda facts: None
         self.weights_sha256: str | None = None
         self.env: Facts = {}
@@ -76,7 +76,7 @@ class Attempt:
             raise Superseded(f"trial {self.trial.id}: attempt {self.path.name} was superseded by {newest.name}")
 
     def record(self, facts: Mapping[str, Fact]) -> None:
-        """Add facts about how steps are computed, such as kernels, to env.json."""
+        """Add facts about how steps are computed, such as kernels, to env.json, and pass them to `on_record`."""
         self.write_env({**self.env, **facts})
         self.on_record(facts)
 
@@ -182,7 +182,7 @@ def claim(trial: Trial, watch: lease.Watch) -> Attempt | None:
     attempts = trial.attempts()
     if attempts and not watch.is_dead(attempts[-1]):
         return None
-    if has_result(trial):  # after the lease: a holder publishes before it lets go
+    if has_result(trial):  # checked after the lease: a holder publishes before releasing it
         return None
     path = lease.take_next(trial.path / "attempts", watch)
     if path is None:
@@ -195,7 +195,7 @@ def claim(trial: Trial, watch: lease.Watch) -> Attempt | None:
 
 
 def has_result(trial: Trial, aside: Path | None = None) -> bool:
-    """Return whether a valid result exists. A broken one is moved to `aside` if that is given. Raises NewerSchema."""
+    """Return whether a valid result exists. A broken result is moved to `aside`, if given. Raises NewerSchema."""
     try:
         return trial.result() is not None
     except Broken:

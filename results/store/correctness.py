@@ -25,12 +25,12 @@ def parse(content: bytes) -> Correct:
 
 
 def are_valid(index: np.ndarray, correct: np.ndarray) -> bool:
-    """Return whether `index` is a 1-D array of integers and `correct` has a 0 or 1 for each of them."""
+    """Return whether `index` is a 1-D integer array and `correct` has a 0 or 1 for each of its elements."""
     kinds = index.dtype.kind in "iu" and correct.dtype.kind in "iub"
     return kinds and index.ndim == 1 and index.shape == correct.shape and bool(((correct == 0) | (correct == 1)).all())
 
 
 @lru_cache(maxsize=128)
 def shared_array(content: bytes, dtype: str) -> np.ndarray:
-    """Return the array in `content`. Equal arguments share one array, as trials with equal seeds share test images."""
+    """Return the array in `content`. Equal arguments give one array, because equal seeds have equal test images."""
     return np.frombuffer(content, dtype)

@@ -2,7 +2,7 @@
 
     trials/<id>/evals/<name>.json           metrics, notes and details, with a checksum and the weights' sha256
     trials/<id>/evals/<name>.npz            arrays, if any (the JSON contains their sha256)
-    trials/<id>/evals/<name>.failure.json   why it could not be computed, and the digest of the code
+    trials/<id>/evals/<name>.failure.json   why the eval failed, and the digest of the code
     trials/<id>/evals/<name>.begun          a byte for each start of its computation, removed once it succeeds
 
 An eval counts only if it was computed from the weights that the result names. A trial is done once its result and all
@@ -82,7 +82,7 @@ def write_failure(trial: Trial, name: str, cause: str, traceback: str, code: str
 
 
 def count_start(trial: Trial, name: str) -> int:
-    """Record that a worker begins to compute an eval, and return how many began before without success.
+    """Record that a worker starts to compute an eval, and return the number of earlier starts without success.
 
     Raises ValueError if a folder is a symbolic link or the counter is not a small regular file.
     """
@@ -97,9 +97,9 @@ def count_start(trial: Trial, name: str) -> int:
 
 
 def clear_failures(trial: Trial, names: Sequence[str] | None = None) -> bool:
-    """Remove the failures and counters of evals, and return whether any of these evals had failed.
+    """Remove the failures and counters of evals, and return whether any of the evals had failed.
 
-    names: the evals, by default all that were computed or failed. Raises ValueError if a folder is a symbolic link.
+    names: the evals, by default every computed or failed eval. Raises ValueError if a folder is a symbolic link.
     """
     trial.ensure_no_links()
     any_failed = False
@@ -120,7 +120,7 @@ def eval_names(trial: Trial) -> list[str]:
 
 
 def missing_evals(trial: Trial, names: Sequence[str], result: Result | None) -> list[str]:
-    """Return which of the named evals a finished trial lacks, or [] for any other trial. Raises NewerSchema."""
+    """Return the named evals that a finished trial lacks, or [] for any other trial. Raises NewerSchema."""
     if result is None or result.status != "finished":
         return []
     missing = []
@@ -160,7 +160,7 @@ def summaries(trial: Trial, result: Result) -> dict[str, EvalSummary]:
 def computes_metric(name: str, metric: str) -> bool:
     """Return whether an eval computes a metric, as test@64 computes test_accuracy@64.
 
-    Before @, the metric's name begins with the eval's. After it, both are equal. No eval computes METRICS.
+    The metric's name before @ begins with the eval's name before @. After @, both are equal. No eval computes METRICS.
     """
     kind, at, value = name.partition("@")
     measured, *varied = metric.partition("@")

@@ -1,4 +1,4 @@
-"""Files with untrusted names and content: read up to a size, never unpickled, written completely or not at all."""
+"""Files with untrusted names and content: read up to a limit, never unpickled, written completely or not at all."""
 
 import errno
 import hashlib
@@ -70,7 +70,7 @@ def open_regular(path: Path | str, largest: int = LARGEST) -> io.FileIO:
 
 
 def read_bytes(path: Path | str, largest: int = LARGEST) -> bytes:
-    """Return the bytes of a regular file. largest: their maximum number. Raises the errors of `open_regular`."""
+    """Return the bytes of a regular file. largest: the maximum size in bytes. Raises the errors of `open_regular`."""
     with open_regular(path, largest) as file:
         return file.readall()
 
@@ -105,7 +105,7 @@ def parse_npz(content: bytes, name: str) -> "dict[str, np.ndarray]":
 
 
 def unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
-    """Return the content of a member, at most as many bytes as the archive states. Raises the errors of `zipfile`."""
+    """Return a member's content, at most as long as the archive states. Raises ValueError or errors of `zipfile`."""
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # which `zipfile` unpacks with a bound
         raise ValueError(f"{member.filename!a:.60} is neither stored nor deflated")
     with archive.open(member) as file:
@@ -166,7 +166,7 @@ def write_bytes(path: Path, payload: bytes, mode: int = 0o666) -> None:
 
 
 def append(file: io.FileIO, content: bytes) -> None:
-    """Append all of `content` to an unbuffered file. If writing fails, restores the file and raises OSError."""
+    """Append all of `content` to an unbuffered file. Raises OSError if writing fails, after restoring the file."""
     end, left = os.fstat(file.fileno()).st_size, memoryview(content)
     try:
         while left:

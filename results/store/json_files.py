@@ -33,7 +33,7 @@ def read(path: Path | str, schema: type[AnySchema]) -> AnySchema:
 
 
 def parse(payload: bytes, path: Path | str, schema: type[AnySchema]) -> AnySchema:
-    """Return the validated content of a JSON file's bytes. path: its name in errors. Raises Broken or NewerSchema."""
+    """Return the validated content of a JSON file's bytes. path: the file, for errors. Raises Broken or NewerSchema."""
     return validated(schema, parse_json(payload, path), path)
 
 
@@ -54,7 +54,8 @@ def read_json(path: Path | str) -> dict[str, Any]:
 def parse_json(payload: bytes, path: Path | str) -> dict[str, Any]:
     """Return the JSON object in the bytes of a file. path: names the file in errors.
 
-    Raises Broken without a JSON object or if `schema` is no integer, and NewerSchema if a newer version wrote it.
+    Raises Broken unless the bytes are a JSON object whose `schema` is an integer or missing. Raises NewerSchema if a
+    newer version wrote the file.
     """
     name = os.path.basename(path)
     try:
@@ -74,7 +75,7 @@ def parse_json(payload: bytes, path: Path | str) -> dict[str, Any]:
 def read_lines(path: Path, schema: type[AnySchema]) -> list[AnySchema]:
     """Return the lines of a JSON-lines file before the first invalid one, or [] if the file is missing.
 
-    Raises Broken if it is not a regular file.
+    Raises Broken if the file is too large or not a regular file.
     """
     try:
         return parse_lines(read_bytes(path), schema)

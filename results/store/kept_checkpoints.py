@@ -15,7 +15,6 @@ def file_name(step: int, payload: bytes) -> str:
 
 
 def newest_first(folders: Iterable[Path]) -> list[Path]:
-    """Return the checkpoints in the folders, newest first."""
     found = [file for folder in folders for file in folder.glob("*.safetensors")]
     return sorted((file for file in found if NAME.fullmatch(file.name)), key=order, reverse=True)
 

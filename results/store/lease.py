@@ -205,12 +205,12 @@ def renewal_time(attempt: Path) -> int:
 
 
 def is_held(attempt: Path) -> bool | None:
-    """Return whether a running process holds the attempt, or None if it is stopped or cannot be seen."""
+    """Return whether a running process holds the attempt, or None if the process is stopped or cannot be seen."""
     return False if (attempt / RELEASED).exists() else {"lives": True, "gone": False}.get(holder_state(read(attempt)))
 
 
 def seems_alive(attempt: Path) -> bool:
-    """Return whether an attempt's holder seems alive. If unclear, decide by the lease's age on the local clock."""
+    """Return whether an attempt's holder seems alive. If unknown, the lease's age on the local clock decides."""
     alive = is_held(attempt)
     return alive if alive is not None else time.time() - renewal_time(attempt) / 1e9 < DEAD_SECONDS
 

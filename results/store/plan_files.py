@@ -75,8 +75,8 @@ def read_plans(runs: Path) -> Iterator[Plan]:
 def named_plans(runs: Path, studies: Sequence[str] = ()) -> list[Plan]:
     """Return the named plans of a run directory, or all plans if `studies` is empty.
 
-    studies: "pooling" for every recipe, "pooling@digits" for one recipe. Raises ValueError if the run directory is
-    missing, a name is unknown, there is no plan, or a plan is damaged or of a newer version.
+    studies: names such as "pooling" (every recipe) or "pooling@digits" (one recipe). Raises ValueError if a name is
+    unknown, the directory is missing or empty, or a plan cannot be read.
     """
     if not runs.is_dir():
         raise missing_source(runs)
@@ -92,7 +92,7 @@ def missing_source(source: Path) -> ValueError:
 def parent_setting(config: Settings) -> str:
     """Return the setting that names the parent trial: `teacher` if the config has `init_from`, else `init_from`.
 
-    config: the config of an entry that has a parent. It does not name the parent yet.
+    config: the config of an entry with a parent, before it names the parent.
     """
     return "teacher" if "init_from" in config else "init_from"
 

@@ -54,7 +54,7 @@ class Record:
 
 
 def read_many(runs: Path, ids: Sequence[str], parts: Collection[str] = PARTS) -> dict[str, Record]:
-    """Return trial id -> record. parts: which of PARTS to read besides the result. Raises NewerSchema."""
+    """Return trial id -> record. parts: which of PARTS to read besides the result. Raises the errors of `read`."""
     read_one, processes = partial(read, runs, parts), process_count(len(ids))
     if processes > 1:
         ignore_interrupts = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)  # the parent process reports them

@@ -37,8 +37,8 @@ class Start:
     """Whether the parents of a trial let it start.
 
     kind: READY, WAITS, LOST or BLOCKED. why: the reason, or "" if READY. running: whether a parent is being trained.
-    open: ids of the parents that keep it from starting, nearest first. lost: ids of finished parents without their
-    weights.
+    open: ids of the parents that keep the trial from starting, nearest first. lost: ids of finished parents whose
+    weights are gone.
     """
 
     kind: Kind = Kind.READY
@@ -53,7 +53,7 @@ class Standing:
     """The standing of a trial.
 
     why: the reason in words. state: the trial's state on disk, regardless of evals. start: whether its parents let it
-    start, READY if they were not examined.
+    start, or READY if the parents were not examined.
     """
 
     kind: Kind
@@ -109,7 +109,7 @@ class Standings:
         return failure is not None and self.code in (None, failure.code)
 
     def parent_start(self, key: str) -> Start:
-        """Return whether a parent lets trials start, whatever its own parents. `why` is worded to follow its name."""
+        """Return whether a parent lets trials start, whatever its own parents. `why` is a clause about the parent."""
         if key not in self.parents:
             self.parents[key] = child_start(self.read(key))
         return self.parents[key]
@@ -132,7 +132,7 @@ def child_start(parent: Standing) -> Start:
 def combined_start(parents: Mapping[str, str], look: Callable[[str], Start]) -> Start:
     """Return whether the parents of a trial let it start.
 
-    parents: id -> name, nearest first. look: returns whether the parent with an id lets it start. The parents behind a
+    parents: id -> name, nearest first. look: returns whether the parent with an id lets trials start. Parents beyond a
     READY or BLOCKED parent do not matter. The reason names the farthest parent that keeps the trial from starting.
     """
     start = Start()

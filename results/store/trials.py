@@ -73,8 +73,8 @@ def read_vouched(result: Result | None, path: str) -> bytes:
 class Trial:
     """The folder of a trial.
 
-    scratch: a folder below which checkpoints are written, or None to write them to the trial's folder. They are read
-    from both folders.
+    scratch: a folder below which checkpoints are written, or None to write them to the trial's folder. Checkpoints are
+    read from both folders.
     """
 
     def __init__(self, folder: Path | str, scratch: Path | None = None) -> None:

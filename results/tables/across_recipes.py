@@ -47,7 +47,7 @@ def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None) -> list[dic
 
 
 def as_grid(tables: Sequence[Table], columns: Sequence[str]) -> Grid:
-    """Return the tables side by side as one grid, with dashes where a recipe lacks an arm."""
+    """Return the tables side by side, with dashes for absent arms. Raises ValueError without a column besides `arm`."""
     columns = [name for name in columns if name != "arm"]
     if not columns:
         raise ValueError("columns=arm: side by side, name at least one column of each recipe")

@@ -52,7 +52,7 @@ class Grid:
     def footnotes(self) -> list[str]:
         """The distinct notes of all cells, in the order of their numbers.
 
-        Within a cell, notes that may change a verdict come first, then those on model sizes, then minor ones.
+        Within a cell, notes that may change a verdict come first, then notes on model sizes, then minor notes.
         """
         cells = [cell for row in self.rows for cell in row]
         ordered = (sorted(cell.notes, key=lambda note: (is_minor(note), note.startswith(SIZES))) for cell in cells)
@@ -104,8 +104,8 @@ def document(
 ) -> str:
     """Return a document in one of FORMATS. Raises ValueError for another format.
 
-    Only one function is called. grids: returns the tables of text. rows: returns the rows of a CSV file, as dicts from
-    column to value. record: returns the JSON object.
+    Only one of the three functions is called. grids: returns the tables of text. rows: returns the rows of a CSV file,
+    as dicts from column to value. record: returns the JSON object.
     """
     write = find_format(format).write
     if write is not None:

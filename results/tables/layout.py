@@ -24,8 +24,8 @@ BUDGETS = {"epochs": "epochs", "flops": "training FLOPs"}
 class Column:
     """A column of a table.
 
-    header: may contain "{metric}", the metric's label. text: the text of a cell, from a row and the metric's unit.
-    numeric: whether cells are aligned to the right.
+    header: the heading, in which "{metric}" stands for the metric's label. text: returns a cell's text from a row and
+    the metric's unit. numeric: whether cells are aligned to the right.
     """
 
     header: str
@@ -134,7 +134,7 @@ def render(table: Table, format: str, columns: Sequence[str] | None = None, note
 
 
 def json_record(table: Table, columns: Sequence[str] | None) -> dict[str, Any]:
-    """Return the object of a JSON file: the table's fields, with rows that have only `columns` if those are given."""
+    """Return the object of a JSON file: the table's fields, with only `columns` in its rows if they are given."""
     rows = [{name: row.value(name) for name in columns} for row in table.rows] if columns else table.rows
     return {**json_object(table), "rows": rows}
 
@@ -149,8 +149,8 @@ def abridged(table: Table, columns: Sequence[str], notes: str) -> Table:
     """Return the table with fewer notes. notes: one of NOTES.
 
     "all" changes nothing. "short" drops footnotes about columns that are not in `columns`, and the lists of trials in
-    the table's notes. "none" drops these, all footnotes about arms, and all the table's notes. "short" and "none" keep
-    the footnotes on missing, failed and diverged trials.
+    the table's notes. "none" also drops all footnotes about arms and all the table's notes. "short" and "none" keep the
+    footnotes on missing, failed and diverged trials.
     """
     if notes == "all":
         return table
@@ -266,7 +266,7 @@ def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
     """Return the lines below the footnotes. An abridged table has no answer, claims or caveats."""
     lines = [dagger_line(published_source(table))] if "published" in columns else []
     lines += [] if table.abridged else [f"Answer: {sentences.answer(table)}"]
-    if table.interactions:  # which have no row
+    if table.interactions:  # interactions have no row
         described = "; ".join(interaction.sentence(one, table.metric) for one in table.interactions)
         corrected = f"Holm over {len(table.interactions)}"
         lines.append(f"Interactions (together - each alone + baseline, paired by seed, {corrected}): {described}.")

@@ -33,7 +33,7 @@ def sentence(row: Row, table: Table) -> str:
 
 
 def difference_text(row: Row, measure: Unit) -> str:
-    """Return "by 18.23 points (95% CI 16.30 to 20.16)" or, without an interval, "as 5 of 5 trials diverged"."""
+    """Return the difference as text: "by 18.23 points (95% CI 16.30 to 20.16)" or "as 5 of 5 trials diverged"."""
     if row.delta is None or row.delta_ci95 is None:
         return f"as {diverged_text(row)}"
     towards = 1 if row.delta > 0 else -1
@@ -50,7 +50,7 @@ def intervals(row: Row) -> list[Interval]:
 
 
 def bound_text(intervals: Sequence[Interval], measure: Unit, source: str = " (95% CI)") -> str:
-    """Return the largest difference inside the intervals as text. source: text on the kind of intervals."""
+    """Return text with the largest difference that the intervals contain. source: text that names the intervals."""
     largest = max((abs(end) for interval in intervals for end in interval), default=measure.range)
     if largest >= measure.range:
         return "too few trials to bound the difference"
@@ -62,7 +62,7 @@ def divergence_text(row: Row) -> str:
 
 
 def diverged_text(reached: Row | Reached) -> str:
-    """Return text such as "2 of 5 trials diverged"."""
+    """Return how many of the ended trials diverged, such as "2 of 5 trials diverged"."""
     return f"{reached.diverged} of {amount_text(reached.ended_trials, 'trial')} diverged"
 
 
@@ -124,7 +124,7 @@ def is_tuned(row: Row, table: Table) -> bool:
 
 
 def clause(rows: Sequence[Row], table: Table, baseline: str) -> str:
-    """Return the description of rows that share a verdict and a baseline, which is called `baseline`."""
+    """Return the description of rows that share verdict and baseline. baseline: what the text calls the baseline."""
     first, measure, (arm, _, point) = rows[0], unit(table.metric), name_parts(rows[0])
     alone = sentence(replace(first, baseline=baseline), table)
     if len(rows) == 1 and not point:
@@ -138,7 +138,7 @@ def clause(rows: Sequence[Row], table: Table, baseline: str) -> str:
 
 
 def difference_list(rows: Sequence[Row], measure: Unit) -> str:
-    """Return arms with their differences as text. Of more than NAMED, only the smallest and the largest are named."""
+    """Return arms with their differences as text, or only the smallest and largest if there are over NAMED."""
     many = len(rows) > NAMED
     shown = [pick(rows, key=lambda row: abs(row.delta or 0.0)) for pick in (min, max)] if many else rows
     texts = []
@@ -149,7 +149,7 @@ def difference_list(rows: Sequence[Row], measure: Unit) -> str:
 
 
 def arm_list(rows: Sequence[Row]) -> str:
-    """Return arms as text, such as "stem=conv at data_fraction=0.1". All after the first 2 * NAMED are only counted."""
+    """Return arms as text, such as "stem=conv at data_fraction=0.1". Beyond 2 * NAMED, arms are only counted."""
     points: dict[str, list[str]] = {}
     for row in rows:
         head, _, point = map(current_style().label, name_parts(row))
@@ -167,9 +167,9 @@ def arm_list(rows: Sequence[Row]) -> str:
 
 
 def name_parts(row: Row) -> tuple[str, str, str]:
-    """Return the parts of an arm's name: what the arm changes, its baseline, and the point of the curves.
+    """Return (what an arm changes, its baseline, the point of the curves), each as a label.
 
-    The point has the settings that both names end with, without tuned ones: "data_fraction=0.1" for the arm
+    The point has the settings that both names end with, without tuned settings: "data_fraction=0.1" for the arm
     "stem=conv,data_fraction=0.1" with the baseline "stem=patch,data_fraction=0.1".
     """
     head, base, point = row.arm.split(","), row.baseline.split(","), list[str]()
@@ -204,7 +204,7 @@ def interim_text(table: Table) -> str:
 
 
 def progress(table: Table) -> tuple[int, int]:
-    """Return the number of trials that are done (diverged, or finished with the metric) and the number planned."""
+    """Return (number of done trials, number of planned trials). Done: diverged, or finished with the metric."""
     rows = untuned_rows(table)
     return sum(row.ended_trials for row in rows), sum(row.planned for row in rows)
 

@@ -43,7 +43,7 @@ START = "start_fewshot5_accuracy"
 
 @dataclass(frozen=True)
 class Tested:
-    """The tests of an arm against its baseline, with p values that are None if untested.
+    """The tests of an arm against its baseline. A p value is None if there was no test.
 
     family: the number of contrasts corrected together. p_holm: p adjusted within the family. p_margin: the adjusted p
     value of equivalence.
@@ -59,9 +59,9 @@ class Tested:
 def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = False, simultaneous: bool = False) -> Table:
     """Return the table of a study, with accuracies as fractions.
 
-    besides: further metrics. interim: whether to judge before all planned trials are done. simultaneous: whether to add
-    intervals that hold for all differences of a family at once. Raises ValueError if no trial has a further metric, or
-    if a claim cannot be parsed.
+    besides: further metrics. interim: whether to give verdicts before all planned trials are done. simultaneous:
+    whether to add intervals that hold for all differences of a family at once. Raises ValueError if no trial has a
+    further metric, or if a claim cannot be parsed.
     """
     whole, choices = tuning.with_tuned(study)
     plan, samples = whole.plan, contrast.samples_by_arm(whole, whole.plan.metric)

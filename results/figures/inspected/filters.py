@@ -32,7 +32,7 @@ def draw_filters(inside: Inspection, figure: Figure) -> list[str]:
 
 
 def tile_pictures(tiles: list[np.ndarray], columns: int) -> np.ndarray:
-    """Return pictures (H, W, 3) tiled into one on gray. Small ones grow by a whole factor to at most SIDE pixels."""
+    """Return one picture of `tiles` (H, W, 3) in `columns` columns. Small tiles are enlarged to at most SIDE pixels."""
     zoom = max(1, SIDE // max(tiles[0].shape[:2]))
     tiles = [tile.repeat(zoom, axis=0).repeat(zoom, axis=1) for tile in tiles]
     H, W, _ = tiles[0].shape

@@ -45,6 +45,6 @@ def draw_rollout(inside: Inspection, figure: Figure) -> list[str]:
 
 
 def shade(share: np.ndarray) -> np.ndarray:
-    """Return a black picture (rows, columns, 4) that is opaque where attention is low. Constant attention is clear."""
+    """Return a black picture (rows, columns, 4), opaque where attention is low and clear if attention is constant."""
     light = normalized(share) if share.max() > share.min() else np.ones_like(share)
     return np.stack([np.zeros_like(light)] * 3 + [0.9 * (1 - light)], axis=-1)

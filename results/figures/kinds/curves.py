@@ -27,11 +27,11 @@ from results.units import unit
 
 TIMES = {3600.0: "hours", 60.0: "minutes", 1.0: "seconds"}
 DASHED = DASHES[1]
-BAND = 3  # fewest seeds with a band: that of two, 12.7 standard errors to either side, would cover the picture
+BAND = 3  # fewest seeds with a band: with two seeds, it would extend 12.7 standard errors to either side
 MAX_SPEED_RATIO = 1.5  # largest ratio of step times between trials of equal FLOPs on equal machines
 MARKED = 8  # approximate number of markers on a line
-SMALL = 3.5  # points, the size of these markers
-BANDS = 6  # most bands in a figure: more would hide each other and the lines
+SMALL = 3.5  # points, the size of the markers on a line
+BANDS = 6  # maximum number of bands: more would hide each other and the lines
 
 
 def draw(study: StudyResults, table: Table, figure: Figure, x: str) -> list[str]:
@@ -55,8 +55,8 @@ def kind_over(x: str) -> Kind:
 def draw_arms(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str) -> tuple[pd.DataFrame, bool, list[str]]:
     """Draw training over the axis `x` for the arms that `arms_to_follow` selects.
 
-    Returns the rows of these arms, whether they are at tuned values, and the lines to write below. Only arms at tuned
-    values, which are few, get legend entries.
+    Returns (rows of the arms, whether the arms are at tuned values, lines to write below). Only arms at tuned values,
+    which are few, get legend entries here.
     """
     lines, said = arms_to_follow(study, frame)
     history = evaluations_frame(study, training_metric(study))
@@ -94,10 +94,10 @@ def uneven_speed_note(study: StudyResults, arms: list[str]) -> list[str]:
 
 
 def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Return the arms to draw over training, with a column `dash`, and the lines that explain the choice.
+    """Return (arms to draw over training, lines that explain the choice). The arms get a column `dash`.
 
-    The dashes show the value of the swept setting (`curves`), or the series if none is swept. In a tuned study, each
-    arm is drawn at the value that validation selects for it, and dashed at its baseline's value if that differs.
+    The dashes show the value of the swept setting (`curves`), or the series if none is swept. In a tuned study, solid
+    lines show each arm at the value that validation selects for it. Dashed lines show arms at their baseline's value.
     """
     if dashes := dashes_of_tuned(study):
         rows = frame[frame["arm"].isin(dashes.keys())]
@@ -192,7 +192,7 @@ def add_dash_entries(frame: pd.DataFrame, ax: Axes, of: str = "") -> None:
 
 
 def training_metric(study: StudyResults) -> str:
-    """Return the evaluated metric closest to the study's metric, or the training loss if it was never evaluated."""
+    """Return the metric to draw over training: the closest to the study's, or train_loss if that was not evaluated."""
     validation = study.plan.metric.replace("test_", "val_")
     name = validation if validation in ("val_loss", "train_loss") else "val_accuracy"
     validated = study.history.empty or study.history[name].notna().any()
@@ -200,7 +200,7 @@ def training_metric(study: StudyResults) -> str:
 
 
 def mean_over_seeds(history: pd.DataFrame) -> pd.DataFrame:
-    """Return means over seeds at the steps that all of them have, in columns at, mean, low and high.
+    """Return means over seeds at the steps that all seeds have, in columns at, mean, low and high.
 
     Only finished trials count, or if there are none, trials that neither diverged nor failed. low and high are the 95%
     t interval, NaN for fewer than BAND seeds. history: rows of `evaluations_frame` of one arm, with column `at`.

@@ -47,7 +47,7 @@ KIND = Kind(draw, metric_of=lambda study: base_metric(study.plan.metric))
 
 
 def metrics_by_size(study: StudyResults) -> dict[float, str]:
-    """Return test size -> metric, in ascending order. Without an eval, the training size has the base metric."""
+    """Return test size -> metric, ascending. The training size has the base metric unless an eval measures it."""
     base, kind = base_metric(study.plan.metric), varied_in_test(study)
     names = [study.plan.metric, *(f"{base}@{name.partition('@')[2]}" for name in study.plan.evals)]
     tested = filter(None, map(TESTED.fullmatch, names))
@@ -73,7 +73,7 @@ def training_size(study: StudyResults) -> float:
 
 
 def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return `arms_frame` and `seeds_frame` at one test size, where `metric` is measured, with an arm per series.
+    """Return (`arms_frame`, `seeds_frame`) at one test size, with a series per arm. metric: the metric at this size.
 
     The size is part of each arm's name, so that seeds are drawn at the size of their mean.
     """

@@ -33,7 +33,7 @@ class Schema(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="allow", defer_build=True)
 
     def content(self, *without: str) -> dict[str, Any]:
-        """Return field -> JSON value for the fields that were given, except those in `without`."""
+        """Return field -> JSON value for the fields that were given, except the fields in `without`."""
         return self.model_dump(exclude_unset=True, exclude={*without})
 
 
@@ -63,7 +63,7 @@ def depth_exceeds(content: object, levels: int) -> bool:
 
 
 def unknown_field(content: object, at: str = "") -> str:
-    """Return the path of the first field that its schema lacks, or "". at: path of `content` in the file."""
+    """Return the path of the first field that is not in its schema, or "". at: path of `content` in the file."""
     if isinstance(content, list):
         return next(filter(None, (unknown_field(one, f"{at}{place}.") for place, one in enumerate(content))), "")
     if not isinstance(content, Schema):

@@ -11,7 +11,7 @@ from results.store.schemas.trials import EvalSummary, check_accuracies
 
 
 class ExportHeader(Schema):
-    """The metadata of an exported Parquet file."""
+    """The metadata of an exported Parquet file. trials: SHA-256 of all rows."""
 
     plans: list[Plan]
     trials: Sha256

@@ -57,7 +57,7 @@ class Entry(Schema):
     @property
     def ranks(self) -> int:
         """The number of processes that train a trial together."""
-        return int(self.config.get("gpus", 1))  # configs before 0.5 have none
+        return int(self.config.get("gpus", 1))  # configs before 0.5 lack this setting
 
 
 class Stage(Entry):
@@ -109,7 +109,7 @@ class PlannedData(Schema):
     classes: Count
     image_size: Count
     channels: Count
-    of_recipe: bool  #: Whether the recipe describes these data.
+    of_recipe: bool  #: Whether the recipe describes this data set.
 
 
 class Stated(Schema):
@@ -175,7 +175,7 @@ class Plan(Schema):
     question: str  #: The question that the study answers.
     source: str  #: Publication from which the question comes.
     published_of: str = ""  #: Publication of the published numbers.
-    found: str = ""  #: Answer of `source` to the question.
+    found: str = ""  #: The source's answer to the question.
     description: str  #: Description of the data, the baseline's model and its training.
     data: PlannedData | None = None  #: The data set when the plan was made.
     departures: Settings = {}  #: Settings whose values differ from the recipe's in the baseline.
@@ -208,7 +208,7 @@ class Plan(Schema):
     made_from: str = ""  #: Digest of all inputs from which the plan was made.
     asked: Asked | None = None  #: Command-line arguments with which the plan can be made again.
     checksum: Sha256 | None = None  #: SHA-256 of the rest of the file.
-    extends: str = Field(default="", exclude=True)  # digest of the plan that it replaces, before it is written
+    extends: str = Field(default="", exclude=True)  # digest of the plan that this plan replaces
 
     @property
     def baseline_arm(self) -> Arm:
@@ -242,7 +242,7 @@ class Plan(Schema):
 
     @property
     def trials_with_parents(self) -> dict[str, dict[str, str]]:
-        """The parents of all trials that have any: trial id -> `parents`."""
+        """The trials that have parents: trial id -> `parents`."""
         return {one.id: self.parents(entry, one.seed) for entry in self.entries if entry.parent for one in entry.trials}
 
     @model_validator(mode="before")

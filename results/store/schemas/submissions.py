@@ -58,4 +58,4 @@ class StepTimes(Schema):
 
     device: str
     gpu: bool
-    paces: dict[str, StepTime] = {}
+    paces: dict[str, StepTime] = {}  #: Digest of the settings that the step time depends on -> step time.
