@@ -1,4 +1,4 @@
-"""Submission of any list of tasks to SLURM, each exactly once.
+"""Submission of any list of tasks to SLURM, each task exactly once.
 
 The package imports submitit on first use, and knows nothing about models.
 """

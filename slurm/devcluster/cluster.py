@@ -1,4 +1,4 @@
-"""A cluster that can be started and ended. It runs SLURM's commands, and its daemons can be killed and frozen."""
+"""A cluster whose daemons can be started, killed, frozen and ended, and on which SLURM's commands can be run."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ from slurm.devcluster.processes import wait_until
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 60.0
 FOREIGN = re.compile("SLURM|SBATCH|SQUEUE|SINFO|SACCT|SALLOC|SRUN|SCANCEL")
-# A parent that has taken the cluster down itself writes a line; when it is killed, the kernel closes the pipe.
+# Runs `down` if its standard input ends without a line, as it does if the parent process is killed.
 GUARD = ("sh", "-c", 'read -r line || exec "$@"', "sh", sys.executable, "-m", "slurm.devcluster", "down", "--dir")
 
 
@@ -92,7 +92,7 @@ class Cluster:
         self.folder.chmod(0o700)
 
     def down(self) -> None:
-        """End all processes of the cluster, and remove its directory. Raises ValueError if it holds other files."""
+        """End the cluster's processes and remove its directory. Raises ValueError if it has files but no cluster."""
         foreign = self.folder.is_dir() and any(self.folder.iterdir()) and not (self.folder / FILE).exists()
         if foreign or (self.folder.exists() and not self.folder.is_dir()):
             raise ValueError(f"{self.folder}: holds no cluster, nothing is removed")
@@ -119,7 +119,7 @@ class Cluster:
         return config.daemons(self.folder, self.settings)
 
     def named(self, name: str) -> list[Daemon]:
-        """Return the daemon of a program or node, or every node's for `slurmd`. Raises ValueError for other names."""
+        """Return the daemons of a program or node, or of every node for `slurmd`. Raises ValueError for other names."""
         found = [each for each in self.daemons if each.name == name or (name == "slurmd" and each.program == name)]
         if not found:
             raise ValueError(f"{name}: no daemon; there are {', '.join(each.name for each in self.daemons)}, slurmd")

@@ -79,7 +79,7 @@ def absolute_path(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Daemon:
-    """A daemon of the cluster."""
+    """A daemon of the cluster, with the commands that start it and that test whether it works."""
 
     name: str
     command: tuple[str, ...]  # starts the daemon in the background

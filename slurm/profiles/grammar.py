@@ -21,7 +21,7 @@ def list_pattern(one: str) -> str:
 
 
 def require(key: str, value: str, pattern: str, meaning: str) -> str:
-    """Return `value` if it matches the pattern, else raise ValueError. key, meaning: words for the message.
+    """Return `value` if it matches the pattern, else raise ValueError. key, meaning: the key and the allowed values.
 
     A value that contains `..` or is longer than MOST_CHARACTERS never matches.
     """
@@ -31,7 +31,7 @@ def require(key: str, value: str, pattern: str, meaning: str) -> str:
 
 
 def one_line(key: str, value: str, meaning: str) -> str:
-    """Return `value` if it is one printable line, else raise ValueError. key, meaning: words for the message."""
+    """Return `value` if it is one printable line, else raise ValueError. key, meaning: as in `require`."""
     if not value.isprintable():
         raise ValueError(f"{key}={quoted_value(value)}: {meaning}")
     return value

@@ -1,7 +1,7 @@
 """The options of sbatch and srun that a profile may set, with patterns for their values.
 
-A profile may not set the options that decide what runs, the job name or the output. The submission sets those, such as
-`array`, `export`, `output`, `signal` and `wrap`.
+A profile may not set the options that decide what runs, the job name or the output. The submission sets these options,
+such as `array`, `export`, `output`, `signal` and `wrap`.
 """
 
 from collections.abc import Mapping

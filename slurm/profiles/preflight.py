@@ -1,4 +1,4 @@
-"""A check before a submission: whether SLURM would take a job of a profile, and which key is wrong if not.
+"""A check before a submission: whether SLURM would accept a job of a profile and, if not, which key is wrong.
 
 `sbatch --test-only` judges the batch script. It is stricter than sbatch, which would queue a job even if the only
 fitting nodes are drained or reserved. Its refusals rarely name the setting ("Requested node configuration is not
@@ -106,7 +106,7 @@ def gpus_per_node(nodes: Nodes, kind: str | None) -> int:
 
 
 def variations(profile: Profile) -> Iterator[tuple[str, Profile]]:
-    """Yield (key, copy of the profile that leaves it out or minimizes it) for each key that the profile sets."""
+    """Yield (key, copy of the profile without the key or with its minimum) for each key that the profile sets."""
     for key, change in WITHOUT.items():
         other = profile.model_copy(update=change)
         if other != profile:

@@ -50,7 +50,7 @@ OURS = ("SLURM", "SBATCH", "SRUN", "SUBMITIT")  # set by SLURM and submitit for 
 
 
 class Profile(BaseModel):
-    """What each job of a submission requests. Raises a ValueError that names a wrong key and what it allows."""
+    """What each job of a submission requests. Raises a ValueError that names an invalid key and its allowed values."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -58,14 +58,14 @@ class Profile(BaseModel):
     account: str | None = None  #: The account that is charged.
     qos: str | None = None  #: The quality of service.
     nodes: Count = 1  #: Nodes of a job. `gpus`, `cpus` and `memory` are per node.
-    gpus: Annotated[int, Field(ge=0, le=1000)] = 1  #: GPUs of a job. 0: train on the CPU.
+    gpus: Annotated[int, Field(ge=0, le=1000)] = 1  #: GPUs per node. 0: train on the CPU.
     gpu_type: str | None = None  #: A type of GPU as SLURM calls it, such as `a100`.
     trials_per_gpu: Annotated[int, Field(ge=1, le=100)] = 1  #: Trials at a time on each GPU, for small models.
-    cpus: Count = 1  #: Cores of a job.
-    memory: str | None = None  #: Memory of a job, such as `16G`.
+    cpus: Count = 1  #: Cores per node.
+    memory: str | None = None  #: Memory per node, such as `16G`.
     time: str | int = "4:00:00"  #: The time limit of one job. The next job continues its trials.
     constraint: str | None = None  #: Features of nodes, such as `a100&ib`.
-    parallel: Count | None = None  #: Jobs of a submission that run at once. Unless set, SLURM decides.
+    parallel: Count | None = None  #: Maximum number of jobs that run at once. Unless set, SLURM decides.
     task_minutes: Annotated[float, Field(gt=0)] = 10.0  #: Small trials share a task of about this many minutes.
     setup: tuple[str, ...] = ()  #: Shell lines that the node runs before each job, such as `module load cuda`.
     environment: dict[str, str] = {}  #: Environment variables of the jobs. No shell expands them.

@@ -42,7 +42,7 @@ class Limits:
     """The limits on one submission of a job array."""
 
     max_array_size: int  # elements an array may have; their indices start at 0
-    bound: Bound | None  # the tightest limit on queued jobs, each array element counted as a job; None: none is known
+    bound: Bound | None  # the tightest limit on queued jobs, each array element counted as a job; None: unknown
 
 
 def limits(profile: Profile) -> Limits:
@@ -120,7 +120,6 @@ def accounts(known: Iterable[Record]) -> list[str]:
 
 
 def all_qualities(known: Iterable[Record]) -> list[str]:
-    """Return the names of all QOS of the cluster."""
     return sorted({record["QOS"] for record in known if record["kind"] == "QOS"})
 
 
@@ -135,7 +134,7 @@ def account_records(known: Iterable[Record], account: str) -> Iterator[tuple[str
 def qos_records(known: Iterable[Record], quality: str) -> Iterator[tuple[str, Record]]:
     """Yield (description, record) for a QOS, and for this user and accounts within it.
 
-    The accounting is asked for this user's limits if `known` lacks them.
+    If `known` lacks this user's limits, sacctmgr is asked for them.
     """
     own = (user_name(), str(os.getuid()))
     mine = [record for record in known if record.get("QOS") == quality and record.get("User", user_name()) in own]

@@ -96,7 +96,7 @@ def records(options: Sequence[str], timeout: float) -> list[str]:
     """Return squeue's records of this user's jobs, one string per job or task of a job array.
 
     options: further arguments of squeue. Other output, such as a banner of a site's wrapper around squeue, is left out.
-    Raises Unreachable too if squeue's header is missing, because a failed wrapper would look like an empty queue.
+    Also raises Unreachable if squeue's header is missing, because a failed wrapper would look like an empty queue.
     """
     form = RECORD + "".join(word + FIELD for word in SQUEUE.values())
     try:
@@ -110,9 +110,9 @@ def records(options: Sequence[str], timeout: float) -> list[str]:
 
 
 def accounting(names: Collection[str], timeout: float = TIMEOUT) -> list[PastJob] | None:
-    """Return the accounting records of the last week for this user's jobs with one of `names`.
+    """Return the accounting records of the last week for this user's jobs whose names are in `names`.
 
-    The newest record of a job or of a task of a job array comes last. Returns None, and raises no error, if the
+    The newest record of a job or of a task of a job array comes last. Returns None instead of raising an error if the
     accounting gives no answer.
     """
     if not names:
@@ -178,7 +178,7 @@ def dependency(jobs: Collection[int]) -> str:
 def cancel(*prefixes: str) -> int:
     """Cancel this user's jobs whose tag starts with one of `prefixes`, and return the number of jobs found.
 
-    Each task of a job array counts as a job. Raises Refused, except for jobs that have ended meanwhile.
+    Each task of a job array counts as a job. Raises Refused if SLURM rejects it for any reason other than ended jobs.
     """
     found = jobs(*prefixes)
     ids = sorted({str(job.job_id) for job in found})  # an array's elements share its tag

@@ -1,7 +1,6 @@
 """The program that runs one task of a job array on a node: `python -m slurm.submission.job FOLDER FUNCTION`.
 
-FUNCTION comes from the script that SLURM stored. So somebody who can write to FOLDER later cannot choose another
-function.
+FUNCTION comes from the script that SLURM stored. So write access to FOLDER is not enough to choose another function.
 """
 
 import importlib
