@@ -13,6 +13,8 @@ from results.units import Unit, amount_text, unit
 
 ORDER = (BETTER, WORSE, EQUIVALENT, UNRESOLVED, None)
 NAMED = 4  # the most differences that a sentence lists individually
+# Settings that do not affect what is learned: equal to vitcore.identity.HOW_IT_RUNS, which `results` does not import.
+HOW_IT_RUNS = frozenset({"device", "threads", "compile", "cuda_graph", "attention", "micro_batch", "gpus"})
 
 
 def sentence(row: Row, table: Table) -> str:
@@ -188,10 +190,14 @@ def setting_text(recipe: str, data: PlannedData | None, overrides: Mapping[str, 
 
 
 def setting_parts(recipe: str, data: PlannedData | None, overrides: Mapping[str, Any]) -> list[str]:
-    """Return the parts of a setting's name: the data and recipe, then the overrides not named by the first part."""
+    """Return the parts of a setting's name: the data and recipe, then the overrides that the first part does not name.
+
+    Overrides of how trials run are left out.
+    """
     named = data is not None and not (data.of_recipe and data.name == recipe)
     place = f"{data.name} (recipe {recipe})" if data and named else recipe
-    return [place, *(f"{key}={value}" for key, value in overrides.items() if not (named and key == "data"))]
+    learned = {key: value for key, value in overrides.items() if key.rpartition(".")[2] not in HOW_IT_RUNS}
+    return [place, *(f"{key}={value}" for key, value in learned.items() if not (named and key == "data"))]
 
 
 def interim_text(table: Table) -> str:

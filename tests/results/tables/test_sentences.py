@@ -9,6 +9,8 @@ from synthetic import ACCURACIES, make_table, row_of_arm, table_with_divergence
 from results.records import Table
 from results.tables import sentences
 from results.tables.study_table import table
+from vitcore.config import Config
+from vitcore.identity import HOW_IT_RUNS
 
 
 def test_answer_names_arms_that_sometimes_diverge_among_others() -> None:
@@ -56,6 +58,12 @@ def test_the_answer_states_every_arm_and_its_setting() -> None:
     assert text.endswith("All at the baseline's learning rate.")
     assert all(name in text for name in ACCURACIES)
     assert "learning rate" not in sentences.answer(table(synthetic.results(synthetic.pooling())))
+
+
+def test_a_setting_is_named_by_what_affects_the_results_and_not_by_how_trials_run() -> None:
+    known = {*Config.model_fields, *(f"pretrain.{key}" for key in Config.model_fields)}
+    named = {key for key in known if sentences.setting_parts("digits", None, {key: 1})[1:]}
+    assert named == known - HOW_IT_RUNS - {f"pretrain.{key}" for key in HOW_IT_RUNS}
 
 
 def test_the_answer_puts_arms_of_one_verdict_together() -> None:
