@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -136,12 +137,17 @@ def warn_of_other_recipe(asked: Asked, recipe_name: str, runs: Path) -> None:
 
 
 def warn_of_needless_settings(plan: Plan, runs: Path) -> None:
-    """Print a note on standard error if the plan without command-line settings exists and has the same configs."""
-    plain = read(runs, plan_name(plan.study, plan.recipe, {})) if plan.overrides else None
-    known = {entry.name: entry.config for entry in plain.entries} if plain else {}
-    if plain and all(known.get(entry.name) == entry.config for entry in plan.entries):
-        said = assignments(plan.overrides, ", ")
-        print(f"{said}: makes no difference: leave it out to continue {plain.name}", file=sys.stderr)
+    """Print a note on standard error if a plan with fewer of the command line's settings has equal configs."""
+    plain = plan_name(plan.study, plan.recipe, {})
+    names = [name for name in existing_names(runs) if plan.overrides and f"{name}+".startswith(f"{plain}+")]
+    fewer = [one for one in map(partial(read, runs), names) if one and one.overrides.items() < plan.overrides.items()]
+    for known in sorted(fewer, key=lambda one: len(one.overrides)):
+        configs = {entry.name: entry.config for entry in known.entries}
+        if all(configs.get(entry.name) == entry.config for entry in plan.entries):
+            needless = {key: value for key, value in plan.overrides.items() if key not in known.overrides}
+            said = assignments(needless, ", ")
+            print(f"{said}: makes no difference: leave it out to continue {known.name}", file=sys.stderr)
+            break
 
 
 def recipe_argument(plan: Plan) -> str:

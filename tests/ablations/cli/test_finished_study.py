@@ -133,10 +133,13 @@ def test_a_forgotten_recipe_is_named(there: Ablate) -> None:
         assert " has s with --recipe r" in errors.splitlines()[0]
 
 
-def test_settings_that_make_no_difference_are_named(there: Ablate) -> None:
+def test_settings_that_make_no_difference_are_named(copied: Ablate) -> None:
     for setting, named in (("steps=30", True), ("dropout=0.0", True), ("device=cpu", False), ("steps=31", False)):
-        errors = there("plan", *STUDY_HERE, setting)[2]
+        errors = copied("plan", *STUDY_HERE, setting)[2]
         assert errors == (f"{setting}: makes no difference: leave it out to continue s@r\n" if named else "")
+    assert copied("run", *STUDY_HERE, "threads=2")[0] == 0
+    beside_another = copied("plan", *STUDY_HERE, "threads=2", "steps=30")[2]
+    assert re.fullmatch(r"steps=30: makes no difference: leave it out to continue s@r\+\w{6}\n", beside_another)
 
 
 def test_a_run_ends_with_the_commands_that_come_next(there: Ablate) -> None:
