@@ -57,10 +57,10 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """Return a one-line message on the first problem in `error`: the key, the value and what `model` allows."""
+    """Return a one-line message about the first problem in `error`: the key, the value and what `model` allows."""
     problems = error.errors(include_url=False)
     problem = problems[0]
-    if problem["loc"] == ("data_seed",):  # unless set, it equals the seed, which then has the error
+    if problem["loc"] == ("data_seed",):  # unless set, it equals `seed`, whose error is then reported
         problem = next((one for one in problems if one["loc"] == ("seed",)), problem)
     key = key_of(problem)
     known = [field.alias or name for name, field in model.model_fields.items()]

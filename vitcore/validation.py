@@ -1,4 +1,4 @@
-"""Completion and validation of a Config: its variants, their options, and sizes that fit together."""
+"""Completion and validation of a Config, including its variants, their options and its sizes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from vitcore.variants import VARIANTS
 if TYPE_CHECKING:
     from vitcore.config import Config
 
-PATCHES = 2**16  # largest number of patches of an image; the size of attention maps is its square
+PATCHES = 2**16  # largest number of patches per image; the size of attention maps is its square
 
 
 def complete_parts(config: Config) -> None:
@@ -114,7 +114,7 @@ def check_names(config: Config) -> None:
 
 
 def refuse_misplaced_variant(values: Mapping[str, Any], fields: Iterable[str]) -> None:
-    """Raise ConfigError if a key outside `fields` is a variant (`swiglu=true`), or `attention` is a self-attention."""
+    """Raise ConfigError if a key not in `fields` is a variant (`swiglu=true`) or `attention` names a self-attention."""
     if str(kind := values.get("attention")) in SELF_ATTENTION:
         raise ConfigError(f"attention={kind}: 'fastest' or 'pinned', the kernel; did you mean self_attention={kind}?")
     for key in values.keys() - set(fields):
@@ -138,8 +138,8 @@ def check_teacher(config: Config) -> None:
 def place_of_position(config: Config) -> str:
     """Return the site of the position embedding, by default the first site that its variant allows.
 
-    It is "" for `position=none`, even if `position_at` is set, and for a variant without a choice of sites. Raises
-    ConfigError if `position_at` is unknown to all variants or not allowed by the chosen variant.
+    The site is "" for `position=none`, even if `position_at` is set, and for a variant without a choice of sites.
+    Raises ConfigError if `position_at` is unknown to all variants or not allowed by the chosen variant.
     """
     places = POSITION[config.position].places
     known = list(dict.fromkeys(place for kind in POSITION.values() for place in kind.places))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Variant:
     """Base class of all variants. A variant is one choice for a slot, the field of Config with the name `slot`.
 
-    `numerics` is an integer version of what the variant computes, and a part of the id of every trial that uses it.
+    `numerics` is an integer version of what the variant computes, and a part of the id of every trial with the variant.
     Increase it when a change alters the variant's results. A variant in a plug-in may use the hash of its file instead.
     The hash does not cover modules that the plug-in imports. A variant that relies on them must declare `numerics`.
 
@@ -37,7 +37,7 @@ class Variant:
 
     @classmethod
     def canonical(cls, config: Config) -> options.Settings:
-        """Return option name -> value that replaces an equivalent one, so that equivalent configs have equal ids."""
+        """Return option name -> canonical value to replace an equivalent one. Equivalent configs thus get equal ids."""
         return {}
 
     @classmethod

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 class ViT(Initial):
     """A Vision Transformer with initial values that are drawn on the CPU from `config.seed`.
 
-    `ViT(config)(images)` maps standardized float images (B, C, H, W) to logits (B, classes). In training, any kind of
-    dropout and stochastic depth also need `keys` (B,), the random keys of the images (vitcore.keyed_random).
+    `ViT(config)(images)` maps standardized float images (B, C, H, W) to logits (B, classes). In training, dropout of
+    any kind and stochastic depth also require `keys` (B,), the images' random keys (vitcore.keyed_random).
     """
 
     # The class token starts at zero, as in models_vit.py; registers differ from each other (facebookresearch/dinov2).

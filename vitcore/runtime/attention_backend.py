@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 FREE = "PyTorch's choice"
-PRODUCTS = "softmax between two products"  # vitcore.model.self_attention.attend
+PRODUCTS = "softmax between two products"  # as computed by vitcore.model.self_attention.attend
 NAMES = {SDPBackend.EFFICIENT_ATTENTION: "memory-efficient", SDPBackend.MATH: "math"}
-ALIGNED = {"float32": 4, "bf16": 8}  # the memory-efficient kernel needs head widths that are multiples of 16 bytes
+ALIGNED = {"float32": 4, "bf16": 8}  # the memory-efficient kernel requires head widths of a multiple of 16 bytes
 
 
 def allowed_kernels(config: Config, device: str) -> list[SDPBackend]:
@@ -45,6 +45,6 @@ def kernel_name(config: Config, device: str) -> str:
         return PRODUCTS
     bias = bias_kind(config)
     if device == "cpu":
-        form = PRODUCTS if bias == "learned" else FREE  # the same kernel with and without a mask
+        form = PRODUCTS if bias == "learned" else FREE  # PyTorch uses the same kernel with and without a mask
         return f"{form} in float32" if config.precision == "bf16" and not config.model else form
     return f"{FREE} with a {bias} bias" if bias else FREE

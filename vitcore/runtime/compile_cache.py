@@ -1,4 +1,4 @@
-"""Using torch.compile in a process that trains many models, and its cache on disk."""
+"""Using torch.compile in a process that trains many models, with a private cache on disk."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
-GRAPHS = 10_000  # largest number of graphs of a function; with PyTorch's default of 8, a ninth arm would stay eager
-LONG = 1_000  # least number of steps for which a minute of compiling pays off on a GPU
+GRAPHS = 10_000  # largest number of graphs per function; with PyTorch's default of 8, a ninth arm would stay eager
+LONG = 1_000  # smallest number of steps for which a minute of compiling pays off on a GPU
 
 
 def compiles(config: Config, device: str) -> bool:
     """Return whether the model is compiled on `device`, "cuda" or "cpu"."""
     if config.compile != "auto":
         return config.compile
-    return device == "cuda" and config.steps >= LONG and len(config.patches) == 1  # each size would be compiled
+    return device == "cuda" and config.steps >= LONG and len(config.patches) == 1  # each size would compile anew
 
 
 def compiled(model: nn.Module, backend: str = "inductor", attention: str = "pinned") -> Callable[..., Any]:
-    """Return a compiled version of `model`, which shares its weights and has a graph for each shape of a batch.
+    """Return a compiled version of `model` that shares its weights and has one graph per batch shape.
 
-    With PyTorch's dynamic shapes, rounding would depend on earlier trials in the process. attention: the setting, which
-    is part of the cache key because a compiled graph fixes its attention kernels.
+    With PyTorch's dynamic shapes, rounding would depend on earlier trials in the process. attention: the setting, a
+    part of the cache key because a compiled graph fixes its attention kernels.
     """
     use_private_cache()
     import torch._dynamo  # late: it takes seconds to load

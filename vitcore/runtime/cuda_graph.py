@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 def capture(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-    """Return a tuple: a function that replays all kernels of `function`, and the tensor that will hold the result.
+    """Return (function that replays all kernels of `function`, tensor that will hold the result of each replay).
 
     The capture computes nothing. The tensors that `function` reads must stay at their addresses. Before a capture, run
     `function` in `without_waiting`, because PyTorch before 2.14 leaks memory after a failed capture. Raises the error

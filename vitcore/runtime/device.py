@@ -38,7 +38,7 @@ def torch_device(config: Config) -> torch.device:
 
 
 def require_gpu() -> None:
-    """Raise a NoGpu error that gives the versions of driver and CUDA if PyTorch finds no GPU."""
+    """Raise NoGpu if PyTorch finds no GPU. The message gives the versions of the driver and of CUDA."""
     if not torch.cuda.is_available():
         with suppress(OSError):
             driver = Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
@@ -104,7 +104,7 @@ def flush_subnormals(on: bool) -> Iterator[None]:
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Set the number of PyTorch's CPU threads within the block. It affects the rounding of sums."""
+    """Set the number of PyTorch's CPU threads within the block. The number affects the rounding of sums."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -11,10 +11,10 @@ import torch
 from vitcore.runtime.host import host_cores, host_limits, process_limits
 
 Result = TypeVar("Result")
-SHARE = 0.25  # share of the memory for images that stay in it
+SHARE = 0.25  # largest share of the memory for images that stay in it
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # constants of malloc.h
 
-# Messages of other errors for lack of memory, from the CPU's allocator, the CUDA runtime and CUDA's libraries.
+# Parts of messages by which the CPU's allocator, the CUDA runtime and CUDA's libraries report a lack of memory.
 SIGNS = (
     "out of memory",
     "can't allocate memory",
@@ -73,12 +73,12 @@ def release() -> None:
 
 
 def capacity(device: torch.device) -> float:
-    """Return the bytes of memory that this process may use on `device`: a GPU's total, or the least host limit."""
+    """Return the bytes of memory that this process may use on `device`: a GPU's total, or the smallest host limit."""
     if device.type == "cuda":
         return float(torch.cuda.get_device_properties(device).total_memory)
     return min(host_limits())
 
 
 def image_memory(device: torch.device) -> float:
-    """Return the bytes that images may occupy in memory: a quarter of `capacity`, divided by the cores on a CPU."""
+    """Return the bytes that images may occupy in memory: a quarter of `capacity`, on a CPU divided by its cores."""
     return SHARE * capacity(device) / (1 if device.type == "cuda" else host_cores())

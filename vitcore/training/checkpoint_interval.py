@@ -8,7 +8,7 @@ SHARE = 0.02  # largest fraction of the time that writing checkpoints may take
 
 
 class CheckpointSchedule:
-    """A schedule that says when a checkpoint is due, and saves it with `write`.
+    """A schedule that says when a checkpoint is due and calls `write` to save it.
 
     seconds: the minimum time between two checkpoints, longer after a slow write. 0: a checkpoint is always due.
     """

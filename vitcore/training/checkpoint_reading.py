@@ -14,10 +14,10 @@ SCALAR = torch.tensor(0.0)
 
 
 def parse(payload: bytes, own: Mapping[str, Tensor], steps: int) -> dict[str, Tensor]:
-    """Return the tensors of a checkpoint, name -> tensor. payload: the checkpoint as safetensors.
+    """Return name -> tensor from a checkpoint after validation. payload: the checkpoint as safetensors.
 
-    own: state of the training run that resumes, name -> tensor. steps: number of its steps. Raises ConfigError if the
-    payload is malformed, or if a tensor is missing, does not fit or has an impossible value.
+    own: name -> tensor for the state of the resuming run. steps: the run's total number of steps. Raises ConfigError if
+    the payload is malformed, or if a tensor is missing, does not fit or has an impossible value.
     """
     fixed = {name for name in own if not name.startswith(("optimizer.", "losses", *LATER))}
     tensors = read_fitting(payload, {name: own[name] for name in fixed}, WHAT)
@@ -33,7 +33,7 @@ def parse(payload: bytes, own: Mapping[str, Tensor], steps: int) -> dict[str, Te
 def check_optimizer(tensors: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
     """Raise ConfigError unless each tensor of the optimizer is a scalar or has the shape of its parameter.
 
-    Also raise it if a parameter has only some of the tensors that another parameter has.
+    Also raises it if a parameter has only some of the tensors that another parameter has.
     """
     kept: dict[str, set[str]] = {}
     for name, tensor in tensors.items():

@@ -1,7 +1,8 @@
 """Training in several processes (ranks) with DistributedDataParallel, each on its share of every batch (`gpus=N`).
 
 All ranks hold equal models and optimizers, and read the data. Only rank 0 writes files, reads trials' weights and
-checkpoints, and decides by a clock or a signal. NCCL transfers tensors on GPUs, and gloo those on the host.
+checkpoints, and decides what depends on a clock or a signal. NCCL transfers tensors on GPUs, and gloo transfers tensors
+on the host.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ EXCHANGE = re.compile(r"\bgloo\b|\bNCCL\b|[Cc]onnection (reset|refused|closed|wa
 
 
 class Ranks:
-    """The processes of a training run as one of them sees them. By default, there is only this process.
+    """The ranks of a training run, as seen by one of them. By default, this process is the only rank.
 
     rank: number of this process, from 0. count: number of ranks. device: this rank's device, or None if alone.
     """
@@ -59,7 +60,7 @@ class Ranks:
     def part(self, batch: int) -> Indices:
         """Return the indices, in ascending order, of this rank's images in a batch of `batch` images.
 
-        Images i and batch - 1 - i are on one rank, because mixup mixes them.
+        Images i and batch - 1 - i are on the same rank, because mixup mixes them.
         """
         half = batch // 2
         first, after = (half * rank // self.count for rank in (self.rank, self.rank + 1))
@@ -109,7 +110,7 @@ class Ranks:
         return content.numpy().tobytes()
 
     def broadcast_number(self, number: int) -> int:
-        """Return on every rank the `number` of rank 0. It is sent between hosts, so that no rank waits for a GPU."""
+        """Return on every rank the `number` of rank 0, sent from host memory so that no rank waits for a GPU."""
         dist.broadcast(tensor := torch.tensor(number), 0)
         return int(tensor)
 
@@ -125,8 +126,8 @@ class Replica(Generic[Batch]):
     """One rank's copy of the model, with the exchange of gradients between ranks.
 
     The last backward pass of a step averages gradients, so a rank that is out of memory would block the others. The
-    first step is therefore tried without communication, until its micro-batches fit on all ranks. This also shows
-    which parameters the loss does not use.
+    first step is therefore tried without communication, until its micro-batches fit on all ranks. The attempt also
+    shows whether the loss uses all parameters.
     """
 
     def __init__(self, ranks: Ranks, model: Model) -> None:
@@ -160,7 +161,7 @@ class Replica(Generic[Batch]):
         return self.parallel(objective, batch) if self.parallel else objective(batch)
 
     def micro_batches(self, pieces: Iterable[Batch]) -> Iterator[Batch]:
-        """Yield the micro-batches of one step. Only the backward pass of the last one exchanges gradients."""
+        """Yield the micro-batches of one step. Only the last backward pass exchanges gradients."""
         if self.parallel is None:
             yield from pieces
             return
@@ -171,7 +172,7 @@ class Replica(Generic[Batch]):
 
 
 class LossModule(nn.Module):
-    """The module that DistributedDataParallel wraps, since only its `forward` prepares the exchange of gradients."""
+    """A module whose `forward` computes a loss, so that DistributedDataParallel can prepare to exchange gradients."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -183,7 +184,7 @@ class LossModule(nn.Module):
 
 @contextmanager
 def join(store: TCPStore, rank: int, count: int, device: torch.device) -> Iterator[Ranks]:
-    """Connect this process to the other ranks during the block, and yield its Ranks. store: where they find each other.
+    """Connect this process to the other ranks during the block, and yield its Ranks. store: for the rendezvous.
 
     All ranks leave the block together. After an error, a rank leaves at once, because the others may have ended.
     """

@@ -1,14 +1,14 @@
-"""Divergences and their verification: hardware may be faulty, so steps since the last checkpoint are recomputed."""
+"""Verification of divergences. Hardware may be faulty, so the steps since the last checkpoint are recomputed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-VERIFICATIONS = 3  # suspicions after which any divergence is confirmed, because steps are not reproducible
+VERIFICATIONS = 3  # number of suspicions after which any divergence counts, because steps are not reproducible
 
 
 class DivergedError(Exception):
-    """The error for a loss that is not finite. step: the step, counted from 1, in or after which it occurred."""
+    """The error for a loss that is not finite. step: the step, counted from 1, in or after which the loss occurred."""
 
     def __init__(self, step: int) -> None:
         super().__init__(f"diverged at step {step}")
@@ -20,11 +20,11 @@ class Suspicion:
     """The divergence to verify, if any: training restarts from its last checkpoint and checks every step."""
 
     step: int = 0  # the step that diverged, or 0 if nothing is suspected
-    refuted_step: int = 0  # the step whose loss was finite when it was recomputed, or 0
+    refuted_step: int = 0  # the latest step whose loss was finite when recomputed, or 0
     count: int = 0  # number of suspicions so far
 
     def confirmed_by(self, step: int) -> bool:
-        """Return whether a divergence at `step` confirms this suspicion. Any divergence confirms the third one."""
+        """Return whether a divergence at `step` confirms this suspicion. Any divergence confirms a third suspicion."""
         return step == self.step or self.count == VERIFICATIONS
 
     def at_step(self, step: int) -> Suspicion:

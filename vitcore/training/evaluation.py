@@ -1,6 +1,6 @@
 """The metrics of a training run, computed at each evaluation and in the final test.
 
-A metric also needs its name in results/metrics.py. What it needs of the outputs is in the objectives' `scores`.
+To add a metric, also add its name to results/metrics.py. Objectives compute loss and correctness in `scores`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def evaluate(training: Training) -> Metrics:
 
 
 def final_metrics(training: Training, line: Metrics) -> tuple[dict[str, float], Correctness]:
-    """Return the metrics of the trained model, and the correctness (n,) of each test image from 0 to 1.
+    """Return (metrics of the trained model, correctness (n,) of each test image from 0 to 1).
 
     line: the metrics of the last evaluation.
     """
@@ -95,7 +95,7 @@ def answers(training: Training, images: Images, size: int) -> tuple[Tensor, Tens
 
 
 def evaluation_batch(config: Config, device: torch.device) -> int:
-    """Return how many images to evaluate at once: on a CPU at most 64 MiB in float32, but at least one image."""
+    """Return the number of images to evaluate at once: 512, or on a CPU at most 64 MiB in float32, but at least 1."""
     if device.type != "cpu":
         return MOST_IMAGES
     return max(1, min(MOST_IMAGES, MOST_BYTES // (4 * config.channels * config.image_size**2)))

@@ -1,6 +1,6 @@
 """The training loop, which trains, evaluates, writes checkpoints and resumes from them.
 
-On a CPU, a training run that is killed and resumed ends with the weights and metrics of an uninterrupted one. A
+On a CPU, a training run that is killed and resumed ends with the weights and metrics of an uninterrupted run. A
 checkpoint holds the whole state, except what is a pure function of the seed and the step.
 """
 
@@ -32,7 +32,7 @@ from vitcore.training.transfer import weights_for
 if TYPE_CHECKING:
     from vitcore.config import Config
 
-TICK = 0.25  # least seconds between two reports of progress
+TICK = 0.25  # minimum seconds between two progress reports
 
 
 def train(
@@ -49,13 +49,13 @@ def train(
     """Train a model as configured and return the outcome. Training ends early if it diverges or `stop()` is true.
 
     run: receives metrics, checkpoints and weights, by default in memory. Training resumes from its checkpoint, if any.
-    data_dir: folder of the data sets. parent: weights of the trial that `init_from` names, as safetensors. teacher: the
-    trial that `config.teacher` names. checkpoint_seconds: least seconds between checkpoints, 0 for one before every
-    step. A longer time keeps checkpoints below 2% of the time. ranks: the `config.gpus` processes that call this
-    function together. Only rank 0 needs `run`, `parent`, `teacher` and `stop`.
+    data_dir: folder of the datasets. parent: weights of the trial that `init_from` names, as safetensors. teacher: the
+    trial that `config.teacher` names. checkpoint_seconds: minimum time between checkpoints, or 0 for a checkpoint
+    before every step. After a slow write, the time grows, so that writing takes at most 2%. ranks: the `config.gpus`
+    processes that call this function together. Only rank 0 needs `run`, `parent`, `teacher` and `stop`.
 
-    Raises ValueError if data or weights are missing, or if these or a checkpoint do not fit `config`. Also raises it if
-    memory is too small for the model or `config.gpus` is not the number of ranks. Raises OutOfMemory if no micro-batch
+    Raises ValueError if data or weights are missing, or if data, weights or a checkpoint do not fit `config`. Also
+    raises it if memory is too small or `config.gpus` is not the number of ranks. Raises OutOfMemory if no micro-batch
     fits.
     """
     if config.gpus != ranks.count:
@@ -110,7 +110,7 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
 
 
 def take_step(training: Training, run: Run) -> None:
-    """Take one step, and record how it was computed if this has changed."""
+    """Take one step, and record how steps are computed if that has changed."""
     train_step = training.train_step
     if train_step.compiling:
         run.compiling()

@@ -82,7 +82,7 @@ def file_sha256(key: str, path: str) -> str:
         raise ConfigError(f"{key}={path}: {error.strerror}") from None
 
 
-@cache  # a plan asks for the hash of a file once for every trial
+@cache  # planning needs the hash of a file once per trial
 def sha256(path: str, size: int, changed: int) -> str:
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -25,10 +25,10 @@ class Run(Protocol):
     def log(self, line: Metrics) -> None: ...
     def save_weights(self, payload: bytes) -> None: ...
     def save_correct(self, index: np.ndarray[Any, Any], correct: np.ndarray[Any, Any]) -> None:
-        """Save whether each test image is classified correctly (n,), uint8. index (n,): int32, in the whole data."""
+        """Save whether test images are classified correctly. index (n,): int32, in the dataset. correct (n,): uint8."""
 
     def progress(self, step: int, accuracy: float | None) -> None:
-        """Show the number of steps taken. accuracy: that of the last validation, or None before the first."""
+        """Show the number of steps taken. accuracy: from the last validation, or None before the first."""
 
     def compiling(self) -> None:
         """Tell the user that the next step compiles the model, which may take a minute."""

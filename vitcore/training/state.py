@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Training:
-    """The state of a training run, which checkpoints save and restore, with the operations on it.
+    """The state of a training run, which checkpoints save and restore, and the operations on it.
 
     start: weights to start from, or None for initial values. teacher: the model to distill, or None.
     """
@@ -55,7 +55,7 @@ class Training:
         self.part = part = ranks.part(config.batch)
         self.average = self.train_step.average
         self.order = order = Order(len(data.train), config.seed, config.augment_repeats)
-        # This rank's images in a step. A method would keep all tensors in memory until the next garbage collection.
+        # This rank's images in a step. A method would form a cycle, which keeps all tensors until a garbage collection.
         self.places: Callable[[int], Indices] = lambda step: order.places(step * config.batch, config.batch)[part]
         self.images = data.train.reader(self.places, config.steps)
         self.evaluation_batch = evaluation_batch(config, self.device)
@@ -97,7 +97,7 @@ class Training:
         return self.train_step.batch(self.train_step.send(self.draw()))
 
     def draw(self) -> Inputs:
-        """Return the inputs of the next step. Pixels, if any, are on `self.device`, the other tensors on the CPU."""
+        """Return the inputs of the next step. Pixels, if any, are on `self.device`, other tensors on the CPU."""
         config, train, places = self.config, self.data.train, self.places(self.step)
         pixels = self.images(self.step) if isinstance(train.pixels, Stored) else None
         mixing = None
@@ -130,7 +130,7 @@ class Training:
             self.suspicion = self.suspicion.refuted()
 
     def save_checkpoint(self, run: Run) -> None:
-        """Save a checkpoint on rank 0 unless the state is not finite. The next evaluation reports such a state."""
+        """Save a checkpoint on rank 0 if the state is finite. The next evaluation reports any other state."""
         if self.ranks.rank == 0:
             with self.off_the_clock():
                 state = self.state()
@@ -154,7 +154,7 @@ class Training:
         return tensors
 
     def restore(self, payload: bytes | None) -> None:
-        """Restore the state from a checkpoint unless it is None. Raises ConfigError if it does not fit this run."""
+        """Restore the state from a checkpoint, if any. Raises ConfigError if the checkpoint does not fit this run."""
         if payload is None:
             return
         tensors = parse(payload, self.state(), self.config.steps)
@@ -177,7 +177,7 @@ class Training:
         self.mark = time.perf_counter()
 
     def weights(self) -> bytes:
-        """Return the weights to evaluate and save, as safetensors. They are averaged if there is an average."""
+        """Return the weights to evaluate and save, as safetensors: the averaged weights if there are any."""
         kept = self.average or self.model
         return safetensors.torch.save({name: t.cpu() for name, t in kept.state_dict().items()})
 

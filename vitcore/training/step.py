@@ -1,8 +1,8 @@
 """Running a training step eagerly or as one CUDA graph, with its model compiled or not.
 
-On a GPU, hundreds of kernels of a small model's step take longer to launch than to run. Unless `cuda_graph=off`, the
-step is therefore one CUDA graph. It is captured after a few eager steps, checked once against an eager step, and then
-replayed. A step that cannot be captured stays eager, and the reason is recorded.
+On a GPU, the hundreds of kernels in a small model's step take longer to launch than to run. Unless `cuda_graph=off`,
+the step is therefore one CUDA graph. It is captured after a few eager steps, checked once against an eager step, and
+then replayed. A step that cannot be captured stays eager, and the reason is recorded.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class TrainStep(Update):
         self.share = 0.0
 
     def fill(self, inputs: Inputs) -> None:
-        """Copy `inputs` to the addresses that the CUDA graph reads. The first call allocates these."""
+        """Copy `inputs` to the addresses that the CUDA graph reads. The first call allocates the memory."""
         if self.warm == 0:
             self.inputs = inputs.map(lambda tensor: tensor.to(self.device, copy=True))
             return

@@ -32,7 +32,7 @@ TIED = "batch norm ties the images of a batch together: lower batch"
 
 
 class Inputs(NamedTuple):
-    """The tensors that change from step to step. All other tensors of a step stay at their addresses.
+    """The inputs that change from step to step. All other tensors of a step stay at their addresses.
 
     places (B,): indices of the images in the training data. pixels (B, C, S, S): uint8 images, if they are streamed or
     already augmented. keys (B,): random keys of the images. choices (B, n): random choices of the augmentation. mixing
@@ -62,7 +62,7 @@ class Batch(NamedTuple):
     keys: Keys
 
     def split(self, size: int) -> Iterator[Batch]:
-        """Yield micro-batches of `size` images. The last one may be smaller."""
+        """Yield micro-batches of `size` images. The last micro-batch may be smaller."""
         keys = repeat(None) if self.keys is None else torch.split(self.keys, size)
         return map(Batch, torch.split(self.images, size), torch.split(self.targets, size), keys)
 

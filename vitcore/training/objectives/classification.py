@@ -30,13 +30,13 @@ class Classification(Objective):
         #: Binary cross-entropy treats each class separately. All classes in a mixed image are positive
         #: (DeiT III: arXiv 2204.07118, section 3; `targets.gt(0)` in facebookresearch/deit).
         loss: Literal["cross-entropy", "binary-cross-entropy"] = "cross-entropy"
-        #: What is learned from a `teacher`: its class or its probabilities (arXiv 2012.12877, section 4).
+        #: Target from the `teacher`: its most probable class or its probabilities (arXiv 2012.12877, section 4).
         distillation: Literal["hard", "soft"] = "hard"
         alpha: Annotated[float, Field(ge=0, le=1)] = 0.5  #: Weight of the teacher in the loss.
         #: Temperature of soft distillation. arXiv 2012.12877 uses 3, with alpha 0.1.
         tau: Annotated[float, Field(gt=0)] = 1.0
         #: Whether a distillation token with a separate head learns from the teacher. Evaluations average both heads.
-        #: Without a teacher, it learns the labels, like the second class token in arXiv 2012.12877.
+        #: Without a teacher, the token learns the labels, like the second class token in arXiv 2012.12877.
         token: bool = False
 
     def __init__(self, config: Config) -> None:
@@ -101,7 +101,7 @@ class DistilledViT(ViT):
         super().__init__(config)
         self.prefix += 1
         self.objective = DistillationToken(config)
-        self.head.add_module("distillation", HEAD[config.head](config))  # so its name begins with `head.`
+        self.head.add_module("distillation", HEAD[config.head](config))  # so that its names begin with `head.`
         initialize(self, config.seed, config.init, config.width)
 
     def prefix_tokens(self) -> list[Tensor]:

@@ -52,7 +52,7 @@ class MaskingOptions(Masking.Options):
         }
 
     def masked(self, patches: int) -> int:
-        """Return how many of `patches` patches are masked, rounded as in the paper's code. At least one is visible."""
+        """Return how many patches are masked, rounded as in the paper's code. At least one of `patches` is visible."""
         return patches - max(1, int(patches * (1 - self.ratio)))
 
     def visible(self, x: Tensor, keys: Keys) -> Tensor:
@@ -85,7 +85,7 @@ class MAE(Masking):
 
     @classmethod
     def canonical(cls, config: Config) -> Settings:
-        """Return option -> 0 for each decoder option that states its default size, so that the trial id is the same."""
+        """Return option -> 0 for each decoder option that states its default size, so that trial ids are equal."""
         usual, own = cls.Options().decoder(config), config.options_of(cls.slot, cls.Options).decoder(config)
         return {f"decoder_{name}": 0 for name, size in own.items() if size == usual[name]}
 
@@ -129,7 +129,7 @@ class MAE(Masking):
         return F.mse_loss(logits, targets)
 
     def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return each image's mean squared errors for the prediction and for 0 (B, 2), which take less memory."""
+        """Return each image's mean squared errors (B, 2) for the prediction and for 0, to save memory."""
         return torch.stack([(logits - targets).square().mean(dim=(1, 2)), targets.square().mean(dim=(1, 2))], dim=1)
 
     def remembered(self, targets: Tensor) -> Tensor:

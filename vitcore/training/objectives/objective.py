@@ -41,7 +41,7 @@ class Objective(Variant):
     def keys(self, index: Indices) -> Keys:
         """Return the random keys (n,) of images for every evaluation, or None if the objective draws no random numbers.
 
-        index (n,): the images' indices in the whole data set.
+        index (n,): the images' indices in the whole dataset.
         """
         return image_keys(self.config.seed, np.full(len(index), NO_EPOCH), index) if self.keyed else None
 

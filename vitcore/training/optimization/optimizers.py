@@ -24,7 +24,7 @@ EMBEDS = ("stem.", "position.", "objective.", "class_token", "registers", "encod
 def optimizer(model: nn.Module, config: Config) -> optim.Optimizer:
     """Return the optimizer of `config` for the parameters of `model`.
 
-    Each parameter group has the keys `weight_decay`, `lr_scale` (factor of the learning rate) and `apart`.
+    Each parameter group has the keys `weight_decay`, `lr_scale` (factor of the learning rate) and `apart` (bool).
     """
     kind = OPTIMIZER[config.optimizer]
     groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {}
@@ -74,12 +74,12 @@ class Optimizer(Variant):
 
     @classmethod
     def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
-        """Return an optimizer for parameter groups. Their `lr` is set before each step."""
+        """Return an optimizer for parameter groups. Training sets the groups' `lr` before each step."""
         raise NotImplementedError
 
     @classmethod
     def apart(cls, name: str, parameter: nn.Parameter) -> bool:
-        """Return whether `make` needs a parameter in a separate group, as Muon's `make` needs matrices."""
+        """Return whether `make` requires a parameter in a separate group, as Muon's requires matrices."""
         return False
 
     @classmethod
@@ -133,7 +133,7 @@ class SGD(Optimizer):
         """The decay of the momentum, and the choice of Nesterov momentum."""
 
         momentum: Beta = 0.9  #: Decay rate of the momentum, by default as in arXiv 2010.11929.
-        nesterov: bool = False  #: Use Nesterov momentum (arXiv 1212.0901, equation 7).
+        nesterov: bool = False  #: Whether to use Nesterov momentum (arXiv 1212.0901, equation 7).
 
     @classmethod
     def check(cls, config: Config) -> None:
@@ -171,8 +171,8 @@ class Muon(Optimizer):
     """Orthogonalized momentum for the matrices of the blocks (https://kellerjordan.github.io/posts/muon/).
 
     This is `torch.optim.Muon`, and AdamW trains all other parameters. Updates are scaled by 0.2 sqrt(max(rows,
-    columns)) to the size of AdamW's updates (arXiv 2502.16982, equation 4). Both optimizers therefore share learning
-    rate and weight decay. Queries, keys and values form one matrix. Newton-Schulz iterations run in bf16.
+    columns)) to the size of AdamW's updates (arXiv 2502.16982, equation 4). Both optimizers therefore share the
+    learning rate and weight decay. Queries, keys and values form one matrix. Newton-Schulz iterations run in bf16.
     """
 
     numerics = 1
