@@ -24,7 +24,7 @@ from vitcore.training.step import first_line
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 EXACT = 1e-5  # maximum relative error of a product that still counts as float32
-TURNS, CALLS = 5, {"cpu": 3, "cuda": 20}  # turns, and calls per turn, to time each backend
+TURNS, CALLS = 5, {"cpu": 3, "cuda": 20}  # turns per backend, and calls per turn
 WARM_UP = 3  # calls before a capture, during which libraries initialize
 # Part of the device's name -> dense bfloat16 FLOP/s; the first match counts. Sources: NVIDIA's data sheets of the A100
 # (2020), H100 (2022) and H200 (2024), which state twice these figures where they count structured sparsity.
@@ -62,7 +62,7 @@ class Floor:
         self.precisions = ["highest", "medium"] if on_cpu and relative_error("medium") <= EXACT else ["highest"]
         self.backends: dict[str, str] = {}
         self.work: list[tuple[str, Call, int]] = []  # precision, call, number of calls per step
-        self.flops = 0  # of the forward pass
+        self.flops = 0  # FLOPs of a batch's forward pass
         B, D, M, L = config.batch, config.width, round(config.width * config.mlp_ratio), config.layers
         if config.stem == "patch":
             self.add_dense("patches", B * prod(config.grid), config.channels * config.patch**2, config.stem_width)

@@ -1,8 +1,8 @@
 """The benchmark of a small study: `ablate run` against the usual loop of processes, which train one trial each.
 
-The loop runs one or two processes at a time. Each method trains two kinds of position embedding with several seeds, on
-equal images, batches, schedules and evaluations. Wall time is the time from the command to the last result, which for
-`ablate run` includes its table.
+The loop runs one or two processes at a time. Each method trains two kinds of position embedding with several seeds.
+All methods use the same images, batches, schedules and evaluations. Wall time runs from the command to the last result
+or, for `ablate run`, to the table.
 """
 
 import json
@@ -35,16 +35,16 @@ from vitcore.runtime.device import compute_settings, device_of
 from vitcore.sizes import ARCHITECTURE
 from vitcore.training.evaluation import evaluation_steps
 
-POSITIONS = ("1d", "none")  # the baseline first
+POSITIONS = ("1d", "none")  # the baseline's comes first
 OURS, SEQUENTIAL, PAIRED = "ablate run", "one process a trial, in sequence", "one process a trial, two at a time"
 RUN = ("run", "bench-study.yaml", "--recipe", "bench-recipe.yaml")  # arguments of `ablate`; `write_study` writes both
-AUGMENTS = ("none", "flip-crop")  # supported by the script
-GIVEN = ("seed", "steps", "batch", "lr", "weight_decay", "clip_norm", "label_smoothing")  # the script gets these as is
-PASSED = {  # the script gets these as images, evaluations or timm's arguments, or first losses check them
+AUGMENTS = ("none", "flip-crop")  # augmentations that the script supports
+GIVEN = ("seed", "steps", "batch", "lr", "weight_decay", "clip_norm", "label_smoothing")  # passed to the script as is
+PASSED = {  # passed to the script as images, evaluations or timm's arguments, or checked by the first losses
     *("data", "data_fraction", "data_seed", "val_fraction", "image_size", "channels", "classes", "model"),
     *("warmup", "precision", "augment", "evaluations", "device"),
 } | {*ARCHITECTURE} - {"stem"}
-FREE = {"threads", "attention", "compile", "cuda_graph"}  # may differ: `ablate run` uses the fastest
+FREE = {"threads", "attention", "compile", "cuda_graph"}  # may differ, because `ablate run` uses the fastest choice
 
 
 def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result:
@@ -163,7 +163,7 @@ def script(config: Config, base: Path, source: Source) -> Path:
         for name in ("pixels", "labels")
     }
     np.savez(base.with_suffix(".npz"), **arrays)
-    blocks = blocks_of_timm(config)  # classes, for which timm's defaults serve
+    blocks = blocks_of_timm(config)  # classes, not written to JSON: the script uses timm's defaults
     mean, std = statistics(data)
     settings = {
         "model": {name: value for name, value in timm_arguments(config).items() if name not in blocks},

@@ -25,7 +25,7 @@ BATCHES = 4  # number of batches of random images
 
 @dataclass(frozen=True)
 class Source:
-    """The images of a benchmark, loaded from `data_dir` unless `random`. plugins: plugin file -> digest."""
+    """The images of a benchmark: random, or loaded from `data_dir`. plugins: plug-in file -> digest."""
 
     data_dir: Path | None = None
     random: bool = False
@@ -50,7 +50,7 @@ def random_images(config: Config) -> Data:
 
 
 def statistics(data: Data) -> tuple[list[float], list[float]]:
-    """Return (means, standard deviations) of the channels, for pixel values from 0 to 1."""
+    """Return (means, standard deviations) of the channels, for pixel values scaled to [0, 1]."""
     return data.mean.flatten().div(255).tolist(), data.std.flatten().div(255).tolist()
 
 

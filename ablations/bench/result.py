@@ -19,7 +19,7 @@ from vitcore.runtime.device import device_of, hardware
 
 @dataclass(frozen=True)
 class Conditions:
-    """Everything that is needed to repeat a measurement.
+    """Everything needed to repeat a measurement.
 
     machine: hardware, code and versions, as in env.json. low_and_high: the meaning of `low` and `high` of a Spread.
     """
@@ -70,9 +70,9 @@ class Result:
     bench: str
     conditions: Conditions
     measured: object
-    title: str  # before the model
-    caption: str  # after the number of rounds
-    side: str  # header of the rows
+    title: str  # the heading, which the model follows
+    caption: str  # text that follows the number of rounds
+    side: str  # header of the first column
     columns: Mapping[str, Mapping[str, str]]
     notes: Sequence[str] = ()  # paragraphs below the table
 

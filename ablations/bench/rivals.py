@@ -36,8 +36,8 @@ USUAL = {
     **dict.fromkeys(("dropout", "attention_dropout", "patch_dropout", "drop_path"), 0),
 }
 
-CHECKED = 5  # first steps, whose losses are compared
-TOLERANCE = {"float32": 1e-5, "bf16": 2e-2}  # relative; two roundings to bf16 grow apart
+CHECKED = 5  # number of first steps whose losses are compared
+TOLERANCE = {"float32": 1e-5, "bf16": 2e-2}  # relative; differences in rounding to bf16 accumulate
 IMAGES = 64  # maximum batch size of the check in float32
 
 
@@ -57,7 +57,6 @@ class Rival:
 
     def __init__(self, name: str, config: Config, data: Data) -> None:
         refuse(name, config)
-        # As in a usual script.
         self.config = config.model_copy(update={"attention": "fastest", "cuda_graph": "off", "compile": False})
         self.source = Training(self.config, data)  # rivals get their batches from this suite's pipeline
         if not isinstance(self.source.model, ViT):
@@ -114,7 +113,7 @@ def adamw(model: nn.Module, config: Config, fused: bool | None) -> torch.optim.A
 
 
 def refuse(name: str, config: Config) -> None:
-    """Raise ValueError if the rival `name` cannot train as `config` says."""
+    """Raise ValueError if the rival `name` cannot train with this config."""
     for key, usual in USUAL.items():
         if (value := {**dict(config), **config.options}.get(key, usual)) != usual:
             raise ValueError(f"{key}={value}: the usual script has {usual}")
@@ -146,14 +145,14 @@ def sensitive_config(config: Config) -> Config:
 
 
 def check_in_float32(config: Config, data: Data) -> None:
-    """Raise ValueError if first losses differ in float32 without compilation."""
+    """Raise ValueError if a rival's first losses differ from this suite's in uncompiled float32."""
     changes = {"precision": "float32", "compile": False, "batch": min(config.batch, IMAGES)}
     exact = config.model_copy(update=changes)
     check_equal(exact, available(exact, data, compiled=False)[0])
 
 
 def check_equal(config: Config, sides: Sides) -> dict[str, float]:
-    """Return name -> seconds of the first steps. Raises ValueError if their losses differ from this suite's."""
+    """Return name -> seconds that the first steps took. Raises ValueError if losses differ from this suite's."""
     seconds, found = {}, {}
     for name, side in sides.items():
         began = time.perf_counter()

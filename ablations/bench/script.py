@@ -28,7 +28,7 @@ Array = npt.NDArray[Any]
 class Pictures(Dataset[tuple[Tensor, int]]):
     """A data set that pads uint8 images (N, C, H, W), crops and flips them at random with PIL, and standardizes them.
 
-    pad: padding in pixels. mean, std: statistics of each channel, for pixel values from 0 to 1.
+    pad: padding in pixels. mean, std: statistics of each channel, for pixel values scaled to [0, 1].
     """
 
     def __init__(self, pixels: Array, labels: Array, pad: int, mean: list[float], std: list[float]) -> None:
@@ -90,7 +90,7 @@ def train(settings: Namespace, data: dict[str, Array]) -> tuple[nn.Module, list[
 
 
 def rate(step: int, settings: Namespace) -> float:
-    """Return the factor of a step's learning rate, which rises in the warm-up and then follows a cosine to 0."""
+    """Return the factor of a step's learning rate: a linear warm-up, followed by a cosine decay to 0."""
     warmup, steps = int(settings.warmup_steps), int(settings.steps)
     if step < warmup:
         return (step + 1) / warmup
@@ -106,7 +106,7 @@ def accuracy(model: nn.Module, loader: DataLoader[Any], device: torch.device) ->
 
 
 def run(file: Path) -> None:
-    """Train with the settings in `file` (.json) and images (.npz); write weights (.pth) and metrics (.result)."""
+    """Train with the settings in `file` (.json) and its images (.npz); write weights (.pth) and metrics (.result)."""
     settings = Namespace(**json.loads(file.read_text()))
     with np.load(file.with_suffix(".npz")) as arrays:
         data = dict(arrays)

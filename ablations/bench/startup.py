@@ -1,6 +1,6 @@
-"""The benchmark of the time to a process's first step: with an empty compile cache, a filled one, and uncompiled.
+"""The benchmark of the time to a process's first step, with an empty and a filled compile cache, and uncompiled.
 
-The process trains two seeds, which shows whether a graph is compiled once per shape or once per trial.
+The process trains two seeds to show whether a graph is compiled once per shape or once per trial.
 """
 
 import shutil
@@ -28,7 +28,7 @@ def bench(config: Config, rounds: int, source: Source) -> Result:
     Raises ValueError if a process fails.
     """
     how = conditions(config, source, rounds, 1)
-    graphs: list[int] = []  # compiled so far, after each trial
+    graphs: list[int] = []  # number of graphs compiled so far, after each trial
 
     def start(name: str) -> float:
         if name == COLD:
@@ -56,7 +56,7 @@ def bench(config: Config, rounds: int, source: Source) -> Result:
 def measure(config: Config, source: Source) -> tuple[float, list[int]]:
     """Take one training step and evaluate, with each of TRIALS seeds.
 
-    Returns (end of the first step in seconds since 1970, number of graphs compiled so far after each seed).
+    Returns (end of the first step in seconds since the epoch, number of graphs compiled so far after each seed).
     """
     first, graphs = 0.0, list[int]()
     with compute_settings(config):

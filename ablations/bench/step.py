@@ -1,6 +1,7 @@
 """The benchmark of the training step against rivals, the floor and the input pipeline.
 
-All implementations alternate on equal images, threads and initial weights. Their first losses must be equal.
+All implementations are timed in alternation, with the same images, threads and initial weights. Their first losses
+must be equal.
 """
 
 import warnings
@@ -23,7 +24,7 @@ from vitcore.config import Config
 from vitcore.data.splits import Data
 from vitcore.runtime.device import compute_settings
 
-WARM_UP = 1  # steps between the check and the timing, which recompile with TF32
+WARM_UP = 1  # steps between check and timing, in which models recompile with TF32
 WATCHED = 3  # number of final steps in which synchronizations with the GPU are counted
 WAITS = "called a synchronizing CUDA operation"  # start of PyTorch's warning about a synchronization
 
@@ -43,7 +44,7 @@ class FloorMeasured:
     """The time of the floor, and the throughput of this suite's step."""
 
     seconds_per_step: Spread
-    share: dict[str, Spread]  # implementation -> the floor as a fraction of its step
+    share: dict[str, Spread]  # implementation -> the floor as a fraction of its step time
     backends: dict[str, str]
     share_of_flops: float
     flops_per_second: Spread
@@ -53,7 +54,7 @@ class FloorMeasured:
 
 @dataclass(frozen=True)
 class InputMeasured:
-    """The speed of the input pipeline alone. share: its time as a fraction of this suite's step."""
+    """The speed of the input pipeline alone. share: its time as a fraction of this suite's step time."""
 
     images_per_second: Spread
     share: Spread

@@ -31,7 +31,7 @@ class ArmMeasured:
     baseline_seconds_per_step: Spread
     ratio: Spread | None  # None if the baseline has the same step
     params: int
-    flops: int  # of one image's forward pass
+    flops: int  # FLOPs of a forward pass of one image
     flops_ratio: float
     memory_bytes: int | None
 
@@ -49,7 +49,7 @@ def bench(design: Design, names: Collection[str], rounds: int, calls: int, sourc
 
 
 def measure_arms(design: Design, names: Collection[str], rounds: int, calls: int, source: Source) -> list[ArmMeasured]:
-    """Return the measurements of the named arms. Arms equal in step and baseline are timed once."""
+    """Return the measurements of the named arms. Arms with equal steps and equal baselines are timed once."""
     baselines = {arm.name: arm.config for arm in design.arms}
     pairs: dict[tuple[str, str], tuple[Seconds, Seconds]] = {}
     memories: dict[str, int | None] = {}

@@ -32,7 +32,7 @@ def spread(values: Seconds) -> Spread:
 
 
 def ratios(seconds: Mapping[str, Seconds], reference: str) -> dict[str, Spread]:
-    """Return the spread over rounds of each other implementation's time relative to the reference's."""
+    """Return implementation -> spread over rounds of its time relative to `reference`, which is left out."""
     return {name: spread(own / seconds[reference]) for name, own in seconds.items() if name != reference}
 
 
@@ -58,7 +58,7 @@ def call_alternately(sides: Mapping[str, Callable[[], float]], rounds: int) -> d
 
 def mean_seconds(call: Call, calls: int, device: torch.device) -> float:
     """Return the mean seconds per call over `calls` calls, including the wait for the device."""
-    synchronize = torch.get_device_module(device).synchronize  # nothing on a CPU
+    synchronize = torch.get_device_module(device).synchronize  # does nothing on a CPU
     synchronize()
     began = time.perf_counter()
     repeat(call, calls)

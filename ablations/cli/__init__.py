@@ -31,7 +31,7 @@ COMMANDS = {
     "Results": (tables.table, figures.plot, figures.report, figures.inspect, tables.compare, tables.export),
     "Develop": (planning.check,),
 }
-PRINTING = ("ablate table", "ablate compare")  # they have no --out
+PRINTING = ("ablate table", "ablate compare")  # commands without --out
 for panel, commands in COMMANDS.items():
     for command in commands:
         app.command(command.__name__.rstrip("_"), rich_help_panel=panel)(command)
@@ -86,7 +86,7 @@ def refuse(message: str, status: int = BAD_INPUT) -> NoReturn:
 
 
 def refuse_usage(error: Any) -> NoReturn:
-    """Print a message about invalid usage on standard error, and exit. Without arguments, prints the help instead."""
+    """Print a message about invalid usage on standard error, and exit. If there were no arguments, print the help."""
     command = error.ctx.command_path if error.ctx else "ablate"
     if error.ctx and error.message == error.ctx.get_help():
         print(error.message, file=sys.stderr)

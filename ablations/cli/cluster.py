@@ -99,8 +99,8 @@ def init_profile(
 ) -> None:
     """Write a first profile with comments.
 
-    Uses what this cluster's sinfo and scontrol say about partitions, GPUs and accounts. Edit the profile, then test it
-    with `ablate profile check`.
+    Takes partitions, GPUs and accounts from this cluster's sinfo and scontrol. Edit the profile, then test it with
+    `ablate profile check`.
 
     Examples:
         ablate profile init mycluster

@@ -33,7 +33,7 @@ class SubmittedTask:
     function: str  # the function that the task calls, as "module:function"
     array: Path  # the array's folder
     index: int
-    share: tuple[str, ...]  # ids of the trials that it trains
+    share: tuple[str, ...]  # ids of the trials that the task trains
     written: float  # time of submission, in seconds since the epoch
 
     @property
@@ -80,7 +80,7 @@ def acknowledged_trials(campaign: Campaign) -> set[str]:
 
 
 def submitted_tasks(runs: Path) -> dict[str, list[SubmittedTask]]:
-    """Return trial id -> the tasks that were submitted for it, oldest first."""
+    """Return trial id -> the tasks submitted for the trial, oldest first."""
     tasks = [task for campaign in campaigns.campaigns(runs) for task in campaign_tasks(campaign)]
     found: dict[str, list[SubmittedTask]] = defaultdict(list)
     for task in sorted(tasks, key=lambda task: task.written):
@@ -90,7 +90,7 @@ def submitted_tasks(runs: Path) -> dict[str, list[SubmittedTask]]:
 
 
 def newest_tasks(runs: Path) -> dict[str, SubmittedTask]:
-    """Return trial id -> the task that was submitted for it last."""
+    """Return trial id -> the newest task submitted for the trial."""
     return {key: tasks[-1] for key, tasks in submitted_tasks(runs).items()}
 
 

@@ -21,7 +21,7 @@ from slurm.queries import queue
 from slurm.queries.ask import NoSlurm, Refused, Unreachable
 from slurm.submission import arrays
 
-FAILED = 1  # exit status that makes the task FAILED for SLURM
+FAILED = 1  # exit status of a task that SLURM then reports as FAILED
 NOTICE_SECONDS = 150.0  # SLURM signals the time limit up to 90 s (submitit's default) + 60 s (man sbatch) early
 RETRY_SECONDS, LONGEST_RETRY = 5.0, 60.0
 
@@ -85,7 +85,7 @@ def time_limit(campaign: Campaign) -> float:
 
 
 def stop_margin(campaign: Campaign) -> float:
-    """Return how many seconds before the time limit trials write a checkpoint and stop."""
+    """Return the number of seconds before the time limit at which trials save a checkpoint and stop."""
     return min(60.0, max(10.0, campaign.profile.seconds / 10))
 
 

@@ -32,14 +32,14 @@ class Reconciliation:
     queued: int = 0
     submitted: int = 0
     arrays: int = 0  # job arrays
-    waiting: int = 0  # to be submitted once slots of the queue are free
+    waiting: int = 0  # to be submitted once the queue has free slots
     cancelled: int = 0  # by scancel: only `ablate submit` submits them again
-    last_job: str = ""  # "queued" or "submitted"; "" if none is needed or SLURM took none
+    last_job: str = ""  # "queued" or "submitted"; "" if none is needed or SLURM accepted none
     hours: float = 0.0  # GPU- or core-hours of the trials to submit
     avoided: tuple[str, ...] = ()  # names of nodes that are avoided after faults
     blocked: int = 0  # the parent failed or diverged
     renewed: tuple[str, ...] = ()  # names of parents to train again: their weights are gone
-    no_last_job: str = ""  # why SLURM took the trials but no last job
+    no_last_job: str = ""  # why SLURM accepted the trials but no last job
 
     @property
     def is_settled(self) -> bool:
@@ -51,8 +51,8 @@ def reconcile(campaign: Campaign, inside: bool = False, withheld: Collection[str
     """Submit the trials that are still to train and not queued, and a last job; return the findings.
 
     Trials for which the queue has no free slot wait. The caller must hold `launcher_lock`. inside: whether the caller
-    is a job of the campaign, which takes one of the user's slots. withheld: ids of trials not to submit. Raises the
-    errors of SLURM. Outside a job, no error is raised if only the last job is refused; `no_last_job` says why.
+    is a job of the campaign, which takes one of the user's slots. withheld: ids of trials not to submit. Raises
+    NoSlurm, Refused or Unreachable. If only the last job is refused outside a job, sets `no_last_job` instead.
     """
     settle(campaign.runs)
     place, plans = campaign.place, campaign.read_plans()
@@ -116,7 +116,7 @@ def count_ended(found: Iterable[Standing]) -> Reconciliation:
 
 
 def generations(todo: Sequence[Job], standings: Standings) -> list[list[Job]]:
-    """Return the trials in groups by their number of unfinished ancestors. Each group runs after the previous one.
+    """Return the trials grouped by their number of unfinished ancestors. Each group runs after the previous one.
 
     Each share checks whether parents have finished, because SLURM cannot report the end of single trials of an array.
     """

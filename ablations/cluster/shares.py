@@ -15,7 +15,7 @@ from slurm.submission import arrays as submission
 def split_into_shares(todo: Sequence[Job], seconds: Mapping[str, float], free: int, least: float) -> list[list[Job]]:
     """Return the trials divided into shares of about equal length.
 
-    seconds: trial id -> estimated time. free: the largest number of shares. least: seconds that a share should last;
+    seconds: trial id -> estimated time. free: the maximum number of shares. least: seconds that a share should last;
     shares are longer if trials are longer or `free` is small. Trials are taken seed by seed, the longest first.
     """
     if not todo or not free:
@@ -36,8 +36,8 @@ def send_shares(
 ) -> int | None:
     """Submit shares as one array; return its job id, or None if the queue is full.
 
-    avoided: nodes to avoid; if SLURM refuses the array, it is submitted again without them. when: sbatch options for
-    the start. Raises Refused after any other refusal, or Unreachable if it is unknown whether SLURM has the array.
+    avoided: nodes to avoid. If SLURM refuses the array, it is submitted again with all nodes allowed. when: sbatch
+    options for the start. Raises Refused after any other refusal, or Unreachable if SLURM may have the array.
     """
     try:
         return send(campaign, share_tasks(campaign, shares), avoided=avoided, when=when)

@@ -1,8 +1,8 @@
 """The copying of packs to a node's local disk before training reads them, for the key `stage` of a profile.
 
 A pack is copied once per node. A lock makes other jobs wait, and later jobs find the copy. Each shard is copied under
-another name, checked against its checksum and renamed. A pack stays where it is if the disk has too little space, or if
-training reads fewer images than it holds. A message then gives the reason.
+another name, checked against its checksum and renamed. A pack is not copied if the disk has too little space, or if
+training reads fewer images than the pack holds. A message then gives the reason.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ from vitcore.data.files import reason_with_file
 from vitcore.data.homes import own_packs
 from vitcore.data.pack import BLOCK, INDEX, MANIFEST, Manifest, Shard, find, manifest
 
-SPARE = 2**30  # bytes that stay free
+SPARE = 2**30  # bytes that must stay free
 
 
 def stage(jobs: Iterable[Job], runs: Path, folder: str, say: Callable[[str], None]) -> None:

@@ -34,7 +34,7 @@ VISIBLE_SECONDS = 15.0  # until a file written on a node is visible on this mach
 
 
 def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> profiles.Profile:
-    """Return the profile of a cluster. name: its name or file. resources: values for keys that it omits."""
+    """Return a cluster's profile, given its name or file. resources: values for keys that the profile omits."""
     path = profiles.find_profile(name)
     said = {key: value for key, value in strict_yaml.read(path).items() if value is not None}
     return profiles.Profile.parse({**(resources or {}), **said}, str(path))
@@ -87,7 +87,7 @@ def submit(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms:
     SLURM is asked only if trials are left. If nothing is left to train, tables and report are brought up to date.
     """
     with campaigns.launcher_lock(place.runs):
-        if trials_to_submit(plans, place, arms):  # continue the newest submission, if it is the same
+        if trials_to_submit(plans, place, arms):  # continue the newest submission with equal arguments
             names = [plan.name for plan in plans]
             known = [
                 one for one in campaigns.campaigns(place.runs) if is_same_submission(one, names, place, profile, arms)

@@ -26,7 +26,7 @@ class Fault:
     """The classification of an exception: BUG, INPUT, MEMORY or MACHINE."""
 
     kind: str
-    fatal: bool = False  # the CUDA context is lost, so that the process must end
+    fatal: bool = False  # whether the CUDA context is lost, so that the process must end
 
 
 LOST, PASSING = Fault(MACHINE, fatal=True), Fault(MACHINE)

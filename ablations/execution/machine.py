@@ -9,7 +9,7 @@ from pathlib import Path
 
 DEVICES = Path("/dev")
 NAMED = re.compile(r"\+?\d|GPU-|MIG-")  # a GPU in CUDA_VISIBLE_DEVICES, but not -1 or SLURM's NoDevFiles
-LOGIN_NODE_TRIALS = 2  # at a time: a login node is shared
+LOGIN_NODE_TRIALS = 2  # maximum concurrent trials on a login node, which users share
 # cgroup controller -> the file that counts out-of-memory kills; "" stands for cgroups of version 2
 CONTROL = {"": "memory.events", "memory": "memory.oom_control"}
 

@@ -84,8 +84,8 @@ class Slot:
     worker: WorkerProcess | None = None
     trial: PoolTrial | None = None  # what the worker trains while BUSY
     silent: float = 0.0  # seconds since the worker's last message
-    crashed_starts: int = 0  # in a row
-    killed_starts: int = 0  # in a row
+    crashed_starts: int = 0  # consecutive starts that ended with an exit status
+    killed_starts: int = 0  # consecutive starts that ended with a signal
     said: str = ""  # the last line on its standard error
 
 

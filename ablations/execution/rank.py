@@ -27,7 +27,7 @@ from vitcore.training.distributed import TCPStore, join
 from vitcore.training.loop import train
 
 CONNECT = timedelta(seconds=60)
-ORPHANED, BROKEN = 3, 1  # exit status
+ORPHANED, BROKEN = 3, 1  # exit statuses
 
 
 @plain_output()

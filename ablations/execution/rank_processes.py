@@ -51,7 +51,7 @@ class RankFailure:
     where: Sequence[str]  # the type and innermost frames of the exception
     trace: str
     node: str
-    followed: bool  # the rank ended because another rank was lost
+    followed: bool  # whether the rank ended because another rank was lost
 
     def error(self) -> RankLost:
         fault = Fault(self.kind, self.fatal or self.kind == MACHINE)

@@ -49,7 +49,7 @@ from vitcore.training.run import Outcome
 from vitcore.training.step import ASKED, NONE
 
 REPORT_SECONDS = 0.5
-ORPHAN_SECONDS = 60.0  # for the last checkpoint, as long as runner.STOP_SECONDS
+ORPHAN_SECONDS = 60.0  # to save the last checkpoint; equal to runner.STOP_SECONDS
 ORPHANED = 3  # exit status
 FULL_SECONDS = float(os.environ.get("ABLATE_FULL_DISK_SECONDS", "120"))  # how long to wait for space on a full disk
 EVAL_SECONDS = 90.0  # how long to wait for another worker that computes evals of the same trial

@@ -30,7 +30,7 @@ def interactions(design: Design) -> list[Interaction]:
 
 
 def pairs_of_changes(design: Design) -> list[tuple[Values, Values]]:
-    """Return every pair of changes from the baseline that set two different factors of a cross."""
+    """Return all pairs of single-factor changes from the baseline, for every two factors of a cross."""
     found: list[tuple[Values, Values]] = []
     for cross in design.crosses:
         for one, other in itertools.combinations(cross, 2):

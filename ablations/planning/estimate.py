@@ -6,7 +6,7 @@ The first available source is used:
 2. steps measured by `ablate plan --probe`
 3. past trials of other arms, in proportion to training FLOPs
 4. the time that the recipe states, in proportion to training FLOPs
-5. training FLOPs alone
+5. training FLOPs, at an assumed speed
 """
 
 from collections import Counter

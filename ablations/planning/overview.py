@@ -116,7 +116,7 @@ def overview(
 
 
 def wall_time(plan: Plan, cost: estimate.Cost, todo: int, workers: int | None) -> Wall | None:
-    """Return the wall-clock time of the `todo` remaining trials with this cost, or None if none remain."""
+    """Return the wall-clock time of the remaining trials, or None if none remain. todo, cost: their number and cost."""
     if not todo:
         return None
     at_once, each = concurrent_trials(plan, todo, workers), largest_ranks(plan)
@@ -133,7 +133,7 @@ def largest_ranks(plan: Plan) -> int:
 
 
 def peak_disk(plan: Plan, ids: set[str], todo: int, keep: Keep, workers: int | None) -> Disk:
-    """Return the peak disk use of the trials with these ids. todo: how many of them are still to run."""
+    """Return the peak disk use of the trials with these ids. todo: the number of trials that are still to run."""
     stays = kept_weights(keep, [plan])
     trials = [(arm.params or 0, trial.id) for arm in plan.entries for trial in arm.trials if trial.id in ids]
     running = concurrent_trials(plan, todo, workers)

@@ -214,7 +214,7 @@ def later_difference(design: Design, arm: Arm, baseline: Arm) -> schemas.LaterDi
 
 
 def settings(arm: Arm | Stage) -> Settings:
-    """Return the resolved config without what differs by seed: seed, parent's id, and data_seed unless it is set."""
+    """Return the resolved config without the keys that differ by seed: seed, parent, and data_seed unless it is set."""
     left_out = {"seed"} if "data_seed" in arm.settings else {"seed", "data_seed"}
     left_out |= {arm.parent.link} if arm.parent else set()
     return {key: value for key, value in arm.config.model_dump().items() if key not in left_out}
@@ -228,7 +228,7 @@ def trials(config: Config, settings: Settings, seeds: Sequence[int], parent: Ent
 
 
 def published_number(design: Design, arm: Arm) -> float | None:
-    """Return the arm's published number, or None. Without curves, its key may also list the values of all factors."""
+    """Return the arm's published number, or None. Without curves, its key may be the values of all factors."""
     numbers = written_names.published(design)
     short = ",".join(f"{key}={arm.values[key]}" for key in design.study.factors)
     return numbers.get(arm.name, numbers.get(short) if not design.curves else None)

@@ -39,13 +39,13 @@ class Resolution:
     """
 
     spread: Spread | None = None
-    difference: float | None = None  # the smallest that is resolved
-    smallest_margin: float | None = None  # within which equal arms are shown equivalent
+    difference: float | None = None  # the smallest resolved difference
+    smallest_margin: float | None = None  # the smallest margin within which equal arms are shown equivalent
     margin_reachable: bool | None = None  # whether `seeds` seeds show equal arms equivalent within `margin`
-    margin_seeds: int | None = None  # the fewest seeds that do so
+    margin_seeds: int | None = None  # the fewest seeds that show equal arms equivalent within `margin`
     seeds: int
     contrasts: int
-    margin: float | None  # as declared
+    margin: float | None  # the declared equivalence margin
     seeds_for: dict[str, int | None] = field(default_factory=dict)  # difference -> number of seeds that resolves it
     note: str
 
@@ -73,7 +73,7 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
 
 
 def spread(plan: Plan, runs: Path) -> Spread | None:
-    """Return the spread of the study's differences so far, pooled over arms, or the recipe's; None if there is none."""
+    """Return the spread of the study's differences so far, pooled over arms, or else the recipe's, or else None."""
     if read(runs, plan.name) is not None:
         (study,) = load_studies(runs, [plan.name], parts=())
         groups = differences(tuning.tuned_arms_only(study))  # what the table tests

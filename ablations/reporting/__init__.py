@@ -1,1 +1,1 @@
-"""What users see of a study while it runs and when it is complete: progress, status, logs, tables."""
+"""User-facing views of studies that run or are complete: progress, status, logs, tables."""

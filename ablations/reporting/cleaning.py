@@ -79,7 +79,7 @@ def waste_of_finished(trial: store.Trial, winner: Path, keep_weights: bool) -> I
         if attempt != winner and lease.is_held(attempt) is False and not (attempt / store.RETRIED).exists():
             yield Waste(attempt, size_on_disk(attempt), "an attempt that was superseded")
         for folder in trial.checkpoint_folders(attempt):
-            inside = folder.is_relative_to(attempt) and attempt != winner  # it is removed with the attempt
+            inside = folder.is_relative_to(attempt) and attempt != winner  # removed with the attempt
             if folder.exists() and not inside:
                 yield Waste(folder, size_on_disk(folder), "checkpoints of a finished trial")
 

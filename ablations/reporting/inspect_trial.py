@@ -28,8 +28,8 @@ def select_trials(
 ) -> list[str]:
     """Return the ids of the trials to inspect, without duplicates.
 
-    names: word of the user -> name of the plan that it may stand for. A plan stands for the first ready trial of each
-    arm that matches `globs`. Any other word is returned as an id. ready: returns whether the trial with an id can be
+    names: user's word -> name of the plan that it may stand for. A plan stands for the first ready trial of each arm
+    that matches `globs`. Any other word is returned as an id. ready: returns whether the trial with an id can be
     inspected. missing: the reason in the error message. Raises ValueError if no trial of a plan's matching arms is
     ready, or a pattern matches no arm.
     """
@@ -51,7 +51,7 @@ def select_trials(
 
 
 def find_trial(runs: Path, prefix: str) -> store.Trial:
-    """Return the finished trial whose id begins with `prefix`. Raises ValueError if none or several ids do."""
+    """Return the trial whose id begins with `prefix`. Raises ValueError unless it is unique and has finished."""
     if not runs.is_dir():
         raise plan_files.missing_source(runs)
     there = sorted(path.name for path in (runs / "trials").glob("*") if path.is_dir())
@@ -98,7 +98,7 @@ def inspect_in_folder(
 
 def arms_and_seeds(plans: Iterable[Plan], first: Collection[str]) -> dict[str, str]:
     """Return trial id -> arm and seed, such as "position=2d seed 0". Plans named in `first` take precedence."""
-    ordered = sorted(plans, key=lambda plan: plan.name in first)  # the last one counts
+    ordered = sorted(plans, key=lambda plan: plan.name in first)  # later plans take precedence
     entries = itertools.chain.from_iterable(plan.entries for plan in ordered)
     return {one.id: f"{entry.name} seed {one.seed}" for entry in entries for one in entry.trials}
 

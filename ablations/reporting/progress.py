@@ -27,7 +27,7 @@ def clock_text(seconds: float) -> str:
 
 
 class Bars(Progress):
-    """Progress bars below something else that Rich draws, such as a table."""
+    """Progress bars below another Rich renderable, such as a table."""
 
     above: RenderableType | None = None
 

@@ -1,7 +1,7 @@
 """The status of planned trials, read from the run directory and from SLURM without changing anything.
 
-Results and leases on disk decide. SLURM's queue adds which trials wait, and why. SLURM's accounting adds how jobs
-ended.
+Results and leases on disk take precedence. SLURM's queue tells which trials wait and why. SLURM's accounting tells how
+jobs ended.
 """
 
 import time

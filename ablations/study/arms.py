@@ -1,6 +1,6 @@
 """The arms of a study: how each differs from the baseline, and its config at each point of the curves.
 
-A curve is a setting at each of whose values every arm is trained. A point has one value for each curve.
+A curve is a setting that varies in every arm. A point has one value for each curve.
 """
 
 import itertools

@@ -144,7 +144,7 @@ def weights_note(arm: Arm, baseline: Arm) -> Iterator[str]:
 
 
 def refuse_undeclared(plan: Plan) -> None:
-    """Raise ValueError if an arm or one of its stages differs from the baseline's in an undeclared setting."""
+    """Raise ValueError for undeclared differences in settings between arms and baselines, or between their stages."""
     arms = {arm.name: arm for arm in plan.arms}
     for arm in plan.arms:
         baseline = arms.get(arm.baseline)
@@ -160,7 +160,7 @@ def refuse_undeclared(plan: Plan) -> None:
 
 
 def refuse_undeclared_start(plan: Plan, arm: Entry, baseline: Entry, allowed: set[str]) -> None:
-    """Raise ValueError if a stage of the arm differs from the baseline's same stage in an undeclared setting.
+    """Raise ValueError if a stage of the arm and the same stage of its baseline differ in an undeclared setting.
 
     allowed: the settings in which arm and baseline may differ, such as pretrain.lr.
     """

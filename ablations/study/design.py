@@ -47,7 +47,7 @@ class Design:
 
     @cached_property
     def factors(self) -> dict[str, list[Any]]:
-        """The factors: name -> values. A factor that is only crossed has the values in its crosses."""
+        """The factors: name -> values. A factor that appears only in crosses has the values of these crosses."""
         found = {name: self.axis(name, values) for name, values in self.study.factors.items()}
         for cross in self.crosses:
             for name, values in cross.items():
@@ -259,7 +259,7 @@ class Design:
     def arm(self, change: Change, point: Values) -> Arm:
         """Return the arm with a change at a point of the curves.
 
-        Unless the change or the point sets the steps, they meet the study's budget. Raises ValueError if none can.
+        The steps meet the study's budget unless the change or point sets them. Raises ValueError if no number does.
         """
         name, baseline = arm_name(change.name, point), arm_name(self.baseline_name, point)
         written = merge(self.layers.base, point, change.settings, change.co_changes)

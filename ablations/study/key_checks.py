@@ -106,7 +106,7 @@ def refuse_duplicates(path: Path, axis: str, values: Sequence[Any]) -> None:
 
 
 def check_text_names(study: Study, path: Path) -> None:
-    """Raise ValueError if a name in `published`, `with` or `claims` fits no arm, or if `with` sets a varied setting."""
+    """Raise ValueError if `published`, `with` or `claims` names no possible arm, or `with` sets a varied setting."""
     varied = study.varied_settings
     for where, settings in study.co_changes.items():
         if clash := settings.keys() & set(varied):

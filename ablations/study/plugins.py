@@ -1,7 +1,7 @@
 """Plug-ins: Python files by users that add variants to vitcore's dictionaries of variants.
 
-The digest of the file identifies the parts (variants) that it adds. The digest does not cover modules that the file
-imports: a part that computes in an imported module must declare `numerics`.
+The digest of the file identifies the parts (variants) that the file adds. It does not cover imported modules: a part
+that computes in an imported module must declare `numerics`.
 """
 
 import hashlib

@@ -20,7 +20,7 @@ def packaged_names(kind: str) -> list[str]:
 
 
 def find(kind: str, name: str) -> Path:
-    """Return the path of the YAML file of a study or recipe, given its name or that path.
+    """Return the path of the YAML file of a study or recipe, given its name or path.
 
     kind: "studies" or "recipes". Raises a ValueError that suggests a similar name if the name or file does not exist.
     """

@@ -56,7 +56,7 @@ class Stage:
 
 
 def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
-    """Return the config of a trial at a seed. If there is a parent, it names the parent's trial at the same seed."""
+    """Return the config of a trial at a seed. The config names the trial of the parent, if any, at the same seed."""
     from vitcore.identity import trial_id  # late: reading studies loads no torch
 
     start = {parent.link: trial_id(parent.trial(seed))} if parent else {}
@@ -78,7 +78,7 @@ def lineage(parent: Stage | None) -> Iterator[Stage]:
 def value(config: Config, parent: Stage | None, key: str) -> Any:
     """Return the value of a setting such as lr or pretrain.lr, or None if it is not set.
 
-    The value of the link to the parent is the name of the parent's stage. config, parent: of the trial.
+    The value of the link to the parent is the name of the parent's stage. config, parent: the trial's.
     """
     name, _, rest = key.partition(".")
     for stage in lineage(parent):

@@ -27,7 +27,7 @@ class Study(Options):
     stages: dict[str, Values] = {}
     baseline: Values  #: The settings that every arm is compared with, on top of the recipe's.
     recipe_arm: str = ""  #: The recipe's arm that the baseline begins with.
-    #: Values that vary one at a time: a list, `axis` (the recipe's) or `all` (every variant, also of plug-ins).
+    #: Values that vary one at a time: a list, `axis` (the recipe's) or `all` (every variant, plug-ins included).
     factors: dict[str, Axis] = {}
     crosses: list[dict[str, Axis]] = []  #: Full products of at least two factors. The table shows their interactions.
     curves: dict[str, Axis] = {}  #: Every arm is trained at each value and compared with the baseline at that value.

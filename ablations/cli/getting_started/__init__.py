@@ -1,1 +1,1 @@
-"""The commands for the first hour: a demo, lists, a study's description, and a recipe for a user's data."""
+"""The commands for new users: a demo, lists, a study's description, and a recipe for a user's data."""

@@ -128,7 +128,7 @@ def planned_name(study: str, recipe_name: str | None, overrides: Settings, there
 
 
 def warn_of_other_recipe(asked: Asked, recipe_name: str, runs: Path) -> None:
-    """Print a note on standard error for each study asked for on the default recipe but run only on others."""
+    """Print a note on standard error for each study on the default recipe that was run only on other recipes."""
     for study in map(stem, study_names(asked) if recipe_name == RECIPE else ()):
         known = [plan for plan in existing_plans(runs) if plan.study == study]
         if known and RECIPE not in {plan.recipe for plan in known}:
@@ -201,7 +201,7 @@ def packaged_studies() -> list[str]:
 
 
 def named_plans(runs: Path, words: list[str] | None, recipe_name: str | None) -> list[Plan]:
-    """Return the plans in a run directory that a command names. Raises ValueError if one does not exist."""
+    """Return the plans in a run directory that a command names. Raises ValueError if a plan does not exist."""
     refuse_unplanned(words, recipe_name, runs)
     return plan_files.named_plans(runs, plan_names(words, recipe_name, runs))
 

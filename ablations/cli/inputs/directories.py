@@ -34,7 +34,7 @@ def folder_options(runs: Path | None = None, data_dir: Path | None = None) -> st
 
 
 def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | None:
-    """Return the folder of data sets that --data-dir, the profile or ablate.toml names, or None if none does.
+    """Return the folder of data sets that --data-dir, the profile or ablate.toml names, or None.
 
     profile: the data_dir of a SLURM profile. Sets environment variables by which this process and its children find
     packs, because configs depend on the manifests of packs.
@@ -49,7 +49,7 @@ def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | Non
 
 
 def data_home(data_dir: Path | None) -> Path:
-    """Return the folder to write data sets to. Raises ValueError if no option, ablate.toml or ABLATE_DATA names it."""
+    """Return the folder for new data sets. Raises ValueError if --data-dir, ablate.toml and ABLATE_DATA name none."""
     data_folder(data_dir)
     if not os.environ.get("ABLATE_DATA"):
         raise ValueError("say where: --data-dir DIR, or set ABLATE_DATA")

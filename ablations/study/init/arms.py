@@ -9,7 +9,7 @@ RESNETS = {  # whether on a GPU -> ResNets of timm, smallest first
     False: ("test_resnet", "resnet10t", "resnet14t", "resnet18"),
     True: ("resnet18", "resnet34", "resnet50", "resnet101"),
 }
-FINETUNE_STEPS = 500  # minimum; otherwise, a quarter of the training steps
+FINETUNE_STEPS = 500  # minimum steps of fine-tuning; otherwise, a quarter of the training steps
 
 
 def arms(settings: Settings, patches: list[int], on_gpu: bool) -> Iterator[tuple[str, Settings, str]]:

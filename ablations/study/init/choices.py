@@ -1,6 +1,6 @@
 """The rules by which `ablate init` chooses the numbers of a recipe, each with its reason.
 
-The rules aim at a first result in minutes to hours, not at the best accuracy. The user edits the file.
+The rules aim at a first result in minutes to hours, not at the best accuracy. Users are expected to edit the file.
 """
 
 import math
@@ -19,11 +19,11 @@ GRID = {CPU: 8, GPU: 14}  # maximum patches per side
 LARGEST = {CPU: 64, GPU: 224}  # maximum pixels per side
 FEW = 16  # pixels per side up to which the grid is 4 x 4, because patches of one pixel carry little information
 MODELS = ((10_000, 64, 4), (100_000, 128, 6))  # maximum training images, width, depth
-LARGE = (192, 12)  # ViT-Ti
+LARGE = (192, 12)  # width and depth of ViT-Ti, for more images
 HEAD = 32
 EPOCHS = 30
 STEPS = {CPU: (500, 5_000), GPU: (1_000, 50_000)}
-RATE, RATE_WIDTH = 2e-3, 64  # learning rate of AdamW at this width; it falls with the square root of the width
+RATE, RATE_WIDTH = 2e-3, 64  # AdamW's learning rate at this width; proportional to 1 / sqrt(width)
 END = "...\n"  # what yaml.safe_dump writes after a scalar
 # Fraction of test images on which equal arms differ; half-width of a 90% interval in standard deviations.
 DISAGREE, Z90 = 0.1, 1.645

@@ -20,12 +20,12 @@ FEW = 0.02  # largest fraction of the images that can be outliers
 class Survey:
     """The result of a survey: the number of images, their split, classes, sizes and unreadable files."""
 
-    data: str  # as a config names it
+    data: str  # the value of `data` in a config
     name: str
     train: int
     test: int
     own_split: bool  # whether train/ and test/ are given; otherwise, a fifth of each class is the test set
-    classes: dict[str, int]  # class -> training images, validation included
+    classes: dict[str, int]  # class -> number of training and validation images
     channels: int
     sides: Sequence[int]  # the shorter side of every readable image, in pixels; one value for a pack
     broken: Sequence[str]  # files that cannot be read
