@@ -1,6 +1,6 @@
 """Tables, figures, reports and comparisons from the results in run directories.
 
-The package never imports torch. Its public names load on first use.
+The package never imports torch. Its public names are imported on first use.
 """
 
 from importlib import import_module

@@ -132,7 +132,7 @@ def read_inspections(path: Path) -> dict[str, Inspection]:
 
 @contextmanager
 def open_parquet(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file within a `with` block. Raises ValueError if it is missing, damaged or not Parquet."""
+    """Open a Parquet file within a `with` block. Raises ValueError if the file is missing, damaged or not Parquet."""
     try:
         with pq.ParquetFile(path, **options) as file:
             yield file

@@ -37,7 +37,7 @@ def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Insp
 
 
 def render(studies: Sequence[StudyResults], made: datetime, inside: Mapping[str, Inspection] = {}) -> str:
-    """Return the HTML of the report. made: its date in UTC. inside: trial id -> inspection."""
+    """Return the HTML of the report. made: the report's date in UTC. inside: trial id -> inspection."""
     trials = pd.concat([study.trials for study in studies]).drop_duplicates("id")
     uses = Counter(trial for study in studies for trial in set(study.trials["id"]))
     loader = FileSystemLoader(Path(__file__).parent)

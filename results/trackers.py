@@ -68,8 +68,8 @@ def tracked_runs(studies: Sequence[StudyResults]) -> Iterator[TrackedRun]:
 def curve_points(history: pd.DataFrame, trial: Mapping[Any, Any]) -> Iterator[Point]:
     """Yield a point per evaluation, and a last point with the final metrics if there are any.
 
-    The last point has the time and step of the last evaluation. history: the trial's evaluations. trial: its row of
-    `StudyResults.trials`.
+    The last point has the time and step of the last evaluation. history: the trial's evaluations. trial: the trial's
+    row of `StudyResults.trials`.
     """
     seconds, step = 0.0, None
     for line in history.dropna(subset="step").to_dict("records"):
@@ -165,7 +165,7 @@ def write_wandb(studies: Sequence[StudyResults], folder: Path) -> None:
 # -- MLflow: a file that `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow.db` shows ------------------------------
 
 STATUS = {"finished": "FINISHED", "diverged": "FAILED", "failed": "FAILED"}
-PARAMETERS = 100  # maximum in one call
+PARAMETERS = 100  # maximum number in one call
 LONGEST = 500  # maximum characters of a parameter
 
 

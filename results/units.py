@@ -65,7 +65,7 @@ def is_accuracy(metric: str) -> bool:
 def metric_name(metric: str, objective: str = "") -> str:
     """Return a readable name of a metric, such as "5-shot accuracy" or "test accuracy at 64 pixels".
 
-    For an objective without labels, it also says what is predicted: "test accuracy of predicted colours".
+    For an objective without labels, the name also says what is predicted: "test accuracy of predicted colours".
     """
     text = re.sub(r"^fewshot(\d+)_", r"\1-shot ", metric)
     text = f"{text.partition('@')[0]} {test_condition(metric)}".rstrip()

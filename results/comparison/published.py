@@ -25,7 +25,7 @@ from results.study_results import StudyResults
 from results.tables import formats, layout, sentences, study_table
 from results.tables.formats import Cell, Grid
 
-NAME = "published"  # what the command line calls the second set of results
+NAME = "published"  # the name of the second set of results on the command line
 
 
 def compare_published(studies: Sequence[StudyResults]) -> PublishedComparison:

@@ -132,7 +132,7 @@ def flops_unit(most: float) -> tuple[float, str]:
 
 
 def set_log_ticks(axis: Axis, low: float, high: float) -> None:
-    """Put ticks on a log axis at 1, 2 and 5 times powers of ten, or closer. If under three fit, space them evenly."""
+    """Put ticks on a log axis, at 1, 2 and 5 times powers of ten if three fit, else closer or evenly spaced."""
     axis.set_minor_locator(NullLocator())
     axis.set_major_locator(MaxNLocator(4))
     decades = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)

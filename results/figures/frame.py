@@ -52,8 +52,8 @@ def arms_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     series and line (name and label of the other settings), reference (whether the arm is a baseline), n and planned
     (numbers of finished and planned trials), gap ("1 diverged, 2 missing", or "" if no trial is absent), mean, low,
     high, delta, delta_low, delta_high, verdict, published, flops. low and high are the 95% interval of the mean,
-    delta_low and delta_high that of the difference delta. Metrics are in display units. Unknown numbers are NaN, and
-    so are the intervals of fewer than FEWEST seeds. An arm without verdict has "".
+    delta_low and delta_high that of the difference delta. Metrics are in display units. Unknown numbers are NaN, and so
+    are the intervals of fewer than FEWEST seeds. A missing verdict is "".
     """
     plan, x, rows = study.plan, x_setting(study.plan), {row.arm: row for row in table.rows}
     ordered = sorted(plan.arms, key=lambda arm: current_style().rank(arm.name))
@@ -87,7 +87,7 @@ def arm_record(arm: Arm, row: Row, x: str, plan: Plan) -> dict[str, Any]:
 
 
 def results_for_metric(study: StudyResults, metric: str) -> tuple[StudyResults, Table]:
-    """Return the study and its table with another metric. The table has no verdicts, as no test uses this metric."""
+    """Return (study, its table) with another metric. The table has no verdicts, as no test uses this metric."""
     columns = {metric: [nan] * len(study.columns["arm"])} | study.columns  # NaN for an eval that no trial has yet
     plan = study.plan.model_copy(update={"metric": metric, "claims": []})
     other = replace(study, plan=plan, columns=columns)
@@ -105,7 +105,7 @@ def series_name(arm: Arm, x: str, plan: Plan) -> str:
 
 
 def series_label(name: str, single: bool = True) -> str:
-    """Return the legend label of a series. single: whether only one setting differs, so "pool=gap" becomes "gap"."""
+    """Return the legend label of a series. single: whether one setting differs, so that "pool=gap" becomes "gap"."""
     label = current_style().label(name)
     if label != name:
         return label

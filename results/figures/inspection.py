@@ -28,7 +28,7 @@ class PartCost(TypedDict):
     flops: int
 
 
-Drawing = Callable[[Inspection, Figure], list[str]]  # returns the lines to write below
+Drawing = Callable[[Inspection, Figure], list[str]]  # returns the figure's notes
 
 # name -> title, whether there is something to draw, and the function that draws it
 FIGURES: dict[str, tuple[str, Callable[[Inspection], object], Drawing]] = {
@@ -60,8 +60,8 @@ def drawable_figures(inside: Inspection) -> list[str]:
 def picture(inside: Inspection, name: str, format: str, described: bool = True) -> bytes:
     """Return one figure as the content of a file. Equal inspections give equal bytes.
 
-    name: a key of FIGURES. format: png, pdf or svg. described: whether to write the trial and its settings above. If
-    not, the figure is one column wide and always has its title. Raises ValueError if the format or font is unknown.
+    name: a key of FIGURES. format: png, pdf or svg. described: whether to write the trial and its settings above the
+    figure. If not, the figure is one column wide and has its title. Raises ValueError if the format or font is unknown.
     """
     title, _, drawing = FIGURES[name]
     if not described:
@@ -76,7 +76,7 @@ def picture(inside: Inspection, name: str, format: str, described: bool = True) 
 def render_page(drawing: Callable[[Figure], list[str]], format: str, width: float, title: str, above: str) -> bytes:
     """Return a figure, `width` inches wide, as the content of a file, with texts above it.
 
-    drawing: draws on an empty figure and returns the lines to write below.
+    drawing: draws on an empty figure and returns its notes.
     """
     check_format(format)
     with apply_style():

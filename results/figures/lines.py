@@ -92,7 +92,7 @@ def draw_over_axis(
 def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> None:
     """Draw a line per series with means, intervals and seeds.
 
-    Markers that would cover each other are drawn side by side. A stub (short line) joins each to its line. Lines are
+    Markers that would cover each other are drawn side by side. A stub joins each shifted marker to its line. Lines are
     not shifted, as shifting steep lines could swap their order. A line breaks where an arm has no finished trial.
     """
     aside = mark_offsets(frame, ax)
@@ -155,7 +155,7 @@ def available_spread(frame: pd.DataFrame, ax: Axes) -> float:
 
 
 def legend_entry(rows: pd.DataFrame) -> str:
-    """Return a series' legend entry. A baseline has "cls (baseline)", or "baseline" if it has several settings."""
+    """Return a series' legend entry. A baseline is marked, or only called "baseline" if it has several settings."""
     name = str(rows["line"].iloc[0])
     if not rows["reference"].any() or name == "baseline":
         return name

@@ -21,10 +21,10 @@ from results.style import COLUMN, current_style
 from results.units import amount_text
 
 MARGIN = 0.08  # inches
-LEADING = 1.35  # least line height, as a multiple of the font size
+LEADING = 1.35  # minimum line height, as a multiple of the font size
 HANDLE = 0.5  # inches of a legend's line and the space around it
-STACKED = 2  # most rows of a legend above its panel, before it takes the figure's width
-NAMED = 6  # most arms with absent trials that are named under a figure
+STACKED = 2  # maximum rows of a legend above its panel; longer legends span the figure
+NAMED = 6  # maximum number of arms with absent trials that are named below a figure
 
 
 def escape_texts(figure: Figure) -> None:

@@ -1,7 +1,7 @@
 """The figure of a study as a file, or as picture and caption for the report.
 
-Fonts are embedded. Equal results give equal bytes. Wherever `x` is given, training curves over this axis (step, epoch,
-images or seconds) replace the study's figure.
+Fonts are embedded. Equal results give equal bytes. If `x` is given, training curves over this axis (step, epoch, images
+or seconds) replace the study's figure.
 """
 
 from pathlib import Path
@@ -62,7 +62,7 @@ def figure(study: StudyResults, width: float, titled: bool = True, x: str | None
 
 
 def caption(study: StudyResults, x: str | None = None) -> list[str]:
-    """Return the lines that explain the figure. The first one belongs above it, the others below."""
+    """Return the lines that explain the figure. The first line belongs above the figure, the others below."""
     with apply_style(), use_labels(objective_labels(study.plan)):
         _, above, below = draw_with_notes(study, current_style().width, x)
     return [above, *below]

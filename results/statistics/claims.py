@@ -19,7 +19,7 @@ from results.style import current_style
 
 AGREE, DISAGREE, UNRESOLVED = "agree", "disagree", "not-resolved"
 CLAIM = re.compile(r"\s*(.+?) ([<~]) (.+?)\s*", re.DOTALL)  # an arm's name may contain anything
-Parts = tuple[str, str, str]  # of a claim: an arm, "<" or "~", another arm
+Parts = tuple[str, str, str]  # a claim: an arm, "<" or "~", another arm
 VERDICT_TEXT = {AGREE: "agrees", DISAGREE: "disagrees", UNRESOLVED: "not resolved", None: "untested"}
 
 

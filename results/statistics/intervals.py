@@ -78,7 +78,7 @@ def variance(values: np.ndarray) -> float:
 
 
 def exact_sum(numbers: Sequence[float]) -> float:
-    """Return the sum of the numbers, rounded only once. If it overflows, it is inf or NaN as in NumPy."""
+    """Return the sum of the numbers, rounded only once. On overflow, the result is inf or NaN as in NumPy."""
     try:
         return math.fsum(numbers)
     except (OverflowError, ValueError):

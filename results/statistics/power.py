@@ -89,7 +89,7 @@ def resolvable_difference(n: int, sd: float, family: int = 1) -> float:
 
 
 def threshold(enough: Callable[[float], bool], start: float, halvings: int) -> float:
-    """Return the smallest positive number for which `enough` is true: double `start` as needed, then bisect."""
+    """Return the smallest positive number for which `enough` is true: double `start`, then bisect `halvings` times."""
     low, high = 0.0, start
     while not enough(high):
         high *= 2

@@ -9,7 +9,7 @@ import numpy as np
 from results.statistics import intervals
 from results.statistics.intervals import Estimate
 
-MIN_SIZES = 4  # the minimum for a fit of two parameters
+MIN_SIZES = 4  # fewest sizes for a fit of two parameters
 
 Points = Mapping[Any, tuple[np.ndarray, np.ndarray]]  # seed -> compute (sizes,), error (sizes,)
 

@@ -1,8 +1,8 @@
 """Tests between two arms that allow for the uncertainty of their tuned values.
 
-Seeds choose nearly equal values, so an interval over seeds leaves out the uncertainty of that choice. The arm ahead, at
-its tuned value, must therefore beat the other arm at every grid point as well. Each single test has level 5%, and so
-does this intersection-union test (Berger 1982).
+An arm's seeds choose nearly equal values, so an interval over seeds leaves out the uncertainty of that choice. The
+leading arm, at its tuned value, must therefore beat the other arm at every grid point as well. Each single test has
+level 5%, and so does this intersection-union test (Berger 1982).
 """
 
 from collections.abc import Collection, Mapping

@@ -23,7 +23,7 @@ CHOOSES = "val_accuracy"
 
 Number = int | float
 Trial = Mapping[str, Any]  # column of the study -> value
-Trials = Mapping[str, Mapping[int, Trial]]  # arm -> seed -> its trial
+Trials = Mapping[str, Mapping[int, Trial]]  # arm -> seed -> trial
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def validation_score(trial: Trial | None, chance: float) -> float:
 
 
 def diverged_points(points: Sequence[str], by_arm: Trials, reached: np.ndarray) -> frozenset[str]:
-    """Return the grid points where all trials diverged, or where some did and another point has a better mean."""
+    """Return the grid points where all trials diverged, or where some did and a better point exists."""
     means = [column[~np.isnan(column)].mean() if not np.isnan(column).all() else -np.inf for column in reached.T]
     lost = [[trial["status"] == "diverged" for trial in by_arm[name].values()] for name in points]
     found = zip(points, lost, means, strict=True)
@@ -231,7 +231,7 @@ def exceeds(a: np.ndarray, b: np.ndarray) -> bool:
 def next_value(values: Sequence[Number]) -> Number | None:
     """Return the value that continues a sequence, rounded to a whole number or to 2 significant digits.
 
-    It continues by the last ratio if all values are positive, and otherwise by the last step. Returns None if a
+    The value continues the last ratio if all values are positive, and otherwise the last step. Returns None if a
     sequence without negative values would fall below zero.
     """
     before, last = values[-2:]

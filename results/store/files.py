@@ -106,7 +106,7 @@ def parse_npz(content: bytes, name: str) -> "dict[str, np.ndarray]":
 
 def unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
     """Return a member's content, at most as long as the archive states. Raises ValueError or errors of `zipfile`."""
-    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # which `zipfile` unpacks with a bound
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # `zipfile` unpacks others unbounded
         raise ValueError(f"{member.filename!a:.60} is neither stored nor deflated")
     with archive.open(member) as file:
         return file.read(member.file_size)

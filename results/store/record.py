@@ -35,9 +35,9 @@ NAMED = tuple(name for name in PROVENANCE if name != "plugins")
 FILES = {"config": CONFIG, "provenance": "env.json", "history": "metrics.jsonl", "correct": correctness.NAME}
 PARTS = tuple(FILES)
 FOR_TABLES = ("provenance", "correct")  # other files are only verified, which takes a third of the time
-SHARE = 500  # least number of trials for which another process pays off
+SHARE = 500  # fewest trials for which another process pays off
 CHUNK = 100  # trials that a process takes at a time
-MOST = 16  # maximum number of processes, as others use the file server too
+MOST = 16  # maximum number of processes, because others use the file server too
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ class Standings:
         self.parents: dict[str, Start] = {}
 
     def read(self, key: str, owed: Sequence[str] = (), parents: Mapping[str, str] = {}) -> Standing:  # never changed
-        """Return the standing of a trial. owed: evals that it needs. parents: id -> name, nearest first."""
+        """Return the standing of a trial. owed: the evals that it needs. parents: id -> name, nearest first."""
         trial = store.trial(self.runs, key)
         state = trial.state()
         if missing := eval_files.missing_evals(trial, owed, state.result):

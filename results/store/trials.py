@@ -25,7 +25,7 @@ class TrialState:
 
     status: finished or diverged (with a result), failed, running, interrupted, missing, or broken. reason: the cause,
     or "" with a result. folder: the folder of the attempt that published the result, or else of the newest attempt, or
-    None. It may be a string, as making a Path takes as long as reading a small file. result: None unless valid.
+    None. The folder may be a string, as making a Path takes as long as reading a file. result: None unless valid.
     """
 
     status: str
@@ -137,9 +137,9 @@ class Trial:
             return Failure(cause=f"unknown: {error}")
 
     def config(self, result: Result | None = None) -> Settings:
-        """Return setting -> value for the resolved config, verified against `result` if that is given.
+        """Return setting -> value for the resolved config, verified against `result` if given.
 
-        Raises FileNotFoundError, Broken or NewerSchema if config.json is missing, damaged, or of a newer version.
+        Raises FileNotFoundError, Broken or NewerSchema if config.json is missing, damaged, or too new.
         """
         path = f"{self.folder}/{CONFIG}"
         return parse(read_vouched(result, path), path, TrialConfig).config

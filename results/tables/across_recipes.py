@@ -1,4 +1,4 @@
-"""Tables of one study on several recipes, with a row per arm and a group of columns per recipe."""
+"""Tables of one study under several recipes, with a row per arm and a group of columns per recipe."""
 
 from collections.abc import Sequence
 

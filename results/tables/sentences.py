@@ -79,7 +79,7 @@ def untested_reason(row: Row) -> str:
 def answer(table: Table) -> str:
     """Return the study's answer as text, with its verdicts if the table is judged.
 
-    In a tuned study, it describes the arms at their tuned values and counts the verdicts on the other arms.
+    In a tuned study, the text describes the tuned arms and counts the verdicts on the other arms.
     """
     over, planned = progress(table)
     so_far = "" if over == planned else f", so far ({over} of {amount_text(planned, 'trial')} done)"
@@ -210,7 +210,7 @@ def interim_text(table: Table) -> str:
 
 
 def progress(table: Table) -> tuple[int, int]:
-    """Return (number of done trials, number of planned trials). Done: diverged, or finished with the metric."""
+    """Return (number of trials that diverged or finished with the metric, number of planned trials)."""
     rows = untuned_rows(table)
     return sum(row.ended_trials for row in rows), sum(row.planned for row in rows)
 

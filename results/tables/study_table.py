@@ -34,7 +34,7 @@ from results.tables.outcomes import Outcome, absence_notes, outcomes_by_arm
 
 FEW = 5
 INTERIM = "no verdict before all planned trials are done"
-OF_PLAN = (  # what a table takes from its study's plan unchanged
+OF_PLAN = (  # fields that a table copies from its study's plan
     *("study", "recipe", "name", "metric", "baseline", "overrides", "data", "question", "source", "seeds", "split"),
     *("family", "points_family", "margin", "budget", "caveats"),
 )
@@ -236,7 +236,7 @@ def contrast_tests(
 
 
 def families(pairs: Collection[str], plan: Plan) -> list[tuple[list[str], int]]:
-    """Return (its arms among `pairs`, its planned size) for each family of contrasts that are corrected together.
+    """Return (arms among `pairs`, planned size) of each family of contrasts that are corrected together.
 
     In a tuned study, the arms on the grid form the second family.
     """
@@ -246,7 +246,7 @@ def families(pairs: Collection[str], plan: Plan) -> list[tuple[list[str], int]]:
 
 
 def simultaneous_intervals(pairs: Mapping[str, Pair], plan: Plan) -> Iterator[tuple[str, Interval | None]]:
-    """Yield (arm, interval of its difference), widened so that all intervals of a family hold at once (95%)."""
+    """Yield (arm, interval of its difference). All intervals of a family hold at once with probability 95%."""
     for names, _ in families(pairs, plan):
         groups: dict[tuple[int, ...], list[str]] = defaultdict(list)
         for name in names:

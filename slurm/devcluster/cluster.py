@@ -126,9 +126,9 @@ class Cluster:
         return found
 
     def start(self, name: str) -> None:
-        """Start the daemons called `name` that do not run, and wait until they answer. slurmctld keeps its saved state.
+        """Start the daemons called `name` that are not running, and wait until they answer.
 
-        Raises RuntimeError if a daemon does not start or answer.
+        slurmctld keeps its saved state. Raises RuntimeError if a daemon does not start or answer.
         """
         for daemon in self.named(name):
             if self.pid(daemon) is None:
@@ -189,7 +189,7 @@ class Cluster:
         return reply.returncode == 0 and re.search(daemon.answer, reply.stdout, re.MULTILINE) is not None
 
     def pid(self, daemon: Daemon) -> int | None:
-        """Return the daemon's process id, or None if it does not run."""
+        """Return the daemon's process id, or None if it is not running."""
         with contextlib.suppress(OSError, ValueError):
             pid = int((self.folder / "run" / f"{daemon.name}.pid").read_text())
             if any(one.pid == pid and one.name == daemon.program for one in processes.cluster_processes(self.folder)):

@@ -29,7 +29,7 @@ class Process:
 
 
 def cluster_processes(folder: Path) -> list[Process]:
-    """Return the processes of the cluster in `folder`: daemons, jobs and all processes that these have started.
+    """Return the processes of the cluster in `folder`: daemons, jobs and their descendants.
 
     This process and its ancestors are left out, so that a shell in a job can take the cluster down.
     """
@@ -66,7 +66,7 @@ def _belongs(process: Process, folder: Path) -> bool:
 
 
 def kill_all(folder: Path) -> None:
-    """Kill all processes of the cluster in `folder`, even stopped ones and children that start in the meantime."""
+    """Kill all processes of the cluster in `folder`, including stopped ones and children started meanwhile."""
 
     def all_ended() -> bool:
         found = cluster_processes(folder)

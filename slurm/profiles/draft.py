@@ -64,7 +64,7 @@ def draft(known: Sequence[Nodes], accounts: Sequence[str], qualities: Sequence[s
 
 
 def setting_line(key: str, values: Sequence[str], comment: str) -> list[tuple[str, str]]:
-    """Return [(YAML line, comment)] that sets `key` to the first valid name in `values`, or [] if there is none."""
+    """Return [(YAML line, comment)] that sets `key` to the first valid name in `values`, or [] without a valid name."""
     known = [value for value in values if re.fullmatch(WORD, value, re.ASCII) and ".." not in value]
     words = [value for value in known if len(value) <= MOST_CHARACTERS]
     return [(f"{key}: {scalar(words[0])}", comment)] if words else []

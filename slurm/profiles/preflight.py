@@ -20,7 +20,7 @@ from slurm.queries.ask import Refused, ask
 from slurm.queries.partitions import Nodes
 from slurm.submission import arrays
 
-WITHOUT: dict[str, dict[str, int | None]] = {  # key -> changes that drop it, most likely cause first
+WITHOUT: dict[str, dict[str, int | None]] = {  # key -> changes that drop the key, the most likely cause first
     "gpu_type": {"gpu_type": None},
     "gpus": {"gpus": 0, "gpu_type": None},
     "nodes": {"nodes": 1},
@@ -42,8 +42,8 @@ MEGABYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
 def check(profile: Profile) -> str:
     """Return a warning if SLURM could start no job of the profile now, or "" if SLURM accepts the job.
 
-    Too many jobs of the user in the queue cause no warning. Raises the errors of `ask`, and Refused if a setting is
-    wrong or a required setting is missing. The message has the key, the reason and any values that SLURM has.
+    It does not warn if the user has too many jobs in the queue. Raises the errors of `ask`, and Refused if a setting is
+    wrong or a required setting is missing. The message has the key, the reason and any values that SLURM offers.
     """
     refusal = test_only(profile)
     if limits.FULL.search(refusal):
@@ -101,7 +101,7 @@ def unsatisfiable_keys(profile: Profile) -> Iterator[str]:
 
 
 def gpus_per_node(nodes: Nodes, kind: str | None) -> int:
-    """Return the number of GPUs per node. kind: count only GPUs of this type; None: count all."""
+    """Return the number of GPUs per node. kind: the type of GPU to count, or None for all types."""
     return nodes.gpus.get(kind, 0) if kind else sum(nodes.gpus.values())
 
 

@@ -7,7 +7,7 @@
 
 The node runs the shell lines of `setup` before each job. `container` is a command that precedes Python. Its words and
 the values of `environment` are quoted, so that no shell expands them. All other fields must match narrow patterns, so
-that no value can add an option, a command or a path. The code names no cluster.
+that no value can add an option, a command or a path. The code is the same for all clusters.
 """
 
 import difflib
@@ -238,7 +238,7 @@ def explain(error: ValidationError) -> str:
 
 
 def folders() -> list[Path]:
-    """Return the folders of profiles: in $XDG_CONFIG_HOME, if absolute, and in ~/.config. New ones go to the first."""
+    """Return the folders of profiles: in $XDG_CONFIG_HOME, if absolute, and in ~/.config. New files go to the first."""
     configured = os.environ.get("XDG_CONFIG_HOME", "")
     homes = [Path(configured)] if configured.startswith("/") else []
     return [home / "ablate" / "profiles" for home in dict.fromkeys([*homes, Path.home() / ".config"])]

@@ -1,1 +1,1 @@
-"""Queries of SLURM's job queue, limits, partitions and policies."""
+"""Queries of SLURM's job queue, limits and partitions."""

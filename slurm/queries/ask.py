@@ -22,7 +22,7 @@ KEPT = (
     # `module load`, in both of its implementations
     *("MODULE*", "LMOD_*", "LOADEDMODULES", "_LMFILES_", "BASH_ENV"),
     *("BASH_FUNC_module*", "BASH_FUNC_ml*", "BASH_FUNC__module_raw*"),
-    # what numerics and speed depend on
+    # variables on which numerics and speed depend
     *("OMP_*", "KMP_*", "GOMP_*", "MKL_*", "OPENBLAS_*", "BLIS_*", "NVPL_*"),
     *("CUDA_HOME", "CUDA_PATH", "CUBLAS_*", "CUDNN_*", "NCCL_*", "NVIDIA_TF32_OVERRIDE", "TORCH*", "PYTORCH_*"),
     *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "ABLATE_*", "SLURM_CONF"),
@@ -92,7 +92,7 @@ def slurm_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def failure(command: str, complaint: str) -> ValueError:
-    """Return the exception for a failed command: NoSlurm, Unreachable or Refused. complaint: its error output."""
+    """Return the exception for a failed command: NoSlurm, Unreachable or Refused. complaint: the error output."""
     said = sentence(complaint) or "no reason given"
     if any(sign in said for sign in ABSENT):
         return NoSlurm(f"SLURM is not configured here: {command} says '{said}'")

@@ -1,9 +1,9 @@
 """The limits that apply to this user's jobs, and the accounts and qualities of service (QOS) that set them.
 
-slurmctld reports them, with the current usage of each limit, to `scontrol show assoc_mgr`. It does so even while the
-accounting daemon is down. Two facts come from `sacctmgr`, with a short timeout: this user's default QOS in
-an account, and the limits of a QOS for a user without jobs. Unless a docstring says otherwise, all functions that ask
-SLURM raise the errors of `ask`.
+slurmctld reports them, with the current usage of each limit, to `scontrol show assoc_mgr`. It does so even while
+slurmdbd is down. Two facts come from `sacctmgr`, with a short timeout: this user's default QOS in an account, and the
+limits of a QOS for a user without jobs. Unless a docstring says otherwise, all functions that ask SLURM raise the
+errors of `ask`.
 """
 
 import os
@@ -41,8 +41,8 @@ class Bound(NamedTuple):
 class Limits:
     """The limits on one submission of a job array."""
 
-    max_array_size: int  # elements an array may have; their indices start at 0
-    bound: Bound | None  # the tightest limit on queued jobs, each array element counted as a job; None: unknown
+    max_array_size: int  # the maximum number of array tasks, whose indices start at 0
+    bound: Bound | None  # the tightest limit on queued jobs, where an array task counts as a job; None: unknown
 
 
 def limits(profile: Profile) -> Limits:
@@ -81,7 +81,7 @@ def records() -> list[Record]:
         if pairs and not line.startswith(" "):
             found.append({"kind": next(iter(pairs))})
             quality = plain_name(pairs.get("QOS", ""))
-        elif text in ("User Limits", "Account Limits"):  # of the QOS; below: a user or account, then its limits
+        elif text in ("User Limits", "Account Limits"):  # within the QOS: each name is followed by its limits
             section = text.removesuffix(" Limits")
         elif quality and text and not pairs:
             found.append({"kind": section, "QOS": quality, section: plain_name(text)})
@@ -162,7 +162,7 @@ def qualities(profile: Profile, account: str) -> list[str]:
 
 
 def accounting(*words: str) -> list[str]:
-    """Return the lines without blanks that `sacctmgr show` prints, or [] if it refuses or does not answer soon."""
+    """Return the lines without blanks that `sacctmgr show` prints, or [] if sacctmgr refuses or is slow."""
     try:
         lines = ask("sacctmgr", "--noheader", "--parsable2", "show", *words, timeout=PATIENCE).stdout.splitlines()
     except (Unreachable, Refused):

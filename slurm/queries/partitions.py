@@ -1,4 +1,4 @@
-"""SLURM's partitions and their nodes, read from `sinfo`, and its format of durations."""
+"""SLURM's partitions and nodes, read from `sinfo`, and SLURM's format of durations."""
 
 import re
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ class Nodes:
 
     partition: str
     default: bool  # whether jobs without a partition run in this partition
-    open: bool  # whether it accepts new jobs
+    open: bool  # whether the partition accepts new jobs
     limit: int | None  # seconds; None: unlimited
     count: int
     cpus: int
@@ -54,7 +54,7 @@ def parse_nodes(
 
 
 def partition_nodes(partition: str | None, known: list[Nodes]) -> list[Nodes]:
-    """Return the nodes in `known` that belong to `partition`: names joined by commas, or None for the default one."""
+    """Return the nodes in `known` that belong to `partition`: names joined by commas, or None for the default."""
     names = partition.split(",") if partition else []
     return [some for some in known if some.partition in names or (not names and some.default)]
 

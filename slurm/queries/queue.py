@@ -19,7 +19,7 @@ FIELD, RECORD = "\x1f", "\x1e"  # ASCII separators: SLURM prints names and comme
 HELD = "launch failed requeued held"  # a hold by SLURM, after a failed prolog or a killed slurmctld
 ABSENT = ("", "N/A", "None", "None assigned", "Unknown", "(null)")
 ENDED = re.compile("Invalid job id|already complet")  # scancel's messages for a job that has ended meanwhile
-AT_ONCE = 500  # ids on one command line
+AT_ONCE = 500  # maximum number of ids on one command line
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class QueuedJob:
     """A job, or a task of a job array, in the queue."""
 
     job_id: int
-    index: int | None  # in its job array; None for a job outside one
+    index: int | None  # index in the job array, or None for a job outside an array
     tag: str
     state: str  # PENDING, RUNNING, SUSPENDED, COMPLETING, ... as SLURM says
-    reason: str  # why it waits, or '' if it does not wait
+    reason: str  # why the job waits, or '' if it does not wait
     node: str
 
     @property
@@ -181,7 +181,7 @@ def cancel(*prefixes: str) -> int:
     Each task of a job array counts as a job. Raises Refused if SLURM rejects it for any reason other than ended jobs.
     """
     found = jobs(*prefixes)
-    ids = sorted({str(job.job_id) for job in found})  # an array's elements share its tag
+    ids = sorted({str(job.job_id) for job in found})  # the tasks of an array share its tag
     for start in range(0, len(ids), AT_ONCE):
         try:
             ask("scancel", f"--user={os.getuid()}", *ids[start : start + AT_ONCE])

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
-SETTLE_SECONDS = 15.0  # after an sbatch without an answer, its job may still appear for this long
+SETTLE_SECONDS = 15.0  # how long after an unanswered sbatch its job may still appear
 NAME, ACK = "intent.json", "ack.json"
 LARGEST = 2**26  # maximum bytes of a file
 
@@ -30,7 +30,7 @@ class Intent(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True)
     tag: str
     function: str
-    arguments: list[str]  # of all tasks
+    arguments: list[str]  # common to all tasks
     shares: list[list[str]]  # further arguments of each task
     written: FiniteFloat  # seconds since 1970
 

@@ -1,4 +1,4 @@
-"""The call of sbatch, which also finds out whether SLURM has the job.
+"""The call of sbatch, and the search for its job in the queue if no job id is reported.
 
 sbatch may fail, hang or print no job id although slurmctld accepted the job. The queue then shows the job by its tag.
 """
@@ -43,7 +43,7 @@ def find_in_queue(tag: str, problem: str) -> int:
         time.sleep(1)
         try:
             mine = [job for job in queue.jobs(tag, ended=True) if job.tag == tag]
-        except (Unreachable, NoSlurm, Refused):  # of squeue: it says nothing about the job
+        except (Unreachable, NoSlurm, Refused):  # a failure of squeue says nothing about the job
             continue
         if mine:
             return mine[0].job_id

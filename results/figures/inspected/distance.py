@@ -12,7 +12,7 @@ from results.style import current_style
 
 
 def draw_distance(inside: Inspection, figure: Figure) -> list[str]:
-    """Draw the mean attention distance of each layer and head. Return the lines to write below."""
+    """Draw the mean attention distance of each layer and head. Return the figure's notes."""
     distances, uniform = inside.arrays["distance"], inside.facts["uniform_distance"]  # (layers, heads), pixels
     (depth, heads), palette = distances.shape, current_style().palette
     figure.set_figheight(2.4)

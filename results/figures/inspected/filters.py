@@ -7,12 +7,12 @@ from results.figures.images import normalized, strip_axes, to_rgb
 from results.store.inspection_data import Inspection
 
 COLUMNS, MOST = 8, 16
-SIDE, GAP = 48, 4  # pixels of the picture: side of a filter, gap between two
+SIDE, GAP = 48, 4  # pixels: side of a filter in the picture, gap between filters
 PAPER = 0.85
 
 
 def draw_filters(inside: Inspection, figure: Figure) -> list[str]:
-    """Draw the first principal components of the embedding filters. Return the lines to write below.
+    """Draw the first principal components of the embedding filters. Return the figure's notes.
 
     Each component is stretched over all channels, from black (minimum) to white (maximum).
     """

@@ -10,11 +10,11 @@ from results.figures.theme import LIGHT
 from results.store.inspection_data import Inspection
 from results.style import current_style
 
-GAP = 0.06  # between images, as a fraction of their side
+GAP = 0.06  # gap between images, as a fraction of an image's side
 
 
 def draw_rollout(inside: Inspection, figure: Figure) -> list[str]:
-    """Draw the attention rollout (arXiv 2005.00928) of several images. Return the lines to write below.
+    """Draw the attention rollout (arXiv 2005.00928) of several images. Return the figure's notes.
 
     Three rows show each image, the image darkened where attention is low, and the attention alone.
     """

@@ -38,7 +38,7 @@ def sites_with_several_maps(inside: Inspection) -> list[str]:
 
 
 def draw_pairs(inside: Inspection, figure: Figure) -> list[str]:
-    """Draw a panel per site with the map of each patch at its place in the grid. Return the lines to write below."""
+    """Draw a panel per site with the map of each patch at its place in the grid. Return the figure's notes."""
     rows, columns = inside.facts["grid"]
     sites = list(notes_by_site(inside))
     figure.set_figheight(((figure.get_figwidth() - 1.3) * rows / columns + 0.45) * len(sites))
@@ -73,7 +73,7 @@ def incomparable_text(inside: Inspection) -> str:
 
 
 def draw_side_by_side(insides: Sequence[Inspection], names: Sequence[str], figure: Figure) -> list[str]:
-    """Draw a panel per trial for each site that all trials have. Return the lines to write below.
+    """Draw a panel per trial for each site that all trials have. Return the figure's notes.
 
     All trials share the color scale of a site. Panels are titled with `names`.
     """
@@ -123,7 +123,7 @@ def add_colorbar(axes: list[Axes], site: str) -> None:
 
 
 def draw_middle_patch(inside: Inspection, figure: Figure) -> list[str]:
-    """Draw each site's maps of the middle patch by layer (rows) and head (columns). Return the lines to write below."""
+    """Draw each site's maps of the middle patch by layer (rows) and head (columns). Return the figure's notes."""
     rows, columns = inside.facts["grid"]
     maps = {site: middle_maps(inside, site) for site in sites_with_several_maps(inside)}
     width = figure.get_figwidth() - 1.0

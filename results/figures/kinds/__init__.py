@@ -27,9 +27,9 @@ FIGURES = tuple(module.name.replace("_", "-") for module in iter_modules(__path_
 class Kind:
     """A kind of figure.
 
-    draw: draws a study, with its table, on an empty Figure, and returns the lines to write below. metric_of: returns
-    the metric that is drawn, by default the study's. over_training: whether training is drawn, not its outcome.
-    whole_grid: whether a tuned study is drawn at all values of its grid, not only with each arm at its tuned value.
+    draw: draws a study, with its table, on an empty Figure, and returns the figure's notes. metric_of: returns the
+    metric that is drawn, by default the study's. over_training: whether the course of training is drawn, not its
+    outcome. whole_grid: whether a tuned study is drawn at all values of its grid, not only at the tuned values.
     """
 
     draw: Callable[[StudyResults, Table, "Figure"], list[str]]

@@ -35,7 +35,7 @@ BANDS = 6  # maximum number of bands: more would hide each other and the lines
 
 
 def draw(study: StudyResults, table: Table, figure: Figure, x: str) -> list[str]:
-    """Draw the metric over training, and return the lines to write below. x: step, epoch, images or seconds."""
+    """Draw the metric over training, and return the figure's notes. x: step, epoch, images or seconds."""
     frame = with_positions(one_series_per_arm(arms_frame(study, table), study.plan))
     (ax,) = add_panels(figure, 1, 2.9)
     lines, tuned, notes = draw_arms(study, frame, ax, x)
@@ -55,8 +55,8 @@ def kind_over(x: str) -> Kind:
 def draw_arms(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str) -> tuple[pd.DataFrame, bool, list[str]]:
     """Draw training over the axis `x` for the arms that `arms_to_follow` selects.
 
-    Returns (rows of the arms, whether the arms are at tuned values, lines to write below). Only arms at tuned values,
-    which are few, get legend entries here.
+    Returns (rows of the arms, whether the arms are at tuned values, notes). Only arms at tuned values, which are few,
+    get legend entries here.
     """
     lines, said = arms_to_follow(study, frame)
     history = evaluations_frame(study, training_metric(study))

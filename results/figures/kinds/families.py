@@ -20,7 +20,7 @@ from results.style import current_style
 from results.units import amount_text, is_accuracy, unit
 
 DRAWN = 40  # points of a fitted curve
-LEAST = 3  # fewest seeds with which a fit is drawn
+LEAST = 3  # fewest seeds for which a fit is drawn
 MARKS = "Filled: the baseline, and what differs from it (Holm-adjusted p < 0.05). Open: equivalent, or not resolved."
 
 

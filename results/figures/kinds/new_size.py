@@ -18,7 +18,7 @@ from results.figures.theme import GREY
 from results.records import Table
 from results.study_results import StudyResults
 
-SETTING = {"": "image_size", "patch": "patch", "merge": "token_merging"}  # what an eval test@... varies -> its setting
+SETTING = {"": "image_size", "patch": "patch", "merge": "token_merging"}  # what a test@... eval varies -> setting
 TESTED = re.compile(r"test_\w+@(patch|merge|)([1-9]\d*)")  # groups: what the metric's eval varies, and its value
 TRAINED = "\n(trained)"
 
