@@ -63,7 +63,7 @@ def bench(config: Config, source: Source, rounds: int, calls: int) -> Result:
 
 def torchvision_batch(training: Training) -> Callable[[], Tensor]:
     """Return a function that transforms the first batch (B, C, H, W) with torchvision, without workers."""
-    from ablations.bench.script import Pictures  # late: takes seconds to import
+    from ablations.bench.script import Pictures  # imported here because the import takes seconds
 
     config, data = training.config, training.data
     images = data.train.select(training.order.places(training.step * config.batch, config.batch))

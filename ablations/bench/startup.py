@@ -67,7 +67,7 @@ def measure(config: Config, source: Source) -> tuple[float, list[int]]:
             training.losses[0].item()  # waits for a GPU
             first = first or time.time()
             evaluate(training)
-            from torch._dynamo.utils import counters  # late: an eager step need not wait for its import
+            from torch._dynamo.utils import counters  # imported here so that an eager step does not wait for it
 
             graphs.append(int(counters["stats"]["unique_graphs"]))  # compiled or taken from a cache
     return first, graphs

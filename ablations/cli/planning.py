@@ -75,11 +75,11 @@ def plan(
     if chosen is None:
         device = estimate.local_device(plans)
     else:
-        from ablations.cluster import campaign  # late: submitit
+        from ablations.cluster import campaign  # imported here because it loads submitit
 
         device = campaign.device(chosen)
     if probe:
-        from ablations.planning.measure_steps import measure_missing  # late: torch
+        from ablations.planning.measure_steps import measure_missing  # imported here because it loads torch
         from vitcore.runtime.device import require_gpu
 
         if device.gpu:

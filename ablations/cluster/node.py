@@ -131,7 +131,7 @@ def last(folder: str) -> int:
         return FAILED
     print(json.dumps(asdict(found)), flush=True)
     if found.is_settled:
-        from ablations.reporting.publish import publish_all  # late: shares do not draw
+        from ablations.reporting.publish import publish_all  # imported here because shares draw nothing
 
         publish_all(campaign.runs, campaign.plans)
         last_jobs.cancel_last_jobs(campaign)

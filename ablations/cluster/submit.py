@@ -106,7 +106,7 @@ def publish_pending(runs: Path, plans: Sequence[Plan]) -> str:
     """Write tables and report if they are out of date; return a message, or "" if nothing was written."""
     if not any(written_reports.is_pending(runs, plan) for plan in plans):
         return ""
-    from ablations.reporting.publish import publish_all  # late: most submissions draw nothing
+    from ablations.reporting.publish import publish_all  # imported here because most submissions draw nothing
 
     publish_all(runs, [plan.name for plan in plans])
     return f"tables and report written: {runs / 'report.html'}"

@@ -63,7 +63,7 @@ class RankLost(RuntimeError):
 
 
 def classify(error: BaseException) -> Fault:
-    from vitcore.options import ConfigError  # late: pydantic and torch, which `ablate status` does without
+    from vitcore.options import ConfigError  # loads pydantic and torch, which `ablate status` does not need
     from vitcore.runtime.memory import OutOfMemory, out_of_memory
 
     if isinstance(error, RankLost):

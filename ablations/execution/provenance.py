@@ -83,7 +83,7 @@ def environment_record(config: "Config", device: str, accelerator: str, plugins:
 
 def kernel_choices(config: "Config", accelerator: str) -> dict[str, str | bool]:
     """Return the settings by which PyTorch chooses kernels. Different kernels round differently."""
-    import torch  # late: commands that do not train need no torch
+    import torch  # imported here because commands that do not train need no torch
 
     from vitcore.runtime.attention_backend import kernel_name
     from vitcore.runtime.compile_cache import compiles

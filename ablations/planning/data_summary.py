@@ -63,7 +63,7 @@ def description(design: "Design") -> str:
 
 
 def notes(design: "Design") -> list[str]:
-    """Return a note if changed data make the recipe's equivalence margin invalid and the study sets no margin."""
+    """Return a note, in a list, if other data invalidate the recipe's margin and the study sets none; otherwise []."""
     own = design.recipe.margin
     if own is None or own == design.layers.applicable_recipe.margin or design.study.margin is not None:
         return []

@@ -95,7 +95,7 @@ def local_device(plans: Iterable[Plan]) -> Device:
     if not machine.gpus():
         return Device(True, "")
     from vitcore.config import Config
-    from vitcore.runtime.device import device_of, hardware  # late: torch
+    from vitcore.runtime.device import device_of, hardware  # imported here because it loads torch
 
     config = Config(**asked)
     return Device(device_of(config) == "cuda", hardware(config))

@@ -33,7 +33,7 @@ def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False
     known = inputs_digest(design, wanted, code, None if prune else old)
     if old is not None and not prune and known and old.made_from == known:
         return Plan(**old.content("pruned"), extends=digest(old))
-    from ablations.planning import growing  # late: torch
+    from ablations.planning import growing  # imported here because it loads torch
     from ablations.planning import plan as planning
 
     plan = planning.build(design, wanted)

@@ -105,7 +105,7 @@ def arms_and_seeds(plans: Iterable[Plan], first: Collection[str]) -> dict[str, s
 
 def read_from_export(file: Path, names: Mapping[str, str], globs: Sequence[str]) -> list[tuple[Inspection, Config]]:
     """Return (inspection, config) for each selected trial of an exported file, as `inspect_in_folder` does."""
-    from results import export  # late: pulls in the Parquet reader
+    from results import export  # imported here because it loads the Parquet reader
 
     studies = export.read(file)
     configs: dict[str, str] = {}
@@ -137,7 +137,7 @@ def inspection_of(trial: store.Trial, place: Place, images: int | None) -> Inspe
         before = inside.read(trial)
         if images in (None, before.facts["asked"]):
             return before
-    from ablations.execution.compute_eval import compute_eval  # late: torch, which a stored inspection does not need
+    from ablations.execution.compute_eval import compute_eval  # loads torch, which a stored inspection does not need
 
     compute_eval(trial, "inspect", place.data_dir, place.code, images)
     return inside.read(trial)

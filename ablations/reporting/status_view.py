@@ -165,7 +165,7 @@ def indented_line(text: str) -> Text:
 
 def show_live(read: Callable[[], list[StudyStatus]], where: str) -> None:
     """Show the statuses that `read` returns until all are settled. Redraws a terminal, or prints at each change."""
-    from rich.live import Live  # late: only this function needs it
+    from rich.live import Live  # imported here because only this function needs it
 
     console, views, shown = PlainConsole(), read(), ""
     live = Live(console=console, auto_refresh=False, transient=True, vertical_overflow="ellipsis")

@@ -49,7 +49,7 @@ class Arm:
     @cached_property
     def key(self) -> str:
         """The identifier that all trials of the arm share."""
-        from vitcore.identity import arm_key  # late: reading studies loads no torch
+        from vitcore.identity import arm_key  # imported here so that reading studies loads no torch
 
         return arm_key(self.config)
 

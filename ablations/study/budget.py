@@ -33,7 +33,7 @@ def matched_steps(budget: Budget, reference: Config, config: Config) -> int:
 
 def epoch_fraction(config: Config) -> float:
     """Return the fraction of an epoch that one step covers: the batch size over the number of training images."""
-    from vitcore.data.lookup import describe  # late: loads NumPy, which listing studies does not need
+    from vitcore.data.lookup import describe  # imported here because listing studies needs no NumPy
 
     train = describe(config.data).train_size * (1 - config.val_fraction) * config.data_fraction
     return config.batch / train
@@ -45,7 +45,7 @@ def training_flops(config: Config) -> int:
     A backward pass costs twice as much as a forward pass. If steps draw their patch size at random, the FLOPs are
     averaged over the patch sizes.
     """
-    from vitcore.analysis.cost import measure  # late: loads torch
+    from vitcore.analysis.cost import measure  # imported here because it loads torch
 
     each = [measure(config.model_copy(update={"patch": size})).flops for size in config.patches]
     return 3 * round(sum(each) / len(each)) * config.batch

@@ -95,7 +95,7 @@ class Design:
         Raises ValueError if the recipe lacks the axis, or if a setting without variants has `all`.
         """
         if values == "all":
-            from vitcore.variants import VARIANTS  # late: the parts are torch modules
+            from vitcore.variants import VARIANTS  # imported here because it loads torch
 
             if name not in VARIANTS:
                 raise ValueError(f"{name}: all: only {joined_names(VARIANTS)} have entries to sweep")
@@ -125,7 +125,7 @@ class Design:
 
     @property
     def metric(self) -> str:
-        """The study's metric, with @axis or @patch-axis at its end replaced by the first of the recipe's sizes."""
+        """The study's metric. If its name ends in @axis or @patch-axis, this is the first of its `sized_names`."""
         return self.sized_names(self.study.metric)[0]
 
     @property
@@ -167,7 +167,7 @@ class Design:
     @cached_property
     def arms(self) -> list[Arm]:
         """All arms that are not excluded. Raises ValueError if an arm is not valid, or if two arms share trials."""
-        from vitcore.identity import trial_id  # late: reading studies loads no torch
+        from vitcore.identity import trial_id  # imported here so that reading studies loads no torch
 
         arms, names = [self.arm(change, point) for change, point in self.remaining_arms.values()], dict[str, str]()
         for arm in arms:

@@ -60,7 +60,7 @@ class Packed(Options):
     channels: Literal[1, 3] = 3  #: 1 for gray images, 3 for RGB.
 
     def about(self, name: str) -> "About":
-        from vitcore.data.dataset import About  # late: numpy
+        from vitcore.data.dataset import About  # imported here because it loads NumPy
 
         return About(self.image_size, self.channels, self.classes, self.train, self.test, {"pack": name, "sha256": ""})
 

@@ -57,7 +57,7 @@ class Stage:
 
 def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
     """Return the config of a trial at a seed. The config names the trial of the parent, if any, at the same seed."""
-    from vitcore.identity import trial_id  # late: reading studies loads no torch
+    from vitcore.identity import trial_id  # imported here so that reading studies loads no torch
 
     start = {parent.link: trial_id(parent.trial(seed))} if parent else {}
     return Config(**merge(settings, {"seed": seed}, start))

@@ -37,7 +37,7 @@ def list_(
         width = max(map(len, described))
         text = "\n".join(f"{name:{width}}  {meaning}" for name, meaning in described.items())
     elif variants:
-        from ablations.cli.getting_started.catalog import catalog, render  # late: the parts are torch modules
+        from ablations.cli.getting_started.catalog import catalog, render  # imported here because it loads torch
 
         load_plugins(plugin)
         content, text = {"variants": catalog()}, render(catalog())

@@ -62,7 +62,7 @@ def places(settings: Settings, explicit: Path | None = None, profile: str | None
     """
     named = {name: os.path.expanduser(folder) for name, folder in settings.data.items()}
     if named:
-        from vitcore.data.builtin import BUILT_IN  # late: numpy
+        from vitcore.data.builtin import BUILT_IN  # imported here because it loads NumPy
 
         for name in sorted(named.keys() & BUILT_IN.keys()):
             raise ValueError(f"ablate.toml: data.{name}={settings.data[name]}: is the name of a built-in data set")
@@ -82,7 +82,7 @@ def places(settings: Settings, explicit: Path | None = None, profile: str | None
 
 def searched_folders(name: str, settings: Settings, explicit: Path | None = None) -> str:
     """Return text that lists the folders searched for a pack, each with the reason why the pack is not there."""
-    from vitcore.data.pack import missing_pack  # late: numpy
+    from vitcore.data.pack import missing_pack  # imported here because it loads NumPy
 
     said = {
         "--data-dir": explicit and explicit / name,

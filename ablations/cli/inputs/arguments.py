@@ -43,7 +43,7 @@ def parse_words(words: Iterable[str]) -> Asked:
     studies, overrides = [], {}
     for word in words:
         if "=" in word and not word.endswith((".yaml", ".yml")):
-            from ablations.study import strict_yaml  # late: most words are names
+            from ablations.study import strict_yaml  # imported here because most words are names
 
             key, value = strict_yaml.assignment(word)
             if key in overrides:
@@ -164,7 +164,7 @@ def existing_names(source: Path) -> list[str]:
 
 def existing_plans(source: Path) -> list[Plan]:
     if source.is_file():
-        from results.export import read_header  # late: pulls in the Parquet reader
+        from results.export import read_header  # imported here because it loads the Parquet reader
 
         return read_header(source).plans
     return list(store.read_plans(source))
@@ -195,7 +195,7 @@ def refuse_unplanned(words: list[str] | None, recipe_name: str | None, source: P
 
 
 def packaged_studies() -> list[str]:
-    from ablations.study.reading import packaged_names  # late: pydantic
+    from ablations.study.reading import packaged_names  # imported here because it loads pydantic
 
     return packaged_names("studies")
 

@@ -61,7 +61,7 @@ def load_plugins(files: list[Path] | None) -> dict[str, str]:
     named = [Path(os.path.expanduser(file)) for file in ablate_toml.read(Path()).plugins] + (files or [])
     if not named:
         return {}
-    from ablations.study import plugins  # late: torch
+    from ablations.study import plugins  # imported here because it loads torch
 
     return plugins.load(dict.fromkeys(path.resolve() for path in named))
 

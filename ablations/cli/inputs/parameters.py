@@ -12,7 +12,7 @@ from results.tables.formats import FORMATS, find_format
 
 def completion(kind: str) -> Callable[[str], list[str]]:
     def completed(incomplete: str) -> list[str]:
-        from ablations.study.reading import packaged_names  # late: pydantic
+        from ablations.study.reading import packaged_names  # imported here because it loads pydantic
 
         return [name for name in packaged_names(kind) if name.startswith(incomplete)]
 
