@@ -46,9 +46,9 @@ class Config(Options):
     image_size: Count  #: Height and width of the model's input in pixels. From the data unless set.
     channels: Count  #: Channels of an image. From the data unless set.
     classes: Annotated[int, Field(ge=2, le=2**20)]  #: Number of classes. From the data unless set.
-    data_fraction: Fraction = 1.0  #: Fraction of each class's training images. 0.3 includes the images of 0.1.
+    data_fraction: Fraction = 1.0  #: Fraction of each class's training images to use. 0.3 includes the images of 0.1.
     data_seed: Seed  #: Seed of the fold, the validation images and `data_fraction`. `seed` unless set.
-    #: Fraction of the training images that validation uses. They are set aside before `data_fraction` applies.
+    #: Fraction of the training images that is set aside for validation, before `data_fraction` applies.
     val_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.1
 
     # the model
@@ -56,7 +56,7 @@ class Config(Options):
     #: model from timm, to which no other setting of this section applies.
     model: str = ""
     width: Count = 192  #: D, the number of channels of a token.
-    depth: Annotated[int, Field(ge=1, le=1024)] = 12  #: Number of encoder blocks.
+    depth: Annotated[int, Field(ge=1, le=1024)] = 12  #: Number of encoder blocks, including any that the stem replaces.
     heads: Count = 3  #: Number of attention heads of a block, a divisor of `width`.
     mlp_ratio: Annotated[float, Field(gt=0, le=1024)] = 4.0  #: Hidden width of a block's MLP, divided by D.
     mlp: str = "gelu"  #: Activation of a block's MLP.
@@ -118,13 +118,13 @@ class Config(Options):
     mix_prob: Fraction = 1.0  #: Probability that a batch is mixed, if mixup or cutmix is set.
     mix_switch_prob: Probability = 0.5  #: Probability of CutMix rather than mixup, if both are set.
     ema: Share = 0.0  #: Decay per step of the weights' moving average, which is evaluated and saved. 0: no average.
-    precision: Literal["float32", "bf16"] = "float32"  #: Precision of forward and backward. Weights stay float32.
+    precision: Literal["float32", "bf16"] = "float32"  #: Compute precision. Weights stay float32.
     evaluations: Count = 10  #: Number of points of the training curves.
     seed: Seed = 0  #: Seed of initial values, image order, augmentation and dropout.
 
     # how it runs, not what is learned
     device: Literal["auto", "cpu", "cuda"] = "auto"  #: `cpu`, `cuda`, or `auto`: a GPU if the machine has one.
-    threads: Annotated[int, Field(ge=1, le=1024)] = 1  #: PyTorch's threads on a CPU.
+    threads: Annotated[int, Field(ge=1, le=1024)] = 1  #: Number of PyTorch's CPU threads.
     #: Whether `torch.compile` compiles the model. `auto`: on a GPU, for at least 1,000 steps of one patch size.
     compile: Literal["auto", True, False] = "auto"
     cuda_graph: Literal["auto", "off"] = "auto"  #: On a GPU, `auto` runs a step as one launch if possible.
@@ -132,7 +132,7 @@ class Config(Options):
     attention: Literal["fastest", "pinned"] = "fastest"
     #: Number of images per backward pass. Gradients accumulate. 0: the whole batch, or less if memory is short.
     micro_batch: Annotated[int, Field(ge=0, le=2**20)] = 0
-    gpus: Count = 1  #: Ranks of a trial, each with a part of every batch: GPUs, or processes with `device=cpu`.
+    gpus: Count = 1  #: Number of ranks, each with a part of every batch: GPUs, or processes with `device=cpu`.
 
     @model_validator(mode="before")
     @classmethod
@@ -142,8 +142,8 @@ class Config(Options):
         Raises ConfigError if `model`, `data`, `epochs` or `options` is invalid, or both `steps` and `epochs` are set.
         Also raises it for a setting that a reference model fixes, or if a variant's name is in the wrong place.
         """
-        from vitcore.data.lookup import describe  # late: it raises ConfigError, as validation does
-        from vitcore.validation import refuse_misplaced_variant  # late: the parts are torch modules
+        from vitcore.data.lookup import describe  # late: imports NumPy
+        from vitcore.validation import refuse_misplaced_variant  # late: imports PyTorch
 
         values = merge(values)
         refuse_misplaced_variant(values, cls.model_fields)
@@ -164,7 +164,7 @@ class Config(Options):
 
     @model_validator(mode="after")
     def check_parts(self) -> "Config":
-        from vitcore.validation import complete_parts  # late: the parts are torch modules
+        from vitcore.validation import complete_parts  # late: imports PyTorch
 
         complete_parts(self)
         return self

@@ -64,7 +64,7 @@ def beside_prefix(slot: str, name: str) -> None:
 
 
 def learns(config: Config, slot: str, name: str, every: bool = True) -> None:
-    """Check the shape and finiteness of the logits, that two steps change weights, and that gradients arrive.
+    """Check shape and finiteness of the logits, that two steps change weights, and that gradients reach the variant.
 
     Gradients are checked in the third step, because a head or branch that starts at zero blocks them at first. every:
     whether gradients must reach all of the variant's parameters, or only some.

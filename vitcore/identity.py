@@ -109,13 +109,13 @@ def trial_ids(
     starts: Mapping[int, str] | None = None,
     key: str = "init_from",
 ) -> Iterator[str]:
-    """Yield the id of the trial of `config` with each of `seeds`.
+    """Yield the id of the trial of `config` for each of `seeds`.
 
     data_seed: the value that the config sets, or None if it equals the seed of each trial. starts: seed -> id of the
     parent trial, if the trials have parents. key: the setting that names the parent trial.
     """
     shared = unseeded_identity(config)
     for seed in seeds:
-        own = {} if data_seed in (None, seed) else {"data_seed": data_seed}  # the seed is its neutral value
+        own = {} if data_seed in (None, seed) else {"data_seed": data_seed}  # left out if equal to the seed
         start = {key: starts[seed]} if starts else {}
         yield digest({**shared, "seed": seed, **own, **start})

@@ -46,7 +46,7 @@ def remember(config: Config, cost: Cost) -> None:
 
 
 def initial_weights(config: Config) -> dict[str, Drawn] | None:
-    """Return how each parameter of the model is initialized, as by `drawn`, or None for a reference model."""
+    """Return the result of `drawn` for the model: how each parameter is initialized. None for a reference model."""
     if (key := model_key(config)) not in drawings:
         model, _ = meta_model(config)
         drawings[key] = drawn(model) if isinstance(model, ViT) else None
@@ -54,7 +54,7 @@ def initial_weights(config: Config) -> dict[str, Drawn] | None:
 
 
 def bias_kind(config: Config) -> Bias:
-    """Return the kind of bias on the attention logits, "learned" or "fixed", or "" for none or a reference model."""
+    """Return the kind of the attention logits' bias: "learned", "fixed", or "" for no bias or a reference model."""
     if config.model:
         return ""
     small = config.model_copy(update={"image_size": 2 * config.patch})
@@ -96,8 +96,8 @@ class PartCost:
 def summary(config: Config) -> list[PartCost]:
     """Return the cost of each part of `ViT(config)`, without allocating the model.
 
-    Parameters and FLOPs sum to those of the ViT, without what an objective adds or skips. Parts that have neither are
-    left out. FLOPs of a position embedding inside the attention count as FLOPs of the attention.
+    Parameters and FLOPs sum to the result of `measure` for classification without a distillation token. Parts that have
+    neither are left out. FLOPs of a position embedding inside the attention count as FLOPs of the attention.
     """
     with torch.device("meta"):
         model = ViT(config)

@@ -49,7 +49,7 @@ class Eval(NamedTuple):
     """
 
     metrics: tuple[str, ...]  # names of the metrics, such as `test_loss@SIZE` for `test@SIZE`
-    compute: Callable[[Model, int, Path | None], Computed]  # from the model, the integer and the data directory
+    compute: Callable[[Model, int, Path | None], Computed]  # arguments: model, integer, data directory
     check: Callable[[Config, int], None] = lambda config, number: None
 
 

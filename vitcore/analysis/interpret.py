@@ -1,6 +1,6 @@
 """Inspection of a trained model: the data for figures like Figures 6, 7, 10 and 11 of arXiv 2010.11929.
 
-Attention weights are recomputed from the inputs of each layer, because the fused kernel of training never stores them.
+Attention weights are recomputed from the inputs of each layer, because fused attention kernels never store them.
 Shapes: B images, T tokens (`prefix` tokens before the N patches), L layers, H heads.
 """
 
@@ -23,7 +23,7 @@ from vitcore.model.vit import ViT
 from vitcore.runtime.device import compute_in_precision
 
 COMPONENTS = 28  # largest number of principal components of the filters, as in Figure 7
-IMAGES = 128  # "128 example images" (D.7)
+IMAGES = 128  # default number of images: "128 example images" (D.7)
 SHOWN = 8  # number of images with a rollout
 MOST = 2**26  # largest number of attention weights at a time; an image has L x H x T x T
 
@@ -103,7 +103,7 @@ def rollout(weights: list[Tensor]) -> Tensor:
 
     weights: the attention weights (B, H, T, T) of each layer. The rollout is the product of the layers' matrices, with
     the last layer on the left (arXiv 2005.00928, section 3). Each matrix is 0.5 A + 0.5 I with rows scaled to sum to 1,
-    where A is the mean over heads, and I stands for the residual connection.
+    where A is the mean of the weights over heads, and I stands for the residual connection.
     """
     B, _, T, _ = weights[0].shape
     identity = torch.eye(T, dtype=torch.float64, device=weights[0].device)
@@ -204,9 +204,9 @@ def rotated_ones(model: ViT, layer: int, grid: Grid) -> Tensor | None:
 
 
 def batch_sums(found: list[Layer], grid: Grid, patch: int, prefix: int) -> dict[str, Tensor]:
-    """Return name of a quantity -> its sum over the images of a batch.
+    """Return quantity name -> sum over the images of a batch.
 
-    "distance" is the mean attention distance (L, H) in pixels. If every layer has a bias, "bias" is its mean (N, N)
+    "distance" is the mean attention distance (L, H) in pixels. If every layer has a bias, "bias" is the mean (N, N)
     over layers and heads, and "centre_bias" is the bias (L, H, N) of the middle query in each layer and head.
     """
     sums = {"distance": torch.stack([mean_distance(layer.weights, grid, patch, prefix).sum(dim=0) for layer in found])}
@@ -266,7 +266,7 @@ def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
 
 
 def attention_means(model: ViT, data: Data, pixels: Tensor, grid: Grid) -> tuple[dict[str, Tensor], Tensor]:
-    """Return (name -> mean over images of a quantity of `batch_sums`, the first SHOWN rollouts (n, rows, columns)).
+    """Return (quantity in `batch_sums` -> mean over images, rollouts (n, rows, columns) of the first SHOWN images).
 
     pixels: the images (B, C, H, W), which are processed in chunks so that the attention weights fit into memory.
     """

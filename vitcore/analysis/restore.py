@@ -41,6 +41,6 @@ def trial_data(model: Model, data_dir: Path | None = None) -> Data:
 
 @torch.no_grad()
 def batch_outputs(function: Callable[[Tensor], Tensor], config: Config, data: Data, images: Images) -> Tensor:
-    """Return the outputs of `function` for images standardized by `data`, computed in the precision of `config`."""
+    """Return the outputs of `function` for images standardized as in `data`, computed in the precision of `config`."""
     batches = images.batches(evaluation_batch(config, data.mean.device))
     return torch.cat([compute_in_precision(config, function, data.standardize(some)) for some in batches])

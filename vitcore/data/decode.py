@@ -57,7 +57,7 @@ def middle_square(image: Image, size: int, channels: int) -> Bytes:
         plain = eight_bits(image).convert("L" if channels == 1 else "RGB")
         if plain.size != (size, size):
             plain = ImageOps.fit(plain, (size, size), Image.Resampling.BILINEAR)
-    except Exception as error:  # as above
+    except Exception as error:  # Pillow's decoders raise many types
         raise unreadable_error(error) from None
     return np.asarray(plain, np.uint8)
 

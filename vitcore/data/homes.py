@@ -23,7 +23,7 @@ def data_homes(name: str, data_dir: Path | None = None) -> list[Path]:
 
 
 def parent_folders(data_dir: Path | None = None) -> list[Path]:
-    """Return the folders whose subfolders are packs: `data_dir`, ABLATE_DATA and those in ABLATE_MORE_DATA."""
+    """Return the folders whose subfolders are packs: `data_dir`, ABLATE_DATA and the list in ABLATE_MORE_DATA."""
     return [Path(folder) for folder in (data_dir, os.environ.get("ABLATE_DATA"), *more_homes()) if folder]
 
 

@@ -227,7 +227,7 @@ def from_timm(name: str, data_dir: Path | None) -> Source:
 def reader_of(dataset: Any) -> Any:
     """Return timm's reader of a dataset, which yields files, or the dataset itself if it has no reader.
 
-    The dataset would open any format, clip 16-bit values and skip unreadable images.
+    The dataset itself would open any format, clip 16-bit values and skip unreadable images.
     """
     return getattr(dataset, "reader", dataset)
 

@@ -41,7 +41,7 @@ def stratified_split(labels: Indices, places: Indices, share: float, *key: objec
 
 
 def folds(labels: Indices, count: int, *key: object) -> list[Indices]:
-    """Return the indices in each of `count` stratified folds. Sizes differ by at most one, also within a class."""
+    """Return the indices in each of `count` stratified folds. Sizes differ by at most one, overall and per class."""
     dealt = np.concatenate(class_indices(labels, np.arange(len(labels)), *key))
     return [np.sort(dealt[fold::count]) for fold in range(count)]
 

@@ -150,7 +150,7 @@ def per_channel(values: Sequence[float]) -> Tensor:
 def read(name: str, home: Path | None, size: int) -> Raw:
     """Read all images of a built-in dataset or a folder, resized to `size` x `size` pixels.
 
-    Resizing is bilinear with antialiasing. home: folder of downloads.
+    Resizing is bilinear with antialiasing. home: folder of downloads, or None for data without downloads.
     """
     if name.startswith(FOLDER):
         return read_folder(image_folder(name), size, describe(name).channels)
@@ -183,7 +183,7 @@ def split(
 class Order:
     """The order in which training sees its `n` images: one random permutation per epoch, end to end.
 
-    Batches are always full, so one may span two epochs. The order is a pure function of (seed, epoch, position), so
+    Batches are always full, so a batch may span two epochs. The order is a pure function of (seed, epoch, position), so
     checkpoints need not save it. repeats: number of consecutive times that each image is seen. An epoch still ends
     after `n` images, as in the RASampler of https://github.com/facebookresearch/deit.
     """

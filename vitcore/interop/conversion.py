@@ -1,9 +1,9 @@
 """Functions shared by all conversions of models, which compare models, and rename and copy weights.
 
 Below, `vitcore.model.vit.ViT` is called this ViT. A conversion to this ViT refuses models that this ViT cannot
-represent. It builds the other library's counterpart of this ViT on the meta device and compares it with the original by
-module. Rates of dropout and stochastic depth become 0. Functions import timm and torchvision late, because this takes
-seconds.
+represent. It builds the other library's counterpart of this ViT on the meta device and compares it with the original
+module by module. Rates of dropout and stochastic depth become 0. Functions import timm and torchvision late, because
+this takes seconds.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def square_side(name: str, size: tuple[int, int]) -> int:
 
 
 def own_names(config: Config, theirs: Weights, rename: Callable[[Config, str], str]) -> Weights:
-    """Return `theirs` by this ViT's names; raise ValueError for an unknown name. rename: this ViT's name -> theirs."""
+    """Return `theirs` under this ViT's names; raise ValueError for unknown names. rename: this ViT's name -> theirs."""
     with torch.device("meta"):
         names = {rename(config, name): name for name in ViT(config).state_dict()}
     if unknown := theirs.keys() - names:

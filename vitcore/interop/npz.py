@@ -207,7 +207,7 @@ def stem_of(arrays: Arrays) -> Values:
 
 
 def positions(arrays: Arrays, config: Config) -> Weights:
-    """Return parameter name -> position embedding of the patches (N, D) or of a class token (D,)."""
+    """Return parameter name -> position embedding of the patches (N, D) or of the class token (D,)."""
     name = arrays.layout.positions
     table = arrays.get(name, 3)[0]
     if table.shape[1] != config.width:

@@ -31,7 +31,7 @@ class Pooling(Part):
     slot = "pool"
     class_token: ClassVar[bool] = False
     every_layer: ClassVar[bool] = False
-    plain: ClassVar[bool] = False  # whether the result is the last layer's class token or mean patch
+    plain: ClassVar[bool] = False  # whether the result is the last layer's class token or its mean over patches
 
     def __init__(self, config: Config) -> None:
         super().__init__()

@@ -51,10 +51,10 @@ def call_shrinking(work: Callable[[int], Result], size: int, indivisible: str = 
                 raise OutOfMemory(f"out of memory at a batch of {size}: {indivisible}") from error
             if size == 1:
                 raise OutOfMemory("out of memory at micro-batch 1") from error
-        size //= 2  # after the except: only now are the tensors in the error's frames free
-        gc.collect()  # and the tensors of objects that refer to themselves
+        size //= 2  # after the except clause, whose end frees the tensors in the error's frames
+        gc.collect()  # frees tensors in reference cycles
         if torch.cuda.is_available():
-            torch.cuda.empty_cache()  # blocks of the sizes that no longer occur
+            torch.cuda.empty_cache()  # frees cached blocks of sizes that no longer occur
 
 
 def keep_freed() -> None:
@@ -68,7 +68,7 @@ def keep_freed() -> None:
 def release() -> None:
     """Free this process's cached GPU memory for other processes, if it has used a GPU."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it unannotated
-        gc.collect()  # a compiled model refers to itself and holds its tensors until then
+        gc.collect()  # frees the tensors of compiled models, which refer to themselves
         torch.cuda.empty_cache()
 
 

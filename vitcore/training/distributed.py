@@ -82,7 +82,7 @@ class Ranks:
             return mine
         whole = mine.new_zeros(images, *mine.shape[1:])
         whole[self.share(images)] = mine
-        dist.all_reduce(whole)  # a sum in which only one rank's number is not zero
+        dist.all_reduce(whole)  # a sum with a nonzero term from one rank only
         return whole
 
     def mean(self, tensor: Tensor) -> Tensor:

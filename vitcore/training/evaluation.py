@@ -95,7 +95,7 @@ def answers(training: Training, images: Images, size: int) -> tuple[Tensor, Tens
 
 
 def evaluation_batch(config: Config, device: torch.device) -> int:
-    """Return the number of images to evaluate at once: 512, or on a CPU at most 64 MiB in float32, but at least 1."""
+    """Return the number of images to evaluate at once: 512, on a CPU limited to 64 MiB in float32, but at least 1."""
     if device.type != "cpu":
         return MOST_IMAGES
     return max(1, min(MOST_IMAGES, MOST_BYTES // (4 * config.channels * config.image_size**2)))

@@ -68,7 +68,7 @@ class Distortion(Stage):
         raise NotImplementedError
 
     def apply_levels(self, images: Tensor, choices: Tensor, levels: Tensor, sign: Tensor, fixed: bool) -> Tensor:
-        """Return images after one operation each. choices (B,): operation numbers. levels (B,): the amounts' indices.
+        """Return each image after its operation. choices (B,): operation numbers. levels (B,): indices of amounts.
 
         sign (B,): 1 or -1, used only by signed operations. fixed: see `Stage.apply`.
         """
@@ -81,7 +81,7 @@ class Distortion(Stage):
         return self.apply_amounts(images, choices, table[choices, levels] * sign.where(signed[choices], 1), fixed)
 
     def apply_amounts(self, images: Tensor, choices: Tensor, amounts: Tensor, fixed: bool) -> Tensor:
-        """Return images after one operation each, number `choices` (B,) by `amounts` (B,). fixed: see `Stage.apply`."""
+        """Return each image after its operation, number `choices` (B,), by `amounts` (B,). fixed: see `Stage.apply`."""
         operations = [operation.apply for operation in self.operations]
         if fixed:
             return image_ops.apply_batched(images, operations, choices, amounts)
@@ -165,7 +165,7 @@ class ThreeDistortions(Distortion):
         flips = integers_on_cpu(2, keys, site_code("flip"), 1)
         one = integers_on_cpu(3, keys, site_code("one of three"), 1)
         radius = integers_on_cpu(STEPS, keys, site_code("radius"), 1)
-        order = integers_on_cpu(len(ORDERS), keys, site_code("order of colours"), 1)  # a site keeps its name
+        order = integers_on_cpu(len(ORDERS), keys, site_code("order of colours"), 1)  # the old spelling keeps the draws
         factors = integers_on_cpu(STEPS, keys, site_code("colours"), 3)
         return torch.cat([flips, one, radius, ORDERS[order[:, 0]], factors], dim=1)
 

@@ -19,7 +19,7 @@ GRAY = (0.2989, 0.587, 0.114)  # weights of red, green and blue, as in PIL and t
 class Geometric:
     """An operation that moves pixels. It samples the nearest pixel, or black outside the image.
 
-    matrix: returns the affine matrices (B, 2, 3) from output to input coordinates, in pixels from the image's center.
+    matrix: returns affine matrices (B, 2, 3) from output to input coordinates, in pixels from the image's center.
     """
 
     def __init__(self, matrix: Operation) -> None:
@@ -32,7 +32,7 @@ class Geometric:
 class OnLevels:
     """An operation that maps the levels of each channel, from 0 to 255, independently of the pixel's location.
 
-    mapped: maps uint8 `levels` (B, C, ...) in the way in which the operation maps the pixels of `images` by `amount`.
+    mapped(levels, images, amount): applies to uint8 `levels` (B, C, ...) the mapping that `images` and `amount` define.
     """
 
     def __init__(self, mapped: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
@@ -161,7 +161,7 @@ def solarize(levels: Tensor, images: Tensor, amount: Tensor) -> Tensor:
 
 
 def gray(images: Tensor, amount: Tensor) -> Tensor:
-    """Replace every channel by the grayscale image, whatever the amount."""
+    """Replace every channel by the grayscale image, regardless of the amount."""
     return grayscale(images).expand_as(images)
 
 
@@ -203,7 +203,7 @@ def color_jitter(images: Tensor, order: Tensor, amounts: Tensor) -> Tensor:
 
 @OnLevels
 def autocontrast(levels: Tensor, images: Tensor, amount: Tensor) -> Tensor:
-    """Stretch each channel to the range 0 to 255, whatever the amount. A channel of one value stays unchanged."""
+    """Stretch each channel to the range 0 to 255, regardless of the amount. A channel of one value stays unchanged."""
     low = images.amin(dim=(2, 3), keepdim=True).float()
     high = images.amax(dim=(2, 3), keepdim=True).float()
     flat = high == low
@@ -213,7 +213,7 @@ def autocontrast(levels: Tensor, images: Tensor, amount: Tensor) -> Tensor:
 
 @OnLevels
 def equalize(levels: Tensor, images: Tensor, amount: Tensor) -> Tensor:
-    """Equalize the histogram of each channel as PIL does, whatever the amount."""
+    """Equalize the histogram of each channel as PIL does, regardless of the amount."""
     flat = images.flatten(2).long()  # (B, C, HW)
     counts = torch.zeros(*flat.shape[:2], LEVELS, dtype=torch.int32, device=flat.device)
     counts.scatter_add_(2, flat, counts.new_ones(()).expand_as(flat))
@@ -232,7 +232,7 @@ def level_table(images: Tensor) -> Tensor:
 
 
 def apply_batched(images: Tensor, operations: Sequence[Operation], choices: Tensor, amount: Tensor) -> Tensor:
-    """Return images after one operation each, without reading values on the host. choices (B,): operation numbers.
+    """Return each image after its operation, without reading values on the host. choices (B,): operation numbers.
 
     Kernel launches do not depend on the choices, so a CUDA graph can hold the function. All resampling is one call, and
     all mappings of levels are one lookup in a table (B, C, 256). Other operations are applied to the whole batch.

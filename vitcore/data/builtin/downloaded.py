@@ -9,7 +9,7 @@ from vitcore.data.dataset import About, Bytes, Raw
 from vitcore.data.files import reason_with_file
 
 Part = tuple[Bytes, list[int]]  # images (m, C, H, W) and labels
-TEST_SIZE = 10_000  # number of test images of each such dataset
+TEST_SIZE = 10_000  # number of test images in every such dataset
 
 
 class Downloaded(ABC):

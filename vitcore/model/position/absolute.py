@@ -225,8 +225,8 @@ class SinCos1D(SinCos):
 class SinCos2D(SinCos):
     """2D sinusoidal embedding: sines and cosines of the column, then of the row (arXiv 2104.02057).
 
-    Each takes a quarter of the channels. The rates run from 1 to 1 / temperature inclusive, as in big_vision's
-    `posemb_sincos_2d` (arXiv 2205.01580).
+    Each of the four takes a quarter of the channels. The rates run from 1 to 1 / temperature inclusive, as in
+    big_vision's `posemb_sincos_2d` (arXiv 2205.01580).
     """
 
     numerics = 1

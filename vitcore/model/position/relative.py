@@ -208,8 +208,8 @@ def rotations(rates: Tensor, places: Tensor) -> Tensor:
 def slopes(heads: int) -> list[float]:
     """Return ALiBi's slopes for H heads, which are a geometric series from 2^(-8/H) to 2^-8.
 
-    If H is not a power of 2, the series for the next lower power P comes first. It is followed by every other slope of
-    the series for 2 P heads, from the first.
+    If H is not a power of 2, the series for the next lower power P comes first. Every other slope of the series for 2 P
+    heads follows, starting with the first.
     """
     power = 1 << heads.bit_length() - 1
     series = [2 ** (-8 * (head + 1) / power) for head in range(power)]

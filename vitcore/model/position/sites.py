@@ -43,7 +43,7 @@ class Position(Part):
 
     @classmethod
     def version(cls, config: Config) -> int | str:
-        """Return the version that enters a trial id: one higher where release 0.12 drew different initial weights.
+        """Return the version for the trial id: `numerics`, plus 1 if release 0.12 drew different initial weights.
 
         With `init=big-vision`, that release scaled a table by the table's width instead of the model's width.
         """

@@ -42,11 +42,11 @@ class ConvStem(Stem):
     numerics = 1
 
     class Options(Stem.Options):
-        #: Channels of each 3x3 convolution. The stride is 2 at the first one and where channels change. Empty: channels
-        #: double up to the width. The 18GF model of arXiv 2106.14881 has [64, 128, 128, 256, 256, 512].
+        #: Channels of each 3x3 convolution. The stride is 2 at the first convolution and where channels change. Empty:
+        #: channels double up to the width. The 18GF model of arXiv 2106.14881 has [64, 128, 128, 256, 256, 512].
         channels: Annotated[list[Annotated[int, Field(ge=1, le=2**16)]], Field(max_length=16)] = []
         norm: Literal["group", "batch", "layer"] = "group"  #: The norm after each convolution.
-        fewer_blocks: Annotated[int, Field(ge=0)] = 0  #: Blocks of the encoder that the stem replaces.
+        fewer_blocks: Annotated[int, Field(ge=0)] = 0  #: Number of encoder blocks that the stem replaces.
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

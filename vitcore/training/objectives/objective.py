@@ -22,7 +22,7 @@ class Objective(Variant):
     """Base class of objectives, which choose the model to train, its targets, the loss and the accuracy."""
 
     slot = "objective"
-    keyed: ClassVar[bool] = False  # whether model and targets need the images' random keys, in evaluations too
+    keyed: ClassVar[bool] = False  # whether model and targets need the images' random keys, even in evaluations
     labels: ClassVar[bool] = True  # whether each image is simply right or wrong, so that arms can be paired by image
 
     def __init__(self, config: Config) -> None:
