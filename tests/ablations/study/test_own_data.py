@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import synthetic
-from in_process import Ablate
+from in_process import Ablate, refusal
 from photographs import photographs
 
 from ablations.planning.plan import build
@@ -100,7 +100,6 @@ def test_a_broken_image_is_found_before_a_trial_begins(words: str, pets: str, tm
     broken = tmp_path / "pets" / "b" / "0007.png"
     broken.write_bytes(broken.read_bytes()[:45])
     asked = words.format(study=tmp_path / "s.yaml").split()
-    status, _, errors = ablate(*asked, f"data={pets}", "steps=2", "--runs", str(tmp_path / "runs"))
-    assert (status, errors.count("\n")) == (2, 1)
+    errors = refusal(ablate, *asked, f"data={pets}", "steps=2", "--runs", str(tmp_path / "runs"))
     assert f"{broken}: cannot be read as an image" in errors
     assert not (tmp_path / "runs").exists()
