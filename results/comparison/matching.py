@@ -17,7 +17,7 @@ from results.tables.outcomes import Outcome, outcomes_by_arm
 class Side:
     """An arm of one set of results (A or B), with its row in the study's table.
 
-    trials: the metric in its finished trials. contrast: paired differences from the baseline, or None for a baseline.
+    trials: the metric in finished trials. contrast: paired differences from the baseline, or None for a baseline.
     """
 
     study: StudyResults

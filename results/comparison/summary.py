@@ -147,7 +147,7 @@ def difference_text(row: ComparedRow) -> str:
 
 
 def bound_text(row: ComparedRow) -> str:
-    """Return how much worse B may be, such as "up to 6.20 points", or the reason why there is no bound."""
+    """Return how much worse B may be, such as "up to 6.20 points", or why there is no bound."""
     if row.worse_by_at_most is None:
         return row.untested or divergence_text(row)
     return f"up to {units.unit(row.metric).bound_text(row.worse_by_at_most)}"

@@ -145,5 +145,5 @@ def deficit_bound(test: Test) -> float | None:
 
 
 def common_margin(a: Side, b: Side) -> float | None:
-    """Return the equivalence margin that both studies declare, or None if they declare none or different ones."""
+    """Return the equivalence margin that both studies declare, or None if it is missing or differs."""
     return a.study.plan.margin if a.study.plan.margin == b.study.plan.margin else None

@@ -126,7 +126,7 @@ def diverged_points(points: Sequence[str], by_arm: Trials, reached: np.ndarray) 
 
 
 def cross_fit(reached: np.ndarray, shape: Sequence[int] | None = None) -> list[int | None]:
-    """Return each seed's choice: the index of the point with the best mean over the other seeds, or None without them.
+    """Return per seed the index of the point with the best mean over other seeds, or None if no other counts.
 
     reached: validation scores (seeds, points), NaN if missing. A seed with a missing score does not count. Ties go to
     the point nearest the middle of the grid, then to the first. shape: number of values per tuned setting.

@@ -206,7 +206,7 @@ class Trial:
         return 0
 
     def latest_step(self) -> int:
-        """Return the largest step in the metrics of all attempts and the newest checkpoint, or 0 if there is none."""
+        """Return the largest step in the metrics of all attempts and the newest checkpoint, or 0 without any step."""
         logged = [line.step for attempt in self.attempts() for line in read_metrics(attempt)[-1:]]
         return max([0, *logged, *map(kept_checkpoints.step_of, self.checkpoints()[:1])])
 

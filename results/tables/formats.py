@@ -36,7 +36,7 @@ class Grid:
     """A table of text with title, caption lines and closing lines.
 
     numeric: which columns are aligned to the right. groups: the headings above the header, as (text, number of
-    columns). label: the name for references in LaTeX, or "" for the beginning of the title.
+    columns). label: the name for references in LaTeX, or "" to use the beginning of the title.
     """
 
     title: str

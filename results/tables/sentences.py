@@ -126,7 +126,7 @@ def is_tuned(row: Row, table: Table) -> bool:
 
 
 def clause(rows: Sequence[Row], table: Table, baseline: str) -> str:
-    """Return the description of rows that share verdict and baseline. baseline: what the text calls the baseline."""
+    """Return the description of rows sharing a verdict and a baseline. baseline: what the text calls the baseline."""
     first, measure, (arm, _, point) = rows[0], unit(table.metric), name_parts(rows[0])
     alone = sentence(replace(first, baseline=baseline), table)
     if len(rows) == 1 and not point:

@@ -120,7 +120,7 @@ def departures(plan: Plan) -> dict[str, Mapping[str, Any]]:
 
 
 def is_unfinished(study: StudyResults) -> bool:
-    """Return whether a planned trial has not yet ended with the metric or by diverging.
+    """Return whether any planned trial has neither diverged nor finished with the metric.
 
     A verdict before all trials have ended would be an additional look.
     """
@@ -152,7 +152,7 @@ def arm_row(arm: Arm, outcomes: Sequence[Outcome], finished: Sample, metric: str
 
 
 def rows_alone(study: StudyResults, samples: Mapping[str, Sample], besides: Sequence[str]) -> dict[str, Row]:
-    """Return arm -> row without difference. besides: further metrics. Raises ValueError if no trial has one of them."""
+    """Return arm -> row without difference. besides: further metrics. Raises ValueError for a metric without values."""
     plan, outcomes = study.plan, outcomes_by_arm(study)
     rows = {arm.name: arm_row(arm, outcomes[arm.name], samples[arm.name], plan.metric) for arm in plan.arms}
     measured: dict[str, dict[str, float | Interval | None]] = {name: {} for name in rows}

@@ -81,7 +81,7 @@ def kill_all(folder: Path) -> None:
 def wait_until(check: Callable[[], T], what: str, timeout: float = 30.0, every: float = 0.1) -> T:
     """Call `check` until it returns a true value, and return this value.
 
-    what: the awaited event. every: seconds between calls. Raises a TimeoutError that names `what` after the timeout.
+    what: the awaited event. timeout: in seconds. every: seconds between calls. Raises a TimeoutError that names `what`.
     """
     deadline = time.monotonic() + timeout
     while not (answer := check()):

@@ -34,7 +34,7 @@ class Options:
         return {name: self.check(name, value) for name, value in values.items()}
 
     def check(self, name: str, value: Value) -> Value:
-        """Return the value: text, or a Boolean for a switch. Raises ValueError if option or value is not allowed."""
+        """Return an option's value: text, or True or False for a switch. Raises ValueError if either is not allowed."""
         key = f"{self.key}.{grammar.quoted_value(name)}"
         if name in self.switches:
             if value is True or (value is False and self.switches[name]):

@@ -64,14 +64,14 @@ class Profile(BaseModel):
     cpus: Count = 1  #: Cores per node.
     memory: str | None = None  #: Memory per node, such as `16G`.
     time: str | int = "4:00:00"  #: The time limit of one job. The next job continues its trials.
-    constraint: str | None = None  #: Features of nodes, such as `a100&ib`.
+    constraint: str | None = None  #: Required features of the nodes, such as `a100&ib`.
     parallel: Count | None = None  #: Maximum number of jobs that run at once. Unless set, SLURM decides.
     task_minutes: Annotated[float, Field(gt=0)] = 10.0  #: Small trials share a task of about this many minutes.
     setup: tuple[str, ...] = ()  #: Shell lines that the node runs before each job, such as `module load cuda`.
     environment: dict[str, str] = {}  #: Environment variables of the jobs. No shell expands them.
     #: A command before Python, such as `apptainer exec --nv IMAGE`. No shell reads it.
     container: str | None = None
-    dependency: str | None = None  #: Ends of other jobs, such as `afterok:1234`, that the submitted jobs wait for.
+    dependency: str | None = None  #: Dependencies of the submitted jobs on other jobs, such as `afterok:1234`.
     begin: str | None = None  #: Earliest start of the submitted jobs, such as `20:00` or `now+2hours`.
     comment: str | None = None  #: Text after the submission's tag in the comment of each job.
     extra: dict[str, options.Value] = {}  #: Further options of `sbatch`, such as `mail-type: END`.
@@ -192,7 +192,7 @@ def container_words(container: str) -> tuple[str, ...]:
 def in_seconds(time: str | int) -> int:
     """Return a time limit in seconds.
 
-    time: text such as '4:00:00' or '2-00:00:00' (with days), or minutes. Raises ValueError if it is not allowed.
+    time: text such as '4:00:00' or '2-00:00:00' (with days), or minutes. Raises ValueError if the time is not allowed.
     """
     meaning = "hours:minutes:seconds as in 4:00:00, with days as in 2-00:00:00, or a number of minutes"
     if isinstance(time, int):

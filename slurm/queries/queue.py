@@ -171,14 +171,14 @@ def release(jobs: Iterable[QueuedJob]) -> None:
 
 
 def dependency(jobs: Collection[int]) -> str:
-    """Return the value of sbatch's --dependency that delays a job until these jobs end, successfully or not."""
+    """Return the value of sbatch's --dependency that delays a job until the given jobs end, successfully or not."""
     return "afterany:" + ":".join(map(str, jobs))
 
 
 def cancel(*prefixes: str) -> int:
     """Cancel this user's jobs whose tag starts with one of `prefixes`, and return the number of jobs found.
 
-    Each task of a job array counts as a job. Raises Refused if SLURM rejects it for any reason other than ended jobs.
+    Each task of a job array counts as a job. Raises Refused if scancel fails for another reason than ended jobs.
     """
     found = jobs(*prefixes)
     ids = sorted({str(job.job_id) for job in found})  # the tasks of an array share its tag

@@ -28,7 +28,7 @@ def notes_by_site(inside: Inspection) -> dict[str, str]:
 
 
 def middle_maps(inside: Inspection, site: str) -> np.ndarray:
-    """Return the middle patch's maps (layers, heads, patches) at a site, or (1, 1, patches) if they share one map."""
+    """Return the middle patch's maps (layers, heads, patches) at a site, or (1, 1, patches) if all share a map."""
     return np.asarray(inside.arrays[f"{site}_centre"])
 
 

@@ -41,7 +41,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def shape_frame(study: StudyResults, table: Table) -> pd.DataFrame:
-    """Return `arms_frame` with the scaled dimension as `series`, `at` (compute relative to the baseline) and `aside`.
+    """Return `arms_frame` with `series` (the scaled dimension), `at` (compute relative to the baseline) and `aside`.
 
     aside: offset in points (1/72 inch) that keeps markers apart.
     """
