@@ -62,7 +62,7 @@ class Rival:
         if not isinstance(self.source.model, ViT):
             raise ValueError(f"model={config.model}: is timm's own, in our loop")
         model = RIVALS[name](self.source.model)
-        self.source.model.to("meta")  # its memory would be counted as the rival's
+        self.source.model.to("meta")  # its memory would otherwise count as the rival's
         self.tuned = name == TUNED
         self.parameters = list(model.parameters())
         self.optimizer = adamw(model, config, fused=self.tuned or None)
@@ -77,7 +77,7 @@ class Rival:
             self.source.step += 1
 
     def update(self, batch: Batch) -> Tensor:
-        """Update the weights with a batch, and return its loss. `make bench-gpu` captures this as a CUDA graph."""
+        """Update the weights with a batch, and return its loss. `make bench-gpu` captures it as a CUDA graph."""
         logits = compute_in_precision(self.config, self.model, batch.images)
         loss = F.cross_entropy(logits, batch.targets, label_smoothing=self.config.label_smoothing)
         self.optimizer.zero_grad()

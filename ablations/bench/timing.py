@@ -1,4 +1,4 @@
-"""Timing of implementations in alternation (A, B, B, A), so that a slowdown of the machine affects all of them."""
+"""Time implementations in alternation (A, B, B, A), so that a slowdown of the machine affects all of them."""
 
 import time
 from collections.abc import Callable, Mapping

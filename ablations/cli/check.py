@@ -1,4 +1,4 @@
-"""Checks of plug-ins, studies and recipes before anything is trained: `ablate check`."""
+"""Check plug-ins, studies and recipes before anything is trained, for `ablate check`."""
 
 import re
 import traceback
@@ -75,7 +75,7 @@ def check_plugin(file: Path) -> bool:
 
 
 def check_part(slot: str, name: str, file: Path | None = None) -> bool:
-    """Run the contract tests on a variant, and return whether all pass. file: the plug-in that adds it, if any."""
+    """Run the contract tests on a variant, and return whether all pass. file: the plug-in of the variant, if any."""
     passed = True
     for title, contract in contracts(slot, name):
         try:

@@ -76,7 +76,7 @@ def submit(
 def cancel(words: parameters.Words, recipe: parameters.PlannedRecipe = None, runs: parameters.Runs = None) -> None:
     """Cancel a study's jobs in SLURM.
 
-    Their trials do not continue until the next `ablate submit`. scancel does the same for single jobs. Preempted,
+    Cancelled trials do not continue until the next `ablate submit`. Use scancel to cancel single jobs. Preempted,
     timed-out and killed jobs continue by themselves.
 
     Examples:

@@ -173,8 +173,8 @@ def inspect(
 ) -> None:
     """Draw filters, positions and attention of trials.
 
-    Computes them from the weights of finished trials, and prints a table of their layers. For an exported file, it
-    draws what was computed before the export, and needs no torch.
+    Computes these from the weights of finished trials, and prints a table of each trial's layers. For an exported file,
+    draws what was computed before the export, which needs no torch.
 
     Examples:
         ablate inspect position-embedding

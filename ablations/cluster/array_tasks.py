@@ -55,7 +55,7 @@ class SubmittedTask:
         return self.function in (LAST, WATCH)
 
     def log_lines(self) -> list[str]:
-        """Return the non-empty lines at the ends of the task's logs, oldest log first. Each start opens a new log."""
+        """Return the non-empty lines at the ends of the task's logs (one per start of the task), oldest log first."""
         logs = sorted((self.array / "logs").glob(f"*_{self.index}_*_log.out"), key=lambda path: path.stat().st_mtime)
         return [line for log in logs for line in log_end(log).splitlines() if line.strip()]
 

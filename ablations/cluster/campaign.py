@@ -65,7 +65,7 @@ class Campaign:
 
     @property
     def tags(self) -> str:
-        """The common prefix of the tags of all jobs of the campaign."""
+        """The prefix that the tags of all the campaign's jobs share."""
         return f"{PREFIX}:{self.folder.name}:"
 
     @property

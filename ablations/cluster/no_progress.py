@@ -1,4 +1,4 @@
-"""The end of a campaign whose rounds of shares change nothing on disk. `ablate submit` starts it again.
+"""Give up a campaign whose rounds of shares change nothing on disk. `ablate submit` starts it again.
 
 A round is the shares (ablations.cluster.shares) between two last jobs.
 

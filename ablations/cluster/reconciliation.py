@@ -1,4 +1,4 @@
-"""The reconciliation of queue and disk, which submits trials that are still to train and not queued."""
+"""Reconcile queue and disk: submit the trials that are still to train and not queued."""
 
 import time
 from collections import Counter
@@ -38,7 +38,7 @@ class Reconciliation:
     hours: float = 0.0  # GPU- or core-hours of the trials to submit
     avoided: tuple[str, ...] = ()  # names of nodes that are avoided after faults
     blocked: int = 0  # the parent failed or diverged
-    renewed: tuple[str, ...] = ()  # names of parents to train again: their weights are gone
+    renewed: tuple[str, ...] = ()  # names of parents to train again because their weights are gone
     no_last_job: str = ""  # why SLURM accepted the trials but no last job
 
     @property

@@ -1,4 +1,4 @@
-"""The division of trials into shares and their submission. One task of a job array trains the trials of a share."""
+"""Divide trials into shares and submit the shares. One task of a job array trains the trials of a share."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ def split_into_shares(todo: Sequence[Job], seconds: Mapping[str, float], free: i
 def send_shares(
     campaign: Campaign, shares: Sequence[Sequence[Job]], avoided: Sequence[str], when: Mapping[str, str]
 ) -> int | None:
-    """Submit shares as one array; return its job id, or None if the queue is full.
+    """Submit shares as one array; return the array's job id, or None if the queue is full.
 
     avoided: nodes to avoid. If SLURM refuses the array, it is submitted again with all nodes allowed. when: sbatch
     options for the start. Raises Refused after any other refusal, or Unreachable if SLURM may have the array.
@@ -61,9 +61,9 @@ def send(
     avoided: Sequence[str] = (),
     when: Mapping[str, str] = MappingProxyType({}),  # sbatch options
 ) -> int:
-    """Submit tasks as one array, in a new folder of the campaign; return its job id. Raises the errors of arrays.send.
+    """Submit tasks as one array, in a new folder of the campaign, and return the array's job id.
 
-    gpus: False for a task on one node without GPUs. avoided: names of nodes to avoid.
+    gpus: False for a task on one node without GPUs. avoided: names of nodes to avoid. Raises the errors of arrays.send.
     """
     folder = submission.next_folder(campaign.folder / "arrays")
     parameters = profiles.submitit_parameters(campaign.profile, tag(folder), campaign.label, avoided)

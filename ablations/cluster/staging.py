@@ -1,4 +1,4 @@
-"""The copying of packs to a node's local disk before training reads them, for the key `stage` of a profile.
+"""Copy packs to a node's local disk before training reads them, for the key `stage` of a profile.
 
 A pack is copied once per node. A lock makes other jobs wait, and later jobs find the copy. Each shard is copied under
 another name, checked against its checksum and renamed. A pack is not copied if the disk has too little space, or if

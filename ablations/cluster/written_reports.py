@@ -1,4 +1,4 @@
-"""The check whether tables and report of a submitted study are up to date."""
+"""Check whether the tables and the report of a submitted study are up to date."""
 
 from contextlib import suppress
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The decision whether a trial gets another attempt. Every machine derives it from the attempts on disk.
+"""Decide whether a trial gets another attempt. Every machine derives the decision from the attempts on disk.
 
 An attempt ends with a result, a recorded failure, or a released lease if it was asked to stop. Without any of these,
 the process was killed or the machine failed.
@@ -49,7 +49,7 @@ def read_failure(path: Path, code: str) -> EndedAttempt | None:
     if failure:
         where, node = tuple(failure.where), failed_node(failure, env)
         return EndedAttempt(failure.kind == "machine", failure.cause, step, where, node)
-    if (path / lease.RELEASED).exists() or (path / "result.json").exists():  # it stopped on request, or finished
+    if (path / lease.RELEASED).exists() or (path / "result.json").exists():  # the trial stopped on request, or finished
         return None
     return EndedAttempt(True, KILLED, step)
 

@@ -1,4 +1,4 @@
-"""The computation of evals from the weights of finished trials."""
+"""Compute evals from the weights of finished trials."""
 
 import hashlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The classification of exceptions as bugs, invalid input, lack of memory or machine faults.
+"""Classify exceptions as bugs, invalid input, lack of memory or machine faults.
 
 SIGNS maps patterns of error messages from PyTorch, the CUDA libraries and the kernel to faults. The first match counts.
 """

@@ -51,8 +51,8 @@ class Display(Protocol):
 class RunSummary:
     done: list[str] = field(default_factory=list)  # ids of the finished and diverged trials
     failed: dict[str, str] = field(default_factory=dict)  # id -> cause, as in `blocked` and `interrupted`
-    blocked: dict[str, str] = field(default_factory=dict)  # the parent failed or diverged
-    interrupted: dict[str, str] = field(default_factory=dict)  # the same command continues them
+    blocked: dict[str, str] = field(default_factory=dict)  # trials whose parent failed or diverged
+    interrupted: dict[str, str] = field(default_factory=dict)  # trials that the same command continues
     stopped: bool = False  # whether the run was stopped on request
 
     def add(self, job: Job, end: messages.Ended) -> None:
@@ -86,14 +86,14 @@ class Slot:
     silent: float = 0.0  # seconds since the worker's last message
     crashed_starts: int = 0  # consecutive starts that ended with an exit status
     killed_starts: int = 0  # consecutive starts that ended with a signal
-    said: str = ""  # the last line on its standard error
+    said: str = ""  # the last line on the worker's standard error
 
 
 @dataclass
 class Pool:
     """A pool of workers for some jobs: its slots, its trials and their transitions.
 
-    on_over: called with each job that ends without being interrupted. summary: where the pool records how trials end.
+    on_over: called with each job that ends without being interrupted. summary: the record of how trials end.
     """
 
     jobs: Sequence[Job]
@@ -257,7 +257,7 @@ class Pool:
         if trial.deaths >= DEATHS:
             return self.interrupt(trial, f"its workers died {DEATHS} times before it began, the last of {how}")
         self.display.say(f"the worker of {trial.name} died ({how}); its trial is resumed")
-        self.wait(trial)  # behind the others, as it may be the cause
+        self.wait(trial)  # behind the others, as this trial may be the cause
 
     # -- transitions of trials -----------------------------------------------------------------------------------------
 

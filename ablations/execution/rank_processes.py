@@ -230,7 +230,7 @@ class RankProcesses:
             if failed and not self.over.wait(GRACE_SECONDS) and (lost := self.first_failure()):
                 print(f"{lost}; the collective operation with it hangs", file=sys.stderr, flush=True)
                 lost.fault = replace(lost.fault, fatal=True)
-                with suppress(Exception):  # even if it cannot be recorded, this process has to end
+                with suppress(Exception):  # even if the failure cannot be recorded, this process has to end
                     self.hung(lost)
                 os.kill(os.getpid(), signal.SIGKILL)
 

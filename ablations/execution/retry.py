@@ -1,4 +1,4 @@
-"""Reopening of trials: the trials that `ablate retry` selects, and parents whose weights are gone."""
+"""Reopen trials that `ablate retry` selects, and parents whose weights are gone."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Checks of a design before it is planned: unknown names, numbers meant as percentages, arms that cannot be trained."""
+"""Check a design before it is planned: unknown names, numbers meant as percentages, arms that cannot be trained."""
 
 from collections.abc import Iterable, Sequence
 
@@ -110,7 +110,7 @@ def may_name_arm(study: Study, name: str) -> bool:
 
 
 def required_evals(design: Design) -> list[str]:
-    """Return the names of a design's evals and of its metric's eval, if any. Raises ValueError if one is unknown."""
+    """Return the names of a design's evals and of its metric's eval, if any. Raises ValueError if a name is unknown."""
     names = [*design.evals, *filter(None, [eval_of(design.metric)])]
     for name in names:
         find(name)

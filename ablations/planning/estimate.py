@@ -1,4 +1,4 @@
-"""Estimates of the training time of trials on a device, each with its source.
+"""Estimate the training time of trials on a device, with the source of each estimate.
 
 The first available source is used:
 
@@ -141,7 +141,7 @@ def cost(plans: Iterable[Plan], runs: Path, device: Device, wanted: set[str]) ->
 
 
 def estimate_arms(plan: Plan, runs: Path, device: Device, arms: Iterable[Entry]) -> Iterator[tuple[Entry, Estimate]]:
-    """Yield (entry, estimate) for each arm or stage in `arms`: the estimate for one trial from the best source."""
+    """Yield (entry, estimate) for each arm or stage in `arms`. The estimate is for one trial, from the best source."""
     measured, rate = step_times.read(runs, device), seconds_per_flop(plan, runs, device)
     took = plan.cost.time_on(device.gpu) if plan.cost else None
     for arm in arms:

@@ -1,4 +1,4 @@
-"""Growing and pruning of plans: a plan keeps the arms and seeds of the plan on disk, unless it is pruned."""
+"""Grow and prune plans. A plan keeps the arms and seeds of the plan on disk unless it is pruned."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -44,7 +44,7 @@ def grown(old: Plan, new: Plan) -> Plan:
 
 
 def pruned(old: Plan, new: Plan) -> Plan:
-    """Return a copy of the new plan, marked as pruned. The old plan's looks still count if any of its trials remain."""
+    """Return a copy of the new plan, marked as pruned. It keeps the old plan's looks if any of its trials remain."""
     before = {trial.id for arm in old.arms for trial in arm.trials}
     remain = any(trial.id in before for arm in new.arms for trial in arm.trials)
     return new.model_copy(
@@ -88,7 +88,7 @@ def extended(
 ) -> Extended:
     """Return an arm or stage of the old plan with a trial for every seed in `seeds` that its parent has too.
 
-    If its config is no longer valid, it keeps its old trials. names: old stage name -> new name.
+    An entry whose config is no longer valid keeps its old trials. names: old stage name -> new name.
     """
     arm = arm.model_copy(update={"parent": names.get(arm.parent, "")})
     parent = stages.get(arm.parent)

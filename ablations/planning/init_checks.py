@@ -1,4 +1,4 @@
-"""Checks before training that initial weights and teachers fit, and were not trained on the test images."""
+"""Check before training that initial weights and teachers fit, and were not trained on the test images."""
 
 from collections.abc import Sequence
 from dataclasses import replace

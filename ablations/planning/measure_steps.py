@@ -1,4 +1,4 @@
-"""Measurement of the step time of each arm on this machine, for `ablate plan --probe`."""
+"""Measure the step time of each arm on this machine, for `ablate plan --probe`."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Construction of a study's plan, which lists the study's arms and trials.
+"""Build a study's plan, which lists the study's arms and trials.
 
 A plan holds all that tables, plots, reports, comparisons and exports need, so that they load neither torch nor YAML.
 """

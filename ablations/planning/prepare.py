@@ -1,4 +1,4 @@
-"""Preparation of the plan to run, from a design and the plan on disk with the same name.
+"""Prepare the plan to run from a design and the plan on disk with the same name.
 
 A plan records a digest of its inputs. While the digest stays the same, the plan on disk is used without loading torch.
 """

@@ -1,4 +1,4 @@
-"""The removal of files that a run directory can do without. Results are never removed."""
+"""Find and remove files that a run directory can do without. Results are never removed."""
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -65,7 +65,7 @@ def find_trial(runs: Path, prefix: str) -> store.Trial:
 
 
 def unique_match(prefix: str, there: Sequence[str], where: str) -> str:
-    """Return the id in `there` with this prefix. Raises ValueError unless there is exactly one. where: for messages."""
+    """Return the id in `there` with this prefix. Raises ValueError unless there is exactly one. where: the source."""
     matching = [name for name in there if name.startswith(prefix)] if prefix else []
     if not matching:
         raise ValueError(f"no trial or study '{prefix}' in {where}")

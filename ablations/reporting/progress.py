@@ -1,4 +1,4 @@
-"""The display of a run's progress: bars on a terminal, otherwise a line for each trial when it ends."""
+"""Show the progress of a run: bars on a terminal, otherwise a line for each trial when it ends."""
 
 import sys
 import time

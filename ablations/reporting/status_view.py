@@ -110,7 +110,7 @@ def queue_reason(one: QueuedTrial) -> str:
 
 
 def failure_lines(view: StudyStatus, where: str) -> list[Text]:
-    """Return lines about each cause of failed, blocked or stopped trials, with their arms, seeds and advice."""
+    """Return lines about each cause that ended or stopped trials, with arms, seeds and advice."""
     grouped: dict[tuple[str, str, str], list[tuple[str, list[int]]]] = defaultdict(list)
     for arm in [*view.stages, *view.arms]:
         for one in arm.causes:

@@ -1,4 +1,4 @@
-"""Checks of the keys and names in studies and recipes, and of command-line keys for studies with stages."""
+"""Check the keys and names in studies and recipes, and command-line keys for studies with stages."""
 
 import itertools
 import re

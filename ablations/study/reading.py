@@ -1,4 +1,4 @@
-"""The YAML files of studies and recipes: how they are found, read and checked."""
+"""Find, read and check the YAML files of studies and recipes."""
 
 from pathlib import Path
 from typing import TypeVar

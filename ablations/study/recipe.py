@@ -1,4 +1,4 @@
-"""The keys of a recipe's YAML file, and the facts that it states with their sources.
+"""The keys of a recipe's YAML file, and the facts that a recipe states with their sources.
 
 A recipe names no study. It supplies `axes`: lists of values for settings, which a study uses by `patch: axis`. This
 module loads no torch.
@@ -107,7 +107,7 @@ class Recipe(Options):
     stages: dict[str, Values] = {}
     margin: float | None = Field(default=None, gt=0)  #: The equivalence margin of studies that set none.
     caveats: list[str] = []  #: Warnings to readers, which tables and reports print.
-    expected: list[Expected] = []  #: Expected results of its trials.
+    expected: list[Expected] = []  #: Expected results of the recipe's trials.
     cost: Costs = {}  #: The training time of a trial on a CPU and on a GPU.
     #: How much paired differences vary over seeds. `plan` uses it before there are results.
     spread: Spread | None = None

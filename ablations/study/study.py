@@ -19,7 +19,7 @@ class Study(Options):
     """A study: a question, the settings that vary to answer it, and the metric."""
 
     name: str  #: Name of the study, by default the file's name.
-    question: str  #: What the study asks. It is the title of its table and figure.
+    question: str  #: What the study asks, which is the title of its table and figure.
     source: str = ""  #: The publication that the question comes from.
     found: str = ""  #: What the source found.
     #: Trials that arms start from by `init_from: {stage: NAME}`, as in `pretrain: {steps: 1000}`, or learn from by

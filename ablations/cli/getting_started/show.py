@@ -30,8 +30,8 @@ def show(
 ) -> None:
     """Show a study's question, cost and results.
 
-    Prints its question, source, arms, published values and expected cost. Then prints the answer that each of its
-    plans in the run directory gives.
+    Prints the study's question, source, arms, published values and expected cost. Then prints the answers of the
+    study's plans in the run directory.
 
     Examples:
         ablate show position-embedding

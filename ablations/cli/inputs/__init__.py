@@ -1,1 +1,1 @@
-"""Resolution of command-line arguments into studies, settings, options and folders."""
+"""Resolve command-line arguments into studies, settings, options and folders."""

@@ -1,4 +1,4 @@
-"""Resolution of a command's words into studies, settings, plans, trials and SLURM profiles."""
+"""Resolve a command's words into studies, settings, plans, trials and SLURM profiles."""
 
 import os
 import re
