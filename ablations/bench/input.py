@@ -20,7 +20,7 @@ CALLS = 2  # batches per turn against torchvision, which is slow
 
 
 class Input:
-    """The input pipeline of training without the steps. `advance()` returns the next images (B, C, H, W)."""
+    """The input pipeline of training, without training steps. `advance()` returns the next images (B, C, H, W)."""
 
     def __init__(self, config: Config, data: Data) -> None:
         self.training = Training(config, data)

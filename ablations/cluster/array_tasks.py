@@ -62,8 +62,6 @@ class SubmittedTask:
 
 @dataclass(frozen=True)
 class QueuedTask(SubmittedTask):
-    """A task in SLURM's queue."""
-
     job: queue.QueuedJob
 
 

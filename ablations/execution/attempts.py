@@ -49,7 +49,7 @@ def read_failure(path: Path, code: str) -> EndedAttempt | None:
     if failure:
         where, node = tuple(failure.where), failed_node(failure, env)
         return EndedAttempt(failure.kind == "machine", failure.cause, step, where, node)
-    if (path / lease.RELEASED).exists() or (path / "result.json").exists():  # the trial stopped on request, or finished
+    if (path / lease.RELEASED).exists() or (path / "result.json").exists():  # stopped on request, or finished
         return None
     return EndedAttempt(True, KILLED, step)
 

@@ -67,7 +67,7 @@ def read(runs: Path, device: Device) -> dict[str, float]:
 
 
 def write(runs: Path, device: Device, measured: Mapping[str, StepTime]) -> None:
-    """Add measurements (key -> step time) to the device's file. Two processes that write at once may lose some."""
+    """Add measurements (key -> step time) to the device's file. Concurrent writers may lose measurements."""
     file = path(runs, device.name)
     refuse_links(runs, file.parent)
     before = read_or_none(file, StepTimes) or StepTimes(device=device.name, gpu=device.gpu)

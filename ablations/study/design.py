@@ -213,7 +213,7 @@ class Design:
         return {change.name: change for change in changes}
 
     def factor_change(self, values: Values) -> Change:
-        """Return the change that sets factors to `values`. Its name lists them in the study's order."""
+        """Return the change that sets factors to `values`. Its name lists the values in the study's order."""
         ordered = {name: values[name] for name in self.factors if name in values}
         return Change(assignments(ordered) or self.baseline_name, self.baseline | ordered, ordered)
 

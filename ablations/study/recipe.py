@@ -74,7 +74,7 @@ class Spread(Figure):
 
 
 class AtTwiceTheSteps(Figure):
-    """Differences in test accuracy between arms and the recipe's config after twice its steps, as fractions.
+    """Differences in test accuracy (as fractions) between arms and the recipe's config after twice the steps.
 
     An arm whose difference changes sign after twice the steps learns faster, not better.
     """

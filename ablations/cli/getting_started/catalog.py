@@ -10,8 +10,6 @@ from vitcore.variants import VARIANTS
 
 @dataclass(frozen=True)
 class Entry:
-    """A variant and its options, as the catalog lists them."""
-
     name: str
     about: str  # the first line of the variant's docstring
     options: Mapping[str, Any]  # option -> default, or None if the option is required

@@ -31,8 +31,6 @@ DISAGREE, Z90 = 0.1, 1.645
 
 @dataclass(frozen=True)
 class Choice:
-    """A setting and the reason for it."""
-
     key: str
     value: Any
     reason: str
