@@ -220,7 +220,7 @@ class Epochs(Options):
 
 
 def merge(*layers: Values) -> dict[str, Any]:
-    """Return layers of settings merged into one dictionary, in which later layers override earlier layers.
+    """Return one dictionary merged from layers of settings. Later layers override earlier layers.
 
     A layer that sets `steps` or `epochs` replaces the earlier length of training. A named size such as `S/16` becomes
     the fields that it stands for, and `options` becomes dotted keys. A change of variant drops the earlier options of

@@ -253,7 +253,7 @@ def compiles(slot: str, name: str, backend: str = "aot_eager") -> None:
 
 
 def outputs(run: Callable[[Tensor], Tensor], model: ViT, images: Tensor) -> dict[str, Tensor]:
-    """Return {"the logits": ..., parameter name: gradient of their sum of squares}. run: `model` or compiled."""
+    """Return {"the logits": logits, parameter name: gradient of their sum of squares} from `run`, eager or compiled."""
     model.zero_grad()
     logits = run(images)
     logits.square().sum().backward()  # type: ignore[no-untyped-call]

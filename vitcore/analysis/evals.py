@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Computed:
-    """The result of an eval."""
-
     metrics: dict[str, float]  # name -> value
     notes: list[str] = field(default_factory=list)  # sentences, such as why a metric is omitted
     details: dict[str, Any] = field(default_factory=dict)  # further content of the eval's JSON file

@@ -276,7 +276,7 @@ def decode(content: bytes | memoryview, shape: tuple[int, int, int]) -> Bytes:
 def read_index(folder: Path, manifest: Manifest) -> Records:
     """Read a pack's index (M,), which has a record for each image.
 
-    Raises ValueError if it cannot be read, its checksum or a label is wrong, or a shard's images do not lie end to end.
+    Raises ValueError if it cannot be read, its checksum or a label is wrong, or a shard's images are not contiguous.
     """
     path = folder / INDEX
     with readable(path):

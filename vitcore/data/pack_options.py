@@ -66,7 +66,7 @@ def check_name(name: str) -> None:
 
 
 def complete_options(name: str, folder: Path, given: Mapping[str, Any], sides: Sequence[int]) -> Options:
-    """Return the `given` options, completed from the finished or unfinished pack in `folder` if there is one.
+    """Return the `given` options, completed from the pack in `folder`, finished or not, or else from defaults.
 
     sides: result of `Source.shorter_sides`. The default size enlarges none of these images. Raises ConfigError if the
     name or an option is invalid, or if options contradict the pack.

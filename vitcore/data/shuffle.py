@@ -13,7 +13,7 @@ Indices = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def random_order(n: int, *key: object) -> Indices:
-    """Return the numbers from 0 to n - 1 in random order (n,)."""
+    """Return the numbers from 0 to n - 1 in a random order (n,) that `key` determines."""
     seeds = np.random.SeedSequence(int.from_bytes(digest(key)[:16], "big"))
     return np.argsort(np.random.PCG64(seeds).random_raw(n), kind="stable")
 

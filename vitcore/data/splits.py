@@ -167,8 +167,8 @@ def split(
     """Return the indices of a trial's training, validation and test images, balanced over the classes.
 
     train, test: indices of the published parts. fold_count: number of folds, or None to keep the published test images.
-    With 5 folds, data seed s tests fold s mod 5 of random partition number s div 5. Every `data_fraction` has the same
-    validation images, and a smaller fraction is a subset of a larger one.
+    With 5 folds, data seed s tests fold s mod 5 of random partition number s div 5. All values of `data_fraction` share
+    the validation images. The images of a smaller fraction are a subset of those of a larger fraction.
     """
     seed = config.data_seed
     if fold_count:

@@ -85,8 +85,8 @@ class GlobalAverage(Pooling):
 class AttentionPooling(Pooling):
     """Attention of a learned query to the patches, then a residual MLP (MAP: arXiv 2106.04560, section 3.1).
 
-    As in big_vision's MAPHead, the number of heads and the width of the MLP are those of the encoder. With
-    `weight_decay_on=matrices`, the query has no weight decay.
+    As in big_vision's MAPHead, `heads` and `mlp_ratio` apply as in the encoder. With `weight_decay_on=matrices`, the
+    query has no weight decay.
     """
 
     numerics = 1

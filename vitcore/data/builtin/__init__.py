@@ -17,7 +17,7 @@ BUILT_IN: dict[str, Digits | Downloaded] = {
 
 
 def download(name: str, data_dir: Path) -> None:
-    """Download a built-in dataset into `data_dir`. No other function uses the network.
+    """Download a built-in dataset into `data_dir`. Reading a dataset never uses the network.
 
     Raises ValueError if the dataset has no download or the download fails.
     """

@@ -94,7 +94,7 @@ class DistilledViT(ViT):
     """A ViT with a distillation token, which precedes the patches and has a head of its own.
 
     As in DeiT, it returns the logits (B, 2, classes) of both heads in training, and their mean (B, classes) in
-    evaluation. The token has no position embedding, because in DeiT only the sum of both matters.
+    evaluation. The token has no position embedding, because only its sum with the embedding matters in DeiT.
     """
 
     def __init__(self, config: Config) -> None:
@@ -126,7 +126,7 @@ class DistilledViT(ViT):
 
 
 class DistillationToken(Initial):
-    """The learned distillation token, drawn from N(0, 0.02^2) as in DeiT. The class token is initialized to zero."""
+    """The learned distillation token, drawn from N(0, 0.02^2) as in DeiT, whereas the class token starts at zero."""
 
     draws = {"token": normal(0.02)}
 

@@ -129,7 +129,7 @@ class MAE(Masking):
         return F.mse_loss(logits, targets)
 
     def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return each image's mean squared errors (B, 2) for the prediction and for 0, to save memory."""
+        """Return each image's mean squared errors (B, 2) for the prediction and for 0. Logits take more memory."""
         return torch.stack([(logits - targets).square().mean(dim=(1, 2)), targets.square().mean(dim=(1, 2))], dim=1)
 
     def remembered(self, targets: Tensor) -> Tensor:

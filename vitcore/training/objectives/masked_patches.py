@@ -60,10 +60,10 @@ class Masking(Objective):
 
 
 class MaskedPatch(Masking):
-    """Prediction of the 3-bit mean colors of corrupted patches, half of all patches (arXiv 2010.11929, section B.1.2).
+    """Prediction of the 3-bit mean color of each corrupted patch (arXiv 2010.11929, section B.1.2).
 
-    Each channel has 8 shades, so RGB has 512 classes and grayscale has 8. Accuracy and loss are averaged over the
-    corrupted patches.
+    Half of the patches are corrupted. Each channel has 8 shades, so RGB has 512 classes and grayscale has 8. Accuracy
+    and loss are averaged over the corrupted patches.
     """
 
     numerics = 1

@@ -130,8 +130,6 @@ class SGD(Optimizer):
     numerics = 1
 
     class Options(Optimizer.Options):
-        """The decay of the momentum, and the choice of Nesterov momentum."""
-
         momentum: Beta = 0.9  #: Decay rate of the momentum, by default as in arXiv 2010.11929.
         nesterov: bool = False  #: Whether to use Nesterov momentum (arXiv 1212.0901, equation 7).
 
@@ -156,8 +154,6 @@ class Lion(Optimizer):
     numerics = 1
 
     class Options(Optimizer.Options):
-        """The share of the momentum in an update, and the decay of the momentum."""
-
         beta1: Beta = 0.9  #: Share of the momentum in an update.
         beta2: Beta = 0.99  #: Decay rate of the momentum.
 

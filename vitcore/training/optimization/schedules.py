@@ -62,9 +62,7 @@ class Constant(Schedule):
     numerics = 1
 
     class Options(Schedule.Options):
-        """The length of the cooldown."""
-
-        cooldown: Annotated[float, Field(ge=0, le=1)] = 0.2  #: Share of the steps after the warm-up.
+        cooldown: Annotated[float, Field(ge=0, le=1)] = 0.2  #: Length, as a fraction of the steps after the warm-up.
 
     @classmethod
     def share(cls, done: float, config: Config) -> float:
@@ -81,9 +79,7 @@ class WarmUpStableDecay(Schedule):
     numerics = 1
 
     class Options(Schedule.Options):
-        """The length of the cooldown."""
-
-        cooldown: Annotated[float, Field(gt=0, le=1)] = 0.2  #: Share of the steps after the warm-up.
+        cooldown: Annotated[float, Field(gt=0, le=1)] = 0.2  #: Length, as a fraction of the steps after the warm-up.
 
     @classmethod
     def share(cls, done: float, config: Config) -> float:
