@@ -253,7 +253,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class PublishedNumber:
-    """A published mean, which comes without a number of trials and without a confidence interval."""
+    """A published mean, which has neither a number of trials nor a confidence interval."""
 
     mean: float | None
     n: None = None

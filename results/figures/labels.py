@@ -16,7 +16,7 @@ DISTANCES = (8, 14, 22, 32, 44, 58)  # points (1/72 inch)
 STEP = 4.0  # pixels
 LEADER = 20  # beyond this distance, a line leads from the name to its point
 
-Point = tuple[float, float, str, str]  # x, y, name, colour
+Point = tuple[float, float, str, str]  # x, y, name, color
 
 
 def label_points(ax: Axes, points: Sequence[Point], taken: Sequence[Bbox]) -> bool:

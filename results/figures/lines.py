@@ -44,7 +44,7 @@ def series_styles(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
     """
     style, baselines = current_style(), set(frame["series"][frame["reference"]])
     table: dict[str, SeriesStyle] = {}
-    k = 0  # number of series before this one, without baselines
+    k = 0  # number of series so far, without baselines
     for name in dict.fromkeys(frame["series"]):
         baseline = name in baselines
         colour = style.colour(name) or (style.baseline if baseline else style.palette[k % len(style.palette)])
@@ -109,7 +109,7 @@ def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> None:
 
 
 def add_legend_line(ax: Axes, look: SeriesStyle, label: str, **other: Any) -> None:
-    """Add an entry to the legend of `ax` in the style of a series. other: arguments of `plot` that override it."""
+    """Add an entry to the legend of `ax` in the style of a series. other: overriding arguments of `plot`."""
     ax.plot([], [], **{"color": look.colour, "marker": look.marker, "linestyle": look.dash, "label": label, **other})
 
 
@@ -155,7 +155,7 @@ def available_spread(frame: pd.DataFrame, ax: Axes) -> float:
 
 
 def legend_entry(rows: pd.DataFrame) -> str:
-    """Return a series' legend entry. A baseline is marked, or only called "baseline" if it has several settings."""
+    """Return a series' legend entry, such as "cls (baseline)". A baseline with several settings is only "baseline"."""
     name = str(rows["line"].iloc[0])
     if not rows["reference"].any() or name == "baseline":
         return name

@@ -28,7 +28,7 @@ NAMED = 6  # maximum number of arms with absent trials that are named below a fi
 
 
 def escape_texts(figure: Figure) -> None:
-    """Escape the unprintable characters in a figure's texts, which would make an SVG file invalid."""
+    """Escape unprintable characters in a figure's texts, because they would make an SVG file invalid."""
     for text in figure.findobj(Text):
         text.set_text(printable(text.get_text(), "\n"))
     for axes in figure.axes:

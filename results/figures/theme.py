@@ -41,7 +41,7 @@ def matplotlib_settings(chosen: Style) -> Any:
     return {
         "font.family": list(dict.fromkeys([chosen.family, "DejaVu Sans"])),  # the fallback for missing glyphs
         **dict.fromkeys(TEXT_SIZES, chosen.text),
-        "text.hinting": "none",  # so that text is as wide on a screen as in print
+        "text.hinting": "none",  # so that text is equally wide on screen and in print
         "text.parse_math": False,  # a dollar sign in a question is a dollar sign
         "axes.spines.top": False,
         "axes.spines.right": False,

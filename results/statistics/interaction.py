@@ -91,7 +91,7 @@ def logits(sample: Sample, images: float) -> Sample:
 
 
 def sentence(interaction: Interaction, metric: str) -> str:
-    """Return a description such as "a,b: +0.40 points (95% CI -0.20 to +1.00; logit +0.05): not resolved"."""
+    """Return the interaction as text: "a,b: +0.40 points (95% CI -0.20 to +1.00; logit +0.05): not resolved"."""
     unit, name = units.unit(metric), current_style().label(interaction.name)
     why = "; ".join(interaction.notes)
     if interaction.interaction is None:

@@ -183,7 +183,7 @@ def crossed_mean(correct: np.ndarray) -> Estimate:
 
 
 def simultaneous_level(samples: Sequence[np.ndarray]) -> float:
-    """Return the marginal level of t intervals that all hold at once with probability 95% (max-t, like Dunnett's).
+    """Return the marginal level at which all t intervals hold at once with probability 95% (max-t, like Dunnett's).
 
     samples: matrices of per-seed differences (n, contrasts), correlated within a matrix and independent between
     matrices. The result is simulated with a fixed seed, from studentized normal samples with the observed correlations.

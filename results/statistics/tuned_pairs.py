@@ -76,7 +76,7 @@ def p_equivalence(of: Pair, plan: Plan) -> float | None:
 def margin_met(of: Pair, plan: Plan) -> float | None:
     """Return the smallest margin within which the arms are equivalent, or None if an interval is missing.
 
-    It is the largest upper end of the 90% intervals of `advantages`, which are wider after planned looks.
+    It is the largest upper end of the 90% intervals of `advantages`. Planned looks widen the intervals.
     """
     level = 1 - 2 * verdict.ALPHA / interim.correction_factor(plan)
     found = [one.interval(level) for one in advantages(of, plan)]

@@ -1,4 +1,4 @@
-"""Attempts at trials. Each attempt alone writes to its folder, and one attempt publishes the trial's result."""
+"""Attempts at trials. Each attempt is the only writer to its folder, and one attempt publishes the trial's result."""
 
 import hashlib
 import io

@@ -1,4 +1,4 @@
-"""Reading of `correct.npz`, which records which test images a trial classified correctly."""
+"""The file `correct.npz`, which records the test images that a trial classified correctly."""
 
 from functools import lru_cache
 

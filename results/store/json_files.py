@@ -1,4 +1,4 @@
-"""JSON and JSON-lines files: written whole, and validated against a schema as they are read."""
+"""JSON and JSON Lines files, which are written completely or not at all, and validated when they are read."""
 
 import hashlib
 import json
@@ -84,7 +84,7 @@ def read_lines(path: Path, schema: type[AnySchema]) -> list[AnySchema]:
 
 
 def parse_lines(payload: bytes, schema: type[AnySchema]) -> list[AnySchema]:
-    """Return the lines before the first one that is torn or breaks the schema. payload: bytes of a JSON-lines file."""
+    """Return the lines before the first line that is torn or invalid. payload: bytes of a JSON-lines file."""
     lines: list[AnySchema] = []
     for line in payload.decode(errors="replace").splitlines():
         try:

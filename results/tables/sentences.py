@@ -140,7 +140,7 @@ def clause(rows: Sequence[Row], table: Table, baseline: str) -> str:
 
 
 def difference_list(rows: Sequence[Row], measure: Unit) -> str:
-    """Return arms with their differences as text, or only the smallest and largest if there are over NAMED."""
+    """Return arms with their differences as text, or only the smallest and largest of more than NAMED."""
     many = len(rows) > NAMED
     shown = [pick(rows, key=lambda row: abs(row.delta or 0.0)) for pick in (min, max)] if many else rows
     texts = []

@@ -139,7 +139,7 @@ def slurm_conf(folder: Path, settings: Settings) -> dict[str, str]:
         "MailProg": "/bin/true",
         "SlurmUser": USER,
         "SlurmdUser": USER,
-        "CommunicationParameters": "NoCtldInAddrAny",  # slurmctld listens on this machine only
+        "CommunicationParameters": "NoCtldInAddrAny",  # slurmctld listens only on this machine
         # cred_expire is also the delay before a requeued or preempted job may start again
         "AuthInfo": f"socket={folder}/run/munge.socket,cred_expire={settings.requeue_delay}",
         "StateSaveLocation": f"{folder}/state",

@@ -297,7 +297,7 @@ def submitit_parameters(profile: Profile, tag: str, label: str = "", avoided: Se
         "setup": [*exports, *profile.setup],
         "additional_parameters": dict(options.SBATCH.flag(*item) for item in extra.items() if item[0] != "gres"),
     }
-    one_task = ["--nodes", "1", "--ntasks", "1"] if profile.nodes > 1 else []  # it starts the other nodes' processes
+    one_task = ["--nodes", "1", "--ntasks", "1"] if profile.nodes > 1 else []  # this task starts all other ranks
     ours = {
         "signal_delay_s": 0 if profile.seconds <= SHORT_SECONDS else SIGNAL_SECONDS,  # 0: no signal but TERM
         # since SLURM 22.05, srun no longer inherits cpus-per-task

@@ -19,7 +19,7 @@ KEPT = (
     *("HOME", "LOGNAME", "USER", "SHELL", "PATH", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM"),
     *("LD_LIBRARY_PATH", "PYTHON*", "VIRTUAL_ENV", "PYENV_*"),
     *("CONDA_EXE", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "CONDA_PYTHON_EXE", "CONDA_SHLVL"),
-    # `module load`, in both of its implementations
+    # variables of `module load`, in both of its implementations
     *("MODULE*", "LMOD_*", "LOADEDMODULES", "_LMFILES_", "BASH_ENV"),
     *("BASH_FUNC_module*", "BASH_FUNC_ml*", "BASH_FUNC__module_raw*"),
     # variables on which numerics and speed depend

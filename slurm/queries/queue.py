@@ -24,7 +24,7 @@ AT_ONCE = 500  # maximum number of ids on one command line
 
 @dataclass(frozen=True)
 class QueuedJob:
-    """A job, or a task of a job array, in the queue."""
+    """A job or an array task in the queue."""
 
     job_id: int
     index: int | None  # index in the job array, or None for a job outside an array
@@ -35,7 +35,7 @@ class QueuedJob:
 
     @property
     def name(self) -> str:
-        """The job id as SLURM's commands accept it, such as '123' or '123_4' for a task of a job array."""
+        """The job id as SLURM's commands accept it, such as '123' or '123_4' for an array task."""
         return str(self.job_id) if self.index is None else f"{self.job_id}_{self.index}"
 
     @property
@@ -54,7 +54,7 @@ def is_held(reason: str) -> bool:
 
 @dataclass(frozen=True)
 class PastJob:
-    """A record in SLURM's accounting of one run of a job or of a task of a job array."""
+    """SLURM's accounting record of one run of a job or an array task."""
 
     job_id: int
     index: int | None
@@ -72,7 +72,7 @@ STATES = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,S,TO"  # all: without a list, sacct le
 def jobs(*prefixes: str, ended: bool = False, timeout: float = TIMEOUT) -> list[QueuedJob]:
     """Return this user's queued jobs whose tag starts with one of `prefixes`.
 
-    Each task of a job array is a separate entry. ended: whether to include ended jobs that SLURM still lists.
+    Each array task is a separate entry. ended: whether to include ended jobs that SLURM still lists.
     """
     found = []
     for record in records(["--states=all"] if ended else [], timeout):
@@ -93,7 +93,7 @@ def find_tag(text: str, prefixes: tuple[str, ...]) -> str:
 
 
 def records(options: Sequence[str], timeout: float) -> list[str]:
-    """Return squeue's records of this user's jobs, one string per job or task of a job array.
+    """Return squeue's records of this user's jobs, one string per job or array task.
 
     options: further arguments of squeue. Other output, such as a banner of a site's wrapper around squeue, is left out.
     Also raises Unreachable if squeue's header is missing, because a failed wrapper would look like an empty queue.
@@ -112,8 +112,8 @@ def records(options: Sequence[str], timeout: float) -> list[str]:
 def accounting(names: Collection[str], timeout: float = TIMEOUT) -> list[PastJob] | None:
     """Return the accounting records of the last week for this user's jobs whose names are in `names`.
 
-    The newest record of a job or of a task of a job array comes last. Returns None instead of raising an error if the
-    accounting gives no answer.
+    The newest record of a job or array task comes last. Returns None instead of raising an error if the accounting
+    gives no answer.
     """
     if not names:
         return []
@@ -134,7 +134,7 @@ def accounting(names: Collection[str], timeout: float = TIMEOUT) -> list[PastJob
 def past_jobs(fields: dict[str, str]) -> Iterator[PastJob]:
     """Yield the jobs that an accounting record describes.
 
-    Tasks of a job array that never started share one record. fields: key of SACCT -> the record's value.
+    Array tasks that never started share one record. fields: key of SACCT -> the record's value.
     """
     job, _, index = fields["job"].partition("_")
     for each in task_indices(index) if job.isdigit() else ():  # not '12+1', of a heterogeneous job
@@ -144,7 +144,7 @@ def past_jobs(fields: dict[str, str]) -> Iterator[PastJob]:
 def task_indices(index: str) -> list[int | None]:
     """Return the task indices that SLURM's notation stands for, such as [2, 3, 4, 8] for '[2-4,8%2]'.
 
-    Returns [None] for a job that is not part of a job array. Indices that SLURM truncated are left out.
+    Returns [None] for a job outside a job array. Indices that SLURM truncated are left out.
     """
     if not index:
         return [None]
@@ -178,7 +178,7 @@ def dependency(jobs: Collection[int]) -> str:
 def cancel(*prefixes: str) -> int:
     """Cancel this user's jobs whose tag starts with one of `prefixes`, and return the number of jobs found.
 
-    Each task of a job array counts as a job. Raises Refused if scancel fails for another reason than ended jobs.
+    Each array task counts as a job. Raises Refused if scancel fails for another reason than ended jobs.
     """
     found = jobs(*prefixes)
     ids = sorted({str(job.job_id) for job in found})  # the tasks of an array share its tag

@@ -77,7 +77,7 @@ def task_command(folder: Path, tasks: Tasks) -> str:
     python = shlex.join([*tasks.container, sys.executable])
     # -P: nodes import the copied code and not files of their working directory
     command = f"{python} -u -P -m slurm.submission.job {shlex.join([str(folder), tasks.function])}"
-    if tasks.persistent:  # a status above 128: a signal ended it
+    if tasks.persistent:  # a status above 128 means that a signal ended the task
         again = f"for start in {{1..{STARTS}}}; do {command}; status=$?; [ $status -gt 128 ] || break; done"
         return f"{again}\nexit $status"
     return command

@@ -59,7 +59,7 @@ def read(folder: Path) -> Intent:
 def read_json(path: Path, kind: type[Content]) -> Content:
     """Return the content of a JSON file as an object of class `kind`.
 
-    Raises FileNotFoundError if it is missing, or ValueError if it is no regular file, too large or invalid.
+    Raises FileNotFoundError if it is missing, or ValueError if it is too large, invalid or not a regular file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     about = os.fstat(descriptor)

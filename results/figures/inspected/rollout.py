@@ -24,7 +24,7 @@ def draw_rollout(inside: Inspection, figure: Figure) -> list[str]:
     figure.set_figheight((figure.get_figwidth() - 0.4) / shown * 3 + 0.3)
     rows = [strip_axes(ax) for ax in figure.subplots(3, 1)]
     for k, (label, predicted) in zip(range(shown), classes, strict=False):
-        picture = to_rgb(images[k] / max(1, images.max()))  # pixels of digits go up to 16
+        picture = to_rgb(images[k] / max(1, images.max()))  # pixel values of digits range up to 16
         left = k * (1 + GAP)
         for ax in rows:
             ax.add_patch(Rectangle((left, 0.0), 1.0, 1.0, fill=False, edgecolor=LIGHT, linewidth=0.4))

@@ -27,7 +27,7 @@ from results.units import is_accuracy, unit
 
 LABEL_WIDTH = 1.5  # inches, the width at which an arm's name is wrapped
 ROW, NARROW_ROW = 0.44, 0.6  # inches
-DENSE_ROW, NARROW_DENSE_ROW = 0.22, 0.25  # inches, if rows would exceed MOST: with the verdict on one line
+DENSE_ROW, NARROW_DENSE_ROW = 0.22, 0.25  # inches, with the verdict on one line, if rows would exceed MOST
 MOST = 9.0  # inches, the largest height of all rows together
 FRAME = 0.85  # inches for the axis and the column headings
 MARKS = (
