@@ -46,7 +46,7 @@ def bench(config: Config, source: Source, rounds: int, calls: int) -> Result:
         ours = Input(with_steps(cropped, 1 + rounds * CALLS), data)
         beside = {OURS: ours.advance, PIL: torchvision_batch(ours.training)}
         for first in (alone.advance, *beside.values()):
-            first()  # untimed
+            first()  # the first call is not timed
         configured = interleaved_seconds({OURS: alone.advance}, rounds, calls, data.mean.device)[OURS]
         seconds = interleaved_seconds(beside, rounds, CALLS, data.mean.device)
     speed, speeds = spread(config.batch / configured), {name: spread(config.batch / s) for name, s in seconds.items()}

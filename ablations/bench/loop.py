@@ -135,7 +135,7 @@ def run_study(folder: Path, source: Source) -> Path:
 
 
 def run_scripts(scripts: Sequence[Path], at_once: int) -> None:
-    """Train all trials with the script, `at_once` processes at a time. The processes share all cores."""
+    """Train the trials whose settings files are `scripts`, with `at_once` concurrent processes that share all cores."""
     own = {"OMP_NUM_THREADS": str(max(1, cores() // at_once))}
     with ThreadPoolExecutor(at_once) as pool:
         list(pool.map(lambda settings: run(trial(settings), own), scripts))

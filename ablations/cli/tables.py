@@ -53,7 +53,7 @@ def table(
         ablate table pooling --format latex --columns arm,mean,delta,verdict
     """
     studies = results_on_recipes(runs, words, recipe or [])
-    from results.tables import across_recipes, layout, study_table  # loads SciPy, which no reader process needs
+    from results.tables import across_recipes, layout, study_table  # loads SciPy, which reading results does not need
 
     with styled(style, source_path(runs)):
         chosen = None if columns is None else [name.strip() for name in columns.split(",")]

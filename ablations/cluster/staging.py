@@ -84,7 +84,7 @@ def staged_copy(source: Path, known: Manifest, folder: Path, left: int, say: Cal
         for shard in missing:
             copy(source / shard.file, target / shard.file, shard.sha256)
         copy(source / INDEX, target / INDEX, known.index)
-        copy(source / MANIFEST, target / MANIFEST, "")  # last: its presence says that the copy is whole
+        copy(source / MANIFEST, target / MANIFEST, "")  # last, because its presence marks a complete copy
     say(f"stage: {known.name}: {wanted / 1e9:,.1f} GB copied to {folder} in {time.monotonic() - began:.0f} s")
     return target
 

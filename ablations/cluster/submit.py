@@ -45,7 +45,7 @@ def trials_to_submit(plans: Sequence[Plan], place: Place, arms: Sequence[str]) -
 
 
 def check_gpus(profile: profiles.Profile, asked: Sequence[Job]) -> None:
-    """Raise ValueError if jobs of the profile cannot run a trial, leave a node idle, or stage packs on one of many."""
+    """Raise ValueError if the profile's jobs cannot run a trial, leave a node idle, or stage packs on one node only."""
     slots.check_gpus(asked, profile.gpus, profile.nodes, "in a job of the profile")
     if profile.nodes > 1 and profile.stage:
         raise ValueError(f"stage={profile.stage} of the profile: copies to one node, and nodes={profile.nodes}")

@@ -49,7 +49,7 @@ def inputs_digest(design: "Design", seeds: Sequence[int], code: str, old: Plan |
     The order of keys in study and recipe counts, because it names and orders the arms.
     """
     if not code or "+" in code:
-        return ""  # a plug-in may import any file
+        return ""  # a plug-in may import any file, which the digest would not cover
     asked = [design.study.model_dump(), design.recipe.model_dump(), design.overrides]
     try:
         names = {Config.model_fields["data"].default, *values_of_key(asked, "data"), *planned_values(old, "data")}

@@ -76,7 +76,7 @@ def spread(plan: Plan, runs: Path) -> Spread | None:
     """Return the spread of the study's differences so far, pooled over arms, or else the recipe's, or else None."""
     if read(runs, plan.name) is not None:
         (study,) = load_studies(runs, [plan.name], parts=())
-        groups = differences(tuning.tuned_arms_only(study))  # what the table tests
+        groups = differences(tuning.tuned_arms_only(study))  # the differences that the table tests
         if any(pairs.mean.se is not None for group in groups for pairs in group):
             numbers = [[pairs.numbers for pairs in group] for group in groups]
             sd, _ = deviations.pooled_sd(list(itertools.chain(*numbers)))

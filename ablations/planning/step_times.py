@@ -32,7 +32,7 @@ class Device:
 
     def ran_attempt(self, env: Environment, threads: int) -> bool:
         """Return whether an attempt ran on this device, with `threads` threads on a CPU."""
-        kind = env.accelerator  # "" in earlier versions: the name alone decides
+        kind = env.accelerator  # "" in earlier versions: then only the name is compared
         if kind and (kind == "cuda") != self.gpu:
             return False
         if not self.gpu and env.threads not in (None, threads):

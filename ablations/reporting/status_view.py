@@ -65,7 +65,7 @@ def arm_rows(view: StudyStatus) -> list[Text]:
     """Return a header, then a row for each stage and arm with the number of its trials of each kind."""
     kinds = [kind for kind in KINDS if view.counts[kind]]
     named = [(arm, printable(arm.arm)) for arm in view.stages]
-    named += [(arm, ("> " if arm.parent else "") + printable(arm.arm)) for arm in view.arms]  # > marks a stage's arm
+    named += [(arm, ("> " if arm.parent else "") + printable(arm.arm)) for arm in view.arms]  # >: starts from a stage
     width = max(len(name) for _, name in named)
     names = [SHOWN.get(kind, kind) for kind in kinds]
     lines = [Text(f"  {'':{width}}" + "".join(f"  {name}" for name in names), "dim")]

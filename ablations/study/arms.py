@@ -22,7 +22,7 @@ class Change:
     name: str
     values: Values  # factor -> value
     settings: Values  # the changed settings, as the study writes them
-    co_changes: Values = field(default_factory=dict)  # the settings that `with` changes along with them
+    co_changes: Values = field(default_factory=dict)  # the settings that the study's `with` changes too
     named: bool = False  # whether the change is a named arm of the study
 
     @property

@@ -41,7 +41,7 @@ def results_on_recipes(source: Path | None, words: list[str] | None, recipes: li
     if len(recipes) < 2:
         return named_results(source, words, recipes[0] if recipes else None, for_tables=True)
     asked = list(dict.fromkeys(stem(recipe) for recipe in recipes))
-    wanted = asked if plan_names(words, asked[0], source_path(source)) else asked[:1]  # without names: all plans
+    wanted = asked if plan_names(words, asked[0], source_path(source)) else asked[:1]  # no names: one call reads all
     studies = [study for recipe in wanted for study in named_results(source, words, recipe, for_tables=True)]
     meant = {study.name: study for study in studies if study.plan.recipe in asked}
     order = list(dict.fromkeys(study.plan.study for study in meant.values()))
