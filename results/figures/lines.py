@@ -1,8 +1,8 @@
 """A plot of a metric over an axis: a line per series with intervals, seeds, and crosses for absent arms.
 
-A `frame` has rows of `arms_frame` with column `at`, and `rows` belong to one series. `seeds` has rows of
-`seeds_frame`. `aside` is a shift to the right in points (1/72 inch). The limits of `ax` are set before anything is
-drawn.
+A `frame` has rows of `arms_frame` with column `at`, and `rows` belong to one series. `seeds` has rows of `seeds_frame`.
+`aside` is a shift to the right in points (1/72 inch). `look` is the style of a series. The limits of `ax` are set
+before anything is drawn.
 """
 
 from collections.abc import Iterator, Sequence

@@ -36,9 +36,9 @@ def judge_claims(
     A claim about an arm and its baseline takes its p values from the table. All other pairs of arms form a separate
     Holm family. A claim about an arm that the plan lacks is untested.
 
-    p_margins: arm -> adjusted p value of equivalence in the table. unjudged: arms without a verdict because a best
-    value lies at the edge of the grid. gone: grid points excluded because trials diverged. Raises ValueError if a claim
-    is not "a < b" or "a ~ b".
+    rows, samples: arm -> row, sample. p_margins: arm -> adjusted p value of equivalence in the table. unjudged: arms
+    without a verdict because a best value lies at the edge of the grid. gone: grid points excluded because trials
+    diverged. Raises ValueError if a claim is not "a < b" or "a ~ b".
     """
     asked = [point for text in plan.claims for point in claims_at_points(text, plan)]
     pairs = {(a, b): tuned_pairs.pair(a, b, plan, samples, gone) for a, _, b in asked if a in rows and b in rows}

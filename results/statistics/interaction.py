@@ -28,7 +28,7 @@ def judge_interactions(
 ) -> list[Interaction]:
     """Return all planned interactions with estimates and verdicts, corrected as one Holm family.
 
-    unjudged: arms without a verdict because a best value lies at the edge of the grid.
+    samples: arm -> sample. unjudged: arms without a verdict because a best value lies at the edge of the grid.
     """
     planned = study.plan.interactions
     found = [interaction_sample([samples[name] for name in entry.arms]) for entry in planned]

@@ -1,6 +1,7 @@
 """Means and differences of means, with the standard errors behind every interval.
 
-Distributions come from scipy.special, because importing scipy.stats takes three times as long.
+Distributions come from scipy.special, because importing scipy.stats takes three times as long. `image` is what one test
+image adds to an accuracy, or 0 for other metrics.
 """
 
 import math
@@ -88,8 +89,7 @@ def exact_sum(numbers: Sequence[float]) -> float:
 def are_identical(values: np.ndarray, image: float = 0.0) -> bool:
     """Return whether values (n,) differ only by rounding, or by at most half of `image`.
 
-    image: what one test image adds to an accuracy; 0 for other metrics. Unequal fold sizes (360 and 359 images) change
-    an accuracy by much less than half an image.
+    Unequal fold sizes (360 and 359 images) change an accuracy by much less than half an image.
     """
     low, high = min(numbers := values.tolist()), max(numbers)
     return bool(high - low <= max(image / 2, IDENTICAL * max(1.0, -low, high)))

@@ -73,8 +73,8 @@ def verdict_notes(
 ) -> list[str]:
     """Return notes on why a verdict differs from what the unadjusted 95% interval suggests.
 
-    images: the estimate over seeds and images, if known. family, looks: the numbers of contrasts and looks corrected
-    for. grid: whether the arm was compared with the baseline's whole tuning grid (see
+    word: the verdict. images: the estimate over seeds and images, if known. family, looks: the numbers of contrasts and
+    looks corrected for. grid: whether the arm was compared with the baseline's whole tuning grid (see
     `results.statistics.tuned_pairs`). diverged: whether trials of either arm diverged.
     """
     if word is None or p_holm is None:

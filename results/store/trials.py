@@ -150,7 +150,7 @@ class Trial:
         refuse_links(self.path.parent.parent, self.path / "attempts", self.path / "evals", *folders)
 
     def create(self, content: Mapping[str, object]) -> None:
-        """Write config.json unless it exists. Raises ValueError if a folder is a symbolic link."""
+        """Write config.json with `content` unless the file exists. Raises ValueError if a folder is a symbolic link."""
         self.ensure_no_links()
         if not (self.path / CONFIG).exists():
             write_json(self.path / CONFIG, {"schema": SCHEMA, "id": self.id, **content})
