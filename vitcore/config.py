@@ -44,7 +44,7 @@ class Config(Options):
     #: maps to a folder.
     data: str = "digits"
     image_size: Count  #: Height and width of the model's input in pixels. From the data unless set.
-    channels: Count  #: Channels of an image. From the data unless set.
+    channels: Count  #: Number of channels of an image. From the data unless set.
     classes: Annotated[int, Field(ge=2, le=2**20)]  #: Number of classes. From the data unless set.
     data_fraction: Fraction = 1.0  #: Fraction of each class's training images to use. 0.3 includes the images of 0.1.
     data_seed: Seed  #: Seed of the fold, the validation images and `data_fraction`. `seed` unless set.
@@ -52,8 +52,8 @@ class Config(Options):
     val_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.1
 
     # the model
-    #: A named size such as `S/16`, which sets width, depth, heads, mlp_ratio and patch; or `timm/NAME`, a reference
-    #: model from timm, to which no other setting of this section applies.
+    #: A named size such as `S/16`, which sets width, depth, heads, mlp_ratio and patch, or a reference model from timm
+    #: (`timm/NAME`). A reference model fixes all settings from width to init.
     model: str = ""
     width: Count = 192  #: D, the number of channels of a token.
     depth: Annotated[int, Field(ge=1, le=1024)] = 12  #: Number of encoder blocks, including any that the stem replaces.
@@ -74,7 +74,7 @@ class Config(Options):
     pool: str = "cls"  #: Pooling of the tokens into one vector.
     #: Whether the final norm is before the pooling, after the pooling, or left out.
     final_norm: Literal["before", "after", "none"] = "before"
-    registers: Annotated[int, Field(ge=0, le=2**16)] = 0  #: Learned tokens that no pooling reads (arXiv 2309.16588).
+    registers: Annotated[int, Field(ge=0, le=2**16)] = 0  #: Number of register tokens, never pooled (arXiv 2309.16588).
     stem: str = "patch"  #: Stem that maps an image to tokens.
     head: str = "linear"  #: Head that maps the pooled vector to logits.
     head_init: Literal["zeros", "lecun-normal"] = "zeros"  #: Initial weights of the head's last layer.
@@ -107,9 +107,9 @@ class Config(Options):
     attention_dropout: Share = 0.0  #: Probability of dropping an attention weight.
     #: Fraction of an image's patches that are left out in training (arXiv 2208.07220). Class token and registers stay.
     patch_dropout: Share = 0.0
-    drop_path: Share = 0.0  #: Probability of dropping a branch in the last block. It falls linearly to 0 in the first.
+    drop_path: Share = 0.0  #: Probability of dropping a branch: linear from 0 in the first block to this in the last.
     augment: str = "none"  #: Augmentation of the training images.
-    #: Consecutive copies of an image, each augmented anew (arXiv 1901.09335). The length of an epoch does not change.
+    #: Number of consecutive copies of an image, each augmented anew (arXiv 1901.09335). Epochs do not get longer.
     augment_repeats: Count = 1
     random_erasing: Probability = 0.0  #: Probability that a rectangle of an image is erased (arXiv 1708.04896).
     random_erasing_fill: Literal["constant", "pixel"] = "constant"  #: Fill: the mean of the data, or noise per pixel.

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 class Variant:
     """Base class of all variants. A variant is one choice for a slot, the field of Config with the name `slot`.
 
-    `numerics` is an integer version of what the variant computes, and a part of the id of every trial with the variant.
+    `numerics` is an integer version of what the variant computes. It is part of the id of every trial with the variant.
     Increase it when a change alters the variant's results. A variant in a plug-in may use the hash of its file instead.
     The hash does not cover modules that the plug-in imports. A variant that relies on them must declare `numerics`.
 
-    An option at its neutral value is left out of the identity of a trial, so that a new option does not change
-    trial ids. The neutral value is the option's default, unless `neutral` has another value. If you change a default,
-    add the old value to `neutral` or increase `numerics`.
+    An option at its neutral value is left out of a trial's identity, so that a new option does not change trial ids.
+    The neutral value is the option's default, unless `neutral` has another value. If you change a default, add the old
+    value to `neutral` or increase `numerics`.
     """
 
     slot: ClassVar[str]

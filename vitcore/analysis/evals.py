@@ -1,8 +1,8 @@
 """Evals, which compute metrics or data for figures from the weights of a finished trial.
 
 To add an eval, write a function and add it to EVAL. Upper-case letters at the end of a key stand for a positive
-integer: the eval `test@16` belongs to the entry `test@SIZE`. A metric's name must start with its eval's name before
-"@", end with the same "@VALUE", if any, and not be in METRICS (see results.store.eval_files.computes_metric).
+integer: the eval `test@16` belongs to the entry `test@SIZE`. A metric's name starts with its eval's name before "@". It
+ends with the same "@VALUE", if any, and is not in METRICS (see results.store.eval_files.computes_metric).
 """
 
 from __future__ import annotations

@@ -102,8 +102,8 @@ def rollout(weights: list[Tensor]) -> Tensor:
     """Return the attention rollout (B, T, T): the share of each input token in each output token.
 
     weights: the attention weights (B, H, T, T) of each layer. The rollout is the product of the layers' matrices, with
-    the last layer on the left (arXiv 2005.00928, section 3). Each matrix is 0.5 A + 0.5 I with rows scaled to sum to 1,
-    where A is the mean of the weights over heads, and I stands for the residual connection.
+    the last layer on the left (arXiv 2005.00928, section 3). Each matrix is 0.5 A + 0.5 I with rows scaled to sum to 1.
+    A is the mean of the weights over heads. I stands for the residual connection.
     """
     B, _, T, _ = weights[0].shape
     identity = torch.eye(T, dtype=torch.float64, device=weights[0].device)
@@ -206,8 +206,8 @@ def rotated_ones(model: ViT, layer: int, grid: Grid) -> Tensor | None:
 def batch_sums(found: list[Layer], grid: Grid, patch: int, prefix: int) -> dict[str, Tensor]:
     """Return quantity name -> sum over the images of a batch.
 
-    "distance" is the mean attention distance (L, H) in pixels. If every layer has a bias, "bias" is the mean (N, N)
-    over layers and heads, and "centre_bias" is the bias (L, H, N) of the middle query in each layer and head.
+    "distance" is the mean attention distance (L, H) in pixels. "bias" is the mean bias (N, N) over layers and heads.
+    "centre_bias" is the bias (L, H, N) of the middle query. Both are absent unless every layer has a bias.
     """
     sums = {"distance": torch.stack([mean_distance(layer.weights, grid, patch, prefix).sum(dim=0) for layer in found])}
     biases = [layer.bias[:, :, prefix:, prefix:].double() for layer in found if layer.bias is not None]

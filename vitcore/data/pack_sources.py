@@ -167,7 +167,7 @@ def from_members(found: list[Member], origin: str) -> Source:
 
     Images whose class folder is in test/, val/ or validation/ are for testing. Without these folders and train/, a
     fixed random fifth of each class is for testing. origin: start of the error messages. Raises ValueError if an image
-    is in no class folder, train/ has no test folder beside it, or classes or training images are too few.
+    is in no class folder, train/ has no test folder beside it, or there are too few classes or images.
     """
     found = sorted(found, key=lambda one: str(one.path))
     if not found:

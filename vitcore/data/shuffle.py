@@ -30,7 +30,7 @@ def stratified_split(labels: Indices, places: Indices, share: float, *key: objec
     """Split the indices `places` into a random fraction `share` of each class and the rest.
 
     labels (M,): labels of all images. A larger fraction contains every smaller one. The first part has at least one
-    image of every class, and the rest has at least one image of each class with two or more.
+    image of every class. The rest has at least one image of each class with two or more.
     """
     first, rest = [], []
     for group in class_indices(labels, places, *key):

@@ -1,8 +1,8 @@
 """Initial values of parameters, mostly as in google-research/vision_transformer (models_vit.py).
 
 Each parameter is drawn on the CPU by its own random generator, which is seeded by (seed, name). Therefore, removing a
-part of the model leaves the values of all other parameters unchanged, and values do not depend on the device. INIT has
-the rules for bare tables: parameters outside linear layers, convolutions and norms, such as learned positions.
+part of the model leaves the values of other parameters unchanged. Values do not depend on the device. INIT has the
+rules for bare tables: parameters outside linear layers, convolutions and norms, such as learned positions.
 """
 
 import hashlib

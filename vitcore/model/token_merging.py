@@ -31,9 +31,9 @@ def merge(x: Tensor, context: Context, count: int) -> Tensor:
 def merged(x: Tensor, keys: Tensor, sizes: Tensor, prefix: int, count: int) -> tuple[Tensor, Tensor]:
     """Return (tokens, sizes) after merging `count` patches, but at most half, by bipartite soft matching.
 
-    Patches alternate between two sets. The `count` patches of the first set with the most similar keys in the second
-    are averaged into the patches with these keys, weighted by size. The rest of the first set precedes the second. x:
-    tokens (B, T, D). keys: attention keys (B, T, d_h), averaged over heads. sizes (B, T): number of patches per token.
+    Patches alternate between two sets. The `count` patches of the first set that are most similar to the second are
+    averaged into their most similar patches, weighted by size. The rest of the first set precedes the second. x: tokens
+    (B, T, D). keys: attention keys (B, T, d_h), averaged over heads. sizes (B, T): number of patches per token.
     """
     count = min(count, (x.shape[1] - prefix) // 2)
     first, second = slice(prefix + prefix % 2, None, 2), slice(prefix + 1 - prefix % 2, None, 2)

@@ -99,7 +99,7 @@ class TrainStep(Update):
         """Take one step eagerly and, from the same state, as a captured CUDA graph; return the loss.
 
         If the gradients differ by more than rounding, or an error occurs, steps stay eager. The eager step comes first
-        because it finds operations that a graph cannot hold, and frees memory before the graph needs as much.
+        to find operations that a graph cannot hold, and to free memory before the graph needs as much.
         """
         state, earlier = self.state(), self.inputs.map(Tensor.clone)
         before = [tensor.clone() for tensor in state]

@@ -27,8 +27,8 @@ class ResNetStem(ResidualStem):
 
     As in BiT (arXiv 1912.11370), the ResNet has weight-standardized convolutions, group norm, a 7x7 root with max
     pooling, and TensorFlow's 'same' padding. It consists of timm's modules. P = 32 uses the whole network, P = 8 the
-    first two stages, and P = 4 the first stage. P = 16 moves the blocks of the last stage to the third stage, so that
-    50 layers have stages of 3, 4 and 9 blocks.
+    first two stages, and P = 4 the first stage. P = 16 moves the blocks of the last stage to the third stage. With 50
+    layers, the stages then have 3, 4 and 9 blocks.
     """
 
     numerics = 1

@@ -73,7 +73,7 @@ class MAE(Masking):
     """Prediction of the pixels of masked patches, by default 75% of all patches (arXiv 2111.06377, section 3).
 
     The loss is the mean squared error of pixels that are normalized within their patch. An image's accuracy is the
-    fraction of the variance of its masked pixels that the prediction explains, or 0 if this is negative.
+    fraction of its masked pixels' variance that the prediction explains, or 0 if the fraction is negative.
     """
 
     numerics = 1

@@ -15,8 +15,8 @@ from vitcore.training.optimization.ema import Average
 class Lion(optim.Optimizer):
     """Lion with decoupled weight decay (arXiv 2302.06675, Algorithm 2).
 
-    With weights w, gradient g, momentum m (0 at first) and betas (b1, b2), a step is w <- w - lr (sign(b1 m + (1 - b1)
-    g) + decay w), then m <- b2 m + (1 - b2) g.
+    A step is w <- w - lr (sign(b1 m + (1 - b1) g) + decay w), then m <- b2 m + (1 - b2) g. w: weights. g: gradient. m:
+    momentum, 0 at first. b1, b2: betas.
     """
 
     def __init__(self, groups: ParamsT, lr: float, betas: tuple[float, float]) -> None:
