@@ -126,7 +126,7 @@ class MAE(Masking):
         return gather_rows(values, self.options.split(keys, values.shape[1])[1])
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return F.mse_loss(logits, targets)
+        return F.mse_loss(logits, targets.to(logits.dtype))
 
     def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return each image's mean squared errors (B, 2) for the prediction and for 0. Logits take more memory."""

@@ -3,8 +3,10 @@
 from itertools import product
 
 import pytest
+import timm
 import torch
 import torch.nn.functional as F
+from packaging.version import Version
 from scipy import stats
 from timm.data import mixup as timm_mixup
 from timm.data import random_erasing as timm_erasing
@@ -101,6 +103,7 @@ class Shared:
         return int(self.ours.randint(low, high))
 
 
+@pytest.mark.skipif(Version(timm.__version__) < Version("1.0.29"), reason="timm's boxes of odd sizes were too small")
 @pytest.mark.parametrize(
     ("mixup", "cutmix", "switch"),
     [*((0.8, 1.0, switch) for switch in (0.0, 0.2, 0.5, 1.0)), (0.8, 0.0, 0.5), (0.0, 1.0, 0.5)],
