@@ -144,7 +144,7 @@ class Update:
         if self.average:
             self.average.update(self.share)
 
-    # -- its inputs ----------------------------------------------------------------------------------------------------
+    # -- the inputs ---------------------------------------------------------------------------------------------------
 
     def draw(self, inputs: Inputs) -> Inputs:
         """Return `inputs` with the augmentation's choices or augmented images, or unchanged without augmentation."""
