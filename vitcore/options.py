@@ -13,7 +13,7 @@ Settings = dict[str, Setting]  # field or dotted option -> value
 ALLOWED = {  # Pydantic's type of an error -> what is allowed, in the words of YAML
     "bool_type": "true or false",
     "int_type": "a whole number",
-    "float_type": "a number",
+    "float_type": "a finite number",
     "string_type": "a string",
     "list_type": "a list",
     "dict_type": "a mapping of keys to values",

@@ -1,6 +1,8 @@
 """The arguments and options that several commands take, as Typer annotations."""
 
+import math
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,6 +34,22 @@ def runs_option(metavar: str, help: str) -> Any:
 
 def out_option(metavar: str, help: str) -> Any:
     return typer.Option("--out", "-o", metavar=metavar, help=help)
+
+
+def number_option(
+    *names: str, metavar: str, help: str, min: int, max: int | None = None, kind: type[int | float] = int
+) -> Any:
+    """Return an option that takes a number of a `kind`, and names the range in every refusal."""
+    allowed = "a whole number" if kind is int else "a number"
+    allowed += f" of at least {min}" if max is None else f" from {min} to {max:,}"
+
+    def parsed(text: str) -> int | float:
+        with suppress(ValueError):
+            if min <= (value := kind(text)) <= (math.inf if max is None else max):
+                return value
+        raise typer.BadParameter(f"'{text}' is not {allowed}")
+
+    return typer.Option(*names, metavar=metavar, help=help, min=min, max=max, parser=parsed)
 
 
 def known_format(name: str) -> str:
@@ -102,7 +120,7 @@ Source = Annotated[
 ]
 Seeds = Annotated[
     int | None,
-    typer.Option("--seeds", "-s", metavar="N", min=1, max=10_000, help="Seeds per arm.  [default: the recipe's]"),
+    number_option("--seeds", "-s", metavar="N", min=1, max=10_000, help="Seeds per arm.  [default: the recipe's]"),
 ]
 ArmGlobs = Annotated[
     list[str],
@@ -128,7 +146,7 @@ Keeping = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(
+    number_option(
         "--jobs",
         "-j",
         "--workers",
@@ -140,7 +158,11 @@ Workers = Annotated[
 ]
 MaxHours = Annotated[
     float | None,
-    typer.Option(
-        "--max-hours", metavar="HOURS", min=0, help="Refuse to start if the trials would take more device hours."
+    number_option(
+        "--max-hours",
+        metavar="HOURS",
+        min=0,
+        kind=float,
+        help="Refuse to start if the trials would take more device hours.",
     ),
 ]

@@ -205,7 +205,7 @@ MISTAKES = [
     (STUDY + "    arms: {a: {lr: 1.0}, a: {lr: 2.0}}\n", "duplicate key 'a'"),
     ("- a list", "is not a mapping"),
     (STUDY.replace("{position: 1d}", "{pol: cls}"), "s.yaml: baseline: unknown key 'pol'; did you mean 'pool'?"),
-    (STUDY.replace("{position: 1d}", "{position: 1d, lr: x}"), "study 's', baseline: lr=x: a number"),
+    (STUDY.replace("{position: 1d}", "{position: 1d, lr: x}"), "study 's', baseline: lr=x: a finite number"),
     (STUDY + "    arms: {a: {pol: cls}}\n", "s.yaml: a: unknown key 'pol'; did you mean 'pool'?"),
     (STUDY + "    with: {position=1d: {pol: cls}}\n", "s.yaml: position=1d: unknown key 'pol'; did you mean 'pool'?"),
     (STUDY + "    stages: {pre: {pol: cls}}\n", "s.yaml: pre: unknown key 'pol'; did you mean 'pool'?"),
