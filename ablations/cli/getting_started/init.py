@@ -24,12 +24,6 @@ if TYPE_CHECKING:
 
 SHORTER = 4  # the steps of the recipe divided by the steps of a trial of --tune
 LEAST_STEPS = 100
-NEXT = """\
-go on with:
-  ablate plan demo --recipe {recipe}{where} --probe      # how long its arms take: positions none, 1d, 2d
-  ablate run demo --recipe {recipe}{where}               # ends in a table with verdicts
-  ablate report demo --recipe {recipe}{runs}            # the same as a page
-  ablate run position-embedding --recipe {recipe}{where}   # all 8 arms; those three are not trained again"""
 
 
 def init(
@@ -70,17 +64,33 @@ def init(
     device = choices.GPU if machine.gpus() else choices.CPU
     data_folder(None)
     data_dir = None if found.data.startswith(FOLDER) or find_pack(found.data) else path.parent
-    measured = measure(found, device, make_place(runs, data_dir, None), workers) if tune else {}
+    where = folder_options(runs)
+    measured = measure(found, device, make_place(runs, data_dir, None), workers, where) if tune else {}
     target.write_text(choices.render(found, device, measured))
-    where, recipe = folder_options(runs, data_dir), shlex.quote(str(target))
-    then = NEXT.format(recipe=recipe, where=where, runs=folder_options(runs))
-    print(f"\nwrote {target}: each number has its reason beside it\n\n{then}")
+    print(f"\nwrote {target}: each number has its reason beside it\n\n{next_commands(target, runs, data_dir)}")
 
 
-def measure(found: "Survey", device: str, place: Place, workers: int | None) -> "dict[str, Choice]":
+def next_commands(recipe: Path, runs: Path | None, data_dir: Path | None) -> str:
+    """Return text with the commands to run next, and what each is for.
+
+    runs: the option of `ablate init`. data_dir: the folder of the pack, if the commands have to name it.
+    """
+    on, where = f"--recipe {shlex.quote(str(recipe))}", folder_options(runs, data_dir)
+    commands = {
+        f"plan demo {on}{where} --probe": "how long its arms take: positions none, 1d, 2d",
+        f"run demo {on}{where}": "ends in a table with verdicts",
+        f"report demo {on}{folder_options(runs)}": "the same as a page",
+        f"run position-embedding {on}{where}": "all 8 arms; those three are not trained again",
+    }
+    width = max(map(len, commands))
+    return "\n".join(["go on with:", *(f"  ablate {words:{width}}   # {why}" for words, why in commands.items())])
+
+
+def measure(found: "Survey", device: str, place: Place, workers: int | None, where: str) -> "dict[str, Choice]":
     """Train a grid of learning rates and widths. Return key -> choice for the pair with the best validation accuracy.
 
-    A tie goes to the pair that `ablate init` chooses without --tune. device: choices.CPU or choices.GPU.
+    A tie goes to the pair that `ablate init` chooses without --tune. device: choices.CPU or choices.GPU. where:
+    the --runs option for the advice on failed trials.
     """
     from ablations.study.init import choices
 
@@ -88,7 +98,7 @@ def measure(found: "Survey", device: str, place: Place, workers: int | None) -> 
     jobs = tuning_jobs(settings | {"data": found.data})
     guards.ensure_trainable(jobs, place)
     print(f"\ntuning: {len(jobs)} trials of {jobs[0].config['steps']:,} steps, seed 0", flush=True)
-    finish(train_here(jobs, place, workers), len(jobs), folder_options(place.runs))
+    finish(train_here(jobs, place, workers), len(jobs), where)
     reached = {(job.config["lr"], job.config["width"]): accuracy(place.runs, job) for job in jobs}
     for (lr, width), value in reached.items():
         print(f"  lr={lr:g} width={width}: validation accuracy {100 * value:.1f}%")

@@ -52,6 +52,8 @@ def test_printed_commands_name_the_folders(ablate: Ablate, tmp_path: Path) -> No
     output = ablate("init", "packs/pets", "--runs", "my runs")[1]
     assert "  ablate run demo --recipe pets.yaml --runs 'my runs' --data-dir packs  " in output
     assert "  ablate report demo --recipe pets.yaml --runs 'my runs'  " in output
+    commands = output.partition("go on with:\n")[2].splitlines()
+    assert len({line.index(" # ") for line in commands}) == 1, "what they are for stands in one column"
 
 
 def test_an_edited_recipe_is_described_as_it_is(ablate: Ablate, tmp_path: Path) -> None:
@@ -125,7 +127,19 @@ def test_tuning_takes_the_best_of_what_it_trained(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(init, "finish", lambda summary, asked, where: None)
     monkeypatch.setattr(init, "accuracy", lambda runs, job: float((job.config["lr"], job.config["width"]) == best))
     found = survey(photos(tmp_path / "pets"))
-    chosen = init.measure(found, CPU, Place(tmp_path / "runs", None), None)
+    chosen = init.measure(found, CPU, Place(tmp_path / "runs", None), None, "")
     assert (chosen["lr"].value, chosen["width"].value) == best
     assert "edge" in chosen["lr"].reason
     assert "width: 128" in choices.render(found, CPU, chosen)
+
+
+def test_tuning_names_the_run_directory_as_it_was_given(
+    ablate: Ablate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    named: list[str] = []
+    monkeypatch.setattr(init, "train_here", lambda jobs, place, workers: None)
+    monkeypatch.setattr(init, "finish", lambda summary, asked, where: named.append(where))
+    photos(tmp_path / "pets")
+    for options in ([], ["--runs", "my runs"]):
+        assert ablate("init", "pets", "--tune", "--out", f"{len(named)}.yaml", *options)[0] == 0
+    assert named == ["", " --runs 'my runs'"]
