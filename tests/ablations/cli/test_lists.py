@@ -47,7 +47,7 @@ def test_every_setting_is_listed_with_its_meaning(ablate: Ablate) -> None:
     lines = dict(re.split(r"  +", line, maxsplit=1) for line in ablate("list", "--settings")[1].splitlines())
     assert list(lines) == list(Config.model_fields)
     assert all(text.endswith((".", ")")) for text in lines.values())
-    assert lines["depth"] == "[12] Blocks of the encoder."
+    assert lines["depth"].startswith("[12] Number of encoder blocks")
     assert json_output(ablate, "list", "--settings")["settings"] == lines
 
 
