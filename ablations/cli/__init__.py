@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from ablations.cli import benches, cluster, data, figures, planning, running, tables, watching
+from ablations.cli import benches, clean, cluster, data, figures, planning, running, tables, watching
 from ablations.cli.answer import BAD_INPUT, FAILED, INTERRUPTED
 from ablations.cli.getting_started import demo, init, listing, show
 from ablations.cli.help import App
@@ -27,7 +27,7 @@ app = App(
 )
 COMMANDS = {
     "Run": (demo.demo, init.init, listing.list_, show.show, planning.plan, running.run, running.train, running.retry),
-    "Cluster": (cluster.submit, watching.status, watching.logs, cluster.cancel, watching.clean),
+    "Cluster": (cluster.submit, watching.status, watching.logs, cluster.cancel, clean.clean),
     "Results": (tables.table, figures.plot, figures.report, figures.inspect, tables.compare, tables.export),
     "Develop": (planning.check,),
 }

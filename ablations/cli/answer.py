@@ -1,8 +1,13 @@
 """The exit statuses of commands, and their output as JSON."""
 
+import contextlib
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 
+import typer
+
+from results.safe_text import one_line
 from results.store.schemas import Settings
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
@@ -13,6 +18,17 @@ def fields(record: object) -> Settings:
     for name, value in vars(record).items():
         content |= value if name == "counts" else {name: value}
     return content
+
+
+@contextlib.contextmanager
+def collect_damaged() -> Iterator[list[ValueError]]:
+    """Yield a list for the errors of damaged plans. At the end, print them and exit with FAILED if there are any."""
+    damaged: list[ValueError] = []
+    yield damaged
+    for error in damaged:
+        print(f"ablate: {one_line(str(error))}", file=sys.stderr)
+    if damaged:
+        raise typer.Exit(FAILED)
 
 
 def show_json(results: Sequence[object]) -> None:

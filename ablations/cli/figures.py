@@ -8,7 +8,7 @@ from typing import Annotated, Literal, get_args
 
 import typer
 
-from ablations.cli.answer import show_json
+from ablations.cli.answer import collect_damaged, show_json
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.arguments import parse_words, plan_names
 from ablations.cli.inputs.directories import make_place, source_path
@@ -58,8 +58,8 @@ def plot(
     folder, drawn = source_path(runs), []
     file = out if out and is_file_name(out, format) else None
     drawn_as = file.suffix[1:].lower() if file else format or "png"
-    with styled(style, folder):
-        studies = named_results(runs, words, recipe)
+    with collect_damaged() as damaged, styled(style, folder):
+        studies = named_results(runs, words, recipe, damaged)
         if file and len(studies) > 1:
             raise ValueError(f"--out {file}: one file for {len(studies)} studies: name one study, or a folder")
         for study in studies:
@@ -72,8 +72,8 @@ def plot(
             if not as_json:
                 print(path)
                 print("".join(f"{line}\n" for line in caption), end="", file=sys.stderr)
-    if as_json:
-        show_json(drawn)
+        if as_json:
+            show_json(drawn)
 
 
 def is_file_name(out: Path, format: FigureFormat | None) -> bool:
@@ -133,13 +133,13 @@ def report(
         raise ValueError(f"--out {out}: a report is a page: give a file that ends in .html")
     folder = source_path(runs)
     target = out or (folder / "report.html" if folder.is_dir() else Path("report.html"))
-    studies = named_results(runs, words, recipe)
-    with styled(style, folder):
+    with collect_damaged() as damaged, styled(style, folder):
+        studies = named_results(runs, words, recipe, damaged)
         reports.write(studies, target, load_inspections(folder, studies))
-    if as_json:
-        show_json([{"report": str(target), "studies": [study.name for study in studies]}])
-    else:
-        print(target)
+        if as_json:
+            show_json([{"report": str(target), "studies": [study.name for study in studies]}])
+        else:
+            print(target)
 
 
 def inspect(

@@ -7,10 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from ablations.cli.answer import FAILED, show_json
+from ablations.cli.answer import FAILED, collect_damaged, show_json
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import source_path
 from ablations.cli.inputs.sources import named_results, results_on_recipes, styled
+from ablations.study.naming import stem
 
 
 def table(
@@ -52,10 +53,10 @@ def table(
         ablate table position-embedding
         ablate table pooling --format latex --columns arm,mean,delta,verdict
     """
-    studies = results_on_recipes(runs, words, recipe or [])
-    from results.tables import across_recipes, layout, study_table  # loads SciPy, which reading results does not need
+    with collect_damaged() as damaged, styled(style, source_path(runs)):
+        studies = results_on_recipes(runs, words, recipe or [], damaged)
+        from results.tables import across_recipes, layout, study_table  # SciPy, which reading does not need
 
-    with styled(style, source_path(runs)):
         chosen = None if columns is None else [name.strip() for name in columns.split(",")]
         further, at_once = layout.further_metrics(chosen), intervals == "simultaneous"
         shown = [study_table.table(study, further, interim, at_once) for study in studies]
@@ -113,16 +114,16 @@ def compare(
         raise ValueError(f"--margin {margin:g}: must be a number above 0")
     if margin is not None and not fail_on:
         raise ValueError(f"--margin {margin:g}: needs --fail-on worse")
-    shown = "json" if as_json else format
+    shown, studies = "json" if as_json else format, [stem(word) for word in words or []]
     if b == published.NAME:
         if fail_on:
             raise ValueError(f"--fail-on {fail_on}: {b} numbers are from another setting, so nothing counts as worse")
-        print(published.render(published.compare_published(load_studies(a, words or [])), shown))
+        print(published.render(published.compare_published(load_studies(a, studies)), shown))
         return
-    first = load_studies(a, words or [])
+    first = load_studies(a, studies)
     if not Path(b).exists():
         raise ValueError(f"{b}: no such run directory or exported file{suggestion(b, [published.NAME])}")
-    comparison = comparing.compare(first, load_studies(Path(b), words or []))
+    comparison = comparing.compare(first, load_studies(Path(b), studies))
     print(summary.render(comparison, shown))
     if fail_on:
         found = summary.gate_text(comparison, margin)

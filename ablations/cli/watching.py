@@ -1,19 +1,17 @@
-"""The commands `ablate status`, `logs` and `clean`, which show trials and remove files that nothing needs."""
+"""The commands `ablate status` and `ablate logs`, which show trials."""
 
 import contextlib
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablations.cli.answer import show_json
-from ablations.cli.inputs import ablate_toml, parameters
+from ablations.cli.answer import collect_damaged, show_json
+from ablations.cli.inputs import parameters
 from ablations.cli.inputs.arguments import named_plans, trial_ids
 from ablations.cli.inputs.directories import folder_options, runs_folder
-from ablations.reporting import cleaning
-from results import store
+from ablations.planning import jobs
 
 if TYPE_CHECKING:
     from ablations.reporting.status import StudyStatus
@@ -41,22 +39,23 @@ def status(
     from ablations.reporting.console import PlainConsole
 
     folder = runs_folder(runs)
-    names = [plan.name for plan in named_plans(folder, words, recipe)]
     asker = statuses.RateLimitedAsker(folder)
 
     def read() -> "list[StudyStatus]":
         seen = asker()
-        return [statuses.status(plan, folder, seen) for plan in store.read_plans(folder) if plan.name in names]
+        return [statuses.status(plan, folder, seen) for name in names if (plan := jobs.read(folder, name))]
 
     if as_json and watch:
         raise ValueError("--watch: leave out --json")
-    if as_json:
-        show_json(read())
-    elif watch:
-        with contextlib.suppress(KeyboardInterrupt):
-            status_view.show_live(read, folder_options(runs))
-    else:
-        PlainConsole().print(status_view.render(read(), folder_options(runs)), soft_wrap=True, highlight=False)
+    with collect_damaged() as damaged:
+        names = [plan.name for plan in named_plans(folder, words, recipe, damaged)]
+        if as_json:
+            show_json(read())
+        elif watch:
+            with contextlib.suppress(KeyboardInterrupt):
+                status_view.show_live(read, folder_options(runs))
+        else:
+            PlainConsole().print(status_view.render(read(), folder_options(runs)), soft_wrap=True, highlight=False)
 
 
 def logs(
@@ -89,40 +88,3 @@ def logs(
         print(tail)
     if tail is None:
         print("nothing has failed" if failed else "nothing has begun", file=sys.stderr)
-
-
-def clean(
-    runs: parameters.Runs = None,
-    keep_weights: parameters.Keeping = None,
-    checkpoints: parameters.Checkpoints = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove them; otherwise they are only listed.")] = False,
-    as_json: parameters.AsJson = False,
-) -> None:
-    """List or remove files that nothing needs.
-
-    These are checkpoints of finished trials, attempts that were superseded or never began, and weights that
-    --keep-weights does not keep. Results always stay. Nothing is removed without --yes.
-
-    Examples:
-        ablate clean
-        ablate clean --keep-weights baseline --yes
-    """
-    folder = runs_folder(runs)
-    if runs is not None and not folder.is_dir():
-        raise ValueError(f"--runs {folder}: no such run directory")
-    here = ablate_toml.read(Path())
-    scratch = [ablate_toml.scratch(named)] if (named := checkpoints or here.checkpoints) else []
-    keep = keep_weights or here.keep_weights
-    found_waste = cleaning.find_waste(folder, list(store.read_plans(folder)), keep, *scratch)
-    if not as_json:
-        for one in found_waste:
-            print(f"{one.size / 1e6:10.2f} MB  {one.path}  ({one.why})")
-    if yes:
-        cleaning.remove(found_waste, folder, *scratch)
-    total = sum(one.size for one in found_waste)
-    if as_json:
-        files = [{"path": str(one.path), "bytes": one.size, "why": one.why} for one in found_waste]
-        return show_json([{"files": files, "bytes": total, "removed": yes}])
-    if not found_waste:
-        return print("nothing to remove")
-    print(f"{total / 1e6:10.2f} MB in all{', removed' if yes else '; remove with --yes'}")

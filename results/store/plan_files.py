@@ -6,7 +6,7 @@ from pathlib import Path
 
 from results.spelling import suggestion
 from results.store.files import Broken, safe_name
-from results.store.json_files import SCHEMA, checksum, read_json, write_json
+from results.store.json_files import SCHEMA, NewerSchema, checksum, read_json, write_json
 from results.store.schemas import Plan, Settings, unknown_field, validated
 
 
@@ -29,17 +29,21 @@ def write_plan(path: Path, plan: Plan) -> None:
 def read_plan(path: Path) -> Plan:
     """Return the plan in a file after verifying its checksum, which is left out of the plan.
 
-    Raises FileNotFoundError if the file is missing, Broken if it is damaged or edited, and NewerSchema if a newer
-    version wrote it.
+    Raises FileNotFoundError if the file is missing, Broken if it is damaged, edited or in the wrong folder, and
+    NewerSchema if a newer version wrote it.
     """
-    content = read_json(path)
-    recorded = content.pop("checksum", None)  # plans of 0.11 and before have none
-    plan = validated(Plan, content, path)
-    if recorded is not None and recorded != checksum(content):
-        what = f"unknown key {unknown!a:.60}" if (unknown := unknown_field(plan)) else "its checksum differs"
-        raise Broken(
-            f"plan.json: {what} (edited or damaged): remove it, and `ablate run` or `submit` plans anew (results stay)"
-        )
+    try:
+        content = read_json(path)
+        recorded = content.pop("checksum", None)  # plans of 0.11 and before have none
+        plan = validated(Plan, content, path)
+        if recorded is not None and recorded != checksum(content):
+            what = f"unknown key {unknown!a:.60}" if (unknown := unknown_field(plan)) else "its checksum differs"
+            raise Broken(f"plan.json: {what} (edited or damaged)")
+        if plan.name != path.parent.name:
+            raise Broken(f"plan.json: is the plan of {plan.name!a:.60}, not of its folder")
+    except Broken as error:  # its text begins with the file's name
+        then = "remove it, and give its `ablate run` or `submit` command again (results stay)"
+        raise Broken(f"{path.parent}/{error}: {then}") from None
     return plan
 
 
@@ -53,35 +57,44 @@ def sorted_paths(folder: Path) -> list[Path]:
         raise ValueError(f"{folder}: cannot be read ({error.strerror})") from None
 
 
-def read_plans(runs: Path) -> Iterator[Plan]:
+def read_plans(runs: Path, damaged: list[ValueError] | None = None) -> Iterator[Plan]:
     """Yield all plans of a run directory, sorted by name.
 
-    Raises Broken if a plan is damaged or in the wrong folder, NewerSchema if a newer version wrote it, and ValueError
-    if the folder of plans cannot be read.
+    damaged: if given, collects the errors of `read_plan` instead of raising the first. Raises ValueError if the folder
+    of plans cannot be read.
     """
-    for folder in sorted_paths(runs / "studies"):
-        path = folder / "plan.json"
+    for name in planned_names(runs):
         try:
-            plan = read_plan(path)
-        except (FileNotFoundError, NotADirectoryError):
+            yield read_plan(runs / "studies" / name / "plan.json")
+        except FileNotFoundError:  # removed meanwhile
             continue
-        except Broken as error:  # its text begins with the file's name
-            raise Broken(f"{path.parent}/{error}") from None
-        if plan.name != path.parent.name:
-            raise Broken(f"{path}: is the plan of {plan.name!a:.60}, not of its folder")
-        yield plan
+        except (Broken, NewerSchema) as error:
+            if damaged is None:
+                raise
+            damaged.append(error)
 
 
-def named_plans(runs: Path, studies: Sequence[str] = ()) -> list[Plan]:
+def planned_names(runs: Path) -> list[str]:
+    """Return the sorted names of the plans in a run directory. Raises ValueError if their folder cannot be read."""
+    return [folder.name for folder in sorted_paths(runs / "studies") if os.path.lexists(folder / "plan.json")]
+
+
+def named_plans(runs: Path, studies: Sequence[str] = (), damaged: list[ValueError] | None = None) -> list[Plan]:
     """Return the named plans of a run directory, or all plans if `studies` is empty.
 
-    studies: names such as "pooling" (every recipe) or "pooling@digits" (one recipe). Raises ValueError if a name is
-    unknown, the directory is missing or empty, or a plan cannot be read.
+    studies: names such as "pooling" (every recipe) or "pooling@digits" (one recipe). damaged: if given, collects the
+    errors of plans that cannot be read, unless a name selects them. Raises ValueError if a name is unknown, the
+    directory is missing or empty, or a plan cannot be read.
     """
     if not runs.is_dir():
         raise missing_source(runs)
-    found = {plan.name: plan for plan in read_plans(runs)}
-    return [found[name] for name in select_names([*found.values()], studies, runs)]
+    names = select_names(planned_names(runs), studies, runs)
+    if studies:
+        return [read_plan(runs / "studies" / name / "plan.json") for name in names]
+    plans = [*read_plans(runs, damaged)]
+    if damaged and not plans:
+        raise damaged[0]
+    return plans
 
 
 def missing_source(source: Path) -> ValueError:
@@ -103,24 +116,23 @@ def known_name(name: str, known: Collection[str]) -> str:
     return changed[0] if name not in known and len(changed) == 1 else name
 
 
-def select_names(plans: Sequence[Plan], studies: Sequence[str], source: Path) -> list[str]:
+def select_names(plans: Sequence[str], studies: Sequence[str], source: Path) -> list[str]:
     """Return the full names of the selected plans in the order of `studies`, or of all plans if it is empty.
 
-    "study@recipe" also selects a plan with overrides if that is its only match. source: the run directory or file that
-    errors name. Raises ValueError if a name is unknown or there are no plans.
+    plans: their full names. "study@recipe" also selects a plan with overrides if that is its only match. source: the
+    run directory or file that errors name. Raises ValueError if a name is unknown or there are no plans.
     """
     if not plans:
         raise ValueError(f"{source}: no study has been run here")
-    known = {name for plan in plans for name in (plan.study, plan.name)}
+    known = {name for plan in plans for name in (plan.partition("@")[0], plan)}
     places: dict[str, int] = {}
     for place, name in enumerate(studies):
         asked = known_name(name, known)
         if asked not in known:
-            there = ", ".join(plan.name for plan in plans)
             alike = [one for one in known if ("@" in one) == ("@" in asked)]  # both with a recipe, or both without
-            raise ValueError(f"{source}: no study '{asked}'{suggestion(asked, alike)} (there: {there})")
+            raise ValueError(f"{source}: no study '{asked}'{suggestion(asked, alike)} (there: {', '.join(plans)})")
         for plan in plans:
-            if asked in (plan.study, plan.name):
-                places.setdefault(plan.name, place)
-    chosen = places if studies else {plan.name: 0 for plan in plans}
+            if asked in (plan.partition("@")[0], plan):
+                places.setdefault(plan, place)
+    chosen = places if studies else dict.fromkeys(plans, 0)
     return sorted(chosen, key=lambda name: (chosen[name], name))

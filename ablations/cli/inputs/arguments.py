@@ -6,13 +6,12 @@ import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablations.cli.inputs import ablate_toml
 from ablations.execution.launch import Place
-from ablations.planning.jobs import jobs, read
+from ablations.planning.jobs import jobs
 from ablations.study.naming import ALL_ARMS, assignments, plan_name, stem
 from results import store
 from results.store import plan_files, schemas
@@ -138,9 +137,8 @@ def warn_of_other_recipe(asked: Asked, recipe_name: str, runs: Path) -> None:
 
 def warn_of_needless_settings(plan: Plan, runs: Path) -> None:
     """Print a note on standard error if a plan with fewer of the command line's settings has equal configs."""
-    plain = plan_name(plan.study, plan.recipe, {})
-    names = [name for name in existing_names(runs) if plan.overrides and f"{name}+".startswith(f"{plain}+")]
-    fewer = [one for one in map(partial(read, runs), names) if one and one.overrides.items() < plan.overrides.items()]
+    alike = [one for one in existing_plans(runs) if (one.study, one.recipe) == (plan.study, plan.recipe)]
+    fewer = [one for one in alike if one.overrides.items() < plan.overrides.items()]
     for known in sorted(fewer, key=lambda one: len(one.overrides)):
         configs = {entry.name: entry.config for entry in known.entries}
         if all(configs.get(entry.name) == entry.config for entry in plan.entries):
@@ -159,15 +157,16 @@ def recipe_argument(plan: Plan) -> str:
 def existing_names(source: Path) -> list[str]:
     if source.is_file():
         return [plan.name for plan in existing_plans(source)]
-    return sorted(path.parent.name for path in source.glob("studies/*/plan.json"))
+    return plan_files.planned_names(source)
 
 
 def existing_plans(source: Path) -> list[Plan]:
+    """Return the plans in a run directory or exported file, without the damaged plans of a run directory."""
     if source.is_file():
         from results.export import read_header  # imported here because it loads the Parquet reader
 
         return read_header(source).plans
-    return list(store.read_plans(source))
+    return list(store.read_plans(source, damaged=[]))
 
 
 def refuse_unplanned(words: list[str] | None, recipe_name: str | None, source: Path) -> None:
@@ -175,19 +174,19 @@ def refuse_unplanned(words: list[str] | None, recipe_name: str | None, source: P
 
     Unknown names pass. source: a run directory or an exported file.
     """
-    asked, there = parse_words(words or []), {plan.name: plan for plan in existing_plans(source)}
+    asked, there = parse_words(words or []), existing_names(source)
     with_them, said = plan_names(words, recipe_name, source), assignments(asked.overrides, ", ")
     for word, name in zip(asked.studies, with_them, strict=bool(with_them)) if there else ():
         if plan_files.known_name(name, there) in there:
             continue
-        study, listed = stem(word).partition("@")[0], ", ".join(there)
-        plain = [plan for plan in there.values() if plan.study == study and not plan.overrides]
+        study, listed, plans = stem(word).partition("@")[0], ", ".join(there), existing_plans(source)
+        plain = [plan for plan in plans if plan.study == study and not plan.overrides]
         base = next((plan for plan in plain if recipe_name is None or plan.recipe == stem(recipe_name)), None)
         if base and said and "@" not in word:
             varied = [key for key in asked.overrides if key in {**base.factors, **base.curves}]
             hint = f": {' and '.join(varied)} is what the study varies, its table has every value" if varied else ""
             raise ValueError(f"{said}: '{study}' was not run with it in {source}{hint}")
-        if stem(word) != word and not Path(word).exists() and study not in {plan.study for plan in there.values()}:
+        if stem(word) != word and not Path(word).exists() and study not in {plan.study for plan in plans}:
             raise ValueError(f"{word}: no such file, and no study '{study}' in {source} (there: {listed})")
         if stem(word) != word or study in packaged_studies():
             settings = f" with {said}" if said and "@" not in word else ""
@@ -200,10 +199,15 @@ def packaged_studies() -> list[str]:
     return packaged_names("studies")
 
 
-def named_plans(runs: Path, words: list[str] | None, recipe_name: str | None) -> list[Plan]:
-    """Return the plans in a run directory that a command names. Raises ValueError if a plan does not exist."""
+def named_plans(
+    runs: Path, words: list[str] | None, recipe_name: str | None, damaged: list[ValueError] | None = None
+) -> list[Plan]:
+    """Return the plans in a run directory that a command names. Raises ValueError if a plan does not exist.
+
+    damaged: if given, collects the errors of damaged plans that no word names.
+    """
     refuse_unplanned(words, recipe_name, runs)
-    return plan_files.named_plans(runs, plan_names(words, recipe_name, runs))
+    return plan_files.named_plans(runs, plan_names(words, recipe_name, runs), damaged)
 
 
 def trial_ids(runs: Path, words: list[str], recipe_name: str | None, arms: Sequence[str] = ALL_ARMS) -> list[str]:

@@ -14,7 +14,7 @@ READING = [
     "table s --recipe r.yaml --runs all.parquet --format latex",
     "plot --runs all.parquet --out figures --format svg --x epoch",
     "report --runs all.parquet --out report.html",
-    "compare all.parquet all.parquet",
+    "compare all.parquet all.parquet s.yaml",
     "compare all.parquet published",
     "export --runs all.parquet --out again.parquet",
     "table s --recipe r.yaml",

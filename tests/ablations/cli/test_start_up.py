@@ -65,7 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("status", {"rich"}),
         ("logs position-embedding", set()),
         ("table position-embedding --json", {"numpy", "scipy"}),
-        ("compare runs runs", {"numpy", "scipy"}),
+        ("compare runs runs position-embedding.yaml", {"numpy", "scipy"}),
         ("export --out all.csv", {"numpy", "pandas", "pyarrow", "scipy"}),
     ],
 )

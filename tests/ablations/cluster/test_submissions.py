@@ -245,9 +245,8 @@ def test_watching_ends_when_the_tables_are_there_or_nobody_writes_them(runs: Pat
 
 
 def test_study_with_settings_is_found_without_them_where_it_is_the_only_one() -> None:
-    one, other = (Plan.model_construct(study="s", name=f"s@r+{mark}") for mark in ("aa", "bb"))
-    assert plan_files.select_names([one], ["s@r"], Path("runs")) == ["s@r+aa"]
-    for plans, name in (([one, other], "s@r"), ([one], "s@q")):
+    assert plan_files.select_names(["s@r+aa"], ["s@r"], Path("runs")) == ["s@r+aa"]
+    for plans, name in ((["s@r+aa", "s@r+bb"], "s@r"), (["s@r+aa"], "s@q")):
         with pytest.raises(ValueError, match=f"no study '{name}'"):
             plan_files.select_names(plans, [name], Path("runs"))
 

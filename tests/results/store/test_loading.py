@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import synthetic
+from in_process import called
 
 from results import store
 from results.load import load_studies
@@ -43,6 +44,28 @@ def test_an_unknown_study_or_directory_is_named(runs: Path, tmp_path: Path) -> N
     ):
         with pytest.raises(ValueError, match=message):
             load_studies(source, asked)
+
+
+@pytest.mark.parametrize(
+    ("words", "ended"),
+    [
+        *(("status", 1), ("table", 1), ("plot", 1), ("report", 1), ("table position-embedding", 0)),
+        *(("status pooling", 2), ("export", 2), ("clean --keep-weights none --yes", 2)),
+    ],
+)
+def test_a_damaged_plan_hides_no_other_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, ended: int
+) -> None:
+    """It is named with its remedy. Until then `clean` removes nothing, because the plan may need it."""
+    for plan in (synthetic.position(seeds=2), synthetic.pooling(seeds=1)):
+        synthetic.write(tmp_path, plan)
+    path = tmp_path / "studies" / "pooling@digits" / "plan.json"
+    path.write_text("{")
+    before = sorted(tmp_path.glob("trials/**/*"))
+    status, output, errors = called(monkeypatch, *words.split(), "--runs", str(tmp_path))
+    assert (status, bool(output), sorted(tmp_path.glob("trials/**/*"))) == (ended, ended < 2, before)
+    then = "remove it, and give its `ablate run` or `submit` command again (results stay)\n"
+    assert (errors.startswith(f"ablate: {path} is not JSON") and errors.endswith(then)) if ended else not errors
 
 
 def test_every_planned_trial_is_a_row(tmp_path: Path) -> None:
