@@ -20,7 +20,7 @@ OTHER_NAMES = {  # what settings are called in other code
 def unknown_key(key: str, known: Iterable[str] = (), otherwise: str = "") -> str:
     """Return the message for an unknown key: it names the most similar known key, or else ends with `otherwise`.
 
-    key: a setting such as widht, or one of a stage such as pretrain.widht.
+    key: a setting such as widht, or a setting of a stage such as pretrain.widht.
     """
     stage, dot, own = key.rpartition(".")
     return f"unknown key '{key}'{spelling_hint(stage + dot + OTHER_NAMES.get(own, own), known) or otherwise}"

@@ -37,7 +37,7 @@ class Variant:
 
     @classmethod
     def canonical(cls, config: Config) -> options.Settings:
-        """Return option name -> canonical value to replace an equivalent one. Equivalent configs thus get equal ids."""
+        """Return option name -> canonical value for options with equivalent values. Equivalent configs share an id."""
         return {}
 
     @classmethod

@@ -40,7 +40,7 @@ class Computed:
 
 
 class Eval(NamedTuple):
-    """The metrics and functions of an eval. The functions receive the integer in its name, or 0 if there is none.
+    """The metrics and functions of an eval. The functions receive the integer in the eval's name, or else 0.
 
     compute: raises ValueError if data are missing or damaged, or if the eval does not apply to the model. check: raises
     ConfigError if the eval does not apply to the model of a config.

@@ -75,8 +75,8 @@ def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
     """Return the test accuracy of probes fitted to a few random training images per class, averaged over draws.
 
     shots: numbers of images per class. A number is omitted, with a note, if a class has fewer training images. The
-    images for a smaller number are a subset of those for a larger number. Draws depend only on the data and the trial's
-    data seed, so that paired arms share them.
+    images for a smaller number are a subset of the images for a larger number. Draws depend only on the data and the
+    trial's data seed, so that paired arms share them.
     """
     found, classes = FewShot(), model.config.classes
     labels = data.train.labels.cpu().numpy()

@@ -131,8 +131,8 @@ def rollout_caption(model: ViT) -> str:
 class Similarity:
     """The similarity of patches under a position embedding, at one site of the model.
 
-    site: "tokens" for the cosine similarity of the vectors added to two patches, "rotate" for that of one vector after
-    rotation to two locations, "bias" for the bias of the attention logits, or "" for no site. note: a caption.
+    site: what is compared. "tokens": cosine similarity of the vectors added to two patches. "rotate": cosine similarity
+    of one vector rotated to two locations. "bias": bias of the attention logits. "": nothing. note: a caption.
     """
 
     site: str

@@ -34,7 +34,7 @@ def crop_by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
     """Crop uint8 images (B, C, S, S) to their boxes (B, 4) and resize the crops to (B, C, size, size).
 
     boxes: top, left, height and width in pixels, on the images' device. Matrix products round differently, so pixels
-    differ from those of `F.interpolate` by at most one level.
+    differ from the result of `F.interpolate` by at most one level.
     """
     top, left, height, width = boxes.unbind(dim=1)
     rows = weights(top, height, size, images.shape[2])  # (B, size, H)
@@ -47,7 +47,7 @@ def crop_by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
 def weights(start: Tensor, length: Tensor, size: int, side: int) -> Tensor:
     """Return the weights (B, size, side) of `side` input pixels in each of `size` output pixels, along one axis.
 
-    An output pixel's weights form a triangle. Its half-width is the output pixel's width in the input, at least 1.
+    An output pixel's weights form a triangle. The half-width is the output pixel's width in the input, at least 1.
     start, length: first pixel (B,) and number of pixels (B,) of the boxes along this axis.
     """
     scale = (length / size)[:, None, None]

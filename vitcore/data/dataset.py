@@ -16,8 +16,8 @@ class About:
     """The facts about a dataset that are known without decoding all images.
 
     image_size: side of the square images, in pixels. fingerprint: values that identify the images. train_size: number
-    of training images, including those for validation. folds: number of folds, of which each data seed tests one, or
-    None if there is a test set. mean, std: statistics of each channel's values; None to compute them from the training
+    of training images, including validation images. folds: number of folds, of which each data seed tests one, or None
+    if there is a test set. mean, std: statistics of each channel's values; None to compute them from the training
     images. levels: number of possible values of a pixel, which start at 0.
     """
 

@@ -35,7 +35,7 @@ def open_image(file: Path) -> Image:
 def open_content(content: bytes | memoryview, formats: tuple[str, ...] = FORMATS) -> Image:
     """Open an image from a file's content without decoding its pixels.
 
-    formats: the accepted formats by Pillow's names. Raises ValueError if the content is not an image in one of them.
+    formats: the accepted formats by Pillow's names. Raises ValueError if the content is not an image in such a format.
     """
     from PIL import Image, UnidentifiedImageError
 

@@ -15,7 +15,7 @@ def data_home(data_dir: Path | None) -> Path | None:
 
 
 def data_homes(name: str, data_dir: Path | None = None) -> list[Path]:
-    """Return the folders to search for the pack `name`: the one in ABLATE_PACKS, then those in `parent_folders`."""
+    """Return the folders that may hold the pack `name`, first from ABLATE_PACKS, then from `parent_folders`."""
     homes = [folder / name for folder in parent_folders(data_dir)]
     if own := own_packs().get(name):
         homes.insert(0, Path(own))

@@ -97,7 +97,7 @@ def enlargement_warning(sides: Sequence[int], size: int) -> str:
 def stored_options(folder: Path, name: str) -> Options | None:
     """Return the options of the finished or unfinished pack in `folder`, or None if there is none.
 
-    Raises ConfigError if its manifest or note is damaged.
+    Raises ConfigError if the pack's manifest or note is damaged.
     """
     if (folder / MANIFEST).is_file():
         known = manifest(folder, name)

@@ -100,7 +100,7 @@ def repair(
     """Rewrite the `damaged` files of a finished pack from its source. The manifest and trial ids do not change.
 
     Raises ValueError if another process is writing the pack, or if the source has changed. A new file that does not
-    match the manifest never replaces the old one.
+    match the manifest never replaces the old file.
     """
     if (source.classes, source.train, len(source.labels)) != (tuple(manifest.classes), manifest.train, manifest.images):
         raise ValueError(f"{folder}: was packed from other images than these: other classes, or another number of them")
@@ -122,7 +122,7 @@ def repair(
 
 
 def shards_to_rewrite(manifest: Manifest, damaged: Collection[str]) -> list[Shard]:
-    """Return the shards that a repair must rewrite: the damaged ones, or all if a JPEG pack's index is damaged."""
+    """Return the shards that a repair must rewrite: the damaged shards, or all if a JPEG pack's index is damaged."""
     every = INDEX in damaged and manifest.format == "jpeg"  # only the index tells where each JPEG begins
     return [shard for shard in manifest.shards if every or shard.file in damaged]
 

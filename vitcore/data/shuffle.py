@@ -1,7 +1,7 @@
 """Random orders and draws that depend only on a key, not on the machine or the version of NumPy.
 
 A key is any sequence of values whose text identifies the draw. NumPy never changes seed sequences, the raw output of
-PCG64 or the streams of the legacy RandomState. It may change a Generator's methods such as `permutation`.
+PCG64 or the streams of the legacy RandomState. NumPy may change methods of Generator such as `permutation`.
 """
 
 import hashlib
@@ -29,8 +29,8 @@ def class_indices(labels: Indices, places: Indices, *key: object) -> list[Indice
 def stratified_split(labels: Indices, places: Indices, share: float, *key: object) -> tuple[Indices, Indices]:
     """Split the indices `places` into a random fraction `share` of each class and the rest.
 
-    labels (M,): labels of all images. A larger fraction contains every smaller one. The first part has at least one
-    image of every class. The rest has at least one image of each class with two or more.
+    labels (M,): labels of all images. A larger fraction contains every smaller fraction. The first part has at least
+    one image of every class. The rest has at least one image of each class with two or more images.
     """
     first, rest = [], []
     for group in class_indices(labels, places, *key):

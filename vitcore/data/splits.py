@@ -102,7 +102,7 @@ class Data:
 
 
 def check(config: Config) -> None:
-    """Raise ConfigError if the number of channels or classes in `config` is not that of its data."""
+    """Raise ConfigError if `config` and its data differ in the number of channels or classes."""
     about = describe(config.data)
     for name in ("channels", "classes"):
         if getattr(config, name) != getattr(about, name):
@@ -110,7 +110,7 @@ def check(config: Config) -> None:
 
 
 def load(config: Config, data_dir: Path | None = None) -> Data:
-    """Load the images of a trial on the CPU. They are resized to `config.image_size` unless they are in a pack.
+    """Load a trial's images on the CPU, resized to `config.image_size` unless they are in a pack.
 
     data_dir: folder of downloads and packs, by default ABLATE_DATA; for packs see also `data_homes`. Raises ValueError
     if the data are missing or damaged, or are not the data that `config` was made for.
@@ -168,7 +168,7 @@ def split(
 
     train, test: indices of the published parts. fold_count: number of folds, or None to keep the published test images.
     With 5 folds, data seed s tests fold s mod 5 of random partition number s div 5. All values of `data_fraction` share
-    the validation images. The images of a smaller fraction are a subset of those of a larger fraction.
+    the validation images. The images of a smaller fraction are a subset of a larger fraction's images.
     """
     seed = config.data_seed
     if fold_count:

@@ -50,7 +50,7 @@ class Stored:
         return replace(self, device=device)
 
     def begin(self) -> tuple[Tensor, torch.cuda.Event | None]:
-        """Read the images and, if `device` is a GPU, start copying them to it on a separate CUDA stream.
+        """Read the images and, if `device` is a GPU, start to copy them on a separate CUDA stream.
 
         Returns (images (n, C, S, S), event that marks the end of the copy). The event is None on a CPU. Any thread may
         call this method. Raises the errors of `Pack.read`.
@@ -78,7 +78,7 @@ class Stored:
 
 
 class Ahead:
-    """A reader of `count` batches that reads the next batches while the caller uses one.
+    """A reader of `count` batches that reads the next batches while the caller uses the current batch.
 
     batches: batch number -> images. Batches can be requested in any order.
     """

@@ -221,7 +221,7 @@ def positions(arrays: Arrays, config: Config) -> Weights:
 
 
 def flax_names(name: str, layout: Layout) -> list[str]:
-    """Return the Flax names of a ViT parameter: several if it joins projections (q, k, v or k, v), else one."""
+    """Return the Flax names of a ViT parameter: several for joined projections (q, k, v or k, v), else one."""
     module, _, kind = name.rpartition(".")
     if not module:
         return ["cls"]

@@ -2,7 +2,7 @@
 
 By default, PyTorch chooses. On a GPU, its choice depends on whether a bias is fixed, learned or absent. Kernels differ
 in rounding and speed. Of the fused kernels, only the memory-efficient one computes the gradient of a bias (torch 2.14,
-derivatives.yaml). `attention=pinned` uses it in all arms, or unfused products if it does not support the head width.
+derivatives.yaml). `attention=pinned` uses this kernel in all arms, or unfused products for unsupported head widths.
 """
 
 from __future__ import annotations

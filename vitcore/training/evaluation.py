@@ -102,6 +102,6 @@ def evaluation_batch(config: Config, device: torch.device) -> int:
 
 
 def evaluation_steps(config: Config) -> list[int]:
-    """Return the steps after which to evaluate. They are evenly spaced and include the last step."""
+    """Return the steps after which to evaluate, evenly spaced and including the last step."""
     count = min(config.evaluations, config.steps)
     return [round(config.steps * (i + 1) / count) for i in range(count)]

@@ -34,7 +34,7 @@ class Run(Protocol):
         """Tell the user that the next step compiles the model, which may take a minute."""
 
     def record(self, facts: Facts) -> None:
-        """Record facts on how steps are computed, such as whether the model is compiled."""
+        """Record facts about how steps are computed, such as whether the model is compiled."""
 
 
 @dataclass

@@ -24,8 +24,8 @@ class Relative(Position):
     """1-dimensional relative attention with logits (q.k + q.r[offset]) / sqrt(d_h) (arXiv 2010.11929, D.4).
 
     An offset p_q - p_k is a difference of indices in raster order, and is not clipped. The heads of a layer share a
-    table r (2N - 1, d_h), as in arXiv 1803.02155. Its first row is for the most negative offset. arXiv 2010.11929 does
-    not state whether heads and layers share tables.
+    table r (2N - 1, d_h), as in arXiv 1803.02155. The first row of r is for the most negative offset. arXiv 2010.11929
+    does not state whether heads and layers share tables.
     """
 
     numerics = 1
@@ -68,7 +68,8 @@ def resize_error(*grids: Grid) -> ConfigError:
 class RelativeBias(Position):
     """A learned bias of the attention logits for each 2-D offset, head and layer (Swin: arXiv 2103.14030, equation 4).
 
-    A table is indexed by p_q - p_k in row-major order, as in Swin and timm. It is resampled to other grids as in BEiT.
+    A table is indexed by p_q - p_k in row-major order, as in Swin and timm. Other grids get a resampled table, as in
+    BEiT.
     """
 
     numerics = 1

@@ -26,9 +26,9 @@ class ResNetStem(ResidualStem):
     """The stem of the hybrid ViT: a ResNet, then 1x1 patches of its features (arXiv 2010.11929, sections 3.1 and 4.1).
 
     As in BiT (arXiv 1912.11370), the ResNet has weight-standardized convolutions, group norm, a 7x7 root with max
-    pooling, and TensorFlow's 'same' padding. It consists of timm's modules. P = 32 uses the whole network, P = 8 the
-    first two stages, and P = 4 the first stage. P = 16 moves the blocks of the last stage to the third stage. With 50
-    layers, the stages then have 3, 4 and 9 blocks.
+    pooling, and TensorFlow's 'same' padding. All modules are timm's. P = 32 uses the whole network, P = 8 the first two
+    stages, and P = 4 the first stage. P = 16 moves the blocks of the last stage to the third stage. With 50 layers, the
+    stages then have 3, 4 and 9 blocks.
     """
 
     numerics = 1
