@@ -30,8 +30,8 @@ app = App(
 )
 
 Words = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="Settings that replace the recipe's.")]
-Rounds = Annotated[int, parameters.number_option(metavar="N", min=2, help="How often each side is measured.")]
-Steps = Annotated[int, parameters.number_option(metavar="N", min=1, help="Training steps per round.")]
+Rounds = Annotated[int, parameters.number_option(min=2, help="How often each side is measured.")]
+Steps = Annotated[int, parameters.number_option(min=1, help="Training steps per round.")]
 Gpu = Annotated[bool, typer.Option("--gpu", help="Measure on a GPU.")]
 RandomImages = Annotated[bool, typer.Option("--random-images", help="Measure on random images of the data's size.")]
 Out = Annotated[Path | None, parameters.out_option("FILE", "Also write the JSON to this file.")]
@@ -117,7 +117,7 @@ def loop(
     words: Words = None,
     recipe: parameters.RecipeName = "digits",
     rounds: Rounds = 2,
-    seeds: Annotated[int, parameters.number_option("--seeds", "-s", metavar="N", min=1, help="Seeds per arm.")] = 2,
+    seeds: Annotated[int, parameters.number_option("--seeds", "-s", min=1, help="Seeds per arm.")] = 2,
     gpu: Gpu = False,
     out: Out = None,
     plugin: parameters.Plugins = None,

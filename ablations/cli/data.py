@@ -62,7 +62,7 @@ def pack(
         typer.Option("--format", "-f", help="bytes: decoded; jpeg: a fifth of the disk space.  [default: bytes]"),
     ] = None,
     jobs: Annotated[
-        int | None, parameters.number_option("--jobs", "-j", metavar="N", min=1, help="Threads.  [default: all cores]")
+        int | None, parameters.number_option("--jobs", "-j", min=1, help="Threads.  [default: all cores]")
     ] = None,
 ) -> None:
     """Convert a data set into a pack for training.

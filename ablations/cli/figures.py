@@ -163,7 +163,7 @@ def inspect(
         ),
     ] = None,
     images: Annotated[
-        int | None, parameters.number_option(metavar="N", min=1, help="How many test images to use.  [default: 128]")
+        int | None, parameters.number_option(min=1, help="How many test images to use.  [default: 128]")
     ] = None,
     format: Annotated[FigureFormat, typer.Option("--format", "-f", help="The file format.")] = "png",
     style: parameters.StyleFile = None,

@@ -63,9 +63,7 @@ def logs(
     recipe: parameters.PlannedRecipe = None,
     runs: parameters.Runs = None,
     failed: Annotated[bool, typer.Option("--failed", help="Show failed trials only.")] = False,
-    lines: Annotated[
-        int, parameters.number_option("--lines", "-n", metavar="N", min=1, help="Lines to print of each log.")
-    ] = 20,
+    lines: Annotated[int, parameters.number_option("--lines", "-n", min=1, help="Lines to print of each log.")] = 20,
     as_json: parameters.AsJson = False,
 ) -> None:
     """Print the end of each trial's log.

@@ -37,7 +37,7 @@ def out_option(metavar: str, help: str) -> Any:
 
 
 def number_option(
-    *names: str, metavar: str, help: str, min: int, max: int | None = None, kind: type[int | float] = int
+    *names: str, help: str, min: int, max: int | None = None, kind: type[int | float] = int, metavar: str = "N"
 ) -> Any:
     """Return an option that takes a number of a `kind`, and names the range in every refusal."""
     allowed = "a whole number" if kind is int else "a number"
@@ -120,7 +120,7 @@ Source = Annotated[
 ]
 Seeds = Annotated[
     int | None,
-    number_option("--seeds", "-s", metavar="N", min=1, max=10_000, help="Seeds per arm.  [default: the recipe's]"),
+    number_option("--seeds", "-s", min=1, max=10_000, help="Seeds per arm.  [default: the recipe's]"),
 ]
 ArmGlobs = Annotated[
     list[str],
@@ -147,10 +147,7 @@ Keeping = Annotated[
 Workers = Annotated[
     int | None,
     number_option(
-        "--jobs",
-        "-j",
-        "--workers",
-        metavar="N",
+        *("--jobs", "-j", "--workers"),
         min=1,
         help="How many trials run at once, at most; several may share a GPU.  [default: one per GPU, else one per "
         "core; login node: 2]",
