@@ -48,7 +48,6 @@ def await_report(runs: Path, seconds: float = 200) -> None:
     wait_until(lambda: (runs / "report.html").exists(), f"the report of {runs}", seconds)
 
 
-def await_training(runs: Path, seconds: float = 120) -> None:
-    wait_until(
-        lambda: any(runs.glob("trials/*/attempts/0001/metrics.jsonl")), f"a training (logs: {logs(runs)})", seconds
-    )
+def await_training(runs: Path) -> None:
+    begun = "trials/*/attempts/0001/metrics.jsonl"
+    wait_until(lambda: any(runs.glob(begun)), f"a training (logs: {logs(runs)})", 120)

@@ -1,39 +1,32 @@
-"""Two sets of results compared: pairing, tests, verdicts, notes, and the gate of `--fail-on worse`."""
+"""Two sets of results compared: pairing, tests, verdicts and notes."""
 
 import csv
 import io
 import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.stats
 import synthetic
-from in_process import called, refused
 from statsmodels.stats.multitest import multipletests
 from synthetic import ACCURACIES as SEEDS
+from synthetic import row_of_arm
 
 from results.comparison.compare import compare
 from results.comparison.summary import failing_rows, gate_text, render
-from results.records import ComparedRow, Comparison
+from results.records import ComparedRow
 from results.statistics import intervals
-from results.store.record import Record
 from results.store.schemas import Plan
 from results.study_results import StudyResults
-
-
-def records(plan: dict[str, Any] | Plan, changes: Mapping[str, Sequence[float | None]]) -> dict[str, Record]:
-    return synthetic.from_accuracies(plan, SEEDS | {f"position={name}": own for name, own in changes.items()})
 
 
 def make_study(plan: dict[str, Any] | Plan | None = None, **changes: Sequence[float | None]) -> StudyResults:
     """Make a study with SEEDS as accuracies; `none=[...]` replaces those of position=none."""
     plan = plan or synthetic.position()
-    return synthetic.with_weights(synthetic.results(plan, records(plan, changes)))
+    return synthetic.with_weights(synthetic.results(plan, synthetic.position_records(plan, **changes)))
 
 
 def with_other_code(study: StudyResults) -> StudyResults:
@@ -51,10 +44,6 @@ def shifted_results(study: StudyResults, by: Sequence[float]) -> StudyResults:
 
 WORSE = np.add(SEEDS["position=2d"], [-0.05, -0.06, -0.05, -0.07, -0.05]).tolist()
 EQUIVALENT = np.add(SEEDS["position=1d"], [0.01, -0.01, 0.002, 0.01, -0.01]).tolist()
-
-
-def row_of_arm(comparison: Comparison, arm: str) -> ComparedRow:
-    return next(row for row in comparison.rows if row.arm == arm)
 
 
 def row_without_change(b: StudyResults) -> ComparedRow:
@@ -210,8 +199,6 @@ def test_every_format_has_every_row() -> None:
 
 def test_a_row_without_a_verdict_says_why() -> None:
     long = synthetic.position(recipe="long", name="position-embedding@long", overrides={"width": 64})
-    loss = synthetic.position(metric="test_loss", claims=[])
-    few = make_study(none=[0.90, None, None, None, None])
     renamed = with_other_code(make_study())
     renamed = replace(renamed, plan=synthetic.with_arms(renamed.plan, lambda arm: {"key": f"f{arm.key[1:]}"}))
     data = synthetic.position()
@@ -220,11 +207,12 @@ def test_a_row_without_a_verdict_says_why() -> None:
     expected = {
         "other settings": make_study(synthetic.position(overrides={"width": 64})),
         "other recipe": make_study(long),
-        "other metric": make_study(loss),
+        "other metric": make_study(synthetic.position(metric="test_loss", claims=[])),
         "other data": make_study(data),
-        "n = 1": few,
+        "n = 1": make_study(none=[0.90, None, None, None, None]),
+        "other version": renamed,
+        "only in A": synthetic.results(synthetic.patch_size(seeds=2)),
     }
-    expected |= {"other version": renamed, "only in A": synthetic.results(synthetic.patch_size(seeds=2))}
     for why, b in expected.items():
         found = compare([make_study()], [b])
         assert (row_of_arm(found, "position=none").verdict, row_of_arm(found, "position=none").untested) == (None, why)
@@ -270,54 +258,11 @@ def test_a_metric_that_is_not_the_usual_one_is_named() -> None:
     assert [row.notes for row in compare(both, both).rows] == [[]] * 4 + [["val accuracy"]] * 4
 
 
-def written(folder: Path, **changes: Sequence[float | None]) -> str:
-    plan = synthetic.position()
-    return str(synthetic.write(folder, plan, records(plan, changes)))
-
-
-def test_the_gate_says_what_it_could_have_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The exit status is 1 where B is worse, 0 where not, and 2 where nothing could be tested."""
-    a, b = written(tmp_path / "a"), written(tmp_path / "b", none=[0.70, 0.68, 0.71, 0.69, 0.71])
-    more = str(synthetic.write(Path(written(tmp_path / "more")), synthetic.hybrid_stem(overrides={"width": 64})))
-    seen = r"differences of \d+\.\d\d points or more would have been seen \(80% power\); 3 identical"
-    other = str(synthetic.write(tmp_path / "c", synthetic.hybrid_stem(overrides={"width": 64})))
-    named = r"1 of 1 tested arm worse \(position=none of position-embedding@digits by 6\.20 points\)"
-    for first, second, expected, said in (
-        (a, b, 1, rf"{named}; {seen}"),
-        (b, a, 0, f"0 of 1 tested arm worse; {seen}"),
-        (a, a, 0, ""),
-        (a, other, 2, "no arm could be compared"),
-        (a, more, 2, "4 arms are identical in A and B, and no other could be tested"),
-    ):
-        status, _, errors = called(monkeypatch, "compare", first, second, "--fail-on", "worse")
-        assert (status, errors.count("\n")) == (expected, 1)
-        assert re.search(f"--fail-on worse: {said}", errors)
-
-
-def test_the_gate_takes_a_margin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gate passes only where every arm is shown not to be worse by the margin."""
-    noisy, close = [0.70, 0.80, 0.78, 0.72, 0.79], [0.762, 0.748, 0.771, 0.739, 0.779]
-    a = written(tmp_path / "a")
-    b, c = written(tmp_path / "b", none=noisy), written(tmp_path / "c", none=close)
-    assert called(monkeypatch, "compare", a, b, "--fail-on", "worse")[0] == 0
-    status, output, errors = called(monkeypatch, "compare", a, b, "--fail-on", "worse", "--margin", "0.01", "--json")
-    difference = np.subtract(SEEDS["position=none"], noisy)
-    high = scipy.stats.ttest_1samp(difference, 0).confidence_interval(0.90).high
-    row = next(row for row in json.loads(output)["rows"] if row["arm"] == "position=none")
-    assert row["worse_by_at_most"] == pytest.approx(high)
-    assert status == 1
-    assert "1 of 4 arms may be worse by 0.01 or more (position=none of position-embedding@digits: up " in errors
-    for other in (a, c):
-        assert called(monkeypatch, "compare", a, other, "--fail-on", "worse", "--margin", "0.01")[0] == 0
-    wrong = refused(monkeypatch, "compare", a, b, "--fail-on", "worse", "--margin", "-1")
-    assert "--margin -1: must be a number above 0" in wrong
-
-
 def test_trials_that_diverge_in_b_alone_fail_the_gate() -> None:
     """5 of 5 against 0 of 5 is worse, though no pair of numbers is left."""
     plan = synthetic.position()
     lost = {synthetic.trial_id(plan, "position=2d", seed): synthetic.hole("diverged") for seed in range(5)}
-    b = synthetic.with_weights(synthetic.results(plan, records(plan, {}) | lost))
+    b = synthetic.with_weights(synthetic.results(plan, synthetic.position_records(plan) | lost))
     found = compare([make_study()], [b])
     assert (row_of_arm(found, "position=2d").verdict, row_of_arm(found, "position=2d").untested) == ("worse", None)
     assert "(position=2d of position-embedding@digits as 5 of 5 trials diverged)" in gate_text(found)
@@ -342,12 +287,3 @@ def test_equal_numbers_alone_do_not_make_trials_identical() -> None:
     row = row_of_arm(compare([study], [unknown]), "position=none")
     assert (row.verdict, row.identical, row.delta, row.untested) == (None, [], 0.0, "all 5 are identical")
     assert failing_rows(compare([study], [unknown]), 0.001) == []
-
-
-def test_compare_takes_the_studies_that_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    a = written(tmp_path / "a")
-    synthetic.write(tmp_path / "a", synthetic.pooling())
-    for b, key, number in ((a, "rows", 4), ("published", "claims", 2)):
-        status, output, _ = called(monkeypatch, "compare", a, b, "position-embedding", "--format", "json")
-        assert (status, len(json.loads(output)[key])) == (0, number)
-    assert "no study 'positions'" in refused(monkeypatch, "compare", a, "published", "positions")

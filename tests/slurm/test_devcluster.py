@@ -19,8 +19,8 @@ def devcluster(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=90, check=False)
 
 
-def reaches(cluster: Cluster, job: int | str, state: str, timeout: float = 30.0) -> None:
-    wait_until(lambda: cluster.state(job) == state, f"job {job} {state}", timeout)
+def reaches(cluster: Cluster, job: int | str, state: str) -> None:
+    wait_until(lambda: cluster.state(job) == state, f"job {job} {state}", 30)
 
 
 def traces(folder: Path) -> list[str]:

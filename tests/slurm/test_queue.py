@@ -93,8 +93,7 @@ def test_an_ended_job_says_how_and_where(here: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("index", "known"),
-    [("", [None]), ("7", [7]), ("[2-4,8%2]", [2, 3, 4, 8]), ("[0]", [0]), ("[1,3,...]", [1, 3])],
+    ("index", "known"), [("", [None]), ("7", [7]), ("[2-4,8%2]", [2, 3, 4, 8]), ("[0]", [0]), ("[1,3,...]", [1, 3])]
 )
 def test_elements_that_share_a_record(index: str, known: list[int | None]) -> None:
     assert queue.task_indices(index) == known

@@ -107,6 +107,14 @@ def test_tokens_of_a_profile_are_kept_for_its_user_alone(runs: Path, monkeypatch
     assert campaigns.load(campaign.folder).profile == TOY
 
 
+def test_profile_goes_before_the_recipes_resources(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("{memory: 4G, cpus: null}")
+    profile = submit.read_profile(str(tmp_path / "p.yaml"), {"memory": "32G", "cpus": 3, "time": "0:30:00"})
+    assert (profile.memory, profile.cpus, profile.minutes, profile.gpus) == ("4G", 3, 30, 1)
+    with pytest.raises(ValueError, match="cores"):
+        submit.read_profile(str(tmp_path / "p.yaml"), {"cores": 3})
+
+
 def test_only_an_equal_submission_of_this_user_is_continued(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

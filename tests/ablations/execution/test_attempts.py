@@ -112,8 +112,7 @@ def test_attempts_are_ordered_by_number(trial: store.Trial) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "again"),
-    [([], "a", True), (["a"], "a", False), (["a"], "b", True), (["a", "b"], "c", False)],
+    ("before", "now", "again"), [([], "a", True), (["a"], "a", False), (["a"], "b", True), (["a", "b"], "c", False)]
 )
 def test_same_traceback_twice_or_three_exceptions_end_it(
     trial: store.Trial, before: list[str], now: str, again: bool

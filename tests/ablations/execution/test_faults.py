@@ -82,10 +82,7 @@ def test_missing_and_damaged_data_are_input_and_a_parts_own_value_error_is_not(t
     """A ValueError is bad input only if our own modules for data and config raise it."""
     assert all(map(importlib.util.find_spec, faults.INPUT_MODULES))
     (tmp_path / "batch").write_bytes(b"damaged")
-    readers = (
-        partial(load, Config(data="cifar10"), tmp_path),
-        partial(read_batch, tmp_path / "batch", "0" * 32),
-    )
+    readers = (partial(load, Config(data="cifar10"), tmp_path), partial(read_batch, tmp_path / "batch", "0" * 32))
     for read in readers:
         with pytest.raises(ValueError) as ours:
             read()

@@ -275,16 +275,6 @@ def test_figure_without_a_source_is_refused(tmp_path: Path, text: str, message: 
     assert message in str(error.value)
 
 
-def test_profile_goes_before_the_recipes_resources(tmp_path: Path) -> None:
-    from ablations.cluster.submit import read_profile
-
-    (tmp_path / "p.yaml").write_text("{memory: 4G, cpus: null}")
-    profile = read_profile(str(tmp_path / "p.yaml"), {"memory": "32G", "cpus": 3, "time": "0:30:00"})
-    assert (profile.memory, profile.cpus, profile.minutes, profile.gpus) == ("4G", 3, 30, 1)
-    with pytest.raises(ValueError, match="cores"):
-        read_profile(str(tmp_path / "p.yaml"), {"cores": 3})
-
-
 @pytest.mark.parametrize("name", packaged_names("recipes"))
 def test_every_recipe_states_what_a_trial_takes(name: str) -> None:
     assert read_recipe(name).cost

@@ -33,10 +33,7 @@ REFUSED = [
     ("class X(Position):\n  neutral = {'base': 1.0}\nPOSITION['x'] = X", "'neutral' names base, which is no option"),
     ("class X(Position):\n  neutral = ['base']\nPOSITION['x'] = X", "'neutral' is ['base'], not option -> value"),
     ("class X(Position):\n  class Options: base = 1\nPOSITION['x'] = X", "'Options' is no subclass of Variant.Options"),
-    (
-        "class X(Position):\n  places = None\nPOSITION['x'] = X",
-        "break the check of every config: TypeError",
-    ),
+    ("class X(Position):\n  places = None\nPOSITION['x'] = X", "break the check of every config: TypeError"),
     ("import sys; sys.exit(3)", "it ends the program (exit status 3)"),
     ("exit()", "it ends the program"),
     ("x = (", "does not import: SyntaxError"),

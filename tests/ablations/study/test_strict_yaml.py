@@ -47,10 +47,7 @@ def test_scalars_are_those_of_yaml_1_2(text: str, value: Any) -> None:
 
 REFUSED = {
     "self": ("&q [*q]", "alias"),
-    "billions": (
-        "a: &a [1, 1]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in pairwise("abcdefg")),
-        "alias",
-    ),
+    "billions": ("a: &a [1, 1]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in pairwise("abcdefg")), "alias"),
     "key": ("{&a a: 1, b: *a}", "alias"),
     "duplicate": ("a: 1\nb: 2\na: 3", "(?<=line 3: )duplicate key 'a'"),
     "set": ("!!set {a, b}", "tag"),

@@ -110,3 +110,8 @@ def from_accuracies(plan: dict[str, Any] | Plan, accuracies: Mapping[str, Sequen
             known = None if accuracy is None else finished(accuracy, config=config, seed=trial.seed)
             records[trial.id] = known or hole("missing", "not started")
     return records
+
+
+def position_records(plan: dict[str, Any] | Plan, **changes: Sequence[float | None]) -> dict[str, Record]:
+    """The records of a plan of `position` with ACCURACIES, but `none=[...]` for position=none."""
+    return from_accuracies(plan, ACCURACIES | {f"position={name}": values for name, values in changes.items()})

@@ -12,14 +12,14 @@ import pandas as pd
 
 from results import store
 from results.metrics import MEASURES, METRICS
-from results.records import Row, Table
+from results.records import Comparison, Table
 from results.store.lease import Watch
 from results.store.record import Record
 from results.store.schemas import Plan
 from results.study_results import StudyResults, assemble
 from results.tables.study_table import table
 from synthetic.plans import position, trial_id
-from synthetic.records import ACCURACIES, from_accuracies, hole, simulate
+from synthetic.records import hole, position_records, simulate
 
 PROVENANCE = ("code", "revision", "host", "device", "python", "torch", "numpy")
 
@@ -108,11 +108,10 @@ def write_trial(trial: store.Trial, record: Record) -> None:
 def make_table(plan: dict[str, Any] | None = None, interim: bool = False, **changes: list[float | None]) -> Table:
     """Return the table of made-up accuracies. none: accuracies of position=none instead of the made-up ones."""
     plan = plan or position()
-    accuracies = ACCURACIES | {f"position={name}": values for name, values in changes.items()}
-    return table(results(plan, from_accuracies(plan, accuracies)), interim=interim)
+    return table(results(plan, position_records(plan, **changes)), interim=interim)
 
 
-def row_of_arm(made: Table, arm: str) -> Row:
+def row_of_arm(made: Table | Comparison, arm: str) -> Any:
     return next(row for row in made.rows if row.arm == arm)
 
 
@@ -122,7 +121,7 @@ def table_with_holes(
     """Return the table of ACCURACIES with other records of these trials, each an arm and a seed."""
     plan = plan or position()
     records = {trial_id(plan, *trial): record for trial, record in holes.items()}
-    return table(results(plan, from_accuracies(plan, ACCURACIES) | records), interim=interim)
+    return table(results(plan, position_records(plan) | records), interim=interim)
 
 
 def table_with_hole(status: str, reason: str = "", arm: str = "position=2d") -> Table:

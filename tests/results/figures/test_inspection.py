@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import synthetic
-from in_process import called, refused
+from in_process import Ablate, called, json_output, refused
 from matplotlib.figure import Figure
 
 from ablations.reporting.inspect_trial import distinct_labels, select_trials
@@ -27,8 +26,6 @@ from vitcore.config import Config
 from vitcore.identity import identity, trial_id
 from vitcore.training.loop import train
 
-Ablate = Callable[..., tuple[int, str, str]]
-
 
 def synthetic_inspection(
     grid: tuple[int, int] = (7, 7),
@@ -37,7 +34,6 @@ def synthetic_inspection(
     channels: int = 3,
     sites: tuple[str, ...] = ("tokens",),
     components: int = 28,
-    label: int = 3,
 ) -> Inspection:
     rng, count, patch = np.random.default_rng(0), grid[0] * grid[1], 8
     arrays: dict[str, Any] = {
@@ -47,7 +43,7 @@ def synthetic_inspection(
         "rollout": rng.uniform(0, 0.02, (8, *grid)),
         "images": rng.integers(0, 256, (8, channels, patch * grid[0], patch * grid[1]), dtype=np.uint8),
         "labels": np.arange(8),
-        "predicted": np.full(8, label),
+        "predicted": np.full(8, 3),
     }
     for site in filter(None, sites):
         layers = (1, 1) if site == "tokens" else (depth, heads)
@@ -152,7 +148,7 @@ def test_inspect_writes_arrays_and_figures_and_prints_the_layers(ablate: Ablate,
     assert json.loads(before)["weights_sha256"] == trial.result().weights_sha256
     with np.load(trial.path / "evals/inspect.npz", allow_pickle=False) as arrays:
         assert arrays["distance"].shape == (2, 2)
-    view = json.loads(ablate("inspect", trial.id, "--runs", str(runs), "--format", "svg", "--json")[1])
+    view = json_output(ablate, "inspect", trial.id, "--runs", str(runs), "--format", "svg")
     assert (view["images"], len(view["figures"])) == (9, 4)
     assert (trial.path / "figures/rollout.svg").exists()
     assert (trial.path / "evals/inspect.json").read_bytes() == before

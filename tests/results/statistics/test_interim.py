@@ -110,11 +110,7 @@ def test_verdicts_that_looks_prevent_are_footnoted() -> None:
         (10, [5, 10], "raised from 5 to 10 after a table: p is 4 times the smallest over the first 5, 10 seeds"),
         (10, [3, 5, 10], "; stopping at 3 seeds, no planned look, is not covered"),
         (10, [3, 8], "raised from 3 to 8 after a table: looking repeatedly inflates error; the p values are not"),
-        (
-            5,
-            [5, 10],
-            "made with 5, 10 seeds, and 5 are left: p is 4 times the smallest over the first 5 seeds",
-        ),
+        (5, [5, 10], "made with 5, 10 seeds, and 5 are left: p is 4 times the smallest over the first 5 seeds"),
         (10, [10], ""),
         (10, None, ""),  # a plan older than the field
     ],

@@ -9,8 +9,8 @@ from results.statistics import power_law
 COMPUTE = np.array([1e12, 4e12, 1.6e13, 1e14, 3e14])
 
 
-def noisy_power_law(seed: int, b: float = 0.2) -> tuple[np.ndarray, np.ndarray]:
-    return COMPUTE, 30 * COMPUTE**-b * np.exp(0.1 * np.random.default_rng(seed).standard_normal(len(COMPUTE)))
+def noisy_power_law(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    return COMPUTE, 30 * COMPUTE**-0.2 * np.exp(0.1 * np.random.default_rng(seed).standard_normal(len(COMPUTE)))
 
 
 def test_each_seed_is_fitted_as_scipy_fits_a_line_through_logarithms() -> None:

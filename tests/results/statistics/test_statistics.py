@@ -19,8 +19,8 @@ RNG = np.random.default_rng(20111)
 TABLES = [(RNG.normal(0.9, 0.02, n), RNG.normal(0.89, 0.05, n)) for n in (2, 3, 5, 10, 40) for _ in range(4)]
 
 
-def estimate(value: float, se: float, n: int = 5) -> Estimate:
-    return Estimate(n, value, se, n - 1)
+def estimate(value: float, se: float) -> Estimate:
+    return Estimate(5, value, se, 4)
 
 
 def test_differences_are_those_of_scipy() -> None:

@@ -1,20 +1,15 @@
-"""Tuning: every arm at its own rate, chosen by the other seeds, in the plan and in the table."""
+"""Tuning: every arm at its own rate, chosen by the other seeds."""
 
 import itertools
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.stats
 import synthetic
-from designs import RECIPE, design
 
-from ablations.planning import plan as planning
-from ablations.planning.jobs import write as write_plan
-from ablations.planning.prepare import prepare
 from results.comparison.compare import compare
 from results.records import Row, Table
 from results.statistics import tuning
@@ -24,7 +19,6 @@ from results.tables.layout import render
 from results.tables.study_table import table
 
 RATES = (0.001, 0.002, 0.004)
-TUNED = "{question: q, baseline: {pool: cls}, factors: {pool: [cls, gap]}, tune: {lr: [1e-3, 2e-3, 4e-3]}}"
 
 
 def naive_choices(reached: np.ndarray) -> list[int]:
@@ -51,9 +45,9 @@ def tuning_records(
     return records
 
 
-def accuracies(plan: dict[str, Any], seed: int = 0, best: int = 1) -> tuple[dict[str, Any], dict[str, Any]]:
+def accuracies(plan: dict[str, Any], best: int = 1) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return validation and test accuracies whose rates differ by little; the best is at index `best`."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     mean = {name: 0.9 - 0.05 * abs(i % 3 - best) for i, name in enumerate(sorted(arm["name"] for arm in plan["arms"]))}
     val = {name: (value + 0.01 * rng.standard_normal(5)).tolist() for name, value in mean.items()}
     return val, {name: (value + 0.01 * rng.standard_normal(5)).tolist() for name, value in mean.items()}
@@ -62,7 +56,7 @@ def accuracies(plan: dict[str, Any], seed: int = 0, best: int = 1) -> tuple[dict
 def tuned_table(best: int = 1, **given: Any) -> Table:
     """Return the table of a tuned study whose best rate is at index `best`."""
     plan = synthetic.tuned_pooling(**given)
-    return table(synthetic.results(plan, tuning_records(plan, *accuracies(plan, best=best))))
+    return table(synthetic.results(plan, tuning_records(plan, *accuracies(plan, best))))
 
 
 def test_every_seed_uses_the_best_point_of_the_others() -> None:
@@ -293,49 +287,8 @@ def test_results_are_compared_where_every_arm_has_its_own_rate() -> None:
     val, test = accuracies(plan)
     lower = {name: [value - 0.02 - 0.001 * i for i, value in enumerate(values)] for name, values in test.items()}
     a, b = (synthetic.results(plan, tuning_records(plan, val, values)) for values in (test, lower))
-    row = next(row for row in compare([a], [b]).rows if row.arm == "pool=gap,lr=tuned")
+    row = synthetic.row_of_arm(compare([a], [b]), "pool=gap,lr=tuned")
     assert (row.delta, row.n_pairs) == (pytest.approx(-0.022), 5)
     assert row.a.mean == table(a).rows[1].mean
     a = synthetic.with_weights(a)
     assert [row.verdict for row in compare([a], [a]).rows] == ["identical"] * 8
-
-
-def test_the_plan_names_the_grid_of_every_arm(tmp_path: Path) -> None:
-    """The tuned contrasts are the table's family, and the points another; a curve is tuned at each of its points."""
-    plan = planning.build(design(tmp_path, TUNED), [0, 1])
-    assert (len(plan.arms), plan.family, plan.points_family, plan.tune) == (6, 1, 3, {"lr": [0.001, 0.002, 0.004]})
-    cls, gap = plan.tuned
-    assert (gap.name, gap.baseline) == ("pool=gap,lr=tuned", cls.name)
-    assert gap.points == [f"pool=gap,lr={lr}" for lr in RATES]
-    plan = planning.build(design(tmp_path, TUNED.replace("tune:", "curves: {data_fraction: axis}, tune:")), [0])
-    assert [one.name for one in plan.tuned[:2]] == [f"pool=cls,data_fraction={part},lr=tuned" for part in (0.1, 1.0)]
-    assert plan.family == 2
-
-
-@pytest.mark.parametrize(
-    ("grid", "overrides", "message"),
-    [
-        ("[1e-3, 2e-3]", {}, "tune: lr=0.001, 0.002: at least 3 values, ascending: the best must lie inside"),
-        ("[4e-3, 2e-3, 1e-3]", {}, "ascending"),
-        ("[low, middle, high]", {}, "tune: lr=low, middle, high: numbers"),
-        ("[1e-3, 2e-3, 4e-3]", {"val_fraction": 0.0}, r"val_fraction=0(\.0)?: above 0"),
-    ],
-)
-def test_a_grid_without_an_inside_or_without_validation_is_refused(
-    tmp_path: Path, grid: str, overrides: dict[str, object], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        planning.build(design(tmp_path, TUNED.replace("[1e-3, 2e-3, 4e-3]", grid), RECIPE, **overrides), [0])
-
-
-def test_an_earlier_plan_grows_into_a_tuned_one(tmp_path: Path) -> None:
-    """A curve that becomes a grid keeps its trials, and an arm that is removed stays tuned."""
-    runs = tmp_path / "runs"
-    curve = TUNED.replace("tune:", "curves:").replace("[cls, gap]", "[cls, gap, map]")
-    write_plan(runs, prepare(design(tmp_path, curve), runs, 2))
-    grown = prepare(design(tmp_path, TUNED), runs, 2)
-    assert (len(grown.arms), len(grown.tuned), grown.family, grown.points_family) == (9, 2, 1, 6)
-    write_plan(runs, prepare(design(tmp_path, TUNED.replace("[cls, gap]", "[cls, gap, map]")), runs, 2))
-    grown = prepare(design(tmp_path, TUNED), runs, 2)
-    assert [entry.change for entry in grown.tuned] == ["pool=cls", "pool=gap", "pool=map"]
-    assert (grown.family, grown.points_family) == (2, 6)

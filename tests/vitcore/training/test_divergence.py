@@ -135,7 +135,7 @@ def test_table_names_the_trial_and_the_machine_of_a_fault() -> None:
     records = synthetic.simulate(plan)
     key = synthetic.trial_id(plan, "position=none", 3)
     records[key] = synthetic.changed(records[key], suspect_hardware=120.0, host="node7")
-    row = next(row for row in table(synthetic.results(plan, records)).rows if row.arm == "position=none")
+    row = synthetic.row_of_arm(table(synthetic.results(plan, records)), "position=none")
     assert row.n == 5
     assert row.notes == [
         "seed 3 finished: loss was NaN at step 120 but finite when recomputed: suspect hardware (node7)"

@@ -78,8 +78,8 @@ def test_training_erases_standardized_images() -> None:
     assert torch.equal(erased(plain.images, keys(len(plain.images)), 0.0, "pixel"), plain.images)
 
 
-def batch(count: int = 8, channels: int = 3, size: int = 9) -> tuple[Tensor, Tensor]:
-    return torch.randn(count, channels, size, size), torch.arange(count) % 10
+def batch(count: int = 8) -> tuple[Tensor, Tensor]:
+    return torch.randn(count, 3, 9, 9), torch.arange(count) % 10
 
 
 def mix(images: Tensor, labels: Tensor, config: Config, step: int) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,64 @@
+"""`ablate compare` and its gates, `--fail-on worse` and `--margin`: exit status and one line."""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+import synthetic
+from in_process import called, refused
+
+
+def written(folder: Path, **changes: Sequence[float | None]) -> str:
+    plan = synthetic.position()
+    return str(synthetic.write(folder, plan, synthetic.position_records(plan, **changes)))
+
+
+def test_the_gate_says_what_it_could_have_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exit status is 1 where B is worse, 0 where not, and 2 where nothing could be tested."""
+    a, b = written(tmp_path / "a"), written(tmp_path / "b", none=[0.70, 0.68, 0.71, 0.69, 0.71])
+    more = str(synthetic.write(Path(written(tmp_path / "more")), synthetic.hybrid_stem(overrides={"width": 64})))
+    seen = r"differences of \d+\.\d\d points or more would have been seen \(80% power\); 3 identical"
+    other = str(synthetic.write(tmp_path / "c", synthetic.hybrid_stem(overrides={"width": 64})))
+    named = r"1 of 1 tested arm worse \(position=none of position-embedding@digits by 6\.20 points\)"
+    for first, second, expected, said in (
+        (a, b, 1, rf"{named}; {seen}"),
+        (b, a, 0, f"0 of 1 tested arm worse; {seen}"),
+        (a, a, 0, ""),
+        (a, other, 2, "no arm could be compared"),
+        (a, more, 2, "4 arms are identical in A and B, and no other could be tested"),
+    ):
+        status, _, errors = called(monkeypatch, "compare", first, second, "--fail-on", "worse")
+        assert (status, errors.count("\n")) == (expected, 1)
+        assert re.search(f"--fail-on worse: {said}", errors)
+
+
+def test_the_gate_takes_a_margin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gate passes only where every arm is shown not to be worse by the margin."""
+    noisy, close = [0.70, 0.80, 0.78, 0.72, 0.79], [0.762, 0.748, 0.771, 0.739, 0.779]
+    a = written(tmp_path / "a")
+    b, c = written(tmp_path / "b", none=noisy), written(tmp_path / "c", none=close)
+    assert called(monkeypatch, "compare", a, b, "--fail-on", "worse")[0] == 0
+    margin = ("--fail-on", "worse", "--margin", "0.01")
+    status, output, errors = called(monkeypatch, "compare", a, b, *margin, "--json")
+    difference = np.subtract(synthetic.ACCURACIES["position=none"], noisy)
+    high = scipy.stats.ttest_1samp(difference, 0).confidence_interval(0.90).high
+    row = next(row for row in json.loads(output)["rows"] if row["arm"] == "position=none")
+    assert row["worse_by_at_most"] == pytest.approx(high)
+    assert status == 1
+    assert "1 of 4 arms may be worse by 0.01 or more (position=none of position-embedding@digits: up " in errors
+    for other in (a, c):
+        assert called(monkeypatch, "compare", a, other, *margin)[0] == 0
+    assert "--margin -1: must be a number above 0" in refused(monkeypatch, "compare", a, b, *margin[:-1], "-1")
+
+
+def test_compare_takes_the_studies_that_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a = written(tmp_path / "a")
+    synthetic.write(tmp_path / "a", synthetic.pooling())
+    for b, key, number in ((a, "rows", 4), ("published", "claims", 2)):
+        status, output, _ = called(monkeypatch, "compare", a, b, "position-embedding", "--format", "json")
+        assert (status, len(json.loads(output)[key])) == (0, number)
+    assert "no study 'positions'" in refused(monkeypatch, "compare", a, "published", "positions")
