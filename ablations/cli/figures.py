@@ -18,7 +18,7 @@ from results.store.files import refuse_links, safe_name
 EXTENSION = re.compile("[a-z][a-z0-9]{0,4}")  # does not match the "2" of a folder v1.2
 
 FigureFormat = Literal["png", "pdf", "svg"]
-FORMATS = get_args(FigureFormat)
+FIGURE_FORMATS = get_args(FigureFormat)
 
 
 def plot(
@@ -88,10 +88,10 @@ def is_file_name(out: Path, format: FigureFormat | None) -> bool:
         return False
     if not (is_image or kind in FigureCanvasBase.get_supported_filetypes() or EXTENSION.fullmatch(kind)):
         if out.exists():
-            raise ValueError(f"--out {out}: is a file: give a folder, or a file of .{', .'.join(FORMATS)}")
+            raise ValueError(f"--out {out}: is a file: give a folder, or a file of .{', .'.join(FIGURE_FORMATS)}")
         return False
-    if kind not in FORMATS:
-        raise ValueError(f"--out {out}: no figure is drawn as .{kind}: give one of {', '.join(FORMATS)}")
+    if kind not in FIGURE_FORMATS:
+        raise ValueError(f"--out {out}: no figure is drawn as .{kind}: give one of {', '.join(FIGURE_FORMATS)}")
     if format and format != kind:
         raise ValueError(f"--out {out} and --format {format}: leave one of them out")
     return True

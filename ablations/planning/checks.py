@@ -10,7 +10,7 @@ from ablations.study.design import Design
 from ablations.study.stages import Stage, lineage
 from ablations.study.study import Axis, Study, claim_parts
 from results import units
-from results.figures.kinds import FIGURES
+from results.figures.kinds import FIGURE_KINDS
 from results.metrics import METRICS
 from vitcore.analysis.evals import EVAL, eval_of, find
 from vitcore.data import splits
@@ -51,7 +51,7 @@ def check_names(design: Design) -> None:
     of_evals = [name for entry in EVAL.values() for name in entry.metrics]
     metrics = [*METRICS, *of_evals, *([design.metric] if eval_of(design.metric) else [])]
     check_name(study, "metric", design.metric, metrics)
-    check_name(study, "figure", study.figure, FIGURES)
+    check_name(study, "figure", study.figure, FIGURE_KINDS)
     at_own_value = [arm_name(change.name, point) for change in design.changes for point in fixed_points(design)]
     check_arms(study, "published", written_names.published(design), [*arms, *at_own_value] if design.tune else arms)
     claimed = [name for claim in written_names.all_claims(design) for name in claim_parts(claim)[::2]]

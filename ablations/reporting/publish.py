@@ -9,7 +9,7 @@ from results.load import load_inspections, load_studies
 from results.store.files import refuse_links
 from results.study_results import StudyResults
 from results.tables import layout, study_table
-from results.tables.formats import FORMATS
+from results.tables.formats import TABLE_FORMATS
 
 
 def publish(study: StudyResults, runs: Path) -> str:
@@ -17,7 +17,7 @@ def publish(study: StudyResults, runs: Path) -> str:
     folder = store.study_folder(runs, study.name)
     refuse_links(runs, folder / "tables", folder / "figures")
     table = study_table.table(study)
-    for name, format in FORMATS.items():
+    for name, format in TABLE_FORMATS.items():
         store.write_bytes(folder / "tables" / f"table.{format.suffix}", f"{layout.render(table, name)}\n".encode())
     study_figure.draw(study, folder / "figures" / study_figure.file_name(study))
     return layout.render(table, "md")

@@ -17,7 +17,7 @@ from results.store.schemas import Entry, Plan, PlannedTrial
 from results.store.standing import Kind, Standing, Standings
 from slurm.queries.ask import NoSlurm, Unreachable
 
-KINDS = (
+TRIAL_KINDS = (
     "finished",
     "diverged",
     "running",
@@ -176,7 +176,7 @@ def status(plan: Plan, runs: Path, seen: SlurmState) -> StudyStatus:
         return arm_status(entry, runs, seen, there)
 
     entries = [entry_status(entry) for entry in plan.entries]
-    total = {kind: sum(entry.counts[kind] for entry in entries) for kind in KINDS}
+    total = {kind: sum(entry.counts[kind] for entry in entries) for kind in TRIAL_KINDS}
     return StudyStatus(
         study=plan.study,
         recipe=plan.recipe,
@@ -193,7 +193,7 @@ def status(plan: Plan, runs: Path, seen: SlurmState) -> StudyStatus:
 
 
 def arm_status(arm: Entry, runs: Path, seen: SlurmState, standings: Mapping[str, Standing]) -> ArmStatus:
-    found = ArmStatus(arm.name, arm.parent, dict.fromkeys(KINDS, 0), [], [], [], [])
+    found = ArmStatus(arm.name, arm.parent, dict.fromkeys(TRIAL_KINDS, 0), [], [], [], [])
     causes: dict[tuple[str, str, str], list[PlannedTrial]] = defaultdict(list)
     for planned in arm.trials:
         seed, key, standing = planned.seed, planned.id, standings[planned.id]
@@ -256,7 +256,7 @@ def tables_state(plan: Plan, runs: Path, seen: SlurmState, total: Mapping[str, i
 
 
 def is_over(counts: Mapping[str, int]) -> bool:
-    return all(counts[kind] == 0 for kind in KINDS if kind not in OVER)
+    return all(counts[kind] == 0 for kind in TRIAL_KINDS if kind not in OVER)
 
 
 def is_settled(views: Collection[StudyStatus]) -> bool:

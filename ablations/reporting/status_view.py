@@ -11,7 +11,7 @@ from rich.text import Text
 from ablations.execution.retry import advice
 from ablations.reporting.console import PlainConsole
 from ablations.reporting.progress import clock_text
-from ablations.reporting.status import KINDS, ArmStatus, QueuedTrial, StudyStatus, is_settled
+from ablations.reporting.status import TRIAL_KINDS, ArmStatus, QueuedTrial, StudyStatus, is_settled
 from results.safe_text import printable
 from results.units import amount_text
 from slurm.queries.queue import is_held
@@ -63,7 +63,7 @@ def headline(view: StudyStatus) -> Text:
 
 def arm_rows(view: StudyStatus) -> list[Text]:
     """Return a header, then a row for each stage and arm with the number of its trials of each kind."""
-    kinds = [kind for kind in KINDS if view.counts[kind]]
+    kinds = [kind for kind in TRIAL_KINDS if view.counts[kind]]
     named = [(arm, printable(arm.arm)) for arm in view.stages]
     named += [(arm, ("> " if arm.parent else "") + printable(arm.arm)) for arm in view.arms]  # >: starts from a stage
     width = max(len(name) for _, name in named)

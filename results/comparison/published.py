@@ -78,7 +78,7 @@ def claim_row(claim: Claim, table: Table) -> PublishedClaim:
 
 
 def render(found: PublishedComparison, format: str) -> str:
-    """Return the comparison as a document in one of formats.FORMATS.
+    """Return the comparison as a document in one of formats.TABLE_FORMATS.
 
     CSV has the claims only. Raises ValueError for an unknown format, or for CSV without claims.
     """

@@ -12,7 +12,7 @@ from results.tables.formats import Cell, Grid
 
 
 def render(comparison: Comparison, format: str) -> str:
-    """Return the comparison as a document in one of formats.FORMATS. Raises ValueError if the format is unknown."""
+    """Return the comparison as a document in one of TABLE_FORMATS. Raises ValueError for another format."""
     return formats.document(
         format,
         grids=lambda: [as_grid(comparison)],

@@ -93,6 +93,6 @@ def objective_labels(plan: Plan) -> dict[str, str]:
 
 def unknown_figure(plan: Plan) -> str:
     """Return the error message for a plan with an unknown kind of figure, or "" for a known kind."""
-    if plan.figure in kinds.FIGURES:
+    if plan.figure in kinds.FIGURE_KINDS:
         return ""
-    return f"figure={plan.figure} of study {plan.study}: one of {', '.join(kinds.FIGURES)}"
+    return f"figure={plan.figure} of study {plan.study}: one of {', '.join(kinds.FIGURE_KINDS)}"

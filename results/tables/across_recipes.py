@@ -13,7 +13,7 @@ ABSENT = "–"
 
 
 def render(tables: Sequence[Table], format: str, columns: Sequence[str] | None = None, notes: str | None = None) -> str:
-    """Return the tables of one study as one document, in one of formats.FORMATS.
+    """Return the tables of one study as one document, in one of formats.TABLE_FORMATS.
 
     columns: the columns of each recipe. Markdown, LaTeX and HTML need at least one besides `arm`. notes: one of
     layout.NOTES. Raises ValueError for an unknown format, or an unknown or repeated column.

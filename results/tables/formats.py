@@ -91,9 +91,9 @@ class Format:
 
 def find_format(format: str) -> Format:
     """Return the format with this name. Raises ValueError if there is none."""
-    if format not in FORMATS:
-        raise ValueError(f"format={format}: one of {', '.join(FORMATS)}{suggestion(format, FORMATS)}")
-    return FORMATS[format]
+    if format not in TABLE_FORMATS:
+        raise ValueError(f"format={format}: one of {', '.join(TABLE_FORMATS)}{suggestion(format, TABLE_FORMATS)}")
+    return TABLE_FORMATS[format]
 
 
 def document(
@@ -102,7 +102,7 @@ def document(
     rows: Callable[[], Sequence[Mapping[str, Plain]]],
     record: Callable[[], Any],
 ) -> str:
-    """Return a document in one of FORMATS. Raises ValueError for another format.
+    """Return a document in one of TABLE_FORMATS. Raises ValueError for another format.
 
     Only one of the three functions is called. grids: returns the tables of text. rows: returns the rows of a CSV file,
     as dicts from column to value. record: returns the JSON object.
@@ -277,7 +277,7 @@ def without_formula(value: Plain) -> Plain:
     return f"'{text}" if text.startswith(tuple("=+-@")) else text
 
 
-FORMATS = {
+TABLE_FORMATS = {
     "md": Format("md", markdown),
     "latex": Format("tex", latex, notes="short"),  # a paper has little room
     "csv": Format("csv", all_columns=True),

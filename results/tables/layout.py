@@ -116,7 +116,7 @@ JUDGED = ("p_holm", "verdict")  # hidden in a table without verdicts
 
 
 def render(table: Table, format: str, columns: Sequence[str] | None = None, notes: str | None = None) -> str:
-    """Return the table as a document in one of formats.FORMATS.
+    """Return the table as a document in one of formats.TABLE_FORMATS.
 
     columns: names of columns in order. notes: one of NOTES. Each format has defaults for both. Raises ValueError for an
     unknown format, or an unknown or repeated column.

@@ -193,7 +193,7 @@ def start(scale: Scale) -> Json:
     return {"config": config.model_dump(), **to_jsonable_python(startup.bench(config, 1, RANDOM).measured)}
 
 
-FIGURES: dict[str, tuple[Callable[[Scale], Json | None], str]] = {
+BENCHES: dict[str, tuple[Callable[[Scale], Json | None], str]] = {
     "step-192x6": (step_small, "at least 4.5x a plain timm script, 1.0x timm compiled and captured"),
     "step-s4": (step_s4, "at least 1.4x timm compiled"),
     "step-64": (partial(step_tiny, 64, 4, 64), "at least 7x its eager step"),
@@ -214,7 +214,7 @@ FIGURES: dict[str, tuple[Callable[[Scale], Json | None], str]] = {
 
 def page(folder: Path) -> str:
     """Return the page: a table of the measured figures, and the names of the others."""
-    found = {name: store.read_json(folder / f"{name}.json") for name in FIGURES if (folder / f"{name}.json").exists()}
+    found = {name: store.read_json(folder / f"{name}.json") for name in BENCHES if (folder / f"{name}.json").exists()}
     machine = next(iter(found.values()))["machine"]
     versions = ", ".join(f"{name} {machine[name]}" for name in ("torch", "timm", "python") if name in machine)
     lines = [
@@ -225,7 +225,7 @@ def page(folder: Path) -> str:
     ]
     for name, one in found.items():
         lines += rows(name, one)
-    if missing := [name for name in FIGURES if name not in found]:
+    if missing := [name for name in BENCHES if name not in found]:
         lines.append(f"\nNot measured yet: {', '.join(missing)}.")
     return "\n".join(lines) + "\n"
 
@@ -234,7 +234,7 @@ def rows(name: str, found: Json) -> list[str]:
     """Return a line per side. The first line has the figure's name and goal."""
     if "failed" in found:
         return [f"| {name} | | | | {found['failed'].replace('|', '/')} |"]
-    seconds, goal = found.get("seconds_per_step") or found["seconds"], FIGURES[name][1]
+    seconds, goal = found.get("seconds_per_step") or found["seconds"], BENCHES[name][1]
     if found.get("share_of_peak"):
         goal += f"; {found['share_of_peak']:.1%} of the peak"
     if found.get("busy"):
@@ -260,12 +260,12 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=540, help="no figure begins that is unlikely to end by then")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--small", action="store_true", help="to see that it works")
-    parser.add_argument("--only", nargs="*", choices=[*FIGURES, "experiments"], default=[*FIGURES])
+    parser.add_argument("--only", nargs="*", choices=[*BENCHES, "experiments"], default=[*BENCHES])
     asked = parser.parse_args(words)
     scale = Scale(asked.device, asked.small, asked.out, time.monotonic() + asked.seconds)
     asked.out.mkdir(parents=True, exist_ok=True)
     longest, failed = 0.0, False
-    for name in FIGURES:
+    for name in BENCHES:
         wanted = name in asked.only or (name.startswith("experiment-") and "experiments" in asked.only)
         if not wanted or (asked.out / f"{name}.json").exists() or time.monotonic() + longest > scale.deadline:
             continue
@@ -279,7 +279,7 @@ def main(words: list[str] | None = None) -> None:
             print(f"{name}: {type(error).__name__}: {first_line(error)}", flush=True)
         release()
         longest = max(longest, time.monotonic() - began)
-    if not any((asked.out / f"{name}.json").exists() for name in FIGURES):
+    if not any((asked.out / f"{name}.json").exists() for name in BENCHES):
         return
     print(text := page(asked.out))
     if asked.page:
@@ -293,7 +293,7 @@ def main(words: list[str] | None = None) -> None:
 
 def run_benchmark(name: str, scale: Scale) -> bool:
     """Measure a figure and write its file; return False if it continues at the next call."""
-    if (found := FIGURES[name][0](scale)) is None:
+    if (found := BENCHES[name][0](scale)) is None:
         return False
     machine = environment_record(config := scale.config(), hardware(config), device_of(config), {})
     content = {"schema": store.SCHEMA, "figure": name, "machine": machine, **found}

@@ -12,7 +12,7 @@ import pytest
 import synthetic
 
 from results import export, report
-from results.figures.kinds import FIGURES
+from results.figures.kinds import FIGURE_KINDS
 from results.load import load_studies
 from results.study_results import StudyResults
 from results.tables import layout, study_table
@@ -208,7 +208,7 @@ def test_an_unknown_figure_costs_only_itself() -> None:
     plans = synthetic.patch_size(figure="patch"), synthetic.position()
     text = report.render(list(map(synthetic.untrained, plans)), MADE)
     page = Page(text)
-    expected = f"No figure: figure=patch of study patch-size: one of {', '.join(FIGURES)}"
+    expected = f"No figure: figure=patch of study patch-size: one of {', '.join(FIGURE_KINDS)}"
     assert page.text.count(expected) == 1
     assert len(re.findall(r"<svg", text)) == 2
     assert any(row.startswith("patch=4") for row in page.rows)

@@ -14,7 +14,7 @@ from vitcore.data.files import read_regular
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # others may start programs, such as Ghostscript for EPS
+IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # others, such as EPS, may start programs
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 LARGEST = 2**30  # bytes in a file
 SIXTEEN_BITS = ("I;16", "I;16B", "I;16L", "I;16N")
@@ -32,7 +32,7 @@ def open_image(file: Path) -> Image:
         raise unreadable_error(error.strerror) from None
 
 
-def open_content(content: bytes | memoryview, formats: tuple[str, ...] = FORMATS) -> Image:
+def open_content(content: bytes | memoryview, formats: tuple[str, ...] = IMAGE_FORMATS) -> Image:
     """Open an image from a file's content without decoding its pixels.
 
     formats: the accepted formats by Pillow's names. Raises ValueError if the content is not an image in such a format.

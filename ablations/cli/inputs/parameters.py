@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ablations.reporting.cleaning import Keep
-from results.tables.formats import FORMATS, find_format
+from results.tables.formats import TABLE_FORMATS, find_format
 
 
 def completion(kind: str) -> Callable[[str], list[str]]:
@@ -106,7 +106,8 @@ RecipeNames = Annotated[
     ),
 ]
 Format = Annotated[
-    str, typer.Option("--format", "-f", metavar="|".join(FORMATS), callback=known_format, help="The output format.")
+    str,
+    typer.Option("--format", "-f", metavar="|".join(TABLE_FORMATS), callback=known_format, help="The output format."),
 ]
 StyleFile = Annotated[
     Path | None,

@@ -13,7 +13,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from reference import fields
 
-KINDS = {"setting": "setting", "key": "key of a file", "variant": "variant"}  # directive: what the index calls it
+OBJECT_TYPES = {"setting": "setting", "key": "key of a file", "variant": "variant"}  # directive: name in the index
 
 
 class Entry(GenericObject):
@@ -27,7 +27,7 @@ class Entry(GenericObject):
 
     @property
     def indextemplate(self) -> str:  # type: ignore[override]
-        return f"pair: %s; {KINDS[self.objtype]}"
+        return f"pair: %s; {OBJECT_TYPES[self.objtype]}"
 
     def handle_signature(self, sig: str, signode: addnodes.desc_signature) -> str:
         shown = self.options.get("shown", sig)
@@ -56,7 +56,7 @@ class Fields(SphinxDirective):
 
 
 def setup(app: Sphinx) -> None:
-    for kind, title in KINDS.items():
+    for kind, title in OBJECT_TYPES.items():
         app.add_object_type(kind, kind, objname=title)
         app.add_directive_to_domain("std", kind, Entry, override=True)
     app.add_directive("fields", Fields)

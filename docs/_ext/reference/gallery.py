@@ -8,8 +8,7 @@ from ablations.study.reading import packaged_names, read_recipe, read_study
 from reference.example import REPORT, trained
 from reference.markup import prose, shell
 from results.figures import inspection, study_figure
-from results.figures.kinds import FIGURES as KINDS
-from results.figures.kinds import module_of
+from results.figures.kinds import FIGURE_KINDS, module_of
 from results.store.inspection_data import Inspection
 from vitcore import Config, train, trial_id
 from vitcore.analysis.evals import inspect_eval
@@ -21,7 +20,7 @@ STEPS = 300  # a build should not take long
 
 
 def pages() -> dict[str, str | bytes]:
-    made_up = {kind: complete(kind) for kind in KINDS} | {"new-size": at_new_sizes()}
+    made_up = {kind: complete(kind) for kind in FIGURE_KINDS} | {"new-size": at_new_sizes()}
     studies = made_up | {study.plan.figure: study for study in trained().values()}
     drawn = {f"{kind}.svg": study_figure.picture(study, "svg") for kind, study in studies.items()}
     drawn["training.svg"] = study_figure.picture(trained()[STUDY], "svg", x="step")
@@ -36,7 +35,7 @@ def page() -> str:
         f"<a href='../../{REPORT}'>The report of five studies</a> shows what `ablate report` writes. Results come from "
         "`examples/digits.parquet`, or are made up for kinds of figures that no study there has.\n",
     ]
-    for kind in KINDS:
+    for kind in FIGURE_KINDS:
         studies = [
             f"[{name}](../studies/{name}.md)" for name in packaged_names("studies") if read_study(name).figure == kind
         ]

@@ -20,7 +20,7 @@ from results.study_results import StudyResults
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FIGURES = tuple(module.name.replace("_", "-") for module in iter_modules(__path__))
+FIGURE_KINDS = tuple(module.name.replace("_", "-") for module in iter_modules(__path__))
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def module_of(name: str) -> ModuleType:
 
 
 def kind(name: str) -> Kind:
-    """Return the kind of figure with this name, which is one of FIGURES."""
+    """Return the kind of figure with this name, which is one of FIGURE_KINDS."""
     module = module_of(name)
     found: Kind = getattr(module, "KIND", None) or Kind(module.draw)
     return found

@@ -64,7 +64,7 @@ def test_a_figure_that_fails_does_not_end_the_others(
     def failing(scale: bench_gpu.Scale) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate")
 
-    monkeypatch.setitem(bench_gpu.FIGURES, "step-64", (failing, "a goal"))
+    monkeypatch.setitem(bench_gpu.BENCHES, "step-64", (failing, "a goal"))
     with pytest.raises(SystemExit, match="1"):
         bench_gpu.main([*SMALL, "--out", str(tmp_path), "--only", "step-64", "step-32"])
     assert "step-64: OutOfMemoryError: CUDA out of memory.\n" in capsys.readouterr().out

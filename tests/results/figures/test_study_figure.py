@@ -97,7 +97,7 @@ def assert_inside(figure: Figure) -> None:
 
 
 def test_the_names_of_figures_are_known_without_matplotlib() -> None:
-    code = "import sys; from results.figures import kinds; print(*kinds.FIGURES); sys.exit('matplotlib' in sys.modules)"
+    code = "import sys, results.figures.kinds as own; print(*own.FIGURE_KINDS); sys.exit('matplotlib' in sys.modules)"
     names = subprocess.check_output([sys.executable, "-c", code], text=True).split()
     folder = Path(kinds.__file__).parent
     assert names == sorted(path.stem.replace("_", "-") for path in folder.glob("[a-z]*.py"))
@@ -111,7 +111,7 @@ SLOW = [(case, FULL) for case in CASES if case is not long_names] + [(several_fa
     [(long_names, FULL), *(pytest.param(*slow, marks=pytest.mark.slow) for slow in SLOW)],
     ids=lambda value: f"{value:g}in" if isinstance(value, float) else value.__name__,
 )
-@pytest.mark.parametrize("name", kinds.FIGURES)
+@pytest.mark.parametrize("name", kinds.FIGURE_KINDS)
 def test_every_figure_draws_every_study_and_cuts_nothing_off(
     name: str, case: Callable[[str], StudyResults], width: float
 ) -> None:
@@ -122,7 +122,7 @@ def test_a_figure_is_drawn_where_one_arm_has_no_verdict() -> None:
     assert_inside(draw_figure(equal_differences("axis")))
 
 
-@pytest.mark.parametrize("name", kinds.FIGURES)
+@pytest.mark.parametrize("name", kinds.FIGURE_KINDS)
 def test_an_absent_arm_is_a_marked_gap(name: str) -> None:
     study = incomplete(name)
     first, second, *_, last = (arm.name for arm in study.plan.arms)

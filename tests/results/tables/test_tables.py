@@ -16,7 +16,7 @@ from synthetic import ACCURACIES, make_table, row_of_arm, table_with_divergence,
 from results import store
 from results.load import load_studies
 from results.tables import sentences
-from results.tables.formats import FORMATS
+from results.tables.formats import TABLE_FORMATS
 from results.tables.layout import render
 from results.tables.study_table import table
 from results.units import PERCENT
@@ -207,7 +207,7 @@ def test_a_study_that_has_not_begun_is_a_table_of_holes() -> None:
     found = make_table(**{name.partition("=")[2]: [None] * 5 for name in ACCURACIES})
     assert [(row.n, row.missing) for row in found.rows] == [(0, 5)] * 4
     assert "0 of 20 trials done" in sentences.answer(found)
-    for form in FORMATS:
+    for form in TABLE_FORMATS:
         assert "position=none" in render(found, form)
     for form, cell in {"md": "| – ", "latex": "& -- ", "html": ">–<"}.items():
         text = render(found, form, ["arm", "verdict"])
