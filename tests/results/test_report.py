@@ -191,7 +191,6 @@ def test_what_users_write_is_text() -> None:
 
 
 def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-
     def full(descriptor: int) -> None:
         raise OSError("No space left on device")
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from designs import design
 from run_trials import Quiet, job_of, outcomes, serve_all, workers_of
-from small_study import command
+from small_study import RECIPE, STUDY, command
 
 from ablations.cli.running import failures
 from ablations.execution import attempts, machine, pool, runner
@@ -38,16 +38,10 @@ from results.store.standing import Kind, Standings
 from slurm.devcluster import wait_until
 from vitcore.config import Config
 
-RECIPE = """
-description: Small enough to kill.
-config: {data: digits, width: 16, depth: 1, heads: 2, patch: 2, pool: gap, steps: STEPS, batch: 16, lr: 2e-3}
-seeds: 2
-"""
-STUDY = "{question: 'Which?', baseline: {position: 1d}, factors: {position: [none, 1d]}}"
-
 
 def plan(folder: Path, steps: int = 40, study: str = STUDY, seeds: int = 2) -> Plan:
-    return planning.build(design(folder, study, RECIPE.replace("STEPS", str(steps))), range(seeds))
+    recipe = RECIPE.replace("STEPS", str(steps)).replace("SEEDS", "2")
+    return planning.build(design(folder, study, recipe), range(seeds))
 
 
 def with_plugin(folder: Path, source: str) -> Place:

@@ -3,7 +3,6 @@
 import itertools
 import os
 import signal
-import subprocess
 import threading
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 import safetensors.torch
 import torch
 import trainings
-from run_trials import Quiet, job_of
+from run_trials import Quiet, job_of, workers_of
 from torch import Tensor
 from trainings import after
 
@@ -207,11 +206,6 @@ def test_a_single_process_does_not_train_for_two() -> None:
         train(tiny(gpus=2))
 
 
-def below(pid: int) -> list[int]:
-    found = subprocess.run(["pgrep", "-P", str(pid), "-f", "ablations.execution.rank"], capture_output=True, text=True)
-    return [int(line) for line in found.stdout.split()]
-
-
 @pytest.mark.slow
 def test_killed_rank_and_killed_worker_end_the_attempt_and_the_trial_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -229,7 +223,7 @@ def test_killed_rank_and_killed_worker_end_the_attempt_and_the_trial_goes_on(
             attempts = trial.attempts()
             if len(attempts) == len(killed) + 1 and list(attempts[-1].glob("checkpoints/*.safetensors")):
                 worker = int(lease.read(attempts[-1]).pid)
-                others = below(worker)
+                others = workers_of(worker, "rank")
                 os.kill(worker if killed else others[0], signal.SIGKILL)
                 killed.append((worker, others))
 
@@ -260,7 +254,7 @@ def test_stopped_rank_is_killed_and_named(monkeypatch: pytest.MonkeyPatch) -> No
 
     def stop() -> bool:
         if not stopped:
-            stopped.extend(below(os.getpid()))
+            stopped.extend(workers_of(os.getpid(), "rank"))
             os.kill(stopped[0], signal.SIGSTOP)
         return False
 
