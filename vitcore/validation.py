@@ -62,7 +62,10 @@ def complete_parts(config: Config) -> None:
 
 
 def validated_options(config: Config, chosen: Mapping[str, type[Variant]]) -> dict[str, Any]:
-    """Return dotted key -> value for all options of the `chosen` variants (slot -> variant), including defaults."""
+    """Validate the options of the `chosen` variants (slot -> variant); return dotted key -> value, including defaults.
+
+    Raises ConfigError if an option is unknown or invalid.
+    """
     return {
         f"{slot}.{name}": value
         for slot, variant in chosen.items()

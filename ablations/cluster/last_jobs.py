@@ -75,7 +75,7 @@ def ensure_last_jobs_from_share(campaign: Campaign, begins: bool = False) -> Non
 
 
 def has_newer_last_jobs(campaign: Campaign) -> bool:
-    """Return whether the disk shows a last and a watching job that are newer than the newest shares."""
+    """Return whether, by the records on disk, a last and a watching job were submitted after the newest shares."""
     arrays = sorted(read_intents(campaign.folder), key=itemgetter(0))
     functions = [intent.function for array, intent in arrays if was_taken(array)]
     newest = max((number for number, function in enumerate(functions) if function == SHARE), default=-1)

@@ -77,7 +77,8 @@ class Design:
     def tune(self) -> dict[str, list[Any]]:
         """The tuned settings: name -> values.
 
-        Raises ValueError unless each has at least 3 numbers in ascending order. An optimum at an edge gives no verdict.
+        Raises ValueError unless each has at least 3 numbers in ascending order. An arm whose best value is the first or
+        the last gets no verdict.
         """
         found = {name: self.curves[name] for name in self.study.tune}
         for name, values in found.items():
@@ -213,7 +214,10 @@ class Design:
         return {change.name: change for change in changes}
 
     def factor_change(self, values: Values) -> Change:
-        """Return the change that sets factors to `values`. Its name lists the values in the study's order."""
+        """Return the change that sets factors to `values`.
+
+        Its name lists factor=value in the study's order, or is the baseline's name if `values` is empty.
+        """
         ordered = {name: values[name] for name in self.factors if name in values}
         return Change(assignments(ordered) or self.baseline_name, self.baseline | ordered, ordered)
 

@@ -24,7 +24,7 @@ Difference = Annotated[float, Field(gt=-1, lt=1)]
 
 
 class Figure(Options):
-    """A number that a recipe states, with its origin."""
+    """Base class of the numbers that a recipe states, which records their origin."""
 
     how: Literal["measured", "derived", "cited"]  #: Measured with this recipe, derived from another number, or cited.
     source: str  #: The command, the other number, or the cited publication.
@@ -74,9 +74,9 @@ class Spread(Figure):
 
 
 class AtTwiceTheSteps(Figure):
-    """Differences in test accuracy (as fractions) between arms and the recipe's config after twice the steps.
+    """Differences in test accuracy (as fractions) between arms and the recipe's config after twice the recipe's steps.
 
-    An arm whose difference changes sign after twice the steps learns faster, not better.
+    If a difference changes sign, the arms differ in how fast they learn, not in the accuracy that they reach.
     """
 
     n: Count | None = None  #: Number of seeds per arm.

@@ -76,9 +76,10 @@ def lineage(parent: Stage | None) -> Iterator[Stage]:
 
 
 def value(config: Config, parent: Stage | None, key: str) -> Any:
-    """Return the value of a setting such as lr or pretrain.lr, or None if it is not set.
+    """Return a trial's value of a setting such as lr, or a stage's value of one such as pretrain.lr.
 
-    The value of the link to the parent is the name of the parent's stage. config, parent: the trial's.
+    Returns None for an option that is not set. `init_from` or `teacher` has the name of the parent's stage as its
+    value. config: the trial's config. parent: the stage that the trial starts or learns from, or None.
     """
     name, _, rest = key.partition(".")
     for stage in lineage(parent):

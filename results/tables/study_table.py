@@ -120,9 +120,9 @@ def departures(plan: Plan) -> dict[str, Mapping[str, Any]]:
 
 
 def is_unfinished(study: StudyResults) -> bool:
-    """Return whether any planned trial has neither diverged nor finished with the metric.
+    """Return whether any planned trial has neither diverged nor finished with a value of the study's metric.
 
-    A verdict before all trials have ended would be an additional look.
+    A failed trial is unfinished. A verdict before all trials are over would be an extra interim look at the data.
     """
     trials = zip(study.columns["status"], study.columns[study.plan.metric], strict=True)
     return any(status != "diverged" and (status != "finished" or math.isnan(value)) for status, value in trials)

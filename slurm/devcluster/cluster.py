@@ -119,7 +119,10 @@ class Cluster:
         return config.daemons(self.folder, self.settings)
 
     def named(self, name: str) -> list[Daemon]:
-        """Return the daemons of a program or node, or of every node for `slurmd`. Raises ValueError for other names."""
+        """Return the daemon of a program or node, or for "slurmd" the daemons of all nodes.
+
+        Raises ValueError for any other name.
+        """
         found = [each for each in self.daemons if each.name == name or (name == "slurmd" and each.program == name)]
         if not found:
             raise ValueError(f"{name}: no daemon; there are {', '.join(each.name for each in self.daemons)}, slurmd")
@@ -250,7 +253,7 @@ class Cluster:
         return int(self.run("sbatch", "--parsable", *arguments).stdout.partition(";")[0])
 
     def state(self, job: int | str) -> str:
-        """Return the state of a job in squeue (PENDING, RUNNING, ...), or "" once slurmctld has forgotten the job."""
+        """Return a job's state in squeue, such as PENDING, or "" if slurmctld forgot the job or does not answer."""
         query = ["squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T"]
         return self.run(*query, check=False).stdout.strip()
 

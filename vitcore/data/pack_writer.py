@@ -50,15 +50,17 @@ def pack(
 ) -> Path:
     """Pack `source` into the folder HOME/NAME with `jobs` threads, and return the folder.
 
-    Each image's shorter side is resized to `size`, bilinearly with antialiasing, and the middle square is stored.
+    An unfinished pack of the same source and options is continued.
+
+    Each image's shorter side is resized to `options.size`, bilinearly with antialiasing. The middle square is stored.
     Random crops therefore never reach the ends of the longer side.
 
-    A color image of 256 x 256 pixels takes 196,608 B in format bytes, which is 262 GB for ImageNet-1k. Reading the
+    A color image of 256 x 256 pixels takes 196,608 B in the format "bytes", or 262 GB for ImageNet-1k. Reading the
     image takes 0.2 ms on one core. A JPEG of quality 95 takes a tenth to a quarter of the disk space. Decoding the JPEG
     takes 1.2 ms on one core.
 
-    Raises ValueError if the name, an option or an image is invalid. Also raises it if the folder has a finished pack,
-    another unfinished pack or another writer.
+    Raises ValueError if the name, an option or an image is invalid. Also raises ValueError if the folder holds a
+    finished pack or an unfinished pack of another source or options, or if another process writes there.
     """
     check_name(name)
     folder = home / name

@@ -71,9 +71,10 @@ def init(
 
 
 def next_commands(recipe: Path, runs: Path | None, data_dir: Path | None) -> str:
-    """Return text with the commands to run next, and what each is for.
+    """Return text that lists the commands to run next, each with its purpose.
 
-    runs: the option of `ablate init`. data_dir: the folder of the pack, if the commands have to name it.
+    runs: the option --runs of `ablate init`, or None. data_dir: the --data-dir that the commands need in order to find
+    the pack, or None if they find it without one.
     """
     on, where = f"--recipe {shlex.quote(str(recipe))}", folder_options(runs, data_dir)
     commands = {

@@ -57,7 +57,7 @@ def show(
 
 
 def description_parts(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
-    """Yield (title, text) for each part of a study's description. The text is "" if the study lacks the part."""
+    """Yield (title, text) for each line of a study's description. A text may be "", and a title may repeat."""
     margin = study.margin or recipe.margin
     within = f"; equivalent within {unit(study.metric).size_text(margin)}" if margin else ""
     yield "source", study.source

@@ -49,7 +49,10 @@ def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | Non
 
 
 def data_home(data_dir: Path | None) -> Path:
-    """Return the folder for new data sets. Raises ValueError if --data-dir, ablate.toml and ABLATE_DATA name none."""
+    """Return the folder in which new data sets are stored, and set the variables that `data_folder` sets.
+
+    Raises ValueError if none of --data-dir, ablate.toml and ABLATE_DATA names a folder.
+    """
     data_folder(data_dir)
     if not os.environ.get("ABLATE_DATA"):
         raise ValueError("say where: --data-dir DIR, or set ABLATE_DATA")

@@ -58,7 +58,7 @@ def known_format(name: str) -> str:
 
 
 def refuse_options(context: typer.Context, words: list[str] | None) -> list[str] | None:
-    """Return the words. Raises ValueError if one sets an option of the command, such as seeds=3 for --seeds 3."""
+    """Return `words` unchanged. Raises ValueError if a word sets an option, such as seeds=3 instead of --seeds 3."""
     options = {option for one in context.command.params for option in one.opts}
     for word in words or ():
         key, equals, value = word.partition("=")

@@ -136,7 +136,10 @@ def verdict_text(row: Any, metric: str) -> str:
 
 
 def verdict_word(row: Any) -> str:
-    """Return the verdict, "baseline" or "no finished trial", with the number of finished seeds if trials are absent."""
+    """Return the row's verdict or "no verdict", or "baseline" for a baseline, or "no finished trial".
+
+    If only some of the planned trials have finished, their number is added, as in "better (n = 3 of 5)".
+    """
     if row.n == 0:
         return "no finished trial"
     known = row.verdict or "no verdict"
