@@ -33,10 +33,10 @@ def download(
         ablate data download cifar10 --data-dir ~/datasets
         ablate data download fashion-mnist
     """
-    from vitcore.data.builtin import download as fetch
+    from vitcore.data.builtin import downloadable
 
-    target = data_home(data_dir)
-    fetch(name, target)
+    dataset, target = downloadable(name), data_home(data_dir)
+    dataset.download(target)
     print(target)
 
 
@@ -49,12 +49,20 @@ def pack(
     data_dir: parameters.DataDir = None,
     size: Annotated[
         int | None,
-        typer.Option(metavar="PIXELS", help="The side of the stored squares.  [default: the images' own, at most 256]"),
+        parameters.number_option(
+            "--size",
+            min=1,
+            metavar="PIXELS",
+            help="The side of the stored squares.  [default: the images' own, at most 256]",
+        ),
     ] = None,
     crop: Annotated[
         int | None,
-        typer.Option(
-            metavar="PIXELS", help="The side of the central square that tests see.  [default: all; 7/8 of 256]"
+        parameters.number_option(
+            "--crop",
+            min=1,
+            metavar="PIXELS",
+            help="The side of the central square that tests see.  [default: all; 7/8 of 256]",
         ),
     ] = None,
     format: Annotated[

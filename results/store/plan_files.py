@@ -116,23 +116,23 @@ def known_name(name: str, known: Collection[str]) -> str:
     return changed[0] if name not in known and len(changed) == 1 else name
 
 
-def select_names(plans: Sequence[str], studies: Sequence[str], source: Path) -> list[str]:
+def select_names(names: Sequence[str], studies: Sequence[str], source: Path) -> list[str]:
     """Return the full names of the selected plans in the order of `studies`, or of all plans if it is empty.
 
-    plans: their full names. "study@recipe" also selects a plan with overrides if that is its only match. source: the
-    run directory or file that errors name. Raises ValueError if a name is unknown or there are no plans.
+    names: full names of the plans. "study@recipe" also selects a plan with overrides if that is its only match. source:
+    the run directory or file that errors name. Raises ValueError if a name is unknown or there are no plans.
     """
-    if not plans:
+    if not names:
         raise ValueError(f"{source}: no study has been run here")
-    known = {name for plan in plans for name in (plan.partition("@")[0], plan)}
+    known = {name for full in names for name in (full.rpartition("@")[0], full)}
     places: dict[str, int] = {}
-    for place, name in enumerate(studies):
-        asked = known_name(name, known)
+    for place, study in enumerate(studies):
+        asked = known_name(study, known)
         if asked not in known:
             alike = [one for one in known if ("@" in one) == ("@" in asked)]  # both with a recipe, or both without
-            raise ValueError(f"{source}: no study '{asked}'{suggestion(asked, alike)} (there: {', '.join(plans)})")
-        for plan in plans:
-            if asked in (plan.partition("@")[0], plan):
-                places.setdefault(plan, place)
-    chosen = places if studies else dict.fromkeys(plans, 0)
+            raise ValueError(f"{source}: no study '{asked}'{suggestion(asked, alike)} (there: {', '.join(names)})")
+        for name in names:
+            if asked in (name.rpartition("@")[0], name):
+                places.setdefault(name, place)
+    chosen = places if studies else dict.fromkeys(names, 0)
     return sorted(chosen, key=lambda name: (chosen[name], name))

@@ -64,8 +64,9 @@ BAD = [
     ("compare a published --fail-on worse", "--fail-on worse: published numbers are from another setting"),
     ("check r.txt", "r.txt"),
     ("clean --runs none", "--runs none: no such run directory"),
-    ("data download digits", "say where: --data-dir DIR, or set ABLATE_DATA"),
-    ("data download digits --data-dir x", "digits"),
+    ("data download mnist", "say where: --data-dir DIR, or set ABLATE_DATA"),
+    ("data download digits", "nothing to download for 'digits'"),
+    ("data pack x y --size abc", "'abc' is not a whole number of at least 1"),
 ]
 
 

@@ -254,6 +254,7 @@ def test_watching_ends_when_the_tables_are_there_or_nobody_writes_them(runs: Pat
 
 def test_study_with_settings_is_found_without_them_where_it_is_the_only_one() -> None:
     assert plan_files.select_names(["s@r+aa"], ["s@r"], Path("runs")) == ["s@r+aa"]
+    assert plan_files.select_names(["a@b@r+aa"], ["a@b"], Path("runs")) == ["a@b@r+aa"]
     for plans, name in ((["s@r+aa", "s@r+bb"], "s@r"), (["s@r+aa"], "s@q")):
         with pytest.raises(ValueError, match=f"no study '{name}'"):
             plan_files.select_names(plans, [name], Path("runs"))

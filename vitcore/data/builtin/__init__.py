@@ -1,7 +1,5 @@
 """The built-in datasets, which check their images against pinned sizes and checksums when reading them."""
 
-from pathlib import Path
-
 from vitcore.data.builtin.cifar import Cifar
 from vitcore.data.builtin.digits import Digits
 from vitcore.data.builtin.downloaded import Downloaded
@@ -16,13 +14,9 @@ BUILT_IN: dict[str, Digits | Downloaded] = {
 }
 
 
-def download(name: str, data_dir: Path) -> None:
-    """Download a built-in dataset into `data_dir`. Reading a dataset never uses the network.
-
-    Raises ValueError if the dataset has no download or the download fails.
-    """
-    dataset = BUILT_IN.get(name)
-    if not isinstance(dataset, Downloaded):
-        known = (name for name, dataset in BUILT_IN.items() if isinstance(dataset, Downloaded))
+def downloadable(name: str) -> Downloaded:
+    """Return a built-in dataset that is downloaded. Raises ValueError if there is none of this name."""
+    known = {each: dataset for each, dataset in BUILT_IN.items() if isinstance(dataset, Downloaded)}
+    if name not in known:
         raise ValueError(f"nothing to download for '{name}': one of {', '.join(known)}")
-    dataset.download(data_dir)
+    return known[name]

@@ -50,17 +50,17 @@ class Downloaded(ABC):
 
         Raises ValueError if no folder is given, if files are missing or damaged, or if the number of images is wrong.
         """
-        fetch = f"'ablate data download {self.name}'"
+        command = f"'ablate data download {self.name}'"
         if data_dir is None:
             raise ValueError(
-                f"data={self.name}: say where it is with --data-dir or ABLATE_DATA; {fetch} fetches it there"
+                f"data={self.name}: say where it is with --data-dir or ABLATE_DATA; {command} fetches it there"
             )
         try:
             parts = self.read_parts(data_dir)
         except (RuntimeError, OSError) as error:
             raise ValueError(
                 f"data={self.name}: not in {data_dir} ({reason_with_file(error)}); name another directory with "
-                f"--data-dir or ABLATE_DATA, or fetch it with {fetch}"
+                f"--data-dir or ABLATE_DATA, or fetch it with {command}"
             ) from None
         found, wanted = tuple(len(labels) for _, labels in parts), (self.about.train_size, self.about.test_size)
         if found != wanted:
