@@ -223,7 +223,7 @@ def independent(slot: str, name: str) -> None:
 
 
 def other_parameters(slot: str, name: str) -> dict[str, nn.Parameter]:
-    """Return name -> parameter of a model with the variant, except those that the variant itself initializes."""
+    """Return name -> parameter of a model with the variant, without parameters that the variant initializes itself."""
     model, kind = ViT(tiny(slot, name)), VARIANTS[slot][name]
     return {key: values for key, values in model.named_parameters() if type(nearest_owner(model, key)[0]) is not kind}
 

@@ -88,7 +88,7 @@ class RankOrder:
     port: int
     rank: int
     local: int  # the index of the rank's GPU among those visible on its node
-    tasks: bool = False  # whether the order is for all tasks of an srun, the first of which has rank `rank`
+    tasks: bool = False  # whether all tasks of an srun get this order; `rank` is then the first task's
 
     def with_own_rank(self) -> "RankOrder":
         """Return the order for this process. In a task of an srun, it has the rank and GPU of the task."""

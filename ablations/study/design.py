@@ -263,7 +263,7 @@ class Design:
     def arm(self, change: Change, point: Values) -> Arm:
         """Return the arm with a change at a point of the curves.
 
-        The steps meet the study's budget unless the change or point sets them. Raises ValueError if no number does.
+        The steps meet the study's budget unless the change or point sets them. Raises ValueError if they cannot.
         """
         name, baseline = arm_name(change.name, point), arm_name(self.baseline_name, point)
         written = merge(self.layers.base, point, change.settings, change.co_changes)

@@ -60,7 +60,7 @@ def small_class(labels: Indices, train: Indices, classes: Sequence[str]) -> str:
     first, more = short[0], f" ({len(short) - 1} more classes are as small)" if len(short) > 1 else ""
     there = f"{total[first]} image{'' if total[first] == 1 else 's'}"
     return (
-        f"class '{classes[first]}' has {there}, {left[first]} beside the test's: "
+        f"class '{classes[first]}' has {there}, {left[first]} outside the test set: "
         f"it needs at least 2, one to train and one to validate{more}"
     )
 

@@ -110,7 +110,7 @@ def test_a_directory_given_to_load_is_where_packs_are_read(folder: Path, root: P
     with pytest.raises(ValueError, match=r"photos/shard-00000\.bytes: cannot be read"):
         load(config)
     packed(folder, tmp_path / "other", size=14)
-    with pytest.raises(ValueError, match="other/photos is another pack than the one that the config was made for"):
+    with pytest.raises(ValueError, match="other/photos is not the pack that the config was made for"):
         load(config, tmp_path / "other")
 
 

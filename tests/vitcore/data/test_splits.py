@@ -164,9 +164,9 @@ def test_folder_is_identified_by_its_contents(tmp_path: Path) -> None:
         ({"cat": 3, "dog": 0}, "dog: has no images"),
         ({"train/cat": 3, "train/dog": 3}, "neither test/ nor val/"),
         ({"train/cat": 3, "train/dog": 3, "test/cow": 1, "test/cat": 1}, "class 'cow' is not in train/"),
-        ({"cat": 5, "dog": 1}, "class 'dog' has 1 image, 0 beside the test's: it needs at least 2, one to train"),
-        ({"cat": 5, "dog": 2, "fox": 1}, r"class 'dog' has 2 images, 1 beside .* \(1 more classes"),
-        ({"train/cat": 3, "train/dog": 1, "test/cat": 1, "test/dog": 1}, "'dog' has 2 images, 1 beside the test's"),
+        ({"cat": 5, "dog": 1}, "class 'dog' has 1 image, 0 outside the test set: it needs at least 2, one to train"),
+        ({"cat": 5, "dog": 2, "fox": 1}, r"class 'dog' has 2 images, 1 outside .* \(1 more classes"),
+        ({"train/cat": 3, "train/dog": 1, "test/cat": 1, "test/dog": 1}, "'dog' has 2 images, 1 outside the test set"),
     ],
 )
 def test_folder_that_is_no_dataset(tmp_path: Path, counts: dict[str, int], message: str) -> None:
