@@ -125,7 +125,7 @@ class Config(Options):
     # how it runs, not what is learned
     device: Literal["auto", "cpu", "cuda"] = "auto"  #: `cpu`, `cuda`, or `auto`: a GPU if the machine has one.
     threads: Annotated[int, Field(ge=1, le=1024)] = 1  #: Number of PyTorch's CPU threads.
-    #: Whether `torch.compile` compiles the model. `auto`: on a GPU, for at least 1,000 steps of one patch size.
+    #: Whether `torch.compile` compiles the model. `auto`: on a GPU, for at least 2,000 steps of one patch size.
     compile: Literal["auto", True, False] = "auto"
     cuda_graph: Literal["auto", "off"] = "auto"  #: On a GPU, `auto` runs a step as one launch if possible.
     #: On a GPU, `pinned` gives all arms one attention kernel, and `fastest` leaves the choice to PyTorch.

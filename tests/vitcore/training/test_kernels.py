@@ -131,11 +131,11 @@ def test_every_shape_of_a_worker_has_a_graph() -> None:
 
 def test_only_long_trials_on_a_gpu_are_compiled() -> None:
     """Unless the config says otherwise; configs of earlier versions say true or false."""
-    long = Config(**SMALL, steps=1000)
-    assert [compiles(long, "cuda"), compiles(Config(**SMALL, steps=999), "cuda"), compiles(long, "cpu")] == [1, 0, 0]
+    long = Config(**SMALL, steps=2000)
+    assert [compiles(long, "cuda"), compiles(Config(**SMALL, steps=1999), "cuda"), compiles(long, "cpu")] == [1, 0, 0]
     assert compiles(Config(**SMALL, compile=True), "cpu")
-    assert not compiles(Config(**SMALL, steps=1000, compile=False), "cuda")
-    assert not compiles(Config(**SMALL, steps=1000, **{"stem.patches": [1, 2, 4]}), "cuda")  # each would be compiled
+    assert not compiles(Config(**SMALL, steps=2000, compile=False), "cuda")
+    assert not compiles(Config(**SMALL, steps=2000, **{"stem.patches": [1, 2, 4]}), "cuda")  # each would be compiled
 
 
 @pytest.fixture
