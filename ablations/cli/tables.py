@@ -87,8 +87,11 @@ def compare(
     ] = None,
     margin: Annotated[
         float | None,
-        typer.Option(
+        parameters.number_option(
             metavar="X",
+            min=0,
+            above=True,
+            kind=float,
             help="With --fail-on worse: exit with 1 unless every common arm is shown not to be worse by this "
             "much. In the metric's unit: 0.01 is a point of accuracy.",
         ),
@@ -110,8 +113,6 @@ def compare(
 
     if fail_on not in (None, "worse"):
         raise ValueError(f"--fail-on {fail_on}: must be 'worse'")
-    if margin is not None and not margin > 0:
-        raise ValueError(f"--margin {margin:g}: must be a number above 0")
     if margin is not None and not fail_on:
         raise ValueError(f"--margin {margin:g}: needs --fail-on worse")
     shown, studies = "json" if as_json else format, [stem(word) for word in words or []]

@@ -52,7 +52,8 @@ def test_the_gate_takes_a_margin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "1 of 4 arms may be worse by 0.01 or more (position=none of position-embedding@digits: up " in errors
     for other in (a, c):
         assert called(monkeypatch, "compare", a, other, *margin)[0] == 0
-    assert "--margin -1: must be a number above 0" in refused(monkeypatch, "compare", a, b, *margin[:-1], "-1")
+    for word in ("0", "abc"):
+        assert f"'{word}' is not a number above 0" in refused(monkeypatch, "compare", a, b, *margin[:-1], word)
 
 
 def test_compare_takes_the_studies_that_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,15 +37,21 @@ def out_option(metavar: str, help: str) -> Any:
 
 
 def number_option(
-    *names: str, help: str, min: int, max: int | None = None, kind: type[int | float] = int, metavar: str = "N"
+    *names: str,
+    help: str,
+    min: int,
+    max: int | None = None,
+    kind: type[int | float] = int,
+    metavar: str = "N",
+    above: bool = False,
 ) -> Any:
-    """Return an option that takes a number of a `kind`, and names the range in every refusal."""
+    """Return an option that takes a number of a `kind`, and names the range in every refusal. above: exclude `min`."""
     allowed = "a whole number" if kind is int else "a number"
-    allowed += f" of at least {min}" if max is None else f" from {min} to {max:,}"
+    allowed += f" {'above' if above else 'of at least'} {min}" if max is None else f" from {min} to {max:,}"
 
     def parsed(text: str) -> int | float:
         with suppress(ValueError):
-            if min <= (value := kind(text)) <= (math.inf if max is None else max):
+            if min <= (value := kind(text)) <= (math.inf if max is None else max) and not (above and value == min):
                 return value
         raise typer.BadParameter(f"'{text}' is not {allowed}")
 
