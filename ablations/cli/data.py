@@ -13,6 +13,7 @@ from ablations.cli.help import App
 from ablations.cli.inputs import ablate_toml, parameters
 from ablations.cli.inputs.directories import data_folder, data_home, folder_options
 from ablations.execution import machine
+from results.safe_text import one_line
 
 if TYPE_CHECKING:
     from vitcore.data.pack_sources import Source
@@ -36,7 +37,11 @@ def download(
     from vitcore.data.builtin import downloadable
 
     dataset, target = downloadable(name), data_home(data_dir)
-    dataset.download(target)
+    try:
+        dataset.download(target)
+    except RuntimeError as error:
+        print(f"ablate: {one_line(str(error))}", file=sys.stderr)
+        raise typer.Exit(FAILED) from None
     print(target)
 
 

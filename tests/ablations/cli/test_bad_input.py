@@ -65,6 +65,7 @@ BAD = [
     ("check r.txt", "r.txt"),
     ("clean --runs none", "--runs none: no such run directory"),
     ("data download mnist", "say where: --data-dir DIR, or set ABLATE_DATA"),
+    ("data download mnist --data-dir s.yaml/new", "s.yaml/new: Not a directory"),
     ("data download digits", "nothing to download for 'digits'"),
     ("data pack x y --size abc", "'abc' is not a whole number of at least 1"),
 ]
@@ -123,6 +124,19 @@ def test_what_was_not_run_is_named_as_it_was_written(there: Ablate, words: str, 
     errors = refusal(there, *words.split(), *recipe)
     assert message in errors
     assert not re.search("[0-9a-f]{32}|@r\\+|Errno", errors)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "mnist"])
+def test_a_failed_download_is_not_bad_input_and_leaves_nothing(
+    ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("torchvision.datasets.utils._get_redirect_url", lambda url, **_: url)
+    monkeypatch.setattr("torchvision.datasets.utils._urlretrieve", lambda _, file: Path(file).write_text("other"))
+    before = sorted(tmp_path.rglob("*"))
+    status, _, errors = ablate("data", "download", name, "--data-dir", "new/data")
+    assert (status, errors.count("\n")) == (1, 1)
+    assert "corrupted" in errors
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize(("job", "workers"), [("", 2), ("1", 4)])

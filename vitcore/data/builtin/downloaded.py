@@ -1,6 +1,8 @@
 """The base class of built-in datasets that torchvision downloads."""
 
+import shutil
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +17,15 @@ TEST_SIZE = 10_000  # number of test images in every such dataset
 class Downloaded(ABC):
     """A dataset that torchvision downloads. Subclasses read and download its files.
 
-    size: side of the images, in pixels. train_size: number of training images. md5: torchvision's checksum of their
-    archive. mean, std: statistics of each channel of the training images, for intensities from 0 to 1.
+    files: pattern of the names of its files. size: side of the images, in pixels. train_size: number of training
+    images. md5: torchvision's checksum of their archive. mean, std: statistics of each channel of the training images,
+    for intensities from 0 to 1.
     """
 
     def __init__(
         self,
         name: str,
+        files: str,
         size: int,
         classes: int,
         train_size: int,
@@ -31,7 +35,7 @@ class Downloaded(ABC):
     ) -> None:
         fingerprint: dict[str, str | int] = {"name": name, "images": train_size + TEST_SIZE, "md5": md5}
         mean, std = (tuple(255 * value for value in values) for values in (mean, std))
-        self.name = name
+        self.name, self.files = name, files
         self.about = About(size, len(mean), classes, train_size, TEST_SIZE, fingerprint, mean=mean, std=std)
 
     @abstractmethod
@@ -71,8 +75,19 @@ class Downloaded(ABC):
         return Raw(images, labels, train, test)
 
     def download(self, data_dir: Path) -> None:
-        """Download the dataset into `data_dir`. Raises ValueError if the download fails."""
+        """Download the dataset into `data_dir`.
+
+        Raises OSError if the folder cannot be made, and RuntimeError if the download fails, of which nothing is kept.
+        """
+        folders = [folder for folder in (data_dir, *data_dir.parents) if not folder.exists()]
+        data_dir.mkdir(parents=True, exist_ok=True)
+        before = set(data_dir.glob(self.files))
         try:
             self.fetch(data_dir)
         except (RuntimeError, OSError) as error:
-            raise ValueError(f"download of {self.name} into {data_dir} failed: {reason_with_file(error)}") from None
+            for path in set(data_dir.glob(self.files)) - before:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            with suppress(OSError):
+                for folder in folders:
+                    folder.rmdir()
+            raise RuntimeError(f"download of {self.name} into {data_dir} failed: {error}") from None
