@@ -54,12 +54,15 @@ def init(
     from ablations.study.init.survey import survey
     from vitcore.data.lookup import FOLDER, find_pack
 
-    found = survey(path)
-    target = out or Path((re.sub(r"[^A-Za-z0-9_-]+", "-", found.name).strip("-") or "recipe") + ".yaml")
+    target = out or Path((re.sub(r"[^A-Za-z0-9_-]+", "-", path.resolve().name).strip("-") or "recipe") + ".yaml")
     if target.exists():
         raise ValueError(f"{target}: exists already; use --out to name another file")
     if target.suffix not in (".yaml", ".yml"):
         raise ValueError(f"--out {target}: a recipe is a .yaml file")
+    if not target.parent.is_dir():
+        raise ValueError(f"--out {target}: no such folder: {target.parent}")
+    guards.ensure_writable(target.parent, "--out")
+    found = survey(path)
     print("\n".join(found.lines()), flush=True)
     device = choices.GPU if machine.gpus() else choices.CPU
     data_folder(None)

@@ -57,6 +57,7 @@ BAD = [
     ("table --out t.tex", "redirect what it prints with > FILE"),
     ("report --out rep.txt", "--out rep.txt: a report is a page: give a file that ends in .html"),
     ("init r.yaml", "r.yaml: is a file: a folder of class folders is needed"),
+    ("init . --out x/y.yaml", "--out x/y.yaml: no such folder: x"),
     ("table --format pdf", "format=pdf: one of md, latex"),
     ("compare a b", "a: no such run directory"),
     ("compare r.yaml r.yaml", "r.yaml"),
