@@ -3,7 +3,7 @@
     slurm/devcluster/install.sh                     once: installs Debian's packages, starts no system service
     python -m slurm.devcluster up                   starts munged, MariaDB, slurmdbd, slurmctld, two slurmd
     eval "$(python -m slurm.devcluster env)"        sbatch, squeue and sacct then use this cluster
-    python -m slurm.devcluster down                 ends all processes and removes the directory
+    python -m slurm.devcluster down                 ends its processes and removes its directory
 
 In Python, `with Cluster(folder, Settings(nodes=1)) as cluster:` starts the cluster and takes it down after the block.
 It is taken down even if the Python process is killed. The cluster needs root on Linux (Debian 12, SLURM 22.05), but

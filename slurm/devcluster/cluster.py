@@ -25,7 +25,8 @@ GUARD = ("sh", "-c", 'read -r line || exec "$@"', "sh", sys.executable, "-m", "s
 class Cluster:
     """A SLURM cluster on this machine, which writes only to its directory `folder`.
 
-    Used as a context manager, it ends with the block, even if this process is killed.
+    Used as a context manager, it ends with the block, even if this process is killed. Raises ValueError if `folder` is
+    not a path that SLURM can use. Unless a docstring says otherwise, methods that wait raise TimeoutError after 30 s.
     """
 
     def __init__(self, folder: Path, settings: Settings | None = None) -> None:
@@ -92,7 +93,10 @@ class Cluster:
         self.folder.chmod(0o700)
 
     def down(self) -> None:
-        """End the cluster's processes and remove its directory. Raises ValueError if it has files but no cluster."""
+        """End the cluster's processes, as `kill_all` does, and remove its directory.
+
+        Raises ValueError if `folder` is a file, or a directory with files but no cluster.
+        """
         foreign = self.folder.is_dir() and any(self.folder.iterdir()) and not (self.folder / FILE).exists()
         if foreign or (self.folder.exists() and not self.folder.is_dir()):
             raise ValueError(f"{self.folder}: holds no cluster, nothing is removed")
@@ -166,7 +170,7 @@ class Cluster:
     def wait(self, name: str | None = None) -> None:
         """Wait until the daemons called `name` answer, or all daemons if `name` is None.
 
-        Raises a RuntimeError that quotes the log if a daemon is dead or silent.
+        Raises a RuntimeError that quotes the log if a daemon is dead, or silent for START_SECONDS.
         """
         for daemon in self.named(name) if name else self.daemons:
             try:
@@ -228,12 +232,15 @@ class Cluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """This process's environment with the cluster's SLURM_CONF and without the variables of an enclosing job."""
+        """This process's environment with sbin in PATH, the cluster's SLURM_CONF and no other variable of SLURM."""
         own = {key: value for key, value in os.environ.items() if not FOREIGN.match(key)}
         return own | {"SLURM_CONF": f"{self.folder}/slurm.conf", "PATH": requirements.PATH}
 
     def run(self, *command: str, timeout: float = 30.0, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run a command in the cluster's environment and folder `work`. With `check`, raise RuntimeError on failure."""
+        """Run a command in the cluster's environment and folder `work`, and return the finished process.
+
+        Raises subprocess.TimeoutExpired after `timeout` seconds, and with `check`, RuntimeError if the command fails.
+        """
         done = subprocess.run(
             command,
             env=self.environment,

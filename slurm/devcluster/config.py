@@ -32,7 +32,7 @@ class Settings(BaseModel):
     accounting: bool = True
     max_submit: int | None = None  # the user's MaxSubmitJobs
     max_array: Count = 1001  # MaxArraySize: the highest index is one less
-    requeue_delay: Annotated[int, Field(ge=5)] = 20  # seconds before a requeued job may start again; by default 120
+    requeue_delay: Annotated[int, Field(ge=5)] = 20  # seconds before a requeued job may start; SLURM's default is 120
     port: int = 0  # first of nodes + 2 consecutive ports; 0: free ports are found
     extra: dict[str, str] = {}  # further or overriding values of slurm.conf
 

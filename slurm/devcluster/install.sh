@@ -14,8 +14,8 @@ installed() {
 if installed; then exit 0; fi
 if [ "$(id -u)" != 0 ]; then echo "install.sh: run this as root, it installs $packages" >&2; exit 1; fi
 
-# Debian asks this file before it starts a service. A machine's own file is kept. A file that an interrupted
-# run of this script left behind is replaced, and removed at the end.
+# Debian asks this file before it starts a service. A machine's own file is kept, and decides. A file that an
+# interrupted run of this script left behind is replaced, and removed at the end.
 if [ ! -e "$policy" ] || grep -qxF "$marker" "$policy"; then
     trap 'rm -f "$policy"' EXIT
     trap 'exit 1' HUP INT TERM

@@ -4,7 +4,8 @@ Pid files are not enough, because the system reuses process ids and jobs have no
 cluster in any of these cases:
 
 - SLURM_CONF in its environment names the cluster's slurm.conf, and it is a daemon or runs in a job.
-- It is a daemon with open files in the directory. slurmstepd overwrites its environment, so the files identify it.
+- It is a daemon whose working directory or open files are in the directory. slurmstepd overwrites its environment, so
+  only these identify it.
 - Its parent process belongs to the cluster.
 """
 
@@ -66,7 +67,10 @@ def _belongs(process: Process, folder: Path) -> bool:
 
 
 def kill_all(folder: Path) -> None:
-    """Kill all processes of the cluster in `folder`, including stopped ones and children started meanwhile."""
+    """Kill all processes that `cluster_processes` finds, including those that are stopped or start meanwhile.
+
+    Raises TimeoutError if some are left after 30 s.
+    """
 
     def all_ended() -> bool:
         found = cluster_processes(folder)

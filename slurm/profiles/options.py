@@ -1,7 +1,7 @@
 """The options of sbatch and srun that a profile may set, with patterns for their values.
 
-A profile may not set the options that decide what runs, the job name or the output. The submission sets these options,
-such as `array`, `export`, `output`, `signal` and `wrap`.
+A profile may not set the options that decide what runs, the job name or the output, such as `array`, `export`,
+`output`, `signal` and `wrap`.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class Options:
         return {name: self.check(name, value) for name, value in values.items()}
 
     def check(self, name: str, value: Value) -> Value:
-        """Return an option's value: text, or True or False for a switch. Raises ValueError if either is not allowed."""
+        """Return an option's value: text, or a bool for a switch. Raises ValueError if name or value is not allowed."""
         key = f"{self.key}.{grammar.quoted_value(name)}"
         if name in self.switches:
             if value is True or (value is False and self.switches[name]):

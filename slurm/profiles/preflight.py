@@ -106,7 +106,7 @@ def gpus_per_node(nodes: Nodes, kind: str | None) -> int:
 
 
 def variations(profile: Profile) -> Iterator[tuple[str, Profile]]:
-    """Yield (key, copy of the profile without the key or with its minimum) for each key that the profile sets."""
+    """Yield (key, copy of the profile without the key or with its minimum) for each set key of WITHOUT and `extra`."""
     for key, change in WITHOUT.items():
         other = profile.model_copy(update=change)
         if other != profile:

@@ -100,7 +100,7 @@ class Profile(BaseModel):
 
     @classmethod
     def check_resources(cls, content: Mapping[str, Any]) -> None:
-        """Raise ValueError if the resources of a recipe have a key that only a profile may set, or an invalid value."""
+        """Raise ValueError if the resources of a recipe have a key that a recipe may not set, or an invalid value."""
         if own := [key for key in content if key in cls.model_fields and key not in RESOURCES]:
             raise ValueError(f"resources.{own[0]}: only a profile says this; a recipe may say {', '.join(RESOURCES)}")
         cls.parse(content, "resources")
@@ -278,7 +278,8 @@ def submitit_parameters(profile: Profile, tag: str, label: str = "", avoided: Se
     """Return the parameters from which submitit renders the script of a profile's jobs.
 
     tag: the text by which the jobs are found in the queue. It ends the job name and begins the comment. label: the
-    beginning of the job name. avoided: nodes to exclude, in addition to the profile's.
+    beginning of the job name. avoided: nodes to exclude, in addition to the profile's. Raises ValueError if the tag or
+    the list of excluded nodes is not allowed.
     """
     grammar.require("tag", tag, r"[A-Za-z0-9][A-Za-z0-9:._-]*", "letters, digits and : . _ -")
     away = ",".join(map(str, filter(None, [profile.extra.get("exclude"), *avoided])))

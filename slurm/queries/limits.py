@@ -42,7 +42,7 @@ class Limits:
     """The limits on one submission of a job array."""
 
     max_array_size: int  # the maximum number of array tasks, whose indices start at 0
-    bound: Bound | None  # the tightest limit on queued jobs, where an array task counts as a job; None: unknown
+    bound: Bound | None  # the tightest limit on queued jobs, where an array task counts as a job; None: none is known
 
 
 def limits(profile: Profile) -> Limits:
@@ -162,7 +162,7 @@ def qualities(profile: Profile, account: str) -> list[str]:
 
 
 def accounting(*words: str) -> list[str]:
-    """Return the lines without blanks that `sacctmgr show` prints, or [] if sacctmgr refuses or is slow."""
+    """Return the lines without blanks that `sacctmgr show` prints, or [] if sacctmgr refuses or does not answer."""
     try:
         lines = ask("sacctmgr", "--noheader", "--parsable2", "show", *words, timeout=PATIENCE).stdout.splitlines()
     except (Unreachable, Refused):

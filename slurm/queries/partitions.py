@@ -16,7 +16,7 @@ class Nodes:
 
     partition: str
     default: bool  # whether jobs without a partition run in this partition
-    open: bool  # whether the partition accepts new jobs
+    open: bool  # whether the partition accepts and starts jobs
     limit: int | None  # seconds; None: unlimited
     count: int
     cpus: int

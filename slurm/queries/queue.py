@@ -1,6 +1,7 @@
 """Jobs of this suite in SLURM's queue and accounting: functions that find, postpone, release and cancel them.
 
-All functions raise Unreachable if SLURM does not answer, and NoSlurm if this machine has no SLURM.
+Unless a docstring says otherwise, all functions that ask SLURM raise Unreachable if it does not answer, and NoSlurm if
+this machine has no SLURM.
 
 A tag identifies a job of this suite. The job's name ends with the tag, or the job's comment begins with it. A job id
 does not identify a job for long, because SLURM may lose accepted jobs and reuse their ids.

@@ -39,7 +39,7 @@ def next_folder(arrays: Path) -> Path:
 
 
 def send(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code: Path) -> int:
-    """Write tasks to `folder`, submit them as one job array and return its job id.
+    """Write tasks to the new folder `folder`, submit them as one job array and return its job id.
 
     tag: identifies the array in SLURM's queue. parameters: the script's parameters for submitit, with the tag in the
     comment. code: the folder from which nodes import code. Raises Refused if SLURM rejects the array, Unreachable if it

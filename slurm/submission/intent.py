@@ -2,7 +2,7 @@
 
 intent.json      the tag, the function and the arguments of every task; it is written before sbatch is called
 script.sh        the script passed to sbatch
-ack.json         the job id that sbatch printed; it is only a hint, since a restarted slurmctld reuses ids
+ack.json         the job id that SLURM reported, or null; only a hint, since a restarted slurmctld reuses ids
 refused.json     the renamed intent.json of an array that SLURM refused
 logs/            standard output and standard error of the tasks
 """
