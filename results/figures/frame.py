@@ -155,7 +155,7 @@ def evidence_text(frame: pd.DataFrame) -> str:
     if not counts:
         return "no finished trial yet"
     if counts[-1] < FEWEST:
-        return f"{'1 or ' if len(counts) > 1 else ''}{amount_text(counts[-1], 'seed')}: no interval"
+        return f"{'1 or ' if len(counts) > 1 else ''}{amount_text(counts[-1], 'seed')}, no interval; dots: single seeds"
     over = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return f"mean and 95% CI over {over} seeds; dots: single seeds"
 

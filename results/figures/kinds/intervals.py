@@ -30,10 +30,7 @@ ROW, NARROW_ROW = 0.44, 0.6  # inches
 DENSE_ROW, NARROW_DENSE_ROW = 0.22, 0.25  # inches, with the verdict on one line, if rows would exceed MOST
 MOST = 9.0  # inches, the largest height of all rows together
 FRAME = 0.85  # inches for the axis and the column headings
-MARKS = (
-    "Color, filled marks: resolved after correction for all comparisons (Holm, p < 0.05); intervals are uncorrected. "
-    "{baseline}."
-)
+FILLED = "Color, filled marks: resolved after correction for all comparisons (Holm, p < 0.05)."
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
@@ -53,14 +50,18 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     baseline = f"Diamond{'' if baseline_mean(frame) is None else ', dashed line'}: baseline"
     if frame["reference"].sum() > 1:
         baseline = "Diamonds: baselines, each of the arms at the same point"
-    notes = [MARKS.format(baseline=baseline)]
     left, right = panels[0].get_xlim()
-    if (frame["low"] < left).any() or (frame["high"] > right).any():
-        notes[0] += " Arrow: the interval continues beyond the axis."
+    marks = {
+        FILLED: frame["verdict"].isin(RESOLVED),
+        "Intervals are uncorrected.": frame["low"].notna(),
+        f"{baseline}.": frame["mean"][frame["reference"]].notna(),
+        "Arrow: the interval continues beyond the axis.": (frame["low"] < left) | (frame["high"] > right),
+    }
+    notes = [" ".join(note for note, rows in marks.items() if rows.any())]
     if published and stacked:
         source = layout.published_source(table)
         notes.append(f"* published in another setting, its level is not comparable: {source}.")
-    return notes
+    return [*filter(None, notes)]
 
 
 def dense_row_height(frame: pd.DataFrame) -> float:

@@ -30,6 +30,7 @@ def test_one_or_two_seeds_are_dots(seeds: int, drawn: bool) -> None:
     assert ("no interval" in study_figure.caption(study)[0]) != drawn
     assert frame["mean"].notna().all()
     heading = draw_figure(study).axes[0].texts[-1].get_text()
+    assert ("Intervals are" in study_figure.caption(study)[1]) == drawn
     assert heading == ("against the baseline, 95% CI, not adjusted" if drawn else "against the baseline")
 
 

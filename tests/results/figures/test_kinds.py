@@ -35,6 +35,15 @@ def test_a_row_shows_the_table_s_numbers_and_published_ones_on_another_axis() ->
     assert min(min(line.get_xdata()) for line in ours.lines) > 65
 
 
+def test_only_marks_that_are_drawn_are_explained() -> None:
+    same = synthetic.position()
+    alike = synthetic.from_accuracies(same, {arm["name"]: [0.5, 0.6, 0.7, 0.8, 0.9] for arm in same["arms"]})
+    assert "filled marks" in words(usual_figure("intervals"))
+    assert "filled marks" not in words(draw_figure(synthetic.results(same, alike)))
+    untrained = synthetic.untrained(complete("intervals").plan)
+    assert "Diamond" not in words(draw_figure(untrained))
+
+
 def test_a_line_that_is_above_another_looks_above_it() -> None:
     plan, means = synthetic.dataset_scale(), {0.1: 0.40, 0.3: 0.70, 1.0: 0.90}
     accuracies = {}
