@@ -89,7 +89,8 @@ class Attempt:
         """Return the bytes of the newest valid checkpoint of any attempt, or None if there is none.
 
         The metrics up to the checkpoint's step are copied into this attempt. If another attempt saved the checkpoint,
-        env.json names that attempt. Without a checkpoint, this attempt's metrics are removed.
+        env.json names that attempt. Without a checkpoint, this attempt's metrics are removed, and env.json records a
+        start at step 0 unless it names another.
         """
         self._close_metrics()
         for file in self.trial.checkpoints():
@@ -139,7 +140,10 @@ class Attempt:
         self.patience(lambda: write_bytes(self.path / "correct.npz", content))
 
     def publish(self, result: Mapping[str, object]) -> None:
-        """Publish the result and remove the checkpoints. Raises Superseded if a newer attempt or a result exists."""
+        """Publish the result and remove the checkpoints. result: the fields of schemas.Result that training knows.
+
+        Raises Superseded if a newer attempt or a result exists, and after publishing ValueError if a folder is a link.
+        """
         self.ensure_current()
         content = {
             "schema": SCHEMA,
@@ -167,7 +171,7 @@ class Attempt:
         return {name: hashlib.sha256(read_bytes(path)).hexdigest() for name, path in paths.items() if path.exists()}
 
     def fail(self, cause: str, traceback: str, code: str, **more: Any) -> None:
-        """Write failure.json. cause: one line. code: digest of the sources. more: further fields of schemas.Failure."""
+        """Write failure.json. cause: one line. code: digest of sources and plug-ins. more: other fields of Failure."""
         content = {"cause": cause, "traceback": traceback, "code": code, **more}
         self.patience(lambda: write_json(self.path / "failure.json", content))
 

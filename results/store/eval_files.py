@@ -65,7 +65,7 @@ def write(trial: Trial, name: str, weights_sha256: str, content: Settings, array
     """Write an eval, and remove its earlier failure and its count of starts.
 
     content: fields of schemas.Eval, at least metrics and notes. The arrays are written first, so that an existing JSON
-    file means a complete eval. Raises ValueError if a folder is a symbolic link.
+    file means a complete eval. Raises ValueError, after writing, if a folder is a symbolic link.
     """
     plain = {"schema": store.SCHEMA, "id": trial.id, "name": name, "weights_sha256": weights_sha256, **content}
     if arrays is not None:
@@ -99,7 +99,7 @@ def count_start(trial: Trial, name: str) -> int:
 def clear_failures(trial: Trial, names: Sequence[str] | None = None) -> bool:
     """Remove the failures and counters of evals, and return whether any of the evals had failed.
 
-    names: the evals, by default every computed or failed eval. Raises ValueError if a folder is a symbolic link.
+    names: the evals. None or no name means every computed or failed eval. Raises ValueError if a folder is a link.
     """
     trial.ensure_no_links()
     any_failed = False
@@ -112,6 +112,7 @@ def clear_failures(trial: Trial, names: Sequence[str] | None = None) -> bool:
 
 
 def eval_names(trial: Trial) -> list[str]:
+    """Return the sorted names of the evals that have been computed or have failed."""
     try:
         files = os.listdir(f"{trial.folder}/evals")
     except FileNotFoundError:
@@ -133,7 +134,10 @@ def missing_evals(trial: Trial, names: Sequence[str], result: Result | None) -> 
 
 
 def first_failure(trial: Trial, names: Sequence[str] | None = None) -> Failure | None:
-    """Return the first failure among evals, or None if none failed. names: the evals, by default all."""
+    """Return the first failure among evals, or None if none failed. names: the evals, by default all.
+
+    If the failure's file is damaged, the cause is reported as unknown. Raises NewerSchema if a newer version wrote it.
+    """
     for name in eval_names(trial) if names is None else names:
         try:
             return store.read(eval_path(trial, name, ".failure.json"), Failure)
@@ -145,7 +149,10 @@ def first_failure(trial: Trial, names: Sequence[str] | None = None) -> Failure |
 
 
 def summaries(trial: Trial, result: Result) -> dict[str, EvalSummary]:
-    """Return eval name -> metrics and notes. A failed or unreadable eval has no metrics, and a note that says why."""
+    """Return eval name -> metrics and notes. A failed or unreadable eval has no metrics, and a note that says why.
+
+    Raises NewerSchema if a newer version wrote a file.
+    """
     found: dict[str, EvalSummary] = {}
     for name in eval_names(trial):
         try:

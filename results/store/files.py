@@ -55,8 +55,8 @@ def open_no_follow(path: str, flags: int) -> int:
 def open_regular(path: Path | str, largest: int = LARGEST) -> io.FileIO:
     """Open a regular file for reading, unbuffered because a table reads tens of thousands of small files.
 
-    Raises FileNotFoundError if the file is missing, and Broken if it is a pipe, device or folder or has more than
-    `largest` bytes.
+    Raises OSError if the file cannot be opened, such as FileNotFoundError. Raises Broken if it is a pipe, device or
+    folder, or has more than `largest` bytes.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     about = os.fstat(descriptor)
@@ -89,7 +89,7 @@ def sha256(path: Path | str) -> str:
 
 
 def parse_npz(content: bytes, name: str) -> "dict[str, np.ndarray]":
-    """Return name -> read-only array for the arrays of an .npz archive.
+    """Return name -> array for the arrays of an .npz archive. The arrays are usually read-only.
 
     No more bytes are unpacked than the archive states. name: the file's name in errors. Raises Broken if the archive is
     damaged, holds pickles, or has more than LARGEST bytes when unpacked.

@@ -20,7 +20,7 @@ class Inspection:
     """The result of `ablate inspect` for a trial.
 
     trial: the trial's id. facts: content of the JSON file. arrays: name -> array, from
-    vitcore.analysis.interpret.inspect. planned_as: the trial's arm and seed, or "" if no plan has the trial.
+    vitcore.analysis.interpret.inspect. planned_as: the trial's arm and seed for titles, which `read` leaves "".
     """
 
     trial: str
@@ -48,7 +48,7 @@ def pack(inside: Inspection) -> str:
 
 
 def unpack(trial: str, text: str) -> Inspection:
-    """Return the inspection that `pack` turned into text. trial: the trial's id. Raises Broken for any other text."""
+    """Return the inspection that `pack` turned into text. trial: the trial's id. Raises Broken if it is damaged."""
     name = f"the inspection of trial {trial}"
     try:
         arrays = parse_npz(base64.b64decode(text), name)

@@ -20,14 +20,15 @@ class NewerSchema(ValueError):
 
 
 def write_json(path: Path, content: object, mode: int = 0o666) -> None:
+    """Write a JSON file by `write_bytes`, with its errors. Raises ValueError if a number is infinite or NaN."""
     write_bytes(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode(), mode)
 
 
 def read(path: Path | str, schema: type[AnySchema]) -> AnySchema:
     """Return the validated content of a JSON file.
 
-    Raises FileNotFoundError if the file is missing, Broken if its content does not match the schema, and NewerSchema if
-    a newer version wrote it.
+    Raises the errors of `read_bytes`, Broken if the content does not match the schema, and NewerSchema if a newer
+    version wrote the file.
     """
     return parse(read_bytes(path), path, schema)
 

@@ -79,8 +79,8 @@ def numbered_folders(folder: Path) -> list[Path]:
 def take_next(folder: Path, watch: "Watch") -> Path | None:
     """Make and return the next numbered subfolder of `folder`, held by this process.
 
-    Returns None if the newest subfolder has a living holder, or if another process was quicker. Raises OSError if the
-    subfolder cannot be made.
+    Returns None if `watch` does not count the newest subfolder's holder as dead, or if another process was quicker.
+    Raises OSError if the subfolder cannot be made.
     """
     taken = numbered_folders(folder)
     if taken and not watch.is_dead(taken[-1]):
@@ -141,8 +141,8 @@ class Heartbeat:
 def lock(folder: Path, seconds: float) -> Iterator[Path]:
     """Hold a lock that all machines sharing `folder` respect, and yield the subfolder that holds the lease.
 
-    Raises a TimeoutError that names the holder if the lock is not free within `seconds`. A waiting process takes over
-    from a dead holder within about a minute.
+    Raises a TimeoutError that names the holder if the lock is not free within `seconds`, and OSError if the subfolder
+    cannot be made. A waiting process takes over from a dead holder within about a minute.
     """
     watch, deadline = Watch(fenced=False), time.monotonic() + seconds
     while (path := take_next(folder, watch)) is None:
@@ -228,6 +228,7 @@ class Watch:
         self.seen: dict[Path, tuple[int, float]] = {}
 
     def is_dead(self, attempt: Path) -> bool:
+        """Return whether the holder is known to be dead. If only renewals can tell, calls must span DEAD_SECONDS."""
         alive = is_held(attempt)
         if alive is not None:
             return not alive

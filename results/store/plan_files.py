@@ -84,7 +84,7 @@ def named_plans(runs: Path, studies: Sequence[str] = (), damaged: list[ValueErro
 
     studies: names such as "pooling" (every recipe) or "pooling@digits" (one recipe). damaged: if given, collects the
     errors of plans that cannot be read, unless a name selects them. Raises ValueError if a name is unknown, the
-    directory is missing or empty, or a plan cannot be read.
+    directory is missing or has no plan, a plan cannot be read and is not collected, or no plan can be read.
     """
     if not runs.is_dir():
         raise missing_source(runs)
@@ -117,7 +117,7 @@ def known_name(name: str, known: Collection[str]) -> str:
 
 
 def select_names(names: Sequence[str], studies: Sequence[str], source: Path) -> list[str]:
-    """Return the full names of the selected plans in the order of `studies`, or of all plans if it is empty.
+    """Return the full names of the selected plans in the order of `studies`, or of all plans if `studies` is empty.
 
     names: full names of the plans. "study@recipe" also selects a plan with overrides if that is its only match. source:
     the run directory or file that errors name. Raises ValueError if a name is unknown or there are no plans.

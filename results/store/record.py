@@ -42,10 +42,11 @@ MOST = 16  # maximum number of processes, because others use the file server too
 
 @dataclass(frozen=True)
 class Record:
-    """The data of one trial, as read from disk.
+    """The data of one trial in a run directory or an export.
 
-    values: name -> value, for status, reason, metrics, measures and provenance, and for config and evals as JSON. evals
-    maps an eval's name to its metrics and notes. history: lines of metrics.jsonl. correct: see correctness.parse.
+    values: name -> value, for status and reason. If read and known, also metrics, MEASURES, FAULTS, provenance,
+    weights_sha256, and config and evals as JSON. evals maps an eval's name to its metrics and notes. history: lines of
+    metrics.jsonl. correct: see correctness.parse.
     """
 
     values: Mapping[str, str | float | None]
@@ -77,8 +78,9 @@ def process_count(trials: int) -> int:
 def read(runs: Path, parts: Collection[str], trial_id: str) -> Record:
     """Return the record of a trial. parts: which of PARTS to read besides the result.
 
-    A broken file leaves its part empty. If the trial has a result, the value `reason` names the broken files. Raises
-    NewerSchema if a newer version wrote a file.
+    If a trial has a result, the files of other parts are verified unless `parts` is empty, and the value `reason` names
+    the broken files. A missing or broken file leaves its part empty. Raises ValueError if the id is not a valid file
+    name, and NewerSchema if a newer version wrote a file.
     """
     trial = store.trial(runs, trial_id)
     state = trial.state()
@@ -138,7 +140,8 @@ def read_provenance(state: store.TrialState) -> dict[str, str]:
 def read_envs(state: store.TrialState) -> list[Environment]:
     """Return env.json of the state's attempt and of the readable attempts that it resumed from, oldest first.
 
-    Raises FileNotFoundError or Broken if the file of the state's attempt cannot be read.
+    Raises FileNotFoundError or Broken if the file of the state's attempt cannot be read, and NewerSchema if a newer
+    version wrote a file.
     """
     folder, _, number = str(state.folder).rpartition("/")
     envs = [json_files.parse(state.read("env.json"), f"{number}/env.json", Environment)]
@@ -163,5 +166,5 @@ def joined_values(attempts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def value_text(value: Any) -> str:
-    """Return a string unchanged, or another value as JSON. Equal strings share memory."""
+    """Return a string, interned to save memory, or another value as JSON."""
     return sys.intern(value) if isinstance(value, str) else json.dumps(value, sort_keys=True)

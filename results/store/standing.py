@@ -73,7 +73,7 @@ class Standing:
 class Standings:
     """A reader of the standings of trials, which reads each parent only once.
 
-    code: digest of the sources. Only failures with these sources count, or all failures if it is None.
+    code: digest of the sources and plug-ins. Only failures with this digest count, or all failures if it is None.
     """
 
     def __init__(self, runs: Path, code: str | None = None) -> None:
@@ -82,7 +82,10 @@ class Standings:
         self.parents: dict[str, Start] = {}
 
     def read(self, key: str, owed: Sequence[str] = (), parents: Mapping[str, str] = {}) -> Standing:  # never changed
-        """Return the standing of a trial. owed: the evals that it needs. parents: id -> name, nearest first."""
+        """Return the standing of a trial. owed: the evals that it needs. parents: id -> name, nearest first.
+
+        Raises ValueError if an id is not a valid file name, and NewerSchema if a newer version wrote a file.
+        """
         trial = store.trial(self.runs, key)
         state = trial.state()
         if missing := eval_files.missing_evals(trial, owed, state.result):

@@ -126,7 +126,7 @@ class Trial:
     def failure(self) -> Failure | None:
         """Return the failure of the newest attempt, or None if it did not fail.
 
-        If failure.json is damaged, the cause is reported as unknown.
+        If failure.json is damaged, the cause is reported as unknown. Raises NewerSchema if a newer version wrote it.
         """
         attempts = self.attempts()
         try:
@@ -145,7 +145,7 @@ class Trial:
         return parse(read_vouched(result, path), path, TrialConfig).config
 
     def ensure_no_links(self) -> None:
-        """Raise ValueError if a folder for attempts, checkpoints or evals is a symbolic link."""
+        """Raise ValueError if the folder of trials, the trial, its attempts, checkpoints or evals is a link."""
         folders = [attempt / "checkpoints" for attempt in self.attempts()]
         refuse_links(self.path.parent.parent, self.path / "attempts", self.path / "evals", *folders)
 
@@ -159,7 +159,7 @@ class Trial:
         """Make a new attempt, move the trial's result into it, and return True. Earlier failures no longer count.
 
         Returns False without moving anything if the trial is held or its result is not `result`. Raises ValueError if a
-        folder is a symbolic link or the result is damaged.
+        folder is a symbolic link or the result is damaged or too new, and OSError if the attempt cannot be made.
         """
         self.ensure_no_links()
         path = lease.take_next(self.path / "attempts", watch)

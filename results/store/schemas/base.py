@@ -40,7 +40,7 @@ class Schema(BaseModel):
 def validated(schema: type[AnySchema], content: object, path: Path | str = "") -> AnySchema:
     """Return the content of a file as an instance of its schema.
 
-    Raises Broken with one line about the first wrong field. path: the file that the line names, if given.
+    Raises Broken with one line about the first fault. path: the file that the line names, if given.
     """
     name = f"{os.path.basename(path)}: " if path else ""
     if depth_exceeds(content, DEEPEST):

@@ -11,7 +11,7 @@ from results.store.schemas.trials import EvalSummary, check_accuracies
 
 
 class ExportHeader(Schema):
-    """The metadata of an exported Parquet file. trials: SHA-256 of all rows."""
+    """The metadata of an exported Parquet file. trials: SHA-256 of all rows. checksum: SHA-256 of the other fields."""
 
     plans: list[Plan]
     trials: Sha256

@@ -11,7 +11,7 @@ from results.store.schemas.base import Axes, Count, Flops, Schema, Seconds, Seed
 class PlannedTrial(Schema):
     seed: Seed
     id: TrialId
-    train_seconds: Seconds | None = None
+    train_seconds: Seconds | None = None  # set when results are loaded, for trials of stages only
 
 
 class LaterDifference(Schema):
@@ -113,7 +113,7 @@ class PlannedData(Schema):
 
 
 class Stated(Schema):
-    """Base class of numbers in a recipe. how: measured, derived or cited. source: the command or publication."""
+    """Base class of numbers in a recipe. how: measured, derived or cited. source: the command, number or paper."""
 
     how: str
     source: str
@@ -156,7 +156,7 @@ class StatedSpread(Stated):
 
 
 class Asked(Schema):
-    """The arguments of the command that made a plan."""
+    """The arguments of the command that made a plan, except overrides and seeds, which the plan has."""
 
     study: str
     recipe: str
@@ -180,7 +180,7 @@ class Plan(Schema):
     data: PlannedData | None = None  #: The data set when the plan was made.
     departures: Settings = {}  #: Settings whose values differ from the recipe's in the baseline.
     metric: str  #: The metric that is compared.
-    evals: list[str] = []  #: Evals that every trial needs.
+    evals: list[str] = []  #: Evals that trials need unless their entry lists its own.
     margin: Annotated[FiniteFloat, Field(gt=0)] | None  #: Largest difference that counts as equivalent.
     claims: list[str]  #: Claims in the publication that compare two arms.
     caveats: list[str]  #: Caveats for the reader.

@@ -25,7 +25,7 @@ class Private(Schema):
 
 
 class Round(Schema):
-    """A line of submissions/<campaign>/looks.jsonl: the progress when the last job of a round ended."""
+    """A line of submissions/<campaign>/looks.jsonl: the progress that the last job of a round found."""
 
     arrays: Count  #: Number of job arrays with trials so far.
     progress: list[Count]  #: Counts of finished or diverged trials, of their evals, and of other trials' steps.

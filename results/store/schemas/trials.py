@@ -26,7 +26,7 @@ class Result(Schema):
     metrics: Metrics  #: Name -> value.
     checksum: Sha256  #: SHA-256 of the rest of the file.
     weights_sha256: Sha256 | None = None  #: SHA-256 of the final weights, even if they were not kept.
-    files: dict[str, Sha256] = {}  #: File name -> SHA-256, for config.json and the attempt's files.
+    files: dict[str, Sha256] = {}  #: File name -> SHA-256, for config.json, env.json, metrics.jsonl and correct.npz.
     params: Count | None = None  #: Trainable parameters.
     flops: Count | None = None  #: FLOPs of one image through the model.
     steps: Count | None = None  #: Optimizer steps taken.
@@ -36,7 +36,7 @@ class Result(Schema):
     diverged_at_step: Count | None = None  #: The step at which the trial diverged.
     #: The step at which the loss was NaN, but finite when recomputed: the device may be faulty.
     suspect_hardware: Count | None = None
-    micro_batch: Count = 0  #: Images per backward pass, if memory could not hold the batch. 0: the whole batch.
+    micro_batch: Count = 0  #: Images per backward pass of a process. 0: its whole share of the batch.
 
 
 class TrialConfig(Schema):
@@ -62,8 +62,8 @@ class Environment(Schema):
     accelerator: str = ""  #: `cuda` or `cpu`.
     threads: Count | None = None  #: Number of PyTorch's CPU threads.
     ranks: Count = 1  #: Number of processes that train the trial together.
-    micro_batch: Count = 0  #: Images per backward pass. 0: the whole batch.
-    resumed_from: ResumedFrom | None = None  #: The checkpoint from which the attempt resumed.
+    micro_batch: Count = 0  #: Images per backward pass of a process. 0: its whole share of the batch.
+    resumed_from: ResumedFrom | None = None  #: Where the attempt started: a checkpoint, or step 0 of itself.
 
 
 class Failure(Schema):
@@ -71,7 +71,7 @@ class Failure(Schema):
 
     cause: str  #: The error in one line.
     traceback: str = ""  #: Traceback of the error.
-    code: str = ""  #: Digest of the sources. If they change, the trial is tried again.
+    code: str = ""  #: Digest of the sources and plug-ins. If it changes, the trial is tried again.
     kind: str = ""  #: The kind of fault: `bug`, `input`, `memory` or `machine`.
     where: list[str] = []  #: Frames of the traceback.
     again: bool = False  #: Whether the trial may be tried again with the same code.
@@ -96,7 +96,7 @@ class MetricsLine(Schema):
     step: Count  #: Optimizer steps taken.
     epoch: float | None = None  #: Passes over the training images.
     images: Count | None = None  #: Training images seen, with repetition.
-    seconds: float | None = None  #: Seconds of training, without evaluation.
+    seconds: float | None = None  #: Seconds of training, without evaluation and compilation.
     train_loss: float | None = None  #: Mean training loss since the previous line.
     val_loss: float | None = None  #: Mean loss on the validation images.
     val_accuracy: float | None = None  #: Accuracy on the validation images.
