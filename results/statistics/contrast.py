@@ -84,7 +84,7 @@ def spans_repetitions(seeds: Iterable[int], folds: int | None) -> bool:
 
 
 def samples_by_arm(study: StudyResults, metric: str) -> dict[str, Sample]:
-    """Return arm -> sample of its finished trials that have the metric."""
+    """Return arm -> sample of its finished trials that have `metric`, a column of the study."""
     split = study.plan.split
     image = (split.folds or 1) / split.images if units.is_accuracy(metric) else 0.0
     found = {arm.name: Sample({}, {}, {}, split.folds, image, {}) for arm in study.plan.arms}
@@ -98,7 +98,7 @@ def samples_by_arm(study: StudyResults, metric: str) -> dict[str, Sample]:
 
 
 def mean_over_images(trials: Sample) -> Estimate | None:
-    """Return an estimate of the mean over seeds and images, or None if seeds may have different test images."""
+    """Return an estimate of the mean over seeds and images, or None unless seeds are known to share test images."""
     images = None if trials.folds else correctness_matrix(trials)
     return None if images is None or np.isnan(images).any() else intervals.crossed_mean(images)
 

@@ -1,6 +1,6 @@
 """Repeated looks: p values of a study whose number of seeds was raised after a table had been made.
 
-A look is given as the number of seeds at which a table was made.
+A look is a number of seeds that the plan has had. A table is taken to have been made at each.
 """
 
 from collections.abc import Sequence
@@ -26,8 +26,8 @@ def p_value(pairs: Sample, plan: Plan) -> float | None:
     """Return the p value of a contrast, corrected for `counted_looks`, or None if no test is possible.
 
     pairs: the per-seed differences arm - baseline. The corrected value is min(1, 4 min_k p_k), where p_k is the p value
-    over the first k seeds, for each look k. A look whose difference has the opposite sign counts as p = 1: the verdict
-    is about the difference over all seeds.
+    over the first k seeds, for each look k. A look without a test counts as p = 1, and so does a look whose difference
+    has the opposite sign: the verdict is about the difference over all seeds.
     """
     whole = pairs.mean
     if whole.p_value is None or not (looks := counted_looks(plan)):

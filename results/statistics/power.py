@@ -1,7 +1,7 @@
 """Power: the seeds that a difference or an equivalence needs, and the differences that a test could resolve.
 
-sd: the standard deviation of the per-seed differences. family: the number of contrasts corrected for. tests: the number
-of contrasts times the number of looks.
+sd: the standard deviation of the per-seed differences, above 0. family: the number of contrasts corrected for. tests:
+the number of contrasts times the number of looks.
 """
 
 import math

@@ -31,7 +31,7 @@ class Choice:
     """The grid points that the seeds of one tuned arm use, each chosen by the results of the other seeds.
 
     points: seed -> index of its grid point, or None while no other seed has ended at every grid point. edge: settings
-    whose best value is at an end of the grid and beats the best inner value (paired t test). diverged: grid points
+    of which a seed chose an end of the grid that beats the best inner value (see `exceeds`). diverged: grid points
     excluded because trials diverged.
     """
 

@@ -1,4 +1,8 @@
-"""Verdicts on a difference, and notes on why a verdict and the 95% interval seem to disagree."""
+"""Verdicts on a difference, and notes on why a verdict and the 95% interval seem to disagree.
+
+The p value of equivalence comes from `tuned_pairs.p_equivalence` for tables and claims, and from `p_values.tost_p` for
+comparisons.
+"""
 
 from results.records import Row
 from results.statistics import p_values
