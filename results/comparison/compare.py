@@ -21,7 +21,7 @@ def compare(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> Comparison:
     """Return the comparison of B with A, with a row for each pair of arms.
 
     The tests of all arms form one Holm family, in which equal tests count once. The tests of equivalence form a second
-    family, and the tests of changed contrasts a third.
+    family, and the tests of changed contrasts a third. Raises ValueError if a study's claim cannot be parsed.
     """
     pairs = matched_pairs(sides(a), sides(b))
     tests = adjusted([pair_test(pair, lambda side: side.trials) for pair in pairs])

@@ -17,7 +17,7 @@ def metric_notes(metric: str, objective: str) -> list[str]:
 
 
 def row_notes(pair: Pair, test: Test | None, family: int) -> list[str]:
-    """Return notes on absent trials and on why a row is not a plain paired comparison. family: number of tests."""
+    """Return notes on absent trials, on the verdict and on an unusual or missing test. family: the number of tests."""
     a, b = pair.a, pair.b
     if a is None or b is None:
         return [f"only in {'B' if a is None else 'A'}"]

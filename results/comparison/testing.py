@@ -132,8 +132,8 @@ def test_verdict(test: Test) -> str | None:
 def deficit_bound(test: Test) -> float | None:
     """Return the one-sided 95% upper bound on how much worse B is than A.
 
-    The bound is negative if B is shown to be better. It equals the difference if all differences, or all values of each
-    side, are equal. It is None if more trials diverged in B than in A, or if there are too few trials.
+    The bound is negative if B is shown to be better. It equals the observed deficit if all differences, or all values
+    of each side, are equal. It is None if more trials diverged in B than in A, or if there are too few trials.
     """
     if test.difference.value is None or test.b.row.diverged > test.a.row.diverged:
         return None
