@@ -52,7 +52,7 @@ def intervals(row: Row) -> list[Interval]:
 
 
 def bound_text(intervals: Sequence[Interval], measure: Unit, source: str = " (95% CI)") -> str:
-    """Return text with the largest difference that the intervals contain. source: text that names the intervals."""
+    """Return text that bounds the difference by the intervals, if they do. source: text that names the intervals."""
     largest = max((abs(end) for interval in intervals for end in interval), default=measure.range)
     if largest >= measure.range:
         return "too few trials to bound the difference"
@@ -115,7 +115,7 @@ def clauses(rows: Sequence[Row], table: Table) -> str:
 
 
 def verdict_counts(rows: Sequence[Row]) -> str:
-    """Return the number of rows with each verdict as text, such as "2 worse, 1 equivalent"."""
+    """Return how many rows have each verdict, or none, as text, such as "2 worse, 1 without a verdict"."""
     counts = Counter(row.verdict for row in rows)
     texts = {word: (word or "without a verdict").replace("-", " ") for word in ORDER}
     return ", ".join(f"{counts[word]} {text}" for word, text in texts.items() if counts[word])
@@ -151,7 +151,7 @@ def difference_list(rows: Sequence[Row], measure: Unit) -> str:
 
 
 def arm_list(rows: Sequence[Row]) -> str:
-    """Return arms as text, such as "stem=conv at data_fraction=0.1". Beyond 2 * NAMED, arms are only counted."""
+    """Return arms as text, such as "stem=conv at data_fraction=0.1". Entries beyond 2 * NAMED are only counted."""
     points: dict[str, list[str]] = {}
     for row in rows:
         head, _, point = map(current_style().label, name_parts(row))
