@@ -39,8 +39,8 @@ class SeriesStyle:
 def series_styles(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
     """Return series -> style, in the order of the frame.
 
-    Colors that the user's style gives by name take precedence. Series of the same color differ in marker and dashes, as
-    long as markers and dashes suffice.
+    Colors that the user's style gives by name take precedence. Series of the same color differ in dashes and, except
+    baselines, in marker, as long as dashes and markers suffice.
     """
     style, baselines = current_style(), set(frame["series"][frame["reference"]])
     table: dict[str, SeriesStyle] = {}

@@ -38,7 +38,7 @@ def escape_texts(figure: Figure) -> None:
 
 
 def is_narrow(figure: Figure) -> bool:
-    """Return whether a figure is one column wide."""
+    """Return whether a figure is at most about one column wide."""
     return bool(figure.get_figwidth() < COLUMN + 1)
 
 
@@ -140,7 +140,7 @@ def absence_lines(frame: pd.DataFrame) -> list[str]:
 
 
 def draw_legends(figure: Figure, panels: Sequence[tuple[Axes, str]]) -> None:
-    """Draw legends above their panels, or across the figure if any exceeds STACKED rows. panels: (axes, title) each."""
+    """Draw legends above one or two panels (axes, title), or across a wide figure if any exceeds STACKED rows."""
     if len(panels) < 2 or is_narrow(figure) or max(len(legend_columns(ax)[0]) for ax, _ in panels) <= STACKED:
         for ax, title in panels:
             draw_legend_above(ax, title)

@@ -1,4 +1,4 @@
-"""The figure of a study as a file, or as picture and caption for the report.
+"""The figure of a study as a file or as a picture for the report, and its caption.
 
 Fonts are embedded. Equal results give equal bytes. If `x` is given, training curves over this axis (step, epoch, images
 or seconds) replace the study's figure.

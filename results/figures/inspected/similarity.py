@@ -28,7 +28,7 @@ def notes_by_site(inside: Inspection) -> dict[str, str]:
 
 
 def middle_maps(inside: Inspection, site: str) -> np.ndarray:
-    """Return the middle patch's maps (layers, heads, patches) at a site, or (1, 1, patches) if all share a map."""
+    """Return the middle patch's maps (layers, heads, patches) at a site, with 1 layer or head if all are equal."""
     return np.asarray(inside.arrays[f"{site}_centre"])
 
 
@@ -62,6 +62,7 @@ def pair_map(inside: Inspection, site: str) -> np.ndarray:
 
 
 def comparable_indices(insides: Sequence[Inspection]) -> list[int]:
+    """Return the indices of the inspections that have the most frequent site."""
     counts = Counter(site for inside in insides for site in notes_by_site(inside))
     most = max(counts, key=lambda site: counts[site], default="")
     return [place for place, inside in enumerate(insides) if most in notes_by_site(inside)]

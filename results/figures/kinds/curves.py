@@ -137,7 +137,7 @@ def evaluations_frame(study: StudyResults, metric: str) -> pd.DataFrame:
 def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, metric: str, x: str) -> None:
     """Draw the metric over `x`, with a line per arm in the color of its series.
 
-    frame: needs the columns `at` and `dash`. history: rows of `evaluations_frame`.
+    frame: needs the column `dash`. history: rows of `evaluations_frame`.
     """
     table, found = style_by_arm(frame), history[history["arm"].isin(frame["arm"])]
     size, name = 1.0, AXES[x]

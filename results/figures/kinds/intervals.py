@@ -122,7 +122,7 @@ def verdict_color(row: Any) -> str:
 
 
 def verdict_text(row: Any, metric: str) -> str:
-    """Return the verdict, and on a second line the difference ("−18.2 points [−20.1, −16.3]") or why there is none."""
+    """Return the verdict. A second line may have the difference ("−18.2 points [−20.1, −16.3]") or absent trials."""
     word = verdict_word(row)
     if row.n == 0:
         return f"{word}\n{row.gap}"
