@@ -20,8 +20,8 @@ def load_studies(
 
     source: run directory or Parquet export. studies: names such as "pooling" (every recipe) or "pooling@digits" (one
     recipe). parts: which of PARTS to read from a run directory besides results. damaged: if given, collects the errors
-    of plans that cannot be read, unless a name selects them. Raises ValueError if a name is unknown or the source is
-    missing, empty, damaged, not an export or too new.
+    of plans in a run directory that cannot be read, unless a name selects them. Raises ValueError if a name is unknown,
+    no plan can be read, or the source is missing, empty, damaged, not an export or too new.
     """
     if source.is_file():
         from results.export import read as read_export  # late: pulls in the Parquet reader

@@ -16,8 +16,9 @@ class Row:
 
     n: the number of finished trials with the metric. missing: the number of trials without the metric that neither
     diverged nor failed. delta, p, verdict: comparison with the arm `baseline` over n_pairs seeds. margin_met: the
-    smallest equivalence margin that the arm meets, before Holm's correction. measured: metric -> mean for further
-    metrics, and metric + INTERVAL -> confidence interval.
+    smallest equivalence margin that the arm meets, before Holm's correction. delta_ci95_images: interval over seeds and
+    images. delta_ci95_simultaneous: interval that holds for a whole family at once. measured: metric -> mean for
+    further metrics, and metric + INTERVAL -> confidence interval.
     """
 
     arm: str

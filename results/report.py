@@ -32,7 +32,10 @@ PROVENANCE = ("revision", "code", "plugins", "device", "threads", "attention", "
 
 
 def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Inspection] = {}) -> None:
-    """Write the report of `studies` to `path` completely or not at all. inside: trial id -> inspection."""
+    """Write the report of one or more `studies` to `path` completely or not at all. inside: trial id -> inspection.
+
+    Raises ValueError if the style's font is not installed.
+    """
     store.write_bytes(path, render(studies, datetime.now(UTC), inside).encode())
 
 

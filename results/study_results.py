@@ -32,8 +32,8 @@ class StudyResults:
     """A study's plan and the results of its trials.
 
     columns: name -> values, one per planned (arm, seed) in the plan's order. The columns are arm, seed, id, status,
-    reason (why a trial is absent or damaged), metrics and measures (NaN if absent), provenance, weights_sha256, and
-    evals and config (JSON text, or ""). evaluations: the training histories as rows with the columns EVALUATION.
+    reason (why a trial is absent or damaged), metrics, measures and FAULTS (NaN if absent), provenance, weights_sha256,
+    and evals and config (JSON text, or ""). evaluations: the training histories as rows with the columns EVALUATION.
     correct: trial id -> image indices (images,) and whether each image was classified correctly (images,).
     """
 

@@ -44,7 +44,7 @@ def known_names(plan: Plan) -> Iterator[str]:
 def alternatives(name: str, known: Sequence[str]) -> str:
     """Return a suggestion, in parentheses, for a name in a style file that no study has.
 
-    It lists the known values of KEY if `name` is KEY=VALUE, or else a similar name, or else the first known names.
+    It lists the known values of KEY if `name` is KEY or KEY=VALUE, else a similar name, or else the first known names.
     """
     alike = [one for one in known if one.partition("=")[0] == name.partition("=")[0] and "=" in one and "," not in one]
     if alike and "," not in name:
