@@ -33,7 +33,7 @@ class SubmittedTask:
     function: str  # the function that the task calls, as "module:function"
     array: Path  # the array's folder
     index: int
-    share: tuple[str, ...]  # ids of the trials that the task trains
+    share: tuple[str, ...]  # ids of the trials that the task trains; () for last jobs
     written: float  # time of submission, in seconds since the epoch
 
     @property
@@ -55,7 +55,7 @@ class SubmittedTask:
         return self.function in (LAST, WATCH)
 
     def log_lines(self) -> list[str]:
-        """Return the non-empty lines at the ends of the task's logs (one per start of the task), oldest log first."""
+        """Return the non-empty lines in the last MiB of each of the task's logs, oldest log first."""
         logs = sorted((self.array / "logs").glob(f"*_{self.index}_*_log.out"), key=lambda path: path.stat().st_mtime)
         return [line for log in logs for line in log_end(log).splitlines() if line.strip()]
 

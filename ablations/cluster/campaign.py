@@ -9,8 +9,8 @@
     runs/submissions/turns/                       a lock: one process submits at a time, over all machines
 
 SLURM's queue shows which trials are queued, by the tags of their jobs. The disk shows which trials are finished, failed
-or blocked. All other trials are submitted. Any process may be killed at any point, because the next reconciliation
-starts from queue and disk again.
+or blocked. All others are submitted, cancelled ones only by `ablate submit`. Any process may be killed at any point,
+because the next reconciliation starts from queue and disk again.
 """
 
 import os
@@ -101,6 +101,7 @@ def create(
 
     The folder holds a copy of the code, so that later edits do not affect waiting jobs. plans: names of the plans.
     name: the beginning of the folder's name; "" for the current time. arms: glob patterns of the arms to train.
+    Raises ValueError if a folder is a symbolic link.
     """
     name = name or time.strftime("%Y%m%d-%H%M%S")
     folder = place.runs / "submissions" / f"{name}-{uuid.uuid4().hex[:8]}"
@@ -131,7 +132,7 @@ def create(
 
 
 def load(folder: Path) -> Campaign:
-    """Return the campaign in a folder. Raises FileNotFoundError if it is missing, or ValueError if it is damaged."""
+    """Return the campaign in a folder. Raises FileNotFoundError if it is missing, or ValueError if it is not valid."""
     content = read_checked(folder / "campaign.json", Submission)
     private = Private()  # empty for other users and in campaigns of earlier versions
     with suppress(FileNotFoundError, PermissionError):
@@ -158,6 +159,7 @@ def read_checked(path: Path, schema: type[AnySchema]) -> AnySchema:
 
 
 def campaigns(runs: Path) -> list[Campaign]:
+    """Return the campaigns of `ablate submit`, oldest first. Raises ValueError if one is not valid."""
     folders = [folder for folder in store.sorted_paths(runs / "submissions") if folder.name[0].isdigit()]
     return [load(folder) for folder in folders if (folder / "campaign.json").exists()]
 

@@ -36,7 +36,7 @@ def ensure_last_job(
 
     Returns "queued" if a last or watching job was pending, else "submitted". tasks: the tasks in the queue. sent: job
     ids of arrays that were submitted just now. both: submit whichever of the last and the watching job is missing. Both
-    are needed because the last job may be killed, or wait for a held task.
+    are needed because the last job may be killed, or wait for a held task. Raises NoSlurm, Refused or Unreachable.
     """
     before = [*dict.fromkeys([*(task.job.job_id for task in tasks if not task.is_last), *sent])]
     waiting = waiting_last_jobs(campaign, tasks)
@@ -59,7 +59,8 @@ def ensure_last_jobs_from_share(campaign: Campaign, begins: bool = False) -> Non
     """Submit whichever of the last and the watching job is missing, if trials are left. Called by a share.
 
     Jobs that SLURM holds are released. begins: whether the share has just begun. If so, and if the disk shows last jobs
-    newer than the newest shares, do nothing.
+    newer than the newest shares, do nothing. Raises NoSlurm, Refused, Unreachable, or TimeoutError if the lock for
+    submitting is not free within PATIENCE_SECONDS.
     """
     if campaign.cancelled or (begins and has_newer_last_jobs(campaign)):
         return
@@ -87,7 +88,7 @@ def has_queued_shares(campaign: Campaign) -> bool:
 
 
 def cancel_last_jobs(campaign: Campaign) -> None:
-    """Cancel the pending last and watching jobs, if SLURM answers. A job that remains finds nothing to do."""
+    """Try to cancel the pending last and watching jobs. A job that remains finds nothing to do."""
     with suppress(Unreachable, Refused):
         for task in waiting_last_jobs(campaign, queued_tasks(campaign.runs)):
             queue.cancel(task.job.tag)

@@ -23,7 +23,7 @@ LOOKS, GAVE_UP = "looks.jsonl", "gave-up.json"
 
 
 def is_stalled(campaign: Campaign) -> bool:
-    """Record the progress on disk; return whether the last ROUNDS rounds changed neither results nor checkpoints.
+    """Record the progress on disk; return whether the last ROUNDS rounds changed no result, eval or step.
 
     The number of arrays so far identifies a round, because a killed last job may record a round twice.
     """
@@ -37,7 +37,7 @@ def is_stalled(campaign: Campaign) -> bool:
 
 
 def progress(campaign: Campaign) -> list[int]:
-    """Return three counts: finished or diverged trials, their evals, and the steps of all other trials."""
+    """Return three counts: trials that are over, their computed or failed evals, and the steps of all other trials."""
     trials = [store.trial(campaign.runs, job.id, campaign.place.checkpoints) for job in campaign.jobs()]
     over = [trial for trial in trials if trial.state().is_over]
     known = sum(len(eval_files.eval_names(trial)) for trial in over)

@@ -60,7 +60,7 @@ def share(folder: str, *ids: str) -> int:
 
 
 def ensure_last_jobs(campaign: Campaign, begins: bool = False) -> None:
-    """Ensure that last jobs wait. If SLURM is full or unreachable, print why and leave this to other jobs."""
+    """Ensure that last jobs wait. If SLURM or the lock prevents this, print why and leave it to other jobs."""
     try:
         last_jobs.ensure_last_jobs_from_share(campaign, begins)
     except (NoSlurm, Unreachable, Refused, TimeoutError) as error:
@@ -151,8 +151,8 @@ def watch(folder: str) -> int:
 def reconcile_patiently(campaign: Campaign) -> Reconciliation | None:
     """Reconcile queue and disk; return the findings, or None if the last rounds of shares made no progress.
 
-    Tries again after errors of SLURM, and while another process submits. Shortly before the time limit, raises the last
-    Refused, Unreachable or TimeoutError.
+    Tries again after Refused and Unreachable, and while another process submits. Shortly before the time limit, raises
+    the last Refused, Unreachable or TimeoutError.
     """
     end, pause = time_limit(campaign) - stop_margin(campaign), RETRY_SECONDS
     while True:

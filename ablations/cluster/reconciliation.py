@@ -50,9 +50,10 @@ class Reconciliation:
 def reconcile(campaign: Campaign, inside: bool = False, withheld: Collection[str] = ()) -> Reconciliation:
     """Submit the trials that are still to train and not queued, and a last job; return the findings.
 
-    Trials for which the queue has no free slot wait. The caller must hold `launcher_lock`. inside: whether the caller
-    is a job of the campaign, which takes one of the user's slots. withheld: ids of trials not to submit. Raises
-    NoSlurm, Refused or Unreachable. If only the last job is refused outside a job, sets `no_last_job` instead.
+    Trials for which the queue has no free slot wait. Parents whose weights are gone are reopened, and jobs that SLURM
+    holds are released. The caller must hold `launcher_lock`. inside: whether the caller is a job of the campaign, which
+    takes one of the user's slots. withheld: ids of trials not to submit. Raises NoSlurm, Refused or Unreachable. If
+    shares were submitted outside a job, and only the last job was not, sets `no_last_job` instead.
     """
     settle(campaign.runs)
     place, plans = campaign.place, campaign.read_plans()
@@ -116,7 +117,7 @@ def count_ended(found: Iterable[Standing]) -> Reconciliation:
 
 
 def generations(todo: Sequence[Job], standings: Standings) -> list[list[Job]]:
-    """Return the trials grouped by their number of unfinished ancestors. Each group runs after the previous one.
+    """Return the trials by their number of unfinished ancestors, in groups that run in turn. A group may be empty.
 
     Each share checks whether parents have finished, because SLURM cannot report the end of single trials of an array.
     """

@@ -37,7 +37,7 @@ def send_shares(
     """Submit shares as one array; return the array's job id, or None if the queue is full.
 
     avoided: nodes to avoid. If SLURM refuses the array, it is submitted again with all nodes allowed. when: sbatch
-    options for the start. Raises Refused after any other refusal, or Unreachable if SLURM may have the array.
+    options for the start. Raises Refused after any other refusal, or another error of `send`.
     """
     try:
         return send(campaign, share_tasks(campaign, shares), avoided=avoided, when=when)
@@ -63,7 +63,8 @@ def send(
 ) -> int:
     """Submit tasks as one array, in a new folder of the campaign, and return the array's job id.
 
-    gpus: False for a task on one node without GPUs. avoided: names of nodes to avoid. Raises the errors of arrays.send.
+    gpus: False for a task on one node without GPUs. avoided: names of nodes to avoid. Raises the errors of
+    `submitit_parameters` and of arrays.send.
     """
     folder = submission.next_folder(campaign.folder / "arrays")
     parameters = profiles.submitit_parameters(campaign.profile, tag(folder), campaign.label, avoided)

@@ -34,7 +34,10 @@ VISIBLE_SECONDS = 15.0  # until a file written on a node is visible on this mach
 
 
 def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> profiles.Profile:
-    """Return a cluster's profile, given its name or file. resources: values for keys that the profile omits."""
+    """Return a cluster's profile, given its name or file. resources: values for keys that the profile omits.
+
+    Raises a ValueError that names file and key if the profile does not exist or is not valid.
+    """
     path = profiles.find_profile(name)
     said = {key: value for key, value in strict_yaml.read(path).items() if value is not None}
     return profiles.Profile.parse({**(resources or {}), **said}, str(path))
@@ -54,7 +57,10 @@ def check_gpus(profile: profiles.Profile, asked: Sequence[Job]) -> None:
 
 
 def preflight(profile: profiles.Profile, runs: Path) -> None:
-    """Check a profile with SLURM. Warns if its jobs cannot start now, and raises ValueError if they never can."""
+    """Check a profile with SLURM, and print a warning if its jobs cannot start now.
+
+    Raises ValueError if they never can, if SLURM does not answer, or if it would misread the path of `runs`.
+    """
     from slurm.profiles.preflight import check
 
     arrays.require_folder(runs)
@@ -85,6 +91,7 @@ def submit(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms:
     """Submit the trials that are still to train and not queued; return a summary for the user.
 
     SLURM is asked only if trials are left. If nothing is left to train, tables and report are brought up to date.
+    Raises the errors of `reconcile`, and TimeoutError if another process holds the lock for TURN_SECONDS.
     """
     with campaigns.launcher_lock(place.runs):
         if trials_to_submit(plans, place, arms):  # continue the newest submission with equal arguments
@@ -115,7 +122,8 @@ def publish_pending(runs: Path, plans: Sequence[Plan]) -> str:
 def reconcile(campaign: Campaign) -> Reconciliation:
     """Submit the trials that are still to train and not queued; return the findings.
 
-    Raises Refused or Unreachable, with the number of queued trials, after removing the campaign if it has no jobs.
+    Raises the errors of reconciliation.reconcile. After Refused or Unreachable, the campaign is removed if it has no
+    jobs, and the message gives the number of trials that were queued, if any.
     """
     before = array_tasks.acknowledged_trials(campaign)
     try:
@@ -207,7 +215,8 @@ def other_open_plans(campaign: Campaign, names: set[str]) -> list[str]:
 def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> tuple[list[str], bool]:
     """Submit a one-minute job that runs the checks of node_check; return (one line per check, whether none failed).
 
-    Checks in WITHOUT only warn. patience: the longest wait in seconds. Raises the errors of `await_answer`, or Refused.
+    Checks in WITHOUT only warn. patience: the longest wait in seconds. Raises the errors of `preflight`,
+    `shares.send` and `await_answer`.
     """
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
@@ -246,7 +255,8 @@ def cancel_check(campaign: Campaign) -> None:
 def await_answer(campaign: Campaign, patience: float) -> dict[str, str]:
     """Wait for the result of a check job; return check -> reason for its failure, or "".
 
-    Raises ValueError if the job ends without a result, or is still in the queue after `patience` seconds.
+    Raises ValueError if the job ends without a result, or is still in the queue after `patience` seconds, and the
+    errors of queue.jobs.
     """
     began = in_queue = time.monotonic()
     while True:
