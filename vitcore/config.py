@@ -34,7 +34,8 @@ class Config(Options):
     variant is spelled `Config(position="mine", **{"position.base": 100.0})`. The field `options` then holds every
     validated option of the chosen variants, including defaults.
 
-    Raises ConfigError if a key is unknown, a type is wrong, or a value or a combination of values is impossible.
+    Raises ConfigError if a key is unknown, a type is wrong, or a value or a combination of values is impossible. Raises
+    OSError if a file of an image folder cannot be read.
     """
 
     shorthands: ClassVar[tuple[str, ...]] = ("epochs",)  # accepted, never stored
@@ -47,7 +48,7 @@ class Config(Options):
     channels: Count  #: Number of channels of an image. From the data unless set.
     classes: Annotated[int, Field(ge=2, le=2**20)]  #: Number of classes. From the data unless set.
     data_fraction: Fraction = 1.0  #: Fraction of each class's training images to use. 0.3 includes the images of 0.1.
-    data_seed: Seed  #: Seed of the fold, the validation images and `data_fraction`. `seed` unless set.
+    data_seed: Seed  #: Seed of the fold, the validation images, `data_fraction` and few-shot draws. `seed` unless set.
     #: Fraction of the training images that is set aside for validation, before `data_fraction` applies.
     val_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.1
 
@@ -58,13 +59,14 @@ class Config(Options):
     width: Count = 192  #: D, the number of channels of a token.
     depth: Annotated[int, Field(ge=1, le=1024)] = 12  #: Number of encoder blocks, including any that the stem replaces.
     heads: Count = 3  #: Number of attention heads of a block, a divisor of `width`.
-    mlp_ratio: Annotated[float, Field(gt=0, le=1024)] = 4.0  #: Hidden width of a block's MLP, divided by D.
+    #: Hidden width of a block's MLP, divided by D. A gated MLP has about 2/3 of this width.
+    mlp_ratio: Annotated[float, Field(gt=0, le=1024)] = 4.0
     mlp: str = "gelu"  #: Activation of a block's MLP.
     norm: str = "layer"  #: Norm of the blocks and of the encoder's output.
     bias: Literal["all", "no-qkv", "none"] = "all"  #: Which linear layers of the blocks have biases.
     block: str = "pre"  #: Order of norms and branches in a block.
     self_attention: str = "full"  #: Kind of self-attention.
-    #: Number of patches that each layer merges into similar patches, in training and evaluation (arXiv 2210.09461).
+    #: Number of patches, at most half, that each layer merges into similar ones, in training too (arXiv 2210.09461).
     token_merging: Annotated[int, Field(ge=0, le=2**16)] = 0
     embedding_norm: bool = False  #: Whether tokens are normalized before the first block.
     patch: Count = 4  #: Height and width of a patch in pixels, a divisor of `image_size`.
@@ -81,13 +83,14 @@ class Config(Options):
     layer_scale: NonNegative = 0.0  #: Initial scale of each residual branch (arXiv 2103.17239). 0: no layer scale.
     qk_norm: bool = False  #: Whether queries and keys are normalized by `norm` (arXiv 2302.05442).
     #: Normal distribution of the initial values of learned tables, such as position embeddings. The standard
-    #: deviation is 1 for `unit-positions`, 0.02 for `paper`, and 1/sqrt(D) for `big-vision`.
+    #: deviation is 1 for `unit-positions`, 0.02 for `paper`, and 1/sqrt(D) for `big-vision` (attention biases: 0.02).
     init: str = "unit-positions"
     options: dict[str, Any] = {}  #: Options of the chosen variants, written as `position.base=100`.
 
     # the training
     objective: str = "classification"  #: Training objective.
-    init_from: str = "none"  #: Weights to start from: a `.safetensors` or `.npz` file, or the id of a trial.
+    #: Weights to start from: a `.safetensors` or `.npz` file, the id of a trial, or a stage of a study.
+    init_from: str = "none"
     #: A model to distill (arXiv 2012.12877): the id of a trial, a stage of a study, or `timm/NAME:FILE` with a
     #: `.safetensors` file. The options of distillation belong to `objective=classification`.
     teacher: str = "none"
@@ -128,7 +131,7 @@ class Config(Options):
     #: Whether `torch.compile` compiles the model. `auto`: on a GPU, for at least 2,000 steps of one patch size.
     compile: Literal["auto", True, False] = "auto"
     cuda_graph: Literal["auto", "off"] = "auto"  #: On a GPU, `auto` runs a step as one launch if possible.
-    #: On a GPU, `pinned` gives all arms one attention kernel, and `fastest` leaves the choice to PyTorch.
+    #: On a GPU, `pinned` gives all arms one attention kernel if their head widths allow it. `fastest`: PyTorch chooses.
     attention: Literal["fastest", "pinned"] = "fastest"
     #: Number of images per backward pass. Gradients accumulate. 0: the whole batch, or less if memory is short.
     micro_batch: Annotated[int, Field(ge=0, le=2**20)] = 0
@@ -223,9 +226,10 @@ def merge(*layers: Values) -> dict[str, Any]:
     """Return one dictionary merged from layers of settings. Later layers override earlier layers.
 
     A layer that sets `steps` or `epochs` replaces the earlier length of training. A named size such as `S/16` becomes
-    the fields that it stands for, and `options` becomes dotted keys. A change of variant drops the earlier options of
-    the slot. A reference model (`timm/NAME`) drops the earlier architecture, and a named size drops an earlier
-    reference model. Raises ConfigError if a layer has both `steps` and `epochs`, an unknown size or invalid `options`.
+    the fields that it stands for, except those that its layer sets, and `options` becomes dotted keys. A change of
+    variant drops the earlier options of the slot. A reference model (`timm/NAME`) drops the earlier architecture, and a
+    named size drops an earlier reference model. Raises ConfigError if a layer has both `steps` and `epochs`, an unknown
+    size or invalid `options`.
     """
     merged: dict[str, Any] = {}
     for layer in layers:

@@ -1,7 +1,7 @@
-"""The contracts of variants: checks that the tests and `ablate check` run on every variant.
+"""The contracts of variants: the checks of a variant that the tests and `ablate check` run.
 
 A variant is an entry of a dictionary such as POSITION, and its slot is the field of Config that chooses it. A check
-takes (slot, name) and raises AssertionError if the variant breaks the contract.
+takes (slot, name). It raises AssertionError, or any error of the variant's own, if the variant breaks the contract.
 """
 
 import math
@@ -64,7 +64,7 @@ def beside_prefix(slot: str, name: str) -> None:
 
 
 def learns(config: Config, slot: str, name: str, every: bool = True) -> None:
-    """Check shape and finiteness of the logits, that two steps change weights, and that gradients reach the variant.
+    """Check that logits are well-shaped and finite, weights change, and gradients are finite and reach the variant.
 
     Gradients are checked in the third step, because a head or branch that starts at zero blocks them at first. every:
     whether gradients must reach all of the variant's parameters, or only some.

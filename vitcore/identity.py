@@ -89,12 +89,19 @@ def digest(fields: Settings) -> str:
 
 
 def trial_id(config: Config) -> str:
-    """Return the id of a trial, which is a hash of its identity. Equivalent configs have the same id."""
+    """Return the id of a trial, which is a hash of its identity. Equivalent configs have the same id.
+
+    Raises ConfigError or OSError if the data or a file of weights cannot be read. Raises ValueError if a variant has no
+    version.
+    """
     return digest(identity(config))
 
 
 def arm_key(config: Config) -> str:
-    """Return the key that all trials of an arm share: a hash of the identity without seeds."""
+    """Return an arm's key, a hash of the identity without seeds. Raises the errors of `trial_id`.
+
+    config: the arm's config at seed 0, because a parent trial differs by seed.
+    """
     return digest(unseeded_identity(config))
 
 
@@ -112,7 +119,8 @@ def trial_ids(
     """Yield the id of the trial of `config` for each of `seeds`.
 
     data_seed: the value that the config sets, or None if it equals the seed of each trial. starts: seed -> id of the
-    parent trial, if the trials have parents. key: the setting that names the parent trial.
+    parent trial, if the trials have parents. key: the setting that names the parent trial. Raises the errors of
+    `trial_id`.
     """
     shared = unseeded_identity(config)
     for seed in seeds:

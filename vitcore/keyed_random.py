@@ -15,7 +15,7 @@ from torch import Tensor
 Indices = np.ndarray[Any, np.dtype[np.int64]]
 Words = np.ndarray[Any, np.dtype[np.uint64]]
 Array = TypeVar("Array", Tensor, np.ndarray[Any, np.dtype[np.int32]])
-Keys = Tensor | None  # (B,), int64: the key of each image in this epoch; None outside of training
+Keys = Tensor | None  # (B,), int64: the key of each image in this epoch; None if no random numbers are drawn
 
 
 def image_keys(seed: int, epochs: Indices, places: Indices) -> Tensor:

@@ -30,7 +30,7 @@ def is_reference(model: object) -> bool:
 
 
 def is_architectural(key: str) -> bool:
-    """Return whether a reference model from timm fixes a field, or an option such as `position.base`."""
+    """Return whether reference models from timm fix `key`, which is a field or an option such as `position.base`."""
     return key.partition(".")[0] in ARCHITECTURE
 
 
