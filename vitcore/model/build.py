@@ -32,8 +32,8 @@ RATES = {  # timm's name -> name in Config
 def build(config: Config) -> Model:
     """Return the model that `config` trains.
 
-    The model maps images (B, C, H, W) to logits (B, classes), or to the outputs that another objective needs. In
-    training, it also takes the random keys (B,) of the images.
+    The model maps images (B, C, H, W) to logits (B, classes), or to the outputs that another objective needs. It also
+    takes the random keys (B,) of the images, for dropout in training and for masked patches.
     """
     return Reference(config) if config.model else OBJECTIVE[config.objective].model(config)
 

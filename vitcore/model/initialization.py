@@ -54,7 +54,8 @@ def nearest_owner(model: nn.Module, name: str) -> tuple[Any, str]:
 def drawn(model: nn.Module) -> dict[str, Drawn]:
     """Return parameter name -> (number of values, text that describes its shape and distribution).
 
-    Parameters with equal names and entries get equal initial values from equal seeds.
+    Parameters with equal names and entries get equal initial values from equal seeds, unless their class overrides
+    `initial` and draws them by its options.
     """
     found = {}
     for name, parameter in model.named_parameters():

@@ -1,4 +1,4 @@
-"""The norms of the blocks, of the encoder's output, and of queries and keys.
+"""The norms of the blocks, of the encoder's input and output, and of queries and keys.
 
 To add a norm, write a class and add it to NORM.
 """

@@ -53,7 +53,8 @@ class Pooling(Part):
     def forward(self, x: Tensor, prefix: int) -> Tensor:
         """Return the pooled vectors (B, D).
 
-        x: the result of `gather`, in which a class token comes first. prefix: the number of tokens before the patches.
+        x: the result of `gather`, after the final norm if `final_norm=before`. A class token comes first. prefix: the
+        number of tokens before the patches.
         """
         raise NotImplementedError
 
@@ -83,7 +84,7 @@ class GlobalAverage(Pooling):
 
 
 class AttentionPooling(Pooling):
-    """Attention of a learned query to the patches, then a residual MLP (MAP: arXiv 2106.04560, section 3.1).
+    """Attention of a learned query to the patches, then a residual MLP (MAP: arXiv 2106.04560).
 
     As in big_vision's MAPHead, `heads` and `mlp_ratio` apply as in the encoder. With `weight_decay_on=matrices`, the
     query has no weight decay.

@@ -113,7 +113,7 @@ class ValueResidual(SelfAttention):
 
 
 class Axial(SelfAttention):
-    """Attention within rows in even layers and within columns in odd layers (arXiv 2010.11929, D.6).
+    """Attention within rows in even layers and columns in odd layers, counted from 0 (arXiv 2010.11929, D.6).
 
     An axial block of arXiv 2010.11929 is two blocks of this model, so `depth` is twice the number of axial blocks.
     Class tokens and registers are not allowed, because they are outside the grid.
@@ -212,8 +212,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """Return softmax(q k^T / sqrt(d_h) + bias) v (B, H, T, d_h) for queries, keys and values (B, H, T, d_h).
 
     bias: in a shape that expands to (B, H, T, T), or None. On a CPU, no fused kernel computes the gradient of a learned
-    bias. Two matrix products replace PyTorch's fallback, which copies q and k once more. A CPU computes bf16 tensors in
-    float32, because the kernel's gradient is many times slower in bf16.
+    bias. Two matrix products replace PyTorch's fallback, which copies q and k once more. On a CPU, results for bf16
+    tensors are computed and returned in float32, because the kernel's gradient is many times slower in bf16.
     """
     if q.device.type == "cpu" and q.dtype == torch.bfloat16:
         with torch.autocast("cpu", enabled=False):

@@ -30,7 +30,8 @@ class ViT(Initial):
     """A Vision Transformer with initial values that are drawn on the CPU from `config.seed`.
 
     `ViT(config)(images)` maps standardized float images (B, C, H, W) to logits (B, classes). In training, dropout of
-    any kind and stochastic depth also require `keys` (B,), the images' random keys (vitcore.keyed_random).
+    any kind and stochastic depth also require `keys` (B,), the images' random keys (vitcore.keyed_random). Raises
+    ConfigError as `grid` does, or if the position embedding does not support the grid.
     """
 
     # The class token starts at zero, as in models_vit.py; registers differ from each other (facebookresearch/dinov2).
@@ -82,7 +83,7 @@ class ViT(Initial):
 
     def embed(self, images: Tensor, context: Context) -> Tensor:
         """Return the tokens z_0 (B, T, D) that enter the encoder: class token, registers and patches (equation 1)."""
-        x = self.patches(images, context.keys)  # (B, N, D)
+        x = self.patches(images, context.keys)  # (B, N, stem_width)
         x = self.position.tokens(x, 0, context.grid)
         x = self.patch_dropout(x, context.keys)
         if prefix := self.prefix_tokens():
@@ -90,7 +91,7 @@ class ViT(Initial):
         return self.dropout(x, context.keys)
 
     def patches(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """Return the patch embeddings (B, N, D), without positions. keys: used by subclasses that corrupt patches."""
+        """Return the stem's tokens (B, N, stem_width), without positions. keys: for subclasses that corrupt patches."""
         return self.stem(images)  # type: ignore[no-any-return]
 
     def prefix_tokens(self) -> list[Tensor]:

@@ -210,7 +210,7 @@ class SinCos(Fixed):
 class SinCos1D(SinCos):
     """The sinusoidal encoding of the original Transformer, over the raster order (arXiv 1706.03762, section 3.5).
 
-    Channels 2i and 2i + 1 are the sine and the cosine of index / temperature^(2i / D).
+    Channels 2i and 2i + 1 of D are the sine and the cosine of index / temperature^(2i / D).
     """
 
     numerics = 1

@@ -25,7 +25,7 @@ class Relative(Position):
 
     An offset p_q - p_k is a difference of indices in raster order, and is not clipped. The heads of a layer share a
     table r (2N - 1, d_h), as in arXiv 1803.02155. The first row of r is for the most negative offset. arXiv 2010.11929
-    does not state whether heads and layers share tables.
+    does not state whether heads and layers share tables. Grids other than the model's are refused.
     """
 
     numerics = 1
@@ -133,8 +133,8 @@ class RoPE2D(Formula):
     """A rotation of the queries and keys of patches by angles that depend on the location (RoPE-ViT: arXiv 2403.13298).
 
     Channels 2i and 2i + 1 form a complex number. Axial: the first half of the numbers rotates with the column, and the
-    second half rotates with the row, at rates base^(-4i / d_h). Mixed: each number rotates with the column and the row,
-    at rates that are learned for each layer and head.
+    second half rotates with the row. Number k of a half has the rate base^(-4k / d_h). Mixed: each number rotates with
+    the column and the row, at rates that are learned for each layer and head.
     """
 
     numerics = 1

@@ -38,7 +38,7 @@ class Position(Part):
 
     @classmethod
     def drawn_by_model_width(cls, config: Config) -> bool:
-        """Return whether the width of a learned table differs from the model's width."""
+        """Return whether release 0.12 drew a learned table differently with `init=big-vision`."""
         return False
 
     @classmethod
@@ -128,8 +128,8 @@ class Context:
     def bias(self, q: Tensor, layer: int) -> Tensor | None:
         """Return the bias of the attention logits for queries (B, H, T, d_h), or None.
 
-        A pair with a prefix token has a bias of 0. With merged tokens, the bias is the logarithm of the number of
-        patches in the key (proportional attention: arXiv 2210.09461, equation 1).
+        Its shape expands to (B, H, T, T). A pair with a prefix token has a bias of 0. With merged tokens, the bias is
+        the logarithm of the number of patches in the key (proportional attention: arXiv 2210.09461, equation 1).
         """
         if (sizes := self.shared.get("sizes")) is not None:
             return sizes.log()[:, None, None]  # (B, 1, 1, T)

@@ -1,6 +1,6 @@
 """The base class of stems, and functions that several stems share.
 
-Shapes: B images, C channels, P patch size, N patches in raster order, D width.
+Shapes: B images, C channels, P patch size, N patches in raster order, D width of the stem's tokens.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class Stem(Part):
-    """Base class of stems, which map images (B, C, H, W) to tokens (B, N, D)."""
+    """Base class of stems, which map images (B, C, H, W) to tokens (B, N, D).
+
+    D is `config.stem_width`, which is less than `config.width` with `position.combine=concat`.
+    """
 
     slot = "stem"
     local: ClassVar[bool] = False  # whether a token depends only on the pixels of its patch
@@ -43,7 +46,7 @@ def tokens(features: Tensor) -> Tensor:
 
 
 def halvings(config: Config) -> list[tuple[int, int]]:
-    """Return (channels, stride) for each stage. Channels double up to the width. Strides are 2, or 1 if P = 1."""
+    """Return (channels, stride) for each stage. Channels double up to `width`. Strides are 2, or 1 if P = 1."""
     stages = max(1, config.patch.bit_length() - 1)
     return [(max(1, config.width >> (stages - 1 - stage)), min(config.patch, 2)) for stage in range(stages)]
 

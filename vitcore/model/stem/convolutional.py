@@ -1,4 +1,4 @@
-"""Stems of a few convolutions, each followed by a norm. Shapes: B images, C channels, P patch size, D width."""
+"""Stems of a few convolutions and norms. Shapes: B images, C channels, P patch size, D width of the stem's tokens."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NORM: dict[str, Callable[[int], nn.Module]] = {
 
 
 class ConvStem(Stem):
-    """3x3 convolutions of stride 2 whose channels double up to D, then a 1x1 convolution (ViT_C: arXiv 2106.14881).
+    """3x3 convolutions of stride 2 whose channels double up to `width`, then one of 1x1 (ViT_C: arXiv 2106.14881).
 
     For P = 1, the stem has by default a single 3x3 convolution of stride 1. ViT_C uses `norm=batch`, and
     `fewer_blocks=1` for one encoder block fewer than the corresponding ViT. The default is a group norm, because batch

@@ -1,6 +1,6 @@
 """The stem of arXiv 2010.11929, a linear projection of patches whose weights can be resized to other patch sizes.
 
-Shapes: B images, C channels, P patch size, N patches in raster order, D width.
+Shapes: B images, C channels, P patch size, N patches in raster order, D width of the stem's tokens.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ResidualStem(Stem):
-    """Base class of stems whose residual blocks start as the identity (vit_jax/models_resnet.py)."""
+    """Base class of stems whose residual branches start at zero (vit_jax/models_resnet.py)."""
 
     def draw_of(self, name: str) -> Draw:
         return zeros if name.endswith("norm3.weight") else super().draw_of(name)  # the scale of a block's last norm
