@@ -54,7 +54,7 @@ def initial_weights(config: Config) -> dict[str, Drawn] | None:
 
 
 def bias_kind(config: Config) -> Bias:
-    """Return the kind of the attention logits' bias: "learned", "fixed", or "" for no bias or a reference model."""
+    """Return the kind of the position embedding's bias: "learned", "fixed", or "" for none or a reference model."""
     if config.model:
         return ""
     small = config.model_copy(update={"image_size": 2 * config.patch})
@@ -94,7 +94,7 @@ class PartCost:
 
 @torch.no_grad()
 def summary(config: Config) -> list[PartCost]:
-    """Return the cost of each part of `ViT(config)`, without allocating the model.
+    """Return the cost of each part of `ViT(config)`, without allocating the model. config: without a reference model.
 
     Parameters and FLOPs sum to the result of `measure` for classification without a distillation token. Parts that have
     neither are left out. FLOPs of a position embedding inside the attention count as FLOPs of the attention.

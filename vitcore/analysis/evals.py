@@ -42,8 +42,8 @@ class Computed:
 class Eval(NamedTuple):
     """The metrics and functions of an eval. The functions receive the integer in the eval's name, or else 0.
 
-    compute: raises ValueError if data are missing or damaged, or if the eval does not apply to the model. check: raises
-    ConfigError if the eval does not apply to the model of a config.
+    compute: raises ValueError if data are missing or damaged, or if the eval does not apply to the model, or OSError if
+    a read fails. check: raises ConfigError if the eval does not apply to the model of a config.
     """
 
     metrics: tuple[str, ...]  # names of the metrics, such as `test_loss@SIZE` for `test@SIZE`

@@ -35,18 +35,18 @@ class Probe:
 
     mean: Tensor  # (D,)
     std: Tensor  # (D,)
-    weights: Tensor  # (D + 1, K), the bias in the last row
+    weights: Tensor  # (D + 1, K), the last row for the constant feature BIAS
 
     @classmethod
     def fit(cls, features: Tensor, labels: Tensor, classes: int) -> Probe:
-        """Return a probe fitted by ridge regression to {-1, 1} targets. features: (n, D). labels: (n,)."""
+        """Return a probe fitted by ridge regression to {-1, 1} targets. On the CPU: features (n, D), labels (n,)."""
         features = features.double()
         mean, std = features.mean(dim=0), features.std(dim=0, correction=0) + EPSILON
         targets = 2 * F.one_hot(labels, classes).double() - 1  # (n, K)
         return cls(mean, std, ridge(with_bias((features - mean) / std), targets, L2))
 
     def scores(self, features: Tensor) -> Tensor:
-        """Return the scores (n, K) of n images for K classes, from features (n, D)."""
+        """Return the scores (n, K) of n images for K classes, from features (n, D) on the CPU."""
         return with_bias((features.double() - self.mean) / self.std) @ self.weights
 
 
@@ -76,7 +76,7 @@ def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
 
     shots: numbers of images per class. A number is omitted, with a note, if a class has fewer training images. The
     images for a smaller number are a subset of the images for a larger number. Draws depend only on the data and the
-    trial's data seed, so that paired arms share them.
+    trial's data seed, so that paired arms share them. data: on the model's device, as from `trial_data`.
     """
     found, classes = FewShot(), model.config.classes
     labels = data.train.labels.cpu().numpy()

@@ -138,7 +138,7 @@ class Similarity:
     site: str
     note: str
     pairs: Tensor | None = None  # (N, N), averaged over layers and heads
-    centre: Tensor | None = None  # (L', H', N), of the middle patch; L' or H' is 1 if all layers or heads are equal
+    centre: Tensor | None = None  # (L', H', N), of the middle patch; equal layers or heads are one, except for "bias"
 
 
 def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid: Grid) -> list[Similarity]:
@@ -178,7 +178,7 @@ def middle_patch(grid: Grid) -> int:
 
 @torch.no_grad()
 def position_vectors(model: ViT, layer: int, grid: Grid) -> Tensor | None:
-    """Return the vectors (N, D) that the position embedding adds to patches before `layer`, or None if all are 0."""
+    """Return the vectors (N, channels) that positions make of zero patches before `layer`, or None if all are 0."""
     nothing = torch.zeros(1, math.prod(grid), model.config.width, device=next(model.parameters()).device)
     vectors = model.position.tokens(nothing, layer, grid)[0].double().cpu()
     return vectors if vectors.any() else None
@@ -226,7 +226,10 @@ class Inside:
 
 
 def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
-    """Return the data for all figures of a model, from a fixed random choice of at most `images` test images."""
+    """Return the data for all figures of a model, from a fixed random choice of at most `images` test images.
+
+    model: in evaluation mode, without token merging. data: on the model's device, as from `trial_data`.
+    """
     config = model.config
     chosen = data.test.select(random_order(len(data.test), "inspect")[:images].copy())
     pixels, labels = torch.cat(list(chosen.batches(len(chosen)))), chosen.labels

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 def restore_model(config: Config, weights: bytes) -> Model:
-    """Return the trained model in evaluation mode; raise ConfigError if the safetensors `weights` do not fit it."""
+    """Return the trained model on its config's device, in evaluation mode.
+
+    weights: the content of a safetensors file. Raises ConfigError if they cannot be read or do not fit the model.
+    """
     model = build(config)
     own = model.state_dict()
     tensors = read_fitting(weights, own, "weights")
@@ -34,13 +37,17 @@ def restore_model(config: Config, weights: bytes) -> Model:
 def trial_data(model: Model, data_dir: Path | None = None) -> Data:
     """Return the data of the model's trial, on the model's device. data_dir: the folder of downloads and packs.
 
-    Raises ValueError if data are missing, are damaged, or do not match the model's config.
+    Raises ValueError if data are missing, are damaged, or do not match the model's config. Raises OSError if a read
+    fails.
     """
     return load(model.config, data_dir).to(next(model.parameters()).device)
 
 
 @torch.no_grad()
 def batch_outputs(function: Callable[[Tensor], Tensor], config: Config, data: Data, images: Images) -> Tensor:
-    """Return the outputs of `function` for images standardized as in `data`, computed in the precision of `config`."""
+    """Return the outputs (n, ...) of `function` for images standardized as in `data`, in the precision of `config`.
+
+    Raises ValueError or OSError if images that are streamed from a pack are damaged or cannot be read.
+    """
     batches = images.batches(evaluation_batch(config, data.mean.device))
     return torch.cat([compute_in_precision(config, function, data.standardize(some)) for some in batches])
