@@ -97,7 +97,7 @@ def renamed(name: str, patterns: dict[str, str]) -> str:
 
 
 def token_weights(config: Config, prefix: Tensor, positions: Tensor | None) -> Weights:
-    """Return this ViT's weights for prefix tokens (p, D) and positions (p + N, D), (N, D) for patches only, or None."""
+    """Return this ViT's weights for prefix tokens (p, D) and positions: (p + N, D), (N, D) without prefix, or None."""
     weights, rows = {}, torch.zeros_like(prefix)
     if positions is not None:
         own = max(0, len(positions) - config.grid[0] * config.grid[1])  # number of positions of prefix tokens

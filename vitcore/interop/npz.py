@@ -158,7 +158,7 @@ def array(archive: zipfile.ZipFile, name: str, member: zipfile.ZipInfo, path: Pa
 
 
 def unstacked(tensors: Weights) -> Weights:
-    """Split each array in which big_vision's scanned encoder stacks all layers into one entry per layer."""
+    """Return `tensors` with an entry per layer in place of each array that stacks all layers (big_vision's scan)."""
     stack = "Transformer/encoderblock/"
     apart = {name: values for name, values in tensors.items() if not name.startswith(stack)}
     for name in tensors.keys() - apart.keys():

@@ -73,7 +73,8 @@ BIASES = {(True, True): "all", (False, True): "no-qkv", (False, False): "none"} 
 def from_timm(model: TimmViT) -> ViT:
     """Convert timm's VisionTransformer to a ViT with equal logits and copied weights.
 
-    A class token that is not pooled becomes a register. Raises a ValueError that names a part that this ViT lacks.
+    A class token that is not pooled becomes a register. Rates of dropout and stochastic depth become 0. Raises a
+    ValueError that names a part that this ViT lacks.
     """
     config = config_of_timm(model)
     check_alike(model, timm_skeleton(config, type(getattr(model.blocks[0], "mlp", None))))
@@ -90,7 +91,7 @@ def from_timm(model: TimmViT) -> ViT:
 
 
 def to_timm(model: ViT) -> TimmViT:
-    """Convert a ViT to timm's VisionTransformer, including dropout and stochastic depth.
+    """Convert a ViT for classification to timm's VisionTransformer, including dropout and stochastic depth.
 
     Raises ValueError if timm's model lacks a part of the ViT.
     """
@@ -279,7 +280,10 @@ def stem_of_timm(model: Any) -> Values:
 
 
 def timm_skeleton(config: Config, mlp: type) -> TimmViT:
-    """Return timm's model for `config` on the meta device. mlp: the class of the MLP in the original model."""
+    """Return timm's model for `config` on the meta device; raise ValueError if timm has no such model.
+
+    mlp: the class of the MLP in the original model.
+    """
     from timm.layers.mlp import SwiGLU
     from timm.models.vision_transformer import VisionTransformer
 

@@ -66,7 +66,7 @@ TORCHVISION_HAS: Supported = {
 
 
 def from_torchvision(model: TorchvisionViT) -> ViT:
-    """Convert torchvision's VisionTransformer to a ViT with the same weights and logits.
+    """Convert torchvision's VisionTransformer to a ViT with the same weights and logits, without dropout.
 
     Raises a ValueError that names the first part of the model that ViT does not support.
     """
@@ -79,7 +79,7 @@ def from_torchvision(model: TorchvisionViT) -> ViT:
 
 
 def to_torchvision(model: ViT) -> TorchvisionViT:
-    """Convert a ViT to torchvision's VisionTransformer, without dropout.
+    """Convert a ViT for classification to torchvision's VisionTransformer, without dropout.
 
     Raises ValueError if torchvision's model lacks a part of the ViT.
     """
