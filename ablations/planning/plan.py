@@ -17,7 +17,7 @@ from ablations.study.recipe import Recipe
 from ablations.study.stages import LINKS, Stage, lineage
 from ablations.study.study import claim_parts
 from results.store import schemas
-from results.store.plan_files import parent_setting
+from results.store.plan_files import learned_settings, parent_setting
 from results.store.schemas import Entry, Plan, PlannedTrial, Settings, Split, Took
 from vitcore.analysis.cost import measure
 from vitcore.analysis.cost_record import Cost
@@ -41,7 +41,7 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
     arms = [arm_entry(design, arm, made[arm.baseline], seeds, stages) for arm in design.arms]
     at_own_values = tuned_arms(design)
     # The recipe states the spread for its own config only.
-    spread = None if design.overrides or study.stages else recipe.spread
+    spread = None if learned_settings(design.overrides) or study.stages else recipe.spread
     plan = Plan(
         name=design.name,
         study=study.name,
@@ -104,7 +104,7 @@ def enlarged_evals(design: Design) -> list[str]:
 
 def expected_results(design: Design) -> list[schemas.Expected]:
     """Return the recipe's expected results for exactly the command line's settings; [] for a study with stages."""
-    asked = {key: value for key, value in design.overrides.items() if key not in HOW_IT_RUNS}
+    asked = learned_settings(design.overrides)
     fits = [one for one in design.layers.applicable_recipe.expected if one.settings == asked]
     return [] if design.study.stages else [schemas.Expected(**one.model_dump()) for one in fits]
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ablations.execution import provenance
 from ablations.planning.jobs import digest, read
+from ablations.study.naming import older_names
+from results.store import plan_files
 from results.store.schemas import Plan
 from vitcore.config import Config
 from vitcore.data.lookup import describe
@@ -28,7 +30,10 @@ def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False
     code: the result of provenance.code_digest. If it is "" or has plug-ins, the plan is always rebuilt. Raises
     ValueError if an arm cannot be built, or if the old and the new plan cannot share a table.
     """
-    asked, old = list(range(seeds if seeds is not None else design.recipe.seeds)), read(runs, design.name)
+    name, asked = design.name, list(range(seeds if seeds is not None else design.recipe.seeds))
+    if name not in plan_files.planned_names(runs):
+        name = older_names(plan_files.read_plans(runs, damaged=[])).get(name, name)
+    old = read(runs, name)
     wanted = asked if old is None or prune else sorted({*old.seeds, *asked})
     known = inputs_digest(design, wanted, code, None if prune else old)
     if old is not None and not prune and known and old.made_from == known:
@@ -39,7 +44,7 @@ def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False
     plan = planning.build(design, wanted)
     if old is not None:
         plan = growing.pruned(old, plan) if prune else growing.grown(old, plan)
-    return plan.model_copy(update={"made_from": known, "extends": digest(old)})
+    return plan.model_copy(update={"name": name, "made_from": known, "extends": digest(old)})
 
 
 def inputs_digest(design: "Design", seeds: Sequence[int], code: str, old: Plan | None = None) -> str:

@@ -1,11 +1,13 @@
 """Names of arms, studies, recipes and plans."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from results import store
+from results.store.plan_files import learned_settings
+from results.store.schemas import Plan
 
 ALL_ARMS = ("*",)
 
@@ -31,5 +33,15 @@ def assignments(settings: Mapping[str, Any], separator: str = ",") -> str:
 
 
 def plan_name(study: str, recipe: str, overrides: Mapping[str, Any]) -> str:
-    """Return the name of a plan and of its folder: <study>@<recipe>[+<hash of the command line's overrides>]."""
-    return f"{study}@{recipe}" + (f"+{store.checksum(dict(overrides))[:6]}" if overrides else "")
+    """Return the name of a plan and of its folder: <study>@<recipe>[+<hash of the overrides>].
+
+    Overrides of how trials run are left out.
+    """
+    learned = learned_settings(overrides)
+    return f"{study}@{recipe}" + (f"+{store.checksum(learned)[:6]}" if learned else "")
+
+
+def older_names(plans: Iterable[Plan]) -> dict[str, str]:
+    """Return today's name -> recorded name for plans of 0.21 and before that hashed how their trials run."""
+    today = ((plan_name(plan.study, plan.recipe, plan.overrides), plan.name) for plan in plans)
+    return {name: recorded for name, recorded in today if name != recorded}

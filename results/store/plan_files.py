@@ -1,13 +1,17 @@
 """Writing and reading the plans in a run directory, and finding them by name."""
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from results.spelling import suggestion
 from results.store.files import Broken, safe_name
 from results.store.json_files import SCHEMA, NewerSchema, checksum, read_json, write_json
 from results.store.schemas import Plan, Settings, unknown_field, validated
+
+# Settings that do not affect what is learned: equal to vitcore.identity.HOW_IT_RUNS, which `results` does not import.
+HOW_IT_RUNS = frozenset({"device", "threads", "compile", "cuda_graph", "attention", "micro_batch", "gpus"})
 
 
 def study_folder(runs: Path, name: str) -> Path:
@@ -108,6 +112,11 @@ def parent_setting(config: Settings) -> str:
     config: the config of an entry with a parent, before it names the parent.
     """
     return "teacher" if "init_from" in config else "init_from"
+
+
+def learned_settings(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the overrides that affect what is learned, without those of how trials or stages run."""
+    return {key: value for key, value in overrides.items() if key.rpartition(".")[2] not in HOW_IT_RUNS}
 
 
 def known_name(name: str, known: Collection[str]) -> str:

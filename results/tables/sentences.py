@@ -7,14 +7,13 @@ from typing import Any
 
 from results.records import Interval, Reached, Row, Table
 from results.statistics.verdict import BETTER, EQUIVALENT, UNRESOLVED, WORSE
+from results.store.plan_files import learned_settings
 from results.store.schemas import PlannedData
 from results.style import current_style
 from results.units import Unit, amount_text, unit
 
 ORDER = (BETTER, WORSE, EQUIVALENT, UNRESOLVED, None)
 NAMED = 4  # the most differences that a sentence lists individually
-# Settings that do not affect what is learned: equal to vitcore.identity.HOW_IT_RUNS, which `results` does not import.
-HOW_IT_RUNS = frozenset({"device", "threads", "compile", "cuda_graph", "attention", "micro_batch", "gpus"})
 
 
 def sentence(row: Row, table: Table) -> str:
@@ -196,8 +195,8 @@ def setting_parts(recipe: str, data: PlannedData | None, overrides: Mapping[str,
     """
     named = data is not None and not (data.of_recipe and data.name == recipe)
     place = f"{data.name} (recipe {recipe})" if data and named else recipe
-    learned = {key: value for key, value in overrides.items() if key.rpartition(".")[2] not in HOW_IT_RUNS}
-    return [place, *(f"{key}={value}" for key, value in learned.items() if not (named and key == "data"))]
+    learned = learned_settings(overrides).items()
+    return [place, *(f"{key}={value}" for key, value in learned if not (named and key == "data"))]
 
 
 def interim_text(table: Table) -> str:

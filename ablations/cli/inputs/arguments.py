@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from ablations.cli.inputs import ablate_toml
 from ablations.execution.launch import Place
 from ablations.planning.jobs import jobs
-from ablations.study.naming import ALL_ARMS, assignments, plan_name, stem
+from ablations.study.naming import ALL_ARMS, assignments, older_names, plan_name, stem
 from results import store
 from results.store import plan_files, schemas
+from results.store.plan_files import learned_settings
 from results.store.schemas import Plan, Settings
 
 if TYPE_CHECKING:
@@ -104,26 +105,39 @@ def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -
     if "all" in asked.studies:
         return []
     overrides = resolve_settings(asked.overrides)
-    there = existing_names(source) if recipe_name is None else []
-    words = asked.studies
-    return [one if "@" in one else planned_name(stem(one), recipe_name, overrides, there, source) for one in words]
+    words, known = asked.studies, names_today(source)
+    return [one if "@" in one else planned_name(stem(one), recipe_name, overrides, known, source) for one in words]
 
 
-def planned_name(study: str, recipe_name: str | None, overrides: Settings, there: Sequence[str], source: Path) -> str:
+def names_today(source: Path) -> dict[str, str]:
+    """Return the name that each existing plan would get today -> its name."""
+    there = existing_names(source)
+    older = older_names(existing_plans(source)) if any("+" in name for name in there) else {}
+    return older | {name: name for name in there if name not in older.values()}
+
+
+def planned_name(
+    study: str, recipe_name: str | None, overrides: Settings, known: Mapping[str, str], source: Path
+) -> str:
     """Return the name of a study's plan on the named or default recipe, or else of its only plan.
 
-    there: the names of existing plans. Raises ValueError if there are several plans with these overrides.
+    known: the result of `names_today`. Raises ValueError if there are several plans with these overrides.
     """
     asked_for = plan_name(study, stem(recipe_name or RECIPE), overrides)
-    if recipe_name is not None or asked_for in there:
-        return asked_for
+    if recipe_name is not None or asked_for in known:
+        return known.get(asked_for, asked_for)
     hashed = plan_name("", "", overrides).removeprefix("@")
-    found = [name for name in there if name.startswith(f"{study}@") and name.endswith(hashed)]
+    found = sorted(own for name, own in known.items() if name.startswith(f"{study}@") and name.endswith(hashed))
     if len(found) > 1:
-        settings = {plan.name: assignments(plan.overrides, ", ") for plan in existing_plans(source) if plan.overrides}
-        listed = ", ".join(f"{name} ({settings[name]})" if name in settings else name for name in found)
+        listed = with_settings(found, existing_plans(source))
         raise ValueError(f"'{study}' was run {len(found)} times in {source}: name one: {listed}")
     return found[0] if found else asked_for
+
+
+def with_settings(names: Iterable[str], plans: Iterable[Plan]) -> str:
+    """Return names of plans as text, each followed by the plan's overrides if it has any."""
+    settings = {plan.name: assignments(plan.overrides, ", ") for plan in plans if plan.overrides}
+    return ", ".join(f"{name} ({settings[name]})" if name in settings else name for name in names)
 
 
 def warn_of_other_recipe(asked: Asked, recipe_name: str, runs: Path) -> None:
@@ -138,11 +152,12 @@ def warn_of_other_recipe(asked: Asked, recipe_name: str, runs: Path) -> None:
 def warn_of_needless_settings(plan: Plan, runs: Path) -> None:
     """Print a note on standard error if a plan with fewer of the command line's settings has equal configs."""
     alike = [one for one in existing_plans(runs) if (one.study, one.recipe) == (plan.study, plan.recipe)]
-    fewer = [one for one in alike if one.overrides.items() < plan.overrides.items()]
+    learned = learned_settings(plan.overrides)
+    fewer = [one for one in alike if learned_settings(one.overrides).items() < learned.items()]
     for known in sorted(fewer, key=lambda one: len(one.overrides)):
-        configs = {entry.name: entry.config for entry in known.entries}
-        if all(configs.get(entry.name) == entry.config for entry in plan.entries):
-            needless = {key: value for key, value in plan.overrides.items() if key not in known.overrides}
+        configs = {entry.name: learned_settings(entry.config) for entry in known.entries}
+        if all(configs.get(entry.name) == learned_settings(entry.config) for entry in plan.entries):
+            needless = {key: value for key, value in learned.items() if key not in known.overrides}
             said = assignments(needless, ", ")
             print(f"{said}: makes no difference: leave it out to continue {known.name}", file=sys.stderr)
             break
@@ -175,22 +190,24 @@ def refuse_unplanned(words: list[str] | None, recipe_name: str | None, source: P
     Unknown names pass. source: a run directory or an exported file.
     """
     asked, there = parse_words(words or []), existing_names(source)
-    with_them, said = plan_names(words, recipe_name, source), assignments(asked.overrides, ", ")
+    with_them = plan_names(words, recipe_name, source)
+    said = assignments(learned_settings(asked.overrides), ", ")
     for word, name in zip(asked.studies, with_them, strict=bool(with_them)) if there else ():
         if plan_files.known_name(name, there) in there:
             continue
-        study, listed, plans = stem(word).partition("@")[0], ", ".join(there), existing_plans(source)
-        plain = [plan for plan in plans if plan.study == study and not plan.overrides]
-        base = next((plan for plan in plain if recipe_name is None or plan.recipe == stem(recipe_name)), None)
+        study, plans = stem(word).partition("@")[0], existing_plans(source)
+        own = [plan for plan in plans if plan.study == study]
+        listed = f" (there: {with_settings(there, plans)})"
+        base = next((plan for plan in own if recipe_name is None or plan.recipe == stem(recipe_name)), None)
         if base and said and "@" not in word:
             varied = [key for key in asked.overrides if key in {**base.factors, **base.curves}]
-            hint = f": {' and '.join(varied)} is what the study varies, its table has every value" if varied else ""
+            hint = f": {' and '.join(varied)} is what the study varies, its table has every value" if varied else listed
             raise ValueError(f"{said}: '{study}' was not run with it in {source}{hint}")
-        if stem(word) != word and not Path(word).exists() and study not in {plan.study for plan in plans}:
-            raise ValueError(f"{word}: no such file, and no study '{study}' in {source} (there: {listed})")
-        if stem(word) != word or study in packaged_studies():
+        if stem(word) != word and not Path(word).exists() and not own:
+            raise ValueError(f"{word}: no such file, and no study '{study}' in {source}{listed}")
+        if stem(word) != word or own or study in packaged_studies():
             settings = f" with {said}" if said and "@" not in word else ""
-            raise ValueError(f"{name.partition('+')[0]}: was not run{settings} in {source} (there: {listed})")
+            raise ValueError(f"{name.partition('+')[0]}: was not run{settings} in {source}{listed}")
 
 
 def packaged_studies() -> list[str]:

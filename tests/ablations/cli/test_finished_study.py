@@ -1,7 +1,9 @@
 """Commands on a study that was run: no torch to read it, JSON with its keys, and what comes next."""
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,8 @@ from pathlib import Path
 import pytest
 from designs import STUDY_HERE
 from in_process import Ablate, json_output, refusal
+
+from results.store import read_plan, write_plan
 
 READING = [
     "table s --recipe r.yaml --runs all.parquet --format latex",
@@ -137,9 +141,26 @@ def test_settings_that_make_no_difference_are_named(copied: Ablate) -> None:
     for setting, named in (("steps=30", True), ("dropout=0.0", True), ("device=cpu", False), ("steps=31", False)):
         errors = copied("plan", *STUDY_HERE, setting)[2]
         assert errors == (f"{setting}: makes no difference: leave it out to continue s@r\n" if named else "")
-    assert copied("run", *STUDY_HERE, "threads=2")[0] == 0
-    beside_another = copied("plan", *STUDY_HERE, "threads=2", "steps=30")[2]
-    assert re.fullmatch(r"steps=30: makes no difference: leave it out to continue s@r\+\w{6}\n", beside_another)
+    assert copied("run", *STUDY_HERE, "steps=2", "--seeds", "1")[0] == 0
+    beside_another = copied("plan", *STUDY_HERE, "threads=2", "steps=2", "dropout=0.0")[2]
+    assert re.fullmatch(r"dropout=0.0: makes no difference: leave it out to continue s@r\+\w{6}\n", beside_another)
+
+
+@pytest.mark.parametrize("name", ["s@r", "s@r+abc123"])
+def test_settings_of_how_trials_run_continue_the_study(copied: Ablate, name: str) -> None:
+    """So do they in a run directory of 0.21 or before, where they are in the hash of the name."""
+    path, table = Path("runs/studies") / name / "plan.json", copied("table", "s")[1].replace("s@r", name)
+    plan = read_plan(Path("runs/studies/s@r/plan.json"))
+    shutil.rmtree("runs/studies")
+    write_plan(path, plan.model_copy(update={"name": name, "overrides": {"compile": False}}))
+    for words in (["s", "device=cuda"], ["s.yaml", "device=cuda"], [*STUDY_HERE, "device=cuda"], ["s"]):
+        assert copied("table", *words) == (0, table, ""), words
+    assert copied("run", *STUDY_HERE, "threads=2")[::2] == (0, "")
+    assert copied("table", "s", "threads=1")[1] == table
+    assert os.listdir("runs/studies") == [name]
+    assert json.loads(path.read_text())["overrides"] == {"threads": 2}
+    answers = {refusal(copied, "table", word, "lr=3") for word in ("s", "s.yaml")}
+    assert answers == {f"ablate: lr=3: 's' was not run with it in runs (there: {name} (threads=2))\n"}
 
 
 def test_a_run_ends_with_the_commands_that_come_next(there: Ablate) -> None:

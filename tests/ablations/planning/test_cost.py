@@ -58,6 +58,7 @@ def test_what_a_recipe_states_is_of_its_own_settings(plan: Callable[..., Plan]) 
     for overrides, means in (({}, [0.9]), ({"steps": 400, "device": "cpu"}, [0.95]), ({"steps": 300}, [])):
         assert [one.mean for one in plan(RECIPE + f"    expected: [{two}]", **overrides).expected] == means
     changed = plan(RECIPE + STATED, steps=400)
+    assert plan(RECIPE + STATED, device="cpu").spread is not None
     assert (changed.spread, changed.expected, changed.cost.cpu.seconds) == (None, [], 7)
 
 
