@@ -80,5 +80,6 @@ def are_namesakes(a: Side, b: Side) -> bool:
 
 
 def differing_settings(a: Side, b: Side) -> list[tuple[str, Any, Any]]:
+    """Return (setting, value in a, value in b) for settings that differ. A setting that one side lacks is None."""
     left, right = a.arm.config, b.arm.config
     return [(key, left.get(key), right.get(key)) for key in {**left, **right} if left.get(key) != right.get(key)]

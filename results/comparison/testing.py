@@ -91,6 +91,7 @@ def estimate_difference(a: Sample, b: Sample, same_split: bool) -> tuple[Estimat
 
 
 def adjusted(tests: Sequence[Test | None]) -> list[Test | None]:
+    """Return the tests with p_holm, and with p_margin corrected. The two kinds of p values are separate families."""
     both = (holm_over_tests(tests, name) for name in ("p", "p_margin"))
     return [test and replace(test, p_holm=p, p_margin=margin) for test, p, margin in zip(tests, *both, strict=True)]
 

@@ -81,6 +81,7 @@ def apply_style() -> Iterator[None]:
 
 
 def check_format(format: str) -> None:
+    """Raise ValueError unless the format is png, pdf or svg."""
     if format not in UNSTAMPED:
         raise ValueError(f"format={format}: one of {', '.join(UNSTAMPED)}")
 

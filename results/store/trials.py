@@ -47,6 +47,7 @@ class TrialState:
 
     @property
     def weights(self) -> Path:
+        """The path of the final weights, which may not exist. Only for a state with a folder."""
         assert self.attempt is not None
         return self.attempt / "weights.safetensors"
 

@@ -24,16 +24,17 @@ LABELS = {"tokens": "cosine similarity", "rotate": "similarity of query and key"
 
 
 def notes_by_site(inside: Inspection) -> dict[str, str]:
+    """Return site -> text that says what its maps show, or {} if the model has no map of its positions."""
     return {site["site"]: site["note"] for site in inside.facts["sites"] if site["site"]}
 
 
 def middle_maps(inside: Inspection, site: str) -> np.ndarray:
-    """Return the middle patch's maps (layers, heads, patches) at a site, with 1 layer or head if all are equal."""
+    """Return the middle patch's maps (layers, heads, patches) at a site. Equal layers or heads may be one."""
     return np.asarray(inside.arrays[f"{site}_centre"])
 
 
 def sites_with_several_maps(inside: Inspection) -> list[str]:
-    """Return the sites where maps differ between layers or heads."""
+    """Return the sites that have several maps of the middle patch, by layer or head."""
     return [site for site in notes_by_site(inside) if middle_maps(inside, site).shape[:2] != (1, 1)]
 
 

@@ -94,6 +94,8 @@ class Interaction(Schema):
 
 
 class Split(Schema):
+    """The test images. kind: "official" (the same in all trials) or "folds" (a fold per seed). images: in all folds."""
+
     kind: str
     folds: Annotated[int, Field(gt=0)] | None = None
     images: Annotated[int, Field(gt=0)]
