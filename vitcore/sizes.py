@@ -39,7 +39,7 @@ def sizes(model: object) -> dict[str, float]:
     if model == "":
         return {}
     name, slash, patch = str(model).partition("/")
-    if name not in SIZES or not slash or not patch.isdigit():
+    if name not in SIZES or not slash or not patch.isdecimal():
         raise ConfigError(
             f"model={model}: a size of {joined_names(SIZES)}, a slash and the patch, as in S/16, or timm/NAME"
         )

@@ -48,6 +48,8 @@ BAD: list[tuple[dict[str, object], str]] = [
     # blocks
     ({"self_attention": "axial"}, "pool=cls: self_attention=axial has no class token"),
     ({"self_attention": "axial", "pool": "gap", "registers": 2}, "registers=2: self_attention=axial"),
+    ({"self_attention": "axial", "pool": "gap", "objective.token": True}, "objective.token=True: self_attention=axial"),
+    ({"model": "S/²"}, "model=S/²: a size of"),
     ({"self_attention": "axial", "position": "relative"}, "position=relative: self_attention=axial takes none, 1d"),
     ({"self_attention": "differential", "position": "rope2d"}, "position=rope2d: self_attention=differential takes"),
     ({"self_attention": "differential", "width": 9}, "width=9 over heads=3: self_attention=differential halves"),

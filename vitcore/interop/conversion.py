@@ -22,6 +22,7 @@ Weights = dict[str, Tensor]
 Supported = Mapping[str, tuple[Any, ...]]  # setting -> values that another library's VisionTransformer supports
 
 BOTH_HAVE: Supported = {  # timm and torchvision
+    "objective": ("classification",),
     "objective.token": (False,),
     "position.combine": ("add",),
     "token_merging": (0,),

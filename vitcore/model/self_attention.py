@@ -128,6 +128,8 @@ class Axial(SelfAttention):
             raise ConfigError(f"pool={config.pool}: self_attention=axial has no class token: gap, gem or map")
         if config.registers:
             raise ConfigError(f"registers={config.registers}: self_attention=axial has tokens on the grid alone: 0")
+        if config.options.get("objective.token"):
+            raise ConfigError("objective.token=True: self_attention=axial has tokens on the grid alone: False")
 
     def attended(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, context: Context) -> Tensor:
         q, k, v = (self.lines(x, context) for x in (q, k, v))

@@ -43,7 +43,7 @@ class Entry(Schema):
     flops: Count | None = None  #: FLOPs of one image through the model.
     tokens: Count | None = None  #: Number of tokens per image.
     class_token: bool | None = None  #: Whether there is a class token.
-    attention_bias: bool | None = None  #: Whether attention logits have a bias.
+    attention_bias: bool | None = None  #: Whether a position embedding adds a bias to attention logits.
     train_flops: Flops | None = None  #: FLOPs of one training run.
     notes: list[str] = []  #: Footnotes on further differences from the baseline.
     notes_about: dict[str, str] = {}  #: Footnote -> the measure that it concerns.

@@ -229,6 +229,7 @@ HAS = ": timm's VisionTransformer has"
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"objective": "mae"}, f"objective=mae{HAS}"),
         ({"position": "2d"}, f"position=2d{HAS}"),
         ({"position_at": "shared"}, f"position_at=shared{HAS}"),
         ({"position.combine": "concat"}, f"position.combine=concat{HAS}"),
