@@ -32,7 +32,10 @@ def device_of(config: Config) -> str:
 
 
 def torch_device(config: Config) -> torch.device:
-    """Return the device of `config` with the index of the current GPU, without which new threads would use GPU 0."""
+    """Return the device of `config` with the index of the current GPU, without which new threads would use GPU 0.
+
+    Raises RuntimeError if `config.device` is a GPU and there is none.
+    """
     kind = device_of(config)
     return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
 
@@ -47,10 +50,10 @@ def require_gpu() -> None:
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a host tensor on `device`, copied from pinned memory so that nothing waits for earlier work on the GPU.
+    """Return `tensor` on `device`. A copy to a GPU is from pinned memory, so that it waits for no earlier work there.
 
-    PyTorch keeps the pinned memory until the copy is done. Raises RuntimeError during the capture of a CUDA graph,
-    because replays of the graph would read this memory again.
+    PyTorch keeps the pinned memory until the copy is done. Raises RuntimeError for a copy during the capture of a CUDA
+    graph, because replays of the graph would read this memory again.
     """
     if tensor.device.type == device.type:
         return tensor

@@ -26,7 +26,7 @@ NO_PRIMITIVE = "could not create a primitive"  # oneDNN's message, for lack of m
 
 
 class OutOfMemory(RuntimeError):
-    """The error raised if even the smallest possible piece of work does not fit into memory."""
+    """The error for work that does not fit into memory and cannot be divided further."""
 
 
 def out_of_memory(error: BaseException) -> bool:

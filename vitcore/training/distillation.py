@@ -46,8 +46,9 @@ class Teacher(nn.Module):
 def teacher_for(config: Config, data: Data, ranks: Ranks, trained: Trained | None) -> Teacher | None:
     """Return the teacher on the data's device, or None if the config has no teacher.
 
-    trained: the trial that `config.teacher` names, needed only by rank 0. Raises ConfigError if it is missing, and the
-    errors of `load_timm`.
+    trained: the trial that `config.teacher` names, needed only by rank 0. Raises ConfigError if it is missing or its
+    config is invalid, SafetensorError if its weights are damaged, and RuntimeError if they do not fit its config. Also
+    raises the errors of `load_timm`.
     """
     if config.teacher == NONE:
         return None

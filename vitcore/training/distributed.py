@@ -1,6 +1,6 @@
 """Training in several processes (ranks) with DistributedDataParallel, each on its share of every batch (`gpus=N`).
 
-All ranks hold equal models and optimizers, and read the data. Only rank 0 writes files, reads trials' weights and
+All ranks hold equal models and optimizers, and read the data. Only rank 0 saves results, reads trials' weights and
 checkpoints, and decides what depends on a clock or a signal. NCCL transfers tensors on GPUs, and gloo transfers tensors
 on the host.
 """
@@ -40,6 +40,9 @@ class Ranks:
     """The ranks of a training run, as seen by one of them. By default, this process is the only rank.
 
     rank: number of this process, from 0. count: number of ranks. device: this rank's device, or None if alone.
+
+    All ranks must call `gather`, `mean`, `agree`, `broadcast` and `minimum` together. If another rank has ended or does
+    not respond, these methods raise an error for which `exchange_failed` is True.
     """
 
     def __init__(self, rank: int = 0, count: int = 1, device: torch.device | None = None) -> None:
@@ -186,7 +189,8 @@ class LossModule(nn.Module):
 def join(store: TCPStore, rank: int, count: int, device: torch.device) -> Iterator[Ranks]:
     """Connect this process to the other ranks during the block, and yield its Ranks. store: for the rendezvous.
 
-    All ranks leave the block together. After an error, a rank leaves at once, because the others may have ended.
+    All ranks leave the block together. After an error, a rank leaves at once, because the others may have ended. If
+    another rank is missing, raises an error for which `exchange_failed` is True.
     """
     cuda = device.type == "cuda"
     if cuda:
@@ -208,7 +212,7 @@ def join(store: TCPStore, rank: int, count: int, device: torch.device) -> Iterat
 
 
 def check_ranks(config: Config) -> None:
-    """Raise ConfigError if a rank would have fewer than two images of a batch, or would use batch norm on a CPU."""
+    """Raise ConfigError if one of several ranks would have fewer than two images, or use batch norm on a CPU."""
     if config.batch < 2 * config.gpus:
         fits, there = max(1, config.batch // 2), torch.cuda.device_count()
         here = "" if config.device == "cpu" or there >= config.gpus else f"here there are {there}, and "

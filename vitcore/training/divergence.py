@@ -17,7 +17,10 @@ class DivergedError(Exception):
 
 @dataclass(frozen=True)
 class Suspicion:
-    """The divergence to verify, if any: training restarts from its last checkpoint and checks every step."""
+    """The divergence to verify, if any, and the outcome of earlier verifications.
+
+    To verify a divergence, training restarts from its last checkpoint and checks the loss of every step.
+    """
 
     step: int = 0  # the step that diverged, or 0 if nothing is suspected
     refuted_step: int = 0  # the latest step whose loss was finite when recomputed, or 0

@@ -34,7 +34,8 @@ MOST_BYTES = 2**26  # per evaluation batch on a CPU: larger batches are no faste
 def evaluate(training: Training) -> Metrics:
     """Return a line of metrics: `val_*` of the validation images, and `train_loss` since the last evaluation.
 
-    Raises DivergedError if a loss since the last evaluation, or the validation loss, is not finite.
+    Raises DivergedError if a loss since the last evaluation, or the validation loss, is not finite. Raises OutOfMemory
+    if a batch of one image does not fit, and the errors of `Pack.read`.
     """
     with training.off_the_clock():
         losses = training.finite_losses()
@@ -58,7 +59,7 @@ def evaluate(training: Training) -> Metrics:
 def final_metrics(training: Training, line: Metrics) -> tuple[dict[str, float], Correctness]:
     """Return (metrics of the trained model, correctness (n,) of each test image from 0 to 1).
 
-    line: the metrics of the last evaluation.
+    line: the metrics of the last evaluation. Raises OutOfMemory and the errors of `Pack.read`, as `evaluate` does.
     """
     with training.off_the_clock():
         loss, correct = score(training, training.data.test)

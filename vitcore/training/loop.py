@@ -1,7 +1,7 @@
 """The training loop, which trains, evaluates, writes checkpoints and resumes from them.
 
-On a CPU, a training run that is killed and resumed ends with the weights and metrics of an uninterrupted run. A
-checkpoint holds the whole state, except what is a pure function of the seed and the step.
+On a CPU, a training run that is killed and resumed ends with the weights and metrics of an uninterrupted run, apart
+from times. A checkpoint holds the whole state, except what is a pure function of the seed and the step.
 """
 
 from __future__ import annotations
@@ -49,14 +49,16 @@ def train(
     """Train a model as configured and return the outcome. Training ends early if it diverges or `stop()` is true.
 
     run: receives metrics, checkpoints and weights, by default in memory. Training resumes from its checkpoint, if any.
-    data_dir: folder of the datasets. parent: weights of the trial that `init_from` names, as safetensors. teacher: the
-    trial that `config.teacher` names. checkpoint_seconds: minimum time between checkpoints, or 0 for a checkpoint
-    before every step. After a slow write, the time grows, so that writing takes at most 2%. ranks: the `config.gpus`
-    processes that call this function together. Only rank 0 needs `run`, `parent`, `teacher` and `stop`.
+    data_dir: folder of the datasets, by default ABLATE_DATA. parent: weights of the trial that `init_from` names, as
+    safetensors. teacher: the trial that `config.teacher` names. checkpoint_seconds: minimum time between checkpoints,
+    or 0 for a checkpoint before every step. After a slow write, the time grows, so that writing takes at most 2%.
+    ranks: the `config.gpus` processes that call this function together. Only rank 0 needs `run`, `parent`, `teacher`
+    and `stop`.
 
     Raises ValueError if data or weights are missing, or if data, weights or a checkpoint do not fit `config`. Also
-    raises it if memory is too small or `config.gpus` is not the number of ranks. Raises OutOfMemory if no micro-batch
-    fits.
+    raises it if memory is too small or `config.gpus` is not the number of ranks. Raises OutOfMemory if a step or an
+    evaluation does not fit into memory, RuntimeError if `config.device` is a GPU and there is none, and OSError if data
+    cannot be read. Raises the errors of `run`'s methods, `teacher_for` and `use_private_cache`.
     """
     if config.gpus != ranks.count:
         raise ConfigError(f"gpus={config.gpus}: here is 1 process of {ranks.count}; `ablate train` starts the others")

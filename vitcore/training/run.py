@@ -28,7 +28,7 @@ class Run(Protocol):
         """Save whether test images are classified correctly. index (n,): int32, in the dataset. correct (n,): uint8."""
 
     def progress(self, step: int, accuracy: float | None) -> None:
-        """Show the number of steps taken. accuracy: from the last validation, or None before the first."""
+        """Show the number of steps taken. accuracy: from this process's last validation, or None before its first."""
 
     def compiling(self) -> None:
         """Tell the user that the next step compiles the model, which may take a minute."""
@@ -79,7 +79,8 @@ class Outcome:
     """The outcome of a training run, which has finished, diverged or been stopped.
 
     metrics: test_accuracy, test_loss, val_accuracy, val_loss and train_loss; empty unless finished. train_loss is the
-    mean over the steps since the previous evaluation. Only train_loss includes label smoothing and mixed images.
+    mean over the steps since the previous evaluation. Only train_loss includes label smoothing, mixed images and the
+    distillation loss.
     """
 
     status: Status

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 class Training:
     """The state of a training run, which checkpoints save and restore, and the operations on it.
 
-    start: weights to start from, or None for initial values. teacher: the model to distill, or None.
+    data: on the device to train on. start: weights to start from, or None for initial values. teacher: the model to
+    distill, or None. Raises the errors of `TrainStep`.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Training:
         self.seconds, self.untimed_steps, self.mark = 0.0, 0, time.perf_counter()
 
     def advance(self) -> None:
-        """Take one training step, and store its loss on the device."""
+        """Take a training step, and store its loss on the device. Raises OutOfMemory or the errors of `Pack.read`."""
         with self.patches_of_step():
             loss = self.train_step(self.draw(), self.step)
         self.losses[self.since] = self.ranks.mean(loss)
@@ -89,7 +90,10 @@ class Training:
         return self.model.at_patch(self.patches[int(draw * len(self.patches))])
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """Return the model's output (B, *objective.shape) in float32 for images (B, C, H, W) and their keys (B,)."""
+        """Return the model's output in float32 for images (B, C, H, W) and their keys (B,).
+
+        In evaluation mode, it has the shape (B, *objective.shape).
+        """
         return compute_in_precision(self.config, self.model, images, keys)
 
     def batch(self) -> Batch:
@@ -106,7 +110,10 @@ class Training:
         return self.train_step.draw(Inputs(torch.from_numpy(places), pixels, self.keys(places), None, mixing))
 
     def keys(self, places: Indices) -> Keys:
-        """Return the random keys (B,) of the next step's images on the CPU, or None if nothing needs them."""
+        """Return the random keys (B,) of the next step's images on the CPU, or None if nothing needs them.
+
+        places (B,): the indices of these images in the training data.
+        """
         config = self.config
         noisy = config.dropout or config.attention_dropout or config.patch_dropout or config.drop_path
         if not (config.augment != "none" or config.random_erasing or noisy or self.objective.keyed):
@@ -130,7 +137,7 @@ class Training:
             self.suspicion = self.suspicion.refuted()
 
     def save_checkpoint(self, run: Run) -> None:
-        """Save a checkpoint on rank 0 if the state is finite. The next evaluation reports any other state."""
+        """Save a checkpoint on rank 0 if the state is finite. If not, the next evaluation checks the losses."""
         if self.ranks.rank == 0:
             with self.off_the_clock():
                 state = self.state()
@@ -154,7 +161,7 @@ class Training:
         return tensors
 
     def restore(self, payload: bytes | None) -> None:
-        """Restore the state from a checkpoint, if any. Raises ConfigError if the checkpoint does not fit this run."""
+        """Restore the state from a checkpoint, if any. Raises ConfigError if it is damaged or does not fit this run."""
         if payload is None:
             return
         tensors = parse(payload, self.state(), self.config.steps)

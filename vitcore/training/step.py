@@ -38,8 +38,8 @@ NONE, ASKED = "none: ", "cuda_graph=off"  # prefix of a reason for eager steps, 
 class TrainStep(Update):
     """A training step, which runs eagerly or as one CUDA graph, compiled or not.
 
-    facts: whether steps are compiled or a CUDA graph, and if not, why. The training loop records them in env.json, then
-    empties the dictionary.
+    facts: how steps are computed, such as the extent of the CUDA graph or why there is none. The training loop records
+    and removes these facts. Raises the errors of `Update` and `use_private_cache`.
     """
 
     def __init__(
@@ -63,7 +63,10 @@ class TrainStep(Update):
             self.facts["cuda_graph"] = NONE + self.eager
 
     def __call__(self, inputs: Inputs, step: int) -> Tensor:
-        """Take step `step`, counted from 0, and return this rank's loss. Its mean over the ranks is the step's loss."""
+        """Take step `step`, counted from 0, and return this rank's loss. Its mean over the ranks is the step's loss.
+
+        inputs: as returned by `draw`. The next step may overwrite the returned tensor. Raises OutOfMemory as `update`.
+        """
         if self.compiling:
             return self.first_step(inputs, step)
         self.schedule(step)
@@ -98,8 +101,8 @@ class TrainStep(Update):
     def capture_step(self, inputs: Inputs, step: int) -> Tensor:
         """Take one step eagerly and, from the same state, as a captured CUDA graph; return the loss.
 
-        If the gradients differ by more than rounding, or an error occurs, steps stay eager. The eager step comes first
-        to find operations that a graph cannot hold, and to free memory before the graph needs as much.
+        If the gradients differ by more than rounding, or an error occurs, steps stay eager. The eager step comes first,
+        because it finds operations that a graph cannot hold, and frees its memory before the graph needs as much.
         """
         state, earlier = self.state(), self.inputs.map(Tensor.clone)
         before = [tensor.clone() for tensor in state]

@@ -81,7 +81,7 @@ def body_weights(weights: Weights) -> dict[str, Tensor]:
 
 
 def check(config: Config, parent: Config | Weights) -> None:
-    """Raise ConfigError if `config` cannot start from the weights of `parent`, the config of a trial or weights."""
+    """Raise ConfigError if `config` cannot start from `parent`, which is the config of a trial or the weights."""
     with torch.device("meta"):
         model = build(config)
         weights = parent if isinstance(parent, Mapping) else build(parent).state_dict()

@@ -70,7 +70,8 @@ class Batch(NamedTuple):
 class Update:
     """An eager training step with its model, optimizer and averaged weights.
 
-    start: weights to start from, or None for initial values. teacher: the model to distill, or None.
+    data: on the device to train on. start: weights to start from, or None for initial values. teacher: the model to
+    distill, or None. Raises the errors of `Ranks.prepare` and `copy_weights`.
     """
 
     def __init__(
@@ -109,14 +110,17 @@ class Update:
             self.share = self.share.fill_(share) if isinstance(self.share, Tensor) else share
 
     def update(self, inputs: Inputs) -> Tensor:
-        """Take an eager step; return this rank's contribution to the loss. Micro-batches shrink to fit into memory."""
+        """Take an eager step; return this rank's loss, whose mean over the ranks is the step's loss.
+
+        inputs: on `self.device`. Micro-batches shrink to fit into memory. Raises OutOfMemory if they cannot.
+        """
         gradients = partial(self.gradients, self.batch(inputs))
         loss, self.micro_batch = self.replica.call_fitting(gradients, self.micro_batch, self.indivisible)
         self.apply_gradients()
         return loss
 
     def gradients(self, batch: Batch, size: int) -> Tensor:
-        """Accumulate gradients over micro-batches of `size` images; return this rank's contribution to the loss."""
+        """Set the gradients to those of `batch`, in micro-batches of `size` images; return the loss as in `update`."""
         self.optimizer.zero_grad()
         total = torch.zeros((), device=self.device)
         for micro_batch in self.replica.micro_batches(batch.split(size)):
@@ -159,7 +163,7 @@ class Update:
         return inputs.map(partial(send, device=self.device))
 
     def batch(self, inputs: Inputs) -> Batch:
-        """Return this rank's standardized images and their targets, augmented, erased and mixed as configured."""
+        """Return this rank's batch, augmented, standardized, erased and mixed. inputs: on `self.device`."""
         pixels = inputs.pixels if self.augmented_before_graph else None
         if pixels is None:
             pixels = self.pixels(inputs)

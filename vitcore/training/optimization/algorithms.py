@@ -16,7 +16,7 @@ class Lion(optim.Optimizer):
     """Lion with decoupled weight decay (arXiv 2302.06675, Algorithm 2).
 
     A step is w <- w - lr (sign(b1 m + (1 - b1) g) + decay w), then m <- b2 m + (1 - b2) g. w: weights. g: gradient. m:
-    momentum, 0 at first. b1, b2: betas.
+    momentum, 0 at first. b1, b2: betas. Each group needs the key `weight_decay`.
     """
 
     def __init__(self, groups: ParamsT, lr: float, betas: tuple[float, float]) -> None:
@@ -45,7 +45,8 @@ class ScheduleFreeAdamW(optim.Optimizer):
 
     z takes AdamW's steps without momentum, with weight decay proportional to y. x is the average of z. Gradients are
     computed at y = (1 - b1) z + b1 x. A step's weight in the average is the square of the highest learning rate so far,
-    as in the authors' code (https://github.com/facebookresearch/schedule_free).
+    as in the authors' code (https://github.com/facebookresearch/schedule_free). Each group needs the key
+    `weight_decay`.
     """
 
     def __init__(self, groups: ParamsT, lr: float, betas: tuple[float, float], eps: float) -> None:

@@ -42,7 +42,7 @@ def optimizer(model: nn.Module, config: Config) -> optim.Optimizer:
 
 
 def set_rate(optimizer: optim.Optimizer, rate: float) -> None:
-    """Set the learning rate of each group. A tensor is changed in place, because a CUDA graph reads it."""
+    """Set each group's learning rate to `rate` times its `lr_scale`, in place if a CUDA graph reads it as a tensor."""
     for group in optimizer.param_groups:
         share = rate * group["lr_scale"]
         if isinstance(group["lr"], Tensor):
@@ -79,7 +79,7 @@ class Optimizer(Variant):
 
     @classmethod
     def apart(cls, name: str, parameter: nn.Parameter) -> bool:
-        """Return whether `make` requires a parameter in a separate group, as Muon's requires matrices."""
+        """Return whether a parameter belongs in a separate group for `make`, as matrices do for Muon."""
         return False
 
     @classmethod
