@@ -1,6 +1,7 @@
 """Finding the folders of datasets, from `--data-dir`, ABLATE_DATA, ABLATE_PACKS and ABLATE_MORE_DATA.
 
-A command sets ABLATE_PACKS and ABLATE_MORE_DATA for itself and the processes that it starts.
+A command sets ABLATE_PACKS and ABLATE_MORE_DATA for itself and the processes that it starts. If one of them is invalid,
+the functions that read it raise ValueError.
 """
 
 import json

@@ -101,7 +101,8 @@ def check_images(root: Path, channels: int) -> None:
 def list_folder(root: Path) -> Listing[Path]:
     """Return the images in a folder with their labels and their split.
 
-    Raises ConfigError if the folder or a part is missing, a class is unreadable, or classes or images are too few.
+    Raises ConfigError if the folder or a part is missing, a class is unreadable or not in all parts, or classes or
+    images are too few. Raises OSError if the folder itself is unreadable.
     """
     if not root.is_dir():
         refuse(root, "no such folder")
@@ -130,7 +131,10 @@ def list_parts(root: Path) -> Listing[Path]:
 
 
 def list_flat(root: Path) -> Listing[Path]:
-    """Return the images in a folder that holds class folders directly, split by `fixed_split`."""
+    """Return the images in a folder that holds class folders directly, split by `fixed_split`.
+
+    Raises ConfigError if there are fewer than 2 classes, or a class is unreadable or empty.
+    """
     classes = class_names(root)
     files, known = list_classes(root, classes)
     labels = np.array(known, np.int64)

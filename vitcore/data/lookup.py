@@ -21,7 +21,8 @@ def describe(name: str, data_dir: Path | None = None) -> About:
     """Return the facts about a built-in dataset, a folder of images or a pack.
 
     name: 'imagefolder:PATH' for a folder. A recipe can state the facts about a missing pack. data_dir: see `data_homes`
-    in vitcore.data.homes. Raises ConfigError if name, folder or pack is invalid. Raises OSError if a read fails.
+    in vitcore.data.homes. Raises ConfigError if name, folder or pack is invalid, OSError if a read fails, and the
+    errors of `data_homes`.
     """
     if name in BUILT_IN:
         return BUILT_IN[name].about

@@ -154,7 +154,7 @@ def find(name: str, data_dir: Path | None = None) -> Path | None:
 
 
 def pack_names(data_dir: Path | None = None) -> list[str]:
-    """Return the names of all packs that `find` can find."""
+    """Return the name of each pack in ABLATE_PACKS and `parent_folders`."""
     own = (name for name, folder in own_packs().items() if Path(folder, MANIFEST).is_file())
     there = (path.parent.name for folder in parent_folders(data_dir) for path in folder.glob(f"*/{MANIFEST}"))
     return list(dict.fromkeys([*own, *there]))
@@ -202,7 +202,7 @@ def read_manifest(path: Path, changed: int, size: int) -> Manifest:
 
 @cache  # a process checks a pack only once
 def open_pack(folder: Path, manifest: Manifest) -> Pack:
-    """Return the pack in `folder`, opened once per process. Raises a ValueError that names a damaged file."""
+    """Return the pack in `folder`, opened once per process. Raises the errors of `Pack`."""
     return Pack(folder, manifest)
 
 
@@ -230,7 +230,7 @@ class Pack:
         return self.manifest.size, self.manifest.size, self.manifest.channels
 
     def read(self, places: Indices, into: Bytes) -> None:
-        """Read the images with the indices `places` (B,) into an array (B, S, S, C). Any thread may call this method.
+        """Read the images with the indices `places` (B,) into a contiguous array (B, S, S, C). Any thread may call it.
 
         Raises a ValueError that names the shard if a shard is damaged. Raises OSError if a shard cannot be read.
         """

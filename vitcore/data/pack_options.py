@@ -69,7 +69,7 @@ def complete_options(name: str, folder: Path, given: Mapping[str, Any], sides: S
     """Return the `given` options, completed from the pack in `folder`, finished or not, or else from defaults.
 
     sides: result of `Source.shorter_sides`. The default size enlarges none of these images. Raises ConfigError if the
-    name or an option is invalid, or if options contradict the pack.
+    name, an option or the pack is invalid, or if options contradict the pack.
     """
     check_name(name)
     there, least = stored_options(folder, name), min(sides)

@@ -41,7 +41,7 @@ class Source:
     """The images to pack: `train` training images, then the test images.
 
     labels: (M,). names: names of the images, also for error messages. open: image number -> image; may raise
-    ValueError. sizes: bytes of each file, which identify the images together with the names; None if unknown.
+    OSError or ValueError. sizes: bytes of each file, which identify the images together with the names, or None.
     """
 
     classes: tuple[str, ...]
@@ -75,7 +75,7 @@ class Source:
                 yield image
 
     def shorter_sides(self) -> list[int]:
-        """Return the shorter side, in pixels, of each image in `sample`."""
+        """Return the shorter side, in pixels, of each image in `sample`. Raises the errors of `sample`."""
         return [min(image.size) for image in self.sample()]
 
 
@@ -83,7 +83,7 @@ def find_source(source: str, data_dir: Path | None) -> Source:
     """Return the source that `source` names, in one of the forms listed at the start of this module.
 
     data_dir: root of timm's datasets. Raises ValueError if the source is missing or invalid, or a class has too few
-    images.
+    images. Raises OSError if a file or folder cannot be read.
     """
     path = Path(os.path.expanduser(source)).resolve()
     parts = {name: path / f"{name}.tar" for name in ("train", *TESTS) if (path / f"{name}.tar").is_file()}

@@ -59,8 +59,8 @@ def pack(
     image takes 0.2 ms on one core. A JPEG of quality 95 takes a tenth to a quarter of the disk space. Decoding the JPEG
     takes 1.2 ms on one core.
 
-    Raises ValueError if the name, an option or an image is invalid. Also raises ValueError if the folder holds a
-    finished pack or an unfinished pack of another source or options, or if another process writes there.
+    Raises ValueError if the name or an image is invalid. Also raises it if the folder holds a finished pack or an
+    unfinished pack of another source or options, or if another process writes there. Raises OSError if writing fails.
     """
     check_name(name)
     folder = home / name
@@ -101,8 +101,9 @@ def repair(
 ) -> None:
     """Rewrite the `damaged` files of a finished pack from its source. The manifest and trial ids do not change.
 
-    Raises ValueError if another process is writing the pack, or if the source has changed. A new file that does not
-    match the manifest never replaces the old file.
+    damaged: names of files, as in the result of `verify`. Raises ValueError if another process is writing the pack, if
+    an image is unreadable, or if the source has changed, and OSError if writing fails. A new file that does not match
+    the manifest never replaces the old file.
     """
     if (source.classes, source.train, len(source.labels)) != (tuple(manifest.classes), manifest.train, manifest.images):
         raise ValueError(f"{folder}: was packed from other images than these: other classes, or another number of them")

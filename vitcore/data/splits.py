@@ -94,7 +94,10 @@ class Data:
         return images.to(self.mean.dtype, copy=True).sub_(self.mean).div_(self.std)  # in place: half the time
 
     def to(self, device: torch.device) -> Data:
-        """Return the data on a device. If its memory cannot hold all images, a pack's images are streamed from disk."""
+        """Return the data on a device. A pack's images stay on disk if all images together exceed `image_memory`.
+
+        Raises the errors of `Pack.read` if a pack's images are read.
+        """
         parts = self.train, self.val, self.test
         fit = sum(part.pixels.nbytes for part in parts) <= image_memory(device)
         train, val, test = (part.to(device, fit) for part in parts)
@@ -110,10 +113,10 @@ def check(config: Config) -> None:
 
 
 def load(config: Config, data_dir: Path | None = None) -> Data:
-    """Load a trial's images on the CPU, resized to `config.image_size` unless they are in a pack.
+    """Load a trial's images on the CPU, resized to `config.image_size`. A pack's images stay on disk.
 
     data_dir: folder of downloads and packs, by default ABLATE_DATA; for packs see also `data_homes`. Raises ValueError
-    if the data are missing or damaged, or are not the data that `config` was made for.
+    if the data are missing or damaged, or are not the data that `config` was made for. Raises OSError if a read fails.
     """
     check(config)
     about = describe(config.data)

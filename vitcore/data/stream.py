@@ -23,7 +23,7 @@ CHUNK = 512  # images read at a time by `resident`
 class Stored:
     """Images of a pack that stay on disk until they are read to `device`. places (n,): their indices in the pack.
 
-    Reading returns uint8 tensors (n, C, S, S), channels-last in memory.
+    Reading returns uint8 tensors (n, C, S, S), channels-last in memory, or raises the errors of `Pack.read`.
     """
 
     pack: Pack
@@ -53,7 +53,7 @@ class Stored:
         """Read the images and, if `device` is a GPU, start to copy them on a separate CUDA stream.
 
         Returns (images (n, C, S, S), event that marks the end of the copy). The event is None on a CPU. Any thread may
-        call this method. Raises the errors of `Pack.read`.
+        call this method.
         """
         on_gpu = self.device.type == "cuda"
         host = torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, pin_memory=on_gpu)

@@ -117,7 +117,7 @@ def color(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def sharpness(images: Tensor, amount: Tensor) -> Tensor:
-    """Scale each pixel's difference from the blurred image by 1 + `amount`. Border pixels stay unchanged."""
+    """Scale each pixel's difference from the blurred image by 1 + `amount`. Border pixels are not blurred."""
     if min(images.shape[-2:]) <= 2:
         return images
     wide = images.to(torch.int16)

@@ -1,4 +1,4 @@
-"""The built-in datasets, which check their images against pinned sizes and checksums when reading them."""
+"""The built-in datasets. Reading them checks the number of images and checksums (MNIST: only of archives, if any)."""
 
 from vitcore.data.builtin.cifar import Cifar
 from vitcore.data.builtin.digits import Digits

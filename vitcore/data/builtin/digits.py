@@ -32,6 +32,7 @@ class Digits:
         """Read the images. data_dir: unused, because they come with scikit-learn.
 
         Raises ValueError if scikit-learn is not installed, or if images and labels do not have the pinned checksum.
+        Raises OSError if scikit-learn's file cannot be read.
         """
         package = find_spec("sklearn")  # importing it is slow
         if package is None or not package.submodule_search_locations:

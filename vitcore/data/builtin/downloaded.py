@@ -11,16 +11,20 @@ from vitcore.data.dataset import About, Bytes, Raw
 from vitcore.data.files import reason_with_file
 
 Part = tuple[Bytes, list[int]]  # images (m, C, H, W) and labels
-TEST_SIZE = 10_000  # number of test images in every such dataset
 
 
 class Downloaded(ABC):
     """A dataset that torchvision downloads. Subclasses read and download its files.
 
+    To add a dataset, write a subclass in this folder, with its own `test_size` if that differs, and add an instance to
+    BUILT_IN in __init__.py.
+
     files: pattern of the names of its files. size: side of the images, in pixels. train_size: number of training
     images. md5: torchvision's checksum of their archive. mean, std: statistics of each channel of the training images,
     for intensities from 0 to 1.
     """
+
+    test_size = 10_000  # number of test images
 
     def __init__(
         self,
@@ -33,10 +37,10 @@ class Downloaded(ABC):
         mean: tuple[float, ...],
         std: tuple[float, ...],
     ) -> None:
-        fingerprint: dict[str, str | int] = {"name": name, "images": train_size + TEST_SIZE, "md5": md5}
+        fingerprint: dict[str, str | int] = {"name": name, "images": train_size + self.test_size, "md5": md5}
         mean, std = (tuple(255 * value for value in values) for values in (mean, std))
         self.name, self.files = name, files
-        self.about = About(size, len(mean), classes, train_size, TEST_SIZE, fingerprint, mean=mean, std=std)
+        self.about = About(size, len(mean), classes, train_size, self.test_size, fingerprint, mean=mean, std=std)
 
     @abstractmethod
     def read_parts(self, data_dir: Path) -> tuple[Part, Part]:
