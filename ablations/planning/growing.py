@@ -44,7 +44,7 @@ def grown(old: Plan, new: Plan) -> Plan:
 
 
 def pruned(old: Plan, new: Plan) -> Plan:
-    """Return a copy of the new plan, marked as pruned. It keeps the old plan's looks if any of its trials remain."""
+    """Return a copy of the new plan, marked as pruned, with the old plan's looks if an old arm's trial remains."""
     before = {trial.id for arm in old.arms for trial in arm.trials}
     remain = any(trial.id in before for arm in new.arms for trial in arm.trials)
     return new.model_copy(

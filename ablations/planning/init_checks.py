@@ -21,8 +21,8 @@ GO_ON = ("finished", "interrupted", "running")
 def check(config: Config, parent: Config | None) -> None:
     """Raise ConfigError if initial weights or a teacher do not fit, or were trained on this trial's test images.
 
-    parent: the config of the trial that `config` starts or learns from; None for a file or random initial weights.
-    A file is checked only for its fit.
+    parent: the config of the trial that `config` starts or learns from; None for a file or random initial weights. A
+    file is checked only for its fit, and a teacher's file not at all.
     """
     if parent is not None:
         check_no_leak(config, parent)
@@ -52,7 +52,7 @@ def ancestors(config: Config, runs: Path) -> list[Job]:
 
     The first is the nearest finished ancestor with weights, or else the earliest ancestor. Finished ancestors without
     weights are trained again. Raises ConfigError if an ancestor is missing, has failed, cannot be trained again, or
-    does not fit.
+    does not fit. Raises the errors of `Trial.config`.
     """
     found: list[Job] = []
     while link := parent_of(config):

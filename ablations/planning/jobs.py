@@ -18,6 +18,7 @@ TURN_SECONDS = 30.0
 
 
 def read(runs: Path, plan_name: str) -> Plan | None:
+    """Return a plan on disk, or None if there is none. Raises ValueError (Broken, NewerSchema) if it is unreadable."""
     try:
         return store.read_plan(store.study_folder(runs, plan_name) / "plan.json")
     except FileNotFoundError:
@@ -27,7 +28,8 @@ def read(runs: Path, plan_name: str) -> Plan | None:
 def write(runs: Path, plan: Plan) -> None:
     """Write plan.json if the plan on disk is still the plan that `plan` extends (compare and swap).
 
-    Raises ValueError if another run has written a different plan, or TimeoutError after TURN_SECONDS.
+    Raises ValueError if another run has written a different plan, TimeoutError if another process holds the lock for
+    TURN_SECONDS, and OSError if writing fails. Raises the errors of `read` and `refuse_links`.
     """
     folder = store.study_folder(runs, plan.name)
     refuse_links(runs, folder / "turns")

@@ -22,7 +22,8 @@ WARM_UP, STEPS = 5, 50
 def measure_missing(plans: Iterable[Plan], runs: Path, data_dir: Path | None, say: Callable[[str], None]) -> None:
     """Measure the step times that are missing for this device, and write each to disk.
 
-    say: called with a line about each measurement. Raises ValueError if an arm trains on several GPUs.
+    say: called with a line about each measurement. Raises ValueError if an arm trains on several GPUs. Also raises the
+    errors of `load`, `Training.advance` and `step_times.write`.
     """
     for arm in (arm for plan in plans for arm in plan.entries):
         config = Config(**arm.config)
@@ -39,7 +40,7 @@ def measure_missing(plans: Iterable[Plan], runs: Path, data_dir: Path | None, sa
 
 
 def step_time(config: Config, data_dir: Path | None) -> float:
-    """Return the mean seconds per training step over STEPS steps, after WARM_UP steps, without writing files."""
+    """Return the mean seconds per training step over STEPS steps, after WARM_UP steps. A teacher takes no part."""
     short = with_steps(config, WARM_UP + STEPS)
     with compute_settings(config):
         training = Training(short, load(short, data_dir).to(torch.device(device_of(config))))

@@ -32,7 +32,8 @@ from vitcore.options import ConfigError
 def build(design: Design, seeds: Sequence[int]) -> Plan:
     """Return the plan of a design.
 
-    Raises the errors of `checks.check`, and ValueError if an arm cannot be built or has an undeclared difference.
+    Raises the errors of `checks.check`, and ValueError if an arm or stage cannot be built or if an undeclared
+    difference confounds an arm.
     """
     study, recipe = design.study, design.layers.applicable_recipe
     checks.check(design)
@@ -103,14 +104,14 @@ def enlarged_evals(design: Design) -> list[str]:
 
 
 def expected_results(design: Design) -> list[schemas.Expected]:
-    """Return the recipe's expected results for exactly the command line's settings; [] for a study with stages."""
+    """Return the results that the recipe states for exactly the design's `learned_settings`; [] if it has stages."""
     asked = learned_settings(design.overrides)
     fits = [one for one in design.layers.applicable_recipe.expected if one.settings == asked]
     return [] if design.study.stages else [schemas.Expected(**one.model_dump()) for one in fits]
 
 
 def stated_cost(recipe: Recipe) -> schemas.StatedCost | None:
-    """Return the training time and FLOPs of one trial with the recipe's config; None if the recipe states no time."""
+    """Return the time and FLOPs per process of a trial with the recipe's config; None if the recipe states no time."""
     if not recipe.cost:
         return None
     own = Config(**recipe.config)
@@ -214,14 +215,20 @@ def later_difference(design: Design, arm: Arm, baseline: Arm) -> schemas.LaterDi
 
 
 def settings(arm: Arm | Stage) -> Settings:
-    """Return the resolved config without the keys that differ by seed: seed, parent, and data_seed unless it is set."""
+    """Return the resolved config without the keys that differ by seed.
+
+    They are `seed`, `data_seed` unless it is set, and `init_from` or `teacher` if it names the parent.
+    """
     left_out = {"seed"} if "data_seed" in arm.settings else {"seed", "data_seed"}
     left_out |= {arm.parent.link} if arm.parent else set()
     return {key: value for key, value in arm.config.model_dump().items() if key not in left_out}
 
 
 def trials(config: Config, settings: Settings, seeds: Sequence[int], parent: Entry | None = None) -> list[PlannedTrial]:
-    """Return the trials of a config, one per seed. settings: the config as the plan entry records it."""
+    """Return the trials of a config, one per seed. settings: the config as the plan entry records it.
+
+    parent: the plan entry of the parent, which needs a trial for each seed.
+    """
     before = parent.ids if parent else None
     ids = trial_ids(config, seeds, settings.get("data_seed"), before, parent_setting(settings))
     return [PlannedTrial(seed=seed, id=trial_id) for seed, trial_id in zip(seeds, ids, strict=True)]

@@ -1,4 +1,4 @@
-"""Prepare the plan to run from a design and the plan on disk with the same name.
+"""Prepare the plan to run from a design and its plan on disk.
 
 A plan records a digest of its inputs. While the digest stays the same, the plan on disk is used without loading torch.
 """
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False, code: str = "") -> Plan:
-    """Return the plan of a design, extended by the arms and seeds of the plan on disk with the same name.
+    """Return the plan of a design, extended by the arms and seeds of its plan on disk, and named like it.
 
     seeds: the number of seeds; None for the recipe's. prune: whether to drop arms and seeds that are not asked for.
     code: the result of provenance.code_digest. If it is "" or has plug-ins, the plan is always rebuilt. Raises
-    ValueError if an arm cannot be built, or if the old and the new plan cannot share a table.
+    ValueError if the old plan is unreadable, the new plan cannot be built, or the two cannot share a table.
     """
     name, asked = design.name, list(range(seeds if seeds is not None else design.recipe.seeds))
     if name not in plan_files.planned_names(runs):
@@ -48,7 +48,7 @@ def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False
 
 
 def inputs_digest(design: "Design", seeds: Sequence[int], code: str, old: Plan | None = None) -> str:
-    """Return a digest of all inputs of a plan; equal digests mean equal plans.
+    """Return a digest of the inputs of a plan. An old plan that was made from equal inputs is up to date.
 
     Returns "" if an input cannot be read, plug-ins are loaded or `code` is "". old: the plan to extend, if any.
     The order of keys in study and recipe counts, because it names and orders the arms.

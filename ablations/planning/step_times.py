@@ -58,6 +58,7 @@ def path(runs: Path, device: str) -> Path:
 
 
 def read(runs: Path, device: Device) -> dict[str, float]:
+    """Return key -> seconds per step on `device`. Raises NewerSchema if a newer version wrote a file."""
     found: dict[str, float] = {}
     for file in sorted((runs / "probes").glob("*.json")):
         content = read_or_none(file, StepTimes)
@@ -67,7 +68,10 @@ def read(runs: Path, device: Device) -> dict[str, float]:
 
 
 def write(runs: Path, device: Device, measured: Mapping[str, StepTime]) -> None:
-    """Add measurements (key -> step time) to the device's file. Concurrent writers may lose measurements."""
+    """Add measurements (key -> step time) to the device's file. Concurrent writers may lose measurements.
+
+    Raises NewerSchema if a newer version wrote the file, ValueError for a symbolic link, and OSError if writing fails.
+    """
     file = path(runs, device.name)
     refuse_links(runs, file.parent)
     before = read_or_none(file, StepTimes) or StepTimes(device=device.name, gpu=device.gpu)

@@ -19,9 +19,9 @@ class Downloaded(ABC):
     To add a dataset, write a subclass in this folder, with its own `test_size` if that differs, and add an instance to
     BUILT_IN in __init__.py.
 
-    files: pattern of the names of its files. size: side of the images, in pixels. train_size: number of training
-    images. md5: torchvision's checksum of their archive. mean, std: statistics of each channel of the training images,
-    for intensities from 0 to 1.
+    files: glob pattern of what `fetch` makes in a folder. size: side of the images, in pixels. train_size: number of
+    training images. md5: torchvision's checksum of their archive. mean, std: statistics of each channel of the training
+    images, for intensities from 0 to 1.
     """
 
     test_size = 10_000  # number of test images
