@@ -62,7 +62,7 @@ def failed_node(failure: Failure | None, env: Environment | None) -> str:
 
 
 def read_or_none(path: Path, schema: type[AnySchema]) -> AnySchema | None:
-    """Return the content of a file as a `schema` object; None if the file is missing or broken."""
+    """Return the content of a file as a `schema` object; None if it is missing or broken. Raises NewerSchema."""
     try:
         return store.read(path, schema)
     except (FileNotFoundError, store.Broken):

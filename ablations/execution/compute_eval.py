@@ -16,7 +16,7 @@ def compute_eval(trial: store.Trial, name: str, data_dir: Path | None, code: str
     """Compute the eval `name` of a finished trial and write it to the trial's directory.
 
     number: replaces the number in the eval's name, if given. code: the code digest to record. Raises ValueError
-    if weights or data are missing or damaged, or if the model does not accept the images.
+    if the eval is unknown, if weights or data are missing or damaged, or if the model does not accept the images.
     """
     entry, named = evals.find(name)
     config = Config(**trial.config())

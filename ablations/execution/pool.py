@@ -4,7 +4,7 @@
              any --Exited--> ABSENT; a slot whose workers do not start is removed
     trial    WAITING --job--> RUNNING --Ended--> ENDED, or WAITING if it continues later
              RUNNING --Exited--> WAITING; ENDED if too many workers died on it
-             WAITING --the disk says that it is over, failed or blocked--> ENDED
+             WAITING --the disk says that it is over, failed or blocked, or that nothing trains its parent--> ENDED
 
 ablations.execution.runner passes the time, the signals and the messages of the workers to the pool, one at a time.
 """
@@ -180,7 +180,10 @@ class Pool:
     # -- events of workers ---------------------------------------------------------------------------------------------
 
     def handle(self, worker: WorkerProcess, event: messages.Heard) -> None:
-        """Update slots and trials for an event of a worker, unless the worker has been replaced."""
+        """Update slots and trials for an event of a worker, unless the worker has been replaced.
+
+        Raises ValueError if workers do not start and no slot is left.
+        """
         slot = next((one for one in self.slots if one.worker is worker), None)
         if slot is None:
             return
@@ -301,7 +304,10 @@ class Pool:
 
 
 def end_elsewhere(found: Standing) -> messages.Ended:
-    """Return the message for a trial that another run, or an earlier one, has ended."""
+    """Return the message for a trial that is over, failed or blocked on disk. found: its standing.
+
+    A diverged trial has the kind "finished" too, and its cause is "diverged".
+    """
     if found.is_over:
         return messages.Ended("finished", found.why, elsewhere=True)
     return messages.Ended("failed" if found.kind is Kind.FAILED else "blocked", found.why, elsewhere=True)

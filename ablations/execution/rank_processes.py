@@ -1,7 +1,7 @@
 """The processes of ranks 1 to N - 1 of a trial on N GPUs. The worker is rank 0 and starts, watches and ends them.
 
 In a SLURM job on several nodes, one srun starts the ranks on the other nodes, with a task per GPU. If a rank ends
-early, the attempt ends too, and another attempt resumes from the checkpoint. No rank outlives the worker.
+early, the attempt ends too, and another attempt may resume from the checkpoint. No rank outlives the worker.
 """
 
 import json

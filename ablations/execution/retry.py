@@ -14,7 +14,9 @@ def retry(trials: Iterable[store.Trial], *, failed: bool, oom: bool, diverged: b
     """Reopen the selected trials. Return one value per selected trial: whether it could be reopened.
 
     failed: select trials that failed or have a failed eval. oom: select trials that ran out of memory. diverged: select
-    diverged trials. A trial cannot be reopened if a process holds it or changes its result during this call.
+    diverged trials. A trial that is selected only for a failed eval keeps its result, and the eval is computed again. A
+    trial cannot be reopened if a process holds it or changes its result during this call. Raises ValueError if a
+    folder is a symbolic link, or if a file is damaged or too new.
     """
     reopened = []
     for trial in trials:
@@ -42,7 +44,7 @@ def lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> di
 
 
 def trials_to_run(runs: Path, jobs: Sequence[Job], code: str | None = None) -> list[Job]:
-    """Return the jobs that a run would train, including parents whose weights are gone."""
+    """Return the jobs that a run would train or evaluate, including parents whose weights are gone."""
     standings, again = Standings(runs, code), lost_parents(runs, jobs, code)
     return [job for job in jobs if job.id in again or job.standing(standings).is_pending]
 

@@ -35,9 +35,9 @@ def run(
     """Run all unfinished jobs, and return how all jobs ended.
 
     workers: the number of concurrent trials; None for the default. on_over: called with each job that had ended before
-    or ends without being interrupted. deadline: seconds of the monotonic clock. At the deadline, or once `called_off()`
-    is true, running trials save a checkpoint and stop. Raises store.NewerSchema if a newer version wrote a trial.
-    Raises ValueError if no worker starts or a trial needs more GPUs than there are.
+    or ends without being interrupted. deadline: seconds of the monotonic clock. At the deadline, at SIGINT or SIGTERM,
+    or once `called_off()` is true, running trials save a checkpoint and stop. Raises store.NewerSchema if a newer
+    version wrote a trial. Raises ValueError if no worker starts or a trial needs more GPUs than there are.
     """
     todo, summary, standings = [], RunSummary(), Standings(place.runs, place.code)
     for job in jobs:

@@ -11,10 +11,10 @@ THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 def make_slots(jobs: Sequence[Job], asked: int | None, trials_per_gpu: int = 1) -> list[Slot]:
-    """Return the slots of a pool, one per worker and at most one per job. All jobs use the same number of GPUs.
+    """Return the slots of a pool, one per worker and at most one per job. Workers share GPUs evenly.
 
-    asked: the number of workers; None for the default, which `trials_per_gpu` multiplies. Workers share GPUs evenly.
-    Trials that span several nodes run one at a time. Raises ValueError if the machine has too few GPUs.
+    jobs: all with the same number of GPUs. asked: the number of workers; None for the default, which `trials_per_gpu`
+    multiplies on GPUs. Trials that span several nodes run one at a time. Raises the errors of `check_gpus`.
     """
     devices = [] if all_on_cpu(jobs) else gpus()
     check_gpus(jobs, len(devices), nodes(), "here")
