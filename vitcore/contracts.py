@@ -148,7 +148,7 @@ def reads_its_tokens(slot: str, name: str) -> None:
     states = torch.randn((config.layers, 2, tokens, config.width), dtype=torch.float64, generator=generator)
 
     def pooled() -> Tensor:
-        return model.pool(model.pool.gather(states), model.prefix).clone()  # type: ignore[no-any-return]  # from a view
+        return model.pool(model.pool.gather(states), model.prefix).clone()  # from a view
 
     before, own = pooled(), int(model.pool.class_token)
     states[:, :, own : model.prefix] += 1
@@ -256,7 +256,7 @@ def outputs(run: Callable[[Tensor], Tensor], model: ViT, images: Tensor) -> dict
     """Return {"the logits": logits, parameter name: gradient of their sum of squares} from `run`, eager or compiled."""
     model.zero_grad()
     logits = run(images)
-    logits.square().sum().backward()  # type: ignore[no-untyped-call]
+    logits.square().sum().backward()
     gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     return {"the logits": logits.detach(), **gradients}
 

@@ -81,7 +81,7 @@ class Rival:
         logits = compute_in_precision(self.config, self.model, batch.images)
         loss = F.cross_entropy(logits, batch.targets, label_smoothing=self.config.label_smoothing)
         self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+        loss.backward()
         if self.config.clip_norm:
             nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
         self.optimizer.step()

@@ -77,7 +77,7 @@ def train(settings: Namespace, data: dict[str, Array]) -> tuple[nn.Module, list[
                 logits = model(images.to(device))
                 loss = F.cross_entropy(logits, targets.to(device), label_smoothing=settings.label_smoothing)
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+            loss.backward()
             if settings.clip_norm:
                 nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
             optimizer.step()

@@ -86,11 +86,11 @@ def attend_flexibly(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Ten
         return score + table[b * each, h, i, j]
 
     if q.device.type != "cpu":
-        return flex_attention(q, k, v, score_mod)  # type: ignore[return-value]  # no auxiliary output is asked for
+        return flex_attention(q, k, v, score_mod)
     ours = attend(q, k, v, bias)
     with torch.no_grad():
         theirs = flex_attention(q.detach(), k.detach(), v.detach(), score_mod)
-    return ours + (theirs - ours.detach())  # type: ignore[operator]  # as above
+    return ours + (theirs - ours.detach())
 
 
 def three_products() -> AbstractContextManager[Any]:
@@ -121,7 +121,7 @@ class LowWeights(TrainStep):
         self.low = [module.weight for module in dense]
         self.masters = [nn.Parameter(weight.detach().clone()) for weight in self.low]
         masters = dict(zip(self.low, self.masters, strict=True))
-        self.parameters = [masters.get(own, own) for own in self.parameters]  # type: ignore[arg-type]  # parameters too
+        self.parameters = [masters.get(own, own) for own in self.parameters]
         for group in self.optimizer.param_groups:
             group["params"] = [masters.get(own, own) for own in group["params"]]
         for weight in self.low:

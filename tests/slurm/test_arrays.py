@@ -25,7 +25,7 @@ def test_task_that_is_refused_ends_with_a_line(capsys: pytest.CaptureFixture[str
     assert job.run("json:loads", ["{"], []) == job.REFUSED
     assert capsys.readouterr().err == "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)\n"
     with pytest.raises(ZeroDivisionError):
-        job.run("operator:floordiv", [1, 0], [])  # type: ignore[list-item]
+        job.run("operator:floordiv", [1, 0], [])
 
 
 def test_task_calls_the_function_of_its_script_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

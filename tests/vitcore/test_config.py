@@ -164,7 +164,7 @@ def test_size_of_the_data_is_filled_in_unless_written() -> None:
 
 def test_config_is_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        Config().lr = 1.0  # type: ignore[misc]
+        Config().lr = 1.0
 
 
 def test_epochs_become_steps() -> None:

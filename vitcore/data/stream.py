@@ -112,4 +112,4 @@ def readers() -> ThreadPoolExecutor:
 
 @cache
 def side_stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+    return torch.cuda.Stream(device)

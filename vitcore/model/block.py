@@ -75,7 +75,7 @@ class PostNorm(TwoBranches):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         x = self.norm1(x + self.drop_path1(self.scale1(self.attention(x, context)), context.keys))
         x = merge(x, context, self.token_merging)
-        return self.norm2(x + self.drop_path2(self.scale2(self.mlp(x, context.keys)), context.keys))  # type: ignore[no-any-return]
+        return self.norm2(x + self.drop_path2(self.scale2(self.mlp(x, context.keys)), context.keys))
 
 
 class Parallel(Block):

@@ -63,7 +63,7 @@ class MLPHead(Head):
         self.draws = {**self.draws, "hidden.weight": lecun_normal}
 
     def features(self, x: Tensor) -> Tensor:
-        return self.hidden(x).tanh()  # type: ignore[no-any-return]
+        return self.hidden(x).tanh()
 
 
 HEAD: dict[str, type[Head]] = {"linear": LinearHead, "mlp": MLPHead}

@@ -116,7 +116,7 @@ class AttentionPooling(Pooling):
         q = self.q(self.probe).view(1, self.heads, 1, -1).expand(B, -1, -1, -1)  # (B, H, 1, d_h)
         k, v = (part.transpose(1, 2) for part in self.kv(patches).view(B, N, 2, self.heads, -1).unbind(2))
         pooled = self.out(F.scaled_dot_product_attention(q, k, v).reshape(B, D))
-        return pooled + self.down(F.gelu(self.up(self.norm(pooled))))  # type: ignore[no-any-return]
+        return pooled + self.down(F.gelu(self.up(self.norm(pooled))))
 
 
 class GeneralizedMean(Pooling):

@@ -96,7 +96,7 @@ class Gated(SelfAttention):
         self.gate = nn.Linear(config.width, config.width, bias=config.bias == "all")
 
     def heads_joined(self, x: Tensor, context: Context) -> Tensor:
-        return self.gate(x).sigmoid() * super().heads_joined(x, context)  # type: ignore[no-any-return]
+        return self.gate(x).sigmoid() * super().heads_joined(x, context)
 
 
 class ValueResidual(SelfAttention):
@@ -191,7 +191,7 @@ class Differential(SelfAttention):
 
     def attended(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, context: Context) -> Tensor:
         both = super().attended(q, k, v.repeat_interleave(2, dim=1), bias, context)  # (B, 2 H, T, d_h)
-        return self.sub_norm(self.difference(both)) * (1 - self.lambda_init)  # type: ignore[no-any-return]
+        return self.sub_norm(self.difference(both)) * (1 - self.lambda_init)
 
     def difference(self, both: Tensor) -> Tensor:
         """Return each head's first map or output minus lambda times its second: (B, H, T, d) from (B, 2 H, T, d)."""

@@ -54,7 +54,7 @@ class ViT(Initial):
         initialize(self, config.seed, config.init, config.width)
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
-        return self.head(self.pooled(images, keys))  # type: ignore[no-any-return]
+        return self.head(self.pooled(images, keys))
 
     def features(self, images: Tensor) -> Tensor:
         """Return the pre-logits (B, D), the input of the last layer, which few-shot probes read."""
@@ -71,12 +71,12 @@ class ViT(Initial):
         if not self.pool.class_token:
             x = context.weigh(x)
         x = self.pool(x, self.prefix)  # (B, D)
-        return x if norm_first else self.encoder.norm(x)  # type: ignore[no-any-return]
+        return x if norm_first else self.encoder.norm(x)
 
     def states(self, images: Tensor, keys: Keys = None) -> Iterator[Tensor]:
         """Return an iterator over the tokens after each block, z_1 to z_L (B, T, D)."""
         context = self.context(images, keys)
-        return self.encoder(self.embed(images, context), context)  # type: ignore[no-any-return]
+        return self.encoder(self.embed(images, context), context)
 
     def context(self, images: Tensor, keys: Keys) -> Context:
         return Context(self.position, self.grid(images), self.prefix, keys)
@@ -92,7 +92,7 @@ class ViT(Initial):
 
     def patches(self, images: Tensor, keys: Keys = None) -> Tensor:
         """Return the stem's tokens (B, N, stem_width), without positions. keys: for subclasses that corrupt patches."""
-        return self.stem(images)  # type: ignore[no-any-return]
+        return self.stem(images)
 
     def prefix_tokens(self) -> list[Tensor]:
         """Return the tokens before the patches: class token (1, 1, D) and registers (1, n, D), if they exist."""

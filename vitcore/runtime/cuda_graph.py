@@ -66,4 +66,4 @@ def on_side_stream(device: torch.device) -> Iterator[None]:
 
 @cache
 def side_stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+    return torch.cuda.Stream(device)

@@ -67,7 +67,7 @@ def keep_freed() -> None:
 
 def release() -> None:
     """Free this process's cached GPU memory for other processes, if it has used a GPU."""
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+    if torch.cuda.is_initialized():
         gc.collect()  # frees the tensors of compiled models, which refer to themselves
         torch.cuda.empty_cache()
 

@@ -58,7 +58,7 @@ class Ranks:
         from timm.layers.norm_act import convert_sync_batchnorm  # late: takes seconds; it also converts timm's layers
 
         refuse_batch_norm(self.count, self.device.type)
-        return convert_sync_batchnorm(model)  # type: ignore[no-any-return, no-untyped-call]  # timm's
+        return convert_sync_batchnorm(model)
 
     def part(self, batch: int) -> Indices:
         """Return the indices, in ascending order, of this rank's images in a batch of `batch` images.

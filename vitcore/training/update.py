@@ -127,7 +127,7 @@ class Update:
             loss = self.replica.loss(self.mean_loss, micro_batch)
             if (share := self.ranks.count * len(micro_batch.images) / self.config.batch) != 1:
                 loss = loss * share  # skipped for 1, because it slows down a small model's step
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             total += loss.detach()
         return total
 

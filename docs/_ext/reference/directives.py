@@ -26,7 +26,7 @@ class Entry(GenericObject):
     }
 
     @property
-    def indextemplate(self) -> str:  # type: ignore[override]
+    def indextemplate(self) -> str:
         return f"pair: %s; {OBJECT_TYPES[self.objtype]}"
 
     def handle_signature(self, sig: str, signode: addnodes.desc_signature) -> str:

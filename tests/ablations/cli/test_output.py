@@ -113,7 +113,7 @@ def test_progress_shows_names_as_they_are_on_one_line() -> None:
         with Live(console, 1) as display:
             display.show_running(0, job, 1, None)
             display.show_end(job, Ended("failed", HOSTILE))
-        said = console.file.getvalue()  # type: ignore[attr-defined]
+        said = console.file.getvalue()
         assert f"[/x]{DRAWN} seed 0: {DRAWN}" in said
         assert not re.search("\u202e|\x1b\\[2J", said)
 

@@ -198,7 +198,7 @@ def test_a_trained_trial_that_owes_an_eval_needs_no_parent(tmp_path: Path, paren
     assert sibling.standing(Standings(runs)).kind is (Kind.LOST if parent_is == "lost" else Kind.BLOCKED)
     assert reconciliation.generations([owing], Standings(runs))[:1] == [[owing]]
     assert retry.reopen_lost_parents(runs, [parent, owing]) == []
-    assert pool(tmp_path, owing).next_trial(math.inf).job == owing  # type: ignore[union-attr]
+    assert pool(tmp_path, owing).next_trial(math.inf).job == owing
     view = status.status(made, runs, status.SlurmState())
     assert not [cause for arm in view.arms for cause in arm.causes if owing.id in cause.ids]
     assert retry.lost_parents(runs, [parent, sibling]) == (

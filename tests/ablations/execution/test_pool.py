@@ -82,7 +82,7 @@ def pool(folder: Path, some: Sequence[Job], workers: int) -> Pool:
     """Return a pool with objects in place of worker processes."""
     places, worker = [Slot(number, {}) for number in range(workers)], {"send": lambda job: None, "close": lambda: None}
     made = Pool(some, Place(folder, None), places, Quiet(), lambda job: None, RunSummary())
-    made.start = lambda slot: SimpleNamespace(**worker)  # type: ignore[method-assign]
+    made.start = lambda slot: SimpleNamespace(**worker)
     return made
 
 
@@ -209,7 +209,7 @@ def test_why_steps_are_not_as_by_default_is_told_once(tmp_path: Path) -> None:
         {"cuda_graph": "none: RuntimeError: operation not permitted"},
         {"cuda_graph": "none: RuntimeError: operation not permitted", "compile": False, "compile_failed": "no gcc"},
     ):
-        Worker.announce(worker, facts)  # type: ignore[arg-type]
+        Worker.announce(worker, facts)
     made = pool(tmp_path, jobs(1), 1)
     made.tick()
     for event in events:

@@ -83,7 +83,7 @@ def test_stopped_run_goes_on_from_scratch_space(tmp_path: Path) -> None:
     one = job_of(config)
     place = Place(tmp_path / "runs", None, checkpoints=tmp_path / "scratch", keep_weights="none")
     display = Quiet()
-    display.show_running = lambda *_: signal.raise_signal(signal.SIGINT)  # type: ignore[method-assign]
+    display.show_running = lambda *_: signal.raise_signal(signal.SIGINT)
     assert runner.run([one], place, display, workers=1).stopped
     assert list((tmp_path / "scratch" / one.id / "0001").rglob("*.safetensors"))
     runner.run([one], place, Quiet())

@@ -212,7 +212,7 @@ def test_edited_stage_leaves_earlier_arms_where_they_start(tmp_path: Path) -> No
     runs = tmp_path / "runs"
     study = f"{OR_NONE}arms: {{fast: {{init_from: {{stage: pretrain}}, lr: 0.1}}}}"
     write(runs, prepare(staged_design(tmp_path, study), runs, 1))
-    before = {one.name: one for one in read(runs, "s@r").arms}  # type: ignore[union-attr]
+    before = {one.name: one for one in read(runs, "s@r").arms}
     edited = study.replace("n: {}", "n: {steps: 5}").replace("fast: ", "faster: ").replace("0.1}", "0.2}")
     grown = prepare(staged_design(tmp_path, edited), runs, 2)
     arms, stages = ({one.name: one for one in some} for some in (grown.arms, grown.stages))

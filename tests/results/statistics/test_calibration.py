@@ -12,7 +12,7 @@ SHARE = 0.01
 def test_every_figure_is_as_expected(part: object) -> None:
     """Every figure lies within Monte Carlo error, which is wide for few studies."""
     number = list(calibration.SUITE).index(part)
-    for line in part(np.random.default_rng(number), round(SHARE * calibration.SUITE[part])):  # type: ignore[operator]
+    for line in part(np.random.default_rng(number), round(SHARE * calibration.SUITE[part])):
         assert line.holds, line
 
 

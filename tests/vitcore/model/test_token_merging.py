@@ -39,7 +39,7 @@ def by_the_paper(x: Tensor, keys: Tensor, sizes: Tensor, prefix: int, count: int
     left = [a for a in set_a if a not in [edge[1] for edge in edges]]
     groups = [[t] for t in (*range(prefix), *left)] + [members[b] for b in set_b]
     means = [sum(sizes[t] * x[t] for t in group) / sum(sizes[t] for t in group) for group in groups]
-    return torch.stack(means), torch.stack([sum(sizes[t] for t in group) for group in groups])  # type: ignore[arg-type]
+    return torch.stack(means), torch.stack([sum(sizes[t] for t in group) for group in groups])
 
 
 @pytest.mark.parametrize(("patches", "count"), [(16, 3), (9, 4), (5, 1), (2, 1)])

@@ -56,7 +56,7 @@ def test_target_is_the_3_bit_mean_color(channels: int, levels: int, patch: int) 
 def test_digits_use_all_eight_shades() -> None:
     """Bytes of 0 to 16 are cut into 8 shades over their own range, not over that of photographs."""
     training = advanced(masked())
-    colors = mean_colors(training.data.train.pixels, 2, training.objective.levels)  # type: ignore[attr-defined]
+    colors = mean_colors(training.data.train.pixels, 2, training.objective.levels)
     assert set(colors.unique().tolist()) == set(range(8))
 
 
@@ -121,7 +121,7 @@ def test_loss_is_that_of_normalized_pixels_of_masked_patches(channels: int, leve
     pixels[0, :, :4, :4] = 5  # of one colour: all zero
     targets = goal.targets(pixels, torch.zeros(3), given)
     predicted = torch.randn(3, *goal.shape, generator=torch.Generator().manual_seed(0))
-    chosen = goal.options.split(given, (8 // patch) ** 2)[1]  # type: ignore[attr-defined]
+    chosen = goal.options.split(given, (8 // patch) ** 2)[1]
     errors = []
     for image in range(3):
         for position, place in enumerate(chosen[image].tolist()):
@@ -175,12 +175,12 @@ def test_decoder_puts_every_token_where_it_belongs() -> None:
 def test_masks_are_keyed() -> None:
     """Three quarters of the patches, another mask each epoch and seed, the same one at every evaluation."""
     options = mae().options_of("objective", OBJECTIVE["mae"].Options)
-    left, masked_places = options.split(keys(2000), 16)  # type: ignore[arg-type]
+    left, masked_places = options.split(keys(2000), 16)
     assert (left.shape, masked_places.shape) == ((2000, 4), (2000, 12))
     assert torch.equal(torch.cat([left, masked_places], dim=1).sort().values, torch.arange(16).expand(2000, -1))
     assert stats.chisquare(torch.bincount(left.flatten(), minlength=16).numpy()).pvalue > 1e-3
     for other in (keys(2000, epoch=1), keys(2000, seed=1)):
-        assert not torch.equal(masked_places, options.split(other, 16)[1])  # type: ignore[arg-type]
+        assert not torch.equal(masked_places, options.split(other, 16)[1])
     training = advanced(mae())
     assert evaluate(training)["val_loss"] == evaluate(training)["val_loss"]
 

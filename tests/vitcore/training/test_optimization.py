@@ -226,8 +226,8 @@ class Counting(nn.Module):
     def move(self, step: int) -> None:
         with torch.no_grad():
             self.norm.weight.fill_(step)
-            self.norm.running_mean.fill_(10.0 * step)  # type: ignore[union-attr,operator]
-            self.norm.num_batches_tracked.fill_(step)  # type: ignore[union-attr,operator]
+            self.norm.running_mean.fill_(10.0 * step)
+            self.norm.num_batches_tracked.fill_(step)
 
 
 @pytest.mark.parametrize("read", [float, torch.tensor])

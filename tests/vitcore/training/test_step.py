@@ -50,7 +50,7 @@ def tiny(**settings: Any) -> Config:
 def called(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
     """Imitate a capture on a CPU: only the replay computes, and its results keep their addresses."""
     loss = torch.zeros(())
-    parameters = function.__self__.parameters  # type: ignore[attr-defined]
+    parameters = function.__self__.parameters
     gradients = [torch.zeros_like(parameter) for parameter in parameters]
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient
@@ -139,7 +139,7 @@ def test_a_value_of_the_host_in_the_graph_is_found(graphs: Mock) -> None:
     """A capture that repeats its own batch has other gradients than an eager step, so it is dropped."""
 
     def frozen(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-        taken: TrainStep = function.__self__  # type: ignore[attr-defined]
+        taken: TrainStep = function.__self__
         batch = taken.batch(taken.inputs)
         replay, loss = called(function)
 
@@ -160,7 +160,7 @@ def test_a_value_of_the_host_in_the_graph_is_found(graphs: Mock) -> None:
 def test_an_augmentation_that_reads_values_runs_before_the_graph(monkeypatch: pytest.MonkeyPatch, graphs: Mock) -> None:
     """A plug-in that reads values on the host still trains; the rest of the step is a graph."""
 
-    class Brightest(AUGMENT["none"]):  # type: ignore[misc]
+    class Brightest(AUGMENT["none"]):
         def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
             return images.clamp(max=1 + int(keys.sum()) % 16)
 
@@ -217,7 +217,7 @@ def test_compiling_is_not_training_time(monkeypatch: pytest.MonkeyPatch) -> None
     seconds = iter([1])  # of the first call
 
     def compiled(model: torch.nn.Module, attention: str) -> Callable[..., Any]:
-        return lambda *inputs: (time.sleep(next(seconds, 0)), model(*inputs))[1]  # type: ignore[func-returns-value]
+        return lambda *inputs: (time.sleep(next(seconds, 0)), model(*inputs))[1]
 
     monkeypatch.setattr(step, "compiled", compiled)
     outcome = train(tiny(compile=True, steps=4), run := Memory())

@@ -45,7 +45,7 @@ class CPE(Position):
         if layer > 0:
             return x
         image = x.transpose(1, 2).reshape(len(x), -1, *grid)  # (B, D, R, C)
-        return x + self.convolution(image).flatten(2).transpose(1, 2)  # type: ignore[no-any-return]
+        return x + self.convolution(image).flatten(2).transpose(1, 2)
 
 
 POSITION: dict[str, type[Position]] = {

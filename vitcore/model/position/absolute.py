@@ -113,7 +113,7 @@ class Learned(Absolute):
 
     def table_of(self, layer: int, name: str = "table") -> Tensor:
         table = getattr(self, name)
-        return table[layer] if isinstance(table, nn.ParameterList) else table  # type: ignore[no-any-return]
+        return table[layer] if isinstance(table, nn.ParameterList) else table
 
     def class_token(self, token: Tensor) -> Tensor:
         return token if self.class_row is None else token + self.class_row

@@ -115,7 +115,7 @@ class MaskedViT(ViT):
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
         *_, x = self.states(images, keys)
         x = self.encoder.norm(x)[:, self.prefix :]  # (B, N, D)
-        return self.head(x if keys is None else gather_rows(x, corrupted(keys, x.shape[1])))  # type: ignore[no-any-return]
+        return self.head(x if keys is None else gather_rows(x, corrupted(keys, x.shape[1])))
 
 
 class Corruption(Initial):

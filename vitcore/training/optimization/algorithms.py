@@ -23,7 +23,7 @@ class Lion(optim.Optimizer):
         super().__init__(groups, {"lr": lr, "betas": betas})
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no caller gives a closure
         for group in self.param_groups:
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
             if not parameters:
@@ -53,7 +53,7 @@ class ScheduleFreeAdamW(optim.Optimizer):
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps})
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no caller gives a closure
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
@@ -95,7 +95,7 @@ class Averaged(Average):
 
     @property
     @torch.no_grad()
-    def mean(self) -> list[Tensor]:  # type: ignore[override]
+    def mean(self) -> list[Tensor]:  # type: ignore[override]  # a property, not an attribute
         named = zip(self.names, self.live, strict=True)
         return [self.optimizer.x(self.parameters[name]) if name in self.parameters else live for name, live in named]
 

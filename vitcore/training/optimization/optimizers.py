@@ -205,7 +205,7 @@ class Together(optim.Optimizer):
         for one in optimizers:
             one.state = self.state
 
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no caller gives a closure
         for one in self.optimizers:
             one.step()
 

@@ -95,7 +95,7 @@ def test_crop_is_a_window_of_the_padded_image(fill: str, mode: str, pad: int) ->
     images = np.random.default_rng(0).integers(0, 256, (count, 3, size, size), dtype=np.uint8)
     chosen = config("crop", image_size=size, patch=2, **{"augment.pad": pad, "augment.fill": fill})
     cut = AUGMENT["crop"](chosen)(torch.from_numpy(images), keys(count)).numpy()
-    padded = np.pad(images, [(0, 0), (0, 0), (pad, pad), (pad, pad)], mode=mode)  # type: ignore[call-overload]
+    padded = np.pad(images, [(0, 0), (0, 0), (pad, pad), (pad, pad)], mode=mode)
     windows = np.lib.stride_tricks.sliding_window_view(padded, (size, size), axis=(2, 3))
     equal = (windows == cut[:, :, None, None]).all(axis=(1, 4, 5))  # (count, places, places)
     assert equal.any(axis=(1, 2)).all()
@@ -149,7 +149,7 @@ def test_fixed_launches_make_the_same_images(augment: str, data: str) -> None:
 def test_an_augmentation_with_a_call_of_its_own_is_in_no_graph() -> None:
     """A graph holds neither a subclass with a `__call__` nor distortions of large images."""
 
-    class Brighter(AUGMENT["flip-crop"]):  # type: ignore[misc]
+    class Brighter(AUGMENT["flip-crop"]):
         def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
             return super().__call__(images, keys) | 1
 
