@@ -7,6 +7,8 @@ The first available source is used:
 3. past trials of other arms, in proportion to training FLOPs
 4. the time that the recipe states, in proportion to training FLOPs
 5. training FLOPs, at an assumed speed
+
+Functions that read `runs` raise NewerSchema if a newer version wrote a file in it.
 """
 
 from collections import Counter

@@ -90,7 +90,7 @@ def overview(
 
     earlier: plans of the same command, whose trials are not counted again. keep: which weights stay on disk. workers:
     concurrent trials; None for this machine's default. arms: glob patterns. here: whether trials run on this machine.
-    Raises ValueError if a pattern matches no arm.
+    Raises ValueError if a pattern matches no arm or a file in `runs` is unreadable.
     """
     before = {job.id for other in earlier for job in jobs([other])}
     mine = jobs([plan], arms)

@@ -2,7 +2,7 @@
 
     SOURCE                     train/<class>/*, and test/ or val/; or only class folders, a fifth of each for testing
     SOURCE.tar                 a tar of these folders; a class may be a tar, as in ILSVRC2012_img_train.tar of ImageNet
-    SOURCE/train.tar, val.tar  (or test.tar) one tar for training images and one for test images
+    SOURCE/train.tar, val.tar  (or test.tar, validation.tar) one tar for training images and one for test images
     timm:NAME                  timm.data.create_dataset(NAME, root=data_dir), splits train and validation
 
 Tars are read without unpacking. Compressed tars are not supported.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TRIES = 10  # random boxes per image
 GROUP = 64  # number of images resized at once on a GPU, which limits the memory used
-LARGE = 2**15  # bytes; a CPU flips images of this size or more one at a time, so that they stay in its cache
+LARGE = 2**15  # bytes of a large image; a CPU flips large images one at a time, so that they stay in its cache
 
 
 class Stage:

@@ -56,6 +56,7 @@ class Objective(Variant):
         raise NotImplementedError
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean loss of a batch, by default cross-entropy. logits: the model's output in training mode."""
         return F.cross_entropy(logits, targets, label_smoothing=self.config.label_smoothing)
 
     def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
