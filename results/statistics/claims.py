@@ -108,14 +108,15 @@ def judged_claim(
     higher = units.higher_is_better(plan.metric)
     word = verdict.verdict(difference, p_holm, p_margin, higher_is_better=higher, diverged=diverged)
     tie = verdict.is_significant(p_margin) and not any(diverged)
+    judged = verdict_on_claim(relation, word, difference.value, tie)
     return Claim(
         claim=" ".join(claim),
-        verdict=verdict_on_claim(relation, word, difference.value, tie),
+        verdict=judged,
         delta=difference.value,
         delta_ci95=difference.interval(),
         p_holm=p_holm,
         n_pairs=difference.n,
-        note=claim_note(relation, word, difference, p_holm, plan),
+        note=claim_note(relation, judged, word, difference, plan),
     )
 
 
@@ -133,12 +134,10 @@ def verdict_on_claim(relation: str, word: str | None, difference: float | None, 
     return DISAGREE if word in RESOLVED else UNRESOLVED
 
 
-def claim_note(relation: str, word: str | None, difference: Estimate, p_holm: float | None, plan: Plan) -> str:
-    """Return a note on the verdict of a claim, or "" if it needs none. word: the verdict on the difference a - b."""
-    if difference.why:
-        return f"untested: {difference.why}"
-    if p_holm is None:
-        return "untested: the best value of an arm lies at the edge of its grid"
+def claim_note(relation: str, judged: str | None, word: str | None, difference: Estimate, plan: Plan) -> str:
+    """Return a note on the verdict `judged` of a claim, or "" if it needs none. word: the verdict on a - b."""
+    if judged is None:
+        return f"untested: {difference.why or 'the best value of an arm lies at the edge of its grid'}"
     if relation == "~":
         return "no margin declared within which arms tie" if plan.margin is None else ""
     if word != EQUIVALENT or plan.margin is None:

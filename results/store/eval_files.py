@@ -65,8 +65,9 @@ def write(trial: Trial, name: str, weights_sha256: str, content: Settings, array
     """Write an eval, and remove its earlier failure and its count of starts.
 
     content: fields of schemas.Eval, at least metrics and notes. The arrays are written first, so that an existing JSON
-    file means a complete eval. Raises ValueError, after writing, if a folder is a symbolic link.
+    file means a complete eval. Raises ValueError if a folder is a symbolic link.
     """
+    trial.ensure_no_links()
     plain = {"schema": store.SCHEMA, "id": trial.id, "name": name, "weights_sha256": weights_sha256, **content}
     if arrays is not None:
         archive = npz_bytes(arrays)

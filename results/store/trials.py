@@ -166,15 +166,16 @@ class Trial:
         path = lease.take_next(self.path / "attempts", watch)
         if path is None:
             return False
-        if self.result() != result:
+        try:
+            if self.result() != result:
+                return False
+            write_json(path / RETRY, {"schema": SCHEMA, "when": timestamp()})
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(self.path / "result.json", path / RETRIED)
+            sync_folder(self.path)
+            return True
+        finally:
             lease.release(path)
-            return False
-        write_json(path / RETRY, {"schema": SCHEMA, "when": timestamp()})
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(self.path / "result.json", path / RETRIED)
-        sync_folder(self.path)
-        lease.release(path)
-        return True
 
     def remove_checkpoints(self) -> None:
         """Remove the checkpoints of a trial that is over. Raises ValueError if a folder is a symbolic link."""
