@@ -37,7 +37,7 @@ class Arm:
     name: str
     baseline: str
     values: Values  # factor or curve -> value
-    settings: Values  # all settings that are given explicitly, except the seed
+    settings: Values  # all settings that are given explicitly, except the seed and the link to the parent
     change: Change
     parent: stages.Stage | None = None  # the stage that its trials start or learn from, if any
 

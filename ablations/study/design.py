@@ -38,7 +38,7 @@ class Design:
 
     @property
     def reference(self) -> Config:
-        """The baseline's config, before a point of the curves is applied."""
+        """The baseline's config, before a point of the curves is applied. Raises ConfigError if it is not valid."""
         return self.layers.reference
 
     @property
@@ -167,7 +167,10 @@ class Design:
 
     @cached_property
     def arms(self) -> list[Arm]:
-        """All arms that are not excluded. Raises ValueError if an arm is not valid, or if two arms share trials."""
+        """All arms that are not excluded. Raises ValueError if an arm is not valid, or if two arms share trials.
+
+        Also raises OSError or ModuleNotFoundError if files or packages are missing, and the errors of `remaining_arms`.
+        """
         from vitcore.identity import trial_id  # imported here so that reading studies loads no torch
 
         arms, names = [self.arm(change, point) for change, point in self.remaining_arms.values()], dict[str, str]()

@@ -24,7 +24,8 @@ class Layers:
     def check(self) -> None:
         """Raise ValueError if a layer sets a seed, or if the command line sets what the study varies.
 
-        Also raises it if the study fine-tunes but the recipe has no `finetune`. Raises the errors of `check_overrides`.
+        Also raises it if the study fine-tunes but the recipe has no `finetune`. Raises the errors of `check_overrides`
+        and `named_arms`.
         """
         if self.fine_tunes and FINETUNE not in self.recipe.stages:
             raise ValueError(

@@ -56,7 +56,7 @@ class Stage:
 
 
 def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
-    """Return the config of a trial at a seed. The config names the trial of the parent, if any, at the same seed."""
+    """Return the config of a trial at a seed. It names the parent's trial at that seed, if any. Raises ConfigError."""
     from vitcore.identity import trial_id  # imported here so that reading studies loads no torch
 
     start = {parent.link: trial_id(parent.trial(seed))} if parent else {}
@@ -76,10 +76,11 @@ def lineage(parent: Stage | None) -> Iterator[Stage]:
 
 
 def value(config: Config, parent: Stage | None, key: str) -> Any:
-    """Return a trial's value of a setting such as lr, or a stage's value of one such as pretrain.lr.
+    """Return the value of a setting such as lr in a trial's config, or of one such as pretrain.lr in a stage's config.
 
-    Returns None for an option that is not set. `init_from` or `teacher` has the name of the parent's stage as its
-    value. config: the trial's config. parent: the stage that the trial starts or learns from, or None.
+    config: the trial's config. parent: the stage that the trial starts or learns from, or None. The value of the
+    parent's `link` is the name of its stage. Returns None for an option that is not set or a stage that is not used.
+    Raises ConfigError if a stage is not valid.
     """
     name, _, rest = key.partition(".")
     for stage in lineage(parent):
@@ -151,7 +152,7 @@ def is_body(key: str) -> bool:
 
 
 def applies_to_stages(key: str) -> bool:
-    """Return whether a command-line setting applies to all stages. Links and settings of the model do not."""
+    """Return whether a command-line setting applies to all stages. Links and settings of the model's body do not."""
     return key not in ("model", *LINKS) and not is_body(key)
 
 

@@ -1,4 +1,4 @@
-"""A strict reader of YAML 1.2 (core schema) as plain data: no tags, no aliases, no duplicate keys.
+"""A strict reader of YAML 1.2 (core schema) as plain data: no further tags, no aliases, no duplicate keys.
 
 `1e-3` is a number, `010` is ten, `no` and `on` are strings. Limits on size and depth bound the time to read a file.
 """

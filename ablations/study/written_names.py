@@ -8,12 +8,12 @@ from ablations.study.study import PLACE, claim_parts
 
 
 def published(design: Design) -> dict[str, float]:
-    """Return the published numbers of a study: arm name -> number."""
+    """Return the published numbers of a study: arm name -> number. Raises the errors of `resolved`."""
     return {resolved(design, name): value for name, value in design.study.published.items()}
 
 
 def all_claims(design: Design) -> list[str]:
-    """Return the study's claims without duplicates, with every index such as axis[-1] replaced by its value."""
+    """Return the study's distinct claims, with indices such as axis[-1] replaced. Raises the errors of `resolved`."""
     parts = map(claim_parts, design.study.claims)
     return list(dict.fromkeys(f"{resolved(design, a)}{sign}{resolved(design, b)}" for a, sign, b in parts))
 
@@ -21,8 +21,9 @@ def all_claims(design: Design) -> list[str]:
 def resolved(design: Design, name: str) -> str:
     """Return an arm's name with each index, such as axis[-1] in `width=axis[-1]`, replaced by its value.
 
-    axis[-1] is the last of the recipe's values. Returns the name unchanged if it has no index, or an index or value
-    that does not exist. Raises ValueError if the recipe lacks the axis.
+    axis[-1] is the last of the recipe's values. Settings come in the study's order, without factors at the baseline's
+    values. Returns the name unchanged if it has no index, or an index or value that does not exist. Raises ValueError
+    if the recipe lacks the axis.
     """
     if not PLACE.search(name):
         return name

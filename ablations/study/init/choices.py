@@ -15,9 +15,9 @@ from ablations.study.init.survey import Survey
 from results.store.schemas import Settings
 
 CPU, GPU = "a CPU", "a GPU"
-GRID = {CPU: 8, GPU: 14}  # maximum patches per side
+GRID = {CPU: 8, GPU: 14}  # patches per side to aim at
 LARGEST = {CPU: 64, GPU: 224}  # maximum pixels per side
-FEW = 16  # pixels per side up to which the grid is 4 x 4, because patches of one pixel carry little information
+FEW = 16  # pixels per side up to which the grid is about 4 x 4, because patches of one pixel carry little information
 MODELS = ((10_000, 64, 4), (100_000, 128, 6))  # maximum training images, width, depth
 LARGE = (192, 12)  # width and depth of ViT-Ti, for more images
 HEAD = 32
