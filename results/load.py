@@ -10,25 +10,19 @@ from results.store.record import PARTS
 from results.study_results import StudyResults, load_plans
 
 
-def load_studies(
-    source: Path,
-    studies: Sequence[str] = (),
-    parts: Collection[str] = PARTS,
-    damaged: list[ValueError] | None = None,
-) -> list[StudyResults]:
+def load_studies(source: Path, studies: Sequence[str] = (), parts: Collection[str] = PARTS) -> list[StudyResults]:
     """Return the results of the named studies, or of all studies if `studies` is empty.
 
     source: run directory or Parquet export. studies: names such as "pooling" (every recipe) or "pooling@digits" (one
-    recipe). parts: which of PARTS to read from a run directory besides results. damaged: if given, collects the errors
-    of plans in a run directory that cannot be read, unless a name selects them. Raises ValueError if a name is unknown,
-    no plan can be read, or the source is missing, empty, damaged, not an export or too new.
+    recipe). parts: which of PARTS to read from a run directory besides results. Raises ValueError if a name is unknown
+    or the source is missing, empty, damaged (or has a damaged plan), not an export or too new.
     """
     if source.is_file():
         from results.export import read as read_export  # late: pulls in the Parquet reader
 
         found = {study.name: study for study in read_export(source)}
         return [found[name] for name in plan_files.select_names([*found], studies, source)]
-    return load_plans(source, plan_files.named_plans(source, studies, damaged), parts)
+    return load_plans(source, plan_files.named_plans(source, studies).all(), parts)
 
 
 def load_inspections(source: Path, studies: Sequence[StudyResults]) -> dict[str, Inspection]:

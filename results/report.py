@@ -31,16 +31,23 @@ OVER = ("finished", "diverged")  # a diverged trial is a result too
 PROVENANCE = ("revision", "code", "plugins", "device", "threads", "attention", "python", "torch", "numpy")
 
 
-def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Inspection] = {}) -> None:
-    """Write the report of one or more `studies` to `path` completely or not at all. inside: trial id -> inspection.
+def write(
+    studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Inspection] = {}, left_out: Sequence[str] = ()
+) -> None:
+    """Write the report of one or more `studies` to `path` completely or not at all. inside, left_out: as in `render`.
 
     Raises ValueError if the style's font is not installed.
     """
-    store.write_bytes(path, render(studies, datetime.now(UTC), inside).encode())
+    store.write_bytes(path, render(studies, datetime.now(UTC), inside, left_out).encode())
 
 
-def render(studies: Sequence[StudyResults], made: datetime, inside: Mapping[str, Inspection] = {}) -> str:
-    """Return the HTML of the report. made: the report's date in UTC. inside: trial id -> inspection."""
+def render(
+    studies: Sequence[StudyResults], made: datetime, inside: Mapping[str, Inspection] = {}, left_out: Sequence[str] = ()
+) -> str:
+    """Return the HTML of the report.
+
+    made: the report's date in UTC. inside: trial id -> inspection. left_out: lines about studies that are not shown.
+    """
     trials = pd.concat([study.trials for study in studies]).drop_duplicates("id")
     uses = Counter(trial for study in studies for trial in set(study.trials["id"]))
     loader = FileSystemLoader(Path(__file__).parent)
@@ -50,6 +57,7 @@ def render(studies: Sequence[StudyResults], made: datetime, inside: Mapping[str,
     environment.filters |= {"minus": with_minus_signs, "breakable": breakable_name}
     return environment.get_template("report.html.j2").render(
         made=f"{made:%Y-%m-%d %H:%M} UTC",
+        left_out=left_out,
         sections=[section_view(one, uses, inside) | {"related": related_studies(one, studies)} for one in studies],
         progress=progress_text(trials),
         splits=any(study.plan.split.kind == "folds" for study in studies),

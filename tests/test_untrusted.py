@@ -181,7 +181,7 @@ def test_plan_of_another_name_than_its_folder_is_broken(published: Path) -> None
     (path,) = published.glob("studies/*/plan.json")
     store.write_json(path, store.read_json(path) | {"name": "../../escaped"})
     with pytest.raises(store.Broken, match=r"is the plan of '\.\./\.\./escaped', not of its folder"):
-        list(store.read_plans(published))
+        store.read_plans(published).all()
 
 
 def test_result_that_names_no_attempt_is_broken(published: Path) -> None:

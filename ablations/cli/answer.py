@@ -21,12 +21,13 @@ def fields(record: object) -> Settings:
 
 
 @contextlib.contextmanager
-def collect_damaged() -> Iterator[list[ValueError]]:
-    """Yield a list for the errors of damaged plans. At the end, print them and exit with FAILED if there are any."""
-    damaged: list[ValueError] = []
-    yield damaged
-    for error in damaged:
-        print(f"ablate: {one_line(str(error))}", file=sys.stderr)
+def name_damaged(damaged: Sequence[ValueError]) -> Iterator[None]:
+    """Print the errors of damaged plans at the end of the block, then exit with FAILED unless the block failed."""
+    try:
+        yield
+    finally:
+        for error in damaged:
+            print(f"ablate: {one_line(str(error))}", file=sys.stderr)
     if damaged:
         raise typer.Exit(FAILED)
 

@@ -34,7 +34,7 @@ def clean(
     here = ablate_toml.read(Path())
     scratch = [ablate_toml.scratch(named)] if (named := checkpoints or here.checkpoints) else []
     keep = keep_weights or here.keep_weights
-    found_waste = cleaning.find_waste(folder, list(store.read_plans(folder)), keep, *scratch)
+    found_waste = cleaning.find_waste(folder, store.read_plans(folder).all(), keep, *scratch)
     if not as_json:
         for one in found_waste:
             print(f"{one.size / 1e6:10.2f} MB  {one.path}  ({one.why})")

@@ -86,7 +86,7 @@ def cancel(words: parameters.Words, recipe: parameters.PlannedRecipe = None, run
     from ablations.cluster import submit as submitting
 
     folder = runs_folder(runs)
-    print(submitting.cancel(folder, {plan.name for plan in named_plans(folder, words, recipe)}))
+    print(submitting.cancel(folder, {plan.name for plan in named_plans(folder, words, recipe).all()}))
 
 
 @app.command("init")

@@ -8,11 +8,12 @@ from typing import Annotated, Literal, get_args
 
 import typer
 
-from ablations.cli.answer import collect_damaged, show_json
+from ablations.cli.answer import name_damaged, show_json
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.arguments import parse_words, plan_names
 from ablations.cli.inputs.directories import make_place, source_path
 from ablations.cli.inputs.sources import named_results, styled
+from results.safe_text import one_line
 from results.store.files import refuse_links, safe_name
 
 EXTENSION = re.compile("[a-z][a-z0-9]{0,4}")  # does not match the "2" of a folder v1.2
@@ -58,8 +59,8 @@ def plot(
     folder, drawn = source_path(runs), []
     file = out if out and is_file_name(out, format) else None
     drawn_as = file.suffix[1:].lower() if file else format or "png"
-    with collect_damaged() as damaged, styled(style, folder):
-        studies = named_results(runs, words, recipe, damaged)
+    studies, damaged = named_results(runs, words, recipe)
+    with name_damaged(damaged), styled(style, folder):
         if file and len(studies) > 1:
             raise ValueError(f"--out {file}: one file for {len(studies)} studies: name one study, or a folder")
         for study in studies:
@@ -133,9 +134,9 @@ def report(
         raise ValueError(f"--out {out}: a report is a page: give a file that ends in .html")
     folder = source_path(runs)
     target = out or (folder / "report.html" if folder.is_dir() else Path("report.html"))
-    with collect_damaged() as damaged, styled(style, folder):
-        studies = named_results(runs, words, recipe, damaged)
-        reports.write(studies, target, load_inspections(folder, studies))
+    studies, damaged = named_results(runs, words, recipe)
+    with name_damaged(damaged), styled(style, folder):
+        reports.write(studies, target, load_inspections(folder, studies), [one_line(str(one)) for one in damaged])
         if as_json:
             show_json([{"report": str(target), "studies": [study.name for study in studies]}])
         else:

@@ -263,7 +263,7 @@ def retry(
     ids = list(dict.fromkeys(trial_ids(folder, words, recipe, arm)))
     trials = [store.trial(folder, key) for key in ids]
     reopened = retrying.retry(trials, failed=failed or not (oom or diverged), oom=oom, diverged=diverged)
-    meant = [job for job in jobs(store.read_plans(folder, damaged=[])) if {job.id, *job.parents} & {*ids}]
+    meant = [job for job in jobs(store.read_plans(folder).readable) if {job.id, *job.parents} & {*ids}]
     renewed = retrying.renewal_line(retrying.reopen_lost_parents(folder, meant))
     if reopened:
         held = "" if all(reopened) else f"; {reopened.count(False)} held by a worker right now"

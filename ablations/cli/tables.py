@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ablations.cli.answer import FAILED, collect_damaged, show_json
+from ablations.cli.answer import FAILED, name_damaged, show_json
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import source_path
 from ablations.cli.inputs.sources import named_results, results_on_recipes, styled
@@ -53,8 +53,8 @@ def table(
         ablate table position-embedding
         ablate table pooling --format latex --columns arm,mean,delta,verdict
     """
-    with collect_damaged() as damaged, styled(style, source_path(runs)):
-        studies = results_on_recipes(runs, words, recipe or [], damaged)
+    studies, damaged = results_on_recipes(runs, words, recipe or [])
+    with name_damaged(damaged), styled(style, source_path(runs)):
         from results.tables import across_recipes, layout, study_table  # SciPy, which reading does not need
 
         chosen = None if columns is None else [name.strip() for name in columns.split(",")]
@@ -169,7 +169,9 @@ def export(
     if to is not None and to not in trackers.TRACKERS:
         allowed = ", ".join(trackers.TRACKERS)
         raise ValueError(f"--to {to}: one of {allowed}; for other formats give --out FILE.parquet or FILE.csv")
-    studies = named_results(runs, words, recipe)
+    studies, damaged = named_results(runs, words, recipe)
+    if damaged:
+        raise damaged[0]
     target = out or Path(to or "results.parquet")
     if to:
         trackers.TRACKERS[to](studies, target)

@@ -1,20 +1,19 @@
 """The commands `ablate status` and `ablate logs`, which show trials."""
 
-import contextlib
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablations.cli.answer import collect_damaged, show_json
+from ablations.cli.answer import name_damaged, show_json
 from ablations.cli.inputs import parameters
-from ablations.cli.inputs.arguments import named_plans, trial_ids
+from ablations.cli.inputs.arguments import plan_names, refuse_unplanned, trial_ids
 from ablations.cli.inputs.directories import folder_options, runs_folder
-from ablations.planning import jobs
+from results.store import plan_files
 
 if TYPE_CHECKING:
-    from ablations.reporting.status import StudyStatus
+    from ablations.reporting.status_view import Statuses
 
 
 def status(
@@ -38,24 +37,24 @@ def status(
     from ablations.reporting import status_view
     from ablations.reporting.console import PlainConsole
 
-    folder = runs_folder(runs)
+    folder, where = runs_folder(runs), folder_options(runs)
     asker = statuses.RateLimitedAsker(folder)
+    refuse_unplanned(words, recipe, folder)
+    names = plan_names(words, recipe, folder)
 
-    def read() -> "list[StudyStatus]":
+    def read() -> "Statuses":
+        plans, damaged = plan_files.named_plans(folder, names)
         seen = asker()
-        return [statuses.status(plan, folder, seen) for name in names if (plan := jobs.read(folder, name))]
+        return [statuses.status(plan, folder, seen) for plan in plans], damaged
 
     if as_json and watch:
         raise ValueError("--watch: leave out --json")
-    with collect_damaged() as damaged:
-        names = [plan.name for plan in named_plans(folder, words, recipe, damaged)]
+    views, damaged = status_view.show_live(read, where) if watch else read()
+    with name_damaged(damaged):
         if as_json:
-            show_json(read())
-        elif watch:
-            with contextlib.suppress(KeyboardInterrupt):
-                status_view.show_live(read, folder_options(runs))
+            show_json(views)
         else:
-            PlainConsole().print(status_view.render(read(), folder_options(runs)), soft_wrap=True, highlight=False)
+            PlainConsole().print(status_view.render(views, where), soft_wrap=True, highlight=False)
 
 
 def logs(

@@ -107,8 +107,9 @@ class Worker:
     def attempt(self, job: Job, trial: store.Trial, attempt: store.Attempt) -> None:
         """Train a trial and publish its result, or record its failure. Raises OSError if the disk is full."""
         attempt.patience = self.patience
-        keep = kept_weights(self.place.keep_weights, store.read_plans(self.runs))
-        attempt.keep_weights = bool(job.evals) or keep(trial.id)
+        keep = self.place.keep_weights
+        plans, damaged = ([], []) if keep == "all" else store.read_plans(self.runs)
+        attempt.keep_weights = bool(job.evals or damaged) or kept_weights(keep, plans)(trial.id)
         self.emit(messages.Started())
         past = attempts.earlier_failures(trial, attempt.path, self.code)
         if cause := attempts.no_progress_reason(trial, past):

@@ -187,7 +187,7 @@ def seconds_per_flop(plan: Plan, runs: Path, device: Device) -> Callable[[Entry]
 
     @cache
     def rate(*alike: Any) -> float | None:
-        plans = (one for one in [plan, *store.read_plans(runs, damaged=[])] if one.recipe == plan.recipe)
+        plans = (one for one in [plan, *store.read_plans(runs).readable] if one.recipe == plan.recipe)
         entries = (arm for one in plans for arm in one.entries)
         same = {str(arm.trials): arm for arm in entries if comparable_settings(arm) == alike}
         rates = (took / training_flops(arm) for arm in same.values() for took in past_seconds(arm, runs, device, EACH))

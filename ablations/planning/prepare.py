@@ -32,7 +32,7 @@ def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False
     """
     name, asked = design.name, list(range(seeds if seeds is not None else design.recipe.seeds))
     if name not in plan_files.planned_names(runs):
-        name = older_names(plan_files.read_plans(runs, damaged=[])).get(name, name)
+        name = older_names(plan_files.read_plans(runs).readable).get(name, name)
     old = read(runs, name)
     wanted = asked if old is None or prune else sorted({*old.seeds, *asked})
     known = inputs_digest(design, wanted, code, None if prune else old)

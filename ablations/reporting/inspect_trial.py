@@ -87,7 +87,7 @@ def inspect_in_folder(
     def finished(key: str) -> bool:
         return store.trial(place.runs, key).state().status == "finished"
 
-    plans = [*store.read_plans(place.runs)]
+    plans = store.read_plans(place.runs).all()
     words = select_trials(names, plans, globs, finished, "none is finished")
     trials = [find_trial(place.runs, word) for word in words]
     known = arms_and_seeds(plans, names.values())

@@ -39,12 +39,13 @@ WHO_WRITES = {  # state of the tables, once a study's trials are done -> what wr
     "pending": "give the same `ablate submit` again to write them",
 }
 AGAIN = "to continue: give the same `ablate submit` again"
+Statuses = tuple[list[StudyStatus], list[ValueError]]  # of the plans that can be read, and why others cannot
 SHOWN = {"missing": "not begun"}  # 'missing' would read as lost
 
 
-def render(views: Sequence[StudyStatus], where: str = "") -> Text:
-    """Return the text of `ablate status`. where: the --runs option for the commands in the text."""
-    texts = []
+def render(views: Sequence[StudyStatus], where: str = "", damaged: Sequence[ValueError] = ()) -> Text:
+    """Return the text of `ablate status`. where: the --runs option for its commands. damaged: errors to begin with."""
+    texts = [Text(printable(str(error)), "bold red") for error in damaged]
     for view in views:
         entries = [*view.stages, *view.arms]
         lines = [headline(view), *arm_rows(view), *running_lines(entries), *queued_lines(entries)]
@@ -163,20 +164,23 @@ def indented_line(text: str) -> Text:
     return Text(" " * (LEAST_LABEL + 2) + text)
 
 
-def show_live(read: Callable[[], list[StudyStatus]], where: str) -> None:
-    """Show the statuses that `read` returns until all are settled. Redraws a terminal, or prints at each change."""
+def show_live(read: Callable[[], Statuses], where: str) -> Statuses:
+    """Show what `read` returns until all trials are settled or Ctrl-C, and return its last answer.
+
+    Redraws a terminal, or prints at each change.
+    """
     from rich.live import Live  # imported here because only this function needs it
 
-    console, views, shown = PlainConsole(), read(), ""
+    console, (views, damaged), shown = PlainConsole(), read(), ""
     live = Live(console=console, auto_refresh=False, transient=True, vertical_overflow="ellipsis")
-    with live if console.is_terminal else contextlib.nullcontext():
+    with contextlib.suppress(KeyboardInterrupt), live if console.is_terminal else contextlib.nullcontext():
         while not is_settled(views):
-            text = render(views, where)
+            text = render(views, where, damaged)
             if console.is_terminal:
                 live.update(text, refresh=True)
             elif text.plain != shown:
                 print(text.plain, end="\n\n", flush=True)
             shown = text.plain
             time.sleep(REDRAW_SECONDS)
-            views = read()
-    console.print(render(views, where), soft_wrap=True, highlight=False)
+            views, damaged = read()
+    return views, damaged

@@ -1,9 +1,10 @@
 """Writing and reading the plans in a run directory, and finding them by name."""
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from results.spelling import suggestion
 from results.store.files import Broken, safe_name
@@ -37,6 +38,8 @@ def read_plan(path: Path) -> Plan:
     NewerSchema if a newer version wrote it.
     """
     try:
+        if path.is_symlink() and not path.exists():
+            raise Broken("plan.json: is a link to a missing file")
         content = read_json(path)
         recorded = content.pop("checksum", None)  # plans of 0.11 and before have none
         plan = validated(Plan, content, path)
@@ -46,9 +49,16 @@ def read_plan(path: Path) -> Plan:
         if plan.name != path.parent.name:
             raise Broken(f"plan.json: is the plan of {plan.name!a:.60}, not of its folder")
     except Broken as error:  # its text begins with the file's name
-        then = "remove it, and give its `ablate run` or `submit` command again (results stay)"
-        raise Broken(f"{path.parent}/{error}: {then}") from None
+        raise Broken(f"{path.parent}/{error}: remove it; {remaking(path.parent.name)} (trials stay)") from None
     return plan
+
+
+def remaking(name: str) -> str:
+    """Return which command writes a plan again, as far as the plan's name tells."""
+    study, _, rest = name.rpartition("@")
+    recipe, changed, _ = rest.partition("+")
+    command = shlex.join(["ablate", "run", study, "--recipe", recipe])
+    return f"`{command}` or `submit` with the same {'settings and ' if changed else ''}--seeds writes it again"
 
 
 def sorted_paths(folder: Path) -> list[Path]:
@@ -61,21 +71,30 @@ def sorted_paths(folder: Path) -> list[Path]:
         raise ValueError(f"{folder}: cannot be read ({error.strerror})") from None
 
 
-def read_plans(runs: Path, damaged: list[ValueError] | None = None) -> Iterator[Plan]:
-    """Yield all plans of a run directory, sorted by name.
+class Plans(NamedTuple):
+    """The plans of a run directory that can be read, and the errors of those that cannot."""
 
-    damaged: if given, collects the errors of `read_plan` instead of raising the first. Raises ValueError if the folder
-    of plans cannot be read.
-    """
+    readable: list[Plan]
+    damaged: list[ValueError]
+
+    def all(self) -> list[Plan]:
+        """Return the plans. Raises the first error if a plan is damaged."""
+        if self.damaged:
+            raise self.damaged[0]
+        return self.readable
+
+
+def read_plans(runs: Path) -> Plans:
+    """Return the plans of a run directory, sorted by name. Raises ValueError if their folder cannot be read."""
+    plans = Plans([], [])
     for name in planned_names(runs):
         try:
-            yield read_plan(runs / "studies" / name / "plan.json")
+            plans.readable.append(read_plan(runs / "studies" / name / "plan.json"))
         except FileNotFoundError:  # removed meanwhile
             continue
         except (Broken, NewerSchema) as error:
-            if damaged is None:
-                raise
-            damaged.append(error)
+            plans.damaged.append(error)
+    return plans
 
 
 def planned_names(runs: Path) -> list[str]:
@@ -83,22 +102,19 @@ def planned_names(runs: Path) -> list[str]:
     return [folder.name for folder in sorted_paths(runs / "studies") if os.path.lexists(folder / "plan.json")]
 
 
-def named_plans(runs: Path, studies: Sequence[str] = (), damaged: list[ValueError] | None = None) -> list[Plan]:
+def named_plans(runs: Path, studies: Sequence[str] = ()) -> Plans:
     """Return the named plans of a run directory, or all plans if `studies` is empty.
 
-    studies: names such as "pooling" (every recipe) or "pooling@digits" (one recipe). damaged: if given, collects the
-    errors of plans that cannot be read, unless a name selects them. Raises ValueError if a name is unknown, the
-    directory is missing or has no plan, a plan cannot be read and is not collected, or no plan can be read.
+    studies: names such as "pooling" (every recipe) or "pooling@digits" (one recipe). Raises ValueError if a name is
+    unknown, the directory is missing or has no plan, a named plan is damaged, or all plans are.
     """
     if not runs.is_dir():
         raise missing_source(runs)
     names = select_names(planned_names(runs), studies, runs)
     if studies:
-        return [read_plan(runs / "studies" / name / "plan.json") for name in names]
-    plans = [*read_plans(runs, damaged)]
-    if damaged and not plans:
-        raise damaged[0]
-    return plans
+        return Plans([read_plan(runs / "studies" / name / "plan.json") for name in names], [])
+    plans = read_plans(runs)
+    return plans if plans.readable else Plans(plans.all(), [])
 
 
 def missing_source(source: Path) -> ValueError:

@@ -181,7 +181,7 @@ def existing_plans(source: Path) -> list[Plan]:
         from results.export import read_header  # imported here because it loads the Parquet reader
 
         return read_header(source).plans
-    return list(store.read_plans(source, damaged=[]))
+    return store.read_plans(source).readable
 
 
 def refuse_unplanned(words: list[str] | None, recipe_name: str | None, source: Path) -> None:
@@ -216,22 +216,17 @@ def packaged_studies() -> list[str]:
     return packaged_names("studies")
 
 
-def named_plans(
-    runs: Path, words: list[str] | None, recipe_name: str | None, damaged: list[ValueError] | None = None
-) -> list[Plan]:
-    """Return the plans in a run directory that a command names. Raises ValueError if a plan does not exist.
-
-    damaged: if given, collects the errors of damaged plans that no word names.
-    """
+def named_plans(runs: Path, words: list[str] | None, recipe_name: str | None) -> plan_files.Plans:
+    """Return the plans in a run directory that a command names. Raises ValueError if a plan does not exist."""
     refuse_unplanned(words, recipe_name, runs)
-    return plan_files.named_plans(runs, plan_names(words, recipe_name, runs), damaged)
+    return plan_files.named_plans(runs, plan_names(words, recipe_name, runs))
 
 
 def trial_ids(runs: Path, words: list[str], recipe_name: str | None, arms: Sequence[str] = ALL_ARMS) -> list[str]:
     """Return the ids of the trials that a command names by id, or by study and patterns of arm names."""
     ids = [word for word in words if re.fullmatch("[0-9a-f]{12}", word) and (runs / "trials" / word).is_dir()]
     studies = [word for word in words if word not in ids]
-    return ids + [job.id for job in jobs(named_plans(runs, studies, recipe_name) if studies else [], arms)]
+    return ids + [job.id for job in jobs(named_plans(runs, studies, recipe_name).all() if studies else [], arms)]
 
 
 def prepare_plans(

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablations.cli.inputs.arguments import existing_plans, plan_names, refuse_unplanned
+from ablations.cli.inputs.arguments import existing_plans, named_plans, plan_names, refuse_unplanned
 from ablations.cli.inputs.directories import source_path
 from ablations.study.naming import stem
 from results.safe_text import one_line
@@ -16,45 +16,41 @@ if TYPE_CHECKING:
 
 
 def named_results(
-    source: Path | None,
-    words: list[str] | None,
-    recipe_name: str | None,
-    damaged: list[ValueError] | None = None,
-    *,
-    for_tables: bool = False,
-) -> "list[StudyResults]":
-    """Return the results of the studies that a command names.
+    source: Path | None, words: list[str] | None, recipe_name: str | None, *, for_tables: bool = False
+) -> "tuple[list[StudyResults], list[ValueError]]":
+    """Return the results of the studies that a command names, and the errors of damaged plans that no word names.
 
-    damaged: if given, collects the errors of damaged plans that no word names. for_tables: whether to read only what
-    tables need. Raises ValueError if a study has no results with the given settings.
+    for_tables: whether to read only what tables need. Raises ValueError if a study has no results with the given
+    settings.
     """
     from results.load import load_studies
     from results.store import record
+    from results.study_results import load_plans
 
     path, parts = source_path(source), record.FOR_TABLES if for_tables else record.PARTS
-    try:
-        return load_studies(path, plan_names(words, recipe_name, path), parts, damaged)
-    except ValueError:
+    if path.is_file():
         refuse_unplanned(words, recipe_name, path)
-        raise
+        return load_studies(path, plan_names(words, recipe_name, path)), []
+    plans, damaged = named_plans(path, words, recipe_name)
+    return load_plans(path, plans, parts), damaged
 
 
 def results_on_recipes(
-    source: Path | None, words: list[str] | None, recipes: list[str], damaged: list[ValueError] | None = None
-) -> "list[StudyResults]":
-    """Return the results of studies on several recipes, with only what tables need.
+    source: Path | None, words: list[str] | None, recipes: list[str]
+) -> "tuple[list[StudyResults], list[ValueError]]":
+    """Return what `named_results` does for several recipes, with only what tables need.
 
-    The results are ordered by study, then as in `recipes`. damaged: as in `named_results`. Raises ValueError if a
-    study has no results.
+    The results are ordered by study, then as in `recipes`. Raises ValueError if a study has no results.
     """
     if len(recipes) < 2:
-        return named_results(source, words, recipes[0] if recipes else None, damaged, for_tables=True)
+        return named_results(source, words, recipes[0] if recipes else None, for_tables=True)
     asked = list(dict.fromkeys(stem(recipe) for recipe in recipes))
     wanted = asked if plan_names(words, asked[0], source_path(source)) else asked[:1]  # no names: one call reads all
-    studies = [study for recipe in wanted for study in named_results(source, words, recipe, damaged, for_tables=True)]
-    meant = {study.name: study for study in studies if study.plan.recipe in asked}
+    found = [named_results(source, words, recipe, for_tables=True) for recipe in wanted]
+    meant = {study.name: study for studies, _ in found for study in studies if study.plan.recipe in asked}
     order = list(dict.fromkeys(study.plan.study for study in meant.values()))
-    return sorted(meant.values(), key=lambda s: (order.index(s.plan.study), asked.index(s.plan.recipe)))
+    ordered = sorted(meant.values(), key=lambda s: (order.index(s.plan.study), asked.index(s.plan.recipe)))
+    return ordered, found[0][1]
 
 
 def styled(file: Path | None, source: Path) -> AbstractContextManager[None]:

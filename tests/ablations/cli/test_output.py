@@ -148,7 +148,7 @@ def test_cells_and_headers_of_a_csv_are_no_formulas() -> None:
     ("listing", "reader"),
     [
         ("listdir", lambda folder: store.sorted_paths(folder / "trials")),
-        ("listdir", lambda folder: list(store.read_plans(folder))),
+        ("listdir", store.read_plans),
         ("scandir", lambda folder: list_classes(folder, ["studies"])),
     ],
 )

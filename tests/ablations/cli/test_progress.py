@@ -51,7 +51,7 @@ def test_one_estimate_of_the_time_is_shown(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_table_fills_in_as_trials_end(tmp_path: Path) -> None:
     synthetic.write(tmp_path, synthetic.position(seeds=2))
-    (plan,) = store.read_plans(tmp_path)
+    (plan,) = store.read_plans(tmp_path).all()
     asked = jobs([plan])
     table = GrowingTable([*asked, Job("0" * 12, asked[0].config | {"seed": 9}, asked[0].arm, "")], tmp_path)
     console = Console(file=io.StringIO(), force_terminal=True, width=120)

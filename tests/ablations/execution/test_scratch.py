@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import synthetic
-from run_trials import Quiet, job_of
+from run_trials import Quiet, job_of, served
 
 from ablations.cli.inputs import ablate_toml
 from ablations.execution import runner
@@ -103,3 +103,12 @@ def test_weights_are_kept_of_whom_they_should(keep: cleaning.Keep, baseline: boo
     plan = synthetic.position()
     ids = [synthetic.trial_id(plan, arm, 0) for arm in (plan["baseline"], "position=none")]
     assert [*map(cleaning.kept_weights(keep, [Plan.model_validate(plan)]), ids)] == [baseline, other]
+
+
+def test_weights_that_a_damaged_plan_may_need_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "studies" / "study@recipe" / "plan.json"
+    path.parent.mkdir(parents=True)
+    path.write_text("[]")
+    job = job_of(Config(width=16, depth=1, heads=2, patch=4, pool="gap", steps=2, batch=16, evaluations=1))
+    assert served(tmp_path, job, "none").kind == "finished"
+    assert len([*tmp_path.rglob("weights.safetensors")]) == 1

@@ -165,7 +165,7 @@ def test_weights_that_were_not_kept_are_one_clear_line(ablate: Ablate, tmp_path:
 
 def test_weights_stay_while_an_eval_is_owed(ablate: Ablate, tmp_path: Path) -> None:
     """`clean --keep-weights none` removes only weights that no eval needs; damaged weights are refused."""
-    plans, first = list(store.read_plans(tmp_path / "runs")), trials(tmp_path)[0]
+    plans, first = store.read_plans(tmp_path / "runs").all(), trials(tmp_path)[0]
     (first.path / "evals/fewshot.json").unlink()
     waste = [one.path.name for one in cleaning.find_waste(tmp_path / "runs", plans, "none")]
     assert waste.count("weights.safetensors") == 3

@@ -1,7 +1,9 @@
 """What there is of a study, read from a run directory."""
 
+import html
 import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import synthetic
@@ -50,22 +52,39 @@ def test_an_unknown_study_or_directory_is_named(runs: Path, tmp_path: Path) -> N
     ("words", "ended"),
     [
         *(("status", 1), ("table", 1), ("plot", 1), ("report", 1), ("table position-embedding", 0)),
-        *(("status pooling", 2), ("export", 2), ("clean --keep-weights none --yes", 2)),
+        *(("status --watch", 1), ("table --columns nope", 2), ("status pooling", 2), ("export", 2)),
+        ("clean --keep-weights none --yes", 2),
     ],
 )
 def test_a_damaged_plan_hides_no_other_study(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, ended: int
 ) -> None:
     """It is named with its remedy. Until then `clean` removes nothing, because the plan may need it."""
-    for plan in (synthetic.position(seeds=2), synthetic.pooling(seeds=1)):
-        synthetic.write(tmp_path, plan)
+    monkeypatch.setattr("time.sleep", mock.Mock(side_effect=KeyboardInterrupt))  # Ctrl-C in --watch
+    plan = synthetic.position(seeds=2)
+    synthetic.write(tmp_path, plan, {synthetic.trial_id(plan, "position=2d", 0): synthetic.hole("missing")})
+    synthetic.write(tmp_path, synthetic.pooling(seeds=1))
     path = tmp_path / "studies" / "pooling@digits" / "plan.json"
-    path.write_text("{")
+    path.write_text("[]")
     before = sorted(tmp_path.glob("trials/**/*"))
     status, output, errors = called(monkeypatch, *words.split(), "--runs", str(tmp_path))
     assert (status, bool(output), sorted(tmp_path.glob("trials/**/*"))) == (ended, ended < 2, before)
-    then = "remove it, and give its `ablate run` or `submit` command again (results stay)\n"
-    assert (errors.startswith(f"ablate: {path} is not JSON") and errors.endswith(then)) if ended else not errors
+    then = "`ablate run pooling --recipe digits` or `submit` with the same --seeds writes it again (trials stay)"
+    named = f"{path} is not a JSON object: remove it; {then}"
+    assert errors.startswith(f"ablate: {named}\n") if ended else not errors
+    assert [named in output, "nope" in errors] == ["--watch" in words, "nope" in words]
+    if words == "report":
+        assert html.unescape((tmp_path / "report.html").read_text()).count(f"Left out: {named}") == 1
+
+
+def test_a_link_to_no_file_is_a_damaged_plan(tmp_path: Path) -> None:
+    name = "pooling@digits+abcdef"
+    path = synthetic.write(tmp_path, synthetic.pooling(seeds=1, name=name)) / "studies" / name / "plan.json"
+    path.unlink()
+    path.symlink_to("missing")
+    (error,) = store.read_plans(tmp_path).damaged
+    with pytest.raises(store.Broken, match=r"is a link to a missing file: remove it; .* same settings and --seeds"):
+        raise error
 
 
 def test_every_planned_trial_is_a_row(tmp_path: Path) -> None:
