@@ -53,6 +53,7 @@ ORPHAN_SECONDS = 60.0  # to save the last checkpoint; equal to runner.STOP_SECON
 ORPHANED = 3  # exit status
 FULL_SECONDS = float(os.environ.get("ABLATE_FULL_DISK_SECONDS", "120"))  # how long to wait for space on a full disk
 EVAL_SECONDS = 90.0  # how long to wait for another worker that computes evals of the same trial
+NOT_COMPILED = {"seed", "data_seed", "lr", "init_from", "teacher"}  # settings that no compiled code depends on
 
 Past = list[attempts.EndedAttempt]
 
@@ -66,6 +67,7 @@ class Worker:
         self.channel_lock = threading.Lock()  # the heartbeat writes to the channel too
         self.plugins = plugins.load(map(Path, place.plugins))
         self.code = provenance.code_digest(self.plugins)
+        self.compiled = set[str]()  # configs, without NOT_COMPILED, that have been compiled
         self.broken = False  # whether this process can no longer train
         self.patience = Patience(FULL_SECONDS, self.stop, lambda why: self.emit(messages.Waiting(why)))
         self.watch = lease.Watch()
@@ -151,7 +153,9 @@ class Worker:
         before = {name: attempt.env[name] for name in ("resumed_from",) if name in attempt.env}
         attempt.write_env(provenance.environment_record(config, device, accelerator, self.plugins) | before)
         attempt.progress = self.report
-        attempt.compiling = lambda: self.emit(messages.Compiling())
+        if (alike := config.model_dump_json(exclude=NOT_COMPILED)) not in self.compiled:  # else the code is used again
+            self.compiled.add(alike)
+            attempt.compiling = lambda: self.emit(messages.Compiling())
         attempt.on_record = self.announce
         return config
 

@@ -25,7 +25,7 @@ from small_study import RECIPE, STUDY, command
 from ablations.cli.running import failures
 from ablations.execution import attempts, machine, pool, runner
 from ablations.execution.launch import Place
-from ablations.execution.messages import Ended, read_event
+from ablations.execution.messages import Compiling, Ended, read_event
 from ablations.execution.worker import Worker
 from ablations.planning import plan as planning
 from ablations.planning.jobs import Job
@@ -215,6 +215,17 @@ def test_run_directory_that_cannot_be_written_interrupts_the_trial(
     Worker(Place(tmp_path, None), channel).serve(Job("0" * 12, {}, "a", "s"))
     ended = Ended("interrupted", "attempts: Permission denied")
     assert [read_event(line) for line in channel.getvalue().splitlines()] == [ended]
+
+
+def test_a_worker_says_once_for_all_seeds_of_an_arm_that_it_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vitcore.training.step.compiled", lambda model, attention: model)
+    worker = Worker(Place(tmp_path, None), channel := io.StringIO())
+    for job in jobs_of([plan(tmp_path)]):
+        worker.serve(job_of(Config(**job.config | {"steps": 2, "compile": True})))
+    events = [read_event(line) for line in channel.getvalue().splitlines()]
+    assert (events.count(Compiling()), sum(isinstance(event, Ended) for event in events)) == (2, 4)
 
 
 def start_run(folder: Path, *more: str) -> "subprocess.Popen[str]":
