@@ -4,6 +4,8 @@ A share is the list of trials that one task of a job array trains. A task that s
 SLURM's accounting shows other cancellations. Cancelled trials wait for `ablate submit`. All other trials are submitted
 again. SLURM does not record that a single pending task of an array was cancelled, so the trials of such a task are
 submitted again too. Without accounting, so are the trials of every cancelled pending job.
+
+Functions that read campaigns raise ValueError if a file of a campaign is not valid.
 """
 
 from collections import defaultdict

@@ -69,7 +69,10 @@ def preflight(profile: profiles.Profile, runs: Path) -> None:
 
 
 def preview(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms: Sequence[str]) -> str:
-    """Return the script that a submission would pass to sbatch, below a comment with trials, tasks and cost."""
+    """Return the script that a submission would pass to sbatch, below a comment with trials, tasks and cost.
+
+    If no trial is left to submit, returns only a comment. Raises the errors of arrays.script.
+    """
     if not (asked := trials_to_submit(plans, place, arms)):
         return "# 0 trials: nothing is left to submit"
     device = campaigns.device(profile)

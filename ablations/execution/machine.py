@@ -15,7 +15,7 @@ CONTROL = {"": "memory.events", "memory": "memory.oom_control"}
 
 
 def cores() -> int:
-    """Return the number of usable CPU cores: the minimum of affinity, SLURM's allocation and the cgroup's quota."""
+    """Return the number of usable CPU cores: the minimum of affinity, SLURM's allocation and the quota of cgroup v2."""
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     available = min(available, int(os.environ.get("SLURM_CPUS_PER_TASK", available)))
     try:

@@ -43,7 +43,7 @@ def training_flops(config: Config) -> int:
     """Return the FLOPs of one training step: 6 x the multiply-adds of a forward pass x the batch size.
 
     A backward pass costs twice as much as a forward pass. If steps draw their patch size at random, the FLOPs are
-    averaged over the patch sizes.
+    averaged over the patch sizes. Raises the errors of `measure`.
     """
     from vitcore.analysis.cost import measure  # imported here because it loads torch
 

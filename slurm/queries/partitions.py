@@ -32,7 +32,7 @@ def nodes() -> list[Nodes]:
 
 
 def states(names: Iterable[str]) -> list[str]:
-    """Return the number of nodes in each state in the partitions `names`, such as ['2 drained', '1 idle']."""
+    """Return node counts by state in the partitions `names`, such as ['2 drained']. Raises the errors of `ask`."""
     answer = ask("sinfo", "--noheader", f"--partition={','.join(names)}", f"--format=%D{FIELD}%T").stdout
     return [line.strip().replace(FIELD, " ") for line in answer.splitlines() if FIELD in line]
 

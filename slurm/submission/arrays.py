@@ -60,7 +60,7 @@ def send(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code: Pat
 
 
 def script(folder: Path, tasks: Tasks, parameters: Parameters, code: Path) -> str:
-    """Return the script that `send` passes to sbatch for these arguments."""
+    """Return the script that `send` passes to sbatch for these arguments. Raises the errors of `require_folder`."""
     from submitit.slurm.slurm import _make_sbatch_string  # late: submitit is an extra
 
     require_folder(folder)
