@@ -45,7 +45,7 @@ class Options:
         if name not in self.valued:
             raise ValueError(f"unknown option '{key}': one of {', '.join(sorted([*self.valued, *self.switches]))}")
         pattern, meaning = self.valued[name]
-        if isinstance(value, bool):
+        if value is None or isinstance(value, bool):
             raise ValueError(f"{key}={grammar.quoted_value(value)}: {meaning}")
         return grammar.require(key, str(value), pattern, meaning)
 

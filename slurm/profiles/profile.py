@@ -279,11 +279,12 @@ def submitit_parameters(profile: Profile, tag: str, label: str = "", avoided: Se
 
     tag: the text by which the jobs are found in the queue. It ends the job name and begins the comment. label: the
     beginning of the job name. avoided: nodes to exclude, in addition to the profile's. Raises ValueError if the tag or
-    the list of excluded nodes is not allowed.
+    a node's name is not allowed.
     """
     grammar.require("tag", tag, r"[A-Za-z0-9][A-Za-z0-9:._-]*", "letters, digits and : . _ -")
-    away = ",".join(map(str, filter(None, [profile.extra.get("exclude"), *avoided])))
-    extra = profile.extra | ({"exclude": options.SBATCH.check("exclude", away)} if away else {})
+    names = [options.SBATCH.check("exclude", node) for node in avoided]  # each for itself: their list may be long
+    away = ",".join(map(str, filter(None, [profile.extra.get("exclude"), *names])))
+    extra = profile.extra | ({"exclude": away} if away else {})
     exports = [f"export {name}={shlex.quote(value)}" for name, value in profile.environment.items()]
     chosen = {
         "job_name": job_name(label, tag),

@@ -129,6 +129,7 @@ def test_time_limits(time: str | int, seconds: int) -> None:
         ({"srun": {"mpi": True}}, "srun.mpi=True: a type of MPI"),
         ({"extra": {"gres": "gpu:2"}}, r"extra.gres=gpu:2: as in tmp:100G \(GPUs: the key 'gpus'\)"),
         ({"extra": {"mail-user": "me"}}, "extra.mail-user=me: a mail address"),
+        ({"extra": {"wckey": None}}, "extra.wckey=None: "),
         ({"memory": "1G", "extra": {"mem-per-cpu": "1G"}}, "extra.mem-per-cpu=1G: only one of memory"),
         ({"data_dir": "datasets"}, "data_dir=datasets: an absolute folder"),
         ({"container": "apptainer 'exec"}, r"container=\".*: a command and its options"),

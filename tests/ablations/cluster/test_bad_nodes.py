@@ -62,9 +62,11 @@ def test_faults_are_forgotten_after_a_day(trials: list[store.Trial]) -> None:
 
 
 def test_avoided_nodes_are_added_to_the_profiles() -> None:
+    many = [f"node{number}" for number in range(100)]
     for profile, avoided, expected in (
         (Profile(extra={"exclude": "node[7-9]"}), ["node1", "node2"], {"exclude": "node[7-9],node1,node2"}),
         (Profile(), [], {}),
+        (Profile(), many, {"exclude": ",".join(many)}),
     ):
         assert submitit_parameters(profile, "tag", avoided=avoided)["additional_parameters"] == expected
 
