@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from vitcore.unknown_keys import joined_names, unknown_key
@@ -14,6 +15,7 @@ ALLOWED = {  # Pydantic's type of an error -> what is allowed, in the words of Y
     "bool_type": "true or false",
     "int_type": "a whole number",
     "float_type": "a finite number",
+    "finite_number": "a finite number",
     "string_type": "a string",
     "list_type": "a list",
     "dict_type": "a mapping of keys to values",
@@ -74,9 +76,21 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         case "missing":
             return f"'{key}' is missing"
         case _:
-            value = problem["input"]
+            value, field = problem["input"], model.model_fields.get(key)
+            if field is not None and field.annotation in (int, float) and problem["type"] in ALLOWED:
+                return f"{key}={value}: {allowed_numbers(field)}"
             same = [one for one in problems if key_of(one) == key and one["input"] is value]  # one for each type tried
             return f"{key}={value}: {' or '.join(map(allowed, same))}"
+
+
+def allowed_numbers(field: FieldInfo) -> str:
+    """Return the numbers that a field allows, such as "a whole number from 1 to 1,024" or "a finite number above 0"."""
+    words = {"gt": "above", "ge": "of at least", "lt": "below", "le": "at most"}
+    limits = {name: f"{getattr(one, name):,.12g}" for one in field.metadata for name in words if hasattr(one, name)}
+    kind = "a whole number" if field.annotation is int else "a number" if len(limits) > 1 else ALLOWED["float_type"]
+    if limits.keys() == {"ge", "le"}:
+        return f"{kind} from {limits['ge']} to {limits['le']}"
+    return f"{kind} {' and '.join(f'{words[name]} {limit}' for name, limit in limits.items())}".strip()
 
 
 def allowed(problem: ErrorDetails) -> str:

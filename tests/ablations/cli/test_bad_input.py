@@ -40,7 +40,7 @@ BAD = [
     ("run --recipe r.yaml lr=1", "name a study"),
     ("run s.yaml --seeds 0", "'--seeds' / '-s': '0' is not a whole number from 1 to 10,000 (see ablate run -h)"),
     ("run s.yaml --max-hours nan", "'--max-hours': 'nan' is not a number of at least 0"),
-    ("run s.yaml --recipe r.yaml lr=nan", "lr=nan: a finite number"),
+    ("run s.yaml --recipe r.yaml lr=nan", "lr=nan: a finite number above 0"),
     ("run s.yaml --recipe r.yaml device=cuda", "no usable GPU"),
     ("train --recipe r.yaml device=cuda", "no usable GPU"),
     ("plan s.yaml --recipe r.yaml device=cuda --probe", "no usable GPU"),

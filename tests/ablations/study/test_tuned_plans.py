@@ -30,7 +30,7 @@ def test_the_plan_names_the_grid_of_every_arm(tmp_path: Path) -> None:
         ("[1e-3, 2e-3]", {}, "tune: lr=0.001, 0.002: at least 3 values, ascending: the best must lie inside"),
         ("[4e-3, 2e-3, 1e-3]", {}, "ascending"),
         ("[low, middle, high]", {}, "tune: lr=low, middle, high: numbers"),
-        ("[1e-3, 2e-3, 4e-3]", {"val_fraction": 0.0}, r"val_fraction=0(\.0)?: above 0"),
+        ("[1e-3, 2e-3, 4e-3]", {"val_fraction": 0.0}, r"val_fraction=0(\.0)?: a number above 0"),
     ],
 )
 def test_a_grid_without_an_inside_or_without_validation_is_refused(
