@@ -6,8 +6,9 @@ because launching small kernels from Python takes longer than running them. The 
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import product
 from math import prod
 
 import torch
@@ -57,63 +58,48 @@ class Floor:
         if (tokens := cost.tokens) is None:
             raise ValueError(f"model={config.model}: the floor is made of the shapes of a ViT of ours")
         self.device = torch_device(config)
-        self.dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
-        on_cpu = self.device.type == "cpu" and self.dtype == torch.float32
-        self.precisions = ["highest", "medium"] if on_cpu and relative_error("medium") <= EXACT else ["highest"]
+        dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
+        on_cpu = self.device.type == "cpu" and dtype == torch.float32
+        self.precisions = ("highest", "medium") if on_cpu and relative_error("medium") <= EXACT else ("highest",)
         self.backends: dict[str, str] = {}
         self.work: list[tuple[str, Call, int]] = []  # precision, call, number of calls per step
-        self.flops = 0  # FLOPs of a batch's forward pass
-        B, D, M, L = config.batch, config.width, round(config.width * config.mlp_ratio), config.layers
-        if config.stem == "patch":
-            self.add_dense("patches", B * prod(config.grid), config.channels * config.patch**2, config.stem_width)
-        self.add_dense("qkv", B * tokens, D, 3 * D, L)
-        self.add_dense("out", B * tokens, D, D, L)
-        self.add_dense("up", B * tokens, D, M, L)
-        self.add_dense("down", B * tokens, M, D, L)
-        self.add_dense("head", B, D, config.classes)
-        self.add_attention((B, config.heads, tokens, D // config.heads), L)
-        self.share_of_flops = self.flops / (cost.flops * B)
+        random = partial(torch.randn, device=self.device, dtype=dtype)
+        B, H, D, M, L = config.batch, config.heads, config.width, round(config.width * config.mlp_ratio), config.layers
+        patches = ("patches", B * prod(config.grid), config.channels * config.patch**2, config.stem_width, 1)
+        dense = [  # name, rows, columns of inputs and of outputs, number per step
+            *([patches] if config.stem == "patch" else []),
+            ("qkv", B * tokens, D, 3 * D, L),
+            ("out", B * tokens, D, D, L),
+            ("up", B * tokens, D, M, L),
+            ("down", B * tokens, M, D, L),
+            ("head", B, D, config.classes, 1),
+        ]
+        for name, rows, inner, outer, count in dense:
+            for factors, call in products(random(rows, inner), random(outer, inner), random(rows, outer)).items():
+                if (name, factors) != ("patches", "inputs"):  # images need no gradient
+                    self.add(f"{name} {factors}", {"": call}, count)
+        size = (B, H, tokens, D // H)
+        self.add("attention", attention_calls(*(random(size).requires_grad_() for _ in range(3))), L)
+        flops = sum(2 * rows * inner * outer * count for _, rows, inner, outer, count in dense)
+        self.share_of_flops = (flops + 4 * prod(size) * tokens * L) / (cost.flops * B)
         self.run = graph_call(self.step, self.device)
+
+    def add(self, name: str, calls: dict[str, Call], count: int) -> None:
+        """Add an operation that a step runs `count` times, in the fastest of `calls` (backend -> call)."""
+        seconds = {}
+        for precision, (backend, call) in product(self.precisions, calls.items()):
+            with float32_precision(precision):
+                turn = graph_call(partial(repeat, call, CALLS[self.device.type]), self.device)
+                seconds[precision, backend] = min(mean_seconds(turn, 1, self.device) for _ in range(TURNS))
+        precision, backend = min(seconds, key=seconds.__getitem__)
+        self.backends[name] = f"{backend} {precision}".lstrip()
+        self.work.append((precision, calls[backend], count))
 
     def step(self) -> None:
         with float32_precision("highest"):
             for precision, call, count in self.work:
                 torch.set_float32_matmul_precision(precision)
                 repeat(call, count)
-
-    def add_dense(self, name: str, rows: int, inner: int, columns: int, count: int = 1) -> None:
-        """Add forward and backward passes of `count` linear layers from (rows, inner) to (rows, columns)."""
-        self.flops += 2 * rows * inner * columns * count
-        x, w, g = self.random(rows, inner), self.random(columns, inner), self.random(rows, columns)
-        for product, call in products(x, w, g).items():
-            if (name, product) != ("patches", "inputs"):  # images need no gradient
-                self.add(f"{name} {product}", dict.fromkeys(self.precisions, call), count)
-
-    def add_attention(self, size: tuple[int, ...], count: int) -> None:
-        """Add forward and backward passes of `count` attention operations, with q, k, v of size (B, H, N, D)."""
-        self.flops += 4 * prod(size) * size[2] * count
-        q, k, v = (self.random(*size).requires_grad_() for _ in range(3))
-        calls = {
-            f"{name} {precision}": with_gradient(kernel, q, k, v)
-            for name, kernel in KERNELS.items()
-            if has_gradient(kernel, q, k, v)
-            for precision in self.precisions
-        }
-        self.add("attention", calls, count)
-
-    def add(self, name: str, backends: dict[str, Call], count: int) -> None:
-        """Add an operation that a step runs `count` times, in the fastest of `backends` (name -> call)."""
-        seconds = {}
-        for backend, call in backends.items():
-            with float32_precision(backend.split()[-1]):
-                turn = graph_call(partial(repeat, call, CALLS[self.device.type]), self.device)
-                seconds[backend] = min(mean_seconds(turn, 1, self.device) for _ in range(TURNS))
-        fastest = min(seconds, key=seconds.__getitem__)
-        self.backends[name] = fastest
-        self.work.append((fastest.split()[-1], backends[fastest], count))
-
-    def random(self, *size: int) -> Tensor:
-        return torch.randn(*size, device=self.device, dtype=self.dtype)
 
 
 def products(x: Tensor, w: Tensor, g: Tensor) -> dict[str, Call]:
@@ -137,24 +123,21 @@ def graph_call(call: Call, device: torch.device) -> Call:
         raise ValueError(f"no CUDA graph of it: {first_line(error)}") from error
 
 
-def with_gradient(attend: Attention, q: Tensor, k: Tensor, v: Tensor) -> Call:
-    gradient = torch.randn_like(q)
-    return lambda: torch.autograd.grad(attend(q, k, v), (q, k, v), gradient)
+def attention_calls(*inputs: Tensor) -> dict[str, Call]:
+    """Return a forward and backward pass of attention with each of KERNELS that has both here. inputs: q, k, v."""
+    gradient = torch.randn_like(inputs[0])
+    calls: dict[str, Call] = {}
+    for name, attend in KERNELS.items():
+        call = partial(gradients, attend, inputs, gradient)
+        with warnings.catch_warnings(), suppress(RuntimeError):
+            warnings.simplefilter("ignore")  # PyTorch warns why, then raises
+            call()
+            calls[name] = call
+    return calls
 
 
-def has_gradient(attend: Attention, q: Tensor, k: Tensor, v: Tensor) -> bool:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch warns why, then raises
-        try:
-            with_gradient(attend, q, k, v)()
-        except RuntimeError:
-            return False
-    return True
-
-
-def fused_attention(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    with sdpa_kernel(backend):
-        return F.scaled_dot_product_attention(q, k, v)
+def gradients(attend: Attention, inputs: tuple[Tensor, ...], gradient: Tensor) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(attend(*inputs), inputs, gradient)
 
 
 def plain_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -165,11 +148,12 @@ def plain_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.bmm(logits.softmax(dim=-1), v).view(shape)
 
 
+fused_attention = F.scaled_dot_product_attention
 KERNELS: dict[str, Attention] = {
-    "flash": partial(fused_attention, SDPBackend.FLASH_ATTENTION),
-    "efficient": partial(fused_attention, SDPBackend.EFFICIENT_ATTENTION),
-    "cudnn": partial(fused_attention, SDPBackend.CUDNN_ATTENTION),
-    "math": partial(fused_attention, SDPBackend.MATH),
+    "flash": sdpa_kernel(SDPBackend.FLASH_ATTENTION)(fused_attention),
+    "efficient": sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION)(fused_attention),
+    "cudnn": sdpa_kernel(SDPBackend.CUDNN_ATTENTION)(fused_attention),
+    "math": sdpa_kernel(SDPBackend.MATH)(fused_attention),
     "plain": plain_attention,
 }
 

@@ -6,6 +6,7 @@ or, for `ablate run`, to the table.
 """
 
 import json
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -19,11 +20,10 @@ import torch
 from ablations.bench import rivals
 from ablations.bench.process import Source, python_command, run, statistics
 from ablations.bench.result import Result, column, conditions
-from ablations.bench.timing import Call, Seconds, interleaved_seconds, ratios, spread
+from ablations.bench.timing import Call, interleaved_seconds, ratios, spread
 from ablations.execution.machine import cores
 from ablations.planning.measure_steps import with_steps
 from results import store
-from results.store.schemas import Result as TrialResult
 from results.store.schemas import Settings
 from results.units import amount_text
 from vitcore.config import Config, merge
@@ -37,7 +37,9 @@ from vitcore.training.evaluation import evaluation_steps
 
 POSITIONS = ("1d", "none")  # the baseline's comes first
 OURS, SEQUENTIAL, PAIRED = "ablate run", "one process a trial, in sequence", "one process a trial, two at a time"
-RUN = ("run", "bench-study.yaml", "--recipe", "bench-recipe.yaml")  # arguments of `ablate`; `write_study` writes both
+RUNS = "runs"
+# Arguments of `ablate`. `write_study` writes both files.
+RUN = ("run", "bench-study.yaml", "--recipe", "bench-recipe.yaml", "--runs", RUNS)
 AUGMENTS = ("none", "flip-crop")  # augmentations that the script supports
 GIVEN = ("seed", "steps", "batch", "lr", "weight_decay", "clip_norm", "label_smoothing")  # passed to the script as is
 PASSED = {  # passed to the script as images, evaluations or timm's arguments, or checked by the first losses
@@ -53,19 +55,27 @@ def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result
     seeds: number of seeds per arm. Raises ValueError if the loops cannot train in the same way or a process fails.
     """
     how = conditions(Config(**settings), source, rounds, 1)
-    arms = [merge(settings, {"position": position}) for position in POSITIONS]
-    configs = [Config(**merge(arm, {"seed": seed})) for arm in arms for seed in range(seeds)]
+    changes = [{"position": position, "seed": seed} for position in POSITIONS for seed in range(seeds)]
+    configs = [Config(**merge(settings, change)) for change in changes]
     for config in configs[::seeds]:
         check_alike(config, source)
     with tempfile.TemporaryDirectory(prefix="ablate-bench-") as name:
         write_study(Path(name), settings, POSITIONS, seeds)
-        wall, results, theirs = time_sides(Path(name), configs, rounds, source)
-    trained = sum(result.train_seconds or 0.0 for result in results)
+        scripts = [script(config, Path(name, f"{number}"), source) for number, config in enumerate(configs)]
+        sides: dict[str, Call] = {
+            OURS: lambda: run_study(Path(name), source),
+            SEQUENTIAL: lambda: run_scripts(scripts, 1),
+            PAIRED: lambda: run_scripts(scripts, 2),
+        }
+        wall = interleaved_seconds(sides, rounds, 1, torch.device("cpu"))
+        ours = [store.read_json(file) for file in Path(name, RUNS).glob("trials/*/result.json")]
+        theirs = [json.loads(one.with_suffix(".result").read_text())["test_accuracy"] for one in scripts]
+    trained = sum(result["train_seconds"] for result in ours)
     workers = min(cores(), len(configs)) if device_of(configs[0]) == "cpu" else 0
     share = trained / workers / float(np.median(wall[OURS])) if workers else None
     seconds, ratio, steps = {name: spread(own) for name, own in wall.items()}, ratios(wall, OURS), configs[0].steps
     # PAIRED has no entry, because it trains the trials of SEQUENTIAL
-    accuracy = {OURS: fmean(result.metrics["test_accuracy"] or 0.0 for result in results), SEQUENTIAL: fmean(theirs)}
+    accuracy = {OURS: fmean(result["metrics"]["test_accuracy"] for result in ours), SEQUENTIAL: fmean(theirs)}
     measured = {
         "trials": len(configs),
         "steps": steps,
@@ -82,24 +92,6 @@ def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result
     alone = f" Training alone, on all cores, is {share:.0%} of ours." if share else ""
     title = f"{amount_text(len(configs), 'trial')} of {amount_text(steps, 'step')}"
     return Result("loop", how, measured, title, f" in turn, wall time.{alone}", "how", columns)
-
-
-def time_sides(
-    folder: Path, configs: Sequence[Config], rounds: int, source: Source
-) -> tuple[dict[str, Seconds], list[TrialResult], list[float]]:
-    """Return (wall times, last round's results of `ablate run`, last round's test accuracies of the script)."""
-    runs: list[Path] = []
-    scripts = [script(config, folder / f"{number}", source) for number, config in enumerate(configs)]
-    sides: dict[str, Call] = {
-        OURS: lambda: runs.append(run_study(folder, source)),
-        SEQUENTIAL: lambda: run_scripts(scripts, 1),
-        PAIRED: lambda: run_scripts(scripts, 2),
-    }
-    wall = interleaved_seconds(sides, rounds, 1, torch.device("cpu"))
-    states = [store.trial(runs[-1], path.name).state() for path in sorted((runs[-1] / "trials").iterdir())]
-    results = [state.result for state in states if state.result is not None]
-    theirs = [json.loads(one.with_suffix(".result").read_text())["test_accuracy"] for one in scripts]
-    return wall, results, theirs
 
 
 def check_alike(config: Config, source: Source) -> None:
@@ -125,13 +117,12 @@ def check_alike(config: Config, source: Source) -> None:
         rivals.check_equal(short, {name: rivals.make_side(name, short, data) for name in (rivals.OURS, "timm")})
 
 
-def run_study(folder: Path, source: Source) -> Path:
-    """Train all trials of the study in `folder` with `ablate run`, and return the new run directory."""
-    runs = Path(tempfile.mkdtemp(dir=folder))
-    words = [*RUN, "--runs", str(runs), *(word for file in source.plugins for word in ("--plugin", file))]
+def run_study(folder: Path, source: Source) -> None:
+    """Train all trials of the study in `folder` with `ablate run`, in a new run directory."""
+    shutil.rmtree(folder / RUNS, ignore_errors=True)
+    words = [*RUN, *(word for file in source.plugins for word in ("--plugin", file))]
     words += ["--data-dir", str(source.data_dir.absolute())] if source.data_dir else []
     run(python_command("ablations.cli", *words), {"OMP_NUM_THREADS": str(cores())}, cwd=folder)
-    return runs
 
 
 def run_scripts(scripts: Sequence[Path], at_once: int) -> None:

@@ -1,7 +1,6 @@
 """The peak memory that training steps need beyond the model and the images, measured in separate processes."""
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -18,37 +17,20 @@ STEPS = 3
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")  # psutil has no peak that can be reset
 
 
-def memory_of_sides(
-    config: Config, names: Iterable[str], source: Source
-) -> tuple[dict[str, int | None], dict[str, str]]:
-    """Return (bytes that each implementation's steps need, reasons why measurements failed).
+def memory_of_steps(config: Config, name: str, source: Source) -> int | None:
+    """Return the peak bytes that steps of an implementation add on the GPU, or in a new process on a CPU.
 
-    Bytes: name -> number, or None if unknown. Reasons: "memory of NAME" -> text, unless the system reports no memory.
+    None: the system does not report them, or compiling on the CPU takes more than the steps. name: as in
+    ablations.bench.rivals. Raises ValueError if the process fails.
     """
-    found: dict[str, int | None] = {}
-    left_out: dict[str, str] = {}
-    for name in names:
-        try:
-            compiled = name == TUNED or (name == OURS and compiles(config, "cpu"))
-            if compiled and device_of(config) == "cpu":
-                raise ValueError("on a CPU compiling takes more of it than the steps")
-            found[name] = memory_of_side(config, name, source)
-        except ValueError as error:
-            found[name], left_out[f"memory of {name}"] = None, str(error)
-    return found, left_out
-
-
-def memory_of_side(config: Config, name: str, source: Source) -> int | None:
-    """Return the result of `measure` in a new process. Raises ValueError if the process fails."""
+    if device_of(config) == "cpu" and (name == TUNED or (name == OURS and compiles(config, "cpu"))):
+        return None
     found: int | None = measure_in_process("ablations.bench.memory", config, source, {}, name=name)
     return found
 
 
 def measure(config: Config, source: Source, name: str) -> int | None:
-    """Return the peak bytes that steps add on the GPU or in this process, or None if the system does not report them.
-
-    name: an implementation in ablations.bench.rivals.
-    """
+    """Return the result of `memory_of_steps`, in its process."""
     config = with_steps(config, STEPS)
     with compute_settings(config):
         side = make_side(name, config, source.images(config))

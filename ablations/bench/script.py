@@ -8,6 +8,7 @@ import json
 import math
 import sys
 from argparse import Namespace
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -48,45 +49,43 @@ class Pictures(Dataset[tuple[Tensor, int]]):
         return self.transform(Image.fromarray(self.arrays[place])), int(self.labels[place])
 
 
+def run(file: Path) -> None:
+    """Train with the settings in `file` (.json) and its images (.npz); write weights (.pth) and metrics (.result)."""
+    settings = Namespace(**json.loads(file.read_text()))
+    with np.load(file.with_suffix(".npz")) as arrays:
+        data = dict(arrays)
+    torch.manual_seed(settings.seed)
+    train: Dataset[Any] = tensors(data, "train", settings)
+    if settings.pad:
+        train = Pictures(data["train_pixels"], data["train_labels"], settings.pad, settings.mean, settings.std)
+    loader = DataLoader(train, settings.batch, shuffle=True, drop_last=True)
+    val, test = (DataLoader(tensors(data, part, settings), 512) for part in ("val", "test"))
+    model = VisionTransformer(**settings.model).to(settings.device)
+    optimizer = torch.optim.AdamW(param_groups_weight_decay(model, settings.weight_decay), lr=settings.lr)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, settings))
+    lines = []
+    batches = chain.from_iterable(repeat(loader))  # epoch after epoch
+    for step, (images, targets) in enumerate(islice(batches, settings.steps), start=1):
+        images, targets = images.to(settings.device), targets.to(settings.device)
+        with torch.autocast(settings.device, torch.bfloat16, enabled=settings.bf16):
+            loss = F.cross_entropy(model(images), targets, label_smoothing=settings.label_smoothing)
+        optimizer.zero_grad()
+        loss.backward()
+        if settings.clip_norm:
+            nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
+        optimizer.step()
+        schedule.step()
+        if step in settings.evaluate:
+            lines.append({"step": step, "train_loss": loss.item(), "val_accuracy": accuracy(model, val)})
+    torch.save(model.state_dict(), file.with_suffix(".pth"))
+    result = {"test_accuracy": accuracy(model, test), "lines": lines}
+    file.with_suffix(".result").write_text(json.dumps(result))
+
+
 def tensors(data: dict[str, Array], part: str, settings: Namespace) -> TensorDataset:
     pixels, labels = (torch.from_numpy(data[f"{part}_{name}"]) for name in ("pixels", "labels"))
     mean, std = (torch.tensor(values)[:, None, None] for values in (settings.mean, settings.std))
     return TensorDataset((pixels / 255 - mean) / std, labels)
-
-
-def train(settings: Namespace, data: dict[str, Array]) -> tuple[nn.Module, list[dict[str, float]]]:
-    """Train a model and return (model, lines). A line has the step, train_loss and val_accuracy of an evaluation.
-
-    data: pixels and labels, named train_pixels, train_labels, val_pixels and val_labels.
-    """
-    torch.manual_seed(settings.seed)
-    device = torch.device(settings.device)
-    examples: Dataset[Any] = tensors(data, "train", settings)
-    if settings.pad:
-        examples = Pictures(data["train_pixels"], data["train_labels"], settings.pad, settings.mean, settings.std)
-    loader = DataLoader(examples, settings.batch, shuffle=True, drop_last=True)
-    val = DataLoader(tensors(data, "val", settings), 512)
-    model = VisionTransformer(**settings.model).to(device)
-    optimizer = torch.optim.AdamW(param_groups_weight_decay(model, settings.weight_decay), lr=settings.lr)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, settings))
-    lines: list[dict[str, float]] = []
-    step = 0
-    while True:
-        for images, targets in loader:
-            with torch.autocast(device.type, torch.bfloat16, enabled=settings.bf16):
-                logits = model(images.to(device))
-                loss = F.cross_entropy(logits, targets.to(device), label_smoothing=settings.label_smoothing)
-            optimizer.zero_grad()
-            loss.backward()
-            if settings.clip_norm:
-                nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
-            optimizer.step()
-            schedule.step()
-            step += 1
-            if step in settings.evaluate:
-                lines.append({"step": step, "train_loss": loss.item(), "val_accuracy": accuracy(model, val, device)})
-            if step == settings.steps:
-                return model, lines
 
 
 def rate(step: int, settings: Namespace) -> float:
@@ -98,23 +97,12 @@ def rate(step: int, settings: Namespace) -> float:
 
 
 @torch.no_grad()
-def accuracy(model: nn.Module, loader: DataLoader[Any], device: torch.device) -> float:
+def accuracy(model: nn.Module, loader: DataLoader[Any]) -> float:
+    device = next(model.parameters()).device
     model.eval()
     right = sum(int((model(images.to(device)).argmax(1).cpu() == targets).sum()) for images, targets in loader)
     model.train()
     return right / len(loader.dataset)  # type: ignore[arg-type]  # torch's Dataset promises no length
-
-
-def run(file: Path) -> None:
-    """Train with the settings in `file` (.json) and its images (.npz); write weights (.pth) and metrics (.result)."""
-    settings = Namespace(**json.loads(file.read_text()))
-    with np.load(file.with_suffix(".npz")) as arrays:
-        data = dict(arrays)
-    model, lines = train(settings, data)
-    test = DataLoader(tensors(data, "test", settings), 512)
-    result = {"test_accuracy": accuracy(model, test, torch.device(settings.device)), "lines": lines}
-    torch.save(model.state_dict(), file.with_suffix(".pth"))
-    file.with_suffix(".result").write_text(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -5,18 +5,18 @@ must be equal.
 """
 
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from ablations.bench import memory
 from ablations.bench.floor import Floor, peak
 from ablations.bench.input import Input
+from ablations.bench.memory import memory_of_steps
 from ablations.bench.process import Source
-from ablations.bench.result import Result, column, conditions, mebibytes, spread_text
+from ablations.bench.result import Result, column, conditions, mebibytes
 from ablations.bench.rivals import CHECKED, OURS, available, check_equal, check_in_float32, sensitive_config
-from ablations.bench.timing import Call, Seconds, Spread, interleaved_seconds, ratios, repeat, spread
+from ablations.bench.timing import Call, Seconds, interleaved_seconds, ratios, repeat, spread
 from ablations.planning.measure_steps import with_steps
 from results.units import amount_text
 from vitcore.analysis.cost import measure
@@ -30,47 +30,15 @@ WAITS = "called a synchronizing CUDA operation"  # start of PyTorch's warning ab
 
 
 @dataclass(frozen=True)
-class Side:
-    """The speed of one implementation."""
+class Timed:
+    """The measured times."""
 
-    name: str
-    images_per_second: Spread
-    seconds_per_step: Spread
-    ratio: Spread | None  # how many times faster this suite's step is; None for this suite
-
-
-@dataclass(frozen=True)
-class FloorMeasured:
-    """The time of the floor, and the throughput of this suite's step."""
-
-    seconds_per_step: Spread
-    share: dict[str, Spread]  # implementation -> the floor as a fraction of its step time
-    backends: dict[str, str]
-    share_of_flops: float
-    flops_per_second: Spread
-    peak_flops_per_second: float | None
-    share_of_peak: Spread | None
-
-
-@dataclass(frozen=True)
-class InputMeasured:
-    """The speed of the input pipeline alone. share: its time as a fraction of this suite's step time."""
-
-    images_per_second: Spread
-    share: Spread
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The measurements. Field names are keys of the JSON. Seconds and bytes: implementation -> value."""
-
-    sides: list[Side]
-    first_steps_seconds: dict[str, float]  # compilation included
-    floor: FloorMeasured | None
-    input: InputMeasured
-    waits_per_step: float | None  # how often the host waits for the GPU; None on a CPU
+    steps: dict[str, Seconds]  # implementation -> seconds per step; this suite's comes first
+    input: Seconds
+    floor: tuple[Floor, Seconds] | None
+    first_steps: dict[str, float]  # implementation -> seconds, compilation included
+    waits: float | None  # how often this suite's step waits for the GPU; None on a CPU
     left_out: dict[str, str]  # name -> reason, for what could not be measured
-    memory_bytes: dict[str, int | None] = field(default_factory=dict)
 
 
 def bench(config: Config, source: Source, rounds: int, calls: int, compiled: bool) -> Result:
@@ -81,40 +49,72 @@ def bench(config: Config, source: Source, rounds: int, calls: int, compiled: boo
     how = conditions(config, source, rounds, calls)
     with compute_settings(config):
         found = time_sides(config, source.images(config), rounds, calls, compiled)
-    memory_bytes, unmeasured = memory.memory_of_sides(config, [side.name for side in found.sides], source)
-    found = replace(found, memory_bytes=memory_bytes, left_out=found.left_out | unmeasured)
+    floor, notes = floor_record(config, found)
+    rates = {name: spread(config.batch / own) for name, own in found.steps.items()}
+    faster = ratios(found.steps, OURS)
+    rate, share = spread(config.batch / found.input), spread(found.input / found.steps[OURS])
+    notes.append(f"Input alone: {rate.text('{:,.0f}')} images/s, {share.text('{:.1%}')} of a step.")
+    if found.waits is not None:
+        notes.append(f"The host waits for the GPU {found.waits:.3g} times a step.")
+    memory: dict[str, int | None] = {}
+    left_out = dict(found.left_out)
+    for name in found.steps:
+        try:
+            memory[name] = memory_of_steps(config, name, source)
+        except ValueError as error:
+            memory[name], left_out[f"memory of {name}"] = None, str(error)
+    if left_out:
+        notes.append("\n".join(f"{name} is left out: {why}" for name, why in left_out.items()))
+    measured = {
+        "sides": [
+            {"name": name, "images_per_second": rates[name], "seconds_per_step": spread(own), "ratio": faster.get(name)}
+            for name, own in found.steps.items()
+        ],
+        "first_steps_seconds": found.first_steps,
+        "floor": floor,
+        "input": {"images_per_second": rate, "share": share},
+        "waits_per_step": found.waits,
+        "left_out": left_out,
+        "memory_bytes": memory,
+    }
+    columns = {
+        "images/s": column(rates, "{:,.0f}"),
+        "our speed / its": column(faster, "{:.2f}x"),
+        "floor / its time": column(floor["share"] if floor else {}, "{:.0%}"),
+        "memory": {name: mebibytes(count) for name, count in memory.items()},
+    }
     caption = (
         f" in turn, {amount_text(calls, 'step')} each; equal losses in the first steps. "
         "floor: its matrix products and attention alone. memory: what steps add."
     )
-    columns = {
-        "images/s": column({side.name: side.images_per_second for side in found.sides}, "{:,.0f}"),
-        "our speed / its": column({side.name: side.ratio for side in found.sides if side.ratio}, "{:.2f}x"),
-        "floor / its time": column(found.floor.share if found.floor else {}, "{:.0%}"),
-        "memory": {name: mebibytes(count) for name, count in found.memory_bytes.items()},
+    return Result("step", how, measured, "Train step", caption, "side", columns, notes)
+
+
+def floor_record(config: Config, found: Timed) -> tuple[dict[str, Any] | None, list[str]]:
+    """Return (the floor's part of the JSON, the paragraphs about it)."""
+    if found.floor is None:
+        return None, []
+    floor, seconds = found.floor
+    flops = 3 * measure(config).flops * config.batch / found.steps[OURS]  # backward is twice forward
+    took, rate, most = spread(seconds), spread(flops), peak(config)
+    share_of_peak = spread(flops / most) if most else None
+    record = {
+        "seconds_per_step": took,
+        "share": {name: spread(seconds / own) for name, own in found.steps.items()},
+        "backends": floor.backends,
+        "share_of_flops": floor.share_of_flops,
+        "flops_per_second": rate,
+        "peak_flops_per_second": most,
+        "share_of_peak": share_of_peak,
     }
-    return Result("step", how, found, "Train step", caption, "side", columns, notes(found))
+    whole = "" if floor.share_of_flops > 0.9995 else f", {floor.share_of_flops:.1%} of the model's FLOPs"
+    reached = share_of_peak.text("{:.1%} of the peak") if share_of_peak else "the peak is not known here"
+    note = f"Floor: {took.text('{:.3g}', 1000)} ms a step{whole}. {rate.text('{:.3g}')} training FLOP/s, {reached}."
+    return record, [note]
 
 
-def notes(found: Measured) -> list[str]:
-    """Return the paragraphs below the table."""
-    notes, floor = [], found.floor
-    if floor:
-        whole = "" if floor.share_of_flops > 0.9995 else f", {floor.share_of_flops:.1%} of the model's FLOPs"
-        reached = spread_text(floor.share_of_peak, "{:.1%} of the peak") or "the peak is not known here"
-        took, rate = spread_text(floor.seconds_per_step, "{:.3g}", 1000), spread_text(floor.flops_per_second, "{:.3g}")
-        notes.append(f"Floor: {took} ms a step{whole}. {rate} training FLOP/s, {reached}.")
-    speed, share = spread_text(found.input.images_per_second, "{:,.0f}"), spread_text(found.input.share, "{:.1%}")
-    notes.append(f"Input alone: {speed} images/s, {share} of a step.")
-    if found.waits_per_step is not None:
-        notes.append(f"The host waits for the GPU {found.waits_per_step:.3g} times a step.")
-    if found.left_out:
-        notes.append("\n".join(f"{name} is left out: {why}" for name, why in found.left_out.items()))
-    return notes
-
-
-def time_sides(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -> Measured:
-    """Return the speeds of all implementations, the floor and the input pipeline, measured in alternation.
+def time_sides(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -> Timed:
+    """Time all implementations, the floor and the input pipeline in alternation.
 
     Raises ValueError if a rival's losses differ from this suite's.
     """
@@ -135,30 +135,8 @@ def time_sides(config: Config, data: Data, rounds: int, calls: int, compiled: bo
         left_out["floor"] = str(error)
     seconds = interleaved_seconds(timed, rounds, calls, data.mean.device)
     steps = {name: seconds[name] for name in sides}
-    rates = {name: spread(config.batch / took) for name, took in seconds.items()}
-    faster = ratios(seconds, OURS)
-    return Measured(
-        sides=[Side(name, rates[name], spread(took), faster.get(name)) for name, took in steps.items()],
-        first_steps_seconds=first_steps,
-        floor=measure_floor(floor, config, seconds["floor"], steps) if floor else None,
-        input=InputMeasured(rates["input"], faster["input"]),
-        waits_per_step=host_waits(sides[OURS].advance, WATCHED, data.mean.device),
-        left_out=left_out,
-    )
-
-
-def measure_floor(floor: Floor, config: Config, seconds: Seconds, steps: Mapping[str, Seconds]) -> FloorMeasured:
-    rate = 3 * measure(config).flops * config.batch / steps[OURS]  # backward is twice forward
-    most = peak(config)
-    return FloorMeasured(
-        seconds_per_step=spread(seconds),
-        share={name: spread(seconds / own) for name, own in steps.items()},
-        backends=floor.backends,
-        share_of_flops=floor.share_of_flops,
-        flops_per_second=spread(rate),
-        peak_flops_per_second=most,
-        share_of_peak=spread(rate / most) if most else None,
-    )
+    waits = host_waits(sides[OURS].advance, WATCHED, data.mean.device)
+    return Timed(steps, seconds["input"], (floor, seconds["floor"]) if floor else None, first_steps, waits, left_out)
 
 
 def host_waits(call: Call, calls: int, device: torch.device) -> float | None:

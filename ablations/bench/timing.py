@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,10 @@ class Spread:
     median: float
     low: float
     high: float
+
+    def text(self, form: str, scale: float = 1) -> str:
+        """Return text such as "1.2 [1.1, 1.3]". form: format of each number, multiplied by `scale`: "{:.1f}"."""
+        return f"{form} [{form}, {form}]".format(*(scale * value for value in astuple(self)))
 
 
 def spread(values: Seconds) -> Spread:

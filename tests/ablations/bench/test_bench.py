@@ -120,7 +120,7 @@ def test_the_floor_leaves_out_the_product_of_queries_and_offsets() -> None:
 def test_every_kernel_computes_attention(size: tuple[int, ...]) -> None:
     q, k, v = (part.requires_grad_() for part in torch.randn(3, *size))
     expected = (q @ k.transpose(-1, -2) / size[-1] ** 0.5).softmax(-1) @ v
-    kernels = [kernel for kernel in floor.KERNELS.values() if floor.has_gradient(kernel, q, k, v)]
+    kernels = [floor.KERNELS[name] for name in floor.attention_calls(q, k, v)]
     assert len(kernels) > 1
     for attend in kernels:
         torch.testing.assert_close(attend(q, k, v), expected, rtol=1e-5, atol=1e-6)
@@ -154,9 +154,9 @@ def test_pil_makes_our_images(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_memory_of_a_step_holds_at_least_the_gradients() -> None:
     one = config(width=256, heads=4, depth=4)
-    found, _ = memory.memory_of_sides(one, ["vitcore", "timm"], Source())
-    assert set(found) == {"vitcore", "timm"}
-    assert all(extra is None or extra > 4 * measure(one).params for extra in found.values())
+    for name in ("vitcore", "timm"):
+        extra = memory.memory_of_steps(one, name, Source())
+        assert extra is None or extra > 4 * measure(one).params
 
 
 def test_a_process_imports_nothing_from_the_working_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
