@@ -1,12 +1,11 @@
 """The peak memory that training steps need beyond the model and the images, measured in separate processes."""
 
-import re
 from pathlib import Path
 
 import torch
 
 from ablations.bench.process import Source, measure_in_process, print_measurement
-from ablations.bench.rivals import OURS, TUNED, make_side
+from ablations.bench.rivals import OURS, TUNED, Ours, Rival
 from ablations.bench.timing import repeat
 from ablations.planning.measure_steps import with_steps
 from vitcore.config import Config
@@ -33,7 +32,8 @@ def measure(config: Config, source: Source, name: str) -> int | None:
     """Return the result of `memory_of_steps`, in its process."""
     config = with_steps(config, STEPS)
     with compute_settings(config):
-        side = make_side(name, config, source.images(config))
+        data = source.images(config)
+        side = Ours(config, data) if name == OURS else Rival(name, config, data)
         if device_of(config) == "cuda":
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
@@ -49,9 +49,8 @@ def measure(config: Config, source: Source, name: str) -> int | None:
 
 def resident_bytes(key: str) -> int:
     """Return the resident memory of this process in bytes. key: "VmRSS" for current or "VmHWM" for peak memory."""
-    found = re.search(rf"^{key}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
-    assert found
-    return 1024 * int(found[1])
+    lines = dict(line.split(":", 1) for line in STATUS.read_text().splitlines())
+    return 1024 * int(lines[key].removesuffix("kB"))
 
 
 if __name__ == "__main__":

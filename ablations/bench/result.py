@@ -19,6 +19,7 @@ from vitcore.runtime.device import device_of, hardware
 
 SHAPE = ("width", "depth", "heads", "patch", "position", "pool", "stem")  # of a model of ours
 SETTINGS = ("image_size", "batch", "precision", "compile", "augment", "attention")
+MACHINE = ("device", "threads", "cores", "torch", "torchvision", "timm", "python", "code", "revision", "started")
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,9 @@ class Conditions:
         names = [*(["model"] if self.config.model else SHAPE), *SETTINGS]
         return assignments({name: getattr(self.config, name) for name in names} | {"images": self.images}, ", ")
 
-    def environment_line(self) -> str:
-        """Return a line of text with the machine, the versions and the date."""
-        own = self.machine
-        threads = "" if own["accelerator"] == "cuda" else f", {own['threads']} thread(s) of {own['cores']} cores"
-        versions = [f"{name} {own[name]}" for name in ("torch", "torchvision", "timm", "python") if name in own]
-        code = f"revision {own['revision'] or own['code']}"
-        return f"{own['device']}{threads}; {', '.join(versions)}; {code}; {own['started']}"
+    def environment(self) -> str:
+        """Return text with the machine, the versions and the date."""
+        return assignments({name: self.machine[name] for name in MACHINE if self.machine.get(name)}, ", ")
 
 
 def conditions(config: Config, source: Source, rounds: int, calls: int) -> Conditions:
@@ -80,12 +77,12 @@ class Result:
         header, numeric = [self.side, *self.columns], [False, *[True] * len(columns)]
         caption = f"Median [{how.low_and_high}] of {amount_text(how.rounds, 'round')}{self.caption}"
         grid = Grid(f"{self.title}: {how.settings()}", [caption], header, numeric, [[*map(Cell, row)] for row in rows])
-        return "\n\n".join([markdown(grid), *self.notes, how.environment_line()])
+        return "\n\n".join([markdown(grid), *self.notes, how.environment()])
 
 
-def column(spreads: Mapping[str, Spread], form: str, scale: float = 1, unit: str = "") -> dict[str, str]:
+def column(spreads: Mapping[str, Spread], form: str, unit: str = "") -> dict[str, str]:
     """Return a column of a table: row -> text of its spread, followed by `unit`."""
-    return {name: own.text(form, scale) + unit for name, own in spreads.items()}
+    return {name: own.text(form) + unit for name, own in spreads.items()}
 
 
 def mebibytes(count: int | None) -> str:

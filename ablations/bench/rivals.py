@@ -56,14 +56,20 @@ class Rival:
     """
 
     def __init__(self, name: str, config: Config, data: Data) -> None:
-        refuse(name, config)
+        for key, usual in USUAL.items():
+            if (value := {**dict(config), **config.options}.get(key, usual)) != usual:
+                raise ValueError(f"{key}={value}: the usual script has {usual}")
+        if len(config.patches) > 1:
+            raise ValueError(f"stem.patches={config.patches}: the usual script has one size")
+        self.tuned = name == TUNED
+        if self.tuned and device_of(config) == "cpu" and not shutil.which(os.environ.get("CXX", "g++")):
+            raise ValueError("torch.compile needs a C++ compiler: none found (CXX, g++)")
         self.config = config.model_copy(update={"attention": "fastest", "cuda_graph": "off", "compile": False})
         self.source = Training(self.config, data)  # rivals get their batches from this suite's pipeline
         if not isinstance(self.source.model, ViT):
             raise ValueError(f"model={config.model}: is timm's own, in our loop")
         model = RIVALS[name](self.source.model)
         self.source.model.to("meta")  # its memory would otherwise count as the rival's
-        self.tuned = name == TUNED
         self.parameters = list(model.parameters())
         self.optimizer = adamw(model, config, fused=self.tuned or None)
         self.model = torch.compile(model) if self.tuned else model
@@ -88,13 +94,6 @@ class Rival:
         return loss.detach()
 
 
-Sides = dict[str, Ours | Rival]
-
-
-def make_side(name: str, config: Config, data: Data) -> Ours | Rival:
-    return Ours(config, data) if name == OURS else Rival(name, config, data)
-
-
 def losses(side: Ours | Rival, steps: int) -> list[float]:
     found = []
     for _ in range(steps):
@@ -112,55 +111,42 @@ def adamw(model: nn.Module, config: Config, fused: bool | None) -> torch.optim.A
     return torch.optim.AdamW(groups, fused=fused, **moments(config, Moments))
 
 
-def refuse(name: str, config: Config) -> None:
-    """Raise ValueError if the rival `name` cannot train with this config."""
-    for key, usual in USUAL.items():
-        if (value := {**dict(config), **config.options}.get(key, usual)) != usual:
-            raise ValueError(f"{key}={value}: the usual script has {usual}")
-    if len(config.patches) > 1:
-        raise ValueError(f"stem.patches={config.patches}: the usual script has one size")
-    if name == TUNED and device_of(config) == "cpu" and not shutil.which(os.environ.get("CXX", "g++")):
-        raise ValueError("torch.compile needs a C++ compiler: none found (CXX, g++)")
+def sensitive_config(config: Config) -> Config:
+    """Return the config with settings that make the first losses depend on the whole model."""
+    return config.model_copy(update={"head_init": "lecun-normal", "warmup": 0.0})
 
 
-def available(config: Config, data: Data, compiled: bool) -> tuple[Sides, dict[str, str]]:
-    """Return (name -> implementation that can train this config, name -> reason why another rival cannot).
+def in_float32(config: Config) -> Config:
+    """Return the config in uncompiled float32, with at most IMAGES images per batch."""
+    changes = {"precision": "float32", "compile": False, "batch": min(config.batch, IMAGES)}
+    return config.model_copy(update=changes)
 
-    This suite's implementation comes first. compiled: whether to include timm's compiled model.
+
+def checked_sides(
+    config: Config, data: Data, compiled: bool
+) -> tuple[dict[str, Ours | Rival], dict[str, float], dict[str, str]]:
+    """Return implementations whose first losses are equal, the seconds of these steps, and why other rivals lack.
+
+    This suite's implementation comes first. compiled: whether to include timm's compiled model. What computes in bf16
+    is also compared in float32. Raises ValueError if losses differ.
     """
-    sides: Sides = {OURS: Ours(config, data)}
-    left_out = {}
+    if config.precision != "float32":
+        checked_sides(in_float32(config), data, compiled=False)
+    sides: dict[str, Ours | Rival] = {OURS: Ours(config, data)}
+    seconds, left_out, found = dict[str, float](), dict[str, str](), dict[str, list[float]]()
     for name in RIVALS:
         if compiled or name != TUNED:
             try:
                 sides[name] = Rival(name, config, data)
             except ValueError as error:
                 left_out[name] = str(error)
-    return sides, left_out
-
-
-def sensitive_config(config: Config) -> Config:
-    """Return the config with settings that make the first losses depend on the whole model."""
-    return config.model_copy(update={"head_init": "lecun-normal", "warmup": 0.0})
-
-
-def check_in_float32(config: Config, data: Data) -> None:
-    """Raise ValueError if a rival's first losses differ from this suite's in uncompiled float32."""
-    changes = {"precision": "float32", "compile": False, "batch": min(config.batch, IMAGES)}
-    exact = config.model_copy(update=changes)
-    check_equal(exact, available(exact, data, compiled=False)[0])
-
-
-def check_equal(config: Config, sides: Sides) -> dict[str, float]:
-    """Return name -> seconds that the first steps took. Raises ValueError if losses differ from this suite's."""
-    seconds, found = {}, {}
     for name, side in sides.items():
         began = time.perf_counter()
         with float32_precision("highest"):
             found[name] = losses(side, CHECKED)
         seconds[name] = time.perf_counter() - began
         refuse_unequal(name, found[OURS], found[name], TOLERANCE[config.precision])
-    return seconds
+    return sides, seconds, left_out
 
 
 def refuse_unequal(name: str, ours: list[float], theirs: list[float], tolerance: float) -> None:

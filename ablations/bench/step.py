@@ -15,7 +15,7 @@ from ablations.bench.input import Input
 from ablations.bench.memory import memory_of_steps
 from ablations.bench.process import Source
 from ablations.bench.result import Result, column, conditions, mebibytes
-from ablations.bench.rivals import CHECKED, OURS, available, check_equal, check_in_float32, sensitive_config
+from ablations.bench.rivals import CHECKED, OURS, checked_sides, sensitive_config
 from ablations.bench.timing import Call, Seconds, interleaved_seconds, ratios, repeat, spread
 from ablations.planning.measure_steps import with_steps
 from results.units import amount_text
@@ -31,12 +31,11 @@ WAITS = "called a synchronizing CUDA operation"  # start of PyTorch's warning ab
 
 @dataclass(frozen=True)
 class Timed:
-    """The measured times."""
+    """The measured times. An implementation's name, "input" or "floor" -> seconds per step."""
 
-    steps: dict[str, Seconds]  # implementation -> seconds per step; this suite's comes first
-    input: Seconds
-    floor: tuple[Floor, Seconds] | None
-    first_steps: dict[str, float]  # implementation -> seconds, compilation included
+    seconds: dict[str, Seconds]
+    first_steps: dict[str, float]  # implementation -> seconds, compilation included; this suite's comes first
+    floor: Floor | None
     waits: float | None  # how often this suite's step waits for the GPU; None on a CPU
     left_out: dict[str, str]  # name -> reason, for what could not be measured
 
@@ -49,68 +48,64 @@ def bench(config: Config, source: Source, rounds: int, calls: int, compiled: boo
     how = conditions(config, source, rounds, calls)
     with compute_settings(config):
         found = time_sides(config, source.images(config), rounds, calls, compiled)
+    spreads = {name: spread(own) for name, own in found.seconds.items()}
+    rates = {name: spread(config.batch / own) for name, own in found.seconds.items()}
+    faster = ratios(found.seconds, OURS)
     floor, notes = floor_record(config, found)
-    rates = {name: spread(config.batch / own) for name, own in found.steps.items()}
-    faster = ratios(found.steps, OURS)
-    rate, share = spread(config.batch / found.input), spread(found.input / found.steps[OURS])
-    notes.append(f"Input alone: {rate.text('{:,.0f}')} images/s, {share.text('{:.1%}')} of a step.")
-    if found.waits is not None:
-        notes.append(f"The host waits for the GPU {found.waits:.3g} times a step.")
     memory: dict[str, int | None] = {}
     left_out = dict(found.left_out)
-    for name in found.steps:
+    for name in found.first_steps:
         try:
             memory[name] = memory_of_steps(config, name, source)
         except ValueError as error:
             memory[name], left_out[f"memory of {name}"] = None, str(error)
-    if left_out:
-        notes.append("\n".join(f"{name} is left out: {why}" for name, why in left_out.items()))
     measured = {
         "sides": [
-            {"name": name, "images_per_second": rates[name], "seconds_per_step": spread(own), "ratio": faster.get(name)}
-            for name, own in found.steps.items()
+            {"name": n, "images_per_second": rates[n], "seconds_per_step": spreads[n], "ratio": faster.get(n)}
+            for n in found.first_steps
         ],
         "first_steps_seconds": found.first_steps,
         "floor": floor,
-        "input": {"images_per_second": rate, "share": share},
+        "input": {"images_per_second": rates["input"], "share": faster["input"]},
         "waits_per_step": found.waits,
         "left_out": left_out,
         "memory_bytes": memory,
     }
     columns = {
         "images/s": column(rates, "{:,.0f}"),
-        "our speed / its": column(faster, "{:.2f}x"),
+        "our speed / its": column(faster, "{:.3g}x"),
         "floor / its time": column(floor["share"] if floor else {}, "{:.0%}"),
         "memory": {name: mebibytes(count) for name, count in memory.items()},
     }
     caption = (
-        f" in turn, {amount_text(calls, 'step')} each; equal losses in the first steps. "
-        "floor: its matrix products and attention alone. memory: what steps add."
+        f" in turn, {amount_text(calls, 'step')} each; equal losses in the first steps. input: the batches alone. "
+        "floor: matrix products and attention alone. memory: what steps add."
     )
+    if found.waits is not None:
+        notes.append(f"The host waits for the GPU {found.waits:.3g} times a step.")
+    if left_out:
+        notes.append("\n".join(f"{name} is left out: {why}" for name, why in left_out.items()))
     return Result("step", how, measured, "Train step", caption, "side", columns, notes)
 
 
 def floor_record(config: Config, found: Timed) -> tuple[dict[str, Any] | None, list[str]]:
-    """Return (the floor's part of the JSON, the paragraphs about it)."""
+    """Return (the floor's part of the JSON, the paragraphs below the table)."""
     if found.floor is None:
         return None, []
-    floor, seconds = found.floor
-    flops = 3 * measure(config).flops * config.batch / found.steps[OURS]  # backward is twice forward
-    took, rate, most = spread(seconds), spread(flops), peak(config)
-    share_of_peak = spread(flops / most) if most else None
+    seconds, share, most = found.seconds["floor"], found.floor.share_of_flops, peak(config)
+    rate = 3 * measure(config).flops * config.batch / found.seconds[OURS]  # backward is twice forward
+    share_of_peak = spread(rate / most) if most else None
     record = {
-        "seconds_per_step": took,
-        "share": {name: spread(seconds / own) for name, own in found.steps.items()},
-        "backends": floor.backends,
-        "share_of_flops": floor.share_of_flops,
-        "flops_per_second": rate,
+        "seconds_per_step": spread(seconds),
+        "share": {name: spread(seconds / found.seconds[name]) for name in found.first_steps},
+        "backends": found.floor.backends,
+        "share_of_flops": share,
+        "flops_per_second": spread(rate),
         "peak_flops_per_second": most,
         "share_of_peak": share_of_peak,
     }
-    whole = "" if floor.share_of_flops > 0.9995 else f", {floor.share_of_flops:.1%} of the model's FLOPs"
     reached = share_of_peak.text("{:.1%} of the peak") if share_of_peak else "the peak is not known here"
-    note = f"Floor: {took.text('{:.3g}', 1000)} ms a step{whole}. {rate.text('{:.3g}')} training FLOP/s, {reached}."
-    return record, [note]
+    return record, [f"{spread(rate).text('{:.3g}')} training FLOP/s, {reached}. The floor has {share:.1%} of them."]
 
 
 def time_sides(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -> Timed:
@@ -119,10 +114,7 @@ def time_sides(config: Config, data: Data, rounds: int, calls: int, compiled: bo
     Raises ValueError if a rival's losses differ from this suite's.
     """
     config = with_steps(sensitive_config(config), CHECKED + WARM_UP + rounds * calls + WATCHED)
-    if config.precision != "float32":
-        check_in_float32(config, data)
-    sides, left_out = available(config, data, compiled)
-    first_steps = check_equal(config, sides)
+    sides, first_steps, left_out = checked_sides(config, data, compiled)
     timed: dict[str, Call] = {name: side.advance for name, side in sides.items()}
     timed["input"] = Input(config, data).advance
     for advance in timed.values():
@@ -134,9 +126,8 @@ def time_sides(config: Config, data: Data, rounds: int, calls: int, compiled: bo
     except ValueError as error:
         left_out["floor"] = str(error)
     seconds = interleaved_seconds(timed, rounds, calls, data.mean.device)
-    steps = {name: seconds[name] for name in sides}
     waits = host_waits(sides[OURS].advance, WATCHED, data.mean.device)
-    return Timed(steps, seconds["input"], (floor, seconds["floor"]) if floor else None, first_steps, waits, left_out)
+    return Timed(seconds, first_steps, floor, waits, left_out)
 
 
 def host_waits(call: Call, calls: int, device: torch.device) -> float | None:

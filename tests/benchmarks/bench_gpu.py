@@ -23,7 +23,7 @@ from pydantic_core import to_jsonable_python
 from ablations.bench import startup
 from ablations.bench.floor import peak
 from ablations.bench.process import Source
-from ablations.bench.rivals import CHECKED, Rival, check_in_float32, sensitive_config
+from ablations.bench.rivals import CHECKED, Rival, checked_sides, in_float32, sensitive_config
 from ablations.bench.timing import Call, interleaved_seconds, ratios, repeat, spread
 from ablations.execution.provenance import environment_record
 from ablations.planning.measure_steps import with_steps
@@ -113,8 +113,8 @@ def compare_steps(scale: Scale, config: Config, made: Mapping[str, Any]) -> Json
 
 def step_small(scale: Scale) -> Json:
     config = scale.config(width=192, depth=6, heads=3, batch=256)
-    checked = with_steps(sensitive_config(config), CHECKED)
-    check_in_float32(checked, RANDOM.images(config))  # raises if losses differ: no comparison then
+    checked = in_float32(with_steps(sensitive_config(config), CHECKED))
+    checked_sides(checked, RANDOM.images(config), compiled=False)  # raises if losses differ: no comparison then
     return time_beside(scale, config, {
         "ours": lambda: ours(config),
         "ours, uncompiled": lambda: ours(config, compile=False),

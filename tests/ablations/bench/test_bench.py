@@ -20,7 +20,7 @@ from torch import nn
 from ablations.bench import floor, input, loop, memory, process, script, startup, step, timing
 from ablations.bench.process import Source, random_images
 from ablations.bench.result import Result
-from ablations.bench.rivals import RIVALS, Ours, Rival, available, losses
+from ablations.bench.rivals import RIVALS, Ours, Rival, checked_sides, losses
 from ablations.cli import benches
 from vitcore.analysis.cost import measure
 from vitcore.config import Config, merge
@@ -94,7 +94,7 @@ def test_unequal_losses_are_refused(monkeypatch: pytest.MonkeyPatch, precision: 
 )
 def test_a_rival_that_does_not_fit_is_left_out(settings: dict[str, Any], name: str, why: str) -> None:
     one = config(**settings)
-    sides, left_out = available(one, random_images(one), compiled=False)
+    sides, _, left_out = checked_sides(one, random_images(one), compiled=False)
     assert left_out[name].startswith(why)
     assert {*sides, *left_out} == {"vitcore", "timm", "torchvision"}
 
