@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from rich.progress import Progress
+from rich.progress import track
 
 from ablations.reporting.console import PlainConsole
 
@@ -48,15 +48,11 @@ def interleaved_seconds(sides: Mapping[str, Call], rounds: int, calls: int, devi
 def call_alternately(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, Seconds]:
     """Return each function's results (rounds,). All are called once per round, in reverse order every other round."""
     found: dict[str, list[float]] = {name: [] for name in sides}
+    order = [name for number in range(rounds) for name in list(sides)[:: -1 if number % 2 else 1]]
     console = PlainConsole(stderr=True)
     # A thread that refreshes the progress bar would disturb the timing.
-    with Progress(console=console, transient=True, auto_refresh=False, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=rounds * len(sides))
-        for number in range(rounds):
-            for name in list(sides)[:: -1 if number % 2 else 1]:
-                bar.update(task, description=name, refresh=True)
-                found[name].append(sides[name]())
-                bar.advance(task)
+    for name in track(order, "", console=console, transient=True, auto_refresh=False, disable=not console.is_terminal):
+        found[name].append(sides[name]())
     return {name: np.array(values) for name, values in found.items()}
 
 
