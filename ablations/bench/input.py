@@ -1,35 +1,20 @@
 """The benchmark of the input pipeline, alone and against torchvision's flips and crops of PIL images."""
 
-from collections.abc import Callable
+from functools import partial
 
 import torch
-from torch import Tensor
 
 from ablations.bench.process import Source, statistics
 from ablations.bench.result import Result, column, conditions
-from ablations.bench.rivals import OURS
-from ablations.bench.timing import interleaved_seconds, ratios, spread
+from ablations.bench.rivals import OURS, next_batch
+from ablations.bench.timing import Call, interleaved_seconds, ratios, spread
 from ablations.planning.measure_steps import with_steps
 from vitcore.config import Config, merge
-from vitcore.data.splits import Data
 from vitcore.runtime.device import compute_settings
 from vitcore.training.state import Training
 
 PIL, AUGMENT = "torchvision", "flip-crop"
 CALLS = 2  # batches per turn against torchvision, which is slow
-
-
-class Input:
-    """The input pipeline of training, without training steps. `advance()` returns the next images (B, C, H, W)."""
-
-    def __init__(self, config: Config, data: Data) -> None:
-        self.training = Training(config, data)
-        self.training.model.to("meta")  # unused: meta tensors take no memory
-
-    def advance(self) -> Tensor:
-        images = self.training.batch().images
-        self.training.step += 1
-        return images
 
 
 def bench(config: Config, source: Source, rounds: int, calls: int) -> Result:
@@ -42,12 +27,12 @@ def bench(config: Config, source: Source, rounds: int, calls: int) -> Result:
     cropped = Config(**merge(config.model_dump(), {"augment": AUGMENT, "mixup": 0.0, "cutmix": 0.0}))
     with compute_settings(config):
         data = source.images(config)
-        alone = Input(with_steps(config, 1 + rounds * calls), data)
-        ours = Input(with_steps(cropped, 1 + rounds * CALLS), data)
-        beside = {OURS: ours.advance, PIL: torchvision_batch(ours.training)}
-        for first in (alone.advance, *beside.values()):
+        ours = Training(with_steps(cropped, 1 + rounds * CALLS), data)
+        alone: Call = partial(next_batch, Training(with_steps(config, 1 + rounds * calls), data))
+        beside: dict[str, Call] = {OURS: partial(next_batch, ours), PIL: torchvision_batch(ours)}
+        for first in (alone, *beside.values()):
             first()  # the first call is not timed
-        configured = interleaved_seconds({OURS: alone.advance}, rounds, calls, data.mean.device)[OURS]
+        configured = interleaved_seconds({OURS: alone}, rounds, calls, data.mean.device)[OURS]
         seconds = interleaved_seconds(beside, rounds, CALLS, data.mean.device)
     speed, speeds = spread(config.batch / configured), {name: spread(config.batch / s) for name, s in seconds.items()}
     ratio = ratios(seconds, OURS)[PIL]
@@ -61,7 +46,7 @@ def bench(config: Config, source: Source, rounds: int, calls: int) -> Result:
     return Result("input", how, {"images_per_second": speed, "pil": pil}, "Input", caption, "pipeline", columns)
 
 
-def torchvision_batch(training: Training) -> Callable[[], Tensor]:
+def torchvision_batch(training: Training) -> Call:
     """Return a function that transforms the first batch (B, C, H, W) with torchvision, without workers."""
     from ablations.bench.script import Pictures  # imported here because the import takes seconds
 

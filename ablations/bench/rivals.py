@@ -79,8 +79,7 @@ class Rival:
         with flush_subnormals(self.tuned):  # PyTorch's default keeps subnormal numbers
             for group in self.optimizer.param_groups:
                 group["lr"] = learning_rate(self.source.step, self.config)
-            self.loss = self.update(self.source.batch())
-            self.source.step += 1
+            self.loss = self.update(next_batch(self.source))
 
     def update(self, batch: Batch) -> Tensor:
         """Update the weights with a batch, and return its loss. `make bench-gpu` captures it as a CUDA graph."""
@@ -92,6 +91,13 @@ class Rival:
             nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
         self.optimizer.step()
         return loss.detach()
+
+
+def next_batch(training: Training) -> Batch:
+    """Return the next batch of the input pipeline, without a training step."""
+    batch = training.batch()
+    training.step += 1
+    return batch
 
 
 def losses(side: Ours | Rival, steps: int) -> list[float]:

@@ -6,16 +6,16 @@ must be equal.
 
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
 from ablations.bench.floor import Floor, peak
-from ablations.bench.input import Input
 from ablations.bench.memory import memory_of_steps
 from ablations.bench.process import Source
 from ablations.bench.result import Result, column, conditions, mebibytes
-from ablations.bench.rivals import CHECKED, OURS, checked_sides, sensitive_config
+from ablations.bench.rivals import CHECKED, OURS, checked_sides, next_batch, sensitive_config
 from ablations.bench.timing import Call, Seconds, interleaved_seconds, ratios, repeat, spread
 from ablations.planning.measure_steps import with_steps
 from results.units import amount_text
@@ -23,6 +23,7 @@ from vitcore.analysis.cost import measure
 from vitcore.config import Config
 from vitcore.data.splits import Data
 from vitcore.runtime.device import compute_settings
+from vitcore.training.state import Training
 
 WARM_UP = 1  # steps between check and timing, in which models recompile with TF32
 WATCHED = 3  # number of final steps in which synchronizations with the GPU are counted
@@ -116,7 +117,7 @@ def time_sides(config: Config, data: Data, rounds: int, calls: int, compiled: bo
     config = with_steps(sensitive_config(config), CHECKED + WARM_UP + rounds * calls + WATCHED)
     sides, first_steps, left_out = checked_sides(config, data, compiled)
     timed: dict[str, Call] = {name: side.advance for name, side in sides.items()}
-    timed["input"] = Input(config, data).advance
+    timed["input"] = partial(next_batch, Training(config, data))
     for advance in timed.values():
         repeat(advance, WARM_UP)
     floor = None
