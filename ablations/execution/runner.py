@@ -59,7 +59,11 @@ def run(
 
 
 def drive(pool: Pool, deadline: float, called_off: Callable[[], bool]) -> None:
-    """Run a pool until no trial is left, a signal arrives, the deadline passes or `called_off()` is true."""
+    """Run a pool until no trial is left, SIGINT or SIGTERM arrives, `deadline` passes or `called_off()` is true.
+
+    Workers then have STOP_SECONDS to save a checkpoint and end, before they are killed. deadline: seconds of the
+    monotonic clock. Raises ValueError if no worker starts, and store.NewerSchema as `run` does.
+    """
     asked = time.monotonic()
     with signal_handler(lambda *_: pool.stop(), signal.SIGINT, signal.SIGTERM):
         try:

@@ -129,7 +129,8 @@ class Layers:
     def baseline_value(self, key: str) -> Any:
         """Return the value that a setting has in the baseline, before a point of the curves is applied.
 
-        For a setting of a stage that the baseline does not use, returns the value written for it, or None.
+        For a setting of a stage that the baseline does not use, returns the value that `base` has for it, or None.
+        Raises ValueError if the config of the baseline or of a stage that it uses is not valid.
         """
         used = {one.stage for one in stages.lineage(self.parent)}
         if key.partition(".")[0] in self.study.stages.keys() - used:

@@ -50,9 +50,11 @@ def picture(
 
 
 def figure(study: StudyResults, width: float, titled: bool = True, x: str | None = None) -> Figure:
-    """Return the study's figure, `width` inches wide, with the question and the setting above it and notes below it.
+    """Return the study's figure, `width` inches wide, with the setting above it and notes below it.
 
-    If the style has `notes: false`, a titled figure leaves the setting and the notes to its caption.
+    titled: whether to write the question at the top, unless the style has `heading: false`. If the style has
+    `notes: false`, a titled figure leaves the setting and the notes to its caption. x: a key of AXES, or None for the
+    study's figure. Raises ValueError if the kind of figure or `x` is unknown.
     """
     page, above, below = draw_with_notes(study, width, x)
     if titled and not current_style().notes:

@@ -25,7 +25,10 @@ def seeds_to_resolve(difference: float, sd: float, family: int = 1) -> int | Non
 
 
 def seeds_to_show_equivalent(margin: float, sd: float, tests: int = 1) -> int | None:
-    """Return the fewest pairs that show equal arms equivalent with 80% power, or None if over MOST_SEEDS are needed."""
+    """Return the fewest pairs that show equal arms equivalent within `margin` with 80% power.
+
+    Returns None if over MOST_SEEDS are needed.
+    """
     return fewest_seeds(lambda n: equivalence_power(n, sd, margin, tests) >= POWER)
 
 

@@ -236,9 +236,9 @@ def contrast_tests(
 
 
 def families(pairs: Collection[str], plan: Plan) -> list[tuple[list[str], int]]:
-    """Return (arms among `pairs`, planned size) of each family of contrasts that are corrected together.
+    """Return (arms among `pairs`, planned number of contrasts) for two families, each corrected on its own.
 
-    In a tuned study, the arms on the grid form the second family.
+    In a tuned study, the second family has the arms on the grid. In other studies, it is empty, with size 0.
     """
     tuned = {entry.name for entry in plan.tuned}
     table = [name for name in pairs if not tuned or name in tuned]

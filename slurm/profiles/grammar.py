@@ -46,5 +46,5 @@ def quoted_value(value: object) -> str:
 
 
 def joined_names(names: Iterable[str]) -> str:
-    """Return distinct names as text for an error message, separated by commas."""
+    """Return the names as in `quoted_value`, without duplicates and separated by commas, for an error message."""
     return ", ".join(dict.fromkeys(quoted_value(name) for name in names))

@@ -311,6 +311,9 @@ def submitit_parameters(profile: Profile, tag: str, label: str = "", avoided: Se
 
 
 def job_name(label: str, tag: str) -> str:
-    """Return the job name `label:tag`, or `tag` if the label is empty. Special characters of the label become "-"."""
+    """Return the job name `label:tag`, or `tag` if the label is empty.
+
+    The label is cut to LONGEST_LABEL characters. Those other than ASCII letters, digits and @ + . _ - become "-".
+    """
     harmless = re.sub(r"[^A-Za-z0-9@+._-]", "-", label)[:LONGEST_LABEL]
     return f"{harmless}:{tag}" if harmless else tag

@@ -133,7 +133,8 @@ def list_parts(root: Path) -> Listing[Path]:
 def list_flat(root: Path) -> Listing[Path]:
     """Return the images in a folder that holds class folders directly, split by `fixed_split`.
 
-    Raises ConfigError if there are fewer than 2 classes, or a class is unreadable or empty.
+    Raises ConfigError if there are fewer than 2 classes, or a class is unreadable or empty. Raises OSError if the
+    folder itself is unreadable.
     """
     classes = class_names(root)
     files, known = list_classes(root, classes)

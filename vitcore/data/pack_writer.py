@@ -142,9 +142,10 @@ def pack_lock(folder: Path) -> Iterator[None]:
 
 
 def begin_pack(folder: Path, name: str, source: Source, options: Options) -> None:
-    """Start a pack in `folder`, or continue the unfinished pack there.
+    """Write the note of a new pack in `folder`, or check that the unfinished pack there is the same.
 
-    Raises ValueError if the folder holds an unfinished pack with another source or other options.
+    Raises ValueError if the unfinished pack has another name, format version, source or options, or if its note is
+    damaged. Raises OSError if the note cannot be written.
     """
     size, crop = options.size, options.image_size
     wanted = Begun(version=VERSION, name=name, size=size, crop=crop, format=options.format, source=source.digest)

@@ -213,9 +213,8 @@ def softmax_weights(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """Return softmax(q k^T / sqrt(d_h) + bias) v (B, H, T, d_h) for queries, keys and values (B, H, T, d_h).
 
-    bias: in a shape that expands to (B, H, T, T), or None. On a CPU, no fused kernel computes the gradient of a learned
-    bias. Two matrix products replace PyTorch's fallback, which copies q and k once more. On a CPU, results for bf16
-    tensors are computed and returned in float32, because the kernel's gradient is many times slower in bf16.
+    bias: in a shape that expands to (B, H, T, T), or None. On a CPU, the result for bf16 tensors is in float32, because
+    the kernel's gradient is many times slower in bf16.
     """
     if q.device.type == "cpu" and q.dtype == torch.bfloat16:
         with torch.autocast("cpu", enabled=False):
@@ -223,6 +222,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     if bias is None or not bias.requires_grad or bias.device.type != "cpu":
         mask = bias[None] if bias is not None and bias.ndim == 1 else bias  # kernels need two dimensions
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    # No fused kernel on a CPU has the gradient of a learned bias, and PyTorch's fallback copies q and k once more.
     B, H, T, d = q.shape
     q, k, v = (part.flatten(0, 1) for part in (q, k, v))  # (B H, T, d_h)
     logits = torch.baddbmm(bias.expand(B, H, T, T).flatten(0, 1), q, k.transpose(1, 2), alpha=d**-0.5)

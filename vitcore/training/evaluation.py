@@ -32,10 +32,11 @@ MOST_BYTES = 2**26  # per evaluation batch on a CPU: larger batches are no faste
 
 
 def evaluate(training: Training) -> Metrics:
-    """Return a line of metrics: `val_*` of the validation images, and `train_loss` since the last evaluation.
+    """Return a line of metrics: progress, learning rate, `val_*` of the validation images, and `train_loss`.
 
-    Raises DivergedError if a loss since the last evaluation, or the validation loss, is not finite. Raises OutOfMemory
-    if a batch of one image does not fit, and the errors of `Pack.read`.
+    `train_loss` is the mean since the last evaluation; this call starts its next interval. Raises DivergedError if a
+    loss since the last evaluation, or the validation loss, is not finite. Raises OutOfMemory if a batch of one image
+    does not fit, and the errors of `Pack.read`.
     """
     with training.off_the_clock():
         losses = training.finite_losses()

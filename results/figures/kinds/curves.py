@@ -94,10 +94,11 @@ def uneven_speed_note(study: StudyResults, arms: list[str]) -> list[str]:
 
 
 def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Return (arms to draw over training, lines that explain the choice). The arms get a column `dash`.
+    """Return (rows of the arms to draw over training, with a column `dash`; notes on the choice, or [] for all arms).
 
-    The dashes show the value of the swept setting (`curves`), or the series if none is swept. In a tuned study, solid
-    lines show each arm at the value that validation selects for it. Dashed lines show arms at their baseline's value.
+    In a tuned study with chosen values, the arms are each arm at the value that most of its seeds choose in validation
+    (solid), and at its baseline's value (dashed). Their column `line` then names the value too. In other cases, all
+    arms are returned, and the dashes show the value of the swept setting (`curves`), or the series if none is swept.
     """
     if dashes := dashes_of_tuned(study):
         rows = frame[frame["arm"].isin(dashes.keys())]
