@@ -1,8 +1,8 @@
 """The built-in datasets. Reading them checks the number of images and checksums (MNIST: only of archives, if any)."""
 
+from vitcore.data.builtin.base import Downloaded
 from vitcore.data.builtin.cifar import Cifar
 from vitcore.data.builtin.digits import Digits
-from vitcore.data.builtin.downloaded import Downloaded
 from vitcore.data.builtin.mnist import Mnist
 
 BUILT_IN: dict[str, Digits | Downloaded] = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vitcore.data.builtin.downloaded import Downloaded, Part
+from vitcore.data.builtin.base import Downloaded, Part
 from vitcore.data.files import read_regular
 
 LARGEST_BATCH = 1 << 28  # bytes in a file; the published files have at most 154 million

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from vitcore.data.builtin.downloaded import Downloaded, Part
+from vitcore.data.builtin.base import Downloaded, Part
 
 
 class Mnist(Downloaded):
