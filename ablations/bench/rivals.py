@@ -124,17 +124,17 @@ def sensitive_config(config: Config) -> Config:
 
 def in_float32(config: Config) -> Config:
     """Return the config in uncompiled float32, with at most IMAGES images per batch."""
-    changes = {"precision": "float32", "compile": False, "batch": min(config.batch, IMAGES)}
-    return config.model_copy(update=changes)
+    batch = min(config.batch, IMAGES)
+    return config.model_copy(update={"precision": "float32", "compile": False, "batch": batch})
 
 
 def checked_sides(
     config: Config, data: Data, compiled: bool
 ) -> tuple[dict[str, Ours | Rival], dict[str, float], dict[str, str]]:
-    """Return implementations whose first losses are equal, the seconds of these steps, and why other rivals lack.
+    """Return (name -> implementation, name -> seconds of its first steps, name -> why a rival cannot train so).
 
-    This suite's implementation comes first. compiled: whether to include timm's compiled model. What computes in bf16
-    is also compared in float32. Raises ValueError if losses differ.
+    The losses of the first steps are equal, with bf16 in float32 too. This suite's implementation comes first.
+    compiled: whether to include timm's compiled model. Raises ValueError if losses differ.
     """
     if config.precision != "float32":
         checked_sides(in_float32(config), data, compiled=False)
