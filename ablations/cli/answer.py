@@ -14,6 +14,7 @@ BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
 
 def fields(record: object) -> Settings:
+    """Return the fields of a dataclass, name -> value. The content of a field `counts` replaces the field."""
     content: Settings = {}
     for name, value in vars(record).items():
         content |= value if name == "counts" else {name: value}
@@ -22,7 +23,7 @@ def fields(record: object) -> Settings:
 
 @contextlib.contextmanager
 def name_damaged(damaged: Sequence[ValueError]) -> Iterator[None]:
-    """Print the errors of damaged plans at the end of the block, then exit with FAILED unless the block failed."""
+    """Print errors of damaged plans at the end of the block. If there are any and it succeeded, exit with FAILED."""
     try:
         yield
     finally:
@@ -33,5 +34,5 @@ def name_damaged(damaged: Sequence[ValueError]) -> Iterator[None]:
 
 
 def show_json(results: Sequence[object]) -> None:
-    """Print results as JSON: an object if there is one result, otherwise a list."""
+    """Print results as JSON: an object if there is one result, otherwise a list. NaN raises ValueError."""
     print(json.dumps(results[0] if len(results) == 1 else results, default=fields, indent=1, allow_nan=False))

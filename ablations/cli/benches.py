@@ -39,7 +39,7 @@ Out = Annotated[Path | None, parameters.out_option("FILE", "Also write the JSON 
 
 @dataclass(frozen=True)
 class Setup:
-    """The resolved arguments of a benchmark: studies, settings on top of the recipe's, and the source of images."""
+    """The resolved arguments of a benchmark. settings: the recipe's, with those of `asked` on top."""
 
     asked: Asked
     settings: Settings
@@ -205,7 +205,8 @@ def set_up(
 ) -> Setup:
     """Return the resolved arguments of a benchmark. studies: if true, the words must name a study, else they must not.
 
-    Raises ValueError if the words are not valid or a GPU is missing, and OSError if `out` cannot be written.
+    Loads plug-ins and creates the parent folder of `out`. Raises ValueError if an argument is not valid or a GPU is
+    missing, and OSError if `out` cannot be written.
     """
     from ablations.bench.process import Source
     from ablations.study.reading import read_recipe

@@ -132,7 +132,7 @@ def check_profile(
     """Test a profile with a one-minute job.
 
     Checks what trials need on a node: imports, GPU, data, hard links in the run directory, sbatch, torch.compile.
-    Without sbatch, nothing resubmits unfinished trials.
+    Without sbatch on the node, nothing resubmits unfinished trials.
 
     Examples:
         ablate profile check mycluster

@@ -142,7 +142,6 @@ def verify(
     from vitcore.data.pack import verify as read
     from vitcore.unknown_keys import spelling_hint
 
-    # Called before data_folder sets ABLATE_DATA.
     searched = ablate_toml.searched_folders(name, ablate_toml.read(Path()), data_dir)
     data_folder(data_dir)
     folder = find(name)

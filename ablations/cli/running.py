@@ -130,7 +130,8 @@ def train(
 ) -> None:
     """Train a single trial.
 
-    Runs the same code as a study. Prints the trial's folder and its metrics.
+    Runs the same code as a study. Prints the trial's folder and its metrics. Trials that it starts from are trained
+    first if their weights are missing.
 
     Examples:
         ablate train position=2d seed=1
@@ -179,10 +180,11 @@ def train_here(
     on_over: Callable[[Job], None] = lambda job: None,
     above: "RenderableType | None" = None,
 ) -> "RunSummary":
-    """Train the trials that are not done on this machine, and return which trials ended and how.
+    """Train on this machine the trials that are not done, and return how all trials ended.
 
-    workers: the maximum number of concurrent trials, or None for the default. on_over: called with each trial that
-    ended. above: what a terminal shows above the progress bars.
+    workers: the maximum number of concurrent trials, or None for the default. on_over: called with each trial that had
+    ended before or ends without being interrupted. above: what a terminal shows above the progress bars. Raises the
+    errors of `runner.run` and `Trial.reopen`.
     """
     from ablations.execution import runner
     from ablations.reporting.console import PlainConsole
@@ -206,7 +208,7 @@ def train_here(
 
 
 def finish(summary: "RunSummary", asked: int, where: str, plans: Sequence[Plan] = ()) -> None:
-    """Report the trials that are not done, and exit with an error status if there are any.
+    """Report the trials that are not done on standard error. If there are any, raise Exit(FAILED) or Exit(INTERRUPTED).
 
     asked: the number of requested trials. where: the --runs option for advice. plans: the plans that advice may name.
     """

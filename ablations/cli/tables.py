@@ -154,8 +154,8 @@ def export(
 ) -> None:
     """Export results to a file or a tracker.
 
-    The file holds all that tables, figures, reports and comparisons need. A tracker gets settings, training curves and
-    metrics of every trial in a folder. Show it with `tensorboard --logdir FOLDER` or
+    A .parquet file holds all that tables, figures, reports and comparisons need. A tracker gets settings, training
+    curves and metrics of every trial in a folder. Show it with `tensorboard --logdir FOLDER` or
     `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow.db`. Upload it with `wandb sync FOLDER/wandb/offline-run-*`.
 
     Examples:

@@ -39,7 +39,8 @@ def kept_weights(keep: Keep, plans: Iterable[Plan]) -> Callable[[str], bool]:
 def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | None = None) -> list[Waste]:
     """Return what can be removed: what finished and diverged trials do not need, and attempts that never began.
 
-    keep: the trials whose final weights stay. scratch: the folder of checkpoints if it is not in the run directory.
+    keep: the trials whose final weights stay. The weights of trials that owe evals stay too. scratch: the folder of
+    checkpoints if it is not in the run directory. Raises NewerSchema if a newer version wrote a trial.
     """
     owed: dict[str, list[str]] = {}
     for plan in plans:
@@ -62,7 +63,7 @@ def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | No
 def remove(found: Sequence[Waste], *roots: Path) -> None:
     """Remove the files and folders in `found`. roots: the run directory and the folder of checkpoints.
 
-    If a link leads out of the roots, raises ValueError before anything is removed.
+    If a path is or goes through a link, raises ValueError before anything is removed. Raises OSError if removal fails.
     """
     for one in found:
         refuse_links(next(root for root in roots if one.path.is_relative_to(root)), one.path)

@@ -81,7 +81,8 @@ def inspect_in_folder(
     """Return (inspection, config) for each selected trial of a run directory.
 
     names, globs: as in `select_trials`. images: the number of test images to inspect with, or None if any number will
-    do. Raises ValueError if a word names no trial that can be inspected.
+    do. Raises ValueError if a word names no trial that can be inspected, or if a plan or a trial is damaged. Raises the
+    errors of `compute_eval`.
     """
 
     def finished(key: str) -> bool:
@@ -104,7 +105,10 @@ def arms_and_seeds(plans: Iterable[Plan], first: Collection[str]) -> dict[str, s
 
 
 def read_from_export(file: Path, names: Mapping[str, str], globs: Sequence[str]) -> list[tuple[Inspection, Config]]:
-    """Return (inspection, config) for each selected trial of an exported file, as `inspect_in_folder` does."""
+    """Return (inspection, config) for each selected trial of an exported file, as `inspect_in_folder` does.
+
+    Raises ValueError if a word names no trial with an inspection, or if the file is damaged or not an export.
+    """
     from results import export  # imported here because it loads the Parquet reader
 
     studies = export.read(file)

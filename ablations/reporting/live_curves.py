@@ -14,7 +14,7 @@ EVERY_SECONDS = 10.0
 
 @contextmanager
 def mirroring(plans: Sequence[Plan], runs: Path, folder: Path | None) -> Iterator[None]:
-    """Write the plans' training curves to the folder, if given, every EVERY_SECONDS until the block ends.
+    """Write the plans' training curves to the folder, if given, every EVERY_SECONDS and when the block ends.
 
     If tensorboard is not installed, raises ModuleNotFoundError before the block begins.
     """

@@ -131,7 +131,7 @@ class Live:
             self.progress.update(self.lines[slot], visible=False)
 
     def show_end(self, job: Job, end: Ended) -> None:
-        """Count a trial that ended, and print a line if it failed or was blocked, or if there are no bars."""
+        """Count a trial that ended. Print a line if it failed, is blocked or, without bars, ended in this run."""
         self.done += 1
         self.finished_here += not end.elsewhere
         what = f"{job.arm} seed {job.config['seed']}"

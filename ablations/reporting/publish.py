@@ -13,7 +13,10 @@ from results.tables.formats import TABLE_FORMATS
 
 
 def publish(study: StudyResults, runs: Path) -> str:
-    """Write a study's figure and its table in every format, and return the table as Markdown."""
+    """Write a study's figure and its table in every format, and return the table as Markdown.
+
+    Raises ValueError if a folder is a symbolic link, and OSError if writing fails.
+    """
     folder = store.study_folder(runs, study.name)
     refuse_links(runs, folder / "tables", folder / "figures")
     table = study_table.table(study)
@@ -24,6 +27,7 @@ def publish(study: StudyResults, runs: Path) -> str:
 
 
 def publish_all(runs: Path, plans: Sequence[str]) -> None:
+    """Publish each study of the named plans, and write a report. Raises the errors of `publish` and `load_studies`."""
     studies = load_studies(runs, plans)
     for study in studies:
         publish(study, runs)

@@ -1,7 +1,7 @@
 """The status of planned trials, read from the run directory and from SLURM without changing anything.
 
 Results and leases on disk take precedence. SLURM's queue tells which trials wait and why. SLURM's accounting tells how
-jobs ended.
+jobs ended. Functions raise ValueError if a file of a submission is not valid, or a newer version wrote a trial's file.
 """
 
 import time
@@ -121,7 +121,7 @@ class EndedJob:
 
     seed: int
     id: str
-    job: str
+    job: str  # how the job ended, such as 'TIMEOUT on node7'
     followed: bool  # whether the last job of the submission will submit the trial again
 
 
@@ -131,7 +131,7 @@ class Cause:
 
     cause: str
     line: str  # the last line of the traceback, or "" if there is none or the cause contains it
-    kind: str  # the kind of the failure, or "blocked", "broken", "stopped" or "lost"
+    kind: str  # the kind of the failure ("" if unknown), or "blocked", "broken", "stopped" or "lost"
     seeds: list[int]
     ids: list[str]
 
@@ -141,7 +141,7 @@ class ArmStatus:
     """The status of an arm or stage: the number of trials of each kind, and details of unfinished trials."""
 
     arm: str
-    parent: str
+    parent: str  # the stage that the arm or stage starts from, or ""
     counts: dict[str, int]
     now_running: list[RunningTrial]
     now_queued: list[QueuedTrial]
@@ -160,10 +160,10 @@ class StudyStatus:
     counts: dict[str, int]
     stages: list[ArmStatus]
     arms: list[ArmStatus]
-    tables: str
-    slurm: str
-    accounting: str
-    given_up: str
+    tables: str  # the result of `tables_state`
+    slurm: str  # why the queue is unknown; "" if it is known
+    accounting: str  # why the accounting is unknown; "" if it is known
+    given_up: str  # why the submission gave up; "" if it did not
 
 
 def status(plan: Plan, runs: Path, seen: SlurmState) -> StudyStatus:

@@ -66,7 +66,7 @@ def announcement(plan: Plan, todo: list[Job], place: Place, workers: int | None)
 
 
 def results_text(plan: Plan, runs: Path, where: str) -> str:
-    """Write the study's results, and return text that shows them. where: the --runs option for the next commands."""
+    """Write a study's tables, figure and report, and return text about them. where: the --runs option for commands."""
     from ablations.reporting.publish import publish
     from results import report
     from results.figures import study_figure

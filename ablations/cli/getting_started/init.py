@@ -42,8 +42,8 @@ def init(
 ) -> None:
     """Write a recipe for your own images.
 
-    Checks every image for its size and channels, and the folder for classes, splits and broken files. Chooses image
-    size, patch, model, steps, rates and margin by rules. Writes the reason beside each number, and prints the commands
+    Checks the size of every image, and the folder for channels, classes, splits and broken files. Chooses image size,
+    patch, model, steps, rates and margin by rules. Writes the reason beside each number, and prints the commands
     to run next.
 
     Examples:

@@ -1,7 +1,7 @@
 """The settings of a working directory, in its file ablate.toml.
 
-A pack is searched for in this order: --data-dir, [data], the profile's data_dir, data_dir, ABLATE_DATA. Other data
-are read from the first of these folders that is set.
+A pack is searched for in this order: --data-dir, [data], the profile's data_dir, data_dir, ABLATE_DATA. Built-in data
+sets are read from the first of these that is set, except [data].
 """
 
 import os
@@ -58,7 +58,7 @@ class Places:
 def places(settings: Settings, explicit: Path | None = None, profile: str | None = None) -> Places:
     """Return the folders in which data sets are found. explicit: --data-dir. profile: the data_dir of a SLURM profile.
 
-    Raises ValueError if [data] contains the name of a built-in data set.
+    Raises ValueError if [data] contains the name of a built-in data set, or if ABLATE_MORE_DATA is invalid.
     """
     named = {name: os.path.expanduser(folder) for name, folder in settings.data.items()}
     if named:
@@ -81,7 +81,7 @@ def places(settings: Settings, explicit: Path | None = None, profile: str | None
 
 
 def searched_folders(name: str, settings: Settings, explicit: Path | None = None) -> str:
-    """Return text that lists the folders searched for a pack, each with the reason why the pack is not there."""
+    """Return text on where a pack was searched and why it is not there. Call before `data_folder` sets ABLATE_DATA."""
     from vitcore.data.pack import missing_pack  # imported here because it loads NumPy
 
     said = {

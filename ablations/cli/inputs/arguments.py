@@ -58,6 +58,10 @@ def parse_words(words: Iterable[str]) -> Asked:
 
 
 def designs(asked: Asked, recipe_name: str, data_dir: Path | None) -> "list[Design]":
+    """Return a design for each study that a command names, with image folders as paths.
+
+    Raises ValueError if no study is named, or if ablate.toml, the recipe, a study or a setting is invalid.
+    """
     from ablations.study.design import Design
     from ablations.study.reading import read_recipe, read_study
 
@@ -89,15 +93,16 @@ def resolve_data(record: "Record", fields: Iterable[str], images: Mapping[str, s
 
 
 def resolve_settings(config: Settings, data_dir: Path | None = None) -> Settings:
-    """Return `config` with names of image folders in ablate.toml replaced by their paths."""
+    """Return `config` with paths for image folders that ablate.toml names. Raises ValueError if the file is invalid."""
     return dict(ablate_toml.resolve_images(config, ablate_toml.places(ablate_toml.read(Path()), data_dir).images))
 
 
 def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -> list[str]:
     """Return the names of the plans that a command's words stand for. An empty list means all plans.
 
-    recipe_name: None for the default. source: a run directory or an exported file. Raises ValueError if the words set
-    the margin, or if a study has several plans but none on the default recipe.
+    These plans may not exist. recipe_name: None for the default or, if it has no plan, the only one that has. source: a
+    run directory or an exported file. Raises ValueError if a setting is invalid, the words set the margin, the export
+    is damaged, or a study has several plans but none on the default recipe.
     """
     asked = parse_words(words or [])
     if asked.margin is not None:
@@ -121,7 +126,8 @@ def planned_name(
 ) -> str:
     """Return the name of a study's plan on the named or default recipe, or else of its only plan.
 
-    known: the result of `names_today`. Raises ValueError if there are several plans with these overrides.
+    Without such a plan, returns the name that it would have. known: the result of `names_today`. Raises ValueError if
+    no recipe is named, the default has no plan, and there are several plans with these overrides.
     """
     asked_for = plan_name(study, stem(recipe_name or RECIPE), overrides)
     if recipe_name is not None or asked_for in known:
@@ -170,13 +176,14 @@ def recipe_argument(plan: Plan) -> str:
 
 
 def existing_names(source: Path) -> list[str]:
+    """Return the names of the plans in a run directory or exported file, also of damaged plans."""
     if source.is_file():
         return [plan.name for plan in existing_plans(source)]
     return plan_files.planned_names(source)
 
 
 def existing_plans(source: Path) -> list[Plan]:
-    """Return the plans in a run directory or exported file, without the damaged plans of a run directory."""
+    """Return the undamaged plans of a run directory, or all plans of an export. Raises ValueError if it is damaged."""
     if source.is_file():
         from results.export import read_header  # imported here because it loads the Parquet reader
 
@@ -187,7 +194,8 @@ def existing_plans(source: Path) -> list[Plan]:
 def refuse_unplanned(words: list[str] | None, recipe_name: str | None, source: Path) -> None:
     """Raise ValueError if a study exists but was not planned as asked, or if its file does not exist.
 
-    Unknown names pass. source: a run directory or an exported file.
+    Unknown names pass, and all names if there is no plan. source: a run directory or an exported file. Also raises the
+    errors of `plan_names`.
     """
     asked, there = parse_words(words or []), existing_names(source)
     with_them = plan_names(words, recipe_name, source)
@@ -217,13 +225,16 @@ def packaged_studies() -> list[str]:
 
 
 def named_plans(runs: Path, words: list[str] | None, recipe_name: str | None) -> plan_files.Plans:
-    """Return the plans in a run directory that a command names. Raises ValueError if a plan does not exist."""
+    """Return the plans in a run directory that a command names. Raises ValueError if one was not run or is damaged."""
     refuse_unplanned(words, recipe_name, runs)
     return plan_files.named_plans(runs, plan_names(words, recipe_name, runs))
 
 
 def trial_ids(runs: Path, words: list[str], recipe_name: str | None, arms: Sequence[str] = ALL_ARMS) -> list[str]:
-    """Return the ids of the trials that a command names by id, or by study and patterns of arm names."""
+    """Return the ids of the trials that a command names by id, or by study and patterns of arm names.
+
+    Words that are no ids of existing trials are taken as studies. Raises the errors of `named_plans` and `jobs`.
+    """
     ids = [word for word in words if re.fullmatch("[0-9a-f]{12}", word) and (runs / "trials" / word).is_dir()]
     studies = [word for word in words if word not in ids]
     return ids + [job.id for job in jobs(named_plans(runs, studies, recipe_name).all() if studies else [], arms)]
@@ -232,7 +243,10 @@ def trial_ids(runs: Path, words: list[str], recipe_name: str | None, arms: Seque
 def prepare_plans(
     asked: Asked, recipe_name: str, place: Place, seeds: int | None, prune: bool, data_dir: Path | None
 ) -> list[Plan]:
-    """Return the plans to run, merged with earlier plans on disk. Each plan records the command's arguments."""
+    """Return the plans to run, merged with earlier plans on disk. Each plan records the command's arguments.
+
+    Writes nothing. Raises the errors of `designs` and `prepare`.
+    """
     from ablations.planning.prepare import prepare
 
     made = designs(asked, recipe_name, data_dir)
@@ -266,7 +280,10 @@ def absolute_name(name: str) -> str:
 
 
 def slurm_profile(name: str, recipe: str) -> "Profile":
-    """Return a SLURM profile, given its name or file. The recipe's resources fill the keys that the profile omits."""
+    """Return a SLURM profile, given its name or file. The recipe's resources fill the keys that the profile omits.
+
+    Raises ValueError if one of the two is unknown or invalid.
+    """
     from ablations.cluster.submit import read_profile
     from ablations.study.reading import read_recipe
 

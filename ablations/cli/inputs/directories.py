@@ -1,4 +1,4 @@
-"""The folders and plug-ins that a command uses, from its options or from ablate.toml."""
+"""The folders and plug-ins of a command, from its options or ablate.toml. Raises ValueError if the file is invalid."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def source_path(source: Path | None) -> Path:
 
 
 def runs_folder(runs: Path | None) -> Path:
-    """Return the run directory to write to. Raises ValueError if the path is a file."""
+    """Return the run directory, which may not exist yet. Raises ValueError if the path is a file."""
     folder = source_path(runs)
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"--runs {folder}: is a file, not a run directory")
@@ -60,7 +60,7 @@ def data_home(data_dir: Path | None) -> Path:
 
 
 def load_plugins(files: list[Path] | None) -> dict[str, str]:
-    """Load the plug-ins of ablate.toml and the command line, and return absolute path -> digest."""
+    """Load the plug-ins of ablate.toml and --plugin; return absolute path -> digest. Raises ValueError if one fails."""
     named = [Path(os.path.expanduser(file)) for file in ablate_toml.read(Path()).plugins] + (files or [])
     if not named:
         return {}
@@ -79,7 +79,8 @@ def make_place(
 ) -> Place:
     """Return the directories and settings of a command's workers, from its options or ablate.toml.
 
-    Loads the plug-ins. Raises ValueError if --runs is a file, or if --checkpoints or a plug-in is invalid.
+    Loads the plug-ins, and sets the variables that `data_folder` sets. Raises ValueError if --runs is a file, or if
+    --checkpoints or a plug-in is invalid.
     """
     plugins, here = load_plugins(plugin), ablate_toml.read(Path())
     checkpoints = checkpoints or here.checkpoints

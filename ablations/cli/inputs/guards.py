@@ -11,7 +11,7 @@ from results import store
 
 
 def ensure_trainable(jobs: list[Job], place: Place) -> None:
-    """Raise ValueError if the machine, the data or the folders do not allow the trials to be trained."""
+    """Raise ValueError if machine, data or folders do not allow the trials to be trained. Creates missing folders."""
     from vitcore.runtime.host import check_memory, host_limits
 
     todo = trials_to_run(place.runs, jobs, place.code)
@@ -31,7 +31,7 @@ def ensure_trainable(jobs: list[Job], place: Place) -> None:
 
 
 def ensure_data(jobs: list[Job], place: Place) -> None:
-    """Raise ValueError if data that the trials need are missing or damaged."""
+    """Raise ValueError if data that the trials need are missing or damaged, and OSError if they cannot be read."""
     from vitcore.data.builtin import BUILT_IN
     from vitcore.data.homes import data_home
     from vitcore.data.imagefolder import check_images

@@ -20,8 +20,8 @@ def named_results(
 ) -> "tuple[list[StudyResults], list[ValueError]]":
     """Return the results of the studies that a command names, and the errors of damaged plans that no word names.
 
-    for_tables: whether to read only what tables need. Raises ValueError if a study has no results with the given
-    settings.
+    for_tables: whether to read only what tables need from a run directory. Raises ValueError if a study was not run
+    with the given settings, or if the source is missing, empty, damaged or too new.
     """
     from results.load import load_studies
     from results.store import record
@@ -40,7 +40,7 @@ def results_on_recipes(
 ) -> "tuple[list[StudyResults], list[ValueError]]":
     """Return what `named_results` does for several recipes, with only what tables need.
 
-    The results are ordered by study, then as in `recipes`. Raises ValueError if a study has no results.
+    The results are ordered by study, then as in `recipes`. Raises the errors of `named_results` for each recipe.
     """
     if len(recipes) < 2:
         return named_results(source, words, recipes[0] if recipes else None, for_tables=True)
@@ -56,8 +56,8 @@ def results_on_recipes(
 def styled(file: Path | None, source: Path) -> AbstractContextManager[None]:
     """Return a context manager that applies a style file, if given, until the block ends.
 
-    Warns on standard error about names in the file that no study in `source` has. Raises ValueError if a key of the
-    file is unknown or has a value that is not allowed.
+    Warns on standard error about names in the file that no study in `source` has. Raises ValueError if the file cannot
+    be read, or if a key of it is unknown or has a value that is not allowed.
     """
     if file is None:
         return contextlib.nullcontext()
