@@ -49,7 +49,7 @@ def peak(config: Config) -> float | None:
 class Floor:
     """The floor of step time. `run()` computes only the matrix products and the attention of a training step.
 
-    backends: work -> fastest backend. share_of_flops: fraction of the model's FLOPs, below 1 if the floor lacks a part.
+    backends: operation -> fastest backend. share_of_flops: fraction of the model's FLOPs, below 1 if it lacks a part.
     Raises ValueError if the model is not a ViT of this suite, or if a GPU cannot capture the work as a CUDA graph.
     """
 

@@ -17,7 +17,7 @@ STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")  # psut
 
 
 def memory_of_steps(config: Config, name: str, source: Source) -> int | None:
-    """Return the peak bytes that steps of an implementation add on the GPU, or in a new process on a CPU.
+    """Return the peak bytes of GPU memory, or of a process's memory on a CPU, that steps of an implementation add.
 
     None: the system does not report them, or compiling on the CPU takes more than the steps. name: as in
     ablations.bench.rivals. Raises ValueError if the process fails.

@@ -32,7 +32,7 @@ class Source:
     plugins: dict[str, str] = field(default_factory=dict)
 
     def images(self, config: Config) -> Data:
-        """Return images and labels for a config, on the config's device."""
+        """Return images and labels for a config, on the config's device. Raises the errors of splits.load."""
         data = random_images(config) if self.random else load(config, self.data_dir)
         return data.to(torch_device(config))
 

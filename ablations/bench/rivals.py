@@ -131,10 +131,11 @@ def in_float32(config: Config) -> Config:
 def checked_sides(
     config: Config, data: Data, compiled: bool
 ) -> tuple[dict[str, Ours | Rival], dict[str, float], dict[str, str]]:
-    """Return (name -> implementation, name -> seconds of its first steps, name -> why a rival cannot train so).
+    """Compare the losses of the first steps of all implementations. A config in bf16 is also compared in float32.
 
-    The losses of the first steps are equal, with bf16 in float32 too. This suite's implementation comes first.
-    compiled: whether to include timm's compiled model. Raises ValueError if losses differ.
+    Returns (name -> implementation, name -> seconds of its first steps, name -> why a rival cannot train in the same
+    way). This suite's implementation comes first. compiled: whether to include timm's compiled model. Raises ValueError
+    if losses differ.
     """
     if config.precision != "float32":
         checked_sides(in_float32(config), data, compiled=False)

@@ -32,7 +32,7 @@ WAITS = "called a synchronizing CUDA operation"  # start of PyTorch's warning ab
 
 @dataclass(frozen=True)
 class Timed:
-    """The measured times. An implementation's name, "input" or "floor" -> seconds per step."""
+    """The measured times. seconds: implementation, "input" or "floor" -> seconds per step in each round."""
 
     seconds: dict[str, Seconds]
     first_steps: dict[str, float]  # implementation -> seconds, compilation included; this suite's comes first

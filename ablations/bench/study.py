@@ -69,7 +69,7 @@ def bench(design: Design, names: Collection[str], rounds: int, calls: int, sourc
 def time_beside_baseline(
     config: Config, baseline: Config, rounds: int, calls: int, source: Source
 ) -> tuple[Spread, Spread, Spread]:
-    """Return the seconds per step of an arm and of its baseline, and their ratio."""
+    """Return the seconds per step of an arm, those of its baseline, and the first relative to the second."""
     with compute_settings(config):
         steps = {}
         for name, one in {"arm": config, "baseline": baseline}.items():

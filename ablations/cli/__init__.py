@@ -31,7 +31,7 @@ COMMANDS = {
     "Results": (tables.table, figures.plot, figures.report, figures.inspect, tables.compare, tables.export),
     "Develop": (planning.check,),
 }
-PRINTING = ("ablate table", "ablate compare")  # commands without --out
+PRINTING = ("ablate table", "ablate compare")  # commands that print results and have no --out
 for panel, commands in COMMANDS.items():
     for command in commands:
         app.command(command.__name__.rstrip("_"), rich_help_panel=panel)(command)
