@@ -20,7 +20,7 @@ from results.store.inspection_data import Inspection
 from results.store.schemas import Plan
 from results.units import amount_text
 
-Config = Mapping[str, Any]  # the content of a trial's config.json
+Config = Mapping[str, Any]  # setting -> value of a trial
 
 
 def select_trials(
