@@ -23,9 +23,10 @@ LOOKS, GAVE_UP = "looks.jsonl", "gave-up.json"
 
 
 def is_stalled(campaign: Campaign) -> bool:
-    """Record the progress on disk; return whether the last ROUNDS rounds changed no result, eval or step.
+    """Return whether the last ROUNDS rounds changed no result, eval or step, after recording the current progress.
 
-    The number of arrays so far identifies a round, because a killed last job may record a round twice.
+    Records made at an equal number of job arrays count as one round, and the newest one counts. A last job
+    (ablations.cluster.last_jobs) that is killed may leave more than one record of its round.
     """
     looks = campaign.folder / LOOKS
     arrays = len({task.array for task in array_tasks.campaign_tasks(campaign) if task.share})

@@ -149,10 +149,11 @@ def watch(folder: str) -> int:
 
 
 def reconcile_patiently(campaign: Campaign) -> Reconciliation | None:
-    """Reconcile queue and disk; return the findings, or None if the last rounds of shares made no progress.
+    """Submit the campaign's missing trials with `reconcile`, and return its findings.
 
-    Tries again after Refused and Unreachable, and while another process submits. Shortly before the time limit, raises
-    the last Refused, Unreachable or TimeoutError.
+    Returns None and submits nothing if no shares are queued and `is_stalled` is true. Tries again after Refused and
+    Unreachable, and while another process submits. Shortly before the time limit, raises the last Refused, Unreachable
+    or TimeoutError.
     """
     end, pause = time_limit(campaign) - stop_margin(campaign), RETRY_SECONDS
     while True:

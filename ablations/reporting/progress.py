@@ -147,7 +147,10 @@ class Live:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def time_left(self) -> str:
-        """Return the time left as text, or "" if it is unknown or no trial is left."""
+        """Return the time left as the end of a message, as in ", about 5:40 left".
+
+        Returns "" if the time is unknown or no trial is left.
+        """
         share = self.finished_here + sum(self.partial.values())
         remaining = self.total - self.done - sum(self.partial.values())
         if remaining <= 0 or (share < 0.5 and self.pace.trial is None):

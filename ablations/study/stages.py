@@ -131,7 +131,10 @@ class Stages:
         return rest, self.stage(name, links[0], rest, written, (*after, name))
 
     def stage(self, name: str, link: str, child: Values, written: Values, after: tuple[str, ...]) -> Stage:
-        """Return the stage called `name`. Its model is the child's if link is init_from, otherwise the recipe's.
+        """Return the stage called `name`.
+
+        The stage takes the model's body from `child` if link is init_from, and otherwise from `base`. The stage's own
+        settings and the arm's settings for the stage override the body.
 
         child: the settings of the trial that names the stage. written, after: as in `start`.
         """

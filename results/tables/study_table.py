@@ -221,7 +221,11 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: boo
 def contrast_tests(
     pairs: Mapping[str, Pair], rows: Mapping[str, Row], plan: Plan, unjudged: Collection[str]
 ) -> dict[str, Tested]:
-    """Return arm -> tests. unjudged: arms without adjusted p values because a best value lies at the grid's edge."""
+    """Return arm -> tests of the arm against its baseline, with p values adjusted within each of `families`.
+
+    rows: arm -> row, which has the counts of diverged trials. unjudged: arms that get no adjusted p values, because the
+    best value of a tuned setting, for the arm or its baseline, lies at the edge of the grid.
+    """
     factor, found = looks.correction_factor(plan), dict[str, Tested]()
     for names, size in families(pairs, plan):
         p, p_own, p_within = list[float | None](), list[float | None](), list[float | None]()

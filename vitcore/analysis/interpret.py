@@ -40,9 +40,10 @@ def filters(model: ViT) -> tuple[Tensor, Tensor, str]:
 
 
 def principal_components(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (principal components (n, C, P, P), their fractions of the variance (n,)) of filters (D, C, P, P).
+    """Return (first n principal components (n, C, P, P), their fractions of the variance (n,)) of filters (D, C, P, P).
 
-    A component has unit norm, and its value of largest magnitude is positive.
+    n is at most COMPONENTS, so the fractions may sum to less than 1. A component has unit norm, and its value of
+    largest magnitude is positive.
     """
     flat = weight.double().flatten(1).cpu()
     _, deviations, directions = torch.linalg.svd(flat - flat.mean(dim=0), full_matrices=False)

@@ -244,7 +244,11 @@ def read_note(path: Path, images: int, channels: int) -> Written:
 
 
 def stored_records(path: Path, source: Source, part: range) -> Records:
-    """Return the records (n,) of an intact shard in format bytes."""
+    """Return the index records (n,) of an intact shard, computed from its file.
+
+    part: the shard's n image numbers in `source`. The pack's format must be "bytes", in which all images have an equal
+    size.
+    """
     records, size = np.zeros(len(part), RECORD), path.stat().st_size // len(part)
     with open(path, "rb") as file:
         for row, place in enumerate(part):

@@ -73,9 +73,10 @@ def training_size(study: StudyResults) -> float:
 
 
 def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return (`arms_frame`, `seeds_frame`) at one test size, with a series per arm. metric: the metric at this size.
+    """Return (`arms_frame`, `seeds_frame`) for one test size. Each arm is a series. metric: the metric at this size.
 
-    The size is part of each arm's name, so that seeds are drawn at the size of their mean.
+    The size is appended to the arm names in each frame, as in "wide@64", so the frames of several sizes can be
+    concatenated.
     """
     here = table if metric == table.metric else results_for_metric(study, metric)[1]
     frame, points, at_size = arms_frame(study, here), seeds_frame(study, metric), f"@{size:g}"
