@@ -81,7 +81,8 @@ class Downloaded(ABC):
     def download(self, data_dir: Path) -> None:
         """Download the dataset into `data_dir`.
 
-        Raises OSError if the folder cannot be made, and RuntimeError if the download fails, of which nothing is kept.
+        Raises OSError if the folder cannot be made, and RuntimeError if the download fails. Then its files and folders
+        that are new since it began are removed.
         """
         folders = [folder for folder in (data_dir, *data_dir.parents) if not folder.exists()]
         data_dir.mkdir(parents=True, exist_ok=True)
