@@ -8,7 +8,7 @@ import typer
 
 from ablations.cli.answer import name_damaged, show_json
 from ablations.cli.inputs import parameters
-from ablations.cli.inputs.arguments import plan_names, refuse_unplanned, trial_ids
+from ablations.cli.inputs.arguments import checked_names, trial_ids
 from ablations.cli.inputs.directories import folder_options, runs_folder
 from results.store import plan_files
 
@@ -39,8 +39,7 @@ def status(
 
     folder, where = runs_folder(runs), folder_options(runs)
     asker = statuses.RateLimitedAsker(folder)
-    refuse_unplanned(words, recipe, folder)
-    names = plan_names(words, recipe, folder)
+    names = checked_names(words, recipe, folder)
 
     def read() -> "Statuses":
         plans, damaged = plan_files.named_plans(folder, names)

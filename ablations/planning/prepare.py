@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablations.execution import provenance
 from ablations.planning.jobs import digest, read
-from ablations.study.naming import older_names
+from ablations.study.naming import current_name, only_name
 from results.store import plan_files
 from results.store.schemas import Plan
 from vitcore.config import Config
@@ -28,11 +28,14 @@ def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False
 
     seeds: the number of seeds; None for the recipe's. prune: whether to drop arms and seeds that are not asked for.
     code: the result of provenance.code_digest. If it is "" or has plug-ins, the plan is always rebuilt. Raises
-    ValueError if the old plan is unreadable, the new plan cannot be built, or the two cannot share a table.
+    ValueError if the old plan is unreadable, several plans could be it, the new plan cannot be built, or the two cannot
+    share a table.
     """
     name, asked = design.name, list(range(seeds if seeds is not None else design.recipe.seeds))
     if name not in plan_files.planned_names(runs):
-        name = older_names(plan_files.read_plans(runs).readable).get(name, name)
+        plans = plan_files.read_plans(runs).readable
+        older = [plan.name for plan in plans if current_name(plan) == name]
+        name = only_name(older, design.overrides, plans, runs) if older else name
     old = read(runs, name)
     wanted = asked if old is None or prune else sorted({*old.seeds, *asked})
     known = inputs_digest(design, wanted, code, None if prune else old)

@@ -41,7 +41,24 @@ def plan_name(study: str, recipe: str, overrides: Mapping[str, Any]) -> str:
     return f"{study}@{recipe}" + (f"+{store.checksum(learned)[:6]}" if learned else "")
 
 
-def older_names(plans: Iterable[Plan]) -> dict[str, str]:
-    """Return today's name -> recorded name for plans of 0.21 and before that hashed how their trials run."""
-    today = ((plan_name(plan.study, plan.recipe, plan.overrides), plan.name) for plan in plans)
-    return {name: recorded for name, recorded in today if name != recorded}
+def current_name(plan: Plan) -> str:
+    """Return the name that a plan would get now. The names of plans of 0.21 and before hash all overrides."""
+    return plan_name(plan.study, plan.recipe, plan.overrides)
+
+
+def only_name(names: Sequence[str], overrides: Mapping[str, Any], plans: Sequence[Plan], source: Path) -> str:
+    """Return the only name, or else the only one whose plan has these overrides.
+
+    plans: the plans in `source`, a run directory or an exported file. Raises ValueError if several names remain.
+    """
+    equal = [plan.name for plan in plans if plan.name in names and plan.overrides == overrides] if overrides else []
+    if len(equal or names) > 1:
+        study, listed = names[0].rpartition("@")[0], with_settings(names, plans)
+        raise ValueError(f"'{study}' was run {len(names)} times in {source}: name one or its settings: {listed}")
+    return (equal or names)[0]
+
+
+def with_settings(names: Iterable[str], plans: Iterable[Plan]) -> str:
+    """Return names of plans as text, each followed by the plan's overrides if it has any."""
+    settings = {plan.name: assignments(plan.overrides, ", ") for plan in plans if plan.overrides}
+    return ", ".join(f"{name} ({settings[name]})" if name in settings else name for name in names)

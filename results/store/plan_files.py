@@ -1,7 +1,6 @@
 """Writing and reading the plans in a run directory, and finding them by name."""
 
 import os
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from results.store.schemas import Plan, Settings, unknown_field, validated
 
 # Settings that do not affect what is learned: equal to vitcore.identity.HOW_IT_RUNS, which `results` does not import.
 HOW_IT_RUNS = frozenset({"device", "threads", "compile", "cuda_graph", "attention", "micro_batch", "gpus"})
+REMEDY = "remove it; its `ablate run` or `submit` with the same settings and --seeds writes it again (trials stay)"
 
 
 def study_folder(runs: Path, name: str) -> Path:
@@ -49,16 +49,8 @@ def read_plan(path: Path) -> Plan:
         if plan.name != path.parent.name:
             raise Broken(f"plan.json: is the plan of {plan.name!a:.60}, not of its folder")
     except Broken as error:  # its text begins with the file's name
-        raise Broken(f"{path.parent}/{error}: remove it; {remaking(path.parent.name)} (trials stay)") from None
+        raise Broken(f"{path.parent}/{error}: {REMEDY}") from None
     return plan
-
-
-def remaking(name: str) -> str:
-    """Return which command writes a plan again, as far as the plan's name tells."""
-    study, _, rest = name.rpartition("@")
-    recipe, changed, _ = rest.partition("+")
-    command = shlex.join(["ablate", "run", study, "--recipe", recipe])
-    return f"`{command}` or `submit` with the same {'settings and ' if changed else ''}--seeds writes it again"
 
 
 def sorted_paths(folder: Path) -> list[Path]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ablations.cli.inputs import ablate_toml
 from ablations.execution.launch import Place
 from ablations.planning.jobs import jobs
-from ablations.study.naming import ALL_ARMS, assignments, older_names, plan_name, stem
+from ablations.study.naming import ALL_ARMS, assignments, current_name, only_name, plan_name, stem, with_settings
 from results import store
 from results.store import plan_files, schemas
 from results.store.plan_files import learned_settings
@@ -109,16 +109,11 @@ def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -
         raise ValueError(f"margin={asked.margin:g}: is declared before results are read: give it to `ablate run`")
     if "all" in asked.studies:
         return []
-    overrides = resolve_settings(asked.overrides)
-    words, known = asked.studies, names_today(source)
+    overrides, there = resolve_settings(asked.overrides), existing_names(source)
+    plans = existing_plans(source) if any("+" in name for name in there) else []
+    known = {name: name for name in there} | {plan.name: current_name(plan) for plan in plans}
+    words = asked.studies
     return [one if "@" in one else planned_name(stem(one), recipe_name, overrides, known, source) for one in words]
-
-
-def names_today(source: Path) -> dict[str, str]:
-    """Return the name that each existing plan would get today -> its name."""
-    there = existing_names(source)
-    older = older_names(existing_plans(source)) if any("+" in name for name in there) else {}
-    return older | {name: name for name in there if name not in older.values()}
 
 
 def planned_name(
@@ -126,24 +121,19 @@ def planned_name(
 ) -> str:
     """Return the name of a study's plan on the named or default recipe, or else of its only plan.
 
-    Without such a plan, returns the name that it would have. known: the result of `names_today`. Raises ValueError if
-    no recipe is named, the default has no plan, and there are several plans with these overrides.
+    Without such a plan, returns the name that it would have. known: name of an existing plan -> its `current_name`.
+    Raises the error of `only_name` if several plans match.
     """
     asked_for = plan_name(study, stem(recipe_name or RECIPE), overrides)
-    if recipe_name is not None or asked_for in known:
-        return known.get(asked_for, asked_for)
-    hashed = plan_name("", "", overrides).removeprefix("@")
-    found = sorted(own for name, own in known.items() if name.startswith(f"{study}@") and name.endswith(hashed))
+    if asked_for in known:
+        return asked_for
+    found = [name for name, now in known.items() if now == asked_for]
+    if not found and recipe_name is None:
+        hashed = plan_name("", "", overrides).removeprefix("@")
+        found = [name for name, now in known.items() if now.startswith(f"{study}@") and now.endswith(hashed)]
     if len(found) > 1:
-        listed = with_settings(found, existing_plans(source))
-        raise ValueError(f"'{study}' was run {len(found)} times in {source}: name one: {listed}")
+        return only_name(found, overrides, existing_plans(source), source)
     return found[0] if found else asked_for
-
-
-def with_settings(names: Iterable[str], plans: Iterable[Plan]) -> str:
-    """Return names of plans as text, each followed by the plan's overrides if it has any."""
-    settings = {plan.name: assignments(plan.overrides, ", ") for plan in plans if plan.overrides}
-    return ", ".join(f"{name} ({settings[name]})" if name in settings else name for name in names)
 
 
 def warn_of_other_recipe(asked: Asked, recipe_name: str, runs: Path) -> None:
@@ -169,6 +159,20 @@ def warn_of_needless_settings(plan: Plan, runs: Path) -> None:
             break
 
 
+def warn_of_queued_trials(plan: Plan, runs: Path) -> None:
+    """Print a note on standard error if a plan changes how its trials run, some of which may be queued on SLURM."""
+    before = [
+        one.overrides for one in existing_plans(runs) if one.name == plan.name and (runs / "submissions").exists()
+    ]
+    for earlier in before:
+        now, then = (
+            assignments(dict(each.items() - learned_settings(each).items())) for each in (plan.overrides, earlier)
+        )
+        if now != then:
+            said = f"with {now}" if now else f"without {then}"
+            print(f"{plan.name}: trials that wait on SLURM will be trained {said} too", file=sys.stderr)
+
+
 def recipe_argument(plan: Plan) -> str:
     """Return the recipe of a plan as the option --recipe takes it, quoted for a shell."""
     name = plan.asked.recipe if plan.asked else plan.recipe
@@ -191,16 +195,15 @@ def existing_plans(source: Path) -> list[Plan]:
     return store.read_plans(source).readable
 
 
-def refuse_unplanned(words: list[str] | None, recipe_name: str | None, source: Path) -> None:
-    """Raise ValueError if a study exists but was not planned as asked, or if its file does not exist.
+def checked_names(words: list[str] | None, recipe_name: str | None, source: Path) -> list[str]:
+    """Return what `plan_names` does. Raises its errors, and ValueError if a study was not planned as asked.
 
-    Unknown names pass, and all names if there is no plan. source: a run directory or an exported file. Also raises the
-    errors of `plan_names`.
+    Also raises ValueError if a study's file does not exist. Unknown names pass, and all names if there is no plan.
     """
     asked, there = parse_words(words or []), existing_names(source)
-    with_them = plan_names(words, recipe_name, source)
+    names = plan_names(words, recipe_name, source)
     said = assignments(learned_settings(asked.overrides), ", ")
-    for word, name in zip(asked.studies, with_them, strict=bool(with_them)) if there else ():
+    for word, name in zip(asked.studies, names, strict=bool(names)) if there else ():
         if plan_files.known_name(name, there) in there:
             continue
         study, plans = stem(word).partition("@")[0], existing_plans(source)
@@ -216,6 +219,7 @@ def refuse_unplanned(words: list[str] | None, recipe_name: str | None, source: P
         if stem(word) != word or own or study in packaged_studies():
             settings = f" with {said}" if said and "@" not in word else ""
             raise ValueError(f"{name.partition('+')[0]}: was not run{settings} in {source}{listed}")
+    return names
 
 
 def packaged_studies() -> list[str]:
@@ -226,8 +230,7 @@ def packaged_studies() -> list[str]:
 
 def named_plans(runs: Path, words: list[str] | None, recipe_name: str | None) -> plan_files.Plans:
     """Return the plans in a run directory that a command names. Raises ValueError if one was not run or is damaged."""
-    refuse_unplanned(words, recipe_name, runs)
-    return plan_files.named_plans(runs, plan_names(words, recipe_name, runs))
+    return plan_files.named_plans(runs, checked_names(words, recipe_name, runs))
 
 
 def trial_ids(runs: Path, words: list[str], recipe_name: str | None, arms: Sequence[str] = ALL_ARMS) -> list[str]:
@@ -261,6 +264,7 @@ def prepare_plans(
         )
         plan = prepare(design, place.runs, seeds, prune, place.code)
         warn_of_needless_settings(plan, place.runs)
+        warn_of_queued_trials(plan, place.runs)
         plans.append(plan.model_copy(update={"asked": given}))
     return plans
 

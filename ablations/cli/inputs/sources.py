@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablations.cli.inputs.arguments import existing_plans, named_plans, plan_names, refuse_unplanned
+from ablations.cli.inputs.arguments import checked_names, existing_plans, named_plans, plan_names
 from ablations.cli.inputs.directories import source_path
 from ablations.study.naming import stem
 from results.safe_text import one_line
@@ -29,8 +29,7 @@ def named_results(
 
     path, parts = source_path(source), record.FOR_TABLES if for_tables else record.PARTS
     if path.is_file():
-        refuse_unplanned(words, recipe_name, path)
-        return load_studies(path, plan_names(words, recipe_name, path)), []
+        return load_studies(path, checked_names(words, recipe_name, path)), []
     plans, damaged = named_plans(path, words, recipe_name)
     return load_plans(path, plans, parts), damaged
 

@@ -161,6 +161,20 @@ def test_settings_of_how_trials_run_continue_the_study(copied: Ablate, name: str
     assert json.loads(path.read_text())["overrides"] == {"threads": 2}
     answers = {refusal(copied, "table", word, "lr=3") for word in ("s", "s.yaml")}
     assert answers == {f"ablate: lr=3: 's' was not run with it in runs (there: {name} (threads=2))\n"}
+    Path("runs/submissions").mkdir()
+    notes = [copied("run", *STUDY_HERE, *words)[2] for words in (["threads=2"], ["threads=1"], [])]
+    queued = f"{name}: trials that wait on SLURM will be trained "
+    assert notes == ["", f"{queued}with threads=1 too\n", f"{queued}without threads=1 too\n"]
+
+
+def test_of_two_older_plans_settings_choose_the_one_to_continue(copied: Ablate) -> None:
+    plan, plans = read_plan(Path("runs/studies/s@r/plan.json")), Path("runs/studies")
+    shutil.rmtree(plans)
+    for name, overrides in (("s@r+aaaaaa", {"device": "cpu"}), ("s@r+bbbbbb", {"threads": 2})):
+        write_plan(plans / name / "plan.json", plan.model_copy(update={"name": name, "overrides": overrides}))
+    for words in (["table", "s"], ["run", *STUDY_HERE]):
+        assert "s@r+aaaaaa" in copied(*words, "device=cpu")[1]
+        assert "runs: name one or its settings: s@r+aaaaaa (device=cpu), " in refusal(copied, *words)
 
 
 def test_a_run_ends_with_the_commands_that_come_next(there: Ablate) -> None:

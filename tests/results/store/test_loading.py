@@ -13,6 +13,7 @@ from results import store
 from results.load import load_studies
 from results.store import record
 from results.store.lease import Watch
+from results.store.plan_files import REMEDY
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +70,7 @@ def test_a_damaged_plan_hides_no_other_study(
     before = sorted(tmp_path.glob("trials/**/*"))
     status, output, errors = called(monkeypatch, *words.split(), "--runs", str(tmp_path))
     assert (status, bool(output), sorted(tmp_path.glob("trials/**/*"))) == (ended, ended < 2, before)
-    then = "`ablate run pooling --recipe digits` or `submit` with the same --seeds writes it again (trials stay)"
-    named = f"{path} is not a JSON object: remove it; {then}"
+    named = f"{path} is not a JSON object: {REMEDY}"
     assert errors.startswith(f"ablate: {named}\n") if ended else not errors
     assert [named in output, "nope" in errors] == ["--watch" in words, "nope" in words]
     if words == "report":
