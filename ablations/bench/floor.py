@@ -148,12 +148,11 @@ def plain_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.bmm(logits.softmax(dim=-1), v).view(shape)
 
 
-fused_attention = F.scaled_dot_product_attention
 KERNELS: dict[str, Attention] = {
-    "flash": sdpa_kernel(SDPBackend.FLASH_ATTENTION)(fused_attention),
-    "efficient": sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION)(fused_attention),
-    "cudnn": sdpa_kernel(SDPBackend.CUDNN_ATTENTION)(fused_attention),
-    "math": sdpa_kernel(SDPBackend.MATH)(fused_attention),
+    "flash": sdpa_kernel(SDPBackend.FLASH_ATTENTION)(F.scaled_dot_product_attention),
+    "efficient": sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION)(F.scaled_dot_product_attention),
+    "cudnn": sdpa_kernel(SDPBackend.CUDNN_ATTENTION)(F.scaled_dot_product_attention),
+    "math": sdpa_kernel(SDPBackend.MATH)(F.scaled_dot_product_attention),
     "plain": plain_attention,
 }
 

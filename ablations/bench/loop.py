@@ -6,7 +6,6 @@ or, for `ablate run`, to the table.
 """
 
 import json
-import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -37,9 +36,8 @@ from vitcore.training.evaluation import evaluation_steps
 
 POSITIONS = ("1d", "none")  # the baseline's comes first
 OURS, SEQUENTIAL, PAIRED = "ablate run", "one process a trial, in sequence", "one process a trial, two at a time"
-RUNS = "runs"
 # Arguments of `ablate`. `write_study` writes both files.
-RUN = ("run", "bench-study.yaml", "--recipe", "bench-recipe.yaml", "--runs", RUNS)
+RUN = ("run", "bench-study.yaml", "--recipe", "bench-recipe.yaml", "--runs")  # a run directory follows
 AUGMENTS = ("none", "flip-crop")  # augmentations that the script supports
 GIVEN = ("seed", "steps", "batch", "lr", "weight_decay", "clip_norm", "label_smoothing")  # passed to the script as is
 PASSED = {  # passed to the script as images, evaluations or timm's arguments, or checked by the first losses
@@ -68,11 +66,11 @@ def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result
             PAIRED: lambda: run_scripts(scripts, 2),
         }
         wall = interleaved_seconds(sides, rounds, 1, torch.device("cpu"))
-        ours = [store.read_json(file) for file in Path(name, RUNS).glob("trials/*/result.json")]
+        ours = [store.read_json(file) for file in Path(name).glob("runs-*/trials/*/result.json")]
         theirs = [json.loads(one.with_suffix(".result").read_text())["test_accuracy"] for one in scripts]
     trained = sum(result["train_seconds"] for result in ours)
     workers = min(cores(), len(configs)) if device_of(configs[0]) == "cpu" else 0
-    share = trained / workers / float(np.median(wall[OURS])) if workers else None
+    share = trained / workers / float(wall[OURS].sum()) if workers else None
     seconds, ratio, steps = {name: spread(own) for name, own in wall.items()}, ratios(wall, OURS), configs[0].steps
     # PAIRED has no entry, because it trains the trials of SEQUENTIAL
     accuracy = {OURS: fmean(result["metrics"]["test_accuracy"] for result in ours), SEQUENTIAL: fmean(theirs)}
@@ -108,15 +106,15 @@ def check_alike(config: Config, source: Source) -> None:
             raise ConfigError(f"{name}={value}: the script has {defaults[name]}")
     with compute_settings(config):
         short = with_steps(sensitive_config(config), CHECKED)
-        _, _, left_out = checked_sides(short, source.images(short), compiled=False)
+        _, _, left_out = checked_sides(short, source.images(short), ["timm"])
     if "timm" in left_out:
         raise ConfigError(left_out["timm"])
 
 
 def run_study(folder: Path, source: Source) -> None:
     """Train all trials of the study in `folder` with `ablate run`, in a new run directory."""
-    shutil.rmtree(folder / RUNS, ignore_errors=True)
-    words = [*RUN, *(word for file in source.plugins for word in ("--plugin", file))]
+    words = [*RUN, tempfile.mkdtemp(prefix="runs-", dir=folder)]
+    words += [word for file in source.plugins for word in ("--plugin", file)]
     words += ["--data-dir", str(source.data_dir.absolute())] if source.data_dir else []
     run(python_command("ablations.cli", *words), {"OMP_NUM_THREADS": str(cores())}, cwd=folder)
 

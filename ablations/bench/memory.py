@@ -16,20 +16,22 @@ STEPS = 3
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")  # psutil has no peak that can be reset
 
 
-def memory_of_steps(config: Config, name: str, source: Source) -> int | None:
-    """Return the peak bytes of GPU memory, or of a process's memory on a CPU, that steps of an implementation add.
+def memory_of_steps(config: Config, name: str, source: Source) -> tuple[int | None, str]:
+    """Return (peak bytes that steps of an implementation add, why they were not measured).
 
-    None: the system does not report them, or compiling on the CPU takes more than the steps. name: as in
-    ablations.bench.rivals. Raises ValueError if the process fails.
+    The bytes are of GPU memory, or of a process's memory on a CPU. They are None without a reason if the system does
+    not report them. name: as in ablations.bench.rivals.
     """
     if device_of(config) == "cpu" and (name == TUNED or (name == OURS and compiles(config, "cpu"))):
-        return None
-    found: int | None = measure_in_process("ablations.bench.memory", config, source, {}, name=name)
-    return found
+        return None, "on a CPU compiling takes more of it than the steps"
+    try:
+        return measure_in_process("ablations.bench.memory", config, source, {}, name=name), ""
+    except ValueError as error:
+        return None, str(error)
 
 
 def measure(config: Config, source: Source, name: str) -> int | None:
-    """Return the result of `memory_of_steps`, in its process."""
+    """Return the bytes of `memory_of_steps`, in its process, or None if the system does not report them."""
     config = with_steps(config, STEPS)
     with compute_settings(config):
         data = source.images(config)

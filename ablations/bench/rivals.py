@@ -7,7 +7,7 @@ zero-initialized head, because with either the first losses would not depend on 
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -129,24 +129,22 @@ def in_float32(config: Config) -> Config:
 
 
 def checked_sides(
-    config: Config, data: Data, compiled: bool
+    config: Config, data: Data, rivals: Sequence[str]
 ) -> tuple[dict[str, Ours | Rival], dict[str, float], dict[str, str]]:
-    """Compare the losses of the first steps of all implementations. A config in bf16 is also compared in float32.
+    """Compare the losses of the first steps with those of rivals. A config in bf16 is also compared in float32.
 
     Returns (name -> implementation, name -> seconds of its first steps, name -> why a rival cannot train in the same
-    way). This suite's implementation comes first. compiled: whether to include timm's compiled model. Raises ValueError
-    if losses differ.
+    way). This suite's implementation comes first. rivals: keys of RIVALS. Raises ValueError if losses differ.
     """
     if config.precision != "float32":
-        checked_sides(in_float32(config), data, compiled=False)
+        checked_sides(in_float32(config), data, [name for name in rivals if name != TUNED])
     sides: dict[str, Ours | Rival] = {OURS: Ours(config, data)}
     seconds, left_out, found = dict[str, float](), dict[str, str](), dict[str, list[float]]()
-    for name in RIVALS:
-        if compiled or name != TUNED:
-            try:
-                sides[name] = Rival(name, config, data)
-            except ValueError as error:
-                left_out[name] = str(error)
+    for name in rivals:
+        try:
+            sides[name] = Rival(name, config, data)
+        except ValueError as error:
+            left_out[name] = str(error)
     for name, side in sides.items():
         began = time.perf_counter()
         with float32_precision("highest"):

@@ -15,7 +15,7 @@ from ablations.bench.floor import Floor, peak
 from ablations.bench.memory import memory_of_steps
 from ablations.bench.process import Source
 from ablations.bench.result import Result, column, conditions, mebibytes
-from ablations.bench.rivals import CHECKED, OURS, checked_sides, next_batch, sensitive_config
+from ablations.bench.rivals import CHECKED, OURS, RIVALS, TUNED, checked_sides, next_batch, sensitive_config
 from ablations.bench.timing import Call, Seconds, interleaved_seconds, ratios, repeat, spread
 from ablations.planning.measure_steps import with_steps
 from results.units import amount_text
@@ -53,13 +53,8 @@ def bench(config: Config, source: Source, rounds: int, calls: int, compiled: boo
     rates = {name: spread(config.batch / own) for name, own in found.seconds.items()}
     faster = ratios(found.seconds, OURS)
     floor, notes = floor_record(config, found)
-    memory: dict[str, int | None] = {}
-    left_out = dict(found.left_out)
-    for name in found.first_steps:
-        try:
-            memory[name] = memory_of_steps(config, name, source)
-        except ValueError as error:
-            memory[name], left_out[f"memory of {name}"] = None, str(error)
+    memory = {name: memory_of_steps(config, name, source) for name in found.first_steps}
+    left_out = found.left_out | {f"memory of {name}": why for name, (_, why) in memory.items() if why}
     measured = {
         "sides": [
             {"name": n, "images_per_second": rates[n], "seconds_per_step": spreads[n], "ratio": faster.get(n)}
@@ -70,13 +65,13 @@ def bench(config: Config, source: Source, rounds: int, calls: int, compiled: boo
         "input": {"images_per_second": rates["input"], "share": faster["input"]},
         "waits_per_step": found.waits,
         "left_out": left_out,
-        "memory_bytes": memory,
+        "memory_bytes": {name: count for name, (count, _) in memory.items()},
     }
     columns = {
         "images/s": column(rates, "{:,.0f}"),
         "our speed / its": column(faster, "{:.3g}x"),
         "floor / its time": column(floor["share"] if floor else {}, "{:.0%}"),
-        "memory": {name: mebibytes(count) for name, count in memory.items()},
+        "memory": {name: mebibytes(count) for name, (count, _) in memory.items()},
     }
     caption = (
         f" in turn, {amount_text(calls, 'step')} each; equal losses in the first steps. input: the batches alone. "
@@ -106,7 +101,8 @@ def floor_record(config: Config, found: Timed) -> tuple[dict[str, Any] | None, l
         "share_of_peak": share_of_peak,
     }
     reached = share_of_peak.text("{:.1%} of the peak") if share_of_peak else "the peak is not known here"
-    return record, [f"{spread(rate).text('{:.3g}')} training FLOP/s, {reached}. The floor has {share:.1%} of them."]
+    note = f"{spread(rate).text('{:.3g}')} training FLOP/s, {reached}. "
+    return record, [f"{note}The floor computes {share:.1%} of the model's FLOPs."]
 
 
 def time_sides(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -> Timed:
@@ -115,7 +111,8 @@ def time_sides(config: Config, data: Data, rounds: int, calls: int, compiled: bo
     Raises ValueError if a rival's losses differ from this suite's.
     """
     config = with_steps(sensitive_config(config), CHECKED + WARM_UP + rounds * calls + WATCHED)
-    sides, first_steps, left_out = checked_sides(config, data, compiled)
+    rivals = [name for name in RIVALS if compiled or name != TUNED]
+    sides, first_steps, left_out = checked_sides(config, data, rivals)
     timed: dict[str, Call] = {name: side.advance for name, side in sides.items()}
     timed["input"] = partial(next_batch, Training(config, data))
     for advance in timed.values():

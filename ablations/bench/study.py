@@ -1,12 +1,12 @@
 """The benchmark of a study: the step time and memory of each arm, alternating with its baseline."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from ablations.bench.memory import memory_of_steps
 from ablations.bench.process import Source
 from ablations.bench.result import Result, conditions, mebibytes
 from ablations.bench.rivals import OURS
-from ablations.bench.timing import Spread, interleaved_seconds, ratios, spread
+from ablations.bench.timing import Seconds, interleaved_seconds, ratios, spread
 from ablations.planning import step_times
 from ablations.planning.measure_steps import take_steps, with_steps
 from ablations.study.design import Design
@@ -23,21 +23,22 @@ HEADER = ("a step", "baseline's in turn", "time / baseline", "FLOPs / baseline",
 def bench(design: Design, names: Collection[str], rounds: int, calls: int, source: Source) -> Result:
     """Measure the step time and memory of the named arms of a study, in `rounds` turns of `calls` steps per arm.
 
-    Arms with equal steps and equal baselines are measured once. Raises ValueError if a process fails.
+    Arms with equal steps and equal baselines are measured once.
     """
     how = conditions(design.reference, source, rounds, calls)
-    baselines = {arm.name: arm.config for arm in design.arms}
-    measured: dict[tuple[str, str], tuple[Spread, Spread, Spread, int | None]] = {}
+    baselines, first = {arm.name: arm.config for arm in design.arms}, dict[str, str]()
+    sides = {name: first.setdefault(step_times.key(one.model_dump()), name) for name, one in baselines.items()}
+    measured: dict[tuple[str, str], tuple[Mapping[str, Seconds], int | None, str]] = {}
     arms = []
     columns: dict[str, dict[str, str]] = {name: {} for name in HEADER}
     for arm in (arm for arm in design.arms if arm.name in names):
         config, baseline = arm.config, baselines[arm.baseline]
-        pair = step_times.key(config.model_dump()), step_times.key(baseline.model_dump())
+        pair = side, reference = sides[arm.name], sides[arm.baseline]  # the first arms with these steps
         if pair not in measured:
-            times = time_beside_baseline(config, baseline, rounds, calls, source)
-            measured[pair] = *times, memory_of_steps(config, OURS, source)
-        own, theirs, ratio, memory = measured[pair]
-        same = pair[0] == pair[1]
+            times = time_in_turn({side: config, reference: baseline}, rounds, calls, source)
+            measured[pair] = times, *memory_of_steps(config, OURS, source)
+        seconds, memory, _ = measured[pair]
+        own, theirs, ratio = spread(seconds[side]), spread(seconds[reference]), ratios(seconds, reference).get(side)
         cost, before = measure(config), measure(baseline)
         flops_ratio = cost.flops * config.batch / (before.flops * baseline.batch)
         arms.append({
@@ -45,7 +46,7 @@ def bench(design: Design, names: Collection[str], rounds: int, calls: int, sourc
             "baseline": arm.baseline,
             "seconds_per_step": own,
             "baseline_seconds_per_step": theirs,
-            "ratio": None if same else ratio,
+            "ratio": ratio,  # None if the steps are equal
             "params": cost.params,
             "flops": cost.flops,  # of a forward pass of one image
             "flops_ratio": flops_ratio,
@@ -54,27 +55,25 @@ def bench(design: Design, names: Collection[str], rounds: int, calls: int, sourc
         equal = "baseline" if arm.name == arm.baseline else "the same step"
         cells = (
             f"{own.text('{:.3g}', 1000)} ms",
-            "" if same else f"{theirs.text('{:.3g}', 1000)} ms",
-            equal if same else ratio.text("{:.3f}x"),
+            f"{theirs.text('{:.3g}', 1000)} ms" if ratio else "",
+            ratio.text("{:.3f}x") if ratio else equal,
             f"{flops_ratio:.2f}x",
             mebibytes(memory),
         )
         for column, cell in zip(columns.values(), cells, strict=True):
             column[arm.name] = cell
     caption = f" in turn with the baseline, {amount_text(calls, 'step')} each. memory: what steps add at their peak."
+    notes = sorted({f"memory is left out: {why}" for _, _, why in measured.values() if why})
     title = f"A step of each arm of {design.name}; its recipe"
-    return Result("arms", how, {"study": design.name, "arms": arms}, title, caption, "arm", columns)
+    return Result("arms", how, {"study": design.name, "arms": arms}, title, caption, "arm", columns, notes)
 
 
-def time_beside_baseline(
-    config: Config, baseline: Config, rounds: int, calls: int, source: Source
-) -> tuple[Spread, Spread, Spread]:
-    """Return the seconds per step of an arm, those of its baseline, and the first relative to the second."""
+def time_in_turn(configs: Mapping[str, Config], rounds: int, calls: int, source: Source) -> dict[str, Seconds]:
+    """Return name -> seconds per step of a config in each round (rounds,). The configs differ in no compute setting."""
+    config, steps = next(iter(configs.values())), {}
     with compute_settings(config):
-        steps = {}
-        for name, one in {"arm": config, "baseline": baseline}.items():
+        for name, one in configs.items():
             training = Training(with_steps(one, WARM_UP + rounds * calls), source.images(one))
             take_steps(training, WARM_UP)
             steps[name] = training.advance
-        found = interleaved_seconds(steps, rounds, calls, torch_device(config))
-    return spread(found["arm"]), spread(found["baseline"]), ratios(found, "baseline")["arm"]
+        return interleaved_seconds(steps, rounds, calls, torch_device(config))

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from rich.progress import track
+from rich.markup import escape
+from rich.progress import Progress
 
 from ablations.reporting.console import PlainConsole
 
@@ -51,8 +52,10 @@ def call_alternately(sides: Mapping[str, Callable[[], float]], rounds: int) -> d
     order = [name for number in range(rounds) for name in list(sides)[:: -1 if number % 2 else 1]]
     console = PlainConsole(stderr=True)
     # A thread that refreshes the progress bar would disturb the timing.
-    for name in track(order, "", console=console, transient=True, auto_refresh=False, disable=not console.is_terminal):
-        found[name].append(sides[name]())
+    with Progress(console=console, transient=True, auto_refresh=False, disable=not console.is_terminal) as bar:
+        for name in bar.track(order):
+            bar.update(bar.task_ids[0], description=escape(name), refresh=True)
+            found[name].append(sides[name]())
     return {name: np.array(values) for name, values in found.items()}
 
 

@@ -55,7 +55,7 @@ def bench(settings: Mapping[str, Any], folder: Path, deadline: float, arms: int,
             state.script.append(seconds)
             store.write_json(file, asdict(state))
         if state.seeds < number:
-            command = python_command("ablations.cli", *loop.RUN, "--seeds", str(number))
+            command = python_command("ablations.cli", *loop.RUN, "runs", "--seeds", str(number))
             with busy() as samples:
                 seconds, done = timed(command, deadline, folder)
             state.ours += [0.0] * (number - len(state.ours))

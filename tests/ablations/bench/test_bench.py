@@ -94,7 +94,7 @@ def test_unequal_losses_are_refused(monkeypatch: pytest.MonkeyPatch, precision: 
 )
 def test_a_rival_that_does_not_fit_is_left_out(settings: dict[str, Any], name: str, why: str) -> None:
     one = config(**settings)
-    sides, _, left_out = checked_sides(one, random_images(one), compiled=False)
+    sides, _, left_out = checked_sides(one, random_images(one), ["timm", "torchvision"])
     assert left_out[name].startswith(why)
     assert {*sides, *left_out} == {"vitcore", "timm", "torchvision"}
 
@@ -155,8 +155,14 @@ def test_pil_makes_our_images(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_memory_of_a_step_holds_at_least_the_gradients() -> None:
     one = config(width=256, heads=4, depth=4)
     for name in ("vitcore", "timm"):
-        extra = memory.memory_of_steps(one, name, Source())
+        extra, _ = memory.memory_of_steps(one, name, Source())
         assert extra is None or extra > 4 * measure(one).params
+
+
+@pytest.mark.parametrize("name", ["vitcore", "timm compiled"])
+def test_memory_of_a_compiled_step_is_left_out_on_a_cpu(name: str) -> None:
+    found = memory.memory_of_steps(config(compile=True), name, Source())
+    assert found == (None, "on a CPU compiling takes more of it than the steps")
 
 
 def test_a_process_imports_nothing_from_the_working_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -168,8 +174,9 @@ def test_a_process_imports_nothing_from_the_working_directory(monkeypatch: pytes
 
 @pytest.mark.slow
 def test_bench_comes_with_all_parts(bench: Callable[..., str]) -> None:
-    found = json.loads(bench("step", *WORDS, "--rounds", "2", "--steps", "1", "--json", "--out", "b.json"))
-    assert json.loads(Path("b.json").read_text()) == found
+    printed = bench("step", *WORDS, "--rounds", "2", "--steps", "1", "--out", "b.json")
+    assert all(text in printed for text in ("| input ", "| floor ", "width=16", f"torch={torch.__version__}"))
+    found = json.loads(Path("b.json").read_text())
     measured = {"sides", "first_steps_seconds", "floor", "input", "waits_per_step", "left_out", "memory_bytes"}
     assert found.keys() == CONDITIONS | measured
     machine = {"device", "accelerator", "threads", "cores", "torch", "timm", "torchvision", "revision"}
@@ -190,6 +197,8 @@ def test_input_is_measured_alone_and_beside_torchvision(bench: Callable[..., str
     assert found.keys() == {*CONDITIONS, "images_per_second", "pil"}
     assert found["pil"]["images_per_second"].keys() == {"vitcore", "torchvision"}
     assert all(name in output for name in ("vitcore, as configured", "vitcore, flip-crop", "torchvision, flip-crop"))
+    printed = bench("input", *WORDS, "--rounds", "2", "--steps", "1", "--json", "--out", "b.json")
+    assert json.loads(Path("b.json").read_text()) == json.loads(printed)
 
 
 STUDY = """
@@ -203,7 +212,9 @@ STUDY = """
 def test_arms_of_a_study_are_measured_beside_their_baseline(bench: Callable[..., str]) -> None:
     """Each arm has a row; another learning rate has the baseline's step, so its time is no ratio."""
     Path("s.yaml").write_text(STUDY)
-    found = json.loads(bench("study", "s.yaml", *WORDS, "--rounds", "2", "--steps", "1", "--json"))
+    output = bench("study", "s.yaml", *WORDS, "--rounds", "2", "--steps", "1", "--out", "b.json")
+    assert all(text in output for text in ("| position=none ", " the same step |", "A step of each arm of s@digits"))
+    found = json.loads(Path("b.json").read_text())
     rows = {row["arm"]: row for row in found["arms"]}
     assert list(rows) == ["position=1d,lr=0.004", "position=none", "lr=0.002"]
     assert rows["position=none"]["ratio"].keys() == {"median", "low", "high"}
@@ -237,25 +248,32 @@ def test_the_script_trains(tmp_path: Path, augment: str) -> None:
 
 @pytest.mark.slow
 def test_a_whole_study_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All sides train equal trials: `ablate run` in a new process, the scripts in this one."""
+    """All sides train equal trials in each round: `ablate run` in a new process, the scripts in this one."""
 
     def in_process(command: list[str], own: dict[str, str], **how: Any) -> None:
         if "-m" in command:
             process.run(command, own, **how)
+            trained.append(len([*how["cwd"].rglob("result.json")]))
         else:
             ran.append(command[-1])
             script.run(Path(command[-1]))
 
-    ran: list[str] = []
+    ran, trained = list[str](), list[int]()
     monkeypatch.setattr(loop, "run", in_process)
     settings = {**SMALL, "steps": 4, "evaluations": 1}
-    found: Any = loop.bench(settings, seeds=1, rounds=1, source=Source()).json()
+    found: Any = loop.bench(settings, seeds=1, rounds=2, source=Source()).json()
     assert (found["trials"], found["steps"]) == (2, 4)
-    assert len(ran) == 4
+    assert trained == [2, 4]
+    assert len(ran) == 8
     assert len(set(ran)) == 2
     assert list(found["seconds"]) == ["ablate run", *found["ratio"]]
     assert all(0 <= value <= 1 for value in found["test_accuracy"].values())
     assert 0 < found["training_share"] < 1
+
+
+def test_the_loop_is_compared_with_timm_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(RIVALS, "torchvision", without_position)  # whose losses differ
+    loop.check_alike(config(**COLOUR), Source(random=True))
 
 
 def test_the_loop_has_no_packs(monkeypatch: pytest.MonkeyPatch) -> None:
