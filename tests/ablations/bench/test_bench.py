@@ -175,7 +175,7 @@ def test_a_process_imports_nothing_from_the_working_directory(monkeypatch: pytes
 @pytest.mark.slow
 def test_bench_comes_with_all_parts(bench: Callable[..., str]) -> None:
     printed = bench("step", *WORDS, "--rounds", "2", "--steps", "1", "--out", "b.json")
-    assert all(text in printed for text in ("| input ", "| floor ", "width=16", f"torch={torch.__version__}"))
+    assert all(text in printed for text in ("| input ", "| floor ", "width=16", ", torch="))
     found = json.loads(Path("b.json").read_text())
     measured = {"sides", "first_steps_seconds", "floor", "input", "waits_per_step", "left_out", "memory_bytes"}
     assert found.keys() == CONDITIONS | measured
@@ -253,7 +253,7 @@ def test_a_whole_study_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     def in_process(command: list[str], own: dict[str, str], **how: Any) -> None:
         if "-m" in command:
             process.run(command, own, **how)
-            trained.append(len([*how["cwd"].rglob("result.json")]))
+            trained.append(len([*how["cwd"].glob("runs-*/trials/*/result.json")]))
         else:
             ran.append(command[-1])
             script.run(Path(command[-1]))
