@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from ablations.cli.inputs import ablate_toml
 from ablations.execution.launch import Place
-from ablations.planning.jobs import jobs
+from ablations.planning.jobs import jobs, read
 from ablations.study.naming import ALL_ARMS, assignments, current_name, only_name, plan_name, stem, with_settings
 from results import store
 from results.store import plan_files, schemas
 from results.store.plan_files import learned_settings
 from results.store.schemas import Plan, Settings
+from results.store.standing import Standings
 
 if TYPE_CHECKING:
     from ablations.study.design import Design
@@ -161,16 +162,14 @@ def warn_of_needless_settings(plan: Plan, runs: Path) -> None:
 
 def warn_of_queued_trials(plan: Plan, runs: Path) -> None:
     """Print a note on standard error if a plan changes how its trials run, some of which may be queued on SLURM."""
-    before = [
-        one.overrides for one in existing_plans(runs) if one.name == plan.name and (runs / "submissions").exists()
-    ]
-    for earlier in before:
-        now, then = (
-            assignments(dict(each.items() - learned_settings(each).items())) for each in (plan.overrides, earlier)
-        )
-        if now != then:
-            said = f"with {now}" if now else f"without {then}"
-            print(f"{plan.name}: trials that wait on SLURM will be trained {said} too", file=sys.stderr)
+    old = read(runs, plan.name)
+    if old is None or old.overrides == plan.overrides or not (runs / "submissions").exists():
+        return
+    seen = Standings(runs)
+    if not all(job.standing(seen).is_over for job in jobs([old])):
+        now, then = assignments(plan.overrides), assignments(old.overrides)
+        said = f"with {now}" if now else f"without {then}"
+        print(f"{plan.name}: trials that wait on SLURM will be trained {said} too", file=sys.stderr)
 
 
 def recipe_argument(plan: Plan) -> str:

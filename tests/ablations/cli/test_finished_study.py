@@ -12,6 +12,7 @@ import pytest
 from designs import STUDY_HERE
 from in_process import Ablate, json_output, refusal
 
+from ablations.cli.inputs.arguments import warn_of_queued_trials
 from results.store import read_plan, write_plan
 
 READING = [
@@ -161,10 +162,20 @@ def test_settings_of_how_trials_run_continue_the_study(copied: Ablate, name: str
     assert json.loads(path.read_text())["overrides"] == {"threads": 2}
     answers = {refusal(copied, "table", word, "lr=3") for word in ("s", "s.yaml")}
     assert answers == {f"ablate: lr=3: 's' was not run with it in runs (there: {name} (threads=2))\n"}
-    Path("runs/submissions").mkdir()
-    notes = [copied("run", *STUDY_HERE, *words)[2] for words in (["threads=2"], ["threads=1"], [])]
-    queued = f"{name}: trials that wait on SLURM will be trained "
-    assert notes == ["", f"{queued}with threads=1 too\n", f"{queued}without threads=1 too\n"]
+
+
+def test_a_plan_says_how_it_changes_queued_trials(copied: Ablate, capsys: pytest.CaptureFixture[str]) -> None:
+    """A trial may be queued if it is not over and the run directory has submissions."""
+    plan, runs = read_plan(Path("runs/studies/s@r/plan.json")), Path("runs")
+    changed = plan.model_copy(update={"overrides": {"threads": 1, "options": {}}})
+    warn_of_queued_trials(changed, runs)
+    (runs / "submissions").mkdir()
+    warn_of_queued_trials(changed, runs)
+    next(runs.glob("trials/*/result.json")).unlink()
+    warn_of_queued_trials(plan, runs)
+    assert capsys.readouterr().err == ""
+    warn_of_queued_trials(changed, runs)
+    assert capsys.readouterr().err.startswith("s@r: trials that wait on SLURM will be trained with threads=1")
 
 
 def test_of_two_older_plans_settings_choose_the_one_to_continue(copied: Ablate) -> None:
