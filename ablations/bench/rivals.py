@@ -131,7 +131,7 @@ def in_float32(config: Config) -> Config:
 def checked_sides(
     config: Config, data: Data, rivals: Sequence[str]
 ) -> tuple[dict[str, Ours | Rival], dict[str, float], dict[str, str]]:
-    """Compare the losses of the first steps with those of rivals. A config in bf16 is also compared in float32.
+    """Check that rivals have the same losses in the first steps. A config in bf16 is checked in float32 too.
 
     Returns (name -> implementation, name -> seconds of its first steps, name -> why a rival cannot train in the same
     way). This suite's implementation comes first. rivals: keys of RIVALS. Raises ValueError if losses differ.

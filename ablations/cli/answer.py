@@ -22,7 +22,7 @@ def fields(record: object) -> Settings:
 
 
 @contextlib.contextmanager
-def name_damaged(damaged: Sequence[ValueError]) -> Iterator[None]:
+def print_damaged(damaged: Sequence[ValueError]) -> Iterator[None]:
     """Print errors of damaged plans at the end of the block. If there are any and it succeeded, exit with FAILED."""
     try:
         yield

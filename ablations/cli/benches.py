@@ -39,7 +39,7 @@ Out = Annotated[Path | None, parameters.out_option("FILE", "Also write the JSON 
 
 @dataclass(frozen=True)
 class Setup:
-    """The resolved arguments of a benchmark. settings: the recipe's, with those of `asked` on top."""
+    """The resolved arguments of a benchmark. settings: the recipe's settings, overridden by those of `asked`."""
 
     asked: Asked
     settings: Settings

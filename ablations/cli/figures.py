@@ -8,7 +8,7 @@ from typing import Annotated, Literal, get_args
 
 import typer
 
-from ablations.cli.answer import name_damaged, show_json
+from ablations.cli.answer import print_damaged, show_json
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.arguments import parse_words, plan_names
 from ablations.cli.inputs.directories import make_place, source_path
@@ -60,7 +60,7 @@ def plot(
     file = out if out and is_file_name(out, format) else None
     drawn_as = file.suffix[1:].lower() if file else format or "png"
     studies, damaged = named_results(runs, words, recipe)
-    with name_damaged(damaged), styled(style, folder):
+    with print_damaged(damaged), styled(style, folder):
         if file and len(studies) > 1:
             raise ValueError(f"--out {file}: one file for {len(studies)} studies: name one study, or a folder")
         for study in studies:
@@ -135,7 +135,7 @@ def report(
     folder = source_path(runs)
     target = out or (folder / "report.html" if folder.is_dir() else Path("report.html"))
     studies, damaged = named_results(runs, words, recipe)
-    with name_damaged(damaged), styled(style, folder):
+    with print_damaged(damaged), styled(style, folder):
         reports.write(studies, target, load_inspections(folder, studies), [one_line(str(one)) for one in damaged])
         if as_json:
             show_json([{"report": str(target), "studies": [study.name for study in studies]}])

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ablations.cli.answer import FAILED, name_damaged, show_json
+from ablations.cli.answer import FAILED, print_damaged, show_json
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import source_path
 from ablations.cli.inputs.sources import named_results, results_on_recipes, styled
@@ -54,7 +54,7 @@ def table(
         ablate table pooling --format latex --columns arm,mean,delta,verdict
     """
     studies, damaged = results_on_recipes(runs, words, recipe or [])
-    with name_damaged(damaged), styled(style, source_path(runs)):
+    with print_damaged(damaged), styled(style, source_path(runs)):
         from results.tables import across_recipes, layout, study_table  # SciPy, which reading does not need
 
         chosen = None if columns is None else [name.strip() for name in columns.split(",")]
@@ -106,6 +106,7 @@ def compare(
         ablate compare runs colleague.parquet
         ablate compare main.parquet runs --fail-on worse --margin 0.01
     """
+    from results import units
     from results.comparison import compare as comparing
     from results.comparison import published, summary
     from results.load import load_studies
@@ -122,6 +123,8 @@ def compare(
         print(published.render(published.compare_published(load_studies(a, studies)), shown))
         return
     first = load_studies(a, studies)
+    if margin is not None and margin >= 1 and any(units.is_accuracy(study.plan.metric) for study in first):
+        raise ValueError(f"--margin {margin:g}: below 1, as a share of the images (0.03 is 3 points)")
     if not Path(b).exists():
         raise ValueError(f"{b}: no such run directory or exported file{suggestion(b, [published.NAME])}")
     comparison = comparing.compare(first, load_studies(Path(b), studies))

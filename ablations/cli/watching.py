@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablations.cli.answer import name_damaged, show_json
+from ablations.cli.answer import print_damaged, show_json
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.arguments import checked_names, trial_ids
 from ablations.cli.inputs.directories import folder_options, runs_folder
@@ -49,7 +49,7 @@ def status(
     if as_json and watch:
         raise ValueError("--watch: leave out --json")
     views, damaged = status_view.show_live(read, where) if watch else read()
-    with name_damaged(damaged):
+    with print_damaged(damaged):
         if as_json:
             show_json(views)
         else:

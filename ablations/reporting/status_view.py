@@ -165,7 +165,7 @@ def indented_line(text: str) -> Text:
 
 
 def show_live(read: Callable[[], Statuses], where: str) -> Statuses:
-    """Show what `read` returns until all studies are settled or Ctrl-C, and return the last answer of `read`.
+    """Show the status until all studies are settled or Ctrl-C is pressed, and return the last result of `read`.
 
     Redraws a terminal, or prints at each change.
     """

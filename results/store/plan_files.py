@@ -10,9 +10,12 @@ from results.store.files import Broken, safe_name
 from results.store.json_files import SCHEMA, NewerSchema, checksum, read_json, write_json
 from results.store.schemas import Plan, Settings, unknown_field, validated
 
-# Settings that do not affect what is learned: equal to vitcore.identity.HOW_IT_RUNS, which `results` does not import.
+# Settings that do not change a trial's id: a copy of vitcore.identity.HOW_IT_RUNS, which `results` does not import.
 HOW_IT_RUNS = frozenset({"device", "threads", "compile", "cuda_graph", "attention", "micro_batch", "gpus"})
-REMEDY = "remove it; its `ablate run` or `submit` with the same settings and --seeds writes it again (trials stay)"
+REMEDY = (
+    "remove it; its `ablate run` or `submit` with the same settings and --seeds writes it again (trials stay; p is no "
+    "longer corrected for tables of fewer seeds)"
+)
 
 
 def study_folder(runs: Path, name: str) -> Path:
@@ -123,7 +126,7 @@ def parent_setting(config: Settings) -> str:
 
 
 def learned_settings(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the overrides that affect what is learned, without those of how trials or stages run."""
+    """Return the overrides of a plan without HOW_IT_RUNS, also of its stages (such as `pretrain.device`)."""
     return {key: value for key, value in overrides.items() if key.rpartition(".")[2] not in HOW_IT_RUNS}
 
 

@@ -67,7 +67,7 @@ def _belongs(process: Process, folder: Path) -> bool:
 
 
 def kill_all(folder: Path) -> None:
-    """Kill all processes that `cluster_processes` finds, including those that are stopped or start meanwhile.
+    """Kill all processes of the cluster, including stopped ones and those that start during the call.
 
     Raises TimeoutError if some are left after 30 s.
     """

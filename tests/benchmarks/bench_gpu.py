@@ -179,7 +179,7 @@ def experiment(name: str, scale: Scale) -> Json:
 
 
 def study(scale: Scale) -> Json | None:
-    """Measure forty trials of 2,000 compiled steps beside timm processes, on digits at 32 pixels: it needs no file."""
+    """Compare forty trials of 2,000 compiled steps with one timm process per trial, on digits at 32 pixels."""
     config = scale.config(data="digits", image_size=32, width=192, depth=6, heads=3, batch=256, evaluations=2)
     settings = {name: getattr(config, name) for name in config.model_fields_set if name not in ("options", "compile")}
     arms, seeds = (2, 1) if scale.small else (len(gpu_study.POSITIONS), gpu_study.SEEDS)

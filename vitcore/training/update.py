@@ -120,7 +120,7 @@ class Update:
         return loss
 
     def gradients(self, batch: Batch, size: int) -> Tensor:
-        """Set the gradients to those of `batch`, in micro-batches of `size` images; return the loss as in `update`."""
+        """Compute the gradients of `batch` in micro-batches of `size` images, and return this rank's loss."""
         self.optimizer.zero_grad()
         total = torch.zeros((), device=self.device)
         for micro_batch in self.replica.micro_batches(batch.split(size)):

@@ -101,9 +101,9 @@ def resolve_settings(config: Settings, data_dir: Path | None = None) -> Settings
 def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -> list[str]:
     """Return the names of the plans that a command's words stand for. An empty list means all plans.
 
-    These plans may not exist. recipe_name: None for the default or, if it has no plan, the only one that has. source: a
-    run directory or an exported file. Raises ValueError if a setting is invalid, the words set the margin, the export
-    is damaged, or a study has several plans but none on the default recipe.
+    Returns a name even if there is no such plan. recipe_name: None for the default recipe or, if it has no plan, the
+    only recipe with one. source: a run directory or an exported file. Raises ValueError if a setting is invalid, the
+    words set the margin, the export is damaged, or a study has several plans but none on the default recipe.
     """
     asked = parse_words(words or [])
     if asked.margin is not None:
@@ -169,7 +169,7 @@ def warn_of_queued_trials(plan: Plan, runs: Path) -> None:
     if not all(job.standing(seen).is_over for job in jobs([old])):
         now, then = assignments(plan.overrides), assignments(old.overrides)
         said = f"with {now}" if now else f"without {then}"
-        print(f"{plan.name}: trials that wait on SLURM will be trained {said} too", file=sys.stderr)
+        print(f"{plan.name}: trials queued on SLURM will also be trained {said}", file=sys.stderr)
 
 
 def recipe_argument(plan: Plan) -> str:
@@ -212,7 +212,7 @@ def checked_names(words: list[str] | None, recipe_name: str | None, source: Path
         if base and said and "@" not in word:
             varied = [key for key in asked.overrides if key in {**base.factors, **base.curves}]
             hint = f": {' and '.join(varied)} is what the study varies, its table has every value" if varied else listed
-            raise ValueError(f"{said}: '{study}' was not run with it in {source}{hint}")
+            raise ValueError(f"{said}: '{study}' was not run with just this in {source}{hint}")
         if stem(word) != word and not Path(word).exists() and not own:
             raise ValueError(f"{word}: no such file, and no study '{study}' in {source}{listed}")
         if stem(word) != word or own or study in packaged_studies():

@@ -118,6 +118,7 @@ def test_a_margin_may_be_declared_on_the_command_line(copied: Ablate) -> None:
     assert "margin=0.25" in Path("runs/report.html").read_text()
     for words in (["run", "s.yaml", "margin=-1"], ["table", "s", "margin=0.1"], ["train", "margin=0.1"]):
         assert "margin=" in refusal(copied, *words)
+    assert "--margin 3: below 1" in refusal(copied, "compare", "runs", "runs", "--fail-on", "worse", "--margin", "3")
 
 
 def test_a_plan_of_some_arms_counts_those(there: Ablate) -> None:
@@ -161,7 +162,7 @@ def test_settings_of_how_trials_run_continue_the_study(copied: Ablate, name: str
     assert os.listdir("runs/studies") == [name]
     assert json.loads(path.read_text())["overrides"] == {"threads": 2}
     answers = {refusal(copied, "table", word, "lr=3") for word in ("s", "s.yaml")}
-    assert answers == {f"ablate: lr=3: 's' was not run with it in runs (there: {name} (threads=2))\n"}
+    assert answers == {f"ablate: lr=3: 's' was not run with just this in runs (there: {name} (threads=2))\n"}
 
 
 def test_a_plan_says_how_it_changes_queued_trials(copied: Ablate, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,7 +176,7 @@ def test_a_plan_says_how_it_changes_queued_trials(copied: Ablate, capsys: pytest
     warn_of_queued_trials(plan, runs)
     assert capsys.readouterr().err == ""
     warn_of_queued_trials(changed, runs)
-    assert capsys.readouterr().err.startswith("s@r: trials that wait on SLURM will be trained with threads=1")
+    assert capsys.readouterr().err.startswith("s@r: trials queued on SLURM will also be trained with threads=1")
 
 
 def test_of_two_older_plans_settings_choose_the_one_to_continue(copied: Ablate) -> None:
