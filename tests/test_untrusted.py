@@ -230,6 +230,7 @@ def test_no_attempt_is_made_through_a_link(tmp_path: Path, linked: str) -> None:
         lambda: trial.reopen(lease.Watch(), None),
         trial.remove_checkpoints,
         lambda: eval_files.count_start(trial, "fewshot"),
+        lambda: eval_files.write(trial, "fewshot", "", {"metrics": {}, "notes": {}}),
     ):
         with pytest.raises(ValueError, match=f"{linked}: is a link"):
             act()

@@ -92,6 +92,15 @@ def test_trial_with_a_new_result_is_left_alone(runs: Path, monkeypatch: pytest.M
     assert trial.state().status == "finished"
 
 
+def test_a_trial_whose_result_is_too_new_is_not_held_afterwards(runs: Path) -> None:
+    trial = store.trial(runs, synthetic.trial_id(synthetic.position(), "position=none", 0))
+    result = store.read_json(trial.path / "result.json")
+    store.write_json(trial.path / "result.json", result | {"schema": 1000})
+    for _ in range(2):  # the second would find it held
+        with pytest.raises(store.NewerSchema):
+            trial.reopen(lease.Watch(), None)
+
+
 def test_status_groups_causes_and_names_what_helps(runs: Path) -> None:
     text = render([statuses.status(Plan.model_validate(synthetic.position()), runs, statuses.SlurmState({}))]).plain
     plan = "position-embedding@digits"

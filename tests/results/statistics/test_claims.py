@@ -67,6 +67,16 @@ def test_a_claim_about_the_whole_curve_is_judged_at_each_point() -> None:
     assert all(claim.verdict for claim in found)
 
 
+def test_a_claim_that_divergence_decides_is_tested() -> None:
+    """The differences are identical, so that only Fisher's test on divergence can judge."""
+    plan = synthetic.position(seeds=10, claims=["position=none < position=1d"])
+    arms = {arm["name"]: [0.8 if arm["name"] == "position=none" else 0.9] * 10 for arm in plan["arms"]}
+    lost = {synthetic.trial_id(plan, "position=none", seed): synthetic.hole("diverged") for seed in range(7)}
+    (claim,) = table(synthetic.results(plan, synthetic.from_accuracies(plan, arms) | lost)).claims
+    assert claim.verdict == "agree"
+    assert "untested" not in claim.note
+
+
 def test_a_claim_about_an_absent_arm_or_without_pairs_is_untested() -> None:
     (claim,) = judged_claims("position=rope2d < position=1d")
     assert (claim.verdict, claim.note) == (None, "no arm position=rope2d in the plan")
