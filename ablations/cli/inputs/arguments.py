@@ -212,7 +212,7 @@ def checked_names(words: list[str] | None, recipe_name: str | None, source: Path
         if base and said and "@" not in word:
             varied = [key for key in asked.overrides if key in {**base.factors, **base.curves}]
             hint = f": {' and '.join(varied)} is what the study varies, its table has every value" if varied else listed
-            raise ValueError(f"{said}: '{study}' was not run with just this in {source}{hint}")
+            raise ValueError(f"{said}: '{study}' was not run with just these settings in {source}{hint}")
         if stem(word) != word and not Path(word).exists() and not own:
             raise ValueError(f"{word}: no such file, and no study '{study}' in {source}{listed}")
         if stem(word) != word or own or study in packaged_studies():

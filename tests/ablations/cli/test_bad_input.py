@@ -104,9 +104,9 @@ def test_settings_file_is_checked(ablate: Ablate, tmp_path: Path, text: str, mes
 
 
 UNPLANNED = [
-    ("table s lr=3", "lr=3: 's' was not run with just this in runs"),
-    ("table s position=2d", "position=2d: 's' was not run with just this in runs: position is what the study varies"),
-    ("status s lr=3", "lr=3: 's' was not run with just this in runs"),
+    ("table s lr=3", "lr=3: 's' was not run with just these settings in runs"),
+    ("table s position=2d", "was not run with just these settings in runs: position is what the study varies"),
+    ("status s lr=3", "lr=3: 's' was not run with just these settings in runs"),
     ("table pooling", "pooling@r: was not run in runs (there: s@r)"),
     ("status pooling lr=3", "pooling@r: was not run with lr=3 in runs (there: s@r)"),
     ("plot s extra.yaml", "extra.yaml: no such file, and no study 'extra' in runs (there: s@r)"),

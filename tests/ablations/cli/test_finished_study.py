@@ -162,7 +162,7 @@ def test_settings_of_how_trials_run_continue_the_study(copied: Ablate, name: str
     assert os.listdir("runs/studies") == [name]
     assert json.loads(path.read_text())["overrides"] == {"threads": 2}
     answers = {refusal(copied, "table", word, "lr=3") for word in ("s", "s.yaml")}
-    assert answers == {f"ablate: lr=3: 's' was not run with just this in runs (there: {name} (threads=2))\n"}
+    assert answers == {f"ablate: lr=3: 's' was not run with just these settings in runs (there: {name} (threads=2))\n"}
 
 
 def test_a_plan_says_how_it_changes_queued_trials(copied: Ablate, capsys: pytest.CaptureFixture[str]) -> None:
