@@ -83,7 +83,8 @@ def test_a_field_of_a_study_is_text_or_a_one_line_error(
         shown = status_view.render([status.status(plan, tmp_path / "runs", status.SlurmState())]).plain
         assert {"\n"} >= set(re.findall(r"[^\S ]|\x1b", shown))
     assert folder_paths(tmp_path) - {"s.yaml", "r.yaml", "runs"} <= {
-        "runs/studies", "runs/studies/s@r", "runs/studies/s@r/plan.json", "runs/studies/s@r/turns",
+        "runs/studies", "runs/studies/s@r", "runs/studies/s@r/plan.json",
+        "runs/studies/s@r/looks.json", "runs/studies/s@r/turns",
         *(f"runs/studies/s@r/turns/{number:04d}{rest}" for number in range(200) for rest in ("", "/released.json")),
     }  # fmt: skip
     assert not [line for line in refusals if "Traceback" in line]

@@ -1,4 +1,4 @@
-"""Grow and prune plans. A plan keeps the arms and seeds of the plan on disk unless it is pruned."""
+"""Grow plans. A plan keeps the arms and seeds of the plan on disk unless it is pruned."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -7,7 +7,6 @@ from typing import TypeVar
 from ablations.planning.jobs import check_same_table
 from ablations.planning.plan import arm_cost, contrasts, trials
 from ablations.study.confounds import refuse_undeclared
-from results import store
 from results.store import schemas
 from results.store.schemas import Entry, Plan
 from vitcore.config import Config
@@ -30,7 +29,6 @@ def grown(old: Plan, new: Plan) -> Plan:
     arms, apart = new.arms + kept, add_old_entries(old.tuned if old.tune == new.tune else [], new.tuned)
     plan = new.model_copy(
         update={
-            "looks": union_of_looks(old, new),
             "stages": list(stages.values()),
             "arms": arms,
             "family": contrasts(apart or arms),
@@ -41,19 +39,6 @@ def grown(old: Plan, new: Plan) -> Plan:
     )
     refuse_undeclared(plan)
     return plan
-
-
-def pruned(old: Plan, new: Plan) -> Plan:
-    """Return a copy of the new plan, marked as pruned, with the old plan's looks if an old arm's trial remains."""
-    before = {trial.id for arm in old.arms for trial in arm.trials}
-    remain = any(trial.id in before for arm in new.arms for trial in arm.trials)
-    return new.model_copy(
-        update={"looks": union_of_looks(old, new) if remain else new.looks, "pruned": store.timestamp()}
-    )
-
-
-def union_of_looks(old: Plan, new: Plan) -> list[int]:
-    return sorted({*(old.looks or [len(old.seeds)]), *new.looks})
 
 
 def add_old_entries(old: Sequence[Listed], new: Sequence[Listed]) -> list[Listed]:

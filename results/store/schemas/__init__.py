@@ -20,6 +20,7 @@ from results.store.schemas.plans import Entry as Entry
 from results.store.schemas.plans import Expected as Expected
 from results.store.schemas.plans import Interaction as Interaction
 from results.store.schemas.plans import LaterDifference as LaterDifference
+from results.store.schemas.plans import Looks as Looks
 from results.store.schemas.plans import Plan as Plan
 from results.store.schemas.plans import PlannedData as PlannedData
 from results.store.schemas.plans import PlannedTrial as PlannedTrial

@@ -157,6 +157,13 @@ class StatedSpread(Stated):
     freedom: Count
 
 
+class Looks(Schema):
+    """The content of studies/<name>/looks.json, which remains if plan.json is removed."""
+
+    looks: list[Count]  #: Numbers of seeds that the plan has had, ascending.
+    trials: list[TrialId]  #: Id of each arm's first trial. Only a plan with one of them has these looks.
+
+
 class Asked(Schema):
     """The arguments of the command that made a plan, except overrides and seeds, which the plan has."""
 

@@ -168,6 +168,22 @@ def test_pruning_forgets_no_look(tmp_path: Path) -> None:
     assert anew.looks == [5]
 
 
+def test_looks_outlive_a_removed_plan(tmp_path: Path) -> None:
+    """Plans of versions that wrote no looks.json get one. Without a common trial, looks do not count."""
+    runs, folder = tmp_path / "runs", tmp_path / "runs/studies/s@r"
+    for seeds in (5, 10, 10):
+        write(runs, prepare(design(tmp_path), runs, seeds))
+        (folder / "looks.json").rename(tmp_path / "looks.json")
+    (folder / "plan.json").unlink()
+    assert prepare(design(tmp_path), runs, 10).looks == [10]
+    (tmp_path / "looks.json").rename(folder / "looks.json")
+    assert prepare(design(tmp_path), runs, 10).looks == [5, 10]
+    assert prepare(design(tmp_path, recipe=RECIPE.replace("steps: 4", "steps: 8")), runs, 10).looks == [10]
+    (folder / "looks.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"s@r/looks.json is not a JSON object: remove it"):
+        prepare(design(tmp_path), runs, 10)
+
+
 def test_a_plan_has_what_the_recipe_states_of_its_arms_at_twice_the_steps(tmp_path: Path) -> None:
     known = f"""{RECIPE}
     at_twice_the_steps: {{how: measured, source: by hand, n: 5, differences: {{patch=2: -0.01, pool=cls: 0.02}}}}

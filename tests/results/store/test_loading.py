@@ -83,7 +83,7 @@ def test_a_link_to_no_file_is_a_damaged_plan(tmp_path: Path) -> None:
     path.unlink()
     path.symlink_to("missing")
     (error,) = store.read_plans(tmp_path).damaged
-    with pytest.raises(store.Broken, match=r"is a link to a missing file: remove it; .* same settings and --seeds"):
+    with pytest.raises(store.Broken, match=r"a link to a missing file: remove it alone; .* same settings and --seeds"):
         raise error
 
 
