@@ -25,7 +25,7 @@ from results.style import COLUMN, FULL
 from results.tables import layout, sentences, study_table
 from results.tables import provenance as mixed
 from results.tables.formats import is_minor
-from results.units import amount_text
+from results.units import amount_text, duration_text
 
 OVER = ("finished", "diverged")  # a diverged trial is a result too
 PROVENANCE = ("revision", "code", "plugins", "device", "threads", "attention", "python", "torch", "numpy")
@@ -221,16 +221,6 @@ def cost_text(study: StudyResults, uses: Mapping[str, int]) -> str:
     every = amount_text(len(trials), "trial")
     also = f"; {shared} of its {every} shared with other studies of this report" if shared else ""
     return f"{duration_text(own.sum())} of training in {amount_text(len(own), 'trial')}{each}{first}{also}"
-
-
-def duration_text(seconds: float) -> str:
-    """Return a duration as text, such as "9.2 s", "3 min 10 s" or "2 h 5 min"."""
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60:,} h {minutes % 60} min"
 
 
 def provenance(trials: pd.DataFrame) -> dict[str, str]:

@@ -99,10 +99,10 @@ TEXT: Rule = (lambda value: isinstance(value, str) and value.strip(), "text")
 FLAG: Rule = (lambda value: isinstance(value, bool), "true or false")
 LIST: Rule = (lambda value: isinstance(value, Sequence) and not isinstance(value, str), "a list")
 MAPPING: Rule = (lambda value: isinstance(value, Mapping), "a mapping of names to values")
-NOT_EMPTY: Rule = (bool, "at least one colour")
+NOT_EMPTY: Rule = (bool, "at least one color")
 COLOUR: Rule = (
     lambda value: isinstance(value, str) and re.fullmatch("#[0-9a-fA-F]{6}", value),
-    "a colour as '#0072B2', in quotation marks",
+    "a color as '#0072B2', in quotation marks",
 )
 WIDTH: Rule = (lambda value: not isinstance(value, str) or value in ("full", "column"), "full, column, or inches")
 DIGIT: Rule = (lambda value: type(value) is int and 0 <= value <= 10, "a whole number from 0 to 10")

@@ -8,7 +8,7 @@ from results.metrics import MEASURES, METRICS
 from results.style import current_style
 
 # objective -> suffix of the metric's name
-OBJECTIVE_SUFFIX = {"masked-patch": " of predicted colours", "mae": " of masked pixels"}
+OBJECTIVE_SUFFIX = {"masked-patch": " of predicted colors", "mae": " of masked pixels"}
 LOWER_IS_BETTER = ("loss", "error", "seconds", "flops", "params")
 
 
@@ -65,7 +65,7 @@ def is_accuracy(metric: str) -> bool:
 def metric_name(metric: str, objective: str = "") -> str:
     """Return a readable name of a metric, such as "5-shot accuracy" or "test accuracy at 64 pixels".
 
-    For an objective without labels, the name also says what is predicted: "test accuracy of predicted colours".
+    For an objective without labels, the name also says what is predicted: "test accuracy of predicted colors".
     """
     text = re.sub(r"^fewshot(\d+)_", r"\1-shot ", metric)
     text = f"{text.partition('@')[0]} {test_condition(metric)}".rstrip()
@@ -99,6 +99,16 @@ def count_text(number: float | None) -> str:
 def amount_text(number: int, noun: str) -> str:
     """Return a number of things as text, such as "1 trial" or "2 trials"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration as text, such as "9.2 s", "3 min 10 s" or "2 h 5 min"."""
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60:,} h {minutes % 60} min"
 
 
 def probability_text(p: float | None) -> str:

@@ -146,10 +146,10 @@ class Config(Options):
         Also raises it for a setting that a reference model fixes, or if a variant's name is in the wrong place.
         """
         from vitcore.data.lookup import describe  # late: imports NumPy
-        from vitcore.validation import refuse_misplaced_variant  # late: imports PyTorch
+        from vitcore.validation import check_variant_names  # late: imports PyTorch
 
         values = merge(values)
-        refuse_misplaced_variant(values, cls.model_fields)
+        check_variant_names(values, cls.model_fields)
         if is_reference(model := values.get("model")) and (own := [key for key in values if is_architectural(key)]):
             raise ConfigError(f"{own[0]}={values[own[0]]}: model={model} has its own: leave it out")
         options = {key: values.pop(key) for key in list(values) if "." in key}  # as merge leaves them

@@ -46,7 +46,9 @@ def complete_parts(config: Config) -> None:
         put(key, normalized(key, getattr(config, key)))
     if config.model and config.init_from != "none":
         raise ConfigError(f"init_from={config.init_from}: model={config.model} has other parts: none")
-    check_names(config)
+    for key in config.options:
+        if key.partition(".")[0] not in VARIANTS:
+            raise ConfigError(unknown_key(key, otherwise=f": options are spelled {', '.join(VARIANTS)} + '.name'"))
     # A reference model leaves only some slots open.
     slots = [slot for slot in VARIANTS if not (config.model and is_architectural(slot))]
     chosen = {slot: VARIANTS[slot][getattr(config, slot)] for slot in slots}
@@ -105,24 +107,18 @@ def check_sizes(config: Config) -> None:
         raise ConfigError(f"mlp_ratio={config.mlp_ratio}: of width={width}: {least}")
 
 
-def check_names(config: Config) -> None:
-    named: dict[str, Iterable[str]] = {**VARIANTS, "init": INIT}
-    for field, known in named.items():
-        if (name := getattr(config, field)) not in known:
-            hint = spelling_hint(name, known) + ("; a plug-in's needs --plugin FILE" if field in VARIANTS else "")
-            raise ConfigError(f"{field}={name}: one of {joined_names(known)}{hint}")
-    for key in config.options:
-        if key.partition(".")[0] not in VARIANTS:
-            raise ConfigError(unknown_key(key, otherwise=f": options are spelled {', '.join(VARIANTS)} + '.name'"))
-
-
-def refuse_misplaced_variant(values: Mapping[str, Any], fields: Iterable[str]) -> None:
-    """Raise ConfigError if a key not in `fields` is a variant (`swiglu=true`) or `attention` names a self-attention."""
+def check_variant_names(values: Mapping[str, Any], fields: Iterable[str]) -> None:
+    """Raise ConfigError if a variant is unknown, a key not in `fields` (`swiglu=true`), or the value of `attention`."""
     if str(kind := values.get("attention")) in SELF_ATTENTION:
         raise ConfigError(f"attention={kind}: 'fastest' or 'pinned', the kernel; did you mean self_attention={kind}?")
     for key in values.keys() - set(fields):
         for slot in (slot for slot, variants in VARIANTS.items() if key in variants):
             raise ConfigError(unknown_key(key, otherwise=f": it is a value of {slot}; did you mean {slot}={key}?"))
+    named: dict[str, Iterable[str]] = {**VARIANTS, "init": INIT}
+    for field, known in named.items():
+        if field in values and (name := values[field]) not in tuple(known):
+            hint = spelling_hint(name, known) + ("; a plug-in's needs --plugin FILE" if field in VARIANTS else "")
+            raise ConfigError(f"{field}={name}: one of {joined_names(known)}{hint}")
 
 
 def check_teacher(config: Config) -> None:

@@ -5,12 +5,12 @@ import traceback
 from pathlib import Path
 
 import vitcore
-from ablations.planning.checks import check
+from ablations.planning.checks import check, check_margin
 from ablations.planning.plan import arm_cost
 from ablations.study import plugins, strict_yaml
 from ablations.study.confounds import footnotes
 from ablations.study.design import Design
-from ablations.study.reading import packaged_names, read_recipe, read_study
+from ablations.study.reading import kind_of, packaged_names, read_recipe, read_study
 from ablations.study.recipe import Recipe
 from ablations.study.stages import Values
 from vitcore.analysis.cost import measure
@@ -19,6 +19,7 @@ from vitcore.contracts import contracts
 from vitcore.data import splits
 from vitcore.data.builtin import BUILT_IN
 from vitcore.data.lookup import find_pack
+from vitcore.options import ConfigError
 from vitcore.variants import VARIANTS
 
 
@@ -33,7 +34,7 @@ def check_word(word: str, recipe: Recipe) -> bool:
     if word.endswith(".py"):
         return check_plugin(Path(word))
     if word.endswith((".yaml", ".yml")):
-        return check_study(word, recipe) if "question" in strict_yaml.read(Path(word)) else check_recipe(word)
+        return check_study(word, recipe) if kind_of(strict_yaml.read(Path(word))) == "study" else check_recipe(word)
     if word in packaged_names("studies"):
         return check_study(word, recipe)
     if word in packaged_names("recipes"):
@@ -130,18 +131,23 @@ def check_recipe(file: str) -> bool:
     Raises ValueError if a config is invalid or a model cannot be built.
     """
     recipe = read_recipe(file)
+    check_margin(recipe.margin, file)
 
-    def checked(settings: Values) -> Config:
-        config = Config(**merge(recipe.config, settings))
-        splits.check(config)
+    def checked(where: str, settings: Values) -> Config:
+        try:
+            config = Config(**merge(recipe.config, settings))
+            splits.check(config)
+        except ConfigError as error:
+            raise ValueError(f"{file}: {where}: {error}") from None
         return config
 
-    config = checked({})
+    config = checked("config", {})
     size = measure(config)
     print(f"{file}\n  ok      {size.params:,} parameters, {size.flops:,} FLOPs an image, {config.steps:,} steps")
     for name, settings in recipe.arms.items():
-        print(f"  ok      arm {name}: {measure(checked(settings)).flops / size.flops:.2g} times the FLOPs")
+        ratio = f"{measure(checked(f'arm {name}', settings)).flops / size.flops:.2g}"
+        print(f"  ok      arm {name}: {'the same' if ratio == '1' else f'{ratio} times the'} FLOPs")
     for name, settings in recipe.stages.items():
-        config = checked(settings)
+        config = checked(f"stage {name}", settings)
         print(f"  ok      stage {name}: {config.steps:,} steps of {config.batch} images of {config.data}")
     return True

@@ -8,7 +8,7 @@ import typer
 
 from ablations.cli.answer import FAILED
 from ablations.cli.help import App
-from ablations.cli.inputs import guards, parameters
+from ablations.cli.inputs import ablate_toml, guards, parameters
 from ablations.cli.inputs.arguments import named_plans, parse_words, prepare_plans, slurm_profile, warn_of_other_recipe
 from ablations.cli.inputs.directories import folder_options, make_place, runs_folder
 from ablations.planning.jobs import jobs, write
@@ -22,7 +22,7 @@ app = App(
 
 def submit(
     words: parameters.Words,
-    profile: parameters.ProfileName,
+    profile: parameters.ProfileName = None,
     recipe: parameters.RecipeName = "digits",
     runs: parameters.Runs = None,
     seeds: parameters.Seeds = None,
@@ -51,7 +51,10 @@ def submit(
     from ablations.cluster.campaign import device
     from ablations.planning import estimate
 
-    chosen = slurm_profile(profile, recipe)
+    named = profile or ablate_toml.read(Path()).profile
+    if named is None:
+        raise ValueError("name a SLURM profile: --profile NAME|FILE, or `profile` in ablate.toml")
+    chosen = slurm_profile(named, recipe)
     checkpoints, keep_weights = checkpoints or chosen.checkpoints, keep_weights or chosen.keep_weights
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights, chosen)
     warn_of_other_recipe(parse_words(words), recipe, place.runs)

@@ -179,12 +179,13 @@ def train_here(
     workers: int | None,
     on_over: Callable[[Job], None] = lambda job: None,
     above: "RenderableType | None" = None,
+    metric: str = "test_accuracy",
 ) -> "RunSummary":
     """Train on this machine the trials that are not done, and return how all trials ended.
 
     workers: the maximum number of concurrent trials, or None for the default. on_over: called with each trial that had
-    ended before or ends without being interrupted. above: what a terminal shows above the progress bars. Raises the
-    errors of `runner.run` and `Trial.reopen`.
+    ended before or ends without being interrupted. above: what a terminal shows above the progress bars. metric: what
+    is shown of each trial that ends. Raises the errors of `runner.run` and `Trial.reopen`.
     """
     from ablations.execution import runner
     from ablations.reporting.console import PlainConsole
@@ -195,7 +196,7 @@ def train_here(
     wanted = max((len(slots.make_slots(group, workers)) for group in slots.group_by_ranks(todo)), default=0)
     most = machine.LOGIN_NODE_TRIALS if machine.is_login_node() else wanted
     at_once = min(wanted, most)
-    with Live(PlainConsole(stderr=True), len(todo), above, at_once) as display:
+    with Live(PlainConsole(stderr=True), len(todo), above, at_once, metric) as display:
         if renewed:
             display.say(renewed)
         if wanted > most:

@@ -1,7 +1,8 @@
 """The messages between the pool and a worker, each one line of JSON: jobs to the worker, events to the pool."""
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Literal, get_args
 
 from ablations.planning.jobs import Job
@@ -61,7 +62,7 @@ class Ended:
 
     kind: Literal["finished", "diverged", "failed", "blocked", "again", "stopped", "held", "interrupted"]
     cause: str = ""
-    accuracy: float | None = None  # on the test set
+    metrics: Mapping[str, float | None] = field(default_factory=dict)  # name -> value in the trial's result
     seconds: float = 0.0  # of training
     leaving: bool = False  # whether the worker takes no further job
     pause: float = 0.0

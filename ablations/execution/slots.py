@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from ablations.execution.machine import cores, default_workers, gpus, nodes
 from ablations.execution.pool import Slot
 from ablations.planning.jobs import Job, all_on_cpu
+from results.units import amount_text
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -35,10 +36,12 @@ def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
         if job.ranks == 1:
             continue
         if job.config["device"] != "cpu" and job.ranks > each * count:
-            total = f"{each * count}" + (f" ({each} on each of {count} nodes)" if count > 1 else "")
-            raise ValueError(f"gpus={job.ranks}: {where} there are {total}; as many processes without one: device=cpu")
+            there = f"only {amount_text(each * count, 'GPU')}" if each else "no GPU"
+            spread = f", {each} on each of {count} nodes" if count > 1 else ""
+            alone = f"device=cpu runs {job.ranks} processes without a GPU"
+            raise ValueError(f"gpus={job.ranks}: {there} {where}{spread}; {alone}")
         if job.ranks % count:
-            raise ValueError(f"gpus={job.ranks}: {where} there are {count} nodes: a multiple of that")
+            raise ValueError(f"gpus={job.ranks}: {count} nodes {where}: give a multiple of {count}")
 
 
 def group_by_ranks(jobs: Iterable[Job]) -> list[list[Job]]:

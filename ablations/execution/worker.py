@@ -127,8 +127,8 @@ class Worker:
                 attempt.publish(asdict(outcome))
             if outcome.status == "finished" and job.evals:
                 return self.evaluate(job, trial, outcome.train_seconds)
-            accuracy, seconds = outcome.metrics.get("test_accuracy"), outcome.train_seconds
-            self.emit(messages.Ended(outcome.status, "", accuracy, seconds, leaving=outcome.status == "stopped"))
+            stopped, seconds = outcome.status == "stopped", outcome.train_seconds
+            self.emit(messages.Ended(outcome.status, "", outcome.metrics, seconds, leaving=stopped))
         except store.Superseded as error:
             self.emit(messages.Ended("held", reason_with_file(error)))
         except Exception as error:  # record it, so that the worker can train other trials
@@ -232,7 +232,7 @@ class Worker:
                     if (killed := eval_files.count_start(trial, name)) >= attempts.WITHOUT_PROGRESS:
                         raise ValueError(f"its worker was killed {killed} times")
                     compute_eval(trial, name, self.place.data_dir, self.code)
-            self.emit(messages.Ended(result.status, "", result.metrics.get("test_accuracy"), seconds))
+            self.emit(messages.Ended(result.status, "", result.metrics, seconds))
         except TimeoutError as error:  # another worker computes its evals
             self.emit(messages.Ended("held", reason_with_file(error)))
         except Exception as error:  # record the cause, so that other trials go on

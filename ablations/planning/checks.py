@@ -74,20 +74,22 @@ def check_name(study: Study, key: str, name: str, known: Iterable[str]) -> None:
 
 
 def check_shares(design: Design) -> None:
-    """Raise ValueError if the metric is an accuracy and its margin or a published number looks like a percentage.
-
-    A margin of 3, meant as percentage points, would make every arm equivalent.
-    """
+    """Raise ValueError if the metric is an accuracy and its margin or a published number looks like a percentage."""
     if not units.is_accuracy(design.metric):
         return
-    own, where = design.margin, f"study '{design.study.name}'"
-    if own is not None and own >= 1:
-        raise ValueError(f"{where}: margin={own:g}: below 1, as a share of the images (0.03 is 3 points)")
+    where = f"study '{design.study.name}'"
+    check_margin(design.margin, where)
     for arm, value in design.study.published.items():
         if value > 1:
             raise ValueError(
                 f"{where}: published {arm}={value:g}: at most 1, as a share of the images (0.642 is 64.2%)"
             )
+
+
+def check_margin(margin: float | None, where: str) -> None:
+    """Raise ValueError for a margin of an accuracy such as 3, meant as points: it would make every arm equivalent."""
+    if margin is not None and margin >= 1:
+        raise ValueError(f"{where}: margin={margin:g}: below 1, as a share of the images (0.03 is 3 points)")
 
 
 def claimable_names(design: Design) -> list[str]:

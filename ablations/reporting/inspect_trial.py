@@ -44,8 +44,7 @@ def select_trials(
         of_arms = [next(filter(ready, one.ids.values()), None) for one in arms]
         if not any(of_arms):
             there = ", ".join(one.name for one in arms)
-            chosen = f"--arm {' --arm '.join(globs)}"
-            raise ValueError(f"{chosen}: no trial of {name} to inspect: {missing} (arms: {there})")
+            raise ValueError(f"{name}: no trial to inspect: {missing} (arms: {there})")
         found += filter(None, of_arms)
     return list(dict.fromkeys(found))
 

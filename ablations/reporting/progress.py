@@ -67,12 +67,21 @@ class Live:
     """A context manager that shows the progress of a pool of workers, with the methods of pool.Display.
 
     total: number of trials to do. above: what a terminal shows above the bars. workers: number of concurrent trials.
+    metric: what is shown of each trial that ends.
     """
 
-    def __init__(self, console: Console, total: int, above: RenderableType | None = None, workers: int = 1) -> None:
+    def __init__(
+        self,
+        console: Console,
+        total: int,
+        above: RenderableType | None = None,
+        workers: int = 1,
+        metric: str = METRIC,
+    ) -> None:
         self.console = console
         self.total = total
         self.workers = max(1, workers)
+        self.metric = metric
         self.done = 0.0  # the number of trials that have ended
         self.partial: dict[int, float] = {}  # slot -> share of its trial done in this run
         self.began = time.monotonic()
@@ -138,8 +147,9 @@ class Live:
         if end.kind in ("failed", "blocked"):
             self.console.print(Text.assemble((end.kind, "red"), f" {what}: {end.cause}"), soft_wrap=True)
         elif not self.console.is_terminal and not end.elsewhere:
-            named = units.metric_name(METRIC, job.config.get("objective", ""))
-            shown = f"{named} {end.accuracy:.1%}" if end.accuracy is not None else end.kind
+            named = units.metric_name(self.metric, job.config.get("objective", ""))
+            accuracy = end.metrics.get(self.metric)
+            shown = f"{named} {accuracy:.1%}" if accuracy is not None else end.kind
             self.say(f"[{self.done:.0f}/{self.total}] {what}: {shown}, {end.seconds:.1f} s{self.time_left()}")
         self.refresh()
 

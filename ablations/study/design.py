@@ -173,7 +173,7 @@ class Design:
         """
         from vitcore.identity import trial_id  # imported here so that reading studies loads no torch
 
-        arms, names = [self.arm(change, point) for change, point in self.remaining_arms.values()], dict[str, str]()
+        arms, found = [self.arm(change, point) for change, point in self.remaining_arms.values()], dict[str, Arm]()
         for arm in arms:
             try:
                 trial = trial_id(arm.config)
@@ -182,9 +182,8 @@ class Design:
             except Exception as error:  # a user's part may raise anything while its options are checked
                 reason = error if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"
                 raise ValueError(f"study '{self.study.name}', arm {arm.name}: {reason}") from error
-            if trial in names:
-                raise ValueError(f"study '{self.study.name}': arms {names[trial]} and {arm.name} are the same trial")
-            names[trial] = arm.name
+            if (first := found.setdefault(trial, arm)) is not arm:
+                raise ValueError(f"study '{self.study.name}': {same_trial(first, arm)}")
         return arms
 
     @cached_property
@@ -294,6 +293,14 @@ class Design:
             if all(matches(own.get(key), value) for key, value in wanted.items()):
                 return name
         return ""
+
+
+def same_trial(first: Arm, second: Arm) -> str:
+    """Return the message that two arms have the same trials. It names the settings that differ, if there are any."""
+    ours, theirs = first.config.model_dump(), second.config.model_dump()
+    differ = joined_names(key for key in ours if ours[key] != theirs[key])
+    why = f": they differ only in {differ}, which is how a trial runs, not what it learns" if differ else ""
+    return f"arms {first.name} and {second.name} are the same trial{why}"
 
 
 def matches(own: Any, wanted: Any) -> bool:

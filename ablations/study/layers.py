@@ -116,10 +116,13 @@ class Layers:
         try:
             return stages.trial(settings, parent, 0)
         except ConfigError as error:
-            if str(error).partition("=")[0] in self.study.baseline.keys() - self.overrides.keys():
-                raise ConfigError(f"study '{self.study.name}', baseline: {error}") from None
-            own = stages.stage_settings(FINETUNE, self.overrides) if self.study.stages else {}
-            raise stages.written_error(error, FINETUNE, own) from None
+            key, own = str(error).partition("=")[0], stages.stage_settings(FINETUNE, self.overrides)
+            if self.study.stages and key in own:
+                raise ConfigError(f"{FINETUNE}.{error}") from None
+            written = {f"study '{self.study.name}', baseline": self.study.baseline}
+            written[f"recipe '{self.recipe.name}'"] = self.recipe.config
+            where = [name for name, layer in written.items() if key in layer.keys() - self.overrides.keys()]
+            raise ConfigError(": ".join([*where[:1], str(error)])) from None
 
     @cached_property
     def parent(self) -> stages.Stage | None:

@@ -1,7 +1,8 @@
 """Find, read and check the YAML files of studies and recipes."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ablations.study import key_checks, stages, strict_yaml
 from ablations.study.recipe import Recipe
@@ -61,12 +62,18 @@ def read_recipe(name: str) -> Recipe:
     return recipe
 
 
+def kind_of(content: Mapping[str, Any]) -> str:
+    """Return "study" or "recipe" by which of the two has more of the keys as its own, or "" if neither has."""
+    keys = {kind: {field.alias or name for name, field in kind.model_fields.items()} for kind in (Study, Recipe)}
+    lead = len(content.keys() & (keys[Study] - keys[Recipe])) - len(content.keys() & (keys[Recipe] - keys[Study]))
+    return "study" if lead > 0 else "recipe" if lead < 0 else ""
+
+
 def read_record(record: type[Record], path: Path) -> Record:
     """Return the study or recipe in a YAML file. Raises ValueError if the file, a key or a value is not valid."""
     content = stages.flatten_starts(strict_yaml.read(path))
-    wrong, its_key, own_key = ("study", "question", "config") if record is Recipe else ("recipe", "config", "question")
-    if its_key in content and own_key not in content:
-        raise ValueError(f"{path}: is a {wrong}, not a {record.__name__.lower()}")
+    if (kind := kind_of(content)) not in (own := record.__name__.lower(), ""):
+        raise ValueError(f"{path}: is a {kind}, not a {own}")
     for key in content.keys() - record.model_fields.keys():
         if record is Recipe and (setting := OTHER_NAMES.get(key, key)) in Config.model_fields:
             raise ValueError(f"{path}: unknown key '{key}'; did you mean '{setting}' below 'config:'?")

@@ -105,6 +105,8 @@ def parse(text: str, name: str) -> Any:
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         if mark and "\t" in "".join(text.split("\n")[mark.line : mark.line + 1])[: mark.column + 1]:
             problem += " (there is a tab: indent with spaces)"
+        elif problem.startswith("mapping values are not allowed"):
+            problem += " (quote a value that contains ': ')"
         raise ValueError(f"{where}: {problem}") from None
 
 

@@ -81,5 +81,5 @@ def are_namesakes(a: Side, b: Side) -> bool:
 
 def differing_settings(a: Side, b: Side) -> list[tuple[str, Any, Any]]:
     """Return (setting, value in a, value in b) for settings that differ. A setting that one side lacks is None."""
-    left, right = a.arm.config, b.arm.config
+    left, right = ({**side.arm.config, **side.arm.config.get("options", {}), "options": None} for side in (a, b))
     return [(key, left.get(key), right.get(key)) for key in {**left, **right} if left.get(key) != right.get(key)]

@@ -230,8 +230,15 @@ def explain(error: ValidationError) -> str:
             return f"unknown key '{key}': {hint}"
         case "value_error":
             return str(problem["ctx"]["error"])
+        case "int_type" | "greater_than_equal" | "less_than_equal":
+            schema = Profile.model_json_schema()["properties"][key]
+            limits = schema.get("anyOf", [schema])[0]  # a number, or none
+            allowed = f"a whole number from {limits['minimum']:,} to {limits['maximum']:,}"
+        case "float_type" | "greater_than":
+            allowed = "a number above 0"
         case _:
-            return f"{key}={grammar.quoted_value(problem['input'])}: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
+            allowed = problem["msg"].removeprefix("Input should be ")
+    return f"{key}={grammar.quoted_value(problem['input'])}: {allowed}"
 
 
 # -- the files of profiles ---------------------------------------------------------------------------------------------

@@ -230,6 +230,12 @@ def test_provenance_names_recipes_that_differ() -> None:
     assert copied == {"recipe": {"a": ["digits"], "b": ["copy"]}}
 
 
+def test_options_that_differ_are_named_one_by_one() -> None:
+    a, b = (make_study(synthetic.position(overrides={"options": {"position.base": base}})) for base in (100, 10))
+    (row,) = (row for row in compare([a], [b]).rows if row.arm == "position=2d")
+    assert row.notes[-1] == "shown side by side, not compared: position.base 100 and 10"
+
+
 def test_what_could_have_been_seen_has_the_planned_power() -> None:
     """The spread is pooled over the tested rows, at its upper 80% bound; Holm is accounted for as in the plan."""
     found = compare([make_study()], [make_study(**{"2d": WORSE, "1d": EQUIVALENT})])

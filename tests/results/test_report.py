@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 import synthetic
 
-from results import export, report
+from results import export, report, units
 from results.figures.kinds import FIGURE_KINDS
 from results.load import load_studies
 from results.study_results import StudyResults
@@ -126,7 +126,7 @@ def test_differences_in_code_between_trials_are_folded_away() -> None:
 def test_a_trial_that_studies_share_costs_once(complete: str) -> None:
     seconds = {t.id: t.train_seconds for study in five() for t in study.trials.itertuples()}
     text = Page(complete).text
-    assert f"{len(seconds)} of {len(seconds)} trials finished, {report.duration_text(sum(seconds.values()))}" in text
+    assert f"{len(seconds)} of {len(seconds)} trials finished, {units.duration_text(sum(seconds.values()))}" in text
     assert "5 of its 20 trials shared with other studies of this report" in text
 
 
@@ -140,7 +140,7 @@ def test_pre_training_is_part_of_the_cost(tmp_path: Path) -> None:
     studies = load_studies(synthetic.write(tmp_path / "runs", plan))
     taken = 5 * 9.0 + 0.1 * (0 + 1 + 2 + 3 + 4)
     study = next(one for one in studies if one.plan.study == plan["study"])
-    said = f"; before it {report.duration_text(taken)} in 5 trials that they start from"
+    said = f"; before it {units.duration_text(taken)} in 5 trials that they start from"
     assert said in report.cost_text(study, Counter(study.columns["id"]))
     assert len(report.trial_seconds([study])) == 25
     assert len(report.trial_seconds(studies)) == len({one for each in studies for one in each.columns["id"]})
@@ -217,7 +217,7 @@ def test_names_and_durations_are_written_as_a_person_reads_them() -> None:
     """A long name may break after its signs."""
     assert report.breakable_name("weight_decay=0.05,x<y") == "weight_<wbr>decay=<wbr>0.05,<wbr>x&lt;y"
     written = {0: "0.0 s", 9.24: "9.2 s", 59.97: "1 min 0 s", 190: "3 min 10 s", 7500: "2 h 5 min"}
-    assert {seconds: report.duration_text(seconds) for seconds in written} == written
+    assert {seconds: units.duration_text(seconds) for seconds in written} == written
 
 
 def test_provenance_names_every_value_that_occurs() -> None:

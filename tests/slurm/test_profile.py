@@ -111,7 +111,7 @@ def test_time_limits(time: str | int, seconds: int) -> None:
     [
         ({"partiton": "gpu"}, "unknown key 'partiton': did you mean 'partition'?"),
         ({"zzz": 1}, "unknown key 'zzz': one of partition, account"),
-        ({"gpus": "two"}, "gpus=two: input should be a valid integer"),
+        ({"gpus": "two"}, "gpus=two: a whole number from 0 to 1,000"),
         ({"memory": "16"}, "memory=16: a number and one of K M G T, as in 16G"),
         ({"time": "4:00"}, "time=4:00: hours:minutes:seconds as in 4:00:00"),
         ({"time": 0}, "time=0: at least a minute"),

@@ -82,5 +82,5 @@ def test_more_gpus_than_a_job_has_are_refused(tmp_path: Path, ablate: Ablate) ->
     write(tmp_path, profile=ONE_NODE)
     done = ablate(*SUBMIT, "gpus=4", check=False)
     assert done.returncode == 2
-    assert "gpus=4: in a job of the profile there are 2" in done.stderr
+    assert "gpus=4: only 2 GPUs in a job of the profile" in done.stderr
     assert not (tmp_path / "runs").exists()

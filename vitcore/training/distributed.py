@@ -215,7 +215,7 @@ def check_ranks(config: Config) -> None:
     """Raise ConfigError if one of several ranks would have fewer than two images, or use batch norm on a CPU."""
     if config.batch < 2 * config.gpus:
         fits, there = max(1, config.batch // 2), torch.cuda.device_count()
-        here = "" if config.device == "cpu" or there >= config.gpus else f"here there are {there}, and "
+        here = "" if config.device == "cpu" or there >= config.gpus else f"only {there} here, and "
         raise ConfigError(f"gpus={config.gpus}: {here}batch={config.batch} has no two images for each: at most {fits}")
     if config.device == "cpu":
         with torch.device("meta"):

@@ -1,4 +1,4 @@
-"""The command `ablate demo`, which trains a small study in two minutes."""
+"""The command `ablate demo`, which trains a small study in under two minutes."""
 
 import platform
 from importlib import metadata

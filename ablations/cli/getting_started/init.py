@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 SHORTER = 4  # the steps of the recipe divided by the steps of a trial of --tune
 LEAST_STEPS = 100
+METRIC = "val_accuracy"  # the test images are for the studies that use the recipe
 
 
 def init(
@@ -102,7 +103,7 @@ def measure(found: "Survey", device: str, place: Place, workers: int | None, whe
     jobs = tuning_jobs(settings | {"data": found.data})
     guards.ensure_trainable(jobs, place)
     print(f"\ntuning: {len(jobs)} trials of {jobs[0].config['steps']:,} steps, seed 0", flush=True)
-    finish(train_here(jobs, place, workers), len(jobs), where)
+    finish(train_here(jobs, place, workers, metric=METRIC), len(jobs), where)
     reached = {(job.config["lr"], job.config["width"]): accuracy(place.runs, job) for job in jobs}
     for (lr, width), value in reached.items():
         print(f"  lr={lr:g} width={width}: validation accuracy {100 * value:.1f}%")
@@ -135,7 +136,7 @@ def tuning_jobs(settings: Settings) -> list[Job]:
 
 def accuracy(runs: Path, job: Job) -> float:
     result = store.trial(runs, job.id).state().result
-    return float(result.metrics.get("val_accuracy") or 0.0) if result else 0.0
+    return float(result.metrics.get(METRIC) or 0.0) if result else 0.0
 
 
 def edge_note(value: float, tried: list[float]) -> str:

@@ -11,7 +11,7 @@ from ablations.cli.inputs import parameters
 from ablations.cli.inputs.arguments import RECIPE, existing_names
 from ablations.cli.inputs.directories import source_path
 from ablations.study.naming import assignments, stem
-from results.units import unit
+from results.units import duration_text, unit
 
 if TYPE_CHECKING:
     from ablations.study.recipe import Recipe
@@ -107,8 +107,10 @@ def cost(file: Path, recipe: "Recipe") -> str:
     """Return the expected cost as text: the comment in the study's file, then the training times in the recipe."""
     lines = file.read_text(encoding="utf-8").splitlines()
     heads = [line.removeprefix(COST).strip() for line in lines if line.startswith(COST)]
-    trials = [f"a trial of {recipe.name} takes {one.seconds:g} s on {one.device}" for one in recipe.cost.values()]
-    return "; ".join([*(head.rstrip(".") for head in heads), *trials])
+    times = [f"{duration_text(one.seconds)} on {one.device}" for one in recipe.cost.values()]
+    return "; ".join(
+        [*(head.rstrip(".") for head in heads), *(f"a trial of {recipe.name} takes {one}" for one in times)]
+    )
 
 
 def answers(study: str, source: Path) -> dict[str, str]:

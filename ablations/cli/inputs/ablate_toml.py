@@ -24,6 +24,7 @@ class Settings(Options):
     runs: str = "runs"  #: The run directory: the default of `--runs`.
     data_dir: str | None = None  #: Folder of data sets. It precedes the environment variable `ABLATE_DATA`.
     plugins: list[str] = []  #: Plug-in files that every command loads, in addition to `--plugin`.
+    profile: str | None = None  #: SLURM profile, by name or file: the default of `ablate submit --profile`.
     checkpoints: str | None = None  #: Scratch space for checkpoints: the default of `--checkpoints`.
     keep_weights: Literal["all", "baseline", "none"] = "all"  #: The trials whose final weights are kept.
     data: dict[str, str] = {}  #: Names for folders of images or packs: `pets = "~/pets"` makes `data=pets` known.

@@ -98,9 +98,12 @@ StudiesOrTrials = Annotated[
     list[str], typer.Argument(metavar="STUDY|TRIAL...", help="Studies, or ids of trials.", autocompletion=studies)
 ]
 ProfileName = Annotated[
-    str,
+    str | None,
     typer.Option(
-        "--profile", "-p", metavar="NAME|FILE", help="The SLURM profile, which says what to ask the cluster for."
+        "--profile",
+        "-p",
+        metavar="NAME|FILE",
+        help="The SLURM profile, which says what to ask the cluster for.  [default: ablate.toml's]",
     ),
 ]
 RecipeName = Annotated[str, recipe_option("What to train on: data, model size, schedule and seeds.")]

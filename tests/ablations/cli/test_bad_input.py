@@ -45,7 +45,22 @@ BAD = [
     ("train --recipe r.yaml device=cuda", "no usable GPU"),
     ("plan s.yaml --recipe r.yaml device=cuda --probe", "no usable GPU"),
     ("run s.yaml --recipe r.yaml --plugin torn.py", "does not import: ModuleNotFoundError: No module named 'nowhere'"),
-    ("submit s.yaml", "ablate submit: Missing option '--profile' / '-p' (see ablate submit -h)"),
+    ("submit s.yaml", "name a SLURM profile: --profile NAME|FILE, or `profile` in ablate.toml"),
+    ("submit s.yaml --profile many.yaml", "many.yaml: gpus=many: a whole number from 0 to 1,000"),
+    ("check points.yaml", "points.yaml: margin=3: below 1, as a share of the images (0.03 is 3 points)"),
+    ("check unasked.yaml", "unasked.yaml: 'question' is missing"),
+    ("check fast.yaml", "fast.yaml: config: lr=fast: a finite number above 0"),
+    ("plan s.yaml --recipe fast.yaml", "recipe 'fast': lr=fast: a finite number above 0"),
+    ("plan head.yaml --recipe r.yaml", "study 'head', baseline: head=2: one of linear, mlp"),
+    (
+        "plan colon.yaml",
+        "are not allowed in this context (quote a value that contains ': ')",
+    ),
+    (
+        "plan alike.yaml",
+        "same trial: they differ only in threads, which is how a trial runs, not what it learns",
+    ),
+    ("run s.yaml --recipe r.yaml device=auto gpus=2", "gpus=2: no GPU here; device=cpu runs 2 processes without a GPU"),
     ("pln s.yaml", "ablate: No such command 'pln'"),
     ("train s.yaml", "'s.yaml' is not key=value"),
     ("bench step --rounds two", "'--rounds': 'two' is not a whole number of at least 2"),
@@ -70,6 +85,17 @@ BAD = [
     ("data download digits", "nothing to download for 'digits'"),
     ("data pack x y --size abc", "'abc' is not a whole number of at least 1"),
 ]
+FILES = {
+    "both.yaml": "{question: q, baseline: {position: 1d}, factors: {position: [none, 1d]}, config: {steps: 20}}",
+    "torn.py": "import nowhere",
+    "many.yaml": "gpus: many",
+    "points.yaml": "{description: d, config: {data: digits, steps: 9}, margin: 3}",
+    "fast.yaml": "{description: d, config: {data: digits, steps: 9, lr: fast}}",
+    "unasked.yaml": "{baseline: {position: 1d}, factors: {position: [none, 1d]}}",
+    "head.yaml": "{question: q, baseline: {head: 2}, factors: {position: [none, 1d]}}",
+    "colon.yaml": "question: Heads: how many?",
+    "alike.yaml": "{question: q, baseline: {position: 1d}, arms: {a: {threads: 2}}}",
+}
 
 
 @pytest.mark.parametrize(("words", "message"), BAD, ids=[words for words, _ in BAD])
@@ -77,8 +103,8 @@ def test_bad_input_is_one_line_and_writes_nothing(
     ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, message: str
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    (tmp_path / "both.yaml").write_text((tmp_path / "s.yaml").read_text() + "config: {steps: 20}")
-    (tmp_path / "torn.py").write_text("import nowhere")
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
     before = sorted(tmp_path.rglob("*"))
     errors = refusal(ablate, *words.split())
     assert errors.startswith("ablate")
@@ -101,6 +127,12 @@ def test_a_study_for_a_gpu_is_planned_where_there_is_none(ablate: Ablate, monkey
 def test_settings_file_is_checked(ablate: Ablate, tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "ablate.toml").write_text(text)
     assert message in refusal(ablate, "table")
+
+
+def test_submit_takes_the_profile_of_the_settings_file(ablate: Ablate, tmp_path: Path) -> None:
+    (tmp_path / "ablate.toml").write_text("profile = 'mine.yaml'")
+    assert "profile mine.yaml: there is no such file" in refusal(ablate, "submit", "s.yaml")
+    assert "profile other.yaml: there is no" in refusal(ablate, "submit", "s.yaml", "--profile", "other.yaml")
 
 
 UNPLANNED = [

@@ -8,6 +8,7 @@ import pytest
 import synthetic
 from rich.console import Console
 
+from ablations.execution.messages import Ended
 from ablations.planning.jobs import Job, jobs
 from ablations.reporting.progress import GrowingTable, Live
 from results import store
@@ -47,6 +48,12 @@ def test_one_estimate_of_the_time_is_shown(monkeypatch: pytest.MonkeyPatch) -> N
     assert "first step after 3.0 s" in line
     assert line.endswith("200 ms per step: 0:23 per trial, about 0:44 left")  # (4 - 0.1) * 22.8 s / 2
     assert display.time_left() == ", about 0:43 left"
+
+
+def test_the_chosen_metric_is_shown_of_each_trial() -> None:
+    end, file = Ended("finished", metrics={"test_accuracy": 0.9, "val_accuracy": 0.4}), io.StringIO()
+    Live(Console(file=file), 1, metric="val_accuracy").show_end(Job("id", {"seed": 0}, "arm", ""), end)
+    assert file.getvalue() == "[1/1] arm seed 0: val accuracy 40.0%, 0.0 s\n"
 
 
 def test_the_table_fills_in_as_trials_end(tmp_path: Path) -> None:

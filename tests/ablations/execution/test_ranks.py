@@ -100,7 +100,7 @@ def test_finished_study_of_many_gpus_is_read_and_run_anywhere(tmp_path: Path, mo
     small = ["width=16", "depth=1", "heads=2", "steps=4", "batch=16", "evaluations=1"]
     words = [str(tmp_path / "s.yaml"), "--runs", str(tmp_path / "runs"), *small, "gpus=8"]
     assert called(monkeypatch, "plan", *words)[0] == 0
-    assert "gpus=8: here there are 0" in refused(monkeypatch, "run", *words, "--seeds", "1")
+    assert "gpus=8: no GPU here" in refused(monkeypatch, "run", *words, "--seeds", "1")
     assert called(monkeypatch, "run", *words[:-1], "--seeds", "1")[0] == 0  # the same trials, of one process
     code, output, _ = called(monkeypatch, "run", *words, "--seeds", "1")
     assert (code, "position=none" in output) == (0, True)
@@ -115,7 +115,7 @@ def test_train_takes_the_number_of_processes(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     words = ("train", "width=16", "depth=1", "heads=2", "steps=4", "batch=16", "--runs", str(tmp_path / "runs"))
     said = refused(monkeypatch, *words, "gpus=2", "device=auto")
-    assert "gpus=2: here there are 0; as many processes without one: device=cpu" in said
+    assert "gpus=2: no GPU here; device=cpu runs 2 processes without a GPU" in said
     assert not (tmp_path / "runs").exists()
     assert called(monkeypatch, *words, "gpus=2", "device=cpu")[0] == 0
     (path,) = (tmp_path / "runs/trials").iterdir()
@@ -131,7 +131,7 @@ def test_workers_share_the_gpus(ranks: int, devices: list[str], monkeypatch: pyt
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     jobs = [job_of(tiny(seed=seed, gpus=ranks, device="auto")) for seed in range(9)]
     assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in slots.make_slots(jobs, None)] == devices
-    with pytest.raises(ValueError, match=r"^gpus=5: here there are 4; "):
+    with pytest.raises(ValueError, match=r"^gpus=5: only 4 GPUs here; "):
         slots.make_slots([job_of(tiny(gpus=5, device="auto"))], None)
 
 

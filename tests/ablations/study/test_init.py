@@ -123,7 +123,7 @@ def test_patches_divide_images_that_are_not_enlarged(side: int, device: str) -> 
 def test_tuning_takes_the_best_of_what_it_trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     best = (choices.learning_rates(2e-3)[3], 128)
-    monkeypatch.setattr(init, "train_here", lambda jobs, place, workers: None)
+    monkeypatch.setattr(init, "train_here", lambda jobs, place, workers, metric: None)
     monkeypatch.setattr(init, "finish", lambda summary, asked, where: None)
     monkeypatch.setattr(init, "accuracy", lambda runs, job: float((job.config["lr"], job.config["width"]) == best))
     found = survey(photos(tmp_path / "pets"))
@@ -137,7 +137,7 @@ def test_tuning_names_the_run_directory_as_it_was_given(
     ablate: Ablate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     named: list[str] = []
-    monkeypatch.setattr(init, "train_here", lambda jobs, place, workers: None)
+    monkeypatch.setattr(init, "train_here", lambda jobs, place, workers, metric: None)
     monkeypatch.setattr(init, "finish", lambda summary, asked, where: named.append(where))
     photos(tmp_path / "pets")
     for options in ([], ["--runs", "my runs"]):

@@ -276,10 +276,10 @@ def test_accuracy_of_masked_patches_is_named_as_such(tmp_path: Path) -> None:
     made = staged_plan(tmp_path, study)
     write(tmp_path / "runs", made)
     (found,) = load_studies(tmp_path / "runs")
-    assert "test accuracy of predicted colours" in layout.render(study_table.table(found), "md")
-    assert "test accuracy of predicted colours" in study_figure.picture(found, "svg").decode()
+    assert "test accuracy of predicted colors" in layout.render(study_table.table(found), "md")
+    assert "test accuracy of predicted colors" in study_figure.picture(found, "svg").decode()
     compared = summary.render(compare.compare([found], [found]), "md")
-    assert "test accuracy of predicted colours" in compared
+    assert "test accuracy of predicted colors" in compared
     usual = staged_plan(
         tmp_path, study.replace("baseline: {objective: masked-patch, pool: cls}", "baseline: {pool: cls}")
     )
