@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from vitcore.data.dataset import About, Bytes
 from vitcore.data.decode import open_content
@@ -168,10 +168,7 @@ def missing_pack(folder: Path) -> str:
 
 
 def manifest(folder: Path, name: str) -> Manifest:
-    """Read the manifest of the pack `name` in `folder`.
-
-    Raises a ConfigError that names the file if it cannot be read, is damaged, or belongs to another pack or format.
-    """
+    """Read the manifest of the pack `name`; raise ConfigError if it is damaged, or of another pack or format."""
     path = folder / MANIFEST
     with readable(path):
         status = path.stat()
@@ -186,48 +183,32 @@ def read_manifest(path: Path, changed: int, size: int) -> Manifest:
     """Read a manifest; raise ConfigError if it is invalid. changed, size: the file's mtime and size, for the cache."""
     try:
         content = json.loads(read_regular(path, LARGEST_MANIFEST))
-        fingerprint = content.pop("fingerprint")
-        found = Manifest(**content) if content["version"] == VERSION else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, ValidationError) as error:
+        fingerprint, version = content.pop("fingerprint"), content["version"]
+        found = Manifest(**content) if version == VERSION else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{path}: damaged, or of another version of this program ({reason(error)}); {ANEW}") from None
     if found is None:
-        raise ConfigError(
-            f"{path}: of format {content['version']}, and this program reads {VERSION}: remove {path.parent}, and "
-            f"{REPAIR}"
-        )
+        anew = f"remove {path.parent}, and {REPAIR}"
+        raise ConfigError(f"{path}: of format {version}, and this program reads {VERSION}: {anew}")
     if found.fingerprint != fingerprint:
         raise ConfigError(f"{path}: damaged: its content is not what its fingerprint says; {ANEW}")
     return found
 
 
-@cache  # a process checks a pack only once
-def open_pack(folder: Path, manifest: Manifest) -> Pack:
-    """Return the pack in `folder`, opened once per process. Raises the errors of `Pack`."""
-    return Pack(folder, manifest)
-
-
 class Pack:
-    """An open pack, whose images can be read by their indices. records (M,): the index. labels (M,): int64.
-
-    Raises ValueError if the index is damaged, a shard is missing, or a shard's size is not the manifest's.
-    """
+    """An open pack. records (M,): the index. labels (M,): int64. Raises ValueError if a file is missing or damaged."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder, self.manifest = folder, manifest
         self.records = read_index(folder, manifest)
         self.labels: Indices = self.records["label"].astype(np.int64)
+        self.shape = manifest.size, manifest.size, manifest.channels  # (S, S, C), of an image
         for shard in manifest.shards:
             check_size(folder / shard.file, shard)
-        counts = [shard.images for shard in manifest.shards]
-        self.shard_of = np.repeat(np.arange(len(counts)), counts)
+        self.shard_of = np.repeat(np.arange(len(manifest.shards)), [shard.images for shard in manifest.shards])
         self.checked = np.zeros(manifest.images, bool)
         self.files: dict[int, int] = {}
         self.lock = threading.Lock()
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """The shape (S, S, C) of an image."""
-        return self.manifest.size, self.manifest.size, self.manifest.channels
 
     def read(self, places: Indices, into: Bytes) -> None:
         """Read the images with the indices `places` (B,) into a contiguous array (B, S, S, C). Any thread may call it.
@@ -261,11 +242,11 @@ class Pack:
             return self.files[shard]
 
 
-def decode(content: bytes | memoryview, shape: tuple[int, int, int]) -> Bytes:
-    """Decode a JPEG to uint8 (S, S, C).
+open_pack = cache(Pack)  # a process checks a pack only once
 
-    Raises ValueError if it is not a JPEG or has another size. Raises OSError or SyntaxError if its pixels are damaged.
-    """
+
+def decode(content: bytes | memoryview, shape: tuple[int, int, int]) -> Bytes:
+    """Decode a JPEG to uint8 (S, S, C). Raises ValueError, or OSError or SyntaxError if its pixels are damaged."""
     size, _, channels = shape
     with open_content(content, ("JPEG",)) as image:
         if image.size != (size, size):
@@ -274,10 +255,7 @@ def decode(content: bytes | memoryview, shape: tuple[int, int, int]) -> Bytes:
 
 
 def read_index(folder: Path, manifest: Manifest) -> Records:
-    """Read a pack's index (M,), which has a record for each image.
-
-    Raises ValueError if it cannot be read, its checksum or a label is wrong, or a shard's images are not contiguous.
-    """
+    """Read a pack's index (M,), which has a record for each image. Raises ValueError if it is not the manifest's."""
     path = folder / INDEX
     with readable(path):
         content = read_regular(path, manifest.images * RECORD.itemsize + NPY_HEADER)

@@ -4,59 +4,45 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from vitcore import options
 from vitcore.data.builtin import BUILT_IN
 from vitcore.data.files import read_regular, reason
-from vitcore.data.pack import BEGUN, LARGEST_SIDE, MANIFEST, NAME, Format, Side, Sum, manifest
+from vitcore.data.pack import BEGUN, MANIFEST, NAME, Format, Manifest, Side, Sum, manifest
 from vitcore.options import ConfigError
 
 LARGEST_NOTE = 2**26  # bytes
+SIZE = 256  # default side of the stored squares, in pixels
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(options.Options):
     """The options with which a pack is written. size: side of the stored squares, in pixels.
 
-    crop: side of the center crop for evaluation, in pixels; 0 for 7/8 of `size`, such as 224 for 256. Raises
+    crop: side of the center crop for evaluation, in pixels, by default 7/8 of `size`, such as 224 for 256. Raises
     ConfigError if a side is not allowed.
     """
 
-    size: int = 256
-    crop: int = 0
+    size: Side = SIZE
+    crop: Side = Field(default_factory=lambda given: max(1, round(7 / 8 * given.get("size", SIZE))))
     format: Format = "bytes"
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.size <= LARGEST_SIDE:
-            raise ConfigError(f"--size {self.size}: from 1 to {LARGEST_SIDE:,}")
-        if not 1 <= self.image_size <= self.size:
-            raise ConfigError(f"--crop {self.crop}: from 1 to --size {self.size}")
-
-    @property
-    def image_size(self) -> int:
-        return self.crop or round(7 / 8 * self.size)
-
-
-class Begun(options.Options):
-    """The note in an unfinished pack, which records its options. source: `Source.digest` of the images."""
-
-    version: int = 1  # format 1 did not write its version
-    name: str
-    size: Side
-    crop: Side
-    format: Format
-    source: Sum
 
     @model_validator(mode="after")
     def check(self) -> Self:
         if self.crop > self.size:
-            raise ConfigError(f"crop={self.crop}: at most size={self.size}")
+            raise ConfigError(f"--crop {self.crop}: from 1 to --size {self.size}")
         return self
+
+
+class Begun(Options):
+    """The note in an unfinished pack, which records its options. source: `Source.digest` of the images."""
+
+    version: int = 1  # format 1 did not write its version
+    name: str
+    source: Sum
 
 
 def check_name(name: str) -> None:
@@ -75,11 +61,9 @@ def complete_options(name: str, folder: Path, given: Mapping[str, Any], sides: S
     there, least = stored_options(folder, name), min(sides)
     for key, value in given.items():
         if there and value != (other := getattr(there, key)):
-            raise ConfigError(
-                f"--{key} {value}: {folder} is packed with --{key} {other}: give the other one another NAME, or "
-                "remove that folder first"
-            )
-    own = {"size": least, "crop": least} if "size" not in given and least < Options.size else {}
+            anew = "give the other one another NAME, or remove that folder first"
+            raise ConfigError(f"--{key} {value}: {folder} is packed with --{key} {other}: {anew}")
+    own = {"size": least, "crop": least} if "size" not in given and least < SIZE else {}
     return there or Options(**{**own, **given})
 
 
@@ -95,15 +79,12 @@ def enlargement_warning(sides: Sequence[int], size: int) -> str:
 
 
 def stored_options(folder: Path, name: str) -> Options | None:
-    """Return the options of the finished or unfinished pack in `folder`, or None if there is none.
+    """Return the options of the pack in `folder`, or None if there is none; raise ConfigError if it is damaged."""
+    return options_of(manifest(folder, name)) if (folder / MANIFEST).is_file() else read_note_of_pack(folder)
 
-    Raises ConfigError if the pack's manifest or note is damaged.
-    """
-    if (folder / MANIFEST).is_file():
-        known = manifest(folder, name)
-        return Options(known.size, known.image_size, known.format)
-    begun = read_note_of_pack(folder)
-    return Options(begun.size, begun.crop, begun.format) if begun else None
+
+def options_of(manifest: Manifest) -> Options:
+    return Options(size=manifest.size, crop=manifest.image_size, format=manifest.format)
 
 
 def read_note_of_pack(folder: Path) -> Begun | None:

@@ -100,17 +100,14 @@ def find_source(source: str, data_dir: Path | None) -> Source:
         found = from_members(listed, str(path))
     else:
         try:
-            found = from_folder(path)
+            found = from_listing(
+                list_folder(path), lambda file: (str(file.relative_to(path)), file.stat().st_size), open_image
+            )
         except ConfigError as error:  # its message begins with data=imagefolder:PATH
             raise ValueError(f"source {source}: {str(error).removeprefix('data=imagefolder:')}") from None
     if why := small_class(found.labels, np.arange(found.train), found.classes):
         raise ValueError(f"source {source}: {why}")
     return found
-
-
-def from_folder(root: Path) -> Source:
-    """Return a source with the images of data=imagefolder:ROOT; raise ConfigError if the folder is invalid."""
-    return from_listing(list_folder(root), lambda file: (str(file.relative_to(root)), file.stat().st_size), open_image)
 
 
 def from_listing(
@@ -140,9 +137,8 @@ def members(path: Path) -> Iterator[Member]:
         try:
             yield from members_between(path, file, 0, path.stat().st_size, PurePosixPath())
         except tarfile.TarError as error:
-            raise ValueError(
-                f"{path}: cannot be read as a tar ({error}); a compressed one has to be unpacked first"
-            ) from None
+            why = f"cannot be read as a tar ({error}); a compressed one has to be unpacked first"
+            raise ValueError(f"{path}: {why}") from None
 
 
 def members_between(path: Path, file: Any, start: int, end: int, folder: PurePosixPath) -> Iterator[Member]:
@@ -166,8 +162,7 @@ def from_members(found: list[Member], origin: str) -> Source:
     """Return a source with the images `found`. An image's folder is its class.
 
     Images whose class folder is in test/, val/ or validation/ are for testing. Without these folders and train/, a
-    fixed random fifth of each class is for testing. origin: start of the error messages. Raises ValueError if an image
-    is in no class folder, train/ has no test folder beside it, or there are too few classes or images.
+    fixed random fifth of each class is for testing. origin: start of the messages of ValueError for an invalid layout.
     """
     found = sorted(found, key=lambda one: str(one.path))
     if not found:
@@ -203,10 +198,7 @@ def open_member(member: Member) -> Image:
 
 
 def from_timm(name: str, data_dir: Path | None) -> Source:
-    """Return a source with the images of a timm dataset; raise ValueError if it cannot be read.
-
-    A dataset must have a length and random access, which webdataset and TFDS lack.
-    """
+    """Return a source with a timm dataset of known length, unlike webdataset; raise ValueError if it cannot be read."""
     from timm.data.dataset_factory import create_dataset
 
     parts = []
@@ -225,19 +217,15 @@ def from_timm(name: str, data_dir: Path | None) -> Source:
 
 
 def reader_of(dataset: Any) -> Any:
-    """Return timm's reader of a dataset, which yields files, or the dataset itself if it has no reader.
-
-    The dataset itself would open any format, clip 16-bit values and skip unreadable images.
-    """
+    """Return timm's reader of a dataset, if any: the dataset would open any format and skip unreadable images."""
     return getattr(dataset, "reader", dataset)
 
 
 def image_of(dataset: Any, place: int) -> Image:
     """Return image number `place` of a dataset; raise ValueError if timm's reader yields an unreadable file."""
-    found = reader_of(dataset)[place][0]
+    found: Any = reader_of(dataset)[place][0]
     if not hasattr(found, "read"):
-        image: Image = found
-        return image
+        return found
     with found:
         return eight_bits(open_content(found.read())).convert("RGB")
 

@@ -27,7 +27,7 @@ from vitcore.data.dataset import Bytes, moments
 from vitcore.data.decode import is_gray, middle_square
 from vitcore.data.files import open_no_symlink, read_regular, reason, rename_durably, write_atomically
 from vitcore.data.pack import BEGUN, INDEX, MANIFEST, RECORD, VERSION, Channels, Manifest, Records, Shard
-from vitcore.data.pack_options import LARGEST_NOTE, Begun, Options, check_name, read_note_of_pack
+from vitcore.data.pack_options import LARGEST_NOTE, Begun, Options, check_name, options_of, read_note_of_pack
 from vitcore.data.pack_sources import Source
 
 ONE_PARSER = threading.Lock()  # NumPy parses headers with ast, which fails in parallel threads of Python 3.11
@@ -50,14 +50,12 @@ def pack(
 ) -> Path:
     """Pack `source` into the folder HOME/NAME with `jobs` threads, and return the folder.
 
-    An unfinished pack of the same source and options is continued.
+    An unfinished pack of the same source and options is continued. Each image's shorter side is resized to
+    `options.size`, bilinearly with antialiasing. The middle square is stored, so random crops never reach the ends of
+    the longer side.
 
-    Each image's shorter side is resized to `options.size`, bilinearly with antialiasing. The middle square is stored.
-    Random crops therefore never reach the ends of the longer side.
-
-    A color image of 256 x 256 pixels takes 196,608 B in the format "bytes", or 262 GB for ImageNet-1k. Reading the
-    image takes 0.2 ms on one core. A JPEG of quality 95 takes a tenth to a quarter of the disk space. Decoding the JPEG
-    takes 1.2 ms on one core.
+    A color image of 256 x 256 pixels takes 196,608 B in the format "bytes", or 262 GB for ImageNet-1k. Reading it takes
+    0.2 ms on one core. A JPEG of quality 95 takes a tenth to a quarter of the disk space, and 1.2 ms to decode.
 
     Raises ValueError if the name or an image is invalid. Also raises it if the folder holds a finished pack or an
     unfinished pack of another source or options, or if another process writes there. Raises OSError if writing fails.
@@ -107,8 +105,7 @@ def repair(
     """
     if (source.classes, source.train, len(source.labels)) != (tuple(manifest.classes), manifest.train, manifest.images):
         raise ValueError(f"{folder}: was packed from other images than these: other classes, or another number of them")
-    options = Options(manifest.size, manifest.image_size, manifest.format)
-    writer = Writer(source, options, manifest.channels, advance)
+    writer = Writer(source, options_of(manifest), manifest.channels, advance)
     again = shards_to_rewrite(manifest, damaged)
 
     def records(shard: Shard, part: range) -> Records | None:
@@ -142,13 +139,8 @@ def pack_lock(folder: Path) -> Iterator[None]:
 
 
 def begin_pack(folder: Path, name: str, source: Source, options: Options) -> None:
-    """Write the note of a new pack in `folder`, or check that the unfinished pack there is the same.
-
-    Raises ValueError if the unfinished pack has another name, format version, source or options, or if its note is
-    damaged. Raises OSError if the note cannot be written.
-    """
-    size, crop = options.size, options.image_size
-    wanted = Begun(version=VERSION, name=name, size=size, crop=crop, format=options.format, source=source.digest)
+    """Write the note of a new pack in `folder`, or raise ValueError if another pack was begun there."""
+    wanted = Begun(**options.model_dump() | {"version": VERSION, "name": name, "source": source.digest})
     there = read_note_of_pack(folder)
     if there is None:
         write_atomically(folder / BEGUN, wanted.model_dump_json(indent=1).encode())
@@ -185,10 +177,7 @@ class Writer:
     advance: Advance
 
     def write(self, path: Path, part: range) -> Written:
-        """Write a shard and its note unless both files exist, and return the note.
-
-        part: numbers of the shard's images. Raises ValueError if an image is unreadable or the note is damaged.
-        """
+        """Write a shard of the images `part` and its note unless both files exist, and return the note."""
         note, partial = path.with_suffix(".npz"), path.with_suffix(".part")
         if path.exists() and note.exists():
             self.advance(len(part))
@@ -244,11 +233,7 @@ def read_note(path: Path, images: int, channels: int) -> Written:
 
 
 def stored_records(path: Path, source: Source, part: range) -> Records:
-    """Return the index records (n,) of an intact shard, computed from its file.
-
-    part: the shard's n image numbers in `source`. The pack's format must be "bytes", in which all images have an equal
-    size.
-    """
+    """Return the index records (n,) of an intact shard of the format "bytes". part: its image numbers in `source`."""
     records, size = np.zeros(len(part), RECORD), path.stat().st_size // len(part)
     with open(path, "rb") as file:
         for row, place in enumerate(part):
@@ -260,9 +245,8 @@ def check_sha256(path: Path, found: str, known: str) -> None:
     """Remove the partial file of `path` and raise ValueError if the sha256 `found` is not `known`."""
     if found != known:
         path.with_suffix(".part").unlink(missing_ok=True)
-        raise ValueError(
-            f"{path}: cannot be made again: the images, or what decodes them, changed since they were packed"
-        )
+        why = "the images, or what decodes them, changed since they were packed"
+        raise ValueError(f"{path}: cannot be made again: {why}")
 
 
 def jpeg_bytes(pixels: Bytes) -> bytes:
@@ -286,7 +270,7 @@ def finish(folder: Path, name: str, writer: Writer, shards: Mapping[Path, Writte
         train=source.train,
         test=len(source.labels) - source.train,
         size=options.size,
-        image_size=options.image_size,
+        image_size=options.crop,
         channels=writer.channels,
         format=options.format,
         mean=mean,

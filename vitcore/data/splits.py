@@ -6,7 +6,7 @@ kind of choice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -25,7 +25,7 @@ from vitcore.data.imagefolder import read_folder
 from vitcore.data.lookup import FOLDER, STATED, describe, find_pack, image_folder, pack_hint
 from vitcore.data.pack import manifest, open_pack
 from vitcore.data.shuffle import Indices, folds, random_order, stratified_split
-from vitcore.data.stream import Ahead, Stored
+from vitcore.data.stream import Stored
 from vitcore.options import ConfigError
 from vitcore.runtime.device import send
 from vitcore.runtime.memory import image_memory
@@ -66,17 +66,6 @@ class Images:
     def batches(self, size: int) -> Iterator[Tensor]:
         """Yield batches (m, C, H, W) of up to `size` images as evaluation sees them."""
         return map(self.evaluation_view, self.pixels.split(size))
-
-    def reader(self, places: Callable[[int], Indices], count: int) -> Callable[[int], Tensor]:
-        """Return a function that maps a batch number, from 0 to `count` - 1, to the batch's stored images.
-
-        places: batch number -> indices (m,) of the batch within these images. Images on disk are read ahead if batches
-        are requested in order.
-        """
-        kept = self.pixels
-        if isinstance(kept, Stored):
-            return Ahead(lambda number: kept[places(number)], count)
-        return lambda number: kept[torch.from_numpy(places(number)).to(kept.device)]
 
 
 @dataclass(frozen=True)
@@ -151,10 +140,7 @@ def per_channel(values: Sequence[float]) -> Tensor:
 
 @cache  # a worker that serves many trials decodes once
 def read(name: str, home: Path | None, size: int) -> Raw:
-    """Read all images of a built-in dataset or a folder, resized to `size` x `size` pixels.
-
-    Resizing is bilinear with antialiasing. home: folder of downloads, or None for data without downloads.
-    """
+    """Read the images of a built-in dataset or a folder, resized bilinearly, antialiased, to `size` pixels a side."""
     if name.startswith(FOLDER):
         return read_folder(image_folder(name), size, describe(name).channels)
     raw = BUILT_IN[name].read(home)
@@ -186,9 +172,8 @@ def split(
 class Order:
     """The order in which training sees its `n` images: one random permutation per epoch, end to end.
 
-    Batches are always full, so a batch may span two epochs. The order is a pure function of (seed, epoch, position), so
-    checkpoints need not save it. repeats: number of consecutive times that each image is seen. An epoch still ends
-    after `n` images, as in the RASampler of https://github.com/facebookresearch/deit.
+    It is a pure function of (seed, epoch, position). repeats: number of consecutive times that each image is seen. An
+    epoch still ends after `n` images, as in the RASampler of https://github.com/facebookresearch/deit.
     """
 
     def __init__(self, n: int, seed: int, repeats: int = 1) -> None:
@@ -202,13 +187,9 @@ class Order:
         return np.concatenate([self.permutation(epoch)[places[epochs == epoch]] for epoch in every])
 
     def epochs(self, start: int, count: int) -> Indices:
-        """Return the epoch (count,) of each image that `places` returns, for the image's random key.
-
-        With repeats, an epoch counts as `repeats` epochs, so that no two views of an image share a key.
-        """
+        """Return the epoch (count,) of each image that `places` returns, or with repeats a number for each view."""
         epoch, place = np.divmod(np.arange(start, start + count), self.n)
-        views: Indices = epoch * self.repeats + place % self.repeats
-        return views
+        return epoch * self.repeats + place % self.repeats
 
     def permutation(self, epoch: int) -> Indices:
         if epoch != self.epoch:

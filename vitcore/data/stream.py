@@ -50,11 +50,7 @@ class Stored:
         return replace(self, device=device)
 
     def begin(self) -> tuple[Tensor, torch.cuda.Event | None]:
-        """Read the images and, if `device` is a GPU, start to copy them on a separate CUDA stream.
-
-        Returns (images (n, C, S, S), event that marks the end of the copy). The event is None on a CPU. Any thread may
-        call this method.
-        """
+        """Return (images (n, C, S, S), event that ends their copy to a GPU, None on a CPU). Any thread may call it."""
         on_gpu = self.device.type == "cuda"
         host = torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, pin_memory=on_gpu)
         self.pack.read(self.places, host.numpy())

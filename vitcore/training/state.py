@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import astuple
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from vitcore.analysis.cost import measure
 from vitcore.data.augmentation.batch_augmentation import mixing_choices
 from vitcore.data.shuffle import generator
 from vitcore.data.splits import Data, Order
-from vitcore.data.stream import Stored
+from vitcore.data.stream import Ahead, Stored
 from vitcore.keyed_random import Indices, Keys, image_keys
 from vitcore.model.vit import ViT
 from vitcore.runtime.device import compute_in_precision
@@ -56,9 +56,14 @@ class Training:
         self.part = part = ranks.part(config.batch)
         self.average = self.train_step.average
         self.order = order = Order(len(data.train), config.seed, config.augment_repeats)
-        # This rank's images in a step. A method would form a cycle, which keeps all tensors until a garbage collection.
-        self.places: Callable[[int], Indices] = lambda step: order.places(step * config.batch, config.batch)[part]
-        self.images = data.train.reader(self.places, config.steps)
+
+        # A method would form a cycle, which keeps all tensors until a garbage collection.
+        def places(step: int) -> Indices:
+            """Return the indices of this rank's images in a step."""
+            return order.places(step * config.batch, config.batch)[part]
+
+        self.places, stored = places, data.train.pixels
+        self.streamed = Ahead(lambda step: stored[places(step)], config.steps) if isinstance(stored, Stored) else None
         self.evaluation_batch = evaluation_batch(config, self.device)
         self.suspicion = Suspicion()
         self.patches = config.patches
@@ -102,8 +107,8 @@ class Training:
 
     def draw(self) -> Inputs:
         """Return the inputs of the next step. Pixels, if any, are on `self.device`, other tensors on the CPU."""
-        config, train, places = self.config, self.data.train, self.places(self.step)
-        pixels = self.images(self.step) if isinstance(train.pixels, Stored) else None
+        config, places = self.config, self.places(self.step)
+        pixels = self.streamed(self.step) if self.streamed else None
         mixing = None
         if config.mixup or config.cutmix:
             mixing = mixing_choices(config, self.step, config.image_size, config.image_size)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from vitcore.data.augmentation.distortions import (
+    WHITE,
     Distortion,
     RandAugmentOptions,
     RandomDistortion,
@@ -28,6 +29,7 @@ from vitcore.data.augmentation.geometry import (
     ShiftOptions,
     Stage,
 )
+from vitcore.data.lookup import describe
 from vitcore.runtime.device import send
 from vitcore.variant import Variant
 
@@ -72,12 +74,10 @@ class Staged(Augment):
 
     @classmethod
     def version(cls, config: Config) -> int | str:
-        """Return the version for the trial id: `numerics`, plus 1 if a stage scales the images to 0-255.
-
-        Before version 0.12, no stage scaled images. The hash of a plug-in without `numerics` is returned unchanged.
-        """
+        """Return `numerics`, plus 1 if a stage scales the images to 0-255, or the hash of a plug-in's file."""
         own = super().version(config)
-        return own + 1 if isinstance(own, int) and any(stage.scales(config) for stage in cls.stages) else own
+        distorts = any(issubclass(stage, Distortion) for stage in cls.stages)
+        return own + 1 if isinstance(own, int) and distorts and describe(config.data).levels <= WHITE else own
 
     def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
         choices = self.choices(keys, images.shape[-1])

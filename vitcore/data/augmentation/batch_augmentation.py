@@ -63,11 +63,10 @@ def noise(keys: Tensor, images: Tensor) -> Tensor:
 
 
 def mixing_choices(config: Config, step: int, rows: int, columns: int) -> Tensor:
-    """Draw the random choices (6,), float64, for the batch of a step. Raises ValueError if both alphas are 0.
+    """Draw the random choices (6,), float64, for the batch of a step.
 
-    The choices are an image's weight in mixup, its label's weight, and the top, bottom, left and right edge of CutMix's
-    box in pixels. In a batch without mixup, the first is 1. Without CutMix, the edges are 0. Without both, both weights
-    are 1.
+    They are an image's weight in mixup (1 without mixup), its label's weight, and the top, bottom, left and right edge
+    of CutMix's box in pixels (0 without CutMix).
     """
     random = generator("mixing", config.seed, step)
     cut = bool(config.cutmix) and (not config.mixup or random.random_sample() < config.mix_switch_prob)

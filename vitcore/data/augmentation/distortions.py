@@ -56,10 +56,6 @@ class Distortion(Stage):
         if config.channels not in (1, 3):
             raise ConfigError(f"channels={config.channels}: augment={config.augment} takes 1 (gray) or 3 (color)")
 
-    @classmethod
-    def scales(cls, config: Config) -> bool:
-        return describe(config.data).levels - 1 < WHITE
-
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         return scale(self.distort(scale(images, self.white, WHITE), choices, fixed), WHITE, self.white)
 
@@ -68,10 +64,7 @@ class Distortion(Stage):
         raise NotImplementedError
 
     def apply_levels(self, images: Tensor, choices: Tensor, levels: Tensor, sign: Tensor, fixed: bool) -> Tensor:
-        """Return each image after its operation. choices (B,): operation numbers. levels (B,): indices of amounts.
-
-        sign (B,): 1 or -1, used only by signed operations. fixed: see `Stage.apply`.
-        """
+        """Return each image after its operation, number `choices` (B,), at its level (B,). sign (B,): 1 or -1."""
         device = choices.device
         if device not in self.magnitudes:  # copied once: a CUDA graph cannot hold the transfer
             table = torch.stack([operation.amounts for operation in self.operations])  # (operations, 31)

@@ -38,11 +38,6 @@ class Stage:
     def check(cls, config: Config, options: Any) -> None:
         """Raise ConfigError if the stage cannot be applied to images of `config`."""
 
-    @classmethod
-    def scales(cls, config: Config) -> bool:
-        """Return whether the stage scales the images of `config` to 0-255 before its operations."""
-        return False
-
     def choices(self, keys: Tensor, side: int) -> Tensor:
         """Draw the choices (B, draws), int64, for images of `side` x `side` pixels. keys: (B,), on the CPU."""
         raise NotImplementedError
@@ -65,16 +60,12 @@ class RandomFlip(Stage):
         return integers_on_cpu(2, keys, site_code("flip"), 1)
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
-        chosen = choices[:, 0]
-        if fixed:
-            return images.flip(3).where(chosen.bool().view(-1, 1, 1, 1), images)
+        chosen = send(choices[:, 0].bool(), images.device)
+        if fixed or images.device.type != "cpu":
+            return images.flip(3).where(chosen.view(-1, 1, 1, 1), images)
         images, places = images.clone(), chosen.nonzero()[:, 0]
-        if images.device.type == "cpu" and images[0].numel() >= LARGE:
-            for place in places.tolist():
-                images[place] = images[place].flip(2)
-            return images
-        places = send(places, images.device)
-        images[places] = images[places].flip(3)
+        for some in places if images[0].numel() >= LARGE else [places]:
+            images[some] = images[some].flip(-1)
         return images
 
 
@@ -113,13 +104,10 @@ class RandomShift(Stage):
         return cropped
 
     def padded(self, images: Tensor) -> Tensor:
-        """Return images (B, C, S, S) padded on each side with zeros or by reflection."""
+        """Return images (B, C, S, S) padded on each side with zeros or by reflection, which takes floats on a GPU."""
         if self.fill == "zeros":
             return F.pad(images, [self.pad] * 4)
-        last = images.shape[-1] - 1
-        places = torch.arange(-self.pad, last + self.pad + 1, device=images.device).abs()
-        places = torch.minimum(places, 2 * last - places)  # pad .. 1, 0 .. last, last - 1 .. last - pad
-        return images[:, :, places[:, None], places]
+        return F.pad(images.float(), [self.pad] * 4, mode="reflect").to(torch.uint8)
 
 
 class BoxOptions(Variant.Options):

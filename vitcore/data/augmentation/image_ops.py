@@ -232,10 +232,10 @@ def level_table(images: Tensor) -> Tensor:
 
 
 def apply_batched(images: Tensor, operations: Sequence[Operation], choices: Tensor, amount: Tensor) -> Tensor:
-    """Return each image after its operation, without reading values on the host. choices (B,): operation numbers.
+    """Return each image after its operation. choices (B,): operation numbers. A CUDA graph can hold the function.
 
-    Kernel launches do not depend on the choices, so a CUDA graph can hold the function. All resampling is one call, and
-    all mappings of levels are one lookup in a table (B, C, 256). Other operations are applied to the whole batch.
+    All resampling is one call, and all mappings of levels are one lookup in a table (B, C, 256). Other operations are
+    applied to the whole batch.
     """
     B, C, H, W = images.shape
     matrix = translate_x.matrix(images, 0 * amount)  # (B, 2, 3), the identity
