@@ -2,8 +2,10 @@
 
 import json
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -11,13 +13,17 @@ from ablations.cli.answer import FAILED, print_damaged, show_json
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import source_path
 from ablations.cli.inputs.sources import named_results, results_on_recipes, styled
-from ablations.study.naming import stem
+from ablations.study.naming import matching_names, stem
+
+if TYPE_CHECKING:
+    from results.records import Table
 
 
 def table(
     words: parameters.Names = None,
     recipe: parameters.RecipeNames = None,
     runs: parameters.Source = None,
+    arm: parameters.ArmGlobs = parameters.ALL_ARMS,
     format: parameters.Format = "md",
     columns: Annotated[
         str | None,
@@ -47,7 +53,8 @@ def table(
 ) -> None:
     """Print means, intervals and verdicts.
 
-    Differences from the baseline are paired by seed. Verdicts are shown once all planned trials are done.
+    Differences from the baseline are paired by seed. Verdicts are shown once all planned trials are done. --arm keeps
+    the matching arms and their baselines; p stays corrected for all arms.
 
     Examples:
         ablate table position-embedding
@@ -59,7 +66,7 @@ def table(
 
         chosen = None if columns is None else [name.strip() for name in columns.split(",")]
         further, at_once = layout.further_metrics(chosen), intervals == "simultaneous"
-        shown = [study_table.table(study, further, interim, at_once) for study in studies]
+        shown = [of_arms(study_table.table(study, further, interim, at_once), arm) for study in studies]
         if as_json or format == "json":
             show_json([json.loads(layout.render(one, "json", chosen, notes)) for one in shown])
         elif format == "csv" and len(shown) > 1:
@@ -71,6 +78,17 @@ def table(
             print("\n\n".join(layout.render(one, format, chosen, notes) for one in shown))
     if strict and any(row.ended_trials < row.planned for one in shown for row in one.rows):
         raise typer.Exit(FAILED)
+
+
+def of_arms(table: "Table", globs: Sequence[str]) -> "Table":
+    """Return the table with only the arms that match and their baselines. Raises ValueError for an unused pattern."""
+    chosen = matching_names([row.arm for row in table.rows], globs, table.name)
+    kept = chosen | {row.baseline for row in table.rows if row.arm in chosen}
+    return replace(
+        table,
+        rows=[row for row in table.rows if row.arm in kept],
+        interactions=[one for one in table.interactions if one.name in kept],
+    )
 
 
 def compare(

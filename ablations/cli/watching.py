@@ -60,6 +60,7 @@ def logs(
     words: parameters.StudiesOrTrials,
     recipe: parameters.PlannedRecipe = None,
     runs: parameters.Runs = None,
+    arm: parameters.ArmGlobs = parameters.ALL_ARMS,
     failed: Annotated[bool, typer.Option("--failed", help="Show failed trials only.")] = False,
     lines: Annotated[int, parameters.number_option("--lines", "-n", min=1, help="Lines to print of each log.")] = 20,
     as_json: parameters.AsJson = False,
@@ -76,7 +77,7 @@ def logs(
     from ablations.reporting import log_tails
 
     folder = runs_folder(runs)
-    found = log_tails.tails(folder, trial_ids(folder, words, recipe), lines, failed)
+    found = log_tails.tails(folder, trial_ids(folder, words, recipe, arm), lines, failed)
     if as_json:
         return show_json([{"logs": [asdict(tail) for tail in found]}])
     tail = None

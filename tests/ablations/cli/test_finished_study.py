@@ -131,6 +131,15 @@ def test_a_plan_of_some_arms_counts_those(there: Ablate) -> None:
     assert (both["planned"], both["todo"]) == (10, 4), "given again: the union"
 
 
+def test_a_table_and_logs_of_some_arms_keep_the_baseline_and_the_correction(copied: Ablate) -> None:
+    whole = json_output(copied, "table", "s@r")
+    for glob, kept in (("position=n*", whole["rows"]), ("position=1d", whole["rows"][1:])):
+        assert json_output(copied, "table", "s@r", "--arm", glob) == whole | {"rows": kept}
+        arms = {log["arm"] for log in json_output(copied, "logs", "s@r", "--arm", glob)["logs"]}
+        assert arms == {kept[0]["arm"]}
+    assert "--arm x: s@r has the arms" in refusal(copied, "table", "s@r", "--arm", "x")
+
+
 def test_a_forgotten_recipe_is_named(there: Ablate) -> None:
     for words, expected in ((["plan", "s.yaml"], 0), (["run", "s.yaml", "steps=30", "--max-hours", "0"], 2)):
         status, _, errors = there(*words)
