@@ -102,7 +102,9 @@ def amount_text(number: int, noun: str) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Return a duration as text, such as "9.2 s", "3 min 10 s" or "2 h 5 min"."""
+    """Return a duration as text, such as "642 ms", "9.2 s", "3 min 10 s" or "2 h 5 min"."""
+    if 0 < seconds < 0.9995:
+        return f"{1000 * seconds:.3g} ms"
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -13,7 +13,7 @@ from ablations.cluster import campaign as campaigns
 from ablations.cluster.campaign import Campaign
 from ablations.cluster.reconciliation import Reconciliation
 from ablations.execution import runner
-from ablations.execution.messages import Ended
+from ablations.execution.messages import Ended, Progress
 from ablations.planning.jobs import Job
 from ablations.reporting.output import plain_output
 from results import store
@@ -102,7 +102,7 @@ def workers(campaign: Campaign, jobs: Sequence[Job]) -> int | None:
 
 
 class Lines:
-    def show_running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None: ...
+    def show_running(self, slot: int, job: Job, progress: Progress | None) -> None: ...
     def show_idle(self, slot: int) -> None: ...
 
     def show_compiling(self, slot: int, job: Job) -> None:

@@ -38,8 +38,8 @@ PoolTrialState = Enum("PoolTrialState", ["WAITING", "RUNNING", "ENDED"])  # of a
 class Display(Protocol):
     """The interface through which a pool shows its progress."""
 
-    def show_running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None:
-        """Show a running trial. `step` and `accuracy` are None before the first step and the first validation."""
+    def show_running(self, slot: int, job: Job, progress: messages.Progress | None) -> None:
+        """Show a running trial. progress: None before the first message of this type."""
 
     def show_compiling(self, slot: int, job: Job) -> None: ...
     def show_idle(self, slot: int) -> None: ...
@@ -205,11 +205,11 @@ class Pool:
         match event:
             case messages.Started():
                 trial.deaths = 0
-                self.display.show_running(slot.number, trial.job, None, None)
+                self.display.show_running(slot.number, trial.job, None)
             case messages.Compiling():
                 self.display.show_compiling(slot.number, trial.job)
             case messages.Progress():
-                self.display.show_running(slot.number, trial.job, event.step, event.accuracy)
+                self.display.show_running(slot.number, trial.job, event)
             case messages.Waiting():
                 self.warn_once(f"{trial.name} waits: {event.cause.lower()}")
             case messages.Ended():

@@ -7,6 +7,7 @@ and ends.
 
 import contextlib
 import json
+import math
 import os
 import signal
 import sys
@@ -83,10 +84,10 @@ class Worker:
             self.channel.write(messages.event_line(event))
             self.channel.flush()
 
-    def report(self, step: int, accuracy: float | None) -> None:
-        if time.monotonic() - self.last_report >= REPORT_SECONDS:
-            self.last_report = time.monotonic()
-            self.emit(messages.Progress(step, accuracy))
+    def report(self, step: int, accuracy: float | None, evaluating: bool = False) -> None:
+        if evaluating or time.monotonic() - self.last_report >= REPORT_SECONDS:
+            self.last_report = -math.inf if evaluating else time.monotonic()  # the end of an evaluation is reported too
+            self.emit(messages.Progress(step, accuracy, evaluating))
 
     def announce(self, facts: Facts) -> None:
         """Warn the pool if compilation failed, or if a step is not one CUDA graph although the config allows it."""

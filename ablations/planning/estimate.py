@@ -1,12 +1,14 @@
-"""Estimate the training time of trials on a device, with the source of each estimate.
+"""Estimate the time of trials on a device, with the source of each estimate.
 
-The first available source is used:
+The training time comes from the first available source:
 
 1. past trials of the arm on the device
 2. steps measured by `ablate plan --probe`
 3. past trials of other arms, in proportion to training FLOPs
 4. the time that the recipe states, in proportion to training FLOPs
 5. training FLOPs, at an assumed speed
+
+The time of validations and test follows from the number of their images. Evals are not included.
 
 Functions that read `runs` raise NewerSchema if a newer version wrote a file in it.
 """
@@ -23,12 +25,12 @@ from typing import Any
 from ablations.execution import machine, retry
 from ablations.execution.attempts import read_or_none
 from ablations.planning import step_times
-from ablations.planning.jobs import Job
+from ablations.planning.jobs import Job, evaluation_share
 from ablations.planning.step_times import Device
 from results import store
-from results.store.schemas import Entry, Environment, Plan
+from results.store.schemas import Entry, Environment, Plan, Settings
 from results.units import amount_text
-from vitcore.runtime.host import processor
+from vitcore.runtime.host import has_bf16, processor
 
 ENOUGH = 20  # the largest number of past trials that are used per arm
 EACH, ALL = 3, 60  # the largest numbers of past trials in a rate: per other arm, and in total
@@ -37,6 +39,8 @@ ALIKE = ("data", "threads", "precision")
 START_SECONDS = 5.0  # to start a worker and load its data
 # Cautious training FLOPs per second of a worker: a CPU core in `ablate bench`, and a tenth of an A100's peak.
 CORE_FLOPS, GPU_FLOPS = 5e9, 3e13
+# A step in bf16 against one in float32 on an Intel Xeon without bf16 instructions, at width 192 and batch 16 and 256.
+BF16_SLOWDOWN = 3.7
 CORE_HOURS, GPU_HOURS = "core-hours", "GPU-hours"
 
 SOURCES = {  # name of a source, best first -> text
@@ -50,7 +54,7 @@ SOURCES = {  # name of a source, best first -> text
 
 @dataclass(frozen=True)
 class Estimate:
-    """The estimated training time of one trial, in seconds. source: a key of SOURCES."""
+    """The estimated time of one trial, in seconds. source: a key of SOURCES."""
 
     seconds: float
     source: str
@@ -75,10 +79,13 @@ class Cost:
 
 def hours_text(hours: float, unit: str, device: str) -> str:
     """Return hours as text, such as "0.28 core-hours on AMD EPYC". device: "" for any device."""
-    amount = f"{hours:,.0f}" if hours >= 10 else f"{hours:.2g}"
-    amount = "under 0.01" if 0 < hours < 0.01 else amount
+    amount = "under 0.01" if 0 < hours < 0.01 else amount_of_hours(hours)
     some = f"any {unit.partition('-')[0]}"
     return f"{amount} {unit} on {device or some}"
+
+
+def amount_of_hours(hours: float) -> str:
+    return f"{hours:,.0f}" if hours >= 10 else f"{hours:.2g}"
 
 
 def sources_text(sources: Mapping[str, int]) -> str:
@@ -114,8 +121,8 @@ def check_max_hours(most: float, plans: Sequence[Plan], wanted: Iterable[Job], r
     found = cost(plans, runs, device, left)
     if found.hours > most:
         raise ValueError(
-            f"--max-hours {most:g}: training {amount_text(len(left), 'trial')} takes {found.hours:.3g} {found.unit}, "
-            f"from {sources_text(found.sources)}"
+            f"--max-hours {most:g}: training {amount_text(len(left), 'trial')} takes {amount_of_hours(found.hours)} "
+            f"{found.unit}, from {sources_text(found.sources)}"
         )
 
 
@@ -147,17 +154,24 @@ def estimate_arms(plan: Plan, runs: Path, device: Device, arms: Iterable[Entry])
     measured, rate = step_times.read(runs, device), seconds_per_flop(plan, runs, device)
     took = plan.cost.time_on(device.gpu) if plan.cost else None
     for arm in arms:
-        flops = training_flops(arm)
+        slowdown = BF16_SLOWDOWN if emulates_bf16(arm.config, device.gpu) else 1.0
+        flops, step = training_flops(arm), measured.get(step_times.key(arm.config))
         if past := past_seconds(arm, runs, device):
-            yield arm, Estimate(fmean(past), "past")
-        elif (step := measured.get(step_times.key(arm.config))) is not None:
-            yield arm, Estimate(arm.config["steps"] * step, "probe")
+            seconds, source = fmean(past), "past"
+        elif step is not None:
+            seconds, source = arm.config["steps"] * step, "probe"
         elif (of_others := rate(arm)) is not None:
-            yield arm, Estimate(flops * of_others, "others")
+            seconds, source = flops * of_others, "others"
         elif plan.cost and took:
-            yield arm, Estimate(flops * (took.seconds / plan.cost.work), "recipe")
+            seconds, source = slowdown * flops * (took.seconds / plan.cost.work), "recipe"
         else:
-            yield arm, Estimate(flops / (GPU_FLOPS if device.gpu else CORE_FLOPS), "flops")
+            seconds, source = slowdown * flops / (GPU_FLOPS if device.gpu else CORE_FLOPS), "flops"
+        yield arm, Estimate(seconds * (1 + evaluation_share(arm.config, plan)), source)
+
+
+def emulates_bf16(config: Settings, gpu: bool) -> bool:
+    """Return whether a trial computes in bf16 on a CPU without instructions for it, which is slower than float32."""
+    return config.get("precision") == "bf16" and not gpu and not has_bf16()
 
 
 def past_seconds(arm: Entry, runs: Path, device: Device, most: int = ENOUGH) -> list[float]:

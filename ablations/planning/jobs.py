@@ -83,6 +83,7 @@ class Job:
     evals: tuple[str, ...] = ()  # names of the evals to compute after training
     parents: dict[str, str] = field(default_factory=dict)  # the trial's ancestors, nearest first: id -> name
     cost: Cost | None = None  # cost of the model, if the plan records it
+    evaluation: float = 0.0  # time of validations and test, as a fraction of the training time; 0 if unknown
 
     def standing(self, known: Standings) -> Standing:
         return known.read(self.id, self.evals, self.parents)
@@ -113,8 +114,21 @@ def jobs(plans: Iterable[Plan], arms: Sequence[str] = ALL_ARMS) -> list[Job]:
                 parents = plan.parents(entry, seed)
                 start = {parent_setting(entry.config): next(iter(parents))} if parents else {}
                 config = entry.config | {"seed": seed} | start
-                found[key] = Job(key, config, entry.name, plan.name, evals, parents, recorded_cost(entry))
+                share = evaluation_share(config, plan)
+                found[key] = Job(key, config, entry.name, plan.name, evals, parents, recorded_cost(entry), share)
     return list(found.values())
+
+
+def evaluation_share(config: Settings, plan: Plan) -> float:
+    """Return the time of a trial's validations and test, as a fraction of its training time.
+
+    It follows from the numbers of images, because training on an image takes as long as evaluating three. Returns 0 for
+    plans of earlier versions, which do not record the numbers of images.
+    """
+    if plan.data is None:
+        return 0.0
+    validated = min(config["evaluations"], config["steps"]) * round(config["val_fraction"] * plan.data.train)
+    return float((validated + plan.data.test) / (3 * config["steps"] * config["batch"]))
 
 
 def all_on_cpu(jobs: Iterable[Job]) -> bool:

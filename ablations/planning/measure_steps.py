@@ -8,7 +8,7 @@ import torch
 from ablations.execution.provenance import source_digest
 from ablations.planning import step_times
 from ablations.planning.step_times import Device
-from results import store
+from results import store, units
 from results.store.schemas import Plan, StepTime
 from vitcore.config import Config, merge
 from vitcore.data.splits import load
@@ -36,7 +36,7 @@ def measure_missing(plans: Iterable[Plan], runs: Path, data_dir: Path | None, sa
         seconds = step_time(config, data_dir)
         measured = StepTime(seconds=seconds, steps=STEPS, arm=arm.name, when=store.timestamp(), code=source_digest())
         step_times.write(runs, device, {key: measured})
-        say(f"{arm.name}: {1000 * seconds:.3g} ms a step on {device.name}")
+        say(f"{arm.name}: {units.duration_text(seconds)} a step on {device.name}")
 
 
 def step_time(config: Config, data_dir: Path | None) -> float:

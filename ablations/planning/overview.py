@@ -162,11 +162,20 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
     ]
     lines += [f"  data    {data_summary.images_text(plan.data, plan)}"] if plan.data else []
     lines += [f"  cheaper {line}" for line in cheaper.suggestions(view.hours, view.hours_from.unit, plan)]
-    lines += [f"  note    {note}" for note in plan.notes]
+    lines += [f"  note    {note}" for note in [*plan.notes, *precision_notes(view, plan)]]
     lines += [f"  {line}" for line in map(expected_text, plan.expected)]
     width = max(len(arm.name) for arm in shown)
     lines += [f"  {arm.name:{width}}  {'; '.join(arm.notes) or '-'}" for arm in shown]
     return "\n".join(lines)
+
+
+def precision_notes(view: Overview, plan: Plan) -> list[str]:
+    """Return a note, in a list, if trials compute in bf16 on this machine's CPU, which emulates it; otherwise []."""
+    slow = estimate.emulates_bf16(plan.baseline_arm.config, view.hours_from.unit == estimate.GPU_HOURS)
+    return [
+        "this CPU has no bf16 instructions: with precision=float32, which makes other trials, steps were "
+        f"{estimate.BF16_SLOWDOWN:g} times as fast on such a CPU"
+    ] * bool(view.wall and slow)
 
 
 def time_text(view: Overview, plan: Plan) -> str:

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 from rich.text import Text
 
-from ablations.execution.messages import Ended
+from ablations.execution import messages
 from ablations.planning.jobs import Job
 from results import store, units
 
@@ -43,23 +43,32 @@ class Pace:
 
     began: dict[int, float] = field(default_factory=dict)  # slot -> time at which its trial began
     first: dict[int, tuple[int, float]] = field(default_factory=dict)  # slot -> step and time of the first report
+    evaluating: dict[int, float] = field(default_factory=dict)  # slot -> time at which its running evaluation began
+    evaluated: dict[int, float] = field(default_factory=dict)  # slot -> seconds of evaluations since the first report
     trial: float | None = None  # seconds that a trial takes, or None before they are known
 
     def begin(self, slot: int) -> None:
         self.began[slot] = time.monotonic()
-        self.first.pop(slot, None)
+        for known in (self.first, self.evaluating, self.evaluated):
+            known.pop(slot, None)
 
-    def speed_text(self, slot: int, step: int, steps: int) -> str:
+    def speed_text(self, slot: int, job: Job, progress: messages.Progress) -> str:
         """Return the speed as text at the first report from which it can be computed, and "" at all others."""
-        now = time.monotonic()
+        now, step = time.monotonic(), progress.step
         before, when = self.first.setdefault(slot, (step, now))
+        self.evaluated[slot] = self.evaluated.get(slot, 0.0) + now - self.evaluating.pop(slot, now)
+        if progress.evaluating:
+            self.evaluating[slot] = now
         if self.trial is not None or step <= before or slot not in self.began:
             return ""
-        seconds = (now - when) / (step - before)
-        self.trial = when - self.began[slot] + seconds * (steps - before)
+        seconds = (now - when - self.evaluated[slot]) / (step - before)
+        start, training = when - self.began[slot], seconds * (job.config["steps"] - before)
+        evaluation = training * job.evaluation
+        self.trial = start + training + evaluation
+        mostly = f", {clock_text(evaluation)} of it for evaluations" if evaluation > training else ""
         return (
-            f"first step after {when - self.began[slot]:.1f} s, then {1000 * seconds:.3g} ms per step: "
-            f"{clock_text(self.trial)} per trial"
+            f"first step after {start:.1f} s, then {units.duration_text(seconds)} per step: "
+            f"{clock_text(self.trial)} per trial{mostly}"
         )
 
 
@@ -108,18 +117,19 @@ class Live:
     def __exit__(self, *_: object) -> None:
         self.progress.stop()
 
-    def show_running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None:
+    def show_running(self, slot: int, job: Job, progress: messages.Progress | None) -> None:
         label, steps = f"{job.arm} seed {job.config['seed']}", job.config["steps"]
         line = self.line(slot)
-        if step is None:
+        if progress is None:
             self.pace.begin(slot)
             self.progress.reset(line, description=label, total=None, note="starting", visible=True)
             return
-        told = self.pace.speed_text(slot, step, steps)
+        told, step = self.pace.speed_text(slot, job, progress), progress.step
         self.partial[slot] = (step - self.pace.first[slot][0]) / steps
         if told:
             self.say(f"{label}: {told}{'' if self.console.is_terminal else self.time_left()}")
-        note = f"step {step:,}/{steps:,}" + (f"  accuracy {accuracy:.1%}" if accuracy is not None else "")
+        note = f"step {step:,}/{steps:,}{'  evaluating' if progress.evaluating else ''}"
+        note += f"  accuracy {progress.accuracy:.1%}" if progress.accuracy is not None else ""
         self.progress.update(line, description=label, total=steps, completed=step, note=note, visible=True)
         self.refresh()
 
@@ -139,7 +149,7 @@ class Live:
         if slot in self.lines:
             self.progress.update(self.lines[slot], visible=False)
 
-    def show_end(self, job: Job, end: Ended) -> None:
+    def show_end(self, job: Job, end: messages.Ended) -> None:
         """Count a trial that ended. Print a line if it failed, is blocked or, without bars, ended in this run."""
         self.done += 1
         self.finished_here += not end.elsewhere

@@ -108,7 +108,8 @@ class Recipe(Options):
     margin: float | None = Field(default=None, gt=0)  #: The equivalence margin of studies that set none.
     caveats: list[str] = []  #: Warnings to readers, which tables and reports print.
     expected: list[Expected] = []  #: Expected results of the recipe's trials.
-    cost: Costs = {}  #: The training time of a trial on a CPU and on a GPU.
+    #: The training time of a trial on a CPU (`cpu`, in float32) and on a GPU (`gpu`). Evaluations do not count.
+    cost: Costs = {}
     #: How much paired differences vary over seeds. `plan` uses it before there are results.
     spread: Spread | None = None
     #: Differences after twice the steps. Tables footnote an arm whose difference changes sign.

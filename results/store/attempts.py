@@ -44,7 +44,7 @@ class Attempt:
     def __init__(self, trial: Trial, path: Path) -> None:
         self.trial = trial
         self.path = path
-        self.progress: Callable[[int, float | None], None] = lambda step, accuracy: None  # several times a second
+        self.progress: Callable[..., None] = lambda *_, **__: None  # see vitcore's Run; several times a second
         self.compiling: Callable[[], None] = lambda: None  # called before the first step is compiled
         self.on_record: Callable[[Facts], None] = lambda facts: None
         self.weights_sha256: str | None = None

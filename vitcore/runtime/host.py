@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import resource
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -60,6 +61,14 @@ def group_limits(root: Path, group: Path) -> Iterator[float]:
 
 def host_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def has_bf16() -> bool:
+    """Return whether the processor has instructions for bf16. Processors other than x86 count as having them."""
+    with suppress(OSError):
+        flags = re.search(r"^flags\s*:.*", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        return flags is None or "bf16" in flags[0]
+    return True
 
 
 def processor() -> str:

@@ -104,8 +104,10 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
             shown = now
         take_step(training, run)
         if training.step in due:
+            run.progress(training.step, line.get("val_accuracy"), evaluating=True)
             line = evaluate(training)
             run.log(line)
+            run.progress(training.step, line["val_accuracy"])
         if training.suspicion.step:
             training.verify()
     return finish(training, run, line)
@@ -126,6 +128,7 @@ def take_step(training: Training, run: Run) -> None:
 
 def finish(training: Training, run: Run, line: Metrics) -> Outcome:
     """Test the trained model, save it, and return the outcome. line: the metrics of the last evaluation."""
+    run.progress(training.step, line["val_accuracy"], evaluating=True)
     metrics, correct = final_metrics(training, line)
     run.save_weights(training.weights())
     if training.objective.labels:

@@ -27,8 +27,11 @@ class Run(Protocol):
     def save_correct(self, index: np.ndarray[Any, Any], correct: np.ndarray[Any, Any]) -> None:
         """Save whether test images are classified correctly. index (n,): int32, in the dataset. correct (n,): uint8."""
 
-    def progress(self, step: int, accuracy: float | None) -> None:
-        """Show the number of steps taken. accuracy: from this process's last validation, or None before its first."""
+    def progress(self, step: int, accuracy: float | None, evaluating: bool = False) -> None:
+        """Show the number of steps taken. accuracy: from this process's last validation, or None before its first.
+
+        evaluating: whether an evaluation begins, which may take minutes. The next call says that it has ended.
+        """
 
     def compiling(self) -> None:
         """Tell the user that the next step compiles the model, which may take a minute."""
@@ -64,7 +67,7 @@ class Memory:
     def save_correct(self, index: np.ndarray[Any, Any], correct: np.ndarray[Any, Any]) -> None:
         self.correct = index, correct
 
-    def progress(self, step: int, accuracy: float | None) -> None:
+    def progress(self, step: int, accuracy: float | None, evaluating: bool = False) -> None:
         pass
 
     def compiling(self) -> None:

@@ -16,7 +16,7 @@ import synthetic
 from in_process import called
 from rich.text import Text
 
-from ablations.execution.messages import Ended
+from ablations.execution.messages import Ended, Progress
 from ablations.planning.jobs import Job
 from ablations.reporting.console import PlainConsole
 from ablations.reporting.output import plain_output
@@ -111,7 +111,7 @@ def test_progress_shows_names_as_they_are_on_one_line() -> None:
     for terminal in (True, False):
         console = PlainConsole(file=io.StringIO(), force_terminal=terminal, width=200 if terminal else 20)
         with Live(console, 1) as display:
-            display.show_running(0, job, 1, None)
+            display.show_running(0, job, Progress(1))
             display.show_end(job, Ended("failed", HOSTILE))
         said = console.file.getvalue()
         assert f"[/x]{DRAWN} seed 0: {DRAWN}" in said

@@ -40,6 +40,8 @@ STATED = """
     expected: [{how: cited, source: a paper, mean: 0.9}]
 """
 STUDY = "{question: 'Which?', baseline: {patch: 4}, factors: {patch: axis}}"
+# Ten validations of 144 images of digits and a test of 360. Training on one of 200 * 16 images takes as long as three.
+EVALUATION = (10 * 144 + 360) / (3 * 200 * 16)
 CORE, GPU = Device(gpu=False, name="A core"), Device(gpu=True, name="a100")
 
 
@@ -84,7 +86,9 @@ def finish(
 
 
 def sources(plan: Plan, runs: Path, device: Device) -> list[tuple[float, str]]:
-    return [(one.seconds, one.source) for _, one in estimate.estimate_arms(plan, runs, device, plan.arms)]
+    """Return the training seconds of each arm and their source."""
+    found = estimate.estimate_arms(plan, runs, device, plan.arms)
+    return [(one.seconds / (1 + EVALUATION), one.source) for _, one in found]
 
 
 def test_hours_come_from_the_best_source_there_is(plan: Callable[..., Plan], tmp_path: Path) -> None:
@@ -92,8 +96,8 @@ def test_hours_come_from_the_best_source_there_is(plan: Callable[..., Plan], tmp
     made = plan()
     flops = [arm.flops for arm in made.arms]
     work = [3 * one * 200 * 16 for one in flops]
-    assert sources(made, tmp_path, CORE) == [(one / estimate.CORE_FLOPS, "flops") for one in work]
-    assert sources(made, tmp_path, GPU) == [(one / estimate.GPU_FLOPS, "flops") for one in work]
+    assert sources(made, tmp_path, CORE) == [(pytest.approx(one / estimate.CORE_FLOPS), "flops") for one in work]
+    assert sources(made, tmp_path, GPU) == [(pytest.approx(one / estimate.GPU_FLOPS), "flops") for one in work]
     made = plan(RECIPE + STATED)
     assert sources(made, tmp_path, CORE) == [(pytest.approx(7 * flops[0] / flops[1]), "recipe"), (7.0, "recipe")]
     assert sources(made, tmp_path, GPU)[0][1] == "flops"
@@ -105,6 +109,18 @@ def test_hours_come_from_the_best_source_there_is(plan: Callable[..., Plan], tmp
     assert sources(made, tmp_path, CORE)[0] == (pytest.approx(4 * flops[0] / flops[1]), "others")
     step_times.write(tmp_path, CORE, {step_times.key(made.arms[0].config): StepTime(seconds=0.02)})
     assert sources(made, tmp_path, CORE)[0] == (4.0, "probe")
+
+
+def test_bf16_is_slower_on_a_cpu_without_instructions_for_it(
+    plan: Callable[..., Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    float32, bf16 = plan(RECIPE + STATED), plan(RECIPE + STATED, precision="bf16")
+    for instructions, seconds in ((True, 7.0), (False, pytest.approx(7.0 * estimate.BF16_SLOWDOWN))):
+        monkeypatch.setattr(estimate, "has_bf16", lambda known=instructions: known)
+        assert sources(bf16, tmp_path, CORE)[1] == (seconds, "recipe")
+        assert sources(float32, tmp_path, CORE)[1] == (7.0, "recipe")
+        view = overview.overview(bf16, tmp_path, [], CORE)
+        assert ("precision=float32" in overview.render(view, bf16)) is not instructions
 
 
 def test_past_trials_of_comparable_arms_count(plan: Callable[..., Plan], tmp_path: Path) -> None:
@@ -146,7 +162,7 @@ def test_arms_whose_steps_take_equally_long_share_a_measurement(plan: Callable[.
 def test_trials_shared_by_two_plans_are_counted_once(plan: Callable[..., Plan], tmp_path: Path) -> None:
     made = plan(RECIPE + STATED)
     wanted = {job.id for job in jobs([made])}
-    seconds = 3 * sum(one for one, _ in sources(made, tmp_path, CORE))
+    seconds = 3 * sum(one for one, _ in sources(made, tmp_path, CORE)) * (1 + EVALUATION)
     twice = estimate.cost([made, made.model_copy(update={"name": "other"})], tmp_path, CORE, wanted)
     assert twice.hours == pytest.approx(seconds / 3600)
     assert twice.sources == {"recipe": 2}
@@ -254,7 +270,8 @@ def test_probe_is_measured_once_and_found_by_a_later_plan(ablate: Ablate, tmp_pa
     measured = store.read_json(file)
     assert measured["device"] == found["hours_from"]["device"]
     assert [pace["steps"] for pace in measured["paces"].values()] == [50, 50]
-    assert found["hours"] == pytest.approx(3 * 200 * sum(p["seconds"] for p in measured["paces"].values()) / 3600)
+    seconds = 3 * 200 * sum(p["seconds"] for p in measured["paces"].values()) * (1 + EVALUATION)
+    assert found["hours"] == pytest.approx(seconds / 3600)
     before = file.read_bytes()
     again = ablate(*words, "--probe")
     assert (json.loads(again[1])["hours"], again[2], file.read_bytes()) == (found["hours"], "", before)
