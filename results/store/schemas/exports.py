@@ -1,13 +1,14 @@
 """Schemas of an exported Parquet file: its metadata and its rows."""
 
-import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ConfigDict, TypeAdapter, model_validator
+from pydantic import BeforeValidator, Json, model_validator
 
 from results.store.schemas.base import Schema, Settings, Sha256, TrialId
 from results.store.schemas.plans import Plan
 from results.store.schemas.trials import EvalSummary, check_accuracies
+
+OR_EMPTY = BeforeValidator(lambda text: "{}" if text == "" else text)  # "": the trial has no such part
 
 
 class ExportHeader(Schema):
@@ -18,29 +19,14 @@ class ExportHeader(Schema):
     checksum: Sha256
 
 
-def json_text(schema: Any) -> AfterValidator:
-    """Return a validator for text that is empty or JSON of the type `schema`."""
-    content = TypeAdapter(schema, config=ConfigDict(strict=True, defer_build=True))
-
-    def check(text: str) -> str:
-        if text:
-            try:
-                content.validate_python(json.loads(text))
-            except RecursionError:
-                raise ValueError("nested without end") from None
-        return text
-
-    return AfterValidator(check)
-
-
 class TrialRow(Schema):
     """A row of an exported Parquet file. Arrow has checked the types of its columns. Missing numbers are NaN."""
 
     id: TrialId
     status: Literal["finished", "diverged", "failed", "running", "interrupted", "missing", "broken"]
-    config: Annotated[str, json_text(Settings)]
-    evals: Annotated[str, json_text(dict[str, EvalSummary])] = ""
-    plugins: Annotated[str, json_text(dict[str, str])]
+    config: Annotated[Json[Settings], OR_EMPTY]
+    evals: Annotated[Json[dict[str, EvalSummary]], OR_EMPTY] = {}
+    plugins: Annotated[Json[dict[str, str]], OR_EMPTY]
     history: list[dict[str, float | None]]
     __pydantic_extra__: dict[str, str | float]
 
