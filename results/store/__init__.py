@@ -24,13 +24,13 @@ from results.store.json_files import read_json as read_json
 from results.store.json_files import read_lines as read_lines
 from results.store.json_files import timestamp as timestamp
 from results.store.json_files import write_json as write_json
-from results.store.kept_checkpoints import KEEP_CHECKPOINTS as KEEP_CHECKPOINTS
 from results.store.plan_files import plan_content as plan_content
 from results.store.plan_files import read_plan as read_plan
 from results.store.plan_files import read_plans as read_plans
 from results.store.plan_files import sorted_paths as sorted_paths
 from results.store.plan_files import study_folder as study_folder
 from results.store.plan_files import write_plan as write_plan
+from results.store.trials import KEEP_CHECKPOINTS as KEEP_CHECKPOINTS
 from results.store.trials import RETRIED as RETRIED
 from results.store.trials import RETRY as RETRY
 from results.store.trials import Trial as Trial

@@ -5,25 +5,14 @@ import io
 import json
 import os
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results.store import kept_checkpoints, lease
-from results.store.files import (
-    MEMORY,
-    Broken,
-    Patience,
-    append,
-    npz_bytes,
-    open_no_follow,
-    read_bytes,
-    sync_folder,
-    write_bytes,
-)
+from results.store import files, lease
+from results.store.files import Broken, Patience, read_bytes, sync_folder, write_bytes
 from results.store.json_files import SCHEMA, checksum, write_json
 from results.store.schemas import Fact, Facts
-from results.store.trials import CONFIG, Trial, read_metrics
+from results.store.trials import CONFIG, KEEP_CHECKPOINTS, Trial, checkpoint_name, checkpoint_step, read_metrics
 
 if TYPE_CHECKING:
     import numpy as np
@@ -93,20 +82,16 @@ class Attempt:
         start at step 0 unless it names another.
         """
         self._close_metrics()
-        for file in self.trial.checkpoints():
+        if found := self.trial.newest_checkpoint():
+            file, payload = found
             earlier = self.trial.path / "attempts" / file.parent.parent.name
-            try:
-                payload = read_bytes(file, MEMORY)
-            except (OSError, Broken):  # scratch space may fail, or be cleared meanwhile
-                continue
-            if kept_checkpoints.matches_digest(file, hashlib.sha256(payload).hexdigest()):
-                step = kept_checkpoints.step_of(file)
-                lines = [line.content() for line in read_metrics(earlier) if line.step <= step]
-                content = "".join(json.dumps(line) + "\n" for line in lines).encode()
-                self.patience(partial(write_bytes, self.path / "metrics.jsonl", content))
-                if earlier != self.path:
-                    self.write_env({**self.env, "resumed_from": {"attempt": earlier.name, "step": step}})
-                return payload
+            step = checkpoint_step(file)
+            lines = [line.content() for line in read_metrics(earlier) if line.step <= step]
+            content = "".join(json.dumps(line) + "\n" for line in lines).encode()
+            self.patience(lambda: write_bytes(self.path / "metrics.jsonl", content))
+            if earlier != self.path:
+                self.write_env({**self.env, "resumed_from": {"attempt": earlier.name, "step": step}})
+            return payload
         (self.path / "metrics.jsonl").unlink(missing_ok=True)
         if "resumed_from" not in self.env:
             self.write_env({**self.env, "resumed_from": {"attempt": self.path.name, "step": 0}})
@@ -117,16 +102,18 @@ class Attempt:
         self.ensure_current()
         if self._metrics is not None:
             os.fsync(self._metrics.fileno())
-        file = self.trial.checkpoint_folders(self.path)[0] / kept_checkpoints.file_name(step, payload)
+        file = self.trial.checkpoint_folders(self.path)[0] / checkpoint_name(step, payload)
         self.patience(lambda: write_bytes(file, payload))
         self.ensure_current()
-        kept_checkpoints.remove_superseded(self.trial.checkpoints())
+        for old in self.trial.checkpoints()[KEEP_CHECKPOINTS:]:
+            old.unlink(missing_ok=True)
 
     def log(self, line: Mapping[str, float]) -> None:
         if self._metrics is None:
-            self._metrics = io.FileIO(self.path / "metrics.jsonl", "a", opener=open_no_follow)  # closed by release()
+            # closed by release()
+            self._metrics = io.FileIO(self.path / "metrics.jsonl", "a", opener=files.open_no_follow)
         file, content = self._metrics, (json.dumps(line) + "\n").encode()
-        self.patience(lambda: append(file, content))
+        self.patience(lambda: files.append(file, content))
 
     def save_weights(self, payload: bytes) -> None:
         """Save the final weights (safetensors) if `keep_weights` is set. The result always records their SHA-256."""
@@ -136,7 +123,7 @@ class Attempt:
 
     def save_correct(self, index: "np.ndarray", correct: "np.ndarray") -> None:
         """Save which test images were classified correctly. index: image indices (n,). correct: 0 or 1 (n,)."""
-        content = npz_bytes({"index": index.astype("int32"), "correct": correct.astype("uint8")})
+        content = files.npz_bytes({"index": index.astype("int32"), "correct": correct.astype("uint8")})
         self.patience(lambda: write_bytes(self.path / "correct.npz", content))
 
     def publish(self, result: Mapping[str, object]) -> None:

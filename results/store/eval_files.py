@@ -21,6 +21,7 @@ from results.store import Broken, Trial
 from results.store.files import npz_bytes, parse_npz, read_bytes, safe_name
 from results.store.json_files import read_sealed
 from results.store.schemas import Eval, EvalSummary, Failure, Result, Settings
+from results.store.trials import read_failure
 
 if TYPE_CHECKING:
     import numpy as np
@@ -115,7 +116,7 @@ def clear_failures(trial: Trial, names: Sequence[str] | None = None) -> bool:
 def eval_names(trial: Trial) -> list[str]:
     """Return the sorted names of the evals that have been computed or have failed."""
     try:
-        files = os.listdir(f"{trial.folder}/evals")
+        files = os.listdir(trial.path / "evals")
     except FileNotFoundError:
         return []
     return sorted({name.removesuffix(".json").removesuffix(".failure") for name in files if name.endswith(".json")})
@@ -135,18 +136,9 @@ def missing_evals(trial: Trial, names: Sequence[str], result: Result | None) -> 
 
 
 def first_failure(trial: Trial, names: Sequence[str] | None = None) -> Failure | None:
-    """Return the first failure among evals, or None if none failed. names: the evals, by default all.
-
-    If the failure's file is damaged, the cause is reported as unknown. Raises NewerSchema if a newer version wrote it.
-    """
-    for name in eval_names(trial) if names is None else names:
-        try:
-            return store.read(eval_path(trial, name, ".failure.json"), Failure)
-        except FileNotFoundError:
-            continue
-        except Broken as error:
-            return Failure(cause=f"unknown: {error}")
-    return None
+    """Return the first failure among evals (by default all), or None if none failed. Raises NewerSchema."""
+    paths = (eval_path(trial, name, ".failure.json") for name in (eval_names(trial) if names is None else names))
+    return next(filter(None, map(read_failure, paths)), None)
 
 
 def summaries(trial: Trial, result: Result) -> dict[str, EvalSummary]:

@@ -1,7 +1,6 @@
 """Files with untrusted names and content: read up to a limit, never unpickled, written completely or not at all."""
 
 import errno
-import hashlib
 import io
 import math
 import os
@@ -52,7 +51,7 @@ def open_no_follow(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
-def open_regular(path: Path | str, largest: int = LARGEST) -> io.FileIO:
+def open_regular(path: Path, largest: int = LARGEST) -> io.FileIO:
     """Open a regular file for reading, unbuffered because a table reads tens of thousands of small files.
 
     Raises OSError if the file cannot be opened, such as FileNotFoundError. Raises Broken if it is a pipe, device or
@@ -63,29 +62,23 @@ def open_regular(path: Path | str, largest: int = LARGEST) -> io.FileIO:
     if stat.S_ISREG(about.st_mode) and about.st_size <= largest:
         return io.FileIO(descriptor)
     os.close(descriptor)
-    name = os.path.basename(path)
+    name = path.name
     if not stat.S_ISREG(about.st_mode):
         raise Broken(f"{name} is not a regular file")
     raise Broken(f"{name} has {about.st_size:,} bytes: at most {largest:,}")
 
 
-def read_bytes(path: Path | str, largest: int = LARGEST) -> bytes:
+def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
     """Return the bytes of a regular file. largest: the maximum size in bytes. Raises the errors of `open_regular`."""
     with open_regular(path, largest) as file:
         return file.readall()
 
 
-def read_end(path: Path | str, most: int) -> bytes:
+def read_end(path: Path, most: int) -> bytes:
     """Return the last `most` bytes of a regular file of any size. Raises the errors of `read_bytes`."""
     with open_regular(path, ANY) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - most))
         return file.read(most)
-
-
-def sha256(path: Path | str) -> str:
-    """Return the SHA-256 (hex) of a regular file of any size. Raises the errors of `read_bytes`."""
-    with open_regular(path, ANY) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def parse_npz(content: bytes, name: str) -> "dict[str, np.ndarray]":

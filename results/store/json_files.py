@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +23,7 @@ def write_json(path: Path, content: object, mode: int = 0o666) -> None:
     write_bytes(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode(), mode)
 
 
-def read(path: Path | str, schema: type[AnySchema]) -> AnySchema:
+def read(path: Path, schema: type[AnySchema]) -> AnySchema:
     """Return the validated content of a JSON file.
 
     Raises the errors of `read_bytes`, Broken if the content does not match the schema, and NewerSchema if a newer
@@ -33,32 +32,32 @@ def read(path: Path | str, schema: type[AnySchema]) -> AnySchema:
     return parse(read_bytes(path), path, schema)
 
 
-def parse(payload: bytes, path: Path | str, schema: type[AnySchema]) -> AnySchema:
+def parse(payload: bytes, path: Path, schema: type[AnySchema]) -> AnySchema:
     """Return the validated content of a JSON file's bytes. path: the file, for errors. Raises Broken or NewerSchema."""
     return validated(schema, parse_json(payload, path), path)
 
 
-def read_sealed(path: Path | str, schema: type[AnySchema]) -> AnySchema:
+def read_sealed(path: Path, schema: type[AnySchema]) -> AnySchema:
     """Return the validated content of a JSON file, verified against its checksum. Raises the errors of `read`."""
     content = read_json(path)
     found = validated(schema, content, path)
     if content.get("checksum") != checksum(content):
-        raise Broken(f"{os.path.basename(path)}: its checksum differs (edited or damaged)")
+        raise Broken(f"{path.name}: its checksum differs (edited or damaged)")
     return found
 
 
-def read_json(path: Path | str) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file, without validating its fields. Raises the errors of `read`."""
     return parse_json(read_bytes(path), path)
 
 
-def parse_json(payload: bytes, path: Path | str) -> dict[str, Any]:
+def parse_json(payload: bytes, path: Path) -> dict[str, Any]:
     """Return the JSON object in the bytes of a file. path: names the file in errors.
 
     Raises Broken unless the bytes are a JSON object whose `schema` is an integer or missing. Raises NewerSchema if a
     newer version wrote the file.
     """
-    name = os.path.basename(path)
+    name = path.name
     try:
         content = json.loads(payload.decode())
     except (ValueError, RecursionError) as error:  # also for too many digits or levels

@@ -99,7 +99,7 @@ def read(runs: Path, parts: Collection[str], trial_id: str) -> Record:
     if "config" in parts:
         config = read_or_none(lambda: trial.config(state.result))
         values["config"] = "" if config is None else json.dumps(config, sort_keys=True)
-    if state.folder is None:
+    if state.attempt is None:
         return Record(values)
     if "provenance" in parts:
         values |= read_or_none(lambda: read_provenance(state)) or {}
@@ -113,8 +113,8 @@ def read(runs: Path, parts: Collection[str], trial_id: str) -> Record:
     correct = read_or_none(lambda: correctness.parse(state.read(correctness.NAME))) if "correct" in parts else None
     for part, name in FILES.items() if parts else ():
         if part not in parts:  # verified even if it is not read
-            folder = trial.folder if part == "config" else state.folder
-            read_or_none(partial(read_vouched, state.result, f"{folder}/{name}"))
+            folder = trial.path if part == "config" else state.attempt
+            read_or_none(partial(read_vouched, state.result, folder / name))
     values["reason"] = "; ".join(filter(None, [state.reason, *broken]))
     return Record(values, history, correct)
 
@@ -143,13 +143,13 @@ def read_envs(state: store.TrialState) -> list[Environment]:
     Raises FileNotFoundError or Broken if the file of the state's attempt cannot be read, and NewerSchema if a newer
     version wrote a file.
     """
-    folder, _, number = str(state.folder).rpartition("/")
-    envs = [json_files.parse(state.read("env.json"), f"{number}/env.json", Environment)]
-    seen = {number}
+    assert state.attempt is not None
+    envs = [json_files.parse(state.read("env.json"), state.attempt / "env.json", Environment)]
+    seen = {state.attempt.name}
     while (origin := envs[-1].resumed_from) and (number := origin.attempt) not in seen:
         seen.add(number)
         try:
-            envs.append(store.read(f"{folder}/{number}/env.json", Environment))
+            envs.append(store.read(state.attempt.with_name(number) / "env.json", Environment))
         except (FileNotFoundError, store.Broken):
             break
     return envs[::-1]

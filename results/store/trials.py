@@ -3,20 +3,22 @@
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
-from results.store import kept_checkpoints, lease
-from results.store.files import Broken, read_bytes, refuse_links, safe_name, sha256, sync_folder
+from results.store import lease
+from results.store.files import MEMORY, Broken, read_bytes, refuse_links, safe_name, sync_folder
 from results.store.json_files import SCHEMA, parse, read, read_lines, read_sealed, timestamp, write_json
 from results.store.schemas import Failure, MetricsLine, Result, Settings, TrialConfig
 
 CONFIG = "config.json"
 RETRY = "retry.json"  # marks an attempt that `retry` made: earlier failures no longer count
 RETRIED = "retried-result.json"  # the result that such an attempt moved aside
+KEEP_CHECKPOINTS = 2
+CHECKPOINT = re.compile(r"[0-9]{9,18}-[0-9a-f]{16}\.safetensors")
 
 
 @dataclass(frozen=True)
@@ -24,18 +26,14 @@ class TrialState:
     """The state of a trial on disk.
 
     status: finished or diverged (with a result), failed, running, interrupted, missing, or broken. reason: the cause,
-    or "" with a result. folder: the folder of the attempt that published the result, or else of the newest attempt, or
-    None. The folder may be a string, as making a Path takes as long as reading a file. result: None unless valid.
+    or "" with a result. attempt: the folder of the attempt that published the result, or else of the newest attempt, or
+    None. result: None unless valid.
     """
 
     status: str
     reason: str = ""
-    folder: Path | str | None = None
+    attempt: Path | None = None
     result: Result | None = None
-
-    @cached_property
-    def attempt(self) -> Path | None:
-        return None if self.folder is None else Path(self.folder)
 
     @property
     def is_over(self) -> bool:
@@ -43,7 +41,8 @@ class TrialState:
 
     def read(self, name: str) -> bytes:
         """Return the verified bytes of a file in the attempt's folder. Raises the errors of `read_vouched`."""
-        return read_vouched(self.result, f"{self.folder}/{name}")
+        assert self.attempt is not None
+        return read_vouched(self.result, self.attempt / name)
 
     @property
     def weights(self) -> Path:
@@ -52,22 +51,21 @@ class TrialState:
         return self.attempt / "weights.safetensors"
 
 
-def read_vouched(result: Result | None, path: str) -> bytes:
+def read_vouched(result: Result | None, path: Path) -> bytes:
     """Return the bytes of a file, verified against the SHA-256 that the result recorded for its name.
 
     A file without a recorded SHA-256 is not verified. Raises FileNotFoundError if such a file is missing, and Broken if
     a recorded file is missing or has changed.
     """
-    name = os.path.basename(path)
-    recorded = result.files.get(name) if result else None  # results of 0.11 and before recorded none
+    recorded = result.files.get(path.name) if result else None  # results of 0.11 and before recorded none
     try:
         payload = read_bytes(path)
     except FileNotFoundError:
         if recorded is not None:
-            raise Broken(f"{name}: gone, though its result was published with it") from None
+            raise Broken(f"{path.name}: gone, though its result was published with it") from None
         raise
     if recorded is not None and hashlib.sha256(payload).hexdigest() != recorded:
-        raise Broken(f"{name}: edited or damaged since its result was published")
+        raise Broken(f"{path.name}: edited or damaged since its result was published")
     return payload
 
 
@@ -78,14 +76,10 @@ class Trial:
     read from both folders.
     """
 
-    def __init__(self, folder: Path | str, scratch: Path | None = None) -> None:
-        self.folder = str(folder)
-        self.id = os.path.basename(self.folder)
+    def __init__(self, path: Path, scratch: Path | None = None) -> None:
+        self.path = path
+        self.id = path.name
         self.scratch = scratch
-
-    @cached_property
-    def path(self) -> Path:
-        return Path(self.folder)
 
     def attempts(self) -> list[Path]:
         """Return the folders of all attempts, oldest first."""
@@ -97,7 +91,7 @@ class Trial:
         Raises Broken if it is damaged or belongs to another trial, and NewerSchema if a newer version wrote it.
         """
         try:
-            result = read_sealed(f"{self.folder}/result.json", Result)
+            result = read_sealed(self.path / "result.json", Result)
         except FileNotFoundError:
             return None
         if result.id != self.id:
@@ -111,7 +105,7 @@ class Trial:
         except Broken as error:
             result, broken = None, str(error)
         if result is not None:
-            return TrialState(result.status, "", f"{self.folder}/attempts/{result.attempt}", result)
+            return TrialState(result.status, "", Path(self.path, "attempts", result.attempt), result)
         newest = next(iter(self.attempts()[::-1]), None)
         if broken:
             return TrialState("broken", broken, newest)
@@ -125,24 +119,16 @@ class Trial:
         return TrialState("interrupted", "interrupted" + (f": {failure.cause}" if failure else ""), newest)
 
     def failure(self) -> Failure | None:
-        """Return the failure of the newest attempt, or None if it did not fail.
-
-        If failure.json is damaged, the cause is reported as unknown. Raises NewerSchema if a newer version wrote it.
-        """
+        """Return the failure of the newest attempt, or None if it did not fail. Raises NewerSchema."""
         attempts = self.attempts()
-        try:
-            return read(attempts[-1] / "failure.json", Failure) if attempts else None
-        except FileNotFoundError:
-            return None
-        except Broken as error:
-            return Failure(cause=f"unknown: {error}")
+        return read_failure(attempts[-1] / "failure.json") if attempts else None
 
     def config(self, result: Result | None = None) -> Settings:
         """Return setting -> value for the resolved config, verified against `result` if given.
 
         Raises FileNotFoundError, Broken or NewerSchema if config.json is missing, damaged, or too new.
         """
-        path = f"{self.folder}/{CONFIG}"
+        path = self.path / CONFIG
         return parse(read_vouched(result, path), path, TrialConfig).config
 
     def ensure_no_links(self) -> None:
@@ -197,20 +183,55 @@ class Trial:
     def checkpoints(self) -> list[Path]:
         """Return the checkpoints of all attempts, newest first."""
         folders = [folder for attempt in self.attempts() for folder in self.checkpoint_folders(attempt)]
-        return kept_checkpoints.newest_first(folders)
+        files = [file for folder in folders for file in folder.glob("*.safetensors") if CHECKPOINT.fullmatch(file.name)]
+        return sorted(files, key=checkpoint_order, reverse=True)
 
-    def newest_step(self) -> int:
-        """Return the step of the newest checkpoint with a valid checksum, or 0 without a valid checkpoint."""
+    def newest_checkpoint(self) -> tuple[Path, bytes] | None:
+        """Return the newest checkpoint with a valid checksum, and its bytes, or None without a valid checkpoint."""
         for file in self.checkpoints():
             with contextlib.suppress(OSError, Broken):  # scratch space may fail, or be cleared meanwhile
-                if kept_checkpoints.matches_digest(file, sha256(file)):
-                    return kept_checkpoints.step_of(file)
-        return 0
+                payload = read_bytes(file, MEMORY)
+                if file.name == checkpoint_name(checkpoint_step(file), payload):
+                    return file, payload
+        return None
+
+    def newest_step(self) -> int:
+        """Return the step of the newest valid checkpoint, or 0 without one."""
+        newest = self.newest_checkpoint()
+        return checkpoint_step(newest[0]) if newest else 0
 
     def latest_step(self) -> int:
         """Return the largest step in the metrics of all attempts and the newest checkpoint, or 0 without any step."""
         logged = [line.step for attempt in self.attempts() for line in read_metrics(attempt)[-1:]]
-        return max([0, *logged, *map(kept_checkpoints.step_of, self.checkpoints()[:1])])
+        return max([0, *logged, *map(checkpoint_step, self.checkpoints()[:1])])
+
+
+def checkpoint_name(step: int, payload: bytes) -> str:
+    """Return a checkpoint's file name, which contains its step and the start of the SHA-256 of `payload`."""
+    return f"{step:09d}-{hashlib.sha256(payload).hexdigest()[:16]}.safetensors"
+
+
+def checkpoint_step(checkpoint: Path) -> int:
+    return int(checkpoint.name.partition("-")[0])
+
+
+def checkpoint_order(checkpoint: Path) -> tuple[int, int, int]:
+    """Return the sort key of a checkpoint: its step, attempt number and modification time (ns)."""
+    try:
+        written = checkpoint.stat().st_mtime_ns  # to verify a divergence, an attempt saves the same step twice
+    except OSError:  # removed meanwhile: the trial has ended, or another attempt has newer checkpoints
+        written = 0
+    return checkpoint_step(checkpoint), int(checkpoint.parent.parent.name), written
+
+
+def read_failure(path: Path) -> Failure | None:
+    """Return the failure in a file (of unknown cause if damaged), or None if it is missing. Raises NewerSchema."""
+    try:
+        return read(path, Failure)
+    except FileNotFoundError:
+        return None
+    except Broken as error:
+        return Failure(cause=f"unknown: {error}")
 
 
 def read_metrics(attempt: Path) -> list[MetricsLine]:
@@ -223,4 +244,4 @@ def read_metrics(attempt: Path) -> list[MetricsLine]:
 
 def trial(runs: Path, trial_id: str, scratch: Path | None = None) -> Trial:
     """Return the trial with this id. Raises ValueError if the id is not a valid file name."""
-    return Trial(f"{runs}/trials/{safe_name(trial_id)}", scratch)
+    return Trial(Path(runs, "trials", safe_name(trial_id)), scratch)

@@ -1,6 +1,5 @@
 """Types of fields, and the check of a file's content against its schema."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -37,12 +36,12 @@ class Schema(BaseModel):
         return self.model_dump(exclude_unset=True, exclude={*without})
 
 
-def validated(schema: type[AnySchema], content: object, path: Path | str = "") -> AnySchema:
+def validated(schema: type[AnySchema], content: object, path: Path | None = None) -> AnySchema:
     """Return the content of a file as an instance of its schema.
 
     Raises Broken with one line about the first fault. path: the file that the line names, if given.
     """
-    name = f"{os.path.basename(path)}: " if path else ""
+    name = f"{path.name}: " if path else ""
     if depth_exceeds(content, DEEPEST):
         raise Broken(f"{name}nested more than {DEEPEST} levels deep")
     try:
