@@ -11,6 +11,8 @@ import time
 from functools import partial
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from slurm.devcluster import config, processes, requirements
 from slurm.devcluster.config import ACCOUNT, CLUSTER, FILE, USER, Daemon, Settings
 from slurm.devcluster.processes import wait_until
@@ -37,7 +39,11 @@ class Cluster:
     @classmethod
     def load(cls, folder: Path) -> "Cluster":
         """Return the cluster that was started in this directory. Raises ValueError if it holds no cluster."""
-        return cls(folder, config.load(config.absolute_path(folder)))
+        try:
+            settings = Settings.model_validate_json((config.absolute_path(folder) / FILE).read_bytes())
+        except (OSError, ValidationError):
+            raise ValueError(f"{folder}: no cluster here") from None
+        return cls(folder, settings)
 
     def __enter__(self) -> "Cluster":
         self.up(guarded=True)
@@ -123,20 +129,14 @@ class Cluster:
         return config.daemons(self.folder, self.settings)
 
     def named(self, name: str) -> list[Daemon]:
-        """Return the daemon of a program or node, or for "slurmd" the daemons of all nodes.
-
-        Raises ValueError for any other name.
-        """
+        """Return the daemon of a program or node; "slurmd": of all nodes. Raises ValueError for any other name."""
         found = [each for each in self.daemons if each.name == name or (name == "slurmd" and each.program == name)]
         if not found:
             raise ValueError(f"{name}: no daemon; there are {', '.join(each.name for each in self.daemons)}, slurmd")
         return found
 
     def start(self, name: str) -> None:
-        """Start the daemons called `name` that are not running, and wait until they answer.
-
-        slurmctld keeps its saved state. Raises RuntimeError if a daemon does not start or answer.
-        """
+        """Start the daemons `name` that do not run, and wait for them. Raises RuntimeError if one does not start."""
         for daemon in self.named(name):
             if self.pid(daemon) is None:
                 self._launch(daemon.name, daemon.command)
@@ -168,10 +168,7 @@ class Cluster:
                         os.kill(process.pid, number)
 
     def wait(self, name: str | None = None) -> None:
-        """Wait until the daemons called `name` answer, or all daemons if `name` is None.
-
-        Raises a RuntimeError that quotes the log if a daemon is dead, or silent for START_SECONDS.
-        """
+        """Wait until the daemons `name`, or all, answer. Raises a RuntimeError that quotes the log if one does not."""
         for daemon in self.named(name) if name else self.daemons:
             try:
                 wait_until(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 CLUSTER, ACCOUNT, USER = "dev", "lab", "root"
 FILE = "settings.json"
@@ -17,13 +17,12 @@ LONGEST_PATH = 60  # characters; a socket's path has at most 107, and slurmd's l
 Count = Annotated[int, Field(ge=1)]
 
 
-class Settings(BaseModel):
+class Settings(BaseModel, frozen=True):
     """The size and limits of a cluster. cpus, memory, gpus: per node.
 
     The machine need not have these resources, because SLURM trusts its configuration.
     """
 
-    model_config = ConfigDict(frozen=True)
     nodes: Count = 2  # two, so that a job can start again while its first process lives on
     cpus: Count = 8
     memory: Count = 16000  # MB
@@ -51,14 +50,6 @@ class Settings(BaseModel):
     def ports(self) -> range:
         """The ports of slurmctld, of slurmdbd and of each node, in this order."""
         return range(self.port, self.port + 2 + self.nodes)
-
-
-def load(folder: Path) -> Settings:
-    """Return the settings of the cluster in `folder`. Raises ValueError if the folder holds no cluster."""
-    try:
-        return Settings.model_validate_json((folder / FILE).read_text())
-    except (OSError, ValidationError):
-        raise ValueError(f"{folder}: no cluster here") from None
 
 
 def absolute_path(folder: Path) -> Path:
@@ -192,10 +183,7 @@ def nodes(settings: Settings) -> str:
 
 
 def partitions(settings: Settings) -> str:
-    """Return the lines of slurm.conf that define the partitions.
-
-    When jobs of the partition `urgent` need nodes, jobs of `main` are requeued and jobs of `cancel` are cancelled.
-    """
+    """Return the lines of slurm.conf that define the partitions. Jobs of `urgent` preempt those of the others."""
     common = "Nodes=ALL MaxTime=1-00:00:00"
     return (
         f"PartitionName=main Default=YES {common} PriorityTier=1 PreemptMode=REQUEUE\n"

@@ -67,10 +67,7 @@ def _belongs(process: Process, folder: Path) -> bool:
 
 
 def kill_all(folder: Path) -> None:
-    """Kill all processes of the cluster, including stopped ones and those that start during the call.
-
-    Raises TimeoutError if some are left after 30 s.
-    """
+    """Kill all processes of the cluster, even new ones. Raises TimeoutError if some are left after 30 s."""
 
     def all_ended() -> bool:
         found = cluster_processes(folder)
@@ -83,10 +80,7 @@ def kill_all(folder: Path) -> None:
 
 
 def wait_until(check: Callable[[], T], what: str, timeout: float = 30.0, every: float = 0.1) -> T:
-    """Call `check` until it returns a true value, and return this value.
-
-    what: the awaited event. timeout: in seconds. every: seconds between calls. Raises a TimeoutError that names `what`.
-    """
+    """Call `check` until it returns a true value, and return it. Raises a TimeoutError that names `what`."""
     deadline = time.monotonic() + timeout
     while not (answer := check()):
         if time.monotonic() > deadline:

@@ -82,10 +82,7 @@ def scalar(value: str) -> str:
 
 
 def share(nodes: Nodes, whole: int, most: int) -> int:
-    """Return how many of a node's cores or GB of memory to request for one GPU.
-
-    whole: all that the node has. most: the upper limit. A node without GPUs counts as a node with one.
-    """
+    """Return how much of `whole`, a node's cores or GB, to request per GPU, at most `most`. No GPU counts as one."""
     return max(1, min(most, whole // max(1, sum(nodes.gpus.values()))))
 
 

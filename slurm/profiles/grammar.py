@@ -21,10 +21,7 @@ def list_pattern(one: str) -> str:
 
 
 def require(key: str, value: str, pattern: str, meaning: str) -> str:
-    """Return `value` if it matches the pattern, else raise ValueError. key, meaning: the key and the allowed values.
-
-    A value that contains `..` or is longer than MOST_CHARACTERS never matches.
-    """
+    """Return `value` if it is short and matches the pattern, or raise ValueError with `key` and `meaning`."""
     if len(value) > MOST_CHARACTERS or ".." in value or not re.fullmatch(pattern, value, re.ASCII):
         raise ValueError(f"{key}={quoted_value(value)}: {meaning}")
     return value

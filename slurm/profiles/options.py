@@ -50,10 +50,7 @@ class Options:
         return grammar.require(key, str(value), pattern, meaning)
 
     def flag(self, name: str, value: Value) -> tuple[str, str | bool]:
-        """Return the pair (name, value) with which submitit passes an option to SLURM.
-
-        A switch that is off becomes its opposite, such as no-requeue for requeue. A switch's value is always True.
-        """
+        """Return (name, value) for submitit. A switch has the value True; one that is off becomes its opposite."""
         if value is False:
             return str(self.switches[name]), True
         return name, value if value is True else str(value)

@@ -89,10 +89,7 @@ class Profile(BaseModel):
 
     @classmethod
     def parse(cls, content: Mapping[str, Any], origin: str) -> "Profile":
-        """Return the profile that a file's content describes. Keys without a value are ignored.
-
-        origin: source of the content. Raises a ValueError that begins with `origin` if a key or value is not allowed.
-        """
+        """Return the profile in a file's content. Keys without a value are ignored. Errors begin with `origin`."""
         try:
             return cls(**{key: value for key, value in content.items() if value is not None})
         except ValueError as error:
@@ -190,10 +187,7 @@ def container_words(container: str) -> tuple[str, ...]:
 
 
 def in_seconds(time: str | int) -> int:
-    """Return a time limit in seconds.
-
-    time: text such as '4:00:00' or '2-00:00:00' (with days), or minutes. Raises ValueError if the time is not allowed.
-    """
+    """Return the seconds of a time limit: minutes, or text such as '4:00:00' or '2-00:00:00'. Raises ValueError."""
     meaning = "hours:minutes:seconds as in 4:00:00, with days as in 2-00:00:00, or a number of minutes"
     if isinstance(time, int):
         seconds = time * 60
@@ -318,9 +312,6 @@ def submitit_parameters(profile: Profile, tag: str, label: str = "", avoided: Se
 
 
 def job_name(label: str, tag: str) -> str:
-    """Return the job name `label:tag`, or `tag` if the label is empty.
-
-    The label is cut to LONGEST_LABEL characters. Those other than ASCII letters, digits and @ + . _ - become "-".
-    """
+    """Return `label:tag`, or `tag` without a label. In the cut label, other characters become "-"."""
     harmless = re.sub(r"[^A-Za-z0-9@+._-]", "-", label)[:LONGEST_LABEL]
     return f"{harmless}:{tag}" if harmless else tag

@@ -80,14 +80,11 @@ def ask(*command: str, text: str = "", timeout: float = TIMEOUT) -> subprocess.C
 
 def slurm_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables whose names match a pattern of KEPT and no pattern of SECRET."""
-
-    def matches_any(name: str, patterns: tuple[str, ...]) -> bool:
-        return any(fnmatchcase(name, pattern) for pattern in patterns)
-
     return {
         name: value
         for name, value in environment.items()
-        if matches_any(name, KEPT) and not matches_any(name.upper(), SECRET)
+        if any(fnmatchcase(name, kept) for kept in KEPT)
+        and not any(fnmatchcase(name.upper(), secret) for secret in SECRET)
     }
 
 
@@ -102,10 +99,7 @@ def failure(command: str, complaint: str) -> ValueError:
 
 
 def sentence(complaint: str) -> str:
-    """Return SLURM's error messages, extracted from a command's standard error and joined in one line.
-
-    All lines are kept if none is SLURM's. Otherwise lines such as a wrapper's banner are dropped.
-    """
+    """Return the messages of SLURM in a command's standard error as one line, or all lines if none is SLURM's."""
     lines = complaint.splitlines()
     own = [line for line in lines if OWN.search(line)]
     parts = [OWN.split(line)[-1].strip() for line in own or lines]

@@ -132,10 +132,7 @@ def account_records(known: Iterable[Record], account: str) -> Iterator[tuple[str
 
 
 def qos_records(known: Iterable[Record], quality: str) -> Iterator[tuple[str, Record]]:
-    """Yield (description, record) for a QOS, and for this user and accounts within it.
-
-    If `known` lacks this user's limits, sacctmgr is asked for them.
-    """
+    """Yield (description, record) for a QOS, and for this user (as sacctmgr says) and accounts within it."""
     own = (user_name(), str(os.getuid()))
     mine = [record for record in known if record.get("QOS") == quality and record.get("User", user_name()) in own]
     yield from ((f"qos {quality}", record) for record in mine)

@@ -71,10 +71,7 @@ STATES = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,S,TO"  # all: without a list, sacct le
 
 
 def jobs(*prefixes: str, ended: bool = False, timeout: float = TIMEOUT) -> list[QueuedJob]:
-    """Return this user's queued jobs whose tag starts with one of `prefixes`.
-
-    Each array task is a separate entry. ended: whether to include ended jobs that SLURM still lists.
-    """
+    """Return this user's queued jobs and array tasks whose tag starts with a prefix. ended: also those still listed."""
     found = []
     for record in records(["--states=all"] if ended else [], timeout):
         fields = dict(zip(SQUEUE, record.split(FIELD), strict=False))
@@ -133,20 +130,14 @@ def accounting(names: Collection[str], timeout: float = TIMEOUT) -> list[PastJob
 
 
 def past_jobs(fields: dict[str, str]) -> Iterator[PastJob]:
-    """Yield the jobs that an accounting record describes.
-
-    Array tasks that never started share one record. fields: key of SACCT -> the record's value.
-    """
+    """Yield the jobs of an accounting record. Array tasks that never started share one record."""
     job, _, index = fields["job"].partition("_")
     for each in task_indices(index) if job.isdigit() else ():  # not '12+1', of a heterogeneous job
         yield PastJob(int(job), each, fields["name"], fields["state"], fields["node"])
 
 
 def task_indices(index: str) -> list[int | None]:
-    """Return the task indices that SLURM's notation stands for, such as [2, 3, 4, 8] for '[2-4,8%2]'.
-
-    Returns [None] for a job outside a job array. Indices that SLURM truncated are left out.
-    """
+    """Return the task indices in SLURM's notation: [2, 3, 4, 8] for '[2-4,8%2]', [None] outside an array."""
     if not index:
         return [None]
     spans = [span.partition("-") for span in index.strip("[]").partition("%")[0].split(",")]
@@ -177,10 +168,7 @@ def dependency(jobs: Collection[int]) -> str:
 
 
 def cancel(*prefixes: str) -> int:
-    """Cancel this user's jobs whose tag starts with one of `prefixes`, and return the number of jobs found.
-
-    Each array task counts as a job. Raises Refused if scancel fails for another reason than ended jobs.
-    """
+    """Cancel the jobs that `jobs(*prefixes)` returns, and return their number. Raises Refused if scancel fails."""
     found = jobs(*prefixes)
     ids = sorted({str(job.job_id) for job in found})  # the tasks of an array share its tag
     for start in range(0, len(ids), AT_ONCE):

@@ -5,19 +5,24 @@ has the job, even if sbatch fails or prints no job id. submitit renders the scri
 names the files of the tasks' arguments after the job id: a launcher killed after sbatch would leave tasks without them.
 """
 
+import re
 import shlex
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from slurm.profiles import grammar
-from slurm.queries.ask import Refused
-from slurm.submission import intent, sbatch
+from slurm.queries import queue
+from slurm.queries.ask import NoSlurm, Refused, Unreachable, ask
+from slurm.submission import intent
 
 BEGAN = "ABLATE_JOB_BEGAN"  # environment variable: when the job's script began, before the profile's setup
 STARTS = 10  # maximum starts of a persistent task
+SBATCH_SECONDS = 60.0
+REFUSAL = "Batch job submission failed: "  # slurmctld's answer, as sbatch prints it
 
 Parameters = Mapping[str, Any]
 
@@ -51,12 +56,42 @@ def send(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code: Pat
     path.write_text(text)
     intent.write(folder, tag, tasks.function, tasks.arguments, tasks.shares)
     try:
-        job_id = sbatch.submit(path, tag)
+        job_id = submit(path, tag)
     except Refused:
         intent.withdraw(folder)
         raise
     intent.acknowledge(folder, job_id)
     return job_id
+
+
+def submit(script: Path, tag: str) -> int:
+    """Submit a script whose job has this tag, and return the job id. Raises Refused or Unreachable, as `send`."""
+    try:
+        said = ask("sbatch", str(script), timeout=SBATCH_SECONDS).stdout
+    except Refused as error:
+        if REFUSAL in str(error):
+            raise
+        return find_in_queue(tag, f"sbatch failed: {error}")  # a site's wrapper around sbatch may have failed
+    except (Unreachable, NoSlurm) as error:
+        return find_in_queue(tag, str(error))
+    # a banner of the cluster may also contain numbers and the word job
+    own = re.search(r"^Submitted batch job (\d+)", said, re.MULTILINE)
+    return int(own[1]) if own else find_in_queue(tag, "sbatch printed no job id")
+
+
+def find_in_queue(tag: str, problem: str) -> int:
+    """Wait for a job with this tag in the queue and return its id. Raises Unreachable with `problem` if none comes."""
+    deadline, found = time.monotonic() + intent.SETTLE_SECONDS, "whether the job was submitted is unknown"
+    while time.monotonic() < deadline:
+        time.sleep(1)
+        try:
+            mine = [job for job in queue.jobs(tag, ended=True) if job.tag == tag]
+        except (Unreachable, NoSlurm, Refused):  # a failure of squeue says nothing about the job
+            continue
+        if mine:
+            return mine[0].job_id
+        found = "the queue does not have the job"
+    raise Unreachable(f"{problem}; {found}: submit again when SLURM answers")
 
 
 def script(folder: Path, tasks: Tasks, parameters: Parameters, code: Path) -> str:

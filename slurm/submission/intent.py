@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
+from pydantic import BaseModel, FiniteFloat, ValidationError
 
 SETTLE_SECONDS = 15.0  # how long after an unanswered sbatch its job may still appear
 NAME, ACK = "intent.json", "ack.json"
@@ -24,10 +24,9 @@ LARGEST = 2**26  # maximum bytes of a file
 Content = TypeVar("Content", bound=BaseModel)
 
 
-class Intent(BaseModel):
+class Intent(BaseModel, strict=True, frozen=True):
     """The content of intent.json: the function of a SLURM job array, and the arguments of its tasks."""
 
-    model_config = ConfigDict(strict=True, frozen=True)
     tag: str
     function: str
     arguments: list[str]  # common to all tasks
@@ -35,10 +34,9 @@ class Intent(BaseModel):
     written: FiniteFloat  # seconds since 1970
 
 
-class Acknowledged(BaseModel):
+class Acknowledged(BaseModel, strict=True, frozen=True):
     """The content of ack.json: the job id that SLURM reported, or None if the job cannot appear any more."""
 
-    model_config = ConfigDict(strict=True, frozen=True)
     job_id: int | None
 
 
@@ -49,18 +47,12 @@ def write(folder: Path, tag: str, function: str, arguments: Sequence[str], share
 
 
 def read(folder: Path) -> Intent:
-    """Return the intent of the SLURM job array in `folder`.
-
-    Raises FileNotFoundError if SLURM refused the array or no file is written yet, or ValueError if the file is invalid.
-    """
+    """Return an array's intent. Raises FileNotFoundError if it is not written or was refused, or ValueError."""
     return read_json(folder / NAME, Intent)
 
 
 def read_json(path: Path, kind: type[Content]) -> Content:
-    """Return the content of a JSON file as an object of class `kind`.
-
-    Raises FileNotFoundError if it is missing, or ValueError if it is too large, invalid or not a regular file.
-    """
+    """Return the content of a regular JSON file. Raises FileNotFoundError, or ValueError if it is not valid."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     about = os.fstat(descriptor)
     if not stat.S_ISREG(about.st_mode) or about.st_size > LARGEST:

@@ -15,10 +15,7 @@ REFUSED = 2
 
 
 def run(function: str, arguments: Sequence[str], share: Sequence[str]) -> int:
-    """Call the function 'module:name' with `arguments` and the task's `share`, and return the exit status.
-
-    If the function raises ValueError, the message is printed as one line and the exit status is 2.
-    """
+    """Call 'module:name' and return its exit status, or REFUSED for a ValueError, printed as one line."""
     module, _, name = function.partition(":")
     called = getattr(importlib.import_module(module), name)
     try:

@@ -14,7 +14,7 @@ from slurm.devcluster import Cluster, wait_until
 from slurm.profiles.profile import Profile, submitit_parameters
 from slurm.queries import limits, partitions, queue
 from slurm.queries.ask import Refused, Unreachable
-from slurm.submission import arrays, intent, sbatch
+from slurm.submission import arrays, intent
 
 TAG = "ablate:20260101-000000-0123abcd:0001"
 ROOT = Path(__file__).parents[2]
@@ -156,7 +156,7 @@ def test_accepted_array_is_known_whatever_sbatch_then_says(
     tmp_path: Path, cluster: Cluster, wrap: Wrap, monkeypatch: pytest.MonkeyPatch, shell: str
 ) -> None:
     """Its id comes from the queue, and its task runs once."""
-    monkeypatch.setattr(sbatch, "SBATCH_SECONDS", 3.0)
+    monkeypatch.setattr(arrays, "SBATCH_SECONDS", 3.0)
     wrap("sbatch", shell)
     job_id = send(tmp_path)
     assert [job.job_id for job in queue.jobs(f"ablate:{tmp_path.name}:", ended=True)] == [job_id]
@@ -232,7 +232,7 @@ def test_missing_last_job_is_told_beside_the_queued_trials(
     study: Path, closed: Cluster, wrap: Wrap, monkeypatch: pytest.MonkeyPatch, shell: str, why: str
 ) -> None:
     """The status is 0, because tasks submit a last job when they begin: the study ends with its report."""
-    monkeypatch.setattr(sbatch, "SBATCH_SECONDS", 3.0)
+    monkeypatch.setattr(arrays, "SBATCH_SECONDS", 3.0)
     monkeypatch.setattr(intent, "SETTLE_SECONDS", 2.0)
     wrap("sbatch", shell)
     status, output, errors = called(monkeypatch, *SUBMIT)
