@@ -25,10 +25,7 @@ def seeds_to_resolve(difference: float, sd: float, family: int = 1) -> int | Non
 
 
 def seeds_to_show_equivalent(margin: float, sd: float, tests: int = 1) -> int | None:
-    """Return the fewest pairs that show equal arms equivalent within `margin` with 80% power.
-
-    Returns None if over MOST_SEEDS are needed.
-    """
+    """Return the fewest pairs that show equal arms equivalent with 80% power, or None if over MOST_SEEDS are needed."""
     return fewest_seeds(lambda n: equivalence_power(n, sd, margin, tests) >= POWER)
 
 
@@ -82,10 +79,7 @@ def resolvable_differences(differences: Sequence[Estimate], family: int) -> list
 
 
 def resolvable_difference(n: int, sd: float, family: int = 1) -> float:
-    """Return the smallest difference that n pairs resolve with 80% power at 5% two-sided, in Holm's first step.
-
-    sd: the standard deviation of the per-seed differences. family: the number of contrasts. Returns inf for n < 2.
-    """
+    """Return the smallest difference that n pairs resolve with 80% power in Holm's first step, or inf for n < 2."""
     if n < 2:
         return math.inf
     return sd * threshold(lambda difference: power_to_resolve(n, difference, 1.0, family) >= 0.8, 1.0, halvings=60)

@@ -39,10 +39,7 @@ class Fits:
 
 
 def fit(points: Points) -> Fits | None:
-    """Return the fits of all seeds that have a positive error at MIN_SIZES or more values of compute.
-
-    Returns None if there is no such seed, or the seeds share no range of compute.
-    """
+    """Return the fits of all seeds with enough positive errors, or None if none has, or no compute is common."""
     usable = []
     for compute, error in points.values():
         there = np.isfinite(error) & (error > 0) & (compute > 0)

@@ -101,10 +101,7 @@ def usual_points(study: StudyResults) -> dict[str, int]:
 
 
 def most_used_point(choice: Choice, shape: Sequence[int]) -> int | None:
-    """Return the index of the point that is used by the most seeds, or None if no point was chosen.
-
-    Ties go to the point nearest the middle of the grid, then to the first. shape: number of values per tuned setting.
-    """
+    """Return the index of the point used by the most seeds (ties: see `cross_fit`), or None if no point was chosen."""
     near = distance_from_middle(shape)
     uses = Counter(point for point in choice.points.values() if point is not None)
     return max(uses, key=lambda point: (uses[point], -near[point], -point), default=None)
@@ -163,15 +160,9 @@ def choice_notes(chosen: Mapping[int, int | None], tune: Mapping[str, Sequence[N
 def tuned_arm(entry: Tuned, arms: Mapping[str, Arm], choice: Choice) -> Arm:
     """Return the plan's entry for a tuned arm, built from the first arm of its grid."""
     first = arms[entry.points[0]]
-    changed = {
-        "name": entry.name,
-        "baseline": entry.baseline,
-        "key": "+".join(arms[point].key for point in entry.points),
-        "published": entry.published,
-        "values": entry.values,
-        "notes": [*choice.notes, *first.notes],
-    }
-    return first.model_copy(update=changed)
+    same = entry.model_dump(include={"name", "baseline", "published", "values"})
+    key = "+".join(arms[point].key for point in entry.points)
+    return first.model_copy(update={**same, "key": key, "notes": [*choice.notes, *first.notes]})
 
 
 def tuned_trials(entry: Tuned, by_arm: Trials, choice: Choice) -> Iterator[Trial]:
@@ -190,10 +181,7 @@ def tuned_trials(entry: Tuned, by_arm: Trials, choice: Choice) -> Iterator[Trial
 def chosen_ends(
     chosen: Collection[int | None], reached: np.ndarray, tune: Mapping[str, Sequence[Number]]
 ) -> Iterator[tuple[str, bool, str]]:
-    """Yield (setting, whether the end beats the best inner value, note) for each end of the grid that a seed chose.
-
-    chosen: the index of each seed's grid point, or None.
-    """
+    """Yield (setting, whether the end beats the best inner value, note) for each end of the grid that a seed chose."""
     whole = reached[~np.isnan(reached).any(axis=1)]
     shape = [len(values) for values in tune.values()]
     points = [point for point in chosen if point is not None]
@@ -207,22 +195,14 @@ def chosen_ends(
             )
             beyond = next_value(values if place else values[::-1])
             add = "" if beyond is None else f"; add {setting} {beyond} to the grid"
-            if exceeds(whole[:, end], whole[:, inner]):
-                yield (
-                    setting,
-                    True,
-                    f"its best {setting} lies at the edge of the grid, {values[place]}: no verdict{add}",
-                )
-            else:
-                tied = values[places[inner]]
-                yield setting, False, f"{setting} {values[place]}, at the edge of the grid, ties with {tied}{add}"
+            note = f"{setting} {values[place]}, at the edge of the grid, ties with {values[places[inner]]}{add}"
+            if resolved := exceeds(whole[:, end], whole[:, inner]):
+                note = f"its best {setting} lies at the edge of the grid, {values[place]}: no verdict{add}"
+            yield setting, resolved, note
 
 
 def exceeds(a: np.ndarray, b: np.ndarray) -> bool:
-    """Return whether mean(a) > mean(b) by the 95% interval of the paired differences of a (n,) and b (n,).
-
-    Without an interval, the sign of the mean difference decides.
-    """
+    """Return whether mean(a) > mean(b) by the 95% interval of a - b (n,), or by its sign if it has no interval."""
     difference = intervals.mean(a - b)
     low = interval[0] if (interval := difference.interval()) else difference.value
     return low is not None and low > 0

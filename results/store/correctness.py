@@ -11,10 +11,7 @@ NAME = "correct.npz"
 
 
 def parse(content: bytes) -> Correct:
-    """Return (index, correct) from the bytes of correct.npz: image indices (images,), and a 0 or 1 for each (images,).
-
-    Raises Broken if the bytes are damaged, or if the arrays are missing or do not match.
-    """
+    """Return (image indices (images,), 0 or 1 for each (images,)) from correct.npz. Raises Broken if damaged."""
     arrays = parse_npz(content, NAME)
     if missing := {"index", "correct"} - arrays.keys():
         raise Broken(f"{NAME}: no array {min(missing)}")

@@ -84,10 +84,7 @@ def write_failure(trial: Trial, name: str, cause: str, traceback: str, code: str
 
 
 def count_start(trial: Trial, name: str) -> int:
-    """Record that a worker starts to compute an eval, and return the number of earlier starts without success.
-
-    Raises ValueError if a folder is a symbolic link or the counter is not a small regular file.
-    """
+    """Record the start of an eval, and return the number of earlier ones. Raises ValueError for a bad file."""
     trial.ensure_no_links()
     path = eval_path(trial, name, ".begun")
     try:
@@ -99,10 +96,7 @@ def count_start(trial: Trial, name: str) -> int:
 
 
 def clear_failures(trial: Trial, names: Sequence[str] | None = None) -> bool:
-    """Remove the failures and counters of evals, and return whether any of the evals had failed.
-
-    names: the evals. None or no name means every computed or failed eval. Raises ValueError if a folder is a link.
-    """
+    """Remove failures and counters of evals, by default of all. Return whether any had failed. Raises ValueError."""
     trial.ensure_no_links()
     any_failed = False
     for name in names or eval_names(trial):
@@ -142,10 +136,7 @@ def first_failure(trial: Trial, names: Sequence[str] | None = None) -> Failure |
 
 
 def summaries(trial: Trial, result: Result) -> dict[str, EvalSummary]:
-    """Return eval name -> metrics and notes. A failed or unreadable eval has no metrics, and a note that says why.
-
-    Raises NewerSchema if a newer version wrote a file.
-    """
+    """Return eval name -> metrics and notes. A failed or unreadable eval has only a note on why. Raises NewerSchema."""
     found: dict[str, EvalSummary] = {}
     for name in eval_names(trial):
         try:
@@ -158,10 +149,7 @@ def summaries(trial: Trial, result: Result) -> dict[str, EvalSummary]:
 
 
 def computes_metric(name: str, metric: str) -> bool:
-    """Return whether an eval computes a metric, as test@64 computes test_accuracy@64.
-
-    The metric's name before @ begins with the eval's name before @. After @, both are equal. No eval computes METRICS.
-    """
+    """Return whether an eval computes a metric, none of METRICS, as test@64 computes test_accuracy@64."""
     kind, at, value = name.partition("@")
     measured, *varied = metric.partition("@")
     return metric not in METRICS and measured.startswith(kind) and varied == [at, value]

@@ -73,10 +73,7 @@ def parse_json(payload: bytes, path: Path) -> dict[str, Any]:
 
 
 def read_lines(path: Path, schema: type[AnySchema]) -> list[AnySchema]:
-    """Return the lines of a JSON-lines file before the first invalid one, or [] if the file is missing.
-
-    Raises Broken if the file is too large or not a regular file.
-    """
+    """Return the lines of a JSON-lines file before the first invalid one, or [] if it is missing. Raises Broken."""
     try:
         return parse_lines(read_bytes(path), schema)
     except FileNotFoundError:

@@ -138,11 +138,7 @@ def read_provenance(state: store.TrialState) -> dict[str, str]:
 
 
 def read_envs(state: store.TrialState) -> list[Environment]:
-    """Return env.json of the state's attempt and of the readable attempts that it resumed from, oldest first.
-
-    Raises FileNotFoundError or Broken if the file of the state's attempt cannot be read, and NewerSchema if a newer
-    version wrote a file.
-    """
+    """Return env.json of the state's attempt and of those it resumed from, oldest first. Raises as `state.read`."""
     assert state.attempt is not None
     envs = [json_files.parse(state.read("env.json"), state.attempt / "env.json", Environment)]
     seen = {state.attempt.name}

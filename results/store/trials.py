@@ -86,10 +86,7 @@ class Trial:
         return lease.numbered_folders(self.path / "attempts")
 
     def result(self) -> Result | None:
-        """Return the verified result, or None if there is none.
-
-        Raises Broken if it is damaged or belongs to another trial, and NewerSchema if a newer version wrote it.
-        """
+        """Return the verified result, or None if there is none. Raises Broken or NewerSchema."""
         try:
             result = read_sealed(self.path / "result.json", Result)
         except FileNotFoundError:
@@ -124,10 +121,7 @@ class Trial:
         return read_failure(attempts[-1] / "failure.json") if attempts else None
 
     def config(self, result: Result | None = None) -> Settings:
-        """Return setting -> value for the resolved config, verified against `result` if given.
-
-        Raises FileNotFoundError, Broken or NewerSchema if config.json is missing, damaged, or too new.
-        """
+        """Return the resolved config, verified against `result`. Raises FileNotFoundError, Broken or NewerSchema."""
         path = self.path / CONFIG
         return parse(read_vouched(result, path), path, TrialConfig).config
 

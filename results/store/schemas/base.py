@@ -37,10 +37,7 @@ class Schema(BaseModel):
 
 
 def validated(schema: type[AnySchema], content: object, path: Path | None = None) -> AnySchema:
-    """Return the content of a file as an instance of its schema.
-
-    Raises Broken with one line about the first fault. path: the file that the line names, if given.
-    """
+    """Return the content of the file `path` as an instance of its schema. Raises Broken for the first fault."""
     name = f"{path.name}: " if path else ""
     if depth_exceeds(content, DEEPEST):
         raise Broken(f"{name}nested more than {DEEPEST} levels deep")
