@@ -98,11 +98,7 @@ def with_labels(text: str) -> str:
 def judged_claim(
     plan: Plan, rows: Mapping[str, Row], claim: Parts, pair: Pair, p_holm: float | None, p_margin: float | None
 ) -> Claim:
-    """Return one claim (a, relation, b) with its verdict, difference and note. pair: the differences a - b.
-
-    p_holm, p_margin: adjusted p values of no difference and of equivalence. Without `p_holm` the claim is untested;
-    without `p_margin` the arms are never judged equivalent.
-    """
+    """Return a claim with its verdict, difference and note. pair: a - b. p_holm, p_margin: adjusted p values."""
     (a, relation, b), difference = claim, pair.own.mean
     diverged = rows[a].diverged, rows[b].diverged
     higher = units.higher_is_better(plan.metric)

@@ -51,11 +51,7 @@ class Sample:
         return intervals.mean(self.numbers, shared, self.image)
 
     def __sub__(self, other: "Sample") -> "Sample":
-        """Return the sample of paired differences over the common seeds.
-
-        `correct` has the seeds with equal images in both samples. For seeds of one partition it is empty, as no
-        interval needs it.
-        """
+        """Return the paired differences over common seeds, with `correct` where images are equal and needed."""
         seeds = self.values.keys() & other.values.keys()
         values = {seed: self.values[seed] - other.values[seed] for seed in seeds}
         tested_again = not self.folds or spans_repetitions(seeds, self.folds)

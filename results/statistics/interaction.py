@@ -81,11 +81,7 @@ def judged_interaction(
 
 
 def logits(sample: Sample, images: float) -> Sample:
-    """Return the sample with accuracies k / m on m `images` replaced by empirical logits (Haldane 1956).
-
-    log((k + 1/2) / (m - k + 1/2)) is finite at accuracies of 0 and 1. Single images have no logit, so `correct` and
-    `image` are dropped.
-    """
+    """Return the sample with accuracies k / m on m `images` as empirical logits, finite at 0 and 1 (Haldane 1956)."""
     odds = {s: (v * images + 0.5) / ((1 - v) * images + 0.5) for s, v in sample.values.items()}
     return replace(sample, values={s: float(np.log(value)) for s, value in odds.items()}, correct={}, image=0.0)
 

@@ -42,11 +42,7 @@ class Choice:
 
 
 def with_tuned(study: StudyResults) -> tuple[StudyResults, dict[str, Choice]]:
-    """Return (study with its tuned arms added, tuned arm -> choice).
-
-    The tuned arms come first. For each seed, a tuned arm has the trial at the value chosen for the seed. A study that
-    tunes nothing is returned unchanged, with {}.
-    """
+    """Return (study with its tuned arms first, or unchanged if it tunes nothing; tuned arm -> choice)."""
     entries = study.plan.tuned
     if not entries:
         return study, {}
@@ -209,11 +205,7 @@ def exceeds(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def next_value(values: Sequence[Number]) -> Number | None:
-    """Return the value that continues a sequence, rounded to a whole number or to 2 significant digits.
-
-    The value continues the last ratio if all values are positive, and otherwise the last step. Returns None if a
-    sequence without negative values would fall below zero.
-    """
+    """Return the next value of a sequence by its last ratio, if positive, or step, or None if below zero."""
     before, last = values[-2:]
     found = last * last / before if min(values) > 0 else last + (last - before)
     if min(values) >= 0 > found:

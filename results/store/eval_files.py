@@ -37,11 +37,7 @@ def eval_path(trial: Trial, name: str, suffix: str) -> Path:
 
 
 def read(trial: Trial, name: str, weights_sha256: str | None) -> Eval:
-    """Return an eval of a trial, after verifying that it belongs to the trial and its weights.
-
-    Raises FileNotFoundError if it is missing, Broken if it is damaged or belongs to another trial or other weights, and
-    NewerSchema if a newer version wrote it.
-    """
+    """Return an eval, verified as of this trial and these weights. Raises FileNotFoundError, Broken or NewerSchema."""
     found = read_sealed(eval_path(trial, name, ".json"), Eval)
     if (found.id, found.name) != (trial.id, name):
         raise Broken(f"evals/{name}.json: belongs to {found.name} of trial {found.id}")

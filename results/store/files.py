@@ -52,11 +52,7 @@ def open_no_follow(path: str, flags: int) -> int:
 
 
 def open_regular(path: Path, largest: int = LARGEST) -> io.FileIO:
-    """Open a regular file for reading, unbuffered because a table reads tens of thousands of small files.
-
-    Raises OSError if the file cannot be opened, such as FileNotFoundError. Raises Broken if it is a pipe, device or
-    folder, or has more than `largest` bytes.
-    """
+    """Open a regular file to read, unbuffered. Raises OSError, or Broken for other files or over `largest` bytes."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     about = os.fstat(descriptor)
     if stat.S_ISREG(about.st_mode) and about.st_size <= largest:
@@ -92,17 +88,15 @@ def parse_npz(content: bytes, name: str) -> "dict[str, np.ndarray]":
             members = archive.infolist()
             if (total := sum(member.file_size for member in members)) > LARGEST:
                 raise Broken(f"its arrays take {total:,} bytes: at most {LARGEST:,}")
-            return {member.filename.removesuffix(".npy"): parse_npy(unpacked(archive, member)) for member in members}
+            arrays = {}
+            for member in members:
+                if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # unpacked without a limit
+                    raise Broken(f"{member.filename!a:.60} is neither stored nor deflated")
+                with archive.open(member) as file:
+                    arrays[member.filename.removesuffix(".npy")] = parse_npy(file.read(member.file_size))
+            return arrays
     except Exception as error:  # a damaged archive raises zlib.error, UnicodeDecodeError and more
         raise Broken(f"{name} cannot be read ({error})") from None
-
-
-def unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
-    """Return a member's content, at most as long as the archive states. Raises ValueError or errors of `zipfile`."""
-    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # `zipfile` unpacks others unbounded
-        raise ValueError(f"{member.filename!a:.60} is neither stored nor deflated")
-    with archive.open(member) as file:
-        return file.read(member.file_size)
 
 
 def parse_npy(content: bytes) -> "np.ndarray":

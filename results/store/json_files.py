@@ -24,11 +24,7 @@ def write_json(path: Path, content: object, mode: int = 0o666) -> None:
 
 
 def read(path: Path, schema: type[AnySchema]) -> AnySchema:
-    """Return the validated content of a JSON file.
-
-    Raises the errors of `read_bytes`, Broken if the content does not match the schema, and NewerSchema if a newer
-    version wrote the file.
-    """
+    """Return the validated content of a JSON file. Raises the errors of `read_bytes`, Broken or NewerSchema."""
     return parse(read_bytes(path), path, schema)
 
 
@@ -52,11 +48,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def parse_json(payload: bytes, path: Path) -> dict[str, Any]:
-    """Return the JSON object in the bytes of a file. path: names the file in errors.
-
-    Raises Broken unless the bytes are a JSON object whose `schema` is an integer or missing. Raises NewerSchema if a
-    newer version wrote the file.
-    """
+    """Return the JSON object in a file's bytes. path: the file, for errors. Raises Broken or NewerSchema."""
     name = path.name
     try:
         content = json.loads(payload.decode())

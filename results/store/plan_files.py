@@ -53,11 +53,7 @@ def read_looks(folder: Path) -> Looks:
 
 
 def read_plan(path: Path) -> Plan:
-    """Return the plan in a file after verifying its checksum, which is left out of the plan.
-
-    Raises FileNotFoundError if the file is missing, Broken if it is damaged, edited or in the wrong folder, and
-    NewerSchema if a newer version wrote it.
-    """
+    """Return the verified plan in a file, without its checksum. Raises FileNotFoundError, Broken or NewerSchema."""
     try:
         if path.is_symlink() and not path.exists():
             raise Broken("plan.json: is a link to a missing file")

@@ -52,11 +52,7 @@ class TrialState:
 
 
 def read_vouched(result: Result | None, path: Path) -> bytes:
-    """Return the bytes of a file, verified against the SHA-256 that the result recorded for its name.
-
-    A file without a recorded SHA-256 is not verified. Raises FileNotFoundError if such a file is missing, and Broken if
-    a recorded file is missing or has changed.
-    """
+    """Return the bytes of a file, verified if the result recorded it. Raises Broken, or else FileNotFoundError."""
     recorded = result.files.get(path.name) if result else None  # results of 0.11 and before recorded none
     try:
         payload = read_bytes(path)

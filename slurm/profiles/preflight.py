@@ -89,7 +89,8 @@ def unsatisfiable_keys(profile: Profile) -> Iterator[str]:
         return
     if profile.gpu_type and all(profile.gpu_type not in nodes.gpus for nodes in mine):
         yield "gpu_type"
-    if all(profile.gpus > gpus_per_node(nodes, profile.gpu_type) for nodes in mine):
+    kind = profile.gpu_type
+    if all(profile.gpus > (nodes.gpus.get(kind, 0) if kind else sum(nodes.gpus.values())) for nodes in mine):
         yield "gpus"
     megabytes = int(profile.memory[:-1]) * MEGABYTES[profile.memory[-1]] if profile.memory else 0
     if all(megabytes > nodes.memory for nodes in mine):
@@ -98,11 +99,6 @@ def unsatisfiable_keys(profile: Profile) -> Iterator[str]:
         yield "cpus"
     if profile.nodes > sum(nodes.count for nodes in mine):
         yield "nodes"
-
-
-def gpus_per_node(nodes: Nodes, kind: str | None) -> int:
-    """Return the number of GPUs per node. kind: the type of GPU to count, or None for all types."""
-    return nodes.gpus.get(kind, 0) if kind else sum(nodes.gpus.values())
 
 
 def variations(profile: Profile) -> Iterator[tuple[str, Profile]]:

@@ -142,11 +142,7 @@ def qos_records(known: Iterable[Record], quality: str) -> Iterator[tuple[str, Re
 
 
 def qualities(profile: Profile, account: str) -> list[str]:
-    """Return the names of the QOS that apply to a job of `profile`, sorted.
-
-    They are the QOS of the job's partitions and one more: the profile's, else the user's default in `account`, else
-    `normal`.
-    """
+    """Return the QOS of a job's partitions, and the profile's, else the default in `account`, else `normal`."""
     chosen = profile.qos
     if not chosen:
         asked = accounting("assoc", "where", f"user={user_name()}", f"account={account}", "format=DefaultQOS")

@@ -108,11 +108,7 @@ def records(options: Sequence[str], timeout: float) -> list[str]:
 
 
 def accounting(names: Collection[str], timeout: float = TIMEOUT) -> list[PastJob] | None:
-    """Return the accounting records of the last week for this user's jobs whose names are in `names`.
-
-    The newest record of a job or array task comes last. Returns None instead of raising an error if the accounting
-    gives no answer.
-    """
+    """Return last week's records of this user's jobs with these names, newest last, or None without an answer."""
     if not names:
         return []
     since = (datetime.now() - timedelta(days=7)).isoformat(timespec="seconds")
