@@ -17,12 +17,23 @@ def load_studies(source: Path, studies: Sequence[str] = (), parts: Collection[st
     recipe). parts: which of PARTS to read from a run directory besides results. Raises ValueError if a name is unknown
     or the source is missing, empty, damaged (or has a damaged plan), not an export or too new.
     """
+    found, damaged = load_readable(source, studies, parts)
+    if damaged:
+        raise damaged[0]
+    return found
+
+
+def load_readable(
+    source: Path, studies: Sequence[str] = (), parts: Collection[str] = PARTS
+) -> tuple[list[StudyResults], list[ValueError]]:
+    """Return what `load_studies` does for the readable plans, and the errors of damaged plans that no name means."""
     if source.is_file():
         from results.export import read as read_export  # late: pulls in the Parquet reader
 
         found = {study.name: study for study in read_export(source)}
-        return [found[name] for name in plan_files.select_names([*found], studies, source)]
-    return load_plans(source, plan_files.named_plans(source, studies).all(), parts)
+        return [found[name] for name in plan_files.select_names([*found], studies, source)], []
+    plans, damaged = plan_files.named_plans(source, studies)
+    return load_plans(source, plans, parts), damaged
 
 
 def load_inspections(source: Path, studies: Sequence[StudyResults]) -> dict[str, Inspection]:

@@ -1,11 +1,12 @@
 """The command `ablate clean`, which removes files that nothing needs."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ablations.cli.answer import show_json
+from ablations.cli.answer import print_damaged, show_json
 from ablations.cli.inputs import ablate_toml, parameters
 from ablations.cli.inputs.directories import runs_folder
 from ablations.reporting import cleaning
@@ -34,16 +35,20 @@ def clean(
     here = ablate_toml.read(Path())
     scratch = [ablate_toml.scratch(named)] if (named := checkpoints or here.checkpoints) else []
     keep = keep_weights or here.keep_weights
-    found_waste = cleaning.find_waste(folder, store.read_plans(folder).all(), keep, *scratch)
-    if not as_json:
-        for one in found_waste:
-            print(f"{one.size / 1e6:10.2f} MB  {one.path}  ({one.why})")
-    if yes:
-        cleaning.remove(found_waste, folder, *scratch)
-    total = sum(one.size for one in found_waste)
-    if as_json:
-        files = [{"path": str(one.path), "bytes": one.size, "why": one.why} for one in found_waste]
-        return show_json([{"files": files, "bytes": total, "removed": yes}])
-    if not found_waste:
-        return print("nothing to remove")
-    print(f"{total / 1e6:10.2f} MB in all{', removed' if yes else '; remove with --yes'}")
+    plans, damaged = store.read_plans(folder)
+    with print_damaged(damaged):
+        if damaged and keep != "all":
+            print(f"ablate: --keep-weights {keep}: all weights stay, which a damaged plan may need", file=sys.stderr)
+        found_waste = cleaning.find_waste(folder, plans, "all" if damaged else keep, *scratch)
+        if not as_json:
+            for one in found_waste:
+                print(f"{one.size / 1e6:10.2f} MB  {one.path}  ({one.why})")
+        if yes:
+            cleaning.remove(found_waste, folder, *scratch)
+        total = sum(one.size for one in found_waste)
+        if as_json:
+            files = [{"path": str(one.path), "bytes": one.size, "why": one.why} for one in found_waste]
+            return show_json([{"files": files, "bytes": total, "removed": yes}])
+        if not found_waste:
+            return print("nothing to remove")
+        print(f"{total / 1e6:10.2f} MB in all{', removed' if yes else '; remove with --yes'}")

@@ -13,6 +13,7 @@ from ablations.cli.inputs import parameters
 from ablations.cli.inputs.arguments import parse_words, plan_names
 from ablations.cli.inputs.directories import make_place, source_path
 from ablations.cli.inputs.sources import named_results, styled
+from results import store
 from results.safe_text import one_line
 from results.store.files import refuse_links, safe_name
 
@@ -189,13 +190,14 @@ def inspect(
         raise ValueError(f"--images {images}: not with {source}, which holds only what was computed before")
     if out and is_file_name(out, None):
         raise ValueError(f"--out {out}: several figures go to a folder; --format says how they are drawn")
-    with styled(style, source):
+    plans, damaged = ([], []) if source.is_file() else store.read_plans(source)
+    with print_damaged(damaged), styled(style, source):
         asked = parse_words(words).studies
         names = dict(zip(asked, plan_names(words, recipe, source) or asked, strict=True))
         if source.is_file():
             here = read_from_export(source, names, arm)
         else:
-            here = inspect_in_folder(make_place(runs, data_dir, plugin), names, arm, images)
+            here = inspect_in_folder(make_place(runs, data_dir, plugin), plans, names, arm, images)
         found = [inside for inside, _ in here]
         ids, given = [inside.trial for inside in found], out or (Path("figures") if source.is_file() else None)
         if given:
@@ -204,13 +206,13 @@ def inspect(
             folders = [figures_folder(source.absolute(), "trials", one) for one in ids]
         drawn = [inspection.draw(one, folder, format) for one, folder in zip(found, folders, strict=True)]
         beside = inspection.draw_side_by_side(found, distinct_labels(here), out or Path("figures"), format)
-    pairs = [*zip(found, drawn, strict=True)]
-    if as_json:
-        return show_json([{"trial": a.trial, "figures": [*map(str, (*b, *beside))], **a.facts} for a, b in pairs])
-    for inside, paths in pairs:
-        print(inspection.layer_table(inside))
-        print("\n".join(["", *(site["note"] for site in inside.facts["sites"] if not site["site"]), *map(str, paths)]))
-    for path in beside:
-        print(path)
-    if len(found) > 1 and not beside:
-        print("not drawn side by side: no two of these trials have a map of the same kind", file=sys.stderr)
+        pairs = [*zip(found, drawn, strict=True)]
+        if as_json:
+            return show_json([{"trial": a.trial, "figures": [*map(str, (*b, *beside))], **a.facts} for a, b in pairs])
+        for inside, paths in pairs:
+            notes = (site["note"] for site in inside.facts["sites"] if not site["site"])
+            print("\n".join([inspection.layer_table(inside), "", *notes, *map(str, paths)]))
+        for path in beside:
+            print(path)
+        if len(found) > 1 and not beside:
+            print("not drawn side by side: no two of these trials have a map of the same kind", file=sys.stderr)

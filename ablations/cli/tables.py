@@ -127,7 +127,7 @@ def compare(
     from results import units
     from results.comparison import compare as comparing
     from results.comparison import published, summary
-    from results.load import load_studies
+    from results.load import load_readable
     from results.spelling import suggestion
 
     if fail_on not in (None, "worse"):
@@ -138,22 +138,26 @@ def compare(
     if b == published.NAME:
         if fail_on:
             raise ValueError(f"--fail-on {fail_on}: {b} numbers are from another setting, so nothing counts as worse")
-        print(published.render(published.compare_published(load_studies(a, studies)), shown))
+        first, damaged = load_readable(a, studies)
+        with print_damaged(damaged):
+            print(published.render(published.compare_published(first), shown))
         return
-    first = load_studies(a, studies)
+    first, damaged = load_readable(a, studies)
     if margin is not None and margin >= 1 and any(units.is_accuracy(study.plan.metric) for study in first):
         raise ValueError(f"--margin {margin:g}: below 1, as a share of the images (0.03 is 3 points)")
     if not Path(b).exists():
         raise ValueError(f"{b}: no such run directory or exported file{suggestion(b, [published.NAME])}")
-    comparison = comparing.compare(first, load_studies(Path(b), studies))
-    print(summary.render(comparison, shown))
-    if fail_on:
-        found = summary.gate_text(comparison, margin)
-        if reason := summary.unjudged_reason(comparison):
-            raise ValueError(f"--fail-on {fail_on}: {reason} ({found})")
-        print(f"--fail-on {fail_on}: {found}", file=sys.stderr)
-        if summary.failing_rows(comparison, margin):
-            raise typer.Exit(FAILED)
+    second, its_damaged = load_readable(Path(b), studies)
+    with print_damaged([*damaged, *its_damaged]):
+        comparison = comparing.compare(first, second)
+        print(summary.render(comparison, shown))
+        if fail_on:
+            found = summary.gate_text(comparison, margin)
+            if reason := summary.unjudged_reason(comparison):
+                raise ValueError(f"--fail-on {fail_on}: {reason} ({found})")
+            print(f"--fail-on {fail_on}: {found}", file=sys.stderr)
+            if summary.failing_rows(comparison, margin):
+                raise typer.Exit(FAILED)
 
 
 def export(
@@ -191,14 +195,13 @@ def export(
         allowed = ", ".join(trackers.TRACKERS)
         raise ValueError(f"--to {to}: one of {allowed}; for other formats give --out FILE.parquet or FILE.csv")
     studies, damaged = named_results(runs, words, recipe)
-    if damaged:
-        raise damaged[0]
     target = out or Path(to or "results.parquet")
-    if to:
-        trackers.TRACKERS[to](studies, target)
-    else:
-        exports.write(studies, target, load_inspections(source_path(runs), studies))
-    if as_json:
-        show_json([{"export": str(target), "studies": [study.name for study in studies]}])
-    else:
-        print(target)
+    with print_damaged(damaged):
+        if to:
+            trackers.TRACKERS[to](studies, target)
+        else:
+            exports.write(studies, target, load_inspections(source_path(runs), studies))
+        if as_json:
+            show_json([{"export": str(target), "studies": [study.name for study in studies]}])
+        else:
+            print(target)

@@ -75,19 +75,18 @@ def unique_match(prefix: str, there: Sequence[str], where: str) -> str:
 
 
 def inspect_in_folder(
-    place: Place, names: Mapping[str, str], globs: Sequence[str], images: int | None
+    place: Place, plans: Sequence[Plan], names: Mapping[str, str], globs: Sequence[str], images: int | None
 ) -> list[tuple[Inspection, Config]]:
     """Return (inspection, config) for each selected trial of a run directory.
 
-    names, globs: as in `select_trials`. images: the number of test images to inspect with, or None if any number will
-    do. Raises ValueError if a word names no trial that can be inspected, or if a plan or a trial is damaged. Raises the
+    plans, names, globs: as in `select_trials`. images: the number of test images to inspect with, or None if any number
+    will do. Raises ValueError if a word names no trial that can be inspected, or if a trial is damaged. Raises the
     errors of `compute_eval`.
     """
 
     def finished(key: str) -> bool:
         return store.trial(place.runs, key).state().status == "finished"
 
-    plans = store.read_plans(place.runs).all()
     words = select_trials(names, plans, globs, finished, "none is finished")
     trials = [find_trial(place.runs, word) for word in words]
     known = arms_and_seeds(plans, names.values())

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablations.cli.inputs.arguments import checked_names, existing_plans, named_plans, plan_names
+from ablations.cli.inputs.arguments import checked_names, existing_plans, plan_names
 from ablations.cli.inputs.directories import source_path
 from ablations.study.naming import stem
 from results.safe_text import one_line
@@ -23,15 +23,11 @@ def named_results(
     for_tables: whether to read only what tables need from a run directory. Raises ValueError if a study was not run
     with the given settings, or if the source is missing, empty, damaged or too new.
     """
-    from results.load import load_studies
+    from results.load import load_readable
     from results.store import record
-    from results.study_results import load_plans
 
     path, parts = source_path(source), record.FOR_TABLES if for_tables else record.PARTS
-    if path.is_file():
-        return load_studies(path, checked_names(words, recipe_name, path)), []
-    plans, damaged = named_plans(path, words, recipe_name)
-    return load_plans(path, plans, parts), damaged
+    return load_readable(path, checked_names(words, recipe_name, path), parts)
 
 
 def results_on_recipes(

@@ -154,6 +154,15 @@ def test_inspect_writes_arrays_and_figures_and_prints_the_layers(ablate: Ablate,
     assert (trial.path / "evals/inspect.json").read_bytes() == before
 
 
+def test_inspect_names_a_damaged_plan_and_draws(runs: Path, ablate: Ablate, tmp_path: Path) -> None:
+    trial = finished(runs)
+    shutil.copytree(trial.path, tmp_path / "runs/trials" / trial.id)
+    (tmp_path / "runs/studies/s@r").mkdir(parents=True)
+    (tmp_path / "runs/studies/s@r/plan.json").write_text("[]")
+    status, output, errors = ablate("inspect", trial.id, "--runs", "runs")
+    assert (status, "| whole model" in output, "s@r/plan.json is not a JSON object" in errors) == (1, True, True)
+
+
 def test_damaged_arrays_and_other_images_are_computed_again(runs: Path, ablate: Ablate) -> None:
     trial = finished(runs)
     words = ("inspect", trial.id, "--runs", str(runs), "--out", "figures")

@@ -53,14 +53,15 @@ def test_an_unknown_study_or_directory_is_named(runs: Path, tmp_path: Path) -> N
     ("words", "ended"),
     [
         *(("status", 1), ("table", 1), ("plot", 1), ("report", 1), ("table position-embedding", 0)),
-        *(("status --watch", 1), ("table --columns nope", 2), ("status pooling", 2), ("export", 2)),
-        ("clean --keep-weights none --yes", 2),
+        *(("status --watch", 1), ("table --columns nope", 2), ("status pooling", 2), ("export", 1)),
+        *(("clean --keep-weights none --yes", 1), ("compare RUNS RUNS", 1), ("compare RUNS published", 1)),
+        ("inspect 000", 2),
     ],
 )
 def test_a_damaged_plan_hides_no_other_study(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, ended: int
 ) -> None:
-    """It is named with its remedy. Until then `clean` removes nothing, because the plan may need it."""
+    """It is named with its remedy. Until then `clean` removes no weights, because the plan may need them."""
     monkeypatch.setattr("time.sleep", mock.Mock(side_effect=KeyboardInterrupt))  # Ctrl-C in --watch
     plan = synthetic.position(seeds=2)
     synthetic.write(tmp_path, plan, {synthetic.trial_id(plan, "position=2d", 0): synthetic.hole("missing")})
@@ -68,10 +69,14 @@ def test_a_damaged_plan_hides_no_other_study(
     path = tmp_path / "studies" / "pooling@digits" / "plan.json"
     path.write_text("[]")
     before = sorted(tmp_path.glob("trials/**/*"))
-    status, output, errors = called(monkeypatch, *words.split(), "--runs", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    given = words.replace("RUNS", str(tmp_path)).split()
+    given += [] if "compare" in words else ["--runs", str(tmp_path)]
+    status, output, errors = called(monkeypatch, *given)
     assert (status, bool(output), sorted(tmp_path.glob("trials/**/*"))) == (ended, ended < 2, before)
     named = f"{path} is not a JSON object: {REMEDY}"
-    assert errors.startswith(f"ablate: {named}\n") if ended else not errors
+    assert f"ablate: {named}\n" in errors if ended else not errors
+    assert ("none: all weights stay, which a damaged plan may need" in errors) == ("clean" in words)
     assert [named in output, "nope" in errors] == ["--watch" in words, "nope" in words]
     if words == "report":
         assert html.unescape((tmp_path / "report.html").read_text()).count(f"Left out: {named}") == 1
