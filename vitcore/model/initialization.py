@@ -54,14 +54,15 @@ def nearest_owner(model: nn.Module, name: str) -> tuple[Any, str]:
 def drawn(model: nn.Module) -> dict[str, Drawn]:
     """Return parameter name -> (number of values, text that describes its shape and distribution).
 
-    Parameters with equal names and entries get equal initial values from equal seeds, unless their class overrides
-    `initial` and draws them by its options.
+    Parameters with equal names and entries get equal initial values from equal seeds. A class that overrides `initial`
+    may draw them by its `options`.
     """
     found = {}
     for name, parameter in model.named_parameters():
         owner, own_name = nearest_owner(model, name)
         custom = type(owner).initial is not Initial.initial
-        how = type(owner).__qualname__ if custom else repr(owner.draw_of(own_name))
+        options = getattr(owner, "options", "")
+        how = f"{type(owner).__qualname__} {options}" if custom else repr(owner.draw_of(own_name))
         found[name] = parameter.numel(), f"{tuple(parameter.shape)}: {how}"
     return found
 

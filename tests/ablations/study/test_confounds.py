@@ -29,6 +29,7 @@ VARIED: list[dict[str, Any]] = [
     *({"pool": "gap"}, {"pool": "map"}, {"stem": "conv"}, {"stem": "resnet-small"}, {"head": "mlp"}),
     *({"init": "paper"}, {"registers": 2}, {"layer_scale": 0.1}, {"qk_norm": True}, {"depth": 1}, {"width": 32}),
 ]
+MIXED, BASE = ({"position": "rope2d", "position.mixed": True} | more for more in ({}, {"position.base": 20}))
 
 
 def notes(folder: Path, study: str, recipe: str = RECIPE) -> dict[str, list[str]]:
@@ -49,9 +50,11 @@ def test_a_relative_change_is_a_percentage_or_a_factor(value: float, said: str) 
     assert confounds.change_text(value, 1) == said
 
 
-@pytest.mark.parametrize("change", VARIED, ids=lambda change: ",".join(f"{k}={v}" for k, v in change.items()))
-def test_the_share_of_equal_initial_weights_is_that_of_models_that_are_drawn(change: dict[str, Any]) -> None:
-    config, baseline = Config(**SMALL | change, seed=3), Config(**SMALL, seed=3)
+@pytest.mark.parametrize(("change", "plain"), [*((change, {}) for change in VARIED), (MIXED, MIXED), (BASE, MIXED)])
+def test_the_share_of_equal_initial_weights_is_that_of_models_that_are_drawn(
+    change: dict[str, Any], plain: dict[str, Any]
+) -> None:
+    config, baseline = (Config(**SMALL | one, seed=3) for one in (change, plain))
     own, other = (dict(ViT(one).named_parameters()) for one in (config, baseline))
     equal = sum(
         value.numel() for name, value in own.items() if name in other and torch.equal(value, other[name].to(value))
