@@ -172,6 +172,27 @@ def test_a_failed_download_is_not_bad_input_and_leaves_nothing(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_a_download_is_whole_or_leaves_only_what_another_made(
+    ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs, words = tmp_path / "new" / "cifar-10-python.tar.gz", ("data", "download", "cifar10", "--data-dir", "new")
+
+    def fetch(dataset: object, folder: Path) -> None:
+        (folder / "batches").mkdir()
+        (folder / "batches" / "one").write_text("mine")
+        theirs.write_text("theirs")
+        if not online:
+            raise OSError("no network")
+
+    monkeypatch.setattr("vitcore.data.builtin.cifar.Cifar.fetch", fetch)
+    online = False
+    assert ablate(*words)[0] == 1
+    assert {path.name for path in theirs.parent.rglob("*")} == {theirs.name}
+    online = True
+    assert ablate(*words)[0] == 0
+    assert {path.name for path in theirs.parent.rglob("*")} == {theirs.name, "batches", "one"}
+
+
 @pytest.mark.parametrize(("job", "workers"), [("", 2), ("1", 4)])
 def test_a_login_node_gets_two_processes_and_is_told_why(
     ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str, workers: int

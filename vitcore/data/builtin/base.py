@@ -1,9 +1,9 @@
 """The base class of built-in datasets that torchvision downloads."""
 
-import shutil
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -19,9 +19,8 @@ class Downloaded(ABC):
     To add a dataset, write a subclass in this folder, with its own `test_size` if that differs, and add an instance to
     BUILT_IN in __init__.py.
 
-    files: glob pattern of what `fetch` makes in a folder. size: side of the images, in pixels. train_size: number of
-    training images. md5: torchvision's checksum of their archive. mean, std: statistics of each channel of the training
-    images, for intensities from 0 to 1.
+    size: side of the images, in pixels. train_size: number of training images. md5: torchvision's checksum of their
+    archive. mean, std: statistics of each channel of the training images, for intensities from 0 to 1.
     """
 
     test_size = 10_000  # number of test images
@@ -29,7 +28,6 @@ class Downloaded(ABC):
     def __init__(
         self,
         name: str,
-        files: str,
         size: int,
         classes: int,
         train_size: int,
@@ -39,7 +37,7 @@ class Downloaded(ABC):
     ) -> None:
         fingerprint: dict[str, str | int] = {"name": name, "images": train_size + self.test_size, "md5": md5}
         mean, std = (tuple(255 * value for value in values) for values in (mean, std))
-        self.name, self.files = name, files
+        self.name = name
         self.about = About(size, len(mean), classes, train_size, self.test_size, fingerprint, mean=mean, std=std)
 
     @abstractmethod
@@ -79,20 +77,24 @@ class Downloaded(ABC):
         return Raw(images, labels, train, test)
 
     def download(self, data_dir: Path) -> None:
-        """Download the dataset into `data_dir`.
+        """Download the dataset into `data_dir`, unless it is there.
 
-        Raises OSError if the folder cannot be made, and RuntimeError if the download fails. Then its files and folders
-        that are new since it began are removed.
+        Raises OSError if the folder cannot be made, and RuntimeError if the download fails, which then leaves nothing.
         """
+        with suppress(ValueError):
+            self.read(data_dir)
+            return
         folders = [folder for folder in (data_dir, *data_dir.parents) if not folder.exists()]
         data_dir.mkdir(parents=True, exist_ok=True)
-        before = set(data_dir.glob(self.files))
         try:
-            self.fetch(data_dir)
+            with TemporaryDirectory(prefix=".download-", dir=data_dir) as temporary:  # another download may run here
+                self.fetch(Path(temporary))
+                for path in [path for path in Path(temporary).rglob("*") if path.is_file()]:
+                    target = data_dir / path.relative_to(temporary)
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    path.replace(target)
         except (RuntimeError, OSError) as error:
-            for path in set(data_dir.glob(self.files)) - before:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-            with suppress(OSError):
+            with suppress(OSError):  # a folder that is not empty stays
                 for folder in folders:
                     folder.rmdir()
             raise RuntimeError(f"download of {self.name} into {data_dir} failed: {error}") from None

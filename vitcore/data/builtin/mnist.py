@@ -11,7 +11,7 @@ class Mnist(Downloaded):
     """60,000 training and 10,000 test images (M, 1, 28, 28) of ten classes. kind: name of torchvision's class."""
 
     def __init__(self, name: str, kind: str, md5: str, mean: float, std: float) -> None:
-        super().__init__(name, kind, 28, 10, 60_000, md5, (mean,), (std,))
+        super().__init__(name, 28, 10, 60_000, md5, (mean,), (std,))
         self.kind = kind
 
     def read_parts(self, data_dir: Path) -> tuple[Part, Part]:
