@@ -7,7 +7,7 @@ plans. Equal results give equal bytes.
 import hashlib
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,24 +31,27 @@ Json = dict[str, Any]
 
 KEY = b"ablate"  # the key in the schema's metadata that marks a file as an export
 
-# Columns that earlier versions did not write.
-OPTIONAL_COLUMNS = {
-    *("micro_batch", "ranks", "fused", "suspect_hardware", "evals", "inspect"),
-    *("compile", "attention", "matmul_precision", "tf32", "weights_sha256"),
-}
+REQUIRED_COLUMNS = {"id", "status", "plugins", "config", "history", "correct_index", "correct"}  # by any version
 MOST_ROWS, MOST_VALUES, MOST_BYTES = 10**6, 2**29, 2**32  # limits on what is read; values and bytes over all columns
 ARRAYS = {"correct_index": np.int32, "correct": np.uint8}
-SCHEMA = pa.schema(
-    [
-        ("id", pa.string()),
-        *((name, pa.string()) for name in TEXTS),
-        *((name, pa.float64()) for name in NUMBERS),
-        ("history", pa.list_(pa.struct([(name, pa.float64()) for name in HISTORY]))),
-        ("correct_index", pa.list_(pa.int32())),
-        ("correct", pa.list_(pa.uint8())),
-        ("inspect", pa.string()),
-    ]
-)
+
+
+def schema(history: Collection[str] = HISTORY) -> pa.Schema:
+    """Return the columns of an export whose training histories have the numbers `history`."""
+    return pa.schema(
+        [
+            ("id", pa.string()),
+            *((name, pa.string()) for name in TEXTS),
+            *((name, pa.float64()) for name in NUMBERS),
+            ("history", pa.list_(pa.struct([(name, pa.float64()) for name in HISTORY if name in history]))),
+            ("correct_index", pa.list_(pa.int32())),
+            ("correct", pa.list_(pa.uint8())),
+            ("inspect", pa.string()),
+        ]
+    )
+
+
+SCHEMA = schema()
 
 
 def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Inspection] = {}) -> None:
@@ -184,12 +187,17 @@ def read_rows(path: Path) -> list[Json]:
 def read_table(path: Path) -> pa.Table:
     """Return the table of an export, after checking its size to protect memory.
 
+    Columns and numbers of the training histories may be missing, because earlier versions had fewer.
+
     Parquet's dictionary encoding stores a text once for many rows. The length of all texts is therefore checked before
     dictionaries are expanded. Raises ValueError if the file is damaged or exceeds a limit.
     """
     with open_parquet(path) as file:
-        missing = OPTIONAL_COLUMNS - set(file.schema_arrow.names)
-        if not file.schema_arrow.equals(pa.schema([column for column in SCHEMA if column.name not in missing])):
+        names = REQUIRED_COLUMNS.union(file.schema_arrow.names)
+        paths = [file.schema.column(place).path.split(".") for place in range(len(file.schema))]
+        known = schema([path[-1] for path in paths if path[0] == "history"])
+        known = pa.schema([column for column in known if column.name in names])
+        if not file.schema_arrow.equals(known):
             raise store.Broken(f"{path}: damaged (not the columns of schema {store.SCHEMA})")
         texts = [field.name for field in file.schema_arrow if field.type == pa.string()]
     with open_parquet(path, read_dictionary=texts) as file:
@@ -202,7 +210,7 @@ def read_table(path: Path) -> pa.Table:
         spread = [chunk for column in table.columns if pa.types.is_dictionary(column.type) for chunk in column.chunks]
         lengths = (pc.sum(pc.take(pc.binary_length(one.dictionary), one.indices)).as_py() or 0 for one in spread)
         check_limit(path, "bytes of text", sum(lengths), MOST_BYTES)
-        return table.cast(pa.schema([SCHEMA.field(name) for name in table.schema.names]))
+        return table.cast(known)
 
 
 def check_limit(path: Path, what: str, found: int, most: int) -> None:

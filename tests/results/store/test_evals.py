@@ -6,6 +6,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import synthetic
@@ -294,14 +295,22 @@ def test_metrics_of_an_eval_are_named_so_that_readers_find_it(entry: str) -> Non
         assert [one for one in map(example, EVAL) if computes_metric(one, metric)] == [example(entry)]
 
 
-def test_exports_written_before_there_were_evals_are_read(tmp_path: Path) -> None:
-    plan = synthetic.position(seeds=2)
+def test_exports_with_fewer_columns_and_numbers_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    plan, new = synthetic.position(seeds=2), ("evals", "inspect", "images_per_second", "lr")
     studies = load_studies(synthetic.write(tmp_path / "runs", plan))
     export.write(studies, tmp_path / "new.parquet")
-    old = pq.read_table(tmp_path / "new.parquet").drop_columns(sorted(export.OPTIONAL_COLUMNS))
-    header = json.loads(old.schema.metadata[export.KEY])
-    header["trials"] = export.fingerprint(old.to_pylist())
-    header["checksum"] = store.checksum(header)
-    pq.write_table(old.replace_schema_metadata({export.KEY: json.dumps(header)}), tmp_path / "old.parquet")
-    assert study_table.table(load_studies(tmp_path / "old.parquet")[0]) == study_table.table(studies[0])
+    whole = pq.read_table(tmp_path / "new.parquet")
+    history = pa.list_(pa.struct([one for one in whole.schema.field("history").type.value_type if one.name not in new]))
+    rows = [{name: value for name, value in row.items() if name not in new} for row in whole.to_pylist()]
+    for row in rows:
+        row["history"] = [{name: line[name] for name in line if name not in new} for line in row["history"]]
+    header = json.loads(whole.schema.metadata[export.KEY]) | {"trials": export.fingerprint(rows)}
+    metadata = {export.KEY: json.dumps(header | {"checksum": store.checksum(header)})}
+    fields = [pa.field("history", history) if one.name == "history" else one for one in whole.schema]
+    schema = pa.schema([field for field in fields if field.name not in new], metadata)
+    pq.write_table(pa.Table.from_pylist(rows, schema), tmp_path / "old.parquet")
+    (found,) = load_studies(tmp_path / "old.parquet")
+    assert study_table.table(found) == study_table.table(studies[0])
+    assert found.history.drop(columns="lr").equals(studies[0].history.drop(columns="lr"))
+    assert found.history["lr"].isna().all()
     assert export.read_inspections(tmp_path / "old.parquet") == {}
