@@ -5,7 +5,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -160,16 +160,18 @@ def warn_of_needless_settings(plan: Plan, runs: Path) -> None:
             break
 
 
-def warn_of_queued_trials(plan: Plan, runs: Path) -> None:
-    """Print a note on standard error if a plan changes how its trials run, some of which may be queued on SLURM."""
-    old = read(runs, plan.name)
-    if old is None or old.overrides == plan.overrides or not (runs / "submissions").exists():
-        return
-    seen = Standings(runs)
-    if not all(job.standing(seen).is_over for job in jobs([old])):
+def warn_of_queued_trials(old: Plan, plan: Plan, runs: Path) -> None:
+    """Print a note on standard error if the plan changes how trials of the old plan run that may be queued on SLURM."""
+    if (runs / "submissions").exists() and not is_over(old, runs):
         now, then = assignments(plan.overrides), assignments(old.overrides)
         said = f"with {now}" if now else f"without {then}"
         print(f"{plan.name}: trials queued on SLURM will also be trained {said}", file=sys.stderr)
+
+
+def is_over(plan: Plan, runs: Path) -> bool:
+    """Return whether no trial of a plan is left to run."""
+    seen = Standings(runs)
+    return all(job.standing(seen).is_over for job in jobs([plan]))
 
 
 def recipe_argument(plan: Plan) -> str:
@@ -263,7 +265,13 @@ def prepare_plans(
         )
         plan = prepare(design, place.runs, seeds, prune, place.code)
         warn_of_needless_settings(plan, place.runs)
-        warn_of_queued_trials(plan, place.runs)
+        old = read(place.runs, plan.name)
+        if old is not None and old.overrides != plan.overrides:  # they differ in how trials run
+            if is_over(plan, place.runs):  # no trial runs with the new settings
+                as_run = replace(design, overrides=old.overrides)
+                plan = prepare(as_run, place.runs, seeds, prune, place.code)
+            else:
+                warn_of_queued_trials(old, plan, place.runs)
         plans.append(plan.model_copy(update={"asked": given}))
     return plans
 

@@ -159,7 +159,10 @@ def test_settings_that_make_no_difference_are_named(copied: Ablate) -> None:
 
 @pytest.mark.parametrize("name", ["s@r", "s@r+abc123"])
 def test_settings_of_how_trials_run_continue_the_study(copied: Ablate, name: str) -> None:
-    """So do they in a run directory of 0.21 or before, where they are in the hash of the name."""
+    """So do they in a run directory of 0.21 or before, where they are in the hash of the name.
+
+    The plan records them only if a trial may still run.
+    """
     path, table = Path("runs/studies") / name / "plan.json", copied("table", "s")[1].replace("s@r", name)
     plan = read_plan(Path("runs/studies/s@r/plan.json"))
     shutil.rmtree("runs/studies")
@@ -167,7 +170,10 @@ def test_settings_of_how_trials_run_continue_the_study(copied: Ablate, name: str
     for words in (["s", "device=cuda"], ["s.yaml", "device=cuda"], [*STUDY_HERE, "device=cuda"], ["s"]):
         assert copied("table", *words) == (0, table, ""), words
     assert copied("run", *STUDY_HERE, "threads=2")[::2] == (0, "")
+    assert json.loads(path.read_text())["overrides"] == {"compile": False}
     assert copied("table", "s", "threads=1")[1] == table
+    shutil.rmtree(Path("runs/trials") / plan.arms[0].trials[0].id)
+    assert copied("run", *STUDY_HERE, "threads=2", "--arm", plan.arms[1].name)[0] == 0
     assert os.listdir("runs/studies") == [name]
     assert json.loads(path.read_text())["overrides"] == {"threads": 2}
     answers = {refusal(copied, "table", word, "lr=3") for word in ("s", "s.yaml")}
@@ -178,13 +184,12 @@ def test_a_plan_says_how_it_changes_queued_trials(copied: Ablate, capsys: pytest
     """A trial may be queued if it is not over and the run directory has submissions."""
     plan, runs = read_plan(Path("runs/studies/s@r/plan.json")), Path("runs")
     changed = plan.model_copy(update={"overrides": {"threads": 1, "options": {}}})
-    warn_of_queued_trials(changed, runs)
+    warn_of_queued_trials(plan, changed, runs)
     (runs / "submissions").mkdir()
-    warn_of_queued_trials(changed, runs)
+    warn_of_queued_trials(plan, changed, runs)
     next(runs.glob("trials/*/result.json")).unlink()
-    warn_of_queued_trials(plan, runs)
     assert capsys.readouterr().err == ""
-    warn_of_queued_trials(changed, runs)
+    warn_of_queued_trials(plan, changed, runs)
     assert capsys.readouterr().err.startswith("s@r: trials queued on SLURM will also be trained with threads=1")
 
 
