@@ -2,9 +2,9 @@
 
     worker   ABSENT --start--> STARTING --Ready--> IDLE --job--> BUSY --Ended--> IDLE, or LEAVING
              any --Exited--> ABSENT; a slot whose workers do not start is removed
-    trial    WAITING --job--> RUNNING --Ended--> ENDED, or WAITING if it continues later
-             RUNNING --Exited--> WAITING; ENDED if too many workers died on it
-             WAITING --the disk says that it is over, failed or blocked, or that nothing trains its parent--> ENDED
+    trial    waits --job--> runs in a slot --Ended--> ends, or waits if it continues later
+             runs --Exited--> waits; ends if too many workers died on it
+             waits --the disk says that it is over, failed or blocked, or that nothing trains its parent--> ends
 
 ablations.execution.runner passes the time, the signals and the messages of the workers to the pool, one at a time.
 """
@@ -32,7 +32,6 @@ LONGEST_LOOK = 1.0  # maximum silence counted per check, because this process it
 
 
 WorkerState = Enum("WorkerState", ["ABSENT", "STARTING", "IDLE", "BUSY", "LEAVING"])  # LEAVING: takes no further job
-PoolTrialState = Enum("PoolTrialState", ["WAITING", "RUNNING", "ENDED"])  # of a trial in the current run
 
 
 class Display(Protocol):
@@ -67,7 +66,6 @@ class RunSummary:
 @dataclass
 class PoolTrial:
     job: Job
-    state: PoolTrialState = PoolTrialState.WAITING
     due: float = 0.0  # the earliest start, in seconds of the monotonic clock
     deaths: int = 0  # workers that died on the trial since its last attempt began
 
@@ -104,7 +102,7 @@ class Pool:
     summary: RunSummary
 
     def __post_init__(self) -> None:
-        self.trials = {job.id: PoolTrial(job) for job in self.jobs}  # in the order in which they wait
+        self.trials = {job.id: PoolTrial(job) for job in self.jobs}  # not ended, in the order in which they wait
         self.events: queue.SimpleQueue[tuple[WorkerProcess, messages.Heard]] = queue.SimpleQueue()
         self.warned: set[str] = set()
         self.memory_kills = oom_kills()
@@ -116,7 +114,7 @@ class Pool:
 
     @property
     def has_work(self) -> bool:
-        return not self.summary.stopped and any(one.state is not PoolTrialState.ENDED for one in self.trials.values())
+        return bool(self.trials) and not self.summary.stopped
 
     def stop(self) -> None:
         self.summary.stopped = True
@@ -142,7 +140,8 @@ class Pool:
         return [slot for slot in self.slots if slot.state in states]
 
     def due_trials(self, now: float) -> list[PoolTrial]:
-        return [one for one in self.trials.values() if one.state is PoolTrialState.WAITING and one.due <= now]
+        running = {slot.trial.job.id for slot in self.slots if slot.trial is not None}
+        return [one for key, one in self.trials.items() if key not in running and one.due <= now]
 
     def next_trial(self, now: float) -> PoolTrial | None:
         """Return the first waiting trial that may begin, or None. Trials before it end, wait or are interrupted."""
@@ -153,18 +152,17 @@ class Pool:
         found = trial.job.standing(Standings(self.place.runs, self.place.code))
         if not found.is_pending:
             self.end(trial, end_elsewhere(found))
-        elif found.start.kind is not Kind.READY:
-            parent = self.trials.get(found.start.open[0])
-            open_here = parent is not None and parent.state is not PoolTrialState.ENDED
-            if found.kind is Kind.RUNNING or found.start.running or open_here:
-                self.wait(trial, HELD_SECONDS)  # for another run, or for the parent
-            else:
-                self.interrupt(trial, found.start.why)
-        return trial.state is PoolTrialState.WAITING and found.start.kind is Kind.READY
+        elif found.start.kind is Kind.READY:
+            return True
+        elif found.kind is Kind.RUNNING or found.start.running or found.start.open[0] in self.trials:
+            self.wait(trial, HELD_SECONDS)  # for another run, or for the parent
+        else:
+            self.interrupt(trial, found.start.why)
+        return False
 
     def assign(self, slot: Slot, trial: PoolTrial) -> None:
         assert slot.worker is not None
-        slot.state, slot.trial, trial.state = WorkerState.BUSY, trial, PoolTrialState.RUNNING
+        slot.state, slot.trial = WorkerState.BUSY, trial
         slot.worker.send(trial.job)
 
     def kill_silent(self, now: float) -> None:
@@ -281,17 +279,17 @@ class Pool:
 
     def wait(self, trial: PoolTrial, seconds: float = 0.0) -> None:
         """Move a trial to the end of the queue, where it waits for at least `seconds`."""
-        trial.state, trial.due = PoolTrialState.WAITING, time.monotonic() + seconds
+        trial.due = time.monotonic() + seconds
         self.trials[trial.job.id] = self.trials.pop(trial.job.id)
 
     def interrupt(self, trial: PoolTrial, cause: str) -> None:
         """End a trial that cannot go on in this run; its checkpoints stay for the next run."""
-        trial.state = PoolTrialState.ENDED
+        del self.trials[trial.job.id]
         self.summary.interrupted[trial.job.id] = cause
         self.display.say(f"{trial.name} interrupted: {cause}; what it saved stays")
 
     def end(self, trial: PoolTrial, end: messages.Ended) -> None:
-        trial.state = PoolTrialState.ENDED
+        del self.trials[trial.job.id]
         self.summary.add(trial.job, end)
         self.display.show_end(trial.job, end)
         if not self.has_work:  # the workers exit while `on_over` publishes the last study

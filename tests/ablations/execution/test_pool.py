@@ -12,7 +12,7 @@ from run_trials import Quiet, job_of
 from ablations.execution import machine, slots
 from ablations.execution.launch import Place
 from ablations.execution.messages import Ended, Event, Exited, Heard, Ready, Said, Started
-from ablations.execution.pool import CRASHED_STARTS, DEATHS, LONGEST_LOOK, Pool, PoolTrialState, RunSummary, Slot
+from ablations.execution.pool import CRASHED_STARTS, DEATHS, LONGEST_LOOK, Pool, RunSummary, Slot
 from ablations.execution.worker import Worker
 from ablations.planning.jobs import Job
 from results.store.standing import Kind, Standing, Standings, Start
@@ -192,7 +192,7 @@ def test_what_another_run_finished_or_trains_is_not_given_to_a_worker(
     hear(made, 0, Ready())
     assert at_work(made) == [free]
     assert made.summary == RunSummary(done=[over.id])
-    assert made.trials[held.id].state is PoolTrialState.WAITING
+    assert [*made.trials] == [free.id, held.id]
     stands[held.id] = replace(running, kind=Kind.LOST)
     made.trials[held.id].due = 0.0
     assert made.next_trial(0.0) is None
