@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import time
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -42,11 +41,11 @@ def share(folder: str, *ids: str) -> int:
     planned = {job.id: job for job in campaign.jobs()}  # pruned trials are not trained
     jobs = [planned[key] for key in ids if key in planned]
     deadline = end - stop_margin(campaign)
-    most, place = workers(campaign, jobs), campaign.place
+    place = campaign.place
     if place.data_dir:
         os.environ["ABLATE_DATA"] = str(place.data_dir)
     with staging.staged(jobs, campaign.runs, campaign.profile.stage, lambda line: print(line, flush=True)):
-        summary = runner.run(jobs, place, Lines(), most, deadline=deadline, called_off=lambda: campaign.cancelled)
+        summary = runner.run(jobs, place, Lines(), deadline=deadline, called_off=lambda: campaign.cancelled)
     interrupted = f"{len(summary.interrupted)} interrupted, " if summary.interrupted else ""
     blocked = f"{len(summary.blocked)} blocked, " if summary.blocked else ""
     print(f"{len(summary.done)} done, {len(summary.failed)} failed, {blocked}{interrupted}of {len(jobs)}", flush=True)
@@ -93,12 +92,6 @@ def stop_on_notice(end: float) -> None:
     """Stop the run on SIGUSR2. Near the time limit `end`, do nothing, because the run has its own deadline."""
     if end - time.monotonic() > NOTICE_SECONDS:
         os.kill(os.getpid(), signal.SIGTERM)
-
-
-def workers(campaign: Campaign, jobs: Sequence[Job]) -> int | None:
-    """Return the number of a share's workers: its cores divided by a trial's ranks, or None for the default on GPUs."""
-    cores, ranks = int(os.environ.get("SLURM_CPUS_PER_TASK", "1")), max((job.ranks for job in jobs), default=1)
-    return None if campaign.profile.gpus else max(1, cores // ranks)
 
 
 class Lines:
