@@ -155,7 +155,8 @@ def estimate_arms(plan: Plan, runs: Path, device: Device, arms: Iterable[Entry])
     took = plan.cost.time_on(device.gpu) if plan.cost else None
     for arm in arms:
         slowdown = BF16_SLOWDOWN if emulates_bf16(arm.config, device.gpu) else 1.0
-        flops, step = training_flops(arm), measured.get(step_times.key(arm.config))
+        flops = training_flops(arm)
+        step = measured.get(step_times.key(arm.config, step_times.teacher_config(plan, arm)))
         if past := past_seconds(arm, runs, device):
             seconds, source = fmean(past), "past"
         elif step is not None:

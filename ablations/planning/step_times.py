@@ -13,7 +13,8 @@ from typing import Any
 from ablations.execution.attempts import read_or_none
 from results import store
 from results.store.files import refuse_links
-from results.store.schemas import Environment, StepTime, StepTimes
+from results.store.plan_files import parent_setting
+from results.store.schemas import Entry, Environment, Plan, Settings, StepTime, StepTimes
 
 FREE = {  # settings that a step's time does not depend on
     *("seed", "data_seed", "data_fraction", "val_fraction"),
@@ -48,9 +49,19 @@ def normalized(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "", name.lower())
 
 
-def key(config: Mapping[str, Any]) -> str:
-    """Return a digest of the settings of a resolved config that the step time depends on."""
-    return store.checksum({name: value for name, value in config.items() if name not in FREE})[:12]
+def key(config: Mapping[str, Any], teacher: Mapping[str, Any] | None = None) -> str:
+    """Return a digest of the settings of a resolved config that the step time depends on.
+
+    teacher: the config of the stage that it learns from, if any.
+    """
+    own, taught = ({name: one[name] for name in one if name not in FREE} for one in (config, teacher or {}))
+    return store.checksum(own | ({"teacher": taught} if taught else {}))[:12]
+
+
+def teacher_config(plan: Plan, entry: Entry) -> Settings | None:
+    """Return the config of the stage that an arm or stage learns from, or None."""
+    learns = entry.parent and parent_setting(entry.config) == "teacher"
+    return next(plan.lineage(entry)).config if learns else None
 
 
 def path(runs: Path, device: str) -> Path:

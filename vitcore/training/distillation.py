@@ -52,10 +52,9 @@ def teacher_for(config: Config, data: Data, ranks: Ranks, trained: Trained | Non
     """
     if config.teacher == NONE:
         return None
-    device, one = data.mean.device, torch.ones_like(data.mean)
     if not is_trial(config.teacher):
         model, mean, std = load_timm(config)
-        white = describe(config.data).levels - 1
+        device, white = data.mean.device, describe(config.data).levels - 1
         theirs, width = (torch.tensor(own, device=device).view(1, -1, 1, 1) for own in (mean, std))
         scale, shift = data.std / white / width, (data.mean / white - theirs) / width
         return Teacher(model.to(device), scale, shift)
@@ -63,9 +62,15 @@ def teacher_for(config: Config, data: Data, ranks: Ranks, trained: Trained | Non
     weights = ranks.broadcast(lambda: trained.weights if trained else None)
     if stated is None or weights is None:
         raise ConfigError(f"teacher={config.teacher}: the weights of that trial are not at hand")
-    model = build(type(config)(**json.loads(stated)))
-    model.load_state_dict(read_tensors(weights))
-    return Teacher(model.to(device), one, torch.zeros_like(one))
+    teacher = untrained_teacher(type(config)(**json.loads(stated)), data)
+    teacher.model.load_state_dict(read_tensors(weights))
+    return teacher
+
+
+def untrained_teacher(config: Config, data: Data) -> Teacher:
+    """Return a teacher with the settings `config` and initial weights, on the data's device."""
+    one = torch.ones_like(data.mean)
+    return Teacher(build(config).to(data.mean.device), one, torch.zeros_like(one))
 
 
 def load_timm(config: Config) -> tuple[nn.Module, Any, Any]:

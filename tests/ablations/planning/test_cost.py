@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 import synthetic
-from designs import design
+from designs import TAUGHT, design
 from designs import write as write_yaml
 from in_process import Ablate, json_output, refusal
+from torch import Tensor
 
 from ablations.planning import cheaper, data_summary, estimate, overview, resolution, step_times
 from ablations.planning import plan as planning
@@ -26,6 +27,7 @@ from results.statistics import deviations, power
 from results.store.schemas import Arm, Expected, Plan, PlannedData
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
+from vitcore.training.distillation import Teacher
 
 RECIPE = """
     description: A test.
@@ -276,6 +278,26 @@ def test_probe_is_measured_once_and_found_by_a_later_plan(ablate: Ablate, tmp_pa
     again = ablate(*words, "--probe")
     assert (json.loads(again[1])["hours"], again[2], file.read_bytes()) == (found["hours"], "", before)
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["probes"]
+
+
+def test_a_probe_of_a_distilled_arm_includes_its_teacher(
+    ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The teacher is not trained yet. Another teacher is another measurement."""
+    sizes, forward = list[tuple[int, int]](), Teacher.forward
+
+    def noted(teacher: Teacher, images: Tensor) -> Tensor:
+        sizes.append((len(images), teacher.model.config.width))
+        return forward(teacher, images)
+
+    monkeypatch.setattr(Teacher, "forward", noted)
+    words = ("plan", "s.yaml", "--recipe", "r.yaml", "--probe")
+    (tmp_path / "s.yaml").write_text(TAUGHT)
+    assert json_output(ablate, *words)["hours_from"]["sources"] == {"probe": 4}
+    assert sizes == 110 * [(16, 24)]
+    (tmp_path / "s.yaml").write_text(TAUGHT.replace("width: 24", "width: 32"))
+    assert json_output(ablate, *words)["hours_from"]["sources"] == {"probe": 4}
+    assert sizes[110:] == 110 * [(16, 32)]
 
 
 MISTAKES = [
