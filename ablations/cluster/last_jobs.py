@@ -51,8 +51,11 @@ def ensure_last_job(
 
 
 def submit_one(campaign: Campaign, function: str, when: Mapping[str, str]) -> None:
-    task = submission.Tasks(function, [str(campaign.folder)], [[]], persistent=True)
-    send(campaign, task, gpus=False, when=when)
+    send(campaign, task(campaign, function), gpus=False, when=when)
+
+
+def task(campaign: Campaign, function: str) -> submission.Tasks:
+    return submission.Tasks(function, [str(campaign.folder)], [[]], persistent=True)
 
 
 def ensure_last_jobs_from_share(campaign: Campaign, begins: bool = False) -> None:

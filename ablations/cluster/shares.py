@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from ablations.cluster.campaign import SHARE, Campaign, tag
 from ablations.planning.jobs import Job
@@ -10,6 +12,8 @@ from slurm.profiles import profile as profiles
 from slurm.queries import limits, queue
 from slurm.queries.ask import Refused
 from slurm.submission import arrays as submission
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def split_into_shares(todo: Sequence[Job], seconds: Mapping[str, float], free: int, least: float) -> list[list[Job]]:
@@ -59,22 +63,33 @@ def send(
     tasks: submission.Tasks,
     gpus: bool = True,
     avoided: Sequence[str] = (),
-    when: Mapping[str, str] = MappingProxyType({}),  # sbatch options
+    when: Mapping[str, str] = NOTHING,
 ) -> int:
     """Submit tasks as one array, in a new folder of the campaign, and return the array's job id.
 
-    gpus: False for a task on one node without GPUs. avoided: names of nodes to avoid. Raises the errors of
-    `submitit_parameters` and of arrays.send.
+    For the other arguments and errors, see `script_parameters`. Also raises the errors of arrays.send.
     """
     folder = submission.next_folder(campaign.folder / "arrays")
+    parameters = script_parameters(campaign, folder, gpus, avoided, when)
+    return submission.send(folder, tag(folder), tasks, parameters, campaign.code)
+
+
+def script_parameters(
+    campaign: Campaign, folder: Path, gpus: bool, avoided: Sequence[str] = (), when: Mapping[str, str] = NOTHING
+) -> dict[str, Any]:
+    """Return the parameters from which submitit renders the script of an array.
+
+    folder: the array's. gpus: False for a task on one node without GPUs. avoided: names of nodes to avoid. when: sbatch
+    options for the start. Raises the errors of `submitit_parameters`.
+    """
     parameters = profiles.submitit_parameters(campaign.profile, tag(folder), campaign.label, avoided)
     parameters["additional_parameters"] |= when
     if not gpus:
         parameters = {key: value for key, value in parameters.items() if key not in ("gres", "nodes")}
-    return submission.send(folder, tag(folder), tasks, parameters, campaign.code)
+    return parameters
 
 
-def start_condition(after: Sequence[int], start: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+def start_condition(after: Sequence[int | str], start: Mapping[str, str] = NOTHING) -> dict[str, str]:
     """Return the sbatch options that hold a job until all jobs in `after` have ended in any state.
 
     start: further options, such as `begin`. A dependency among them must hold as well.

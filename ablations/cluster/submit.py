@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from ablations.cluster import array_tasks, no_progress, reconciliation, shares, written_reports
+from ablations.cluster import array_tasks, last_jobs, no_progress, reconciliation, shares, written_reports
 from ablations.cluster import campaign as campaigns
 from ablations.cluster.campaign import Campaign
 from ablations.cluster.node_check import WITHOUT
@@ -69,7 +69,7 @@ def preflight(profile: profiles.Profile, runs: Path) -> None:
 
 
 def preview(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms: Sequence[str]) -> str:
-    """Return the script that a submission would pass to sbatch, below a comment with trials, tasks and cost.
+    """Return the scripts that a submission would pass to sbatch, below a comment with trials, tasks and cost.
 
     If no trial is left to submit, returns only a comment. Raises the errors of arrays.script.
     """
@@ -78,16 +78,19 @@ def preview(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms
     device = campaigns.device(profile)
     seconds = estimate.seconds(plans, place.runs, device)
     generations = filter(None, reconciliation.generations(asked, Standings(place.runs, place.code)))
-    apart = [shares.split_into_shares(some, seconds, len(some), 60 * profile.task_minutes) for some in generations]
-    split = [share for some in apart for share in some]
-    folder = place.runs / "submissions" / "CAMPAIGN" / "arrays" / "0001"
-    campaign = Campaign(folder.parent.parent, tuple(plan.name for plan in plans), profile, place)
-    parameters = profiles.submitit_parameters(profile, campaigns.tag(folder), campaign.label)
-    tasks = shares.share_tasks(campaign, split)
-    text = arrays.script(folder, tasks, parameters, campaign.code)
-    after = f" ({' then '.join(str(len(some)) for some in apart)}, each after those before)" if len(apart) > 1 else ""
+    split = [shares.split_into_shares(some, seconds, len(some), 60 * profile.task_minutes) for some in generations]
+    campaign = Campaign(place.runs / "submissions" / "CAMPAIGN", tuple(plan.name for plan in plans), profile, place)
     total = estimate.cost(plans, place.runs, device, {job.id for job in asked}).text
-    return f"# {amount_text(len(asked), 'trial')} in {amount_text(len(split), 'task')}{after}, {total}\n{text}"
+    counted = f"{amount_text(len(asked), 'trial')} in {amount_text(sum(map(len, split)), 'task')}"
+    every = [*(shares.share_tasks(campaign, some) for some in split), last_jobs.task(campaign, campaigns.LAST)]
+    lines = [f"# {counted}, {total}"]
+    for number, tasks in enumerate(every, start=1):
+        last, folder = number == len(every), campaign.folder / "arrays" / f"{number:04d}"
+        lines += ["\n# once the jobs above (JOBS) have ended:"] if number > 1 else []
+        when = shares.start_condition(["JOBS"] if number > 1 else [], {} if last else profile.start)
+        parameters = shares.script_parameters(campaign, folder, gpus=not last, when=when)
+        lines.append(arrays.script(folder, tasks, parameters, campaign.code))
+    return "\n".join(lines)
 
 
 def submit(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms: Sequence[str]) -> str:

@@ -74,18 +74,12 @@ class Cost:
 
     @property
     def text(self) -> str:
-        return hours_text(self.hours, self.unit, self.device.name)
+        return hours_text(self.hours, self.unit)
 
 
-def hours_text(hours: float, unit: str, device: str) -> str:
-    """Return hours as text, such as "0.28 core-hours on AMD EPYC". device: "" for any device."""
-    amount = "under 0.01" if 0 < hours < 0.01 else amount_of_hours(hours)
-    some = f"any {unit.partition('-')[0]}"
-    return f"{amount} {unit} on {device or some}"
-
-
-def amount_of_hours(hours: float) -> str:
-    return f"{hours:,.0f}" if hours >= 10 else f"{hours:.2g}"
+def hours_text(hours: float, unit: str) -> str:
+    amount = f"{hours:,.0f}" if hours >= 10 else f"{hours:.2g}"
+    return f"{'under 0.01' if 0 < hours < 0.01 else amount} {unit}"
 
 
 def sources_text(sources: Mapping[str, int]) -> str:
@@ -121,8 +115,8 @@ def check_max_hours(most: float, plans: Sequence[Plan], wanted: Iterable[Job], r
     found = cost(plans, runs, device, left)
     if found.hours > most:
         raise ValueError(
-            f"--max-hours {most:g}: training {amount_text(len(left), 'trial')} takes {amount_of_hours(found.hours)} "
-            f"{found.unit}, from {sources_text(found.sources)}"
+            f"--max-hours {most:g}: training {amount_text(len(left), 'trial')} takes {found.text}, "
+            f"from {sources_text(found.sources)}"
         )
 
 

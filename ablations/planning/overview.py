@@ -179,14 +179,17 @@ def precision_notes(view: Overview, plan: Plan) -> list[str]:
 
 
 def time_text(view: Overview, plan: Plan) -> str:
-    about = view.hours_from
-    origin = estimate.sources_text(about.sources)
-    if "recipe" in about.sources and plan.cost and (took := plan.cost.time_on(gpu=about.unit == estimate.GPU_HOURS)):
+    """Return the hours, the device that they were measured on, the wall-clock time here, and their sources."""
+    about, gpu = view.hours_from, view.hours_from.unit == estimate.GPU_HOURS
+    device, origin = about.device or f"any {about.unit.partition('-')[0]}", estimate.sources_text(about.sources)
+    if "recipe" in about.sources and plan.cost and (took := plan.cost.time_on(gpu)):
         origin += f" ({took.how}: {took.source}, {took.device})"
+        origin += "" if Device(gpu, about.device).matches(took.device) else f", not scaled to {about.device}"
+        device = took.device if len(about.sources) == 1 else device
     if "flops" in about.sources and view.wall:
         origin += ": --probe measures them here"
     here = f" ({wall_text(view.wall, about.unit)})" if view.wall else ""
-    hours = f"{estimate.hours_text(view.hours, about.unit, about.device)}{here}"
+    hours = f"{estimate.hours_text(view.hours, about.unit)} on {device}{here}"
     return f"{hours}, from {origin}" if origin else hours
 
 

@@ -39,7 +39,8 @@ def find(kind: str, name: str) -> Path:
             raise ValueError(f"unknown name '{name}'; did you mean the file '{name}.yaml'?")
         single, other = ("study", "recipes") if kind == "studies" else ("recipe", "studies")
         if name in packaged_names(other):
-            raise ValueError(f"{name}: is one of the {other}, not a {single}")
+            instead = f"name a study, with --recipe {name}" if kind == "studies" else f"see `ablate show {name}`"
+            raise ValueError(f"{name}: is one of the {other}, not a {single}: {instead}")
         raise ValueError(
             f"unknown {single} '{name}'{spelling_hint(name, known)} (known: {joined_names([*known, 'a .yaml file'])})"
         )

@@ -158,7 +158,7 @@ def release(jobs: Iterable[QueuedJob]) -> None:
                 ask("scontrol", "release", job.name)
 
 
-def dependency(jobs: Collection[int]) -> str:
+def dependency(jobs: Collection[int | str]) -> str:
     """Return the value of sbatch's --dependency that delays a job until the given jobs end, successfully or not."""
     return "afterany:" + ":".join(map(str, jobs))
 

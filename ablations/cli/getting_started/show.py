@@ -58,8 +58,8 @@ def show(
 
 def description_parts(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
     """Yield (title, text) for each line of a study's description. A text may be "", and a title may repeat."""
-    margin = study.margin or recipe.margin
-    within = f"; equivalent within {unit(study.metric).size_text(margin)}" if margin else ""
+    margin, whose = (study.margin, "") if study.margin else (recipe.margin, f" (the margin of {recipe.name})")
+    within = f"; equivalent within {unit(study.metric).size_text(margin)}{whose}" if margin else ""
     yield "source", study.source
     yield "found", study.found.strip()
     yield "metric", f"{study.metric}{within}"

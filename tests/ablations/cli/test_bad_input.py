@@ -12,7 +12,7 @@ from ablations.execution import runner
 
 BAD = [
     ("run positon-embedding", "unknown study 'positon-embedding'; did you mean 'position-embedding'?"),
-    ("run digits", "digits: is one of the recipes, not a study"),
+    ("run digits", "digits: is one of the recipes, not a study: name a study, with --recipe digits"),
     ("plan s.yaml --recipe s.yaml", "s.yaml: is a study, not a recipe"),
     ("run r.yaml", "r.yaml: is a recipe, not a study"),
     ("run both.yaml", "both.yaml: unknown key 'config'"),

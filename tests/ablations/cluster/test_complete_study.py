@@ -74,7 +74,8 @@ def test_dry_run_writes_nothing(
     status, output, errors = ablate(*SUBMIT, "--dry-run", "--arm", arms)
     assert (status, errors) == (0, "")
     assert output.startswith(f"# {trials}")
-    assert all((line in output) is not complete for line in ("#SBATCH --partition=main", "slurm.submission.job"))
+    shown = "#SBATCH --partition=main", "ablations.cluster.node:share", "ablations.cluster.node:last"
+    assert all((line in output) is not complete for line in shown)
     assert files(tmp_path) == before
 
 

@@ -256,8 +256,17 @@ def test_plan_and_submission_estimate_the_same_hours(ablate: Ablate, tmp_path: P
     (tmp_path / "r.yaml").write_text(dedent(RECIPE) + "cost: {cpu: {how: cited, source: x, device: y, seconds: 600}}\n")
     words = ["s.yaml", "--recipe", "r.yaml", "--profile", "p.yaml"]
     planned, submitted = ablate("plan", *words)[1], ablate("submit", *words, "--dry-run")[1]
-    (hours,) = re.findall(r"time    (\S+ core-hours on any core), from", planned)
+    (hours,) = re.findall(r"time    (\S+ core-hours) on y, from", planned)
     assert f", {hours}\n" in submitted
+
+
+def test_hours_that_the_recipe_states_are_named_by_its_device(ablate: Ablate, tmp_path: Path) -> None:
+    stated = "cost: {gpu: {how: cited, source: x, device: NVIDIA H200, seconds: 7200}}"
+    (tmp_path / "r.yaml").write_text(f"{dedent(RECIPE)}{stated}\n")
+    for kind, end in (("a100", "H200), not scaled to a100"), ("h200", "H200)")):
+        (tmp_path / "p.yaml").write_text(f"{{gpus: 1, gpu_type: {kind}}}")
+        planned = ablate("plan", "s.yaml", "--recipe", "r.yaml", "--profile", "p.yaml")[1]
+        assert re.search(rf"time    \d+ GPU-hours on NVIDIA H200, from the recipe .*{re.escape(end)}\n", planned)
 
 
 def test_probe_is_measured_once_and_found_by_a_later_plan(ablate: Ablate, tmp_path: Path) -> None:
