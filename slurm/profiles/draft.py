@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from slurm.profiles.grammar import MOST_CHARACTERS, WORD, joined_names, quoted_value
+from slurm.profiles.grammar import WORD, joined_names, matches, quoted_value
 from slurm.profiles.profile import Profile
 from slurm.queries import limits, partitions
 from slurm.queries.partitions import Nodes, duration_text
@@ -31,14 +31,13 @@ def draft(known: Sequence[Nodes], accounts: Sequence[str], qualities: Sequence[s
     if not (opened := [nodes for nodes in known if nodes.open]):
         raise ValueError("SLURM has no partition that takes jobs: sinfo shows none that is up")
     best = max(opened, key=lambda nodes: (bool(nodes.gpus), nodes.default, nodes.count))
+    kinds = [kind for kind in best.gpus if kind]
     lines = [
         *setting_line("partition", [best.partition], "see above"),
         *setting_line("account", accounts, f"yours: {joined_names(accounts)}"),
         *commented_line("qos", qualities, f"there are {joined_names(qualities)}"),
         ("gpus: 1" if best.gpus else "gpus: 0", "a job trains one model at a time"),
-        *commented_line(
-            "gpu_type", [kind for kind in best.gpus if kind], f"there are {joined_names(filter(None, best.gpus))}"
-        ),
+        *commented_line("gpu_type", kinds, f"there are {joined_names(kinds)}"),
         (f"cpus: {share(best, best.cpus, MOST_CPUS)}", f"a node has {best.cpus}"),
         (f"memory: {share(best, best.memory // 1024, MOST_GIGABYTES)}G", f"a node has {best.memory // 1024}G"),
         (f"time: {duration_text(min(LONGEST, best.limit or LONGEST))}", "of one job; longer trials go on in the next"),
@@ -53,20 +52,13 @@ def draft(known: Sequence[Nodes], accounts: Sequence[str], qualities: Sequence[s
     ]
     width = max(len(line) for line, _ in lines)
     written = [f"{line:{width}}  # {comment}" if comment else line for line, comment in lines]
-    return "\n".join(
-        [
-            "# How this cluster is asked for a job. A key that is left out is left to SLURM.",
-            *partition_table(known),
-            *written,
-            "",
-        ]
-    )
+    head = "# How this cluster is asked for a job. A key that is left out is left to SLURM."
+    return "\n".join([head, *partition_table(known), *written, ""])
 
 
 def setting_line(key: str, values: Sequence[str], comment: str) -> list[tuple[str, str]]:
     """Return [(YAML line, comment)] that sets `key` to the first valid name in `values`, or [] without a valid name."""
-    known = [value for value in values if re.fullmatch(WORD, value, re.ASCII) and ".." not in value]
-    words = [value for value in known if len(value) <= MOST_CHARACTERS]
+    words = [value for value in values if matches(value, WORD)]
     return [(f"{key}: {scalar(words[0])}", comment)] if words else []
 
 

@@ -1,7 +1,7 @@
 """Patterns for the values of a profile. A value that does not match is refused before it reaches a batch script.
 
 The patterns of this module allow less than the shell and sbatch do. They exclude white space, quotes, `$`, `%`, `\\`,
-`;`, newlines, control characters and a leading `-`. `require` refuses `..` as well.
+`;`, newlines, control characters and a leading `-`. `matches` refuses `..` as well.
 """
 
 import re
@@ -20,9 +20,13 @@ def list_pattern(one: str) -> str:
     return f"{one}(,{one})*"
 
 
+def matches(value: str, pattern: str) -> bool:
+    return len(value) <= MOST_CHARACTERS and ".." not in value and bool(re.fullmatch(pattern, value, re.ASCII))
+
+
 def require(key: str, value: str, pattern: str, meaning: str) -> str:
-    """Return `value` if it is short and matches the pattern, or raise ValueError with `key` and `meaning`."""
-    if len(value) > MOST_CHARACTERS or ".." in value or not re.fullmatch(pattern, value, re.ASCII):
+    """Return `value` if it matches the pattern, or raise ValueError with `key` and `meaning`."""
+    if not matches(value, pattern):
         raise ValueError(f"{key}={quoted_value(value)}: {meaning}")
     return value
 
