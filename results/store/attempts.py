@@ -1,15 +1,14 @@
 """Attempts at trials. Each attempt is the only writer to its folder, and one attempt publishes the trial's result."""
 
 import hashlib
-import io
 import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results.store import files, lease
-from results.store.files import Broken, Patience, read_bytes, sync_folder, write_bytes
+from results.store import lease
+from results.store.files import Broken, Patience, append, npz_bytes, read_bytes, sync_folder, write_bytes
 from results.store.json_files import SCHEMA, checksum, write_json
 from results.store.schemas import Fact, Facts
 from results.store.trials import CONFIG, KEEP_CHECKPOINTS, Trial, checkpoint_name, checkpoint_step, read_metrics
@@ -40,7 +39,6 @@ class Attempt:
         self.env: Facts = {}
         self.patience = Patience()
         self.keep_weights = True
-        self._metrics: io.FileIO | None = None
         self._heartbeat = lease.Heartbeat(path)
 
     def __enter__(self) -> "Attempt":
@@ -50,13 +48,7 @@ class Attempt:
         self.release()
 
     def release(self) -> None:
-        self._close_metrics()
         self._heartbeat.release()
-
-    def _close_metrics(self) -> None:
-        if self._metrics is not None:
-            self._metrics.close()
-            self._metrics = None
 
     def ensure_current(self) -> None:
         """Raise Superseded if a newer attempt exists."""
@@ -81,7 +73,6 @@ class Attempt:
         env.json names that attempt. Without a checkpoint, this attempt's metrics are removed, and env.json records a
         start at step 0 unless it names another.
         """
-        self._close_metrics()
         if found := self.trial.newest_checkpoint():
             file, payload = found
             earlier = self.trial.path / "attempts" / file.parent.parent.name
@@ -100,8 +91,6 @@ class Attempt:
     def save_checkpoint(self, step: int, payload: bytes) -> None:
         """Save a checkpoint and remove all but the trial's newest two. Raises Superseded if a newer attempt exists."""
         self.ensure_current()
-        if self._metrics is not None:
-            os.fsync(self._metrics.fileno())
         file = self.trial.checkpoint_folders(self.path)[0] / checkpoint_name(step, payload)
         self.patience(lambda: write_bytes(file, payload))
         self.ensure_current()
@@ -109,11 +98,8 @@ class Attempt:
             old.unlink(missing_ok=True)
 
     def log(self, line: Mapping[str, float]) -> None:
-        if self._metrics is None:
-            # closed by release()
-            self._metrics = io.FileIO(self.path / "metrics.jsonl", "a", opener=files.open_no_follow)
-        file, content = self._metrics, (json.dumps(line) + "\n").encode()
-        self.patience(lambda: files.append(file, content))
+        """Add a line to metrics.jsonl, synced to disk."""
+        self.patience(lambda: append(self.path / "metrics.jsonl", (json.dumps(line) + "\n").encode()))
 
     def save_weights(self, payload: bytes) -> None:
         """Save the final weights (safetensors) if `keep_weights` is set. The result always records their SHA-256."""
@@ -123,7 +109,7 @@ class Attempt:
 
     def save_correct(self, index: "np.ndarray", correct: "np.ndarray") -> None:
         """Save which test images were classified correctly. index: image indices (n,). correct: 0 or 1 (n,)."""
-        content = files.npz_bytes({"index": index.astype("int32"), "correct": correct.astype("uint8")})
+        content = npz_bytes({"index": index.astype("int32"), "correct": correct.astype("uint8")})
         self.patience(lambda: write_bytes(self.path / "correct.npz", content))
 
     def publish(self, result: Mapping[str, object]) -> None:
@@ -152,8 +138,6 @@ class Attempt:
 
     def _digests(self) -> dict[str, str]:
         """Return file name -> SHA-256 (hex) for the files that tables, figures and exports read besides the result."""
-        if self._metrics is not None:
-            os.fsync(self._metrics.fileno())
         paths = {CONFIG: self.trial.path / CONFIG} | {name: self.path / name for name in VOUCHED}
         return {name: hashlib.sha256(read_bytes(path)).hexdigest() for name, path in paths.items() if path.exists()}
 

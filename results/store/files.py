@@ -152,15 +152,17 @@ def write_bytes(path: Path, payload: bytes, mode: int = 0o666) -> None:
     sync_folder(path.parent)
 
 
-def append(file: io.FileIO, content: bytes) -> None:
-    """Append all of `content` to an unbuffered file. Raises OSError if writing fails, after restoring the file."""
-    end, left = os.fstat(file.fileno()).st_size, memoryview(content)
-    try:
-        while left:
-            left = left[file.write(left) or 0 :]
-    except OSError:
-        file.truncate(end)
-        raise
+def append(path: Path, content: bytes) -> None:
+    """Append all of `content` to a file, and sync it. Raises OSError if writing fails, after restoring the file."""
+    with io.FileIO(path, "a", opener=open_no_follow) as file:
+        end, left = os.fstat(file.fileno()).st_size, memoryview(content)
+        try:
+            while left:
+                left = left[file.write(left) or 0 :]
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(end)
+            raise
 
 
 def sync_folder(folder: Path) -> None:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -170,20 +169,13 @@ class Cluster:
     def wait(self, name: str | None = None) -> None:
         """Wait until the daemons `name`, or all, answer. Raises a RuntimeError that quotes the log if one does not."""
         for daemon in self.named(name) if name else self.daemons:
-            try:
-                wait_until(
-                    partial(self._has_settled, daemon, time.monotonic()), f"{daemon.name} answers", START_SECONDS
-                )
-            except TimeoutError as error:
-                raise RuntimeError(f"{error}{self._log_end(daemon.name)}") from None
-
-    def _has_settled(self, daemon: Daemon, since: float) -> bool:
-        if self.is_answering(daemon):
-            return True
-        names = {process.name for process in processes.cluster_processes(self.folder)}
-        if time.monotonic() - since > 1.0 and daemon.program not in names:
-            raise RuntimeError(f"{daemon.name} is dead{self._log_end(daemon.name)}")
-        return False
+            begun = time.monotonic()
+            while not self.is_answering(daemon):
+                waited = time.monotonic() - begun
+                runs = daemon.program in {process.name for process in processes.cluster_processes(self.folder)}
+                if waited > (START_SECONDS if runs else 1.0):
+                    raise RuntimeError(f"{daemon.name} is {'silent' if runs else 'dead'}{self._log_end(daemon.name)}")
+                time.sleep(0.1)
 
     def is_answering(self, daemon: Daemon) -> bool:
         try:
