@@ -132,10 +132,7 @@ def missing_source(source: Path) -> ValueError:
 
 
 def parent_setting(config: Settings) -> str:
-    """Return the setting that names the parent trial: `teacher` if the config has `init_from`, else `init_from`.
-
-    config: the config of an entry with a parent, before it names the parent.
-    """
+    """Return the setting that names a parent: `teacher` if the config already has `init_from`, else `init_from`."""
     return "teacher" if "init_from" in config else "init_from"
 
 
@@ -159,14 +156,11 @@ def select_names(names: Sequence[str], studies: Sequence[str], source: Path) -> 
     if not names:
         raise ValueError(f"{source}: no study has been run here")
     known = {name for full in names for name in (full.rpartition("@")[0], full)}
-    places: dict[str, int] = {}
-    for place, study in enumerate(studies):
+    chosen = [] if studies else sorted(names)
+    for study in studies:
         asked = known_name(study, known)
         if asked not in known:
             alike = [one for one in known if ("@" in one) == ("@" in asked)]  # both with a recipe, or both without
             raise ValueError(f"{source}: no study '{asked}'{suggestion(asked, alike)} (there: {', '.join(names)})")
-        for name in names:
-            if asked in (name.rpartition("@")[0], name):
-                places.setdefault(name, place)
-    chosen = places if studies else dict.fromkeys(names, 0)
-    return sorted(chosen, key=lambda name: (chosen[name], name))
+        chosen += sorted(name for name in names if asked in (name.rpartition("@")[0], name))
+    return list(dict.fromkeys(chosen))

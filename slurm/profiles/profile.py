@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from slurm.profiles import grammar, options
 from slurm.profiles.grammar import FEATURES, SIZE, WORD, list_pattern
+from slurm.queries import partitions
 
 ENDS = r"(after|afterany|afterok|afternotok)(:\d+(_\d+)?)+"
 CLOCK = r"\d\d?:\d\d(:\d\d)?"
@@ -45,7 +46,7 @@ TEXT = {
 }
 # The keys that a recipe may set. Commands, folders, accounts and options depend on the user's cluster.
 RESOURCES = ("nodes", "gpus", "gpu_type", "trials_per_gpu", "cpus", "memory", "time", "task_minutes")
-TIME = re.compile(r"(?:(?P<days>\d{1,4})-)?(?P<hours>\d{1,4}):(?P<minutes>[0-5]?\d):(?P<seconds>[0-5]?\d)", re.ASCII)
+TIME = re.compile(r"(\d{1,4}-)?\d{1,4}:[0-5]?\d:[0-5]?\d", re.ASCII)
 OURS = ("SLURM", "SBATCH", "SRUN", "SUBMITIT")  # set by SLURM and submitit for each job
 
 
@@ -191,9 +192,8 @@ def in_seconds(time: str | int) -> int:
     meaning = "hours:minutes:seconds as in 4:00:00, with days as in 2-00:00:00, or a number of minutes"
     if isinstance(time, int):
         seconds = time * 60
-    elif match := TIME.fullmatch(time):
-        days, hours, minutes, rest = (int(part or 0) for part in match.groups())
-        seconds = ((days * 24 + hours) * 60 + minutes) * 60 + rest
+    elif TIME.fullmatch(time):
+        seconds = partitions.seconds(time) or 0
     else:
         raise ValueError(f"time={grammar.quoted_value(time)}: {meaning}")
     if not 60 <= seconds <= 366 * 86400:
