@@ -51,10 +51,10 @@ class Sample:
         return intervals.mean(self.numbers, shared, self.image)
 
     def __sub__(self, other: "Sample") -> "Sample":
-        """Return the paired differences over common seeds, with `correct` where images are equal and needed."""
+        """Return the sample of paired differences over the common seeds."""
         seeds = self.values.keys() & other.values.keys()
         values = {seed: self.values[seed] - other.values[seed] for seed in seeds}
-        tested_again = not self.folds or spans_repetitions(seeds, self.folds)
+        tested_again = not self.folds or spans_repetitions(seeds, self.folds)  # else no interval needs `correct`
         correct = {
             seed: (self.correct[seed][0], self.correct[seed][1].astype(float) - other.correct[seed][1])
             for seed in seeds

@@ -23,7 +23,7 @@ def tost_p(difference: Estimate, margin: float) -> float | None:
 
 
 def holm(p: Sequence[float | None], family: int) -> list[float | None]:
-    """Return p values adjusted by Holm's method (1979). family: planned tests; a missing one counts as p = 1."""
+    """Return p values adjusted by Holm's method (1979). family: planned tests. None stays None and counts as 1."""
     size, ascending = max(family, len(p)), sorted((value, i) for i, value in enumerate(p) if value is not None)
     scaled = (min(1.0, (size - rank) * value) for rank, (value, _) in enumerate(ascending))
     adjusted = {i: largest for (_, i), largest in zip(ascending, itertools.accumulate(scaled, max), strict=True)}

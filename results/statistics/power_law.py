@@ -39,7 +39,7 @@ class Fits:
 
 
 def fit(points: Points) -> Fits | None:
-    """Return the fits of all seeds with enough positive errors, or None if none has, or no compute is common."""
+    """Return the fits of all seeds with MIN_SIZES positive errors, or None without a seed, or a range they share."""
     usable = []
     for compute, error in points.values():
         there = np.isfinite(error) & (error > 0) & (compute > 0)

@@ -205,7 +205,7 @@ def exceeds(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def next_value(values: Sequence[Number]) -> Number | None:
-    """Return the next value of a sequence by its last ratio, if positive, or step, or None if below zero."""
+    """Return the rounded value that continues a sequence by its last ratio or step, or None if it falls below 0."""
     before, last = values[-2:]
     found = last * last / before if min(values) > 0 else last + (last - before)
     if min(values) >= 0 > found:

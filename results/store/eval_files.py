@@ -80,7 +80,7 @@ def write_failure(trial: Trial, name: str, cause: str, traceback: str, code: str
 
 
 def count_start(trial: Trial, name: str) -> int:
-    """Record the start of an eval, and return the number of earlier ones. Raises ValueError for a bad file."""
+    """Record the start of an eval, and return the number of earlier ones. Raises ValueError for a link."""
     trial.ensure_no_links()
     path = eval_path(trial, name, ".begun")
     try:
@@ -92,7 +92,7 @@ def count_start(trial: Trial, name: str) -> int:
 
 
 def clear_failures(trial: Trial, names: Sequence[str] | None = None) -> bool:
-    """Remove failures and counters of evals, by default of all. Return whether any had failed. Raises ValueError."""
+    """Remove failures and counters of evals, by default of all. Return whether any failed. Raises ValueError (link)."""
     trial.ensure_no_links()
     any_failed = False
     for name in names or eval_names(trial):

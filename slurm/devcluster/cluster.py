@@ -128,7 +128,7 @@ class Cluster:
         return config.daemons(self.folder, self.settings)
 
     def named(self, name: str) -> list[Daemon]:
-        """Return the daemon of a program or node; "slurmd": of all nodes. Raises ValueError for any other name."""
+        """Return the daemon of a program or node, or "slurmd" of all nodes. Raises ValueError for any other name."""
         found = [each for each in self.daemons if each.name == name or (name == "slurmd" and each.program == name)]
         if not found:
             raise ValueError(f"{name}: no daemon; there are {', '.join(each.name for each in self.daemons)}, slurmd")

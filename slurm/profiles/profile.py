@@ -90,7 +90,7 @@ class Profile(BaseModel):
 
     @classmethod
     def parse(cls, content: Mapping[str, Any], origin: str) -> "Profile":
-        """Return the profile in a file's content. Keys without a value are ignored. Errors begin with `origin`."""
+        """Return the profile in a file's content, without keys of no value. Raises a ValueError with `origin`."""
         try:
             return cls(**{key: value for key, value in content.items() if value is not None})
         except ValueError as error:
