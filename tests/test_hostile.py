@@ -63,9 +63,7 @@ RECIPES = {
 
 
 @pytest.mark.parametrize("field", [*STUDIES, "recipe key"])
-def test_a_field_of_a_study_is_text_or_a_one_line_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str
-) -> None:
+def test_a_field_of_a_study_is_text_or_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str) -> None:
     """A text is planned as it stands or refused in one printable line; only the plan's folder is written."""
     monkeypatch.chdir(tmp_path)
     taken, refusals, no_change = 0, [], lambda text: {}

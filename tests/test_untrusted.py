@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import synthetic
 import torch
-from in_process import called, refused
+from in_process import Ablate, refusal
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 from ablations.cli import figures
@@ -35,9 +35,7 @@ def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "caches"
 
 
-def test_no_worker_takes_compiled_code_from_a_run_directory(
-    tmp_path: Path, caches: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_take_no_compiled_code_from_runs(tmp_path: Path, caches: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """PyTorch unpickles its cache, so the cache lies in the user's folder with mode 0700."""
     monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
     started_with = launch.worker_environment(Place(tmp_path, None), {})
@@ -162,7 +160,7 @@ def published(tmp_path: Path) -> Path:
 
 
 def test_plot_of_a_colleagues_export_stays_in_its_folder(
-    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ablate: Ablate
 ) -> None:
     (found,) = load_studies(published)
     (tmp_path / "here").mkdir()
@@ -171,7 +169,7 @@ def test_plot_of_a_colleagues_export_stays_in_its_folder(
         plan = found.plan.model_copy(update={"name": name})
         export.write([dataclasses.replace(found, plan=plan)], tmp_path / "theirs.parquet")
         before = sorted(tmp_path.rglob("*"))
-        said = refused(monkeypatch, "plot", "--runs", "../theirs.parquet")
+        said = refusal(ablate, "plot", "--runs", "../theirs.parquet")
         assert "is not the name of a file or folder" in said
         assert sorted(tmp_path.rglob("*")) == before
 
@@ -201,9 +199,7 @@ def test_lease_adds_nothing_to_a_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("linked", ["trials", "trials/*", "trials/*/attempts", "trials/*/attempts/0001"])
-def test_clean_removes_nothing_through_a_link(
-    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: str
-) -> None:
+def test_clean_removes_nothing_through_a_link(published: Path, tmp_path: Path, ablate: Ablate, linked: str) -> None:
     moved = sorted(published.glob(linked))[0]
     moved.rename(tmp_path / "mine")
     moved.symlink_to(tmp_path / "mine")
@@ -211,7 +207,7 @@ def test_clean_removes_nothing_through_a_link(
         (trial / "attempts/0001/checkpoints").mkdir()
         (trial / "attempts/0001/checkpoints/000000001-00.safetensors").write_text("")
     before = sorted(tmp_path.rglob("*"))
-    ended, _, said = called(monkeypatch, "clean", "--yes", "--keep-weights", "none", "--runs", str(published))
+    ended, _, said = ablate("clean", "--yes", "--keep-weights", "none", "--runs", str(published))
     assert (ended, f"{moved}: is a link" in said, said.count("\n")) == (2, True, 1)
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -237,19 +233,17 @@ def test_no_attempt_is_made_through_a_link(tmp_path: Path, linked: str) -> None:
     assert not list((tmp_path / "mine").iterdir())
 
 
-def test_figures_are_not_drawn_over_what_a_link_names(
-    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_figures_are_not_drawn_over_what_a_link_names(published: Path, tmp_path: Path, ablate: Ablate) -> None:
     """A link in the place of a file is replaced, and a link in the place of a folder refused."""
     (folder,) = published.glob("studies/*")
     (folder / "figures").mkdir()
     (tmp_path / "mine").write_text("mine")
     (folder / "figures" / f"{folder.name}.png").symlink_to(tmp_path / "mine")
-    assert called(monkeypatch, "plot", "--runs", str(published))[0] == 0
+    assert ablate("plot", "--runs", str(published))[0] == 0
     assert (tmp_path / "mine").read_text() == "mine"
     shutil.rmtree(folder / "figures")
     (folder / "figures").symlink_to(tmp_path)
-    assert "figures: is a link" in refused(monkeypatch, "plot", "--runs", str(published))
+    assert "figures: is a link" in refusal(ablate, "plot", "--runs", str(published))
 
 
 def test_turns_are_not_swept_through_a_link(published: Path, tmp_path: Path) -> None:

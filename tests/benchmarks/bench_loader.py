@@ -69,21 +69,10 @@ def timm_epoch(root: Path) -> Epoch:
     """Return epochs of timm's loader with equal crops and flips, in this process, so that both sides have one core."""
     from timm.data import create_dataset, create_loader
 
-    loader = create_loader(
-        create_dataset("", root=str(root), split="train"),
-        input_size=(3, 224, 224),
-        batch_size=BATCH,
-        is_training=True,
-        scale=(0.08, 1.0),
-        ratio=(3 / 4, 4 / 3),
-        hflip=0.5,
-        color_jitter=None,
-        interpolation="bilinear",
-        num_workers=0,
-        device=torch.device("cpu"),
-        persistent_workers=False,
-        pin_memory=False,
-    )
+    images, own = create_dataset("", root=str(root), split="train"), {"batch_size": BATCH, "is_training": True}
+    crops = {"input_size": (3, 224, 224), "scale": (0.08, 1.0), "ratio": (3 / 4, 4 / 3), "interpolation": "bilinear"}
+    here = {"num_workers": 0, "device": torch.device("cpu"), "persistent_workers": False, "pin_memory": False}
+    loader = create_loader(images, hflip=0.5, color_jitter=None, **own, **crops, **here)
     return lambda: (images for images, _ in loader)
 
 

@@ -7,8 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-from in_process import called
+from in_process import Ablate
 
 CANARY = "CANARY"
 TOUCH = "touch CANARY"
@@ -62,10 +61,10 @@ def mutations(content: dict[str, Any]) -> Iterator[tuple[str, object]]:
     yield from ((f"all: {name}", wrong) for name, wrong in WRONG.items())
 
 
-def ended(monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
+def ended(ablate: Ablate, *words: str) -> str:
     """Return a forbidden end of the command, an exception or more than one line of complaint; "" for an allowed end."""
     try:
-        status, _, told = called(monkeypatch, *words)
+        status, _, told = ablate(*words)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     if status not in (0, 1, 2) or any(word in told for word in ("Traceback", "unexpected", "\x1b")):

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -41,7 +40,3 @@ def refusal(ablate: Ablate, *words: str) -> str:
     status, output, errors = ablate(*words)
     assert (status, output, errors.count("\n")) == (2, "", 1), errors
     return errors
-
-
-def refused(monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
-    return refusal(partial(called, monkeypatch), *words)

@@ -5,21 +5,10 @@ import re
 TOKEN = re.compile(r"\\[A-Za-z]+\*?|\\.|[{}$&#%_^~]|\s+|[^\\{}$&#%_^~\s]+")
 # name: number of mandatory arguments, of those that booktabs and the kernel define
 COMMANDS = {
-    r"\begin": 1,
-    r"\end": 1,
-    r"\centering": 0,
-    r"\caption": 1,
-    r"\label": 1,
-    r"\toprule": 0,
-    r"\midrule": 0,
-    r"\bottomrule": 0,
-    r"\cmidrule": 1,
     r"\multicolumn": 3,
-    r"\textsuperscript": 1,
-    r"\par": 0,
-    r"\smallskip": 0,
-    r"\footnotesize": 0,
-    r"\raggedright": 0,
+    **dict.fromkeys((r"\begin", r"\end", r"\caption", r"\label", r"\cmidrule", r"\textsuperscript"), 1),
+    **dict.fromkeys((r"\toprule", r"\midrule", r"\bottomrule", r"\centering", r"\raggedright"), 0),
+    **dict.fromkeys((r"\par", r"\smallskip", r"\footnotesize"), 0),
     **dict.fromkeys((r"\textbackslash", r"\textasciitilde", r"\textasciicircum", r"\textless", r"\textgreater"), 1),
     **dict.fromkeys((r"\textbar", r"\dag"), 1),  # written with {}: nothing after it is taken for a part of its name
 }

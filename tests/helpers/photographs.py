@@ -56,20 +56,11 @@ def manifests(home: Path) -> Path:
     """Write the manifests, without shards, of the packs that recipes name; return `home`."""
     for name, (classes, train, test) in PACKS.items():
         shard = {"images": train + test, "bytes": (train + test) * 256**2 * 3, "sha256": "0" * 64}
-        one = Manifest(
-            name=name,
-            classes=[f"class {number}" for number in range(classes)],
-            train=train,
-            test=test,
-            size=256,
-            image_size=224,
-            channels=3,
-            format="bytes",
-            mean=[124.0, 116.0, 104.0],
-            std=[58.0, 57.0, 57.0],
-            index="0" * 64,
-            shards=[Shard(file="shard-00000.bytes", **shard)],
-        )
+        sizes = {"train": train, "test": test, "size": 256, "image_size": 224, "channels": 3, "format": "bytes"}
+        sizes |= {"mean": [124.0, 116.0, 104.0], "std": [58.0, 57.0, 57.0]}
+        shards = [Shard(file="shard-00000.bytes", **shard)]
+        labels = [f"class {number}" for number in range(classes)]
+        one = Manifest(name=name, classes=labels, index="0" * 64, shards=shards, **sizes)
         (home / name).mkdir(parents=True)
         (home / name / MANIFEST).write_text(json.dumps({**one.model_dump(), "fingerprint": one.fingerprint}))
     return home

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import synthetic
-from in_process import called, refused
+from in_process import Ablate, refusal
 
 
 def written(folder: Path, **changes: Sequence[float | None]) -> str:
@@ -17,7 +17,7 @@ def written(folder: Path, **changes: Sequence[float | None]) -> str:
     return str(synthetic.write(folder, plan, synthetic.position_records(plan, **changes)))
 
 
-def test_the_gate_says_what_it_could_have_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gate_says_what_it_could_have_seen(tmp_path: Path, ablate: Ablate) -> None:
     """The exit status is 1 where B is worse, 0 where not, and 2 where nothing could be tested."""
     a, b = written(tmp_path / "a"), written(tmp_path / "b", none=[0.70, 0.68, 0.71, 0.69, 0.71])
     more = str(synthetic.write(Path(written(tmp_path / "more")), synthetic.hybrid_stem(overrides={"width": 64})))
@@ -31,19 +31,19 @@ def test_the_gate_says_what_it_could_have_seen(tmp_path: Path, monkeypatch: pyte
         (a, other, 2, "no arm could be compared"),
         (a, more, 2, "4 arms are identical in A and B, and no other could be tested"),
     ):
-        status, _, errors = called(monkeypatch, "compare", first, second, "--fail-on", "worse")
+        status, _, errors = ablate("compare", first, second, "--fail-on", "worse")
         assert (status, errors.count("\n")) == (expected, 1)
         assert re.search(f"--fail-on worse: {said}", errors)
 
 
-def test_the_gate_takes_a_margin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gate_takes_a_margin(tmp_path: Path, ablate: Ablate) -> None:
     """The gate passes only where every arm is shown not to be worse by the margin."""
     noisy, close = [0.70, 0.80, 0.78, 0.72, 0.79], [0.762, 0.748, 0.771, 0.739, 0.779]
     a = written(tmp_path / "a")
     b, c = written(tmp_path / "b", none=noisy), written(tmp_path / "c", none=close)
-    assert called(monkeypatch, "compare", a, b, "--fail-on", "worse")[0] == 0
+    assert ablate("compare", a, b, "--fail-on", "worse")[0] == 0
     margin = ("--fail-on", "worse", "--margin", "0.01")
-    status, output, errors = called(monkeypatch, "compare", a, b, *margin, "--json")
+    status, output, errors = ablate("compare", a, b, *margin, "--json")
     difference = np.subtract(synthetic.ACCURACIES["position=none"], noisy)
     high = scipy.stats.ttest_1samp(difference, 0).confidence_interval(0.90).high
     row = next(row for row in json.loads(output)["rows"] if row["arm"] == "position=none")
@@ -51,15 +51,15 @@ def test_the_gate_takes_a_margin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert status == 1
     assert "1 of 4 arms may be worse by 0.01 or more (position=none of position-embedding@digits: up " in errors
     for other in (a, c):
-        assert called(monkeypatch, "compare", a, other, *margin)[0] == 0
+        assert ablate("compare", a, other, *margin)[0] == 0
     for word in ("0", "abc"):
-        assert f"'{word}' is not a number above 0" in refused(monkeypatch, "compare", a, b, *margin[:-1], word)
+        assert f"'{word}' is not a number above 0" in refusal(ablate, "compare", a, b, *margin[:-1], word)
 
 
-def test_compare_takes_the_studies_that_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compare_takes_the_studies_that_it_is_asked_for(tmp_path: Path, ablate: Ablate) -> None:
     a = written(tmp_path / "a")
     synthetic.write(tmp_path / "a", synthetic.pooling())
     for b, key, number in ((a, "rows", 4), ("published", "claims", 2)):
-        status, output, _ = called(monkeypatch, "compare", a, b, "position-embedding", "--format", "json")
+        status, output, _ = ablate("compare", a, b, "position-embedding", "--format", "json")
         assert (status, len(json.loads(output)[key])) == (0, number)
-    assert "no study 'positions'" in refused(monkeypatch, "compare", a, "published", "positions")
+    assert "no study 'positions'" in refusal(ablate, "compare", a, "published", "positions")

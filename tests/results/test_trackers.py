@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import synthetic
-from in_process import called, refused
+from in_process import Ablate, refusal
 
 from ablations.reporting import live_curves
 from results import trackers
@@ -72,26 +72,26 @@ def test_names_cannot_leave_the_folder() -> None:
     assert {name: trackers.folder_name(name) for name in expected} == expected
 
 
-def test_a_run_directory_and_its_export_give_the_same_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_directory_and_its_export_give_the_same_events(tmp_path: Path, ablate: Ablate) -> None:
     runs = synthetic.write(tmp_path / "runs", synthetic.pooling(seeds=2))
-    assert called(monkeypatch, "export", "--runs", str(runs), "--out", str(tmp_path / "all.parquet"))[0] == 0
+    assert ablate("export", "--runs", str(runs), "--out", str(tmp_path / "all.parquet"))[0] == 0
     for source, folder in ((runs, "a"), (tmp_path / "all.parquet", "b")):
         words = ["export", "--runs", str(source), "--to", "tensorboard", "--out", str(tmp_path / folder)]
-        assert called(monkeypatch, *words) == (0, f"{tmp_path / folder}\n", "")
+        assert ablate(*words) == (0, f"{tmp_path / folder}\n", "")
     files = sorted(path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*tfevents*"))
     assert len(files) == 12
     assert all((tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes() for file in files)
 
 
-def test_what_cannot_be_exported_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_exported_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ablate: Ablate) -> None:
     plan = synthetic.position(seeds=1)
     synthetic.write(tmp_path / "runs", plan)
     words = ("export", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--to")
-    assert "--to excel: one of tensorboard, wandb, mlflow" in refused(monkeypatch, *words, "excel")
+    assert "--to excel: one of tensorboard, wandb, mlflow" in refusal(ablate, *words, "excel")
     for tracker in trackers.TRACKERS:
         monkeypatch.setitem(sys.modules, f"{tracker}.compat.proto.event_pb2", None)
         monkeypatch.setitem(sys.modules, tracker, None)
-        assert f"pip install 'vit-ablations[{tracker}]'" in refused(monkeypatch, *words, tracker)
+        assert f"pip install 'vit-ablations[{tracker}]'" in refusal(ablate, *words, tracker)
     with pytest.raises(ValueError, match="no trial has been evaluated yet"):
         trackers.write_tensorboard([synthetic.untrained(plan)], tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -104,9 +104,7 @@ with Cluster(Path({str(folder)!r}), Settings(nodes=1, accounting=False)):
         (["kill", "slurmrestd", "--dir", "{cluster}"], "no daemon"),
     ],
 )
-def test_mistakes_are_one_clear_line(
-    session_cluster: Cluster, folder: Path, arguments: list[str], message: str
-) -> None:
+def test_mistakes_are_one_line(session_cluster: Cluster, folder: Path, arguments: list[str], message: str) -> None:
     (folder / "file").touch()
     running = session_cluster
     names = {"cluster": running.folder, "folder": folder, "new": folder / "new", "port": running.settings.port}

@@ -117,18 +117,6 @@ def submit(tmp_path: Path, here: Cluster, monkeypatch: pytest.MonkeyPatch) -> Co
     return call
 
 
-def test_every_wrong_setting_is_named_and_nothing_is_submitted(
-    tmp_path: Path, cluster: Cluster, submit: Command
-) -> None:
-    for change, start, rest in WRONG:
-        status, output, errors = submit(change)
-        assert (status, output, errors.count("\n")) == (2, "", 1), errors
-        assert errors.removeprefix("ablate: ").removeprefix("p.yaml: ").startswith(start)
-        assert rest in errors
-    assert not (tmp_path / "runs").exists()
-    assert not queued(cluster)
-
-
 def test_what_sbatch_refuses_in_the_end_leaves_no_submission(tmp_path: Path, cluster: Cluster, submit: Command) -> None:
     """`--test-only` names no key, and the nodes' state could be the reason, so sbatch decides."""
     status, output, errors = submit({"extra": {"exclude": "node[1-2]"}})
@@ -146,6 +134,22 @@ def drained(cluster: Cluster) -> Iterator[None]:
     cluster.clear()
     cluster.run("scontrol", "update", "NodeName=ALL", "State=RESUME")
     cluster.wait()
+
+
+@pytest.mark.parametrize("nodes", ["ready", "drained"])
+def test_wrong_settings_are_named_and_nothing_is_submitted(
+    nodes: str, request: pytest.FixtureRequest, tmp_path: Path, cluster: Cluster, submit: Command
+) -> None:
+    """With drained nodes, this holds for settings that no node satisfies, and for those that SLURM names."""
+    ready = nodes == "ready" or request.getfixturevalue(nodes)
+    for change, start, rest in WRONG if ready else WRONG[:9]:
+        status, output, errors = submit(change)
+        assert (status, output, errors.count("\n")) == (2, "", 1), errors
+        named = errors.removeprefix("ablate: ").removeprefix("p.yaml: ")
+        assert named.startswith(start if ready else start.partition(":")[0])
+        assert not ready or rest in errors
+    assert not (tmp_path / "runs").exists()
+    assert not queued(cluster)
 
 
 def test_profile_of_drained_nodes_is_submitted_with_a_warning(
@@ -166,15 +170,3 @@ def test_check_of_drained_nodes_warns_before_it_waits(
     assert (status, output, errors.count("\n")) == (1, "FAILED  gpu: not tried\n", 1)
     assert "'Requested node configuration is not available'; nodes: 2 drained" in errors
     await_empty_queue(cluster)
-
-
-def test_wrong_setting_is_named_where_the_nodes_are_drained_too(
-    tmp_path: Path, cluster: Cluster, submit: Command, drained: None
-) -> None:
-    """Settings that no node satisfies, drained or not, and settings that SLURM names."""
-    for change, start, _ in WRONG[:9]:
-        status, output, errors = submit(change)
-        assert (status, output, errors.count("\n")) == (2, "", 1), errors
-        assert errors.removeprefix("ablate: ").startswith(start.partition(":")[0]), errors
-    assert not (tmp_path / "runs").exists()
-    assert not queued(cluster)

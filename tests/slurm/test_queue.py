@@ -45,9 +45,7 @@ def test_hostile_names_hide_no_job_and_make_none(here: Cluster) -> None:
     assert not list(here.folder.rglob(CANARY))
 
 
-def test_tasks_run_in_directories_of_hostile_names(
-    tmp_path: Path, here: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tasks_run_in_folders_of_hostile_names(tmp_path: Path, here: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """In each directory that is not refused, the task runs and leaves its log, and nothing else is made."""
     monkeypatch.chdir(tmp_path)
     names = [text for text in TEXTS if not {*"/\0"} & {*text} and 0 < len(text) < 200 and text not in (".", "..")]
@@ -245,9 +243,7 @@ def test_missing_last_job_is_told_beside_the_queued_trials(
     await_report(study / "runs")
 
 
-def test_trials_that_were_taken_are_told_beside_an_error(
-    study: Path, wrap: Wrap, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_taken_trials_are_told_beside_an_error(study: Path, wrap: Wrap, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second of two arrays is refused: status 2, and the message counts the queued trials."""
     monkeypatch.setattr(limits, "limits", lambda profile: limits.Limits(1, None))
     wrap("sbatch", 'case "$1" in */0002/*) set -- --account=nobody "$@";; esac; REAL')

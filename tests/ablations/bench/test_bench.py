@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import typer
-from in_process import called, refused
+from in_process import Ablate, refusal
 from torch import nn
 
 from ablations.bench import floor, input, loop, memory, process, script, startup, step, timing
@@ -42,9 +42,9 @@ def config(**settings: Any) -> Config:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
+def bench(monkeypatch: pytest.MonkeyPatch, ablate: Ablate, tmp_path: Path) -> Callable[..., str]:
     def output(*words: str) -> str:
-        status, output, errors = called(monkeypatch, "bench", *words)
+        status, output, errors = ablate("bench", *words)
         assert (status, errors) == (0, "")
         return output
 
@@ -321,13 +321,13 @@ def test_a_start_takes_a_step_and_an_evaluation_a_trial() -> None:
     ],
 )
 def test_what_cannot_be_measured_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str, message: str
+    monkeypatch: pytest.MonkeyPatch, ablate: Ablate, tmp_path: Path, words: str, message: str
 ) -> None:
     """Nothing is timed or written before; --gpu never falls back to the CPU."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     settings = [] if words.startswith("loop") else WORDS
-    assert message in refused(monkeypatch, "bench", *words.split(), *settings)
+    assert message in refusal(ablate, "bench", *words.split(), *settings)
     assert not list(tmp_path.iterdir())
 
 

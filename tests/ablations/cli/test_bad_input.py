@@ -22,7 +22,6 @@ BAD = [
     ("run missing.yaml --recipe r.yaml", "missing.yaml: no such file"),
     ("run s.yaml --recipe r.yaml widht=8", "unknown key 'widht'; did you mean 'width'?"),
     ("run s.yaml --recipe r.yaml pool=max", "did you mean 'map'?; a plug-in's needs --plugin FILE"),
-    ("run s.yaml --recipe r.yaml patch=3", "patch=3 does not divide image_size=8: one of 1, 2, 4, 8"),
     ("plan s.yaml --recipe r.yaml classes=7", "position=none: classes=7: data=digits has 10"),
     ("train --recipe r.yaml channels=3", "channels=3: data=digits has 1"),
     ("run s.yaml recipe=r.yaml", "recipe=r.yaml: is an option: --recipe r.yaml"),
@@ -40,7 +39,6 @@ BAD = [
     ("run --recipe r.yaml lr=1", "name a study"),
     ("run s.yaml --seeds 0", "'--seeds' / '-s': '0' is not a whole number from 1 to 10,000 (see ablate run -h)"),
     ("run s.yaml --max-hours nan", "'--max-hours': 'nan' is not a number of at least 0"),
-    ("run s.yaml --recipe r.yaml lr=nan", "lr=nan: a finite number above 0"),
     ("run s.yaml --recipe r.yaml device=cuda", "no usable GPU"),
     ("train --recipe r.yaml device=cuda", "no usable GPU"),
     ("plan s.yaml --recipe r.yaml device=cuda --probe", "no usable GPU"),
@@ -146,7 +144,6 @@ UNPLANNED = [
     ("report --out /proc/x.html", "/proc/x.html: No such file or directory"),
     ("export --out s.yaml/a.csv", "s.yaml: File exists"),
     ("table s --columns ,", "columns=: one of arm, n, "),
-    ("table s --columns arm,arm", "columns=arm,arm: arm is there twice"),
 ]
 
 
@@ -210,9 +207,7 @@ def test_a_login_node_gets_two_processes_and_is_told_why(
     assert (said in errors) == (workers == 2)
 
 
-def test_a_mistake_of_ours_is_one_line_and_a_log(
-    ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bug_of_ours_is_one_line_and_a_log(ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(**words: object) -> None:
         raise KeyError("a field\nof something")
 

@@ -11,9 +11,7 @@ from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
 
 
-def test_the_demo_ends_in_a_table_a_figure_and_a_report(
-    monkeypatch: pytest.MonkeyPatch, ablate: Ablate, tmp_path: Path
-) -> None:
+def test_demo_ends_in_table_figure_and_report(monkeypatch: pytest.MonkeyPatch, ablate: Ablate, tmp_path: Path) -> None:
     monkeypatch.setattr(demo, "RECIPE", designs.write(tmp_path, "small", designs.RECIPE))
     monkeypatch.setattr(demo, "SEEDS", 2)
     status, output, errors = ablate("demo")

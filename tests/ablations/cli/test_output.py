@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import synthetic
-from in_process import called
+from in_process import Ablate
 from rich.text import Text
 
 from ablations.execution.messages import Ended, Progress
@@ -47,10 +47,8 @@ def test_plain_text_keeps_what_prints() -> None:
 
 
 @pytest.mark.parametrize("words", [("table",), ("status",), ("table", "--format", "csv")])
-def test_commands_print_no_control_characters_of_others(
-    tmp_path: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    status, said, errors = called(monkeypatch, *words, "--runs", str(synthetic.write(tmp_path, hostile())))
+def test_commands_print_no_control_characters_of_others(tmp_path: Path, words: tuple[str, ...], ablate: Ablate) -> None:
+    status, said, errors = ablate(*words, "--runs", str(synthetic.write(tmp_path, hostile())))
     assert status == 0, errors
     assert SHOWN in said
     assert set(said) - {"\n"} == {c for c in said if c.isprintable()}
@@ -91,9 +89,7 @@ def test_a_terminal_gets_bars_and_whole_lines(monkeypatch: pytest.MonkeyPatch) -
     assert row.rstrip() in text
 
 
-def test_output_into_a_file_has_no_bars_whatever_colors_are_forced(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_output_into_a_file_has_no_bars_if_colors_are_forced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     _, ours = os.openpty()
     with open(ours, "w") as terminal, open(tmp_path / "table.md", "w") as file:

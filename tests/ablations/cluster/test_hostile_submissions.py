@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import synthetic
 from hostile import ended, mutations
+from in_process import Ablate
 
 from ablations.cluster import campaign as campaigns
 from ablations.cluster import no_progress, node, submit
@@ -43,9 +44,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_of_a_submission_that_breaks_its_schema_ends_in_one_line(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_file_of_a_submission_that_breaks_its_schema_ends_in_one_line(runs: Path, ablate: Ablate, name: str) -> None:
     (path,) = runs.glob(f"submissions/*/{name}")
     whole: dict[str, Any] = json.loads(path.read_text())
     every = slice(None) if os.environ.get("ABLATE_EVERY_MUTATION") else slice(FILES.index(name), None, 5)
@@ -54,7 +53,7 @@ def test_a_file_of_a_submission_that_breaks_its_schema_ends_in_one_line(
         path.unlink()
         os.mkfifo(path) if content is None else path.write_text(content)
         for words in READING:
-            assert not ended(monkeypatch, *words, "--runs", str(runs)), (what, words)
+            assert not ended(ablate, *words, "--runs", str(runs)), (what, words)
 
 
 def test_broken_files_of_jobs_and_checks_are_one_line_or_ignored(runs: Path) -> None:
@@ -91,10 +90,10 @@ def test_an_earlier_attempt_with_broken_files_stops_no_new_one(runs: Path, name:
         assert found is None or found.cause, what
 
 
-def test_logs_that_are_pipes_are_named(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_that_are_pipes_are_named(runs: Path, ablate: Ablate) -> None:
     for trial in runs.glob("trials/*"):
         os.mkfifo(trial / "attempts/0001/log")
-    assert not ended(monkeypatch, "logs", "position-embedding", "--runs", str(runs))
+    assert not ended(ablate, "logs", "position-embedding", "--runs", str(runs))
 
 
 def test_output_of_a_task_has_no_control_characters(

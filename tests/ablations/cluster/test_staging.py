@@ -11,16 +11,13 @@ from pathlib import Path
 
 import pytest
 import synthetic
-from photographs import photographs
+from photographs import packed, photographs
 
 from ablations.cluster import staging
 from ablations.planning.jobs import Job
 from results import store
 from vitcore.data.lookup import describe
 from vitcore.data.pack import find, manifest, open_pack
-from vitcore.data.pack_options import Options
-from vitcore.data.pack_sources import find_source
-from vitcore.data.pack_writer import pack
 
 JOBS = [Job("0" * 12, {"data": name, "steps": 3, "batch": 4}, "", "") for name in ("photos", "photos", "digits")]
 
@@ -30,7 +27,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make a pack `photos` in ABLATE_DATA; nothing is staged yet."""
     folder = photographs(tmp_path / "photos", {f"{part}/{name}": 3 for part in ("train", "test") for name in "ab"})
     home = tmp_path / "shared"
-    pack("photos", find_source(str(folder), None), home, Options(size=8))
+    packed(folder, home, size=8)
     monkeypatch.setenv("ABLATE_DATA", str(home))
     monkeypatch.setenv("ABLATE_PACKS", "")
     return home
@@ -57,9 +54,7 @@ def test_a_staged_pack_is_the_same_data(home: Path, tmp_path: Path, monkeypatch:
     assert open_pack(there, manifest(there, "photos")).folder == there
 
 
-def test_jobs_submitted_from_a_node_know_nothing_of_its_disk(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jobs_sent_from_a_node_ignore_its_disk(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last job, which a share submits, runs elsewhere and finds the pack where [data] says it is."""
     (home / "photos").rename(home / "elsewhere")
     named = json.dumps({"photos": str(home / "elsewhere")})
@@ -123,9 +118,7 @@ def test_jobs_of_a_node_copy_once(home: Path, tmp_path: Path) -> None:
     assert not list((tmp_path / "node").rglob("*.part"))
 
 
-def test_a_pack_that_cannot_be_copied_is_read_where_it_is(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pack_without_a_copy_is_read_where_it_is(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = namedtuple("disk", "total used free")
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda path: disk(10, 0, 10))

@@ -115,9 +115,7 @@ def test_profile_goes_before_the_recipes_resources(tmp_path: Path) -> None:
         submit.read_profile(str(tmp_path / "p.yaml"), {"cores": 3})
 
 
-def test_only_an_equal_submission_of_this_user_is_continued(
-    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_equal_submissions_of_a_user_continue(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Arms and data must be equal, and code of another user must not run as this user."""
     monkeypatch.chdir(tmp_path)
     here = tmp_path / "data"
@@ -147,9 +145,7 @@ def test_cancel_that_slurm_did_not_answer_is_completed_by_the_next(runs: Path, s
     assert slurm.names == ["ablate:other:0001"]
 
 
-def test_limits_of_the_cluster_are_asked_only_for_trials_to_submit(
-    runs: Path, slurm: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_limits_are_asked_only_for_trials_to_submit(runs: Path, slurm: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     def asked(profile: Profile) -> limits.Limits:
         raise Unreachable("limits")
 

@@ -114,9 +114,7 @@ def test_attempts_are_ordered_by_number(trial: store.Trial) -> None:
 @pytest.mark.parametrize(
     ("before", "now", "again"), [([], "a", True), (["a"], "a", False), (["a"], "b", True), (["a", "b"], "c", False)]
 )
-def test_same_traceback_twice_or_three_exceptions_end_it(
-    trial: store.Trial, before: list[str], now: str, again: bool
-) -> None:
+def test_a_traceback_twice_or_three_errors_end_it(trial: store.Trial, before: list[str], now: str, again: bool) -> None:
     for where in before:
         end(trial, "bug", where=where)
     past = attempts.earlier_failures(trial, trial.path / "attempts/9999", CODE)

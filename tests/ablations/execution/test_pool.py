@@ -178,9 +178,7 @@ def stands(monkeypatch: pytest.MonkeyPatch) -> dict[str, Standing]:
     return told
 
 
-def test_what_another_run_finished_or_trains_is_not_given_to_a_worker(
-    tmp_path: Path, stands: dict[str, Standing]
-) -> None:
+def test_what_another_run_finished_or_trains_goes_to_no_worker(tmp_path: Path, stands: dict[str, Standing]) -> None:
     """The pool waits while another run trains a trial, though its parent diverged; then it interrupts the trial."""
     over, held, free = some = jobs(3)
     start = Start(Kind.BLOCKED, "starts from stage a, which diverged", open=("0" * 12,))

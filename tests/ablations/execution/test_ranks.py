@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import synthetic
 import trainings
-from in_process import called, refused
+from in_process import Ablate, refusal
 from run_trials import job_of
 
 from ablations.cluster import bad_nodes
@@ -93,34 +93,36 @@ def test_failure_is_reported_while_the_exchange_hangs(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_finished_study_of_many_gpus_is_read_and_run_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_study_of_many_gpus_is_read_and_run_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ablate: Ablate
+) -> None:
     """Without a GPU, `plan`, `status` and `table` work, and `run` only if every trial is finished."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     (tmp_path / "s.yaml").write_text("{question: q, baseline: {position: 1d}, factors: {position: [none, 1d]}}")
     small = ["width=16", "depth=1", "heads=2", "steps=4", "batch=16", "evaluations=1"]
     words = [str(tmp_path / "s.yaml"), "--runs", str(tmp_path / "runs"), *small, "gpus=8"]
-    assert called(monkeypatch, "plan", *words)[0] == 0
-    assert "gpus=8: no GPU here" in refused(monkeypatch, "run", *words, "--seeds", "1")
-    assert called(monkeypatch, "run", *words[:-1], "--seeds", "1")[0] == 0  # the same trials, of one process
-    code, output, _ = called(monkeypatch, "run", *words, "--seeds", "1")
+    assert ablate("plan", *words)[0] == 0
+    assert "gpus=8: no GPU here" in refusal(ablate, "run", *words, "--seeds", "1")
+    assert ablate("run", *words[:-1], "--seeds", "1")[0] == 0  # the same trials, of one process
+    code, output, _ = ablate("run", *words, "--seeds", "1")
     assert (code, "position=none" in output) == (0, True)
     for command in ("plan", "status", "table"):
-        assert called(monkeypatch, command, *words)[0] == 0
-    assert called(monkeypatch, "run", *words, "--seeds", "2")[0] == 2
+        assert ablate(command, *words)[0] == 0
+    assert ablate("run", *words, "--seeds", "2")[0] == 2
 
 
 @pytest.mark.slow
-def test_train_takes_the_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_train_takes_the_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ablate: Ablate) -> None:
     """env.json has the number of processes, the id does not; more GPUs than present are refused."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     words = ("train", "width=16", "depth=1", "heads=2", "steps=4", "batch=16", "--runs", str(tmp_path / "runs"))
-    said = refused(monkeypatch, *words, "gpus=2", "device=auto")
+    said = refusal(ablate, *words, "gpus=2", "device=auto")
     assert "gpus=2: no GPU here; device=cpu runs 2 processes without a GPU" in said
     assert not (tmp_path / "runs").exists()
-    assert called(monkeypatch, *words, "gpus=2", "device=cpu")[0] == 0
+    assert ablate(*words, "gpus=2", "device=cpu")[0] == 0
     (path,) = (tmp_path / "runs/trials").iterdir()
     assert store.read_json(path / "attempts/0001/env.json")["ranks"] == 2
-    assert called(monkeypatch, *words)[0] == 0
+    assert ablate(*words)[0] == 0
     assert len(list((tmp_path / "runs/trials").iterdir())) == 1
 
 

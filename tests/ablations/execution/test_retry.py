@@ -33,12 +33,6 @@ def runs(tmp_path: Path) -> Path:
     return folder
 
 
-def states(runs: Path) -> dict[str, str]:
-    plan = synthetic.position()
-    cells = {**ARMS, "diverged": ("position=none", 3)}
-    return {name: store.trial(runs, synthetic.trial_id(plan, *cell)).state().status for name, cell in cells.items()}
-
-
 OPEN = "interrupted"
 LEFT = {"bug": "failed", "memory": "failed", "diverged": "diverged"}
 
@@ -51,14 +45,14 @@ LEFT = {"bug": "failed", "memory": "failed", "diverged": "diverged"}
         (["--failed", "--diverged"], "3 trials may be run again", ["bug", "memory", "diverged"]),
     ],
 )
-def test_selected_trials_are_to_do_again(
-    runs: Path, ablate: Ablate, options: list[str], said: str, reopened: list[str]
-) -> None:
+def test_selected_trials_reopen(runs: Path, ablate: Ablate, options: list[str], said: str, reopened: list[str]) -> None:
     assert said in ablate("retry", "position-embedding", *options)[1]
-    assert states(runs) == LEFT | dict.fromkeys(reopened, OPEN)
+    cells, plan = {**ARMS, "diverged": ("position=none", 3)}, synthetic.position()
+    trials = {name: store.trial(runs, synthetic.trial_id(plan, *cell)) for name, cell in cells.items()}
+    assert {name: trial.state().status for name, trial in trials.items()} == LEFT | dict.fromkeys(reopened, OPEN)
     if "diverged" in reopened:
-        trial = store.trial(runs, synthetic.trial_id(synthetic.position(), "position=none", 3))
-        assert store.read_json(trial.attempts()[-1] / "retried-result.json")["status"] == "diverged"
+        kept = trials["diverged"].attempts()[-1] / "retried-result.json"
+        assert store.read_json(kept)["status"] == "diverged"
 
 
 def test_trials_that_cannot_be_retried_are_left_alone(runs: Path, ablate: Ablate) -> None:

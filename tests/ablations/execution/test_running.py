@@ -204,9 +204,7 @@ def test_workers_that_never_start_end_the_run_in_one_line(tmp_path: Path, monkey
         runner.run(jobs_of([plan(tmp_path)]), with_plugin(tmp_path, PICKY), Quiet(), 1)
 
 
-def test_run_directory_that_cannot_be_written_interrupts_the_trial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_that_cannot_be_written_interrupt_the_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied", "attempts")
 
@@ -217,9 +215,7 @@ def test_run_directory_that_cannot_be_written_interrupts_the_trial(
     assert [read_event(line) for line in channel.getvalue().splitlines()] == [ended]
 
 
-def test_a_worker_says_once_for_all_seeds_of_an_arm_that_it_compiles(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_says_once_for_all_seeds_that_it_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vitcore.training.step.compiled", lambda model, attention: model)
     worker = Worker(Place(tmp_path, None), channel := io.StringIO())
     for job in jobs_of([plan(tmp_path)]):

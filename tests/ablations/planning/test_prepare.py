@@ -82,9 +82,7 @@ def test_every_input_is_in_the_digest(tmp_path: Path) -> None:
     assert inputs_digest(design(tmp_path, STUDY), [0], f"{CODE}+ba9876543210") == "", "a plug-in may import anything"
 
 
-def test_a_plan_is_built_again_for_more_seeds_other_code_and_other_versions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_seeds_and_other_code_or_versions_rebuild_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is also built if the code is unknown, or if the plan does not record its inputs."""
     runs, built, asked = tmp_path / "runs", builds(monkeypatch), design(tmp_path, STUDY)
     write(runs, prepare(asked, runs, 2, code=CODE))
@@ -120,9 +118,7 @@ def test_files_and_data_are_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(found - {""}) == 6
 
 
-def test_data_of_arms_that_are_planned_but_no_longer_asked_for_are_inputs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_of_arms_no_longer_asked_for_are_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs, folder = tmp_path / "runs", photographs(tmp_path / "images", {"a": 5, "b": 5}, (8, 8))
     more = f"{STUDY[:-1]}, arms: {{photos: {{data: 'imagefolder:{folder}'}}}}}}"
     for study in (more, STUDY):
@@ -179,9 +175,7 @@ def test_two_runs_with_equal_plans_both_go_on(tmp_path: Path) -> None:
     assert "extends" not in store.read_json(runs / "studies" / "s@r" / "plan.json")
 
 
-def test_a_run_prints_the_table_of_its_plan_even_if_plan_json_has_changed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_prints_the_table_of_its_own_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = tmp_path / "runs"
     own = prepare(design(tmp_path, STUDY), runs, None)
     publish_ended = running.publisher([own], ["*"], runs)

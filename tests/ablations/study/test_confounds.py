@@ -36,12 +36,6 @@ def notes(folder: Path, study: str, recipe: str = RECIPE) -> dict[str, list[str]
     return {arm.name: arm.notes for arm in planning.build(design(folder, study, recipe), [0]).arms}
 
 
-def share(config: Config, baseline: Config) -> float:
-    own, other = initial_weights(config), initial_weights(baseline)
-    total = sum(count for count, _ in own.values())
-    return sum(drawn[0] for name, drawn in own.items() if other.get(name) == drawn) / total
-
-
 CHANGES = {1.12: " (+12.0%)", 0.9994: " (-0.1%)", 0.9996: "", 1.0004: "", 3.9: " (× 3.9)", 0.01: " (× 0.01)"}
 
 
@@ -59,7 +53,11 @@ def test_the_share_of_equal_initial_weights_is_that_of_models_that_are_drawn(
     equal = sum(
         value.numel() for name, value in own.items() if name in other and torch.equal(value, other[name].to(value))
     )
-    assert share(config, baseline) == pytest.approx(equal / sum(value.numel() for value in own.values()))
+    drawn, known = initial_weights(config), initial_weights(baseline)
+    share = sum(one[0] for name, one in drawn.items() if known.get(name) == one) / sum(
+        count for count, _ in drawn.values()
+    )
+    assert share == pytest.approx(equal / sum(value.numel() for value in own.values()))
 
 
 BATCHES = "baseline: {batch: 32}, factors: {batch: [32, 64]}"

@@ -133,9 +133,7 @@ def test_tuning_takes_the_best_of_what_it_trained(monkeypatch: pytest.MonkeyPatc
     assert "width: 128" in choices.render(found, CPU, chosen)
 
 
-def test_tuning_names_the_run_directory_as_it_was_given(
-    ablate: Ablate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_tuning_names_run_directories_as_given(ablate: Ablate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     named: list[str] = []
     monkeypatch.setattr(init, "train_here", lambda jobs, place, workers, metric: None)
     monkeypatch.setattr(init, "finish", lambda summary, asked, where: named.append(where))

@@ -94,9 +94,7 @@ def test_interrupt_passes(write: Write) -> None:
         ("@classmethod\n    def check(cls, config): raise KeyError('old')", "arm position=x: KeyError: 'old'"),
     ],
 )
-def test_study_with_a_part_for_an_earlier_version_is_bad_input(
-    write: Write, ablate: Ablate, method: str, said: str
-) -> None:
+def test_a_part_for_an_earlier_version_is_bad_input(write: Write, ablate: Ablate, method: str, said: str) -> None:
     write("mine.py", f"{ADDS}class X(Position):\n    {method}\nPOSITION['x'] = X")
     write("ablate.toml", "plugins = ['mine.py']")
     write("s.yaml", "{question: q, baseline: {position: 1d}, factors: {position: [1d, x]}}")

@@ -168,9 +168,7 @@ MISTAKES: list[tuple[str, dict[str, object], str]] = [
 
 
 @pytest.mark.parametrize(("study", "overrides", "said"), MISTAKES, ids=[said for _, _, said in MISTAKES])
-def test_mistake_is_named_before_anything_trains(
-    tmp_path: Path, study: str, overrides: dict[str, object], said: str
-) -> None:
+def test_mistake_is_named_before_training(tmp_path: Path, study: str, overrides: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         staged_plan(tmp_path, study, **overrides)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import synthetic
 from designs import RECIPE, STUDY, design, names
-from in_process import called
+from in_process import Ablate
 from photographs import manifests
 
 from ablations.planning import checks, growing
@@ -341,11 +341,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("study", packaged_names("studies"))
-def test_every_packaged_study_runs_on_digits(study: str, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_packaged_study_runs_on_digits(study: str, runs: Path, ablate: Ablate) -> None:
     where = [study, "steps=100", "evaluations=1", "--runs", str(runs)]
-    assert called(monkeypatch, "run", *where, "--seeds", "2")[0] == 0
-    status, output, _ = called(monkeypatch, "table", *where, "--json", "--strict")
+    assert ablate("run", *where, "--seeds", "2")[0] == 0
+    status, output, _ = ablate("table", *where, "--json", "--strict")
     assert (status, {row["n"] + row["diverged"] for row in json.loads(output)["rows"]}) == (0, {2})
-    status, output, errors = called(monkeypatch, "plot", *where)
+    status, output, errors = ablate("plot", *where)
     assert (status, errors) == (0, "")
     assert Path(output.strip()).stat().st_size > 10_000

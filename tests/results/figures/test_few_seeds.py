@@ -94,13 +94,8 @@ def test_no_number_is_minus_zero() -> None:
 
 def test_no_number_of_a_report_is_minus_zero() -> None:
     plan = synthetic.position(seeds=5, metric="test_loss", margin=0.01)
-    records = synthetic.simulate(plan)
-    alike = {trial["seed"]: records[trial["id"]] for trial in plan["arms"][1]["trials"]}
-    for k, arm in enumerate(plan["arms"]):
-        for trial in arm["trials"]:
-            same = alike[trial["seed"]]
-            records[trial["id"]] = synthetic.changed(same, test_loss=same.values["test_loss"] - 1e-9 * (k % 3))
-    study = synthetic.results(plan, records)
+    alike = {arm["name"]: [0.9 + s / 100 + 1e-9 * (k % 3) for s in range(5)] for k, arm in enumerate(plan["arms"])}
+    study = synthetic.results(plan, synthetic.from_accuracies(plan, alike))
     page = report.render([study], datetime(2026, 1, 1, tzinfo=UTC))
     assert "0.0000" in page
     plain = re.sub(r"<svg.*?</svg>", "", page, flags=re.DOTALL)

@@ -5,14 +5,13 @@ import re
 import shutil
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import synthetic
-from in_process import Ablate, called, json_output, refused
+from in_process import Ablate, json_output, refusal
 from matplotlib.figure import Figure
 
 from ablations.reporting.inspect_trial import distinct_labels, select_trials
@@ -55,18 +54,9 @@ def synthetic_inspection(
         for layer in range(depth)
         for part in ("attention", "mlp")
     ]
-    facts = {
-        "images": 128,
-        "grid": list(grid),
-        "patch": patch,
-        "image_size": patch * grid[0],
-        "position": "1d",
-        "uniform_distance": 24.0,
-        "rollout_of": "class token",
-        "summary": rows,
-        "filters_of": "stem.weight",
-        "sites": [{"site": site, "note": "what it is"} for site in sites],
-    }
+    facts = {"images": 128, "grid": list(grid), "patch": patch, "image_size": patch * grid[0], "position": "1d"}
+    facts |= {"uniform_distance": 24.0, "rollout_of": "class token", "filters_of": "stem.weight", "summary": rows}
+    facts |= {"sites": [{"site": site, "note": "what it is"} for site in sites]}
     return Inspection("0123456789ab", facts, arrays)
 
 
@@ -128,9 +118,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def ablate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ablate:
+def ablate(ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ablate:
     monkeypatch.chdir(tmp_path)
-    return partial(called, monkeypatch)
+    return ablate
 
 
 def finished(runs: Path) -> store.Trial:
@@ -176,9 +166,7 @@ def test_damaged_arrays_and_other_images_are_computed_again(runs: Path, ablate: 
     assert inspection_data.read(trial).facts["images"] == 128
 
 
-def test_trial_that_cannot_be_inspected_is_one_line(
-    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trial_that_cannot_be_inspected_is_one_line(runs: Path, tmp_path: Path, ablate: Ablate) -> None:
     for name in ("abc", "abd"):
         (tmp_path / "runs/trials" / name).mkdir(parents=True)
     for prefix, folder, said in (
@@ -187,7 +175,7 @@ def test_trial_that_cannot_be_inspected_is_one_line(
         ("fff", runs, "has no weights to inspect: missing (not started)"),
         ("ab", tmp_path / "runs", "trial 'ab' is not unique: 2 begin with it (abc, abd)"),
     ):
-        assert said in refused(monkeypatch, "inspect", prefix, "--runs", str(folder))
+        assert said in refusal(ablate, "inspect", prefix, "--runs", str(folder))
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +214,7 @@ def test_an_export_is_inspected_without_torch(exported: tuple[Path, list[str]], 
     assert f"trial {ids[1]} (position=2d seed 0): position=" in (tmp_path / f"figures/{ids[1]}/rollout.svg").read_text()
 
 
-def test_what_an_export_has_not_is_one_line(exported: tuple[Path, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_export_has_not_is_one_line(exported: tuple[Path, list[str]], ablate: Ablate) -> None:
     file, study = exported[0], "position-embedding"
     for words, said in (
         ([study, "--arm", "position=none"], f"{study}@digits: no trial to inspect: {file} holds none that"),
@@ -235,7 +223,7 @@ def test_what_an_export_has_not_is_one_line(exported: tuple[Path, list[str]], mo
         (["zzz"], f"no trial or study 'zzz' in {file}: it holds what `ablate inspect` found for 2 of its trials"),
         (["", "--images", "5"], f"--images 5: not with {file}, which holds only what was computed before"),
     ):
-        assert said in refused(monkeypatch, "inspect", *words, "--runs", str(file))
+        assert said in refusal(ablate, "inspect", *words, "--runs", str(file))
 
 
 def test_plan_with_overrides_is_inspected_by_its_study_and_recipe() -> None:

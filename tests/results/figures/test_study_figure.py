@@ -10,7 +10,7 @@ import matplotlib
 import pytest
 import synthetic
 from figure_studies import complete, draw_figure, incomplete, spread, words
-from in_process import called, refused
+from in_process import Ablate, refusal
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -112,9 +112,7 @@ SLOW = [(case, FULL) for case in CASES if case is not long_names] + [(several_fa
     ids=lambda value: f"{value:g}in" if isinstance(value, float) else value.__name__,
 )
 @pytest.mark.parametrize("name", kinds.FIGURE_KINDS)
-def test_every_figure_draws_every_study_and_cuts_nothing_off(
-    name: str, case: Callable[[str], StudyResults], width: float
-) -> None:
+def test_every_figure_of_every_study_is_whole(name: str, case: Callable[[str], StudyResults], width: float) -> None:
     assert_inside(draw_figure(case(name), width))
 
 
@@ -157,7 +155,7 @@ def test_the_order_of_a_hash_changes_nothing() -> None:
     assert len({subprocess.check_output(command, cwd=root, env=one) for one in environments}) == 1
 
 
-def test_an_unknown_format_figure_or_axis_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_format_figure_or_axis_is_one_clear_line(tmp_path: Path, ablate: Ablate) -> None:
     with pytest.raises(ValueError, match="format=gif: one of png, pdf, svg"):
         study_figure.draw(complete("axis"), tmp_path / "figures" / "a.gif")
     with pytest.raises(ValueError, match="figure=pie of study alone: one of axis, compute"):
@@ -166,20 +164,22 @@ def test_an_unknown_format_figure_or_axis_is_one_clear_line(tmp_path: Path, monk
         study_figure.picture(complete("intervals"), "svg", x="hour")
     assert not (tmp_path / "figures").exists()
     offered = ", ".join(map(repr, AXES))
-    assert f"'hour' is not one of {offered} (" in refused(monkeypatch, "plot", "--x", "hour")
+    assert f"'hour' is not one of {offered} (" in refusal(ablate, "plot", "--x", "hour")
 
 
-def test_out_may_be_the_file_of_one_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_may_be_the_file_of_one_figure(tmp_path: Path, ablate: Ablate) -> None:
     runs = str(synthetic.write(tmp_path / "runs", synthetic.position()))
     for name, begins in {"fig.png": b"\x89PNG", "new/fig.pdf": b"%PDF", "fig.SVG": b"<?xml"}.items():
-        status, output, errors = called(monkeypatch, "plot", "--runs", runs, "--out", str(tmp_path / name))
+        status, output, errors = ablate("plot", "--runs", runs, "--out", str(tmp_path / name))
         assert (status, output.strip(), errors) == (0, str(tmp_path / name), "")
         assert (tmp_path / name).read_bytes().startswith(begins)
-    called(monkeypatch, "plot", "--runs", runs, "--out", str(tmp_path / "v1.2"))
+    ablate("plot", "--runs", runs, "--out", str(tmp_path / "v1.2"))
     assert [path.name for path in (tmp_path / "v1.2").iterdir()] == ["position-embedding@digits.png"]
 
 
-def test_a_file_that_cannot_be_drawn_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_drawn_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ablate: Ablate
+) -> None:
     for plan in (synthetic.patch_size(), synthetic.position()):
         synthetic.write(tmp_path / "runs", plan)
     (tmp_path / "here").mkdir()
@@ -191,5 +191,5 @@ def test_a_file_that_cannot_be_drawn_is_one_line(tmp_path: Path, monkeypatch: py
         "plot --out fig.png": "one file for 2 studies",
         "inspect patch-size --out fig.png": "several figures go to a folder",
     }.items():
-        assert message in refused(monkeypatch, *asked.split(), "--runs", str(tmp_path / "runs"))
+        assert message in refusal(ablate, *asked.split(), "--runs", str(tmp_path / "runs"))
     assert not list((tmp_path / "here").iterdir())

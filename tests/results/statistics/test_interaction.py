@@ -101,9 +101,7 @@ THREE = """
         (THREE, 8, ["position=2d,pool=gap", "position=2d,stem=conv", "pool=gap,stem=conv"]),
     ],
 )
-def test_two_factors_interact_where_all_four_arms_are(
-    tmp_path: Path, study: str, arms: int, interactions: list[str]
-) -> None:
+def test_factors_interact_where_all_arms_are(tmp_path: Path, study: str, arms: int, interactions: list[str]) -> None:
     """Every point of a curve has an interaction. A third factor is at the baseline's value."""
     plan = planning.build(design(tmp_path, study), [0])
     assert len(plan.arms) == arms

@@ -86,9 +86,7 @@ def count_todo(ablate: Ablate, name: str) -> int:
     return planned["todo"]
 
 
-def test_metric_of_an_eval_is_computed_after_training_and_everywhere(
-    done: tuple[Path, str], ablate: Ablate, tmp_path: Path
-) -> None:
+def test_metric_of_an_eval_is_computed_after_training(done: tuple[Path, str], ablate: Ablate, tmp_path: Path) -> None:
     """A study's `metric` alone makes `run` compute the eval, and every reading command shows it."""
     assert "5-shot accuracy" in done[1]
     for trial in trials(tmp_path):
@@ -175,9 +173,7 @@ def test_weights_stay_while_an_eval_is_owed(ablate: Ablate, tmp_path: Path) -> N
         compute_eval(first, "fewshot", None, "code")
 
 
-def test_evals_are_computed_as_the_training_was(
-    ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_evals_compute_as_the_training_did(ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Subnormal numbers are flushed to zero in evals too; PyTorch's threads keep the setting of their start."""
 
     def product(*_: object) -> Computed:
@@ -207,9 +203,7 @@ def test_plans_that_share_a_trial_add_up_what_it_owes() -> None:
         ("metric: test_accuracy@18", "eval test@18 of arm pool=gap: images of 18 pixels: patch=4 does not divide them"),
     ],
 )
-def test_eval_that_cannot_be_is_refused_before_anything_trains(
-    ablate: Ablate, tmp_path: Path, line: str, said: str
-) -> None:
+def test_impossible_evals_are_refused_before_training(ablate: Ablate, tmp_path: Path, line: str, said: str) -> None:
     (tmp_path / "bad.yaml").write_text(dedent(STUDY) + f"{line}\n")
     status, _, errors = ablate("run", "bad.yaml", "--runs", "new")
     assert status == 2

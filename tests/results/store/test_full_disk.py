@@ -64,9 +64,7 @@ def storm(disk: Disk, fills: int, hold: float, over: threading.Event) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("patience", ["60", "0.2"])
-def test_disk_filled_again_and_again_leaves_no_trace(
-    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: str
-) -> None:
+def test_full_disks_leave_no_trace(disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: str) -> None:
     """Trials that wait or are interrupted end with the weights and curves of a disk that was never full."""
     config = Config(width=16, depth=1, heads=2, patch=2, pool="gap", steps=1200, batch=16, evaluations=40)
     one = job_of(config)

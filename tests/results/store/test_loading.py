@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 import synthetic
-from in_process import called
+from in_process import Ablate
 
 from results import store
 from results.load import load_studies
@@ -59,7 +59,7 @@ def test_an_unknown_study_or_directory_is_named(runs: Path, tmp_path: Path) -> N
     ],
 )
 def test_a_damaged_plan_hides_no_other_study(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, ended: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ablate: Ablate, words: str, ended: int
 ) -> None:
     """It is named with its remedy. Until then `clean` removes no weights, because the plan may need them."""
     monkeypatch.setattr("time.sleep", mock.Mock(side_effect=KeyboardInterrupt))  # Ctrl-C in --watch
@@ -72,7 +72,7 @@ def test_a_damaged_plan_hides_no_other_study(
     monkeypatch.chdir(tmp_path)
     given = words.replace("RUNS", str(tmp_path)).split()
     given += [] if "compare" in words else ["--runs", str(tmp_path)]
-    status, output, errors = called(monkeypatch, *given)
+    status, output, errors = ablate(*given)
     assert (status, bool(output), sorted(tmp_path.glob("trials/**/*"))) == (ended, ended < 2, before)
     named = f"{path} is not a JSON object: {REMEDY}"
     assert f"ablate: {named}\n" in errors if ended else not errors

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import synthetic
 from hostile import DEEP, ended, mutations
-from in_process import called
+from in_process import Ablate
 
 from ablations.planning import jobs
 from ablations.planning.prepare import prepare
@@ -87,7 +87,7 @@ def reseal(content: object) -> object:
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_a_file_that_breaks_its_schema_ends_in_one_line(runs: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_file_that_breaks_its_schema_ends_in_one_line(runs: Path, ablate: Ablate, name: str) -> None:
     path = sorted(runs.glob(PLACES[name]))[0]
     whole = path.read_bytes()
     content = json.loads(whole.splitlines()[0] if name.endswith("jsonl") else whole)
@@ -98,7 +98,7 @@ def test_a_file_that_breaks_its_schema_ends_in_one_line(runs: Path, monkeypatch:
             for words in READING if EVERY else (READING[0], READING[1 + place % 4]):
                 given = [word.format(runs=runs) for word in words]
                 given += [] if words[0] == "compare" else ["--runs", str(runs)]
-                assert not ended(monkeypatch, *given), (what, words)
+                assert not ended(ablate, *given), (what, words)
     finally:
         path.write_bytes(whole)
 
@@ -108,9 +108,7 @@ NUMBERS = (None, math.nan, math.inf, -1.0, 5.5, 1e300)
 LISTS = (None, [], [1, 2, 3], [255])
 
 
-def test_a_row_of_an_export_that_breaks_its_schema_ends_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_of_an_export_that_breaks_its_schema_ends_in_one_line(tmp_path: Path, ablate: Ablate) -> None:
     study, path = synthetic.results(two_arms(seeds=2)), tmp_path / "a.parquet"
     rows, plans = export.trial_rows(study), [store.plan_content(study.plan)]
     reading = (("table", "--runs", str(path)), ("compare", str(path), str(path)))
@@ -119,19 +117,17 @@ def test_a_row_of_an_export_that_breaks_its_schema_ends_in_one_line(
         mutated = [{**row, "inspect": "", **({column.name: value} if row is rows[0] else {})} for row in rows]
         write_export(path, mutated, header_of(plans, mutated))
         for words in reading if EVERY else reading[place % 2 :][:1]:
-            assert not ended(monkeypatch, *words), (f"{column.name}={value!a:.40}", words)
+            assert not ended(ablate, *words), (f"{column.name}={value!a:.40}", words)
 
 
-def test_a_header_of_an_export_that_breaks_its_schema_ends_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_header_of_an_export_that_breaks_its_schema_ends_in_one_line(tmp_path: Path, ablate: Ablate) -> None:
     study, path = synthetic.results(two_arms(seeds=2)), tmp_path / "a.parquet"
     rows, plan = [row | {"inspect": ""} for row in export.trial_rows(study)], store.plan_content(study.plan)
     header = header_of([plan], rows)
     every = [*mutations(header), *((f"plan {what}", header | {"plans": [one]}) for what, one in mutations(plan))]
     for what, mutated in every if EVERY else every[::7]:
         write_export(path, rows, mutated)
-        assert not ended(monkeypatch, "table", "--runs", str(path)), what
+        assert not ended(ablate, "table", "--runs", str(path)), what
 
 
 def wrong_values(kind: pa.DataType) -> Sequence[object]:
@@ -181,9 +177,7 @@ def test_deeply_nested_content_is_refused() -> None:
         schemas.validated(schemas.Plan, DEEP)
 
 
-def test_a_reading_command_names_what_differs_though_it_takes_nothing_from_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reading_commands_name_edited_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ablate: Ablate) -> None:
     plan = two_arms(seeds=5)
     ids = [trial["id"] for trial in plan["arms"][0]["trials"]]
     records = synthetic.simulate(plan)
@@ -201,7 +195,7 @@ def test_a_reading_command_names_what_differs_though_it_takes_nothing_from_it(
     assert {reasons[key] for key in reasons.keys() - ids} == {""}
     monkeypatch.chdir(tmp_path)
     for words, written in (("table", ""), ("compare runs runs", ""), ("export --out a.csv", "a.csv"), ("report", "")):
-        status, told, _ = called(monkeypatch, *words.split())
+        status, told, _ = ablate(*words.split())
         told += "".join(path.read_text() for path in [*tmp_path.glob(written or "runs/*.html")])
         assert status == 0
         for name in edits:

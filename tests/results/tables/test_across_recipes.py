@@ -10,7 +10,7 @@ from typing import Any
 import latex
 import pytest
 import synthetic
-from in_process import called, refused
+from in_process import Ablate, refusal
 
 from results.records import Table
 from results.tables import across_recipes, layout, study_table
@@ -101,26 +101,26 @@ def test_an_unknown_column_is_one_line() -> None:
             across_recipes.render(two_tables(), "md", [column])
 
 
-def test_the_command_puts_recipes_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_puts_recipes_side_by_side(tmp_path: Path, ablate: Ablate) -> None:
     for recipe in ("digits", "cifar10", "other"):
         synthetic.write(tmp_path, plan_on_recipe(recipe, seeds=2))
     recipes = ("--recipe", "cifar10", "--recipe", "digits", "--runs", str(tmp_path))
-    status, named, errors = called(monkeypatch, "table", "position-embedding", *recipes)
+    status, named, errors = ablate("table", "position-embedding", *recipes)
     assert (status, errors) == (0, "")
     assert markdown_cells(named)[0][1:3] == ["cifar10: test accuracy", "cifar10: difference"]
-    assert called(monkeypatch, "table", *recipes)[1] == named
-    _, found, _ = called(monkeypatch, "table", *recipes, "--json", "--columns", "arm")
+    assert ablate("table", *recipes)[1] == named
+    _, found, _ = ablate("table", *recipes, "--json", "--columns", "arm")
     assert [table["recipe"] for table in json.loads(found)] == ["cifar10", "digits"]
     assert json.loads(found)[0]["rows"][0] == {"arm": "position=none"}
-    unknown = refused(monkeypatch, "table", "position-embedding", "--recipe", "mnist", *recipes)
+    unknown = refusal(ablate, "table", "position-embedding", "--recipe", "mnist", *recipes)
     assert "position-embedding@mnist: was not run in" in unknown
 
 
-def test_several_studies_are_one_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_studies_are_one_csv(tmp_path: Path, ablate: Ablate) -> None:
     for plan in (synthetic.position(seeds=2), synthetic.patch_size(seeds=2)):
         synthetic.write(tmp_path, plan)
     words = ("table", "position-embedding", "patch-size", "--format", "csv", "--runs", str(tmp_path))
-    rows = list(csv.DictReader(io.StringIO(called(monkeypatch, *words)[1])))
+    rows = list(csv.DictReader(io.StringIO(ablate(*words)[1])))
     assert {(row["study"], row["recipe"]) for row in rows[:4]} == {("position-embedding", "digits")}
     assert {(row["study"], row["recipe"]) for row in rows[4:]} == {("patch-size", "digits")}
     assert [row["arm"] for row in rows[4:]] == ["patch=1", "patch=2", "patch=4"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import synthetic
 from figure_studies import texts
-from in_process import called, refused
+from in_process import Ablate, refusal
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -79,11 +79,11 @@ WRONG = [
 
 @pytest.mark.parametrize(("content", "message"), WRONG)
 def test_what_is_wrong_in_a_file_is_one_line(
-    content: str, message: str, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    content: str, message: str, runs: Path, tmp_path: Path, ablate: Ablate
 ) -> None:
     file, out = tmp_path / "s.yaml", tmp_path / "out"
     file.write_text(content)
-    assert message in refused(monkeypatch, "plot", "--runs", str(runs), "--style", str(file), "--out", str(out))
+    assert message in refusal(ablate, "plot", "--runs", str(runs), "--style", str(file), "--out", str(out))
     assert not out.exists()
 
 
@@ -128,7 +128,7 @@ def test_a_figure_has_the_style_s_size_fonts_labels_and_no_title() -> None:
 
 
 def test_without_notes_a_figure_has_its_data_alone_and_plot_prints_the_rest(
-    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runs: Path, tmp_path: Path, ablate: Ablate
 ) -> None:
     explained = "mean and 95% CI over 5 seeds", "Color, filled marks: resolved"
     bare, usual = (
@@ -140,10 +140,10 @@ def test_without_notes_a_figure_has_its_data_alone_and_plot_prints_the_rest(
     file = tmp_path / "caption.yaml"
     file.write_text("notes: false")
     words = ("plot", "position-embedding", "--runs", str(runs), "--style", str(file), "--out", str(tmp_path))
-    status, printed, told = called(monkeypatch, *words)
+    status, printed, told = ablate(*words)
     assert (status, printed.count("\n")) == (0, 1)
     assert all(words in told for words in explained)
-    assert json.loads(called(monkeypatch, *words, "--format", "svg", "--json")[1])["caption"] == told.splitlines()
+    assert json.loads(ablate(*words, "--format", "svg", "--json")[1])["caption"] == told.splitlines()
 
 
 def test_a_pdf_embeds_the_chosen_font_and_a_png_has_the_dots_per_inch() -> None:
@@ -168,16 +168,16 @@ def test_colours_go_by_name_and_the_rest_takes_the_palette() -> None:
     assert [to_hex(line.get_color()) for line in lines] == ["#222222", "#4477aa", "#ee6677"]
 
 
-def test_table_plot_and_report_take_the_same_file(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_plot_and_report_take_the_same_file(runs: Path, tmp_path: Path, ablate: Ablate) -> None:
     before = {path: path.read_bytes() for path in runs.rglob("*") if path.is_file()}
     file = tmp_path / "paper.yaml"
     file.write_text(PAPER)
     given = ("position-embedding", "--runs", str(runs), "--style", str(file))
-    assert "no position" in called(monkeypatch, "table", *given)[1]
-    assert called(monkeypatch, "plot", *given, "--out", str(tmp_path), "--format", "svg")[0] == 0
+    assert "no position" in ablate("table", *given)[1]
+    assert ablate("plot", *given, "--out", str(tmp_path), "--format", "svg")[0] == 0
     with styles.use_style(paper()):
         assert (tmp_path / "position-embedding@digits.svg").read_bytes() == study_figure.picture(position(), "svg")
-    assert called(monkeypatch, "report", *given, "--out", str(tmp_path / "r.html"))[0] == 0
+    assert ablate("report", *given, "--out", str(tmp_path / "r.html"))[0] == 0
     page = (tmp_path / "r.html").read_text()
     assert "no position" in page
     assert "top-1" in page
@@ -198,15 +198,13 @@ WARNED = [
 
 
 @pytest.mark.parametrize("exported", [False, True])
-def test_a_name_that_no_study_has_is_one_line(
-    exported: bool, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_no_study_has_is_one_line(exported: bool, runs: Path, tmp_path: Path, ablate: Ablate) -> None:
     if exported:
-        called(monkeypatch, "export", "--runs", str(runs), "--out", str(tmp_path / "a.parquet"))
+        ablate("export", "--runs", str(runs), "--out", str(tmp_path / "a.parquet"))
         runs = tmp_path / "a.parquet"
     (tmp_path / "s.yaml").write_text(TYPOS)
     words = ("table", "position-embedding", "--runs", str(runs), "--style", str(tmp_path / "s.yaml"))
-    status, printed, errors = called(monkeypatch, *words)
+    status, printed, errors = ablate(*words)
     assert (status, printed.count("| position=")) == (0, 4)
     assert errors.startswith(f"ablate: {tmp_path / 's.yaml'}: ")
     told = errors.rstrip("\n").partition(".yaml: ")[2].split("; ")
@@ -223,10 +221,10 @@ def test_names_of_a_study_give_no_warning(make: Any) -> None:
     assert style_check.unknown_names_warning(style, [Plan.model_validate(plan)]) == ""
 
 
-def test_plot_names_its_files_for_programs(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plot_names_its_files_for_programs(runs: Path, tmp_path: Path, ablate: Ablate) -> None:
     given = ("plot", "position-embedding", "--runs", str(runs), "--out", str(tmp_path), "--format", "svg", "--json")
-    figure = json.loads(called(monkeypatch, *given)[1])
-    curves = json.loads(called(monkeypatch, *given, "--x", "epoch")[1])
+    figure = json.loads(ablate(*given)[1])
+    curves = json.loads(ablate(*given, "--x", "epoch")[1])
     named = {"study": "position-embedding", "recipe": "digits"}
     assert figure == named | {"figure": str(tmp_path / "position-embedding@digits.svg")}
     assert curves == named | {"figure": str(tmp_path / "position-embedding@digits-epoch.svg")}

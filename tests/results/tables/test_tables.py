@@ -260,7 +260,7 @@ def test_a_damaged_file_is_named_and_only_a_result_is_a_hole(runs: Path, name: s
         ("position=none", 0.1, False, True),  # ours is resolved
     ],
 )
-def test_a_sign_that_flips_at_twice_the_steps_is_footnoted(
+def test_a_sign_that_flips_at_twice_the_steps_is_noted(
     arm: str, difference: float, resolved: bool, flips: bool
 ) -> None:
     plan = synthetic.position()

@@ -1,10 +1,8 @@
 """A folder of images, and its pack in a data directory."""
 
-from functools import partial
 from pathlib import Path
 
 import pytest
-from in_process import Ablate, called
 from photographs import packed, photographs
 
 
@@ -27,8 +25,3 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def root(folder: Path, home: Path) -> Path:
     """The pack `photos` of the folder, with squares of 12 pixels, in format bytes."""
     return packed(folder, home)
-
-
-@pytest.fixture
-def ablate(monkeypatch: pytest.MonkeyPatch) -> Ablate:
-    return partial(called, monkeypatch)

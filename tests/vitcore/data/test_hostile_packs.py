@@ -14,6 +14,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from hostile import ended, mutations
+from in_process import Ablate
 from photographs import packed, photographs
 from PIL import Image
 
@@ -117,17 +118,17 @@ def test_a_jpeg_of_another_size_is_not_stretched(root: Path) -> None:
         one.read(np.arange(1), np.empty((1, *one.shape), np.uint8))
 
 
-def test_a_manifest_that_breaks_its_schema_ends_in_one_line(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manifest_that_breaks_its_schema_ends_in_one_line(root: Path, ablate: Ablate) -> None:
     """With ABLATE_EVERY_MUTATION every wrong field, else every twelfth, is tried with every command that reads it."""
     whole = read(root)
     cases = [*mutations(whole), *((what, whole | {"shards": [one]}) for what, one in mutations(whole["shards"][0]))]
     for what, content in cases if os.environ.get("ABLATE_EVERY_MUTATION") else cases[3::12]:
         seal(root, content)
         for words in READING:
-            assert not ended(monkeypatch, *words), (what, words)
+            assert not ended(ablate, *words), (what, words)
 
 
-def test_an_index_that_breaks_its_records_ends_in_one_line(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_that_breaks_its_records_ends_in_one_line(root: Path, ablate: Ablate) -> None:
     """A column is missing or far too large, or the file is no array of records."""
     whole, records = read(root), np.load(root / "index.npy")
     names = list(records.dtype.names)
@@ -137,7 +138,7 @@ def test_an_index_that_breaks_its_records_ends_in_one_line(root: Path, monkeypat
     for content in contents:
         seal_index(root, whole, content)
         for words in READING[::2]:
-            assert not ended(monkeypatch, *words), (content, words)
+            assert not ended(ablate, *words), (content, words)
 
 
 def test_a_batch_of_cifar_that_is_a_pipe_is_refused(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from in_process import Ablate, refusal, refused
+from in_process import Ablate, refusal
 from photographs import packed
 from run_trials import called_serially
 
@@ -20,15 +20,13 @@ from vitcore.identity import identity, trial_id
 from vitcore.options import ConfigError
 
 
-def test_a_misspelt_pack_is_told_its_name(
-    folder: Path, home: Path, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    elsewhere = packed(folder, home.parent, "birds")
+def test_a_misspelt_pack_is_named(folder: Path, root: Path, monkeypatch: pytest.MonkeyPatch, ablate: Ablate) -> None:
+    elsewhere = packed(folder, root.parent.parent, "birds")
     monkeypatch.setenv("ABLATE_PACKS", json.dumps({"birds": str(elsewhere), "birdy": "/nowhere"}))
     for wrong, right in (("photo", "photos"), ("bird", "birds")):
         with pytest.raises(ConfigError, match=rf"data={wrong}: .*; did you mean '{right}'\?$"):
             Config(data=wrong)
-        assert refused(monkeypatch, "data", "verify", wrong).endswith(f"; did you mean '{right}'?\n")
+        assert refusal(ablate, "data", "verify", wrong).endswith(f"; did you mean '{right}'?\n")
 
 
 def test_a_pack_is_data_by_its_name(home: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +112,7 @@ def test_a_directory_given_to_load_is_where_packs_are_read(folder: Path, root: P
         load(config, tmp_path / "other")
 
 
-def test_ablate_toml_names_packs_too(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ablate_toml_names_packs_too(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch, ablate: Ablate) -> None:
     """A name for a folder with a manifest stays a name; a name for another folder becomes imagefolder:FOLDER."""
     packed(folder, home, "pets")
     monkeypatch.chdir(home)
@@ -129,5 +127,5 @@ def test_ablate_toml_names_packs_too(folder: Path, home: Path, monkeypatch: pyte
     with pytest.raises(ValueError, match=r"^ablate\.toml: data\.digits=.*built-in data set"):
         resolve_settings({"data": "digits"}, None)
     Path("ablate.toml").write_text('[data]\nmnst = "gone"\n')
-    missing = refused(monkeypatch, "train", "data=mnst")
+    missing = refusal(ablate, "train", "data=mnst")
     assert f"(ablate.toml: data.mnst={home}/gone: no such folder); `ablate data pack mnst SOURCE" in missing

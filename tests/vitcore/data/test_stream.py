@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from in_process import refused
+from in_process import Ablate, refusal
 from photographs import cut_short, flip_byte, packed, photographs
 from run_trials import called_serially
 from torchvision.transforms.functional import center_crop
@@ -111,7 +111,7 @@ def test_what_is_computed_later_is_the_same_streamed(monkeypatch: pytest.MonkeyP
     assert found[0][0]["fewshot5_accuracy"] >= 0
 
 
-def test_a_flipped_byte_ends_a_trial_without_a_result(
+def test_a_flipped_byte_ends_a_trial_without_result(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(home / "photos", tmp_path / "data" / "photos")
@@ -127,14 +127,12 @@ def test_a_flipped_byte_ends_a_trial_without_a_result(
     assert json.loads(failure.read_text())["kind"] == "input"
 
 
-def test_a_shard_cut_short_is_refused_before_anything_runs(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shard_cut_short_is_refused_before_anything_runs(home: Path, tmp_path: Path, ablate: Ablate) -> None:
     shutil.copytree(home / "photos", tmp_path / "photos")
     path = tmp_path / "photos" / "shard-00004.bytes"
     cut_short(path)
     places = ("--runs", str(tmp_path / "runs"), "--data-dir", str(tmp_path))
-    assert f"{path}: damaged or half copied" in refused(monkeypatch, "train", "data=photos", "patch=7", *places)
+    assert f"{path}: damaged or half copied" in refusal(ablate, "train", "data=photos", "patch=7", *places)
     assert not (tmp_path / "runs").exists()
 
 

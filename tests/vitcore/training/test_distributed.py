@@ -207,9 +207,7 @@ def test_a_single_process_does_not_train_for_two() -> None:
 
 
 @pytest.mark.slow
-def test_killed_rank_and_killed_worker_end_the_attempt_and_the_trial_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_goes_on_after_killed_ranks_and_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After SIGKILL of a rank, then of the worker, the trial resumes from a checkpoint; no process is left."""
     monkeypatch.setenv("ABLATE_PAUSE_SECONDS", "0.1")
     settings: dict[str, Any] = {"width": 64, "patch": 1, "steps": 300}

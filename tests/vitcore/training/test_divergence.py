@@ -13,7 +13,6 @@ import trainings
 from trainings import Killed
 
 from results import store
-from results.tables.study_table import table
 from vitcore import train
 from vitcore.training.run import Memory
 from vitcore.training.state import Training
@@ -131,13 +130,10 @@ def test_attempt_comes_back_to_its_own_checkpoint(tmp_path: Path) -> None:
 
 
 def test_table_names_the_trial_and_the_machine_of_a_fault() -> None:
-    plan = synthetic.position()
-    records = synthetic.simulate(plan)
-    key = synthetic.trial_id(plan, "position=none", 3)
-    records[key] = synthetic.changed(records[key], suspect_hardware=120.0, host="node7")
-    row = synthetic.row_of_arm(table(synthetic.results(plan, records)), "position=none")
+    suspect = synthetic.changed(synthetic.finished(0.7, seed=3), suspect_hardware=120.0, host="node7")
+    row = synthetic.row_of_arm(synthetic.table_with_holes({("position=none", 3): suspect}), "position=none")
     assert row.n == 5
     assert row.notes == [
         "seed 3 finished: loss was NaN at step 120 but finite when recomputed: suspect hardware (node7)"
     ]
-    assert np.isnan(synthetic.results(plan).trials["suspect_hardware"]).all()
+    assert np.isnan(synthetic.results(synthetic.position()).trials["suspect_hardware"]).all()

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from in_process import refused
+from in_process import Ablate, refusal
 from run_trials import Quiet, job_of
 from trainings import GPU_FULL, advanced, after, finished, lack_memory, tiny
 
@@ -29,8 +29,7 @@ from vitcore.variants import VARIANTS
 
 HUGE = {"width": 32_768, "depth": 16, "heads": 16, "patch": 8, "pool": "gap"}
 CPU_FULL = RuntimeError(
-    "[enforce fail at alloc_cpu.cpp:121] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
-    "40000000000 bytes. Error code 12 (Cannot allocate memory)"
+    "[enforce fail at alloc_cpu.cpp:121] err == 0. DefaultCPUAllocator: can't allocate memory: you tried"
 )
 
 
@@ -52,19 +51,19 @@ def test_the_estimate_is_what_a_step_keeps(optimizer: str) -> None:
     assert host.least_bytes(dict(config), measure(config)) == sum(4 * tensor.numel() for tensor in tensors)
 
 
-def test_a_model_beyond_the_memory_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_beyond_the_memory_is_not_built(tmp_path: Path, ablate: Ablate) -> None:
     with pytest.raises(ConfigError, match=r"width=32768, depth=16, image_size=8: training needs 3,29.*GB at least"):
         train(Config(**HUGE))
     words = [f"{name}={value}" for name, value in HUGE.items()]
-    assert "depth=16" in refused(monkeypatch, "train", *words, "--runs", str(tmp_path / "runs"))
+    assert "depth=16" in refusal(ablate, "train", *words, "--runs", str(tmp_path / "runs"))
     assert not (tmp_path / "runs").exists()
 
 
-def test_seeds_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seeds_are_bounded(tmp_path: Path, ablate: Ablate) -> None:
     (tmp_path / "r.yaml").write_text("{description: d, config: {data: digits}, seeds: 100000000}")
     asked = {"'--seeds'": ("--seeds", "100000000"), "seeds=100000000": ("--recipe", str(tmp_path / "r.yaml"))}
     for named, words in asked.items():
-        assert named in refused(monkeypatch, "plan", "pooling", *words, "--runs", str(tmp_path / "runs"))
+        assert named in refusal(ablate, "plan", "pooling", *words, "--runs", str(tmp_path / "runs"))
 
 
 # -- micro-batches: the same step in less memory -----------------------------------------------------------------------
@@ -105,9 +104,7 @@ def test_not_even_one_image_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"stem": "conv", "stem.norm": "batch"}, {"model": "timm/test_resnet"}])
-def test_batch_norm_out_of_memory_asks_for_a_lower_batch(
-    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_oom_with_batch_norm_asks_for_a_lower_batch(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Halving would change what is learned, so the training raises OutOfMemory."""
     config = Config(steps=2, batch=10, evaluations=1, micro_batch=10, **settings)  # the only size besides 0
     training = advanced(config)

@@ -107,9 +107,7 @@ MADE = [
 
 
 @pytest.mark.parametrize(("name", "options", "kind", "expected"), MADE)
-def test_options_reach_pytorchs_optimiser(
-    name: str, options: dict[str, Any], kind: type, expected: dict[str, Any]
-) -> None:
+def test_options_reach_pytorch(name: str, options: dict[str, Any], kind: type, expected: dict[str, Any]) -> None:
     config = tiny(lr=0.01, optimizer=name, **{f"optimizer.{key}": value for key, value in options.items()})
     made = optimizer(ViT(config), config)
     assert type(made) is kind

@@ -66,15 +66,13 @@ def test_operation_equals_torchvisions(augment: str, channels: int, number: int)
             assert (off > 0).double().mean() < 0.01, f"level {level}, sign {sign}"
 
 
-def marked(number: int) -> Operation:
-    """Return an operation that appends a digit to the base-14 number in each pixel."""
-    return Operation(lambda images, amount: images * 14 + number, torch.zeros(LEVELS), False)
-
-
 @pytest.mark.parametrize(("augment", "kinds"), [("trivial", 14), ("randaugment", 14 * 14)])
 def test_operations_are_chosen_alike(augment: str, kinds: int) -> None:
     augmentation = AUGMENT[augment](config(augment))
-    augmentation.parts[0].operations = [marked(number) for number in range(14)]
+    augmentation.parts[0].operations = [  # each appends a digit to the base-14 number in each pixel
+        Operation(lambda images, amount, number=number: images * 14 + number, torch.zeros(LEVELS), False)
+        for number in range(14)
+    ]
     seen = augmentation(torch.zeros(20_000, 3, 1, 1, dtype=torch.uint8), keys(20_000))[:, 0, 0, 0]
     assert stats.chisquare(torch.bincount(seen.int(), minlength=kinds).numpy()).pvalue > 1e-3
 

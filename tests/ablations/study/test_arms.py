@@ -1,4 +1,4 @@
-"""Excluded arms, arms and sizes from the recipe, and families of models."""
+"""Budgets of arms, excluded arms, arms and sizes from the recipe, families of models, and tuned grids."""
 
 from pathlib import Path
 
@@ -6,10 +6,18 @@ import pytest
 from designs import RECIPE, design, names
 
 from ablations.planning import plan as planning
+from ablations.planning.jobs import write as write_plan
+from ablations.planning.prepare import prepare
 
 PATCHES = "{question: q, baseline: {patch: 4}, factors: {patch: axis}, curves: {data_fraction: axis}, EXCLUDE}"
 POOLS = "{question: q, baseline: {pool: cls}, factors: {pool: [cls, gap]}, MORE}"
+SIZES = "{question: q, baseline: {patch: 4}, factors: {patch: axis}}"
+TUNED = "{question: q, baseline: {pool: cls}, factors: {pool: [cls, gap]}, tune: {lr: [1e-3, 2e-3, 4e-3]}}"
 WITH_ARMS = RECIPE + "    arms: {half: {width: 8}, resnet: {model: timm/test_resnet}}\n"
+
+
+def with_budget(study: str, budget: str) -> str:
+    return f"{study[:-1]}, budget: {budget}}}"
 
 
 def excluding(entries: str) -> str:
@@ -61,6 +69,14 @@ MISTAKES = [
     (POOLS.replace("MORE", "recipe_arm: improved"), "takes its baseline improved from the recipe, and recipe 'r' has"),
     (POOLS.replace("MORE", "families: {ViT: {}, CNN: {stem: conv}}"), "study 's': families: no arm is of CNN"),
     (POOLS.replace("MORE", "arms: {pool=gap: {lr: 1.0}}"), "study 's': two arms are called pool=gap"),
+    (with_budget(SIZES, "flops"), "arm patch=2: budget=flops: "),
+    (TUNED.replace(", 4e-3", ""), "tune: lr=0.001, 0.002: at least 3 values, ascending: the best must lie inside"),
+    (
+        TUNED.replace("1e-3, 2e-3, 4e-3", "4e-3, 2e-3, 1e-3"),
+        "tune: lr=0.004, 0.002, 0.001: at least 3 values, ascending",
+    ),
+    (TUNED.replace("1e-3, 2e-3, 4e-3", "low, middle, high"), "tune: lr=low, middle, high: numbers"),
+    (TUNED.replace("{pool: cls}", "{pool: cls, val_fraction: 0.0}"), "val_fraction=0.0: a number above 0"),
     (POOLS.replace("MORE", "curves: {lr: axis}, claims: [pool=gap < pool=map]"), "study 's': claims=pool=map: one of "),
 ]
 
@@ -107,3 +123,67 @@ def test_a_metric_at_the_recipes_other_sizes(tmp_path: Path) -> None:
 def test_a_claim_may_name_the_baseline_of_named_arms(tmp_path: Path) -> None:
     study = "{question: q, baseline: {pool: gap}, arms: {half: axis}, claims: [half < baseline]}"
     assert planning.build(design(tmp_path, study, WITH_ARMS), [0]).baseline == "baseline"
+
+
+# -- budgets: equal steps, epochs or training FLOPs --------------------------------------------------------------------
+
+
+LONG = RECIPE.replace("steps: 4", "steps: 400")
+FRACTIONS = "{question: q, baseline: {stem: patch}, factors: {stem: [patch, conv]}, curves: {data_fraction: axis}}"
+
+
+BATCHES = "{question: q, baseline: {batch: 32}, factors: {batch: [32, 64]}, budget: epochs}"
+EPOCHS = LONG.replace("steps: 400", "epochs: 10, batch: 32")
+OWN = with_budget(FRACTIONS, "epochs").replace("curves:", "arms: {long: {steps: 900}}, curves:")
+STEPS = {
+    "equal steps": (FRACTIONS, LONG, [400, 400, 400, 400]),
+    "equal steps, given as epochs": (FRACTIONS, EPOCHS, [round(10 * 1437 * 0.9 / 32)] * 4),
+    "equal epochs over fractions": (with_budget(FRACTIONS, "epochs"), LONG, [40, 400, 40, 400]),
+    "equal epochs over batches": (BATCHES, LONG, [400, 200]),
+    "an arm's own steps": (OWN, LONG, [40, 400, 40, 400, 900, 900]),
+}
+
+
+@pytest.mark.parametrize(("study", "recipe", "steps"), STEPS.values(), ids=STEPS)
+def test_steps_meet_the_budget(tmp_path: Path, study: str, recipe: str, steps: list[int]) -> None:
+    made = design(tmp_path, study, recipe)
+    assert [arm.config.steps for arm in made.arms] == steps
+    if study == with_budget(FRACTIONS, "epochs"):
+        assert names(made) == names(design(tmp_path, FRACTIONS, recipe))
+
+
+def test_equal_flops_are_those_of_a_forward_pass_times_images(tmp_path: Path) -> None:
+    """A plan counts 2 FLOPs per multiply-add of a forward pass, of which training takes 3."""
+    plan = planning.build(design(tmp_path, with_budget(SIZES, "flops"), LONG), [0])
+    spent = {a.name: 6 * (a.flops / 2) * a.config["steps"] * a.config["batch"] for a in plan.arms}
+    assert [arm.train_flops for arm in plan.arms] == pytest.approx(list(spent.values()))
+    assert all(abs(value / spent["patch=4"] - 1) < 0.02 for value in spent.values())
+    assert plan.arms[1].config["steps"] == 400
+
+
+# -- tuned grids -------------------------------------------------------------------------------------------------------
+
+
+def test_the_plan_names_the_grid_of_every_arm(tmp_path: Path) -> None:
+    """The tuned contrasts are the table's family, and the points another; a curve is tuned at each of its points."""
+    plan = planning.build(design(tmp_path, TUNED), [0, 1])
+    assert (len(plan.arms), plan.family, plan.points_family, plan.tune) == (6, 1, 3, {"lr": [0.001, 0.002, 0.004]})
+    cls, gap = plan.tuned
+    assert (gap.name, gap.baseline) == ("pool=gap,lr=tuned", cls.name)
+    assert gap.points == [f"pool=gap,lr={lr}" for lr in (0.001, 0.002, 0.004)]
+    plan = planning.build(design(tmp_path, TUNED.replace("tune:", "curves: {data_fraction: axis}, tune:")), [0])
+    assert [one.name for one in plan.tuned[:2]] == [f"pool=cls,data_fraction={part},lr=tuned" for part in (0.1, 1.0)]
+    assert plan.family == 2
+
+
+def test_an_earlier_plan_grows_into_a_tuned_one(tmp_path: Path) -> None:
+    """A curve that becomes a grid keeps its trials, and an arm that is removed stays tuned."""
+    runs = tmp_path / "runs"
+    curve = TUNED.replace("tune:", "curves:").replace("[cls, gap]", "[cls, gap, map]")
+    write_plan(runs, prepare(design(tmp_path, curve), runs, 2))
+    grown = prepare(design(tmp_path, TUNED), runs, 2)
+    assert (len(grown.arms), len(grown.tuned), grown.family, grown.points_family) == (9, 2, 1, 6)
+    write_plan(runs, prepare(design(tmp_path, TUNED.replace("[cls, gap]", "[cls, gap, map]")), runs, 2))
+    grown = prepare(design(tmp_path, TUNED), runs, 2)
+    assert [entry.change for entry in grown.tuned] == ["pool=cls", "pool=gap", "pool=map"]
+    assert (grown.family, grown.points_family) == (2, 6)
