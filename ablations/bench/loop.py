@@ -68,9 +68,6 @@ def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result
         wall = interleaved_seconds(sides, rounds, 1, torch.device("cpu"))
         ours = [store.read_json(file) for file in Path(name).glob("runs-*/trials/*/result.json")]
         theirs = [json.loads(one.with_suffix(".result").read_text())["test_accuracy"] for one in scripts]
-    trained = sum(result["train_seconds"] for result in ours)
-    workers = min(cores(), len(configs)) if device_of(configs[0]) == "cpu" else 0
-    share = trained / workers / float(wall[OURS].sum()) if workers else None
     seconds, ratio, steps = {name: spread(own) for name, own in wall.items()}, ratios(wall, OURS), configs[0].steps
     # PAIRED has no entry, because it trains the trials of SEQUENTIAL
     accuracy = {OURS: fmean(result["metrics"]["test_accuracy"] for result in ours), SEQUENTIAL: fmean(theirs)}
@@ -79,7 +76,6 @@ def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result
         "steps": steps,
         "seconds": seconds,
         "ratio": ratio,
-        "training_share": share,  # of the wall time of `ablate run`
         "test_accuracy": accuracy,
     }
     columns = {
@@ -87,9 +83,8 @@ def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result
         "ours is faster by": column(ratio, "{:.2f}x"),
         "test accuracy": {name: f"{value:.1%}" for name, value in accuracy.items()} | {PAIRED: "the same trials"},
     }
-    alone = f" Training alone, on all cores, is {share:.0%} of ours." if share else ""
     title = f"{amount_text(len(configs), 'trial')} of {amount_text(steps, 'step')}"
-    return Result("loop", how, measured, title, f" in turn, wall time.{alone}", "how", columns)
+    return Result("loop", how, measured, title, " in turn, wall time.", "how", columns)
 
 
 def check_alike(config: Config, source: Source) -> None:
@@ -98,15 +93,14 @@ def check_alike(config: Config, source: Source) -> None:
         raise ConfigError(f"data={config.data}: a pack, streamed from its shards: the script has images in memory")
     if config.augment not in AUGMENTS:
         raise ConfigError(f"augment={config.augment}: the script has {' and '.join(AUGMENTS)}")
-    defaults = {name: field.default for name, field in Config.model_fields.items()}
-    defaults |= Config(**config.model_dump(exclude={"options"})).options
-    known = {*GIVEN, *PASSED, *FREE, "options", "augment.pad"}
+    plain = Config(**{name: getattr(config, name) for name in (*GIVEN, *PASSED, *FREE)})
+    theirs = {**dict(plain), **plain.options}
     for name, value in {**dict(config), **config.options}.items():
-        if name not in known and value != defaults[name]:
-            raise ConfigError(f"{name}={value}: the script has {defaults[name]}")
+        if name not in ("options", "augment.pad") and value != theirs[name]:
+            raise ConfigError(f"{name}={value}: the script has {theirs[name]}")
     with compute_settings(config):
         short = with_steps(sensitive_config(config), CHECKED)
-        _, _, left_out = checked_sides(short, source.images(short), ["timm"])
+        _, left_out = checked_sides(short, source.images(short), ["timm"])
     if "timm" in left_out:
         raise ConfigError(left_out["timm"])
 

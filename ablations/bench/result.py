@@ -19,6 +19,7 @@ from vitcore.runtime.device import device_of, hardware
 
 SHAPE = ("width", "depth", "heads", "patch", "position", "pool", "stem")  # of a model of ours
 SETTINGS = ("image_size", "batch", "precision", "compile", "augment", "attention")
+MEMORY = "memory that steps add"  # the header of a column that is empty on a CPU
 MACHINE = ("device", "threads", "cores", "torch", "torchvision", "timm", "python", "code", "revision", "started")
 
 
@@ -72,9 +73,10 @@ class Result:
 
     def render(self) -> str:
         """Return the title, the table, the notes and the conditions of the benchmark as Markdown."""
-        how, columns = self.conditions, self.columns.values()
-        rows = [[name, *(column.get(name, "") for column in columns)] for name in next(iter(columns))]
-        header, numeric = [self.side, *self.columns], [False, *[True] * len(columns)]
+        how, columns = self.conditions, {name: cells for name, cells in self.columns.items() if any(cells.values())}
+        first, *_ = columns.values()
+        rows = [[row, *(cells.get(row, "") for cells in columns.values())] for row in first]
+        header, numeric = [self.side, *columns], [False, *[True] * len(columns)]
         caption = f"Median [{how.low_and_high}] of {amount_text(how.rounds, 'round')}{self.caption}"
         grid = Grid(f"{self.title}: {how.settings()}", [caption], header, numeric, [[*map(Cell, row)] for row in rows])
         return "\n\n".join([markdown(grid), *self.notes, how.environment()])

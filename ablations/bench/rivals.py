@@ -6,7 +6,6 @@ zero-initialized head, because with either the first losses would not depend on 
 
 import os
 import shutil
-import time
 from collections.abc import Callable, Sequence
 
 import torch
@@ -128,30 +127,26 @@ def in_float32(config: Config) -> Config:
     return config.model_copy(update={"precision": "float32", "compile": False, "batch": batch})
 
 
-def checked_sides(
-    config: Config, data: Data, rivals: Sequence[str]
-) -> tuple[dict[str, Ours | Rival], dict[str, float], dict[str, str]]:
+def checked_sides(config: Config, data: Data, rivals: Sequence[str]) -> tuple[dict[str, Ours | Rival], dict[str, str]]:
     """Check that rivals have the same losses in the first steps. A config in bf16 is checked in float32 too.
 
-    Returns (name -> implementation, name -> seconds of its first steps, name -> why a rival cannot train in the same
-    way). This suite's implementation comes first. rivals: keys of RIVALS. Raises ValueError if losses differ.
+    Returns (name -> implementation, name -> why a rival cannot train in the same way). This suite's implementation
+    comes first. rivals: keys of RIVALS. Raises ValueError if losses differ.
     """
     if config.precision != "float32":
         checked_sides(in_float32(config), data, [name for name in rivals if name != TUNED])
     sides: dict[str, Ours | Rival] = {OURS: Ours(config, data)}
-    seconds, left_out, found = dict[str, float](), dict[str, str](), dict[str, list[float]]()
+    left_out: dict[str, str] = {}
     for name in rivals:
         try:
             sides[name] = Rival(name, config, data)
         except ValueError as error:
             left_out[name] = str(error)
-    for name, side in sides.items():
-        began = time.perf_counter()
-        with float32_precision("highest"):
-            found[name] = losses(side, CHECKED)
-        seconds[name] = time.perf_counter() - began
-        refuse_unequal(name, found[OURS], found[name], TOLERANCE[config.precision])
-    return sides, seconds, left_out
+    with float32_precision("highest"):
+        found = {name: losses(side, CHECKED) for name, side in sides.items()}
+    for name, theirs in found.items():
+        refuse_unequal(name, found[OURS], theirs, TOLERANCE[config.precision])
+    return sides, left_out
 
 
 def refuse_unequal(name: str, ours: list[float], theirs: list[float], tolerance: float) -> None:

@@ -1,14 +1,15 @@
 """The benchmark of a study: the step time and memory of each arm, alternating with its baseline."""
 
 from collections.abc import Collection, Mapping
+from functools import cache
 
 from ablations.bench.memory import memory_of_steps
 from ablations.bench.process import Source
-from ablations.bench.result import Result, conditions, mebibytes
+from ablations.bench.result import MEMORY, Result, conditions, mebibytes
 from ablations.bench.rivals import OURS
-from ablations.bench.timing import Seconds, interleaved_seconds, ratios, spread
+from ablations.bench.timing import Seconds, interleaved_seconds, ratios, repeat, spread
 from ablations.planning import step_times
-from ablations.planning.measure_steps import take_steps, with_steps
+from ablations.planning.measure_steps import with_steps
 from ablations.study.design import Design
 from results.units import amount_text
 from vitcore.analysis.cost import measure
@@ -17,7 +18,7 @@ from vitcore.runtime.device import compute_settings, torch_device
 from vitcore.training.state import Training
 
 WARM_UP = 5
-HEADER = ("a step", "baseline's in turn", "time / baseline", "FLOPs / baseline", "memory")
+HEADER = ("a step", "baseline's in turn", "time / baseline", "FLOPs / baseline", MEMORY)
 
 
 def bench(design: Design, names: Collection[str], rounds: int, calls: int, source: Source) -> Result:
@@ -26,21 +27,23 @@ def bench(design: Design, names: Collection[str], rounds: int, calls: int, sourc
     Arms with equal steps and equal baselines are measured once.
     """
     how = conditions(design.reference, source, rounds, calls)
-    baselines, first = {arm.name: arm.config for arm in design.arms}, dict[str, str]()
-    sides = {name: first.setdefault(step_times.key(one.model_dump()), name) for name, one in baselines.items()}
-    measured: dict[tuple[str, str], tuple[Mapping[str, Seconds], int | None, str]] = {}
-    arms = []
+    configs, first = {arm.name: arm.config for arm in design.arms}, dict[str, str]()
+    same = {name: first.setdefault(step_times.key(one.model_dump()), name) for name, one in configs.items()}
+
+    @cache
+    def measure_pair(side: str, reference: str) -> tuple[dict[str, Seconds], int | None, str]:
+        seconds = time_in_turn({side: configs[side], reference: configs[reference]}, rounds, calls, source)
+        return seconds, *memory_of_steps(configs[side], OURS, source)
+
+    arms, notes = [], set[str]()
     columns: dict[str, dict[str, str]] = {name: {} for name in HEADER}
     for arm in (arm for arm in design.arms if arm.name in names):
-        config, baseline = arm.config, baselines[arm.baseline]
-        pair = side, reference = sides[arm.name], sides[arm.baseline]  # the first arms with these steps
-        if pair not in measured:
-            times = time_in_turn({side: config, reference: baseline}, rounds, calls, source)
-            measured[pair] = times, *memory_of_steps(config, OURS, source)
-        seconds, memory, _ = measured[pair]
+        side, reference = same[arm.name], same[arm.baseline]  # the first arms with these steps
+        seconds, memory, why = measure_pair(side, reference)
+        notes |= {f"memory is left out: {why}"} if why else set()
         own, theirs, ratio = spread(seconds[side]), spread(seconds[reference]), ratios(seconds, reference).get(side)
-        cost, before = measure(config), measure(baseline)
-        flops_ratio = cost.flops * config.batch / (before.flops * baseline.batch)
+        cost, before, baseline = measure(arm.config), measure(configs[arm.baseline]), configs[arm.baseline]
+        flops_ratio = cost.flops * arm.config.batch / (before.flops * baseline.batch)
         arms.append({
             "arm": arm.name,
             "baseline": arm.baseline,
@@ -62,10 +65,9 @@ def bench(design: Design, names: Collection[str], rounds: int, calls: int, sourc
         )
         for column, cell in zip(columns.values(), cells, strict=True):
             column[arm.name] = cell
-    caption = f" in turn with the baseline, {amount_text(calls, 'step')} each. memory: what steps add at their peak."
-    notes = sorted({f"memory is left out: {why}" for _, _, why in measured.values() if why})
+    caption = f" in turn with the baseline, {amount_text(calls, 'step')} each."
     title = f"A step of each arm of {design.name}; its recipe"
-    return Result("arms", how, {"study": design.name, "arms": arms}, title, caption, "arm", columns, notes)
+    return Result("arms", how, {"study": design.name, "arms": arms}, title, caption, "arm", columns, sorted(notes))
 
 
 def time_in_turn(configs: Mapping[str, Config], rounds: int, calls: int, source: Source) -> dict[str, Seconds]:
@@ -74,6 +76,6 @@ def time_in_turn(configs: Mapping[str, Config], rounds: int, calls: int, source:
     with compute_settings(config):
         for name, one in configs.items():
             training = Training(with_steps(one, WARM_UP + rounds * calls), source.images(one))
-            take_steps(training, WARM_UP)
+            repeat(training.advance, WARM_UP)
             steps[name] = training.advance
         return interleaved_seconds(steps, rounds, calls, torch_device(config))

@@ -68,8 +68,8 @@ def step(
     """Compare the training step with its rivals.
 
     The rivals are timm's and torchvision's models with the same weights, in the training step of a usual script. The
-    floor is the time of the step's matrix products and attention alone. Memory is what steps need beyond model and
-    images. On a GPU, the output also has the share of peak FLOPs and how often a step waits for the GPU.
+    floor is the time of the step's matrix products and attention alone. On a GPU, the output also has the share of
+    peak FLOPs, and the memory that steps need beyond model and images.
 
     Examples:
         ablate bench step width=192 heads=3 --rounds 5

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from PIL import Image
 
-from ablations.bench.memory import resident_bytes
 from vitcore import Config, train
 from vitcore.data import splits
 from vitcore.data.pack import manifest
@@ -95,6 +94,12 @@ def loaders(root: Path) -> None:
         say(f"{name} / timm: first epoch {first:.2f}, later ones {np.median(later):.2f} ({spread})")
 
 
+def private_bytes() -> int:
+    """Return the private memory of this process in bytes."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return 1024 * int(lines["RssAnon"].removesuffix("kB"))
+
+
 def private_memory(home: Path) -> None:
     """Train for a little more than an epoch; print the private memory, which must not grow."""
     pool = np.random.default_rng(0).integers(0, 256, (POOL, 256, 256, 3), np.uint8)
@@ -105,10 +110,10 @@ def private_memory(home: Path) -> None:
     say(f"packed from memory: {one.images / (time.process_time() - began):.0f} images/s a core")
     few = {"val_fraction": 0.02, "evaluations": 8, "steps": one.train // 32 + 5}
     config = Config(data="many", patch=16, width=16, heads=2, depth=1, batch=32, **few)
-    seen = [resident_bytes("RssAnon")]
+    seen = [private_bytes()]
 
     def sampled() -> bool:
-        seen.append(resident_bytes("RssAnon"))
+        seen.append(private_bytes())
         return False
 
     run = train(config, stop=sampled)
