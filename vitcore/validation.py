@@ -12,7 +12,7 @@ from vitcore.data.lookup import describe
 from vitcore.model.block import BLOCK
 from vitcore.model.build import check_micro_batch, check_patch
 from vitcore.model.initialization import INIT
-from vitcore.model.pooling import POOLING
+from vitcore.model.pooling import POOLING, Pooling
 from vitcore.model.position import POSITION, check_patches_may_leave
 from vitcore.model.self_attention import SELF_ATTENTION
 from vitcore.options import ConfigError
@@ -130,7 +130,7 @@ def check_teacher(config: Config) -> None:
         return
     if config.model:
         raise ConfigError(f"objective.token=True: model={config.model} has no such token: False")
-    if POOLING[config.pool].every_layer:
+    if POOLING[config.pool].gather is not Pooling.gather:
         raise ConfigError(f"objective.token=True: pool={config.pool} reads every layer's class token alone: False")
 
 

@@ -64,8 +64,8 @@ def inspect_eval(model: Model, images: int, data_dir: Path | None) -> Computed:
         merging = f"token_merging={model.config.token_merging}"
         raise ValueError(f"{merging}: only a ViT whose patches all stay is inspected: 0")
     images = images or IMAGES
-    inside = inspect(model, trial_data(model, data_dir), images)
-    return Computed({}, details={"asked": images, **inside.facts}, arrays=inside.arrays)
+    arrays, facts = inspect(model, trial_data(model, data_dir), images)
+    return Computed({}, details={"asked": images, **facts}, arrays=arrays)
 
 
 def size_eval(model: Model, size: int, data_dir: Path | None = None) -> Computed:

@@ -56,12 +56,8 @@ def with_bias(x: Tensor) -> Tensor:
 
 def ridge(x: Tensor, y: Tensor, l2: float) -> Tensor:
     """Return the w (D, K) that minimizes |x w - y|^2 + l2 |w|^2 for x (n, D) and y (n, K)."""
-    n, width = x.shape
-    if n >= width:  # solve with the smaller of x^T x and x x^T
-        primal: Tensor = torch.linalg.solve(x.T @ x + l2 * torch.eye(width, dtype=x.dtype), x.T @ y)
-        return primal
-    dual: Tensor = torch.linalg.solve(x @ x.T + l2 * torch.eye(n, dtype=x.dtype), y)
-    return x.T @ dual
+    solution: Tensor = torch.linalg.solve(x.T @ x + l2 * torch.eye(x.shape[1], dtype=x.dtype), x.T @ y)
+    return solution
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from vitcore.analysis.cost import summary
 from vitcore.data.shuffle import random_order
 from vitcore.data.splits import Data
 from vitcore.model.position import Grid, Position
+from vitcore.model.position.sites import rows_and_columns
 from vitcore.model.self_attention import SelfAttention
 from vitcore.model.vit import ViT
 from vitcore.runtime.device import compute_in_precision
@@ -83,8 +84,7 @@ def layers(model: ViT, images: Tensor) -> list[Layer]:
 
 def distances(grid: Grid, patch: int) -> Tensor:
     """Return the distances (N, N) in pixels between the centers of patches of `patch` x `patch` pixels."""
-    rows, columns = torch.meshgrid(*(torch.arange(side) for side in grid), indexing="ij")
-    places = patch * torch.stack([rows, columns], dim=-1).reshape(-1, 2).double()
+    places = patch * torch.stack(rows_and_columns(grid), dim=-1)  # (N, 2)
     return torch.cdist(places, places, compute_mode="donot_use_mm_for_euclid_dist")
 
 
@@ -218,16 +218,8 @@ def batch_sums(found: list[Layer], grid: Grid, patch: int, prefix: int) -> dict[
     return sums
 
 
-@dataclass(frozen=True)
-class Inside:
-    """The result of `inspect`: name -> array for the figures, and JSON facts about the model and the arrays."""
-
-    arrays: dict[str, np.ndarray[Any, Any]]
-    facts: dict[str, Any]
-
-
-def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
-    """Return the data for all figures of a model, from a fixed random choice of at most `images` test images.
+def inspect(model: ViT, data: Data, images: int = IMAGES) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+    """Return (arrays for all figures of a model, facts about it), from a random choice of at most `images` test images.
 
     model: in evaluation mode, without token merging. data: on the model's device, as from `trial_data`.
     """
@@ -266,7 +258,7 @@ def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
     for at in sites:
         if at.pairs is not None and at.centre is not None:
             arrays |= {f"{at.site}_pairs": at.pairs, f"{at.site}_centre": at.centre}
-    return Inside({name: plain_array(values) for name, values in arrays.items()}, facts)
+    return {name: plain_array(values) for name, values in arrays.items()}, facts
 
 
 def attention_means(model: ViT, data: Data, pixels: Tensor, grid: Grid) -> tuple[dict[str, Tensor], Tensor]:

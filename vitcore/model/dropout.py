@@ -81,4 +81,4 @@ class PatchDropout(nn.Module):
         assert keys is not None, "patch dropout in training needs the images' keys"
         stay = max(1, int(x.shape[1] * (1 - self.rate)))  # rounded as in timm
         places = bits(keys, site_code("patches"), x.shape[1]).argsort(dim=1, stable=True)[:, :stay].sort(dim=1).values
-        return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
+        return x.take_along_dim(places[..., None], dim=1)

@@ -24,29 +24,18 @@ if TYPE_CHECKING:
 class Pooling(Part):
     """Base class of poolings, which map tokens (B, T, D) to vectors (B, D).
 
-    A pooling that reads a class token sets `class_token = True`. Otherwise, the model has no class token. A pooling
-    that reads the tokens of each layer sets `every_layer = True`.
+    A pooling that reads a class token sets `class_token = True`. Otherwise, the model has no class token.
     """
 
     slot = "pool"
     class_token: ClassVar[bool] = False
-    every_layer: ClassVar[bool] = False
     plain: ClassVar[bool] = False  # whether the result is the last layer's class token or its mean over patches
 
     def __init__(self, config: Config) -> None:
         super().__init__()
 
-    def keep(self, x: Tensor) -> Tensor:
-        """Return the part of a layer's tokens x (B, T, D) that `gather` keeps if `every_layer`."""
-        return x
-
     def gather(self, states: Iterable[Tensor]) -> Tensor:
-        """Return the tokens of the last layer (B, T, D). states: the tokens after each layer.
-
-        If `every_layer`, return the results of `keep` for all layers (L, B, ..., D) instead.
-        """
-        if self.every_layer:
-            return torch.stack([self.keep(x) for x in states])
+        """Return what `forward` reads of the tokens after each layer, by default those of the last layer (B, T, D)."""
         *_, x = states
         return x
 
@@ -146,15 +135,15 @@ class EveryLayer(Pooling):
 
     numerics = 1
     class_token = True
-    every_layer = True
     draws = {"logits": zeros}
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.logits = nn.Parameter(torch.empty(config.layers))
 
-    def keep(self, x: Tensor) -> Tensor:
-        return x[:, 0]
+    def gather(self, states: Iterable[Tensor]) -> Tensor:
+        """Return the class tokens after all layers (L, B, D)."""
+        return torch.stack([x[:, 0] for x in states])
 
     def forward(self, x: Tensor, prefix: int) -> Tensor:
         return torch.einsum("l,lbd->bd", self.logits.softmax(dim=0), x)

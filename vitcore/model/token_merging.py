@@ -45,14 +45,8 @@ def merged(x: Tensor, keys: Tensor, sizes: Tensor, prefix: int, count: int) -> t
         into = into.gather(1, gone)  # (B, count)
     grown = sizes[:, second].scatter_add(1, into, sizes[:, first].gather(1, gone))
     weighted = x * sizes[..., None]
-    sums = weighted[:, second].scatter_add(
-        1, expand_indices(into, x), weighted[:, first].gather(1, expand_indices(gone, x))
-    )
-    kept = x[:, first].gather(1, expand_indices(stay, x))
+    moved = weighted[:, first].take_along_dim(gone[..., None], dim=1)  # (B, count, D)
+    sums = weighted[:, second].scatter_add(1, into[..., None].expand_as(moved), moved)
+    kept = x[:, first].take_along_dim(stay[..., None], dim=1)
     x = torch.cat([x[:, :prefix], kept, sums / grown[..., None]], dim=1)
     return x, torch.cat([sizes[:, :prefix], sizes[:, first].gather(1, stay), grown], dim=1)
-
-
-def expand_indices(places: Tensor, x: Tensor) -> Tensor:
-    """Return the indices `places` (B, n), expanded to all channels of x: (B, n, D)."""
-    return places[..., None].expand(-1, -1, x.shape[2])

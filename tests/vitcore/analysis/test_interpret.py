@@ -141,14 +141,12 @@ def test_kind_without_vectors_or_bias_says_so() -> None:
 
 def test_bias_is_the_mean_over_the_images_of_what_is_added_to_the_logits() -> None:
     model = made(position="relative")
-    inside = inspect(model, data := load(model.config), 5)
-    assert [site["site"] for site in inside.facts["sites"]] == ["bias"]
+    arrays, facts = inspect(model, data := load(model.config), 5)
+    assert [site["site"] for site in facts["sites"]] == ["bias"]
     found = layers(model, data.standardize(data.test.pixels[random_order(len(data.test), "inspect")[:5].copy()]))
     biases = np.stack([layer.bias[:, :, 1:, 1:].numpy() for layer in found])  # (L, B, H, N, N)
-    np.testing.assert_allclose(inside.arrays["bias_pairs"], biases.mean(axis=(0, 1, 2)), atol=1e-5)
-    np.testing.assert_allclose(
-        inside.arrays["bias_centre"], biases[:, :, :, middle_patch((4, 4))].mean(axis=1), atol=1e-5
-    )
+    np.testing.assert_allclose(arrays["bias_pairs"], biases.mean(axis=(0, 1, 2)), atol=1e-5)
+    np.testing.assert_allclose(arrays["bias_centre"], biases[:, :, :, middle_patch((4, 4))].mean(axis=1), atol=1e-5)
 
 
 @pytest.mark.parametrize("settings", [*VARIED, *ATTENTIONS, *BLOCKS, *STEMS], ids=str)
@@ -171,26 +169,24 @@ def test_summary_of_b16_is_that_of_the_paper() -> None:
 @pytest.mark.parametrize("settings", [{}, {"pool": "gap", "stem": "conv"}, {"registers": 2}], ids=str)
 def test_arrays_are_plain_numbers_of_the_shapes_that_the_figures_expect(settings: dict[str, object]) -> None:
     model = made(**settings)
-    inside = inspect(model, load(model.config), 10)
+    arrays, facts = inspect(model, load(model.config), 10)
     expected = {"distance": (3, 2), "rollout": (8, 4, 4), "images": (8, 1, 8, 8), "tokens_pairs": (16, 16)}
-    assert {name: inside.arrays[name].shape for name in expected} == expected
-    assert all(np.isfinite(array).all() for array in inside.arrays.values())
-    assert {str(array.dtype) for array in inside.arrays.values()} <= {"float32", "int64", "uint8"}
-    assert inside.facts["images"] == 10
-    assert inside.facts["uniform_distance"] == pytest.approx(
-        mean_distance(torch.ones(1, 1, 16, 16), (4, 4), 2, 0).item()
-    )
-    assert 0 < inside.arrays["distance"].min() < inside.arrays["distance"].max() < 8 * math.sqrt(2)
-    assert (inside.arrays["rollout"].sum(axis=(1, 2)) <= 1 + 1e-5).all()
+    assert {name: arrays[name].shape for name in expected} == expected
+    assert all(np.isfinite(array).all() for array in arrays.values())
+    assert {str(array.dtype) for array in arrays.values()} <= {"float32", "int64", "uint8"}
+    assert facts["images"] == 10
+    assert facts["uniform_distance"] == pytest.approx(mean_distance(torch.ones(1, 1, 16, 16), (4, 4), 2, 0).item())
+    assert 0 < arrays["distance"].min() < arrays["distance"].max() < 8 * math.sqrt(2)
+    assert (arrays["rollout"].sum(axis=(1, 2)) <= 1 + 1e-5).all()
 
 
 def test_batches_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     model = made(position="relative")
-    whole = inspect(model, data := load(model.config), 20)
+    whole, _ = inspect(model, data := load(model.config), 20)
     monkeypatch.setattr("vitcore.analysis.interpret.MOST", 1)
-    single = inspect(model, data, 20)
-    for name, array in whole.arrays.items():
-        np.testing.assert_allclose(single.arrays[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
+    single, _ = inspect(model, data, 20)
+    for name, array in whole.items():
+        np.testing.assert_allclose(single[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 def test_rollout_names_weights_that_it_leaves_out() -> None:

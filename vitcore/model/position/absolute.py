@@ -26,6 +26,7 @@ class Absolute(Position):
 
     places: ClassVar[tuple[str, ...]] = ("input",)
     even_parts: ClassVar[int] = 1  # number of parts of equal width in the vector
+    least_width: ClassVar[int] = 1
 
     class Options(Position.Options):
         combine: Literal["add", "concat"] = "add"  #: Whether the vector is added to the patch or concatenated.
@@ -56,9 +57,11 @@ class Absolute(Position):
             raise ConfigError(f"position.width={options.width}: with position.combine=concat only")
         if options.combine == "concat" and not 0 < width < config.width:
             raise ConfigError(f"position.width={width}: more than 0 and less than width={config.width}")
+        key = "width" if options.combine == "add" else "position.width"
         if width % cls.even_parts:
-            key = "width" if options.combine == "add" else "position.width"
             raise ConfigError(f"{key}={width}: position={config.position} needs a multiple of {cls.even_parts}")
+        if width < cls.least_width:
+            raise ConfigError(f"{key}={width}: position={config.position} needs at least {cls.least_width}")
 
     def encoding(self, layer: int, grid: Grid) -> Tensor:
         """Return the position vectors (N, width) of all locations on `grid`, for the input of `layer`."""
@@ -230,14 +233,7 @@ class SinCos2D(SinCos):
     """
 
     numerics = 1
-    even_parts = 4
-
-    @classmethod
-    def check(cls, config: Config) -> None:
-        super().check(config)
-        if (width := cls.position_width(config)) < 8:
-            key = "width" if width == config.width else "position.width"
-            raise ConfigError(f"{key}={width}: position={config.position} needs at least 8")
+    even_parts, least_width = 4, 8
 
     def formula(self, grid: Grid) -> Tensor:
         row, column = rows_and_columns(grid)
