@@ -6,7 +6,6 @@ constants come from the authors' evaluator (google-research/big_vision, evaluato
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -42,8 +41,9 @@ class Probe:
         """Return a probe fitted by ridge regression to {-1, 1} targets. On the CPU: features (n, D), labels (n,)."""
         features = features.double()
         mean, std = features.mean(dim=0), features.std(dim=0, correction=0) + EPSILON
+        x = with_bias((features - mean) / std)  # (n, D + 1)
         targets = 2 * F.one_hot(labels, classes).double() - 1  # (n, K)
-        return cls(mean, std, ridge(with_bias((features - mean) / std), targets, L2))
+        return cls(mean, std, torch.linalg.solve(x.T @ x + L2 * torch.eye(x.shape[1], dtype=x.dtype), x.T @ targets))
 
     def scores(self, features: Tensor) -> Tensor:
         """Return the scores (n, K) of n images for K classes, from features (n, D) on the CPU."""
@@ -54,12 +54,6 @@ def with_bias(x: Tensor) -> Tensor:
     return F.pad(x, (0, 1), value=BIAS)
 
 
-def ridge(x: Tensor, y: Tensor, l2: float) -> Tensor:
-    """Return the w (D, K) that minimizes |x w - y|^2 + l2 |w|^2 for x (n, D) and y (n, K)."""
-    solution: Tensor = torch.linalg.solve(x.T @ x + l2 * torch.eye(x.shape[1], dtype=x.dtype), x.T @ y)
-    return solution
-
-
 @dataclass(frozen=True)
 class FewShot:
     metrics: dict[str, float] = field(default_factory=dict)  # fewshotK_accuracy for K images per class, mean over draws
@@ -67,22 +61,21 @@ class FewShot:
     notes: list[str] = field(default_factory=list)  # a sentence for each omitted metric, with the reason
 
 
-def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
-    """Return the test accuracy of probes fitted to a few random training images per class, averaged over draws.
+def few_shot(model: Model, data: Data) -> FewShot:
+    """Return the test accuracy of probes fitted to SHOTS random training images per class, averaged over draws.
 
-    shots: numbers of images per class. A number is omitted, with a note, if a class has fewer training images. The
-    images for a smaller number are a subset of the images for a larger number. Draws depend only on the data and the
-    trial's data seed, so that paired arms share them. data: on the model's device, as from `trial_data`.
+    A number is omitted, with a note, if a class has fewer training images. The images for a smaller number are a subset
+    of those for a larger one. Draws depend only on the data and the trial's data seed, so that paired arms share them.
+    data: on the model's device, as from `trial_data`.
     """
     found, classes = FewShot(), model.config.classes
     labels = data.train.labels.cpu().numpy()
     scarcest = np.bincount(labels, minlength=classes)
     tested = features(model, data, data.test)  # (n, D)
-    for count in shots:
+    for count in SHOTS:
         name = f"fewshot{count}_accuracy"
         if scarcest.min() < count:
-            few = f"class {scarcest.argmin()} has {scarcest.min()} training images"
-            found.notes.append(f"{name} is left out: {few}")
+            found.notes.append(f"{name} is left out: class {scarcest.argmin()} has {scarcest.min()} training images")
             continue
         for draw in range(DRAWS):
             support_set = data.train.select(support(labels, count, model.config.data_seed, draw))

@@ -1,6 +1,5 @@
 """Inspection of a trained model: the data for figures like Figures 6, 7, 10 and 11 of arXiv 2010.11929.
 
-Attention weights are recomputed from the inputs of each layer, because fused attention kernels never store them.
 Shapes: B images, T tokens (`prefix` tokens before the N patches), L layers, H heads.
 """
 
@@ -41,10 +40,9 @@ def filters(model: ViT) -> tuple[Tensor, Tensor, str]:
 
 
 def principal_components(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (first n principal components (n, C, P, P), their fractions of the variance (n,)) of filters (D, C, P, P).
+    """Return (the first COMPONENTS principal components (n, C, P, P), their shares of the variance (n,)) of filters.
 
-    n is at most COMPONENTS, so the fractions may sum to less than 1. A component has unit norm, and its value of
-    largest magnitude is positive.
+    A component has unit norm, and its value of largest magnitude is positive. weight: the filters (D, C, P, P).
     """
     flat = weight.double().flatten(1).cpu()
     _, deviations, directions = torch.linalg.svd(flat - flat.mean(dim=0), full_matrices=False)
@@ -64,7 +62,7 @@ class Layer(NamedTuple):
 
 @torch.no_grad()
 def layers(model: ViT, images: Tensor) -> list[Layer]:
-    """Return the attention weights and biases of each layer for standardized images (B, C, H, W)."""
+    """Return the attention of each layer for standardized images (B, C, H, W), which fused kernels never store."""
     found: list[Layer] = []
 
     def record_layer(module: nn.Module, inputs: tuple[Any, ...]) -> None:
@@ -89,10 +87,9 @@ def distances(grid: Grid, patch: int) -> Tensor:
 
 
 def mean_distance(weights: Tensor, grid: Grid, patch: int, prefix: int) -> Tensor:
-    """Return the mean attention distance (B, H) in pixels for attention weights (B, H, T, T).
+    """Return the distance (B, H) in pixels between query and key, averaged by attention weights (B, H, T, T).
 
-    The distances between query and key are weighted by the attention (arXiv 2010.11929, D.7; arXiv 2108.08810, section
-    3). Prefix tokens, which have no location, are left out, and each remaining row of weights is scaled to sum to 1.
+    As in arXiv 2010.11929, D.7 and arXiv 2108.08810, section 3, without prefix tokens, which have no location.
     """
     between = weights[:, :, prefix:, prefix:].double()
     between = between / between.sum(dim=-1, keepdim=True)
@@ -102,9 +99,8 @@ def mean_distance(weights: Tensor, grid: Grid, patch: int, prefix: int) -> Tenso
 def rollout(weights: list[Tensor]) -> Tensor:
     """Return the attention rollout (B, T, T): the share of each input token in each output token.
 
-    weights: the attention weights (B, H, T, T) of each layer. The rollout is the product of the layers' matrices, with
-    the last layer on the left (arXiv 2005.00928, section 3). Each matrix is 0.5 A + 0.5 I with rows scaled to sum to 1.
-    A is the mean of the weights over heads. I stands for the residual connection.
+    weights: the attention weights (B, H, T, T) of each layer. The rollout is the product of the layers' 0.5 A + 0.5 I
+    (arXiv 2005.00928, section 3), where A is the mean over heads and I stands for the residual connection.
     """
     B, _, T, _ = weights[0].shape
     identity = torch.eye(T, dtype=torch.float64, device=weights[0].device)
@@ -143,11 +139,9 @@ class Similarity:
 
 
 def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid: Grid) -> list[Similarity]:
-    """Return the similarity of patches at each site of the model's position embedding.
+    """Return the similarity of patches at each site of the position embedding, or one entry with the site "".
 
-    bias: the bias of the attention logits (N, N), averaged over layers and heads. centre_bias: the bias (L, H, N) of
-    the middle query in each layer and head. Both are None unless every layer has a bias. If the position embedding has
-    no site to show, the list has a single entry with the site "".
+    bias, centre_bias: means over the images of `batch_sums`, or None.
     """
     layers, kind = range(len(model.encoder.blocks)), f"position={model.config.position}"
     sites = []
@@ -197,18 +191,17 @@ def rotated_ones(model: ViT, layer: int, grid: Grid) -> Tensor | None:
 
     Ones have equal energy in every plane of rotation, so their cosine similarity is a mean over the planes.
     """
-    config = model.config
-    shape = (1, config.heads, math.prod(grid), config.width // config.heads)
-    ones = torch.ones(shape, device=next(model.parameters()).device)
+    config, device = model.config, next(model.parameters()).device
+    ones = torch.ones((1, config.heads, math.prod(grid), config.width // config.heads), device=device)
     turned = model.position.rotate(ones, layer, grid)
     return None if turned is ones else turned[0].double().cpu()
 
 
 def batch_sums(found: list[Layer], grid: Grid, patch: int, prefix: int) -> dict[str, Tensor]:
-    """Return quantity name -> sum over the images of a batch.
+    """Return quantity -> sum over the images of a batch. A bias is summed only if every layer has one.
 
-    "distance" is the mean attention distance (L, H) in pixels. "bias" is the mean bias (N, N) over layers and heads.
-    "centre_bias" is the bias (L, H, N) of the middle query. Both are absent unless every layer has a bias.
+    "distance": mean attention distance (L, H) in pixels. "bias": its mean over layers and heads (N, N). "centre_bias":
+    that of the middle query (L, H, N).
     """
     sums = {"distance": torch.stack([mean_distance(layer.weights, grid, patch, prefix).sum(dim=0) for layer in found])}
     biases = [layer.bias[:, :, prefix:, prefix:].double() for layer in found if layer.bias is not None]

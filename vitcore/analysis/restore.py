@@ -35,11 +35,7 @@ def restore_model(config: Config, weights: bytes) -> Model:
 
 
 def trial_data(model: Model, data_dir: Path | None = None) -> Data:
-    """Return the data of the model's trial, on the model's device. data_dir: the folder of downloads and packs.
-
-    Raises ValueError if data are missing, are damaged, or do not match the model's config. Raises OSError if a read
-    fails.
-    """
+    """Return the data of the model's trial, on the model's device; raise the errors of `load`."""
     return load(model.config, data_dir).to(next(model.parameters()).device)
 
 
@@ -47,7 +43,7 @@ def trial_data(model: Model, data_dir: Path | None = None) -> Data:
 def batch_outputs(function: Callable[[Tensor], Tensor], config: Config, data: Data, images: Images) -> Tensor:
     """Return the outputs (n, ...) of `function` for images standardized as in `data`, in the precision of `config`.
 
-    Raises ValueError or OSError if images that are streamed from a pack are damaged or cannot be read.
+    Raises the errors of `Pack.read` if images are streamed.
     """
     batches = images.batches(evaluation_batch(config, data.mean.device))
     return torch.cat([compute_in_precision(config, function, data.standardize(some)) for some in batches])

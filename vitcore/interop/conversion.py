@@ -1,9 +1,8 @@
 """Functions shared by all conversions of models, which compare models, and rename and copy weights.
 
-Below, `vitcore.model.vit.ViT` is called this ViT. A conversion to this ViT refuses models that this ViT cannot
-represent. It builds the other library's counterpart of this ViT on the meta device and compares it with the original
-module by module. Rates of dropout and stochastic depth become 0. Functions import timm and torchvision late, because
-this takes seconds.
+"This ViT" is `vitcore.model.vit.ViT`. A conversion to it refuses what it cannot represent: it builds the other
+library's counterpart on the meta device and compares that with the original module by module. Rates of dropout and
+stochastic depth become 0. timm and torchvision are imported late, because this takes seconds.
 """
 
 from __future__ import annotations

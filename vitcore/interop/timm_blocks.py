@@ -1,7 +1,6 @@
 """Conversion of weights between timm's block classes, which join different parameters in one matrix.
 
-All names are timm's. In the common form, gate and value of an MLP are in one matrix `mlp.fc1`. The input projections of
-a parallel block are `mlp.fc1` and `attn.qkv`.
+Names are timm's. In the common form, `mlp.fc1` has gate and value, and a parallel block has `mlp.fc1` and `attn.qkv`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The blocks of the encoder: self-attention and an MLP with residual connections.
-
-To add a block, write a class and add it to BLOCK.
-"""
+"""The encoder's blocks of self-attention and MLP. To add a block, write a class and add it to BLOCK."""
 
 from __future__ import annotations
 

@@ -72,10 +72,7 @@ class PatchDropout(nn.Module):
         self.rate = rate
 
     def forward(self, x: Tensor, keys: Keys) -> Tensor:
-        """Return a random subset (B, n, D) of the patches x (B, N, D) of each image, or x itself in evaluation.
-
-        At least one patch stays. keys: the random keys of the images (B,).
-        """
+        """Return a random, nonempty subset (B, n, D) of the patches x (B, N, D), or x in evaluation. keys: (B,)."""
         if not self.training:
             return x
         assert keys is not None, "patch dropout in training needs the images' keys"

@@ -1,7 +1,4 @@
-"""The Transformer encoder (arXiv 2010.11929, equations 2 to 4).
-
-The blocks (equations 2 and 3) are in `block.py`. Shapes: B images, T tokens, D width.
-"""
+"""The Transformer encoder (arXiv 2010.11929, equations 2 to 4). Shapes: B images, T tokens, D width."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The heads of the model, which map the pooled vector to logits (arXiv 2010.11929, sections 3.1 and D.3).
-
-To add a head, write a class and add it to HEAD.
-"""
+"""The heads, which map the pooled vector to logits. To add a head, write a class and add it to HEAD."""
 
 from __future__ import annotations
 

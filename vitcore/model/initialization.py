@@ -112,10 +112,7 @@ def constant(value: float) -> Draw:
 
 
 def stacked(count: int, draw: Draw) -> Draw:
-    """Return a function that applies `draw` to each of `count` stacked projections separately.
-
-    With the fan-out of the whole stack, Xavier uniform values would be too small.
-    """
+    """Return a function that applies `draw` to each of `count` stacked projections, with a projection's fan-out."""
     return partial(fill_stacked, count=count, draw=draw)
 
 

@@ -1,6 +1,6 @@
-"""The MLPs of the blocks.
+"""The MLPs of the blocks. To add an MLP, write a class and add it to MLP.
 
-To add an MLP, write a class and add it to MLP. Shapes: B images, T tokens, D width, F hidden width.
+Shapes: B images, T tokens, D width, F hidden width.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The norms of the blocks, of the encoder's input and output, and of queries and keys.
-
-To add a norm, write a class and add it to NORM.
-"""
+"""The norms of blocks, encoder, queries and keys. To add a norm, write a class and add it to NORM."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_features_are_the_pre_logits(head: str) -> None:
 def test_accuracy_is_that_of_a_direct_solve() -> None:
     model = ViT(Config(data="digits", data_seed=3, **TINY)).eval()
     data = trial_data(model)
-    found = few_shot(model, data, shots=(5,))
+    found = few_shot(model, data)
     tests = features(model, data, data.test).double().numpy()
     assert len(found.draws["fewshot5_accuracy"]) == DRAWS
     for draw, accuracy in enumerate(found.draws["fewshot5_accuracy"]):

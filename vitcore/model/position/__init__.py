@@ -1,7 +1,6 @@
 """Position embeddings, from arXiv 2010.11929 (appendix D.4, Table 8) and other sources.
 
-To add a position embedding, write a class and add it to POSITION. Shapes: B images, N patches in raster order on a grid
-of R rows and C columns, D width, H heads, d_h = D / H.
+To add a position embedding, write a class and add it to POSITION. Shapes: as in sites.py.
 """
 
 from __future__ import annotations

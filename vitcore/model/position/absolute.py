@@ -1,7 +1,4 @@
-"""Absolute position embeddings, which add a vector for each location to the tokens or concatenate it with them.
-
-Shapes: B images, N patches in raster order on a grid of R rows and C columns, D width, H heads, d_h = D / H.
-"""
+"""Absolute position embeddings, which add or concatenate a vector for each location. Shapes: as in sites.py."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Relative position embeddings, which make attention depend on the offset between query and key.
-
-Shapes: B images, N patches in raster order on a grid of R rows and C columns, D width, H heads, d_h = D / H.
-"""
+"""Position embeddings that make attention depend on the offset of query and key. Shapes: as in sites.py."""
 
 from __future__ import annotations
 
@@ -164,10 +161,7 @@ class RoPE2D(Formula):
             raise ConfigError(f"{key}: position={config.position} needs a multiple of 4 channels a head")
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        """Fill `values` (H, 2, d_h / 2) in place with a layer's rates per column and per row.
-
-        Each head has two orthogonal axes of random orientation. The lengths of the axes are the axial rates.
-        """
+        """Fill `values` (H, 2, d_h / 2) with the axial rates, along two orthogonal axes of random angle per head."""
         angle = 2 * math.pi * torch.rand((len(values), 1), generator=generator)
         cos, sin = angle.cos() * self.magnitudes(), angle.sin() * self.magnitudes()  # (H, d_h / 4)
         values[:, 0] = torch.cat([cos, -sin], dim=-1)  # with the column
@@ -178,10 +172,7 @@ class RoPE2D(Formula):
         return self.options.base ** (-torch.arange(0, self.pairs, 2, dtype=torch.float64) / self.pairs)
 
     def formula(self, grid: Grid) -> Tensor:
-        """Return the cosines and sines (2, N, d_h / 2) for patches on `grid`, in float64.
-
-        If rates are mixed, return the columns and rows of the patches (2, N, 1) instead.
-        """
+        """Return cosines and sines (2, N, d_h / 2) for patches on `grid`; if mixed, columns and rows (2, N, 1)."""
         row, column = rows_and_columns(grid)
         places = torch.stack([column, row])[..., None]
         if self.options.mixed:

@@ -1,8 +1,4 @@
-"""The stems of the model, which map images to patch tokens.
-
-To add a stem, write a class in this folder and add it to STEM. Every stem divides the height and the width of an image
-by the patch size.
-"""
+"""The stems, which map images to patch tokens. To add a stem, write a class in this folder and add it to STEM."""
 
 from vitcore.model.stem.base import Stem
 from vitcore.model.stem.convolutional import ConvStem, HMLPStem

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Stem(Part):
-    """Base class of stems, which map images (B, C, H, W) to tokens (B, N, D).
+    """Base class of stems, which map images (B, C, H, W) to tokens (B, H / P * W / P, D).
 
     D is `config.stem_width`, which is less than `config.width` with `position.combine=concat`.
     """

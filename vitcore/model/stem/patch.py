@@ -1,7 +1,4 @@
-"""The stem of arXiv 2010.11929, a linear projection of patches whose weights can be resized to other patch sizes.
-
-Shapes: B images, C channels, P patch size, N patches in raster order, D width of the stem's tokens.
-"""
+"""The stem of arXiv 2010.11929, whose weights can be resized to other patch sizes. Shapes: as in base.py."""
 
 from __future__ import annotations
 
