@@ -18,6 +18,7 @@ from vitcore.config import Config
 from vitcore.model.vit import ViT
 
 Weights = dict[str, Tensor]
+Patterns = Mapping[str, str | Callable[[re.Match[str]], str]]  # pattern in a name -> replacement, in order
 Supported = Mapping[str, tuple[Any, ...]]  # setting -> values that another library's VisionTransformer supports
 
 BOTH_HAVE: Supported = {  # timm and torchvision
@@ -81,16 +82,16 @@ def square_side(name: str, size: tuple[int, int]) -> int:
     return size[0]
 
 
-def own_names(config: Config, theirs: Weights, rename: Callable[[Config, str], str]) -> Weights:
-    """Return `theirs` under this ViT's names; raise ValueError for unknown names. rename: this ViT's name -> theirs."""
+def own_names(config: Config, theirs: Weights, patterns: Patterns) -> Weights:
+    """Return `theirs` under this ViT's names; raise ValueError for unknown names. patterns: from ours to theirs."""
     with torch.device("meta"):
-        names = {rename(config, name): name for name in ViT(config).state_dict()}
+        names = {renamed(name, patterns): name for name in ViT(config).state_dict()}
     if unknown := theirs.keys() - names:
         raise ValueError(f"{min(unknown)}: this ViT has no such parameter")
     return {names[name]: values for name, values in theirs.items()}
 
 
-def renamed(name: str, patterns: dict[str, str]) -> str:
+def renamed(name: str, patterns: Patterns) -> str:
     for ours, theirs in patterns.items():
         name = re.sub(ours, theirs, name)
     return name

@@ -15,7 +15,7 @@ from torch import Size, Tensor
 
 from vitcore.config import Config, Values
 from vitcore.data.files import open_regular
-from vitcore.interop.conversion import Weights, with_weights
+from vitcore.interop.conversion import Patterns, Weights, renamed, with_weights
 from vitcore.model.vit import ViT
 from vitcore.runtime.host import host_limits
 
@@ -23,20 +23,28 @@ Path = str | PathLike[str]
 
 SHARE = 0.5  # largest share of the memory for the arrays: the model takes as much again
 PATCHES = "embedding/kernel"  # an array in every checkpoint; the file's prefix precedes its name
-OUTSIDE = {  # module outside the blocks -> name in Flax
-    "encoder.norm": "Transformer/encoder_norm",
-    "stem": "embedding",
-    "stem.projection": "embedding",
-    "stem.backbone.stem.conv": "conv_root",
-    "stem.backbone.stem.norm": "gn_root",
-    "head.hidden": "pre_logits",
-    "pool": "MAPHead_0",
-    "pool.q": "MAPHead_0/MultiHeadDotProductAttention_0/query",
-    "pool.out": "MAPHead_0/MultiHeadDotProductAttention_0/out",
-    "pool.norm": "MAPHead_0/LayerNorm_0",
-    "pool.up": "MAPHead_0/MlpBlock_0/Dense_0",
-    "pool.down": "MAPHead_0/MlpBlock_0/Dense_1",
+# Pattern in this package's module names -> replacement that gives Flax's name. A Layout has the rest.
+FLAX: Patterns = {
+    r"^stem(\.projection)?$": "embedding",
+    r"^stem\.backbone\.stem\.conv": "conv_root",
+    r"^stem\.backbone\.stem\.norm": "gn_root",
+    r"^stem\.backbone\.stages\.(\d+)\.blocks\.(\d+)\.": lambda at: f"block{int(at[1]) + 1}/unit{int(at[2]) + 1}/",
+    r"(unit.*)downsample\.(conv|norm)": r"\1\2_proj",
+    r"(unit.*)norm": r"\1gn",
+    r"^encoder\.norm": "Transformer/encoder_norm",
+    r"^encoder\.blocks\.(\d+)\.": r"Transformer/encoderblock_\1/",
+    r"/norm1": "/LayerNorm_0",
+    r"^head\.hidden": "pre_logits",
+    r"^pool$": "MAPHead_0",
+    r"^pool\.norm": "MAPHead_0/LayerNorm_0",
+    r"^pool\.(up|down)": r"MAPHead_0/MlpBlock_0.\1",
+    r"^pool": "MAPHead_0/MultiHeadDotProductAttention_0",
+    r"\.up": "/Dense_0",
+    r"\.down": "/Dense_1",
+    r"\.out": "/out",
+    r"\.q$": "/query",
 }
+JOINED = {"qkv": ("query", "key", "value"), "kv": ("key", "value")}
 
 
 class Layout(NamedTuple):
@@ -227,27 +235,7 @@ def flax_names(name: str, layout: Layout) -> list[str]:
         return ["cls"]
     if kind == "weight":
         kind = "scale" if "norm" in module else "kernel"
-    return [f"{flax}/{kind}" for flax in flax_modules(module, layout)]
-
-
-def flax_modules(name: str, layout: Layout) -> list[str]:
-    match name.split("."):
-        case ["encoder", "blocks", layer, "attention", "qkv"]:
-            block = f"Transformer/encoderblock_{layer}/{layout.attention}"
-            return [f"{block}/{part}" for part in ("query", "key", "value")]
-        case ["encoder", "blocks", layer, *rest]:
-            inside = {
-                "norm1": "LayerNorm_0",
-                "attention.out": f"{layout.attention}/out",
-                "norm2": layout.norm2,
-                "mlp.up": f"{layout.mlp}/Dense_0",
-                "mlp.down": f"{layout.mlp}/Dense_1",
-            }
-            return [f"Transformer/encoderblock_{layer}/{inside['.'.join(rest)]}"]
-        case ["pool", "kv"]:
-            return [f"MAPHead_0/MultiHeadDotProductAttention_0/{part}" for part in ("key", "value")]
-        case ["stem", "backbone", "stages", stage, "blocks", block, *rest]:
-            shortcut = {"downsample.conv": "conv_proj", "downsample.norm": "gn_proj"}
-            unit = shortcut.get(".".join(rest)) or rest[0].replace("norm", "gn")
-            return [f"block{int(stage) + 1}/unit{int(block) + 1}/{unit}"]
-    return [OUTSIDE.get(name, name)]
+    own = {"/attention": f"/{layout.attention}", "/norm2": f"/{layout.norm2}", "/mlp": f"/{layout.mlp}"}
+    flax = renamed(module, {**FLAX, **own})
+    inside, _, last = flax.rpartition(".")
+    return [f"{inside}/{part}/{kind}" for part in JOINED[last]] if last in JOINED else [f"{flax}/{kind}"]

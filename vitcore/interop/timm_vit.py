@@ -11,6 +11,7 @@ from torch import nn
 from vitcore.config import Config, Values
 from vitcore.interop.conversion import (
     BOTH_HAVE,
+    Patterns,
     Supported,
     check_alike,
     check_kinds,
@@ -86,7 +87,7 @@ def from_timm(model: TimmViT) -> ViT:
     tokens = [theirs.pop(name) for name in ("cls_token", "reg_token") if name in theirs]
     prefix = torch.cat(tokens, dim=1)[0] if tokens else theirs["head.weight"].new_empty(0, config.width)
     positions = theirs.pop("pos_embed")[0] if "pos_embed" in theirs else None
-    weights = own_names(config, theirs, timm_name) | token_weights(config, prefix, positions)
+    weights = own_names(config, theirs, timm_patterns(config)) | token_weights(config, prefix, positions)
     return with_weights(config, weights).train(model.training)
 
 
@@ -113,7 +114,7 @@ def to_timm(model: ViT) -> TimmViT:
         weights["pos_embed"] = torch.cat(rows)[None]
     if "pool.probe" in ours:
         ours["pool.probe"] = ours["pool.probe"][None, None]
-    weights |= {timm_name(config, name): values for name, values in ours.items()}
+    weights |= {renamed(name, timm_patterns(config)): values for name, values in ours.items()}
     theirs.load_state_dict(joined(weights) if config.block == "parallel" else weights)
     return theirs.train(model.training)
 
@@ -294,6 +295,6 @@ def timm_skeleton(config: Config, mlp: type) -> TimmViT:
         return VisionTransformer(**timm_arguments(config) | apart)
 
 
-def timm_name(config: Config, name: str) -> str:
+def timm_patterns(config: Config) -> Patterns:
     after = {r"^encoder\.norm": "fc_norm"} if config.final_norm == "after" else {}
-    return renamed(name, after | (TIMM_PARALLEL if config.block == "parallel" else {}) | TIMM)
+    return after | (TIMM_PARALLEL if config.block == "parallel" else {}) | TIMM

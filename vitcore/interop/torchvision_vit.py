@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,6 +10,7 @@ from torch import nn
 from vitcore.config import Config, Values
 from vitcore.interop.conversion import (
     BOTH_HAVE,
+    Patterns,
     Supported,
     check_alike,
     check_kinds,
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from torchvision.models import VisionTransformer as TorchvisionViT
 
 # Pattern in this package's parameter names -> replacement that gives torchvision's name.
-TORCHVISION = {
+TORCHVISION: Patterns = {
+    # a convolution, its norm, a ReLU
+    r"^stem\.layers\.(\d+)": lambda at: "conv_proj.conv_bn_relu_{}.{}".format(*divmod(int(at[1]), 3)),
     r"^stem\.projection\.": "conv_proj.conv_last.",
     r"^stem\.": "conv_proj.",
     r"^encoder\.blocks\.": "encoder.layers.encoder_layer_",
@@ -74,7 +76,7 @@ def from_torchvision(model: TorchvisionViT) -> ViT:
     check_alike(model, torchvision_skeleton(config))
     theirs = dict(model.state_dict())
     prefix, positions = theirs.pop("class_token")[0], theirs.pop("encoder.pos_embedding")[0]
-    weights = own_names(config, theirs, torchvision_name) | token_weights(config, prefix, positions)
+    weights = own_names(config, theirs, TORCHVISION) | token_weights(config, prefix, positions)
     return with_weights(config, weights).train(model.training)
 
 
@@ -88,7 +90,7 @@ def to_torchvision(model: ViT) -> TorchvisionViT:
     ours = dict(model.state_dict())
     positions = torch.cat([ours.pop("position.class_row")[None], ours.pop("position.table")])[None]
     weights = {"class_token": ours.pop("class_token"), "encoder.pos_embedding": positions}
-    weights |= {torchvision_name(config, name): values for name, values in ours.items()}
+    weights |= {renamed(name, TORCHVISION): values for name, values in ours.items()}
     theirs = torchvision_skeleton(config)
     theirs.load_state_dict({name: values.clone() for name, values in weights.items()}, assign=True)
     return theirs.train(model.training)
@@ -142,10 +144,3 @@ def torchvision_skeleton(config: Config) -> TorchvisionViT:
             representation_size=config.width if config.head == "mlp" else None,
             conv_stem_configs=stem,
         )
-
-
-def torchvision_name(config: Config, name: str) -> str:
-    if layer := re.match(r"stem\.layers\.(\d+)\.(.*)", name):
-        convolution, place = divmod(int(layer[1]), 3)  # a convolution, its norm, a ReLU
-        return f"conv_proj.conv_bn_relu_{convolution}.{place}.{layer[2]}"
-    return renamed(name, TORCHVISION)

@@ -1,6 +1,5 @@
 """Conversion from and to timm and torchvision: equal logits and gradients, or an error."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,9 +13,11 @@ from torch import Tensor, nn
 from vit_checkpoints import SMALL, timm_model
 
 from vitcore import Config, ViT
+from vitcore.interop import torchvision_vit
+from vitcore.interop.conversion import Patterns, renamed
 from vitcore.interop.timm_blocks import joined, packed
-from vitcore.interop.timm_vit import from_timm, timm_name, to_timm
-from vitcore.interop.torchvision_vit import from_torchvision, to_torchvision, torchvision_name
+from vitcore.interop.timm_vit import from_timm, timm_patterns, to_timm
+from vitcore.interop.torchvision_vit import from_torchvision, to_torchvision
 
 TOLERANCE = 1e-5  # in float32, relative to the largest value
 ROUNDING = 1e-9  # in float64
@@ -113,7 +114,7 @@ def in_common(gradients: dict[str, Tensor], patches: int) -> dict[str, Tensor]:
     return gradients | common | ({"places": places[0]} if places else {})
 
 
-def difference(ours: ViT, theirs: nn.Module, name: Callable[[Config, str], str], count: int = 2) -> float:
+def difference(ours: ViT, theirs: nn.Module, patterns: Patterns, count: int = 2) -> float:
     """Return the largest relative difference of logits and gradients, after converting both models to float64.
 
     Left out are parameters with a gradient of 0: a vector added to all keys, as by k_norm's bias, changes nothing.
@@ -121,7 +122,7 @@ def difference(ours: ViT, theirs: nn.Module, name: Callable[[Config, str], str],
     images, patches = pictures(ours, count), ours.config.grid[0] * ours.config.grid[1]
     logits, gradients = answers(ours.double(), images)
     their_logits, their_gradients = answers(theirs.double(), images)
-    mine = {name(ours.config, key): values for key, values in in_common(gradients, patches).items()}
+    mine = {renamed(key, patterns): values for key, values in in_common(gradients, patches).items()}
     mine, other = joined(mine) if ours.config.block == "parallel" else mine, packed(in_common(their_gradients, patches))
     assert mine.keys() == other.keys()
     smallest = 1e-12 * max(values.abs().max().item() for values in other.values())
@@ -138,7 +139,7 @@ def test_timm_model_becomes_a_vit_and_comes_back(settings: dict[str, Any]) -> No
     with torch.no_grad():
         assert torch.equal(to_timm(ours)(images), theirs(images))
     rounding = TOLERANCE if "diff" in settings.values() else ROUNDING  # timm computes its lambda in float32
-    assert difference(ours, theirs, timm_name) <= rounding
+    assert difference(ours, theirs, timm_patterns(ours.config)) <= rounding
 
 
 def test_converted_model_is_a_copy() -> None:
@@ -164,7 +165,7 @@ def test_torchvision_model_becomes_a_vit_and_comes_back(settings: dict[str, Any]
     theirs = scattered(torchvision_model(**settings))
     ours = from_torchvision(theirs).eval()
     for other in (to_torchvision(ours), theirs):
-        assert difference(ours, other, torchvision_name) <= ROUNDING
+        assert difference(ours, other, torchvision_vit.TORCHVISION) <= ROUNDING
 
 
 @pytest.mark.parametrize(
@@ -249,11 +250,12 @@ FULL_TIMM = (
 )
 def test_full_size_timm_model(name: str, settings: dict[str, Any]) -> None:
     theirs = scattered(timm.create_model(name, num_classes=1000, **settings)).double()
-    assert difference(from_timm(theirs).eval(), theirs, timm_name, count=1) <= ROUNDING
+    ours = from_timm(theirs).eval()
+    assert difference(ours, theirs, timm_patterns(ours.config), count=1) <= ROUNDING
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["vit_b_16", "vit_b_32", "vit_l_16"])
 def test_full_size_torchvision_model(name: str) -> None:
     theirs = scattered(getattr(torchvision.models, name)())
-    assert difference(from_torchvision(theirs).eval(), theirs, torchvision_name, count=1) <= ROUNDING
+    assert difference(from_torchvision(theirs).eval(), theirs, torchvision_vit.TORCHVISION, count=1) <= ROUNDING
