@@ -43,13 +43,9 @@ class QueuedJob:
     def is_pending(self) -> bool:
         return self.state == "PENDING"
 
-    @property
-    def is_held(self) -> bool:
-        """Whether SLURM itself holds the job, after a failed launch."""
-        return self.is_pending and is_held(self.reason)
-
 
 def is_held(reason: str) -> bool:
+    """Return whether SLURM itself holds a job for this reason, after a failed launch."""
     return reason.replace("_", " ").lower() == HELD
 
 
@@ -153,7 +149,7 @@ def postpone(job_id: int, after: Collection[int]) -> bool:
 def release(jobs: Iterable[QueuedJob]) -> None:
     """Release every job in `jobs` that SLURM itself holds."""
     for job in jobs:
-        if job.is_held:
+        if job.is_pending and is_held(job.reason):
             with suppress(Refused):  # released, or ended, meanwhile
                 ask("scontrol", "release", job.name)
 
