@@ -1,16 +1,9 @@
-"""Records of the trials in a run directory, read by parallel processes if there are many."""
+"""Records of the trials in a run directory."""
 
 import itertools
 import json
-import multiprocessing
-import os
-import signal
 import sys
-import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,9 +28,6 @@ NAMED = tuple(name for name in PROVENANCE if name != "plugins")
 FILES = {"config": CONFIG, "provenance": "env.json", "history": "metrics.jsonl", "correct": correctness.NAME}
 PARTS = tuple(FILES)
 FOR_TABLES = ("provenance", "correct")  # other files are only verified, which takes a third of the time
-SHARE = 500  # fewest trials for which another process pays off
-CHUNK = 100  # trials that a process takes at a time
-MOST = 16  # maximum number of processes, because others use the file server too
 
 
 @dataclass(frozen=True)
@@ -54,28 +44,7 @@ class Record:
     correct: Correct | None = None
 
 
-def read_many(runs: Path, ids: Sequence[str], parts: Collection[str] = PARTS) -> dict[str, Record]:
-    """Return trial id -> record. parts: which of PARTS to read besides the result. Raises the errors of `read`."""
-    read_one, processes = partial(read, runs, parts), process_count(len(ids))
-    if processes > 1:
-        ignore_interrupts = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)  # the parent process reports them
-        with (
-            suppress(OSError, BrokenProcessPool),  # memory or processes are short: read in this process
-            warnings.catch_warnings(),
-            ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), ignore_interrupts) as pool,
-        ):
-            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forking beside NumPy's threads
-            return dict(zip(ids, pool.map(read_one, ids, chunksize=CHUNK), strict=True))
-    return dict(zip(ids, map(read_one, ids), strict=True))
-
-
-def process_count(trials: int) -> int:
-    if sys.platform != "linux":
-        return 1
-    return max(1, min(len(os.sched_getaffinity(0)), MOST, trials // SHARE))
-
-
-def read(runs: Path, parts: Collection[str], trial_id: str) -> Record:
+def read(runs: Path, trial_id: str, parts: Collection[str]) -> Record:
     """Return the record of a trial. parts: which of PARTS to read besides the result.
 
     If a trial has a result, the files of other parts are verified unless `parts` is empty, and the value `reason` names

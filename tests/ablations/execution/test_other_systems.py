@@ -10,7 +10,7 @@ import pytest
 import synthetic
 
 from ablations.execution import machine
-from results.store import Trial, claim, lease, record
+from results.store import Trial, claim, lease
 from vitcore.runtime import compile_cache, host
 
 LINUX = ("/proc", "/sys")
@@ -39,7 +39,6 @@ def test_cores_memory_and_processor_are_known() -> None:
     assert host.processor()
     assert len(compile_cache.instruction_set.__wrapped__()) == 8
     assert machine.oom_kills() == 0
-    assert record.process_count(100_000) == 1, "forking is safe only on Linux"
 
 
 def test_a_lease_is_judged_by_its_changes(tmp_path: Path) -> None:

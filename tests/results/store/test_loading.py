@@ -1,7 +1,6 @@
 """What there is of a study, read from a run directory."""
 
 import html
-import os
 from pathlib import Path
 from unittest import mock
 
@@ -11,7 +10,6 @@ from in_process import Ablate
 
 from results import store
 from results.load import load_studies
-from results.store import record
 from results.store.lease import Watch
 from results.store.plan_files import REMEDY
 
@@ -120,14 +118,7 @@ def test_a_trial_reads_as_it_was_written(runs: Path) -> None:
     synthetic.assert_same(found, synthetic.with_weights(synthetic.results(synthetic.position())))
 
 
-def test_many_trials_are_read_by_several_processes(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The results are those of one process, and an error of any process is raised."""
-    (alone,) = load_studies(runs, ["position-embedding"])
-    monkeypatch.setattr(record, "SHARE", 5)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2})
-    assert record.process_count(20) == 3
-    (shared,) = load_studies(runs, ["position-embedding"])
-    synthetic.assert_same(shared, alone)
+def test_a_result_of_a_newer_version_is_an_error(tmp_path: Path) -> None:
     newer = synthetic.write(tmp_path, synthetic.position())
     (next((newer / "trials").iterdir()) / "result.json").write_text('{"schema": 99}')
     with pytest.raises(store.NewerSchema, match="schema 99 is newer"):
