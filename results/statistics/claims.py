@@ -63,11 +63,7 @@ def judge_claims(
 
 
 def claims_at_points(text: str, plan: Plan) -> Iterator[Parts]:
-    """Yield (a, relation, b) for each point of the study's curves, with the point appended to both arms.
-
-    A tuned setting has one point, such as "lr=tuned". A claim is yielded unchanged if it names two arms of the plan or
-    there are no curves. Raises ValueError if `text` is not a claim.
-    """
+    """Yield (a, relation, b) for each point of the curves, or unchanged without a point. Raises ValueError."""
     try:
         a, relation, b = parse_claim(text)
     except ValueError as error:
@@ -117,13 +113,10 @@ def judged_claim(
 
 
 def verdict_on_claim(relation: str, word: str | None, difference: float | None, tie: bool) -> str | None:
-    """Return agree, disagree or not-resolved for the claim "a < b" or "a ~ b", or None if it is untested.
-
-    word: the verdict on a - b. tie: whether a and b are equivalent within the margin. A tie may also be a resolved
-    difference. The size of a difference is not judged, as the source's numbers come from another setting.
-    """
+    """Return agree, disagree or not-resolved for a claim, or None if untested. word: the verdict on a - b."""
     if word is None or (relation == "<" and difference is None):
         return None
+    # A tie may also be resolved. No size is judged, as the source's numbers come from another setting.
     agrees = tie if relation == "~" else word in RESOLVED and (difference or 0.0) < 0
     if agrees:
         return AGREE
