@@ -1,8 +1,10 @@
-"""The contract tests, over the dictionaries: a new entry is tested with no other edit."""
+"""Contract tests and golden losses, over the dictionaries: a new entry is tested with no other edit."""
 
 import itertools
+import json
 import math
 
+import golden
 import pytest
 import torch
 from torch import nn
@@ -162,3 +164,19 @@ def test_only_the_packages_own_needs_a_source(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(POSITION["1d"], "__doc__", "A table.")
     with pytest.raises(AssertionError, match="position=1d: its docstring names no source"):
         check("position", "1d")
+
+
+PINNED = json.loads(golden.FILE.read_text())
+
+
+@pytest.mark.parametrize(("slot", "name"), golden.entries())
+def test_entry_computes_what_it_did(slot: str, name: str) -> None:
+    """The loss after three steps is the pinned one; a new entry is pinned by `make golden`."""
+    entry = f"{slot}={name}"
+    assert entry in PINNED, f"{entry} is new: `make golden` pins its loss"
+    changed = f"{entry} computes something else: raise its numerics, then `make golden`"
+    assert golden.loss(slot, name) == pytest.approx(PINNED[entry], rel=golden.TOLERANCE.get(entry, 1e-7)), changed
+
+
+def test_nothing_is_pinned_that_is_not_there() -> None:
+    assert set(PINNED) == {f"{slot}={name}" for slot, name in golden.entries()}

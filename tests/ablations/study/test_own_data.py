@@ -1,7 +1,9 @@
-"""A packaged recipe on other data: its statements about its data are dropped."""
+"""Own data: `ablate init`, and a packaged recipe, whose statements about its own data are dropped."""
 
 import dataclasses
 import re
+import shlex
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,16 +11,146 @@ from typing import Any
 import pytest
 import synthetic
 from in_process import Ablate, refusal
-from photographs import photographs
+from photographs import packed, photographs
+from PIL import Image
 
+from ablations.cli.getting_started import init
+from ablations.execution.launch import Place
 from ablations.planning.plan import build
 from ablations.study.design import Design
-from ablations.study.reading import read_recipe
+from ablations.study.init import choices
+from ablations.study.init.choices import CPU, GPU, patch_and_size
+from ablations.study.init.survey import survey
+from ablations.study.reading import packaged_names, read_recipe, read_study
 from ablations.study.recipe import OF_ITS_DATA, Recipe
 from ablations.study.study import Study
 from results import report
 from results.figures import study_figure
 from results.tables import layout, sentences, study_table
+from vitcore.config import Config
+
+
+def photos(folder: Path, count: int = 12, classes: Sequence[str] = ("cat", "dog")) -> Path:
+    return photographs(folder, dict.fromkeys(classes, count), (24, 20))
+
+
+def test_the_recipe_is_one_that_studies_run_on(ablate: Ablate, tmp_path: Path) -> None:
+    photos(tmp_path / "my photos")
+    status, output, errors = ablate("init", "my photos")
+    assert (status, errors) == (0, "")
+    text = (tmp_path / "my-photos.yaml").read_text()
+    for line in re.findall(r"^(?:  \w+|seeds|margin): .*$", text, re.MULTILINE):
+        assert "  # " in line or line.startswith("  data:")
+    recipe = read_recipe("my-photos.yaml")
+    config = Config(**recipe.config)
+    assert config.image_size <= 20
+    assert config.data == f"imagefolder:{(tmp_path / 'my photos').resolve()}"
+    assert recipe.margin is not None
+    for study in packaged_names("studies"):
+        assert Design(read_study(study), recipe, {}).arms, study
+    commands = [shlex.split(line) for line in output.splitlines() if line.startswith("  ablate ")]
+    assert [words[1:3] for words in commands[:3]] == [["plan", "demo"], ["run", "demo"], ["report", "demo"]]
+    whole, some = (Design(read_study(words[2]), recipe, {}) for words in (commands[3], commands[1]))
+    assert {arm.key for arm in some.arms} < {arm.key for arm in whole.arms}, "not trained again"
+    assert not any("--arm" in words for words in commands), "a part of a plan has no verdicts"
+    assert "exists already" in refusal(ablate, "init", "my photos")
+
+
+def test_printed_commands_name_the_folders(ablate: Ablate, tmp_path: Path) -> None:
+    packed(photos(tmp_path / "photos"), tmp_path / "packs", "pets")
+    output = ablate("init", "packs/pets", "--runs", "my runs")[1]
+    assert "  ablate run demo --recipe pets.yaml --runs 'my runs' --data-dir packs  " in output
+    assert "  ablate report demo --recipe pets.yaml --runs 'my runs'  " in output
+    commands = output.partition("go on with:\n")[2].splitlines()
+    assert len({line.index(" # ") for line in commands}) == 1, "what they are for stands in one column"
+
+
+def test_an_edited_recipe_is_described_as_it_is(ablate: Ablate, tmp_path: Path) -> None:
+    photos(tmp_path / "pets")
+    assert ablate("init", "pets")[0] == 0
+    file = tmp_path / "pets.yaml"
+    edited = file.read_text()
+    for key, value in {"width": 32, "depth": 3, "image_size": 16, "steps": 400}.items():
+        edited, count = re.subn(rf"^  {key}: \d+ ", f"  {key}: {value} ", edited, count=1, flags=re.MULTILINE)
+        assert count == 1
+    file.write_text(edited)
+    plan = build(Design(read_study("demo"), read_recipe("pets.yaml"), {}), [0])
+    assert plan.description == (
+        "pets: 24 images of 2 classes. A ViT of width 32 and depth 3 with patches of 2 pixels, "
+        "trained at 16 x 16 pixels, 400 steps of 8 images."
+    )
+    comments = re.findall(r"^  (?:width|depth|heads|patch|steps): \d+ +# (.*)$", edited, re.MULTILINE)
+    assert len(comments) == 5
+    assert not [text for text in comments if re.search(r"\d (tokens|epochs$|pixels)", text)]
+
+
+def test_a_broken_image_is_named(tmp_path: Path) -> None:
+    folder = photos(tmp_path / "pets")
+    (folder / "cat" / "0000.png").write_bytes(b"nothing")
+    found = survey(folder)
+    assert [text.partition(": ")[0] for text in found.broken] == ["cat/0000.png"]
+    assert "broken   1 file, which `ablate run` refuses: remove it: cat/0000.png: " in found.lines()[-1]
+    assert "classes  2, of 10 training images each" in found.lines()
+    assert (found.train + found.test, found.channels, found.side) == (24, 3, 20)
+
+
+def test_images_of_quite_another_size_are_named(tmp_path: Path) -> None:
+    folder = photos(tmp_path / "pets", count=50)
+    Image.new("RGB", (90, 80)).save(folder / "cat" / "0007.png")
+    (line,) = (line for line in survey(folder).lines() if line.startswith("odd"))
+    assert "1 much smaller or larger" in line
+    assert "cat/0007.png (80 pixels)" in line
+    for number in range(20):
+        Image.new("RGB", (90, 80)).save(folder / "dog" / f"{number:04}.png")
+    assert not survey(folder).odd
+
+
+def test_folders_and_classes_that_are_not_enough_are_named(ablate: Ablate, tmp_path: Path) -> None:
+    (tmp_path / "flat").mkdir()
+    photos(tmp_path / "one", classes=("cat",))
+    photos(photos(tmp_path / "pets"), count=1, classes=("rare", "rarer"))
+    layout = "PATH/<class>/*.jpg or PATH/train/<class>/*.jpg"
+    for folder, *said in (
+        ("flat", "no class folders", layout),
+        ("one", "only the class folder 'cat'", layout),
+        ("pets", "rare (1), rarer (1); each needs 3 images in all"),
+    ):
+        errors = refusal(ablate, "init", folder)
+        assert all(part in errors for part in said)
+    assert not list(tmp_path.glob("*.yaml"))
+
+
+@pytest.mark.parametrize("side", [8, 16, 20, 28, 30, 32, 64, 100, 256, 500])
+@pytest.mark.parametrize("device", [CPU, GPU])
+def test_patches_divide_images_that_are_not_enlarged(side: int, device: str) -> None:
+    patch, size = patch_and_size(side, device)
+    assert size % patch == 0
+    assert size <= min(side, choices.LARGEST[device])
+    assert 4 <= size // patch <= choices.GRID[device] + 7
+
+
+def test_tuning_takes_the_best_of_what_it_trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    best = (choices.learning_rates(2e-3)[3], 128)
+    monkeypatch.setattr(init, "train_here", lambda jobs, place, workers, metric: None)
+    monkeypatch.setattr(init, "finish", lambda summary, asked, where: None)
+    monkeypatch.setattr(init, "accuracy", lambda runs, job: float((job.config["lr"], job.config["width"]) == best))
+    found = survey(photos(tmp_path / "pets"))
+    chosen = init.measure(found, CPU, Place(tmp_path / "runs", None), None, "")
+    assert (chosen["lr"].value, chosen["width"].value) == best
+    assert "edge" in chosen["lr"].reason
+    assert "width: 128" in choices.render(found, CPU, chosen)
+
+
+def test_tuning_names_run_directories_as_given(ablate: Ablate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    named: list[str] = []
+    monkeypatch.setattr(init, "train_here", lambda jobs, place, workers, metric: None)
+    monkeypatch.setattr(init, "finish", lambda summary, asked, where: named.append(where))
+    photos(tmp_path / "pets")
+    for options in ([], ["--runs", "my runs"]):
+        assert ablate("init", "pets", "--tune", "--out", f"{len(named)}.yaml", *options)[0] == 0
+    assert named == ["", " --runs 'my runs'"]
+
 
 FACTORS = {"position": ["none", "1d"]}
 OF_DIGITS = re.compile(r"1,797|scikit-learn|writers|test fold")
