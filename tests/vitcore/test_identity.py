@@ -155,10 +155,3 @@ def test_part_without_numerics_or_file_is_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(POSITION, "mine", Undeclared)
     with pytest.raises(ValueError, match="Undeclared is not from a plugin's file, so it has to declare numerics"):
         trial_id(Config(position="mine"))
-
-
-def test_numerics_change_the_id_of_trials_that_use_the_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = trial_id(Config(position="1d")), trial_id(Config(position="2d"))
-    monkeypatch.setattr(POSITION["2d"], "numerics", 2)
-    assert trial_id(Config(position="1d")) == before[0]
-    assert trial_id(Config(position="2d")) != before[1]
