@@ -129,8 +129,7 @@ def summary(config: Config) -> list[PartCost]:
 def parts(model: ViT) -> Iterator[tuple[str, nn.Module]]:
     yield "stem", model.stem
     yield "position", model.position
-    if model.encoder.embedding_norm is not None:
-        yield "encoder.embedding_norm", model.encoder.embedding_norm
+    yield "encoder.embedding_norm", model.encoder.embedding_norm
     for layer, block in enumerate(model.encoder.blocks):
         for name, module in block.named_children():
             yield f"encoder.blocks.{layer}.{name}", module

@@ -82,13 +82,17 @@ def square_side(name: str, size: tuple[int, int]) -> int:
     return size[0]
 
 
-def own_names(config: Config, theirs: Weights, patterns: Patterns) -> Weights:
-    """Return `theirs` under this ViT's names; raise ValueError for unknown names. patterns: from ours to theirs."""
+def converted(config: Config, theirs: Weights, patterns: Patterns, prefix: Tensor, positions: Tensor | None) -> ViT:
+    """Return a ViT with another library's weights; raise ValueError for unknown names.
+
+    patterns: from this ViT's names to theirs. prefix, positions: as in `token_weights`, and not in `theirs`.
+    """
     with torch.device("meta"):
         names = {renamed(name, patterns): name for name in ViT(config).state_dict()}
     if unknown := theirs.keys() - names:
         raise ValueError(f"{min(unknown)}: this ViT has no such parameter")
-    return {names[name]: values for name, values in theirs.items()}
+    weights = {names[name]: values for name, values in theirs.items()}
+    return with_weights(config, weights | token_weights(config, prefix, positions))
 
 
 def renamed(name: str, patterns: Patterns) -> str:

@@ -16,12 +16,10 @@ from vitcore.interop.conversion import (
     check_alike,
     check_kinds,
     check_supported,
+    converted,
     is_present,
-    own_names,
     renamed,
     square_side,
-    token_weights,
-    with_weights,
 )
 from vitcore.interop.timm_blocks import joined, packed, separated
 from vitcore.model.mlp import MLP
@@ -87,8 +85,7 @@ def from_timm(model: TimmViT) -> ViT:
     tokens = [theirs.pop(name) for name in ("cls_token", "reg_token") if name in theirs]
     prefix = torch.cat(tokens, dim=1)[0] if tokens else theirs["head.weight"].new_empty(0, config.width)
     positions = theirs.pop("pos_embed")[0] if "pos_embed" in theirs else None
-    weights = own_names(config, theirs, timm_patterns(config)) | token_weights(config, prefix, positions)
-    return with_weights(config, weights).train(model.training)
+    return converted(config, theirs, timm_patterns(config), prefix, positions).train(model.training)
 
 
 def to_timm(model: ViT) -> TimmViT:

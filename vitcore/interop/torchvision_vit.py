@@ -15,10 +15,8 @@ from vitcore.interop.conversion import (
     check_alike,
     check_kinds,
     check_supported,
-    own_names,
+    converted,
     renamed,
-    token_weights,
-    with_weights,
 )
 from vitcore.model.mlp import MLP
 from vitcore.model.stem import ConvStem
@@ -76,8 +74,7 @@ def from_torchvision(model: TorchvisionViT) -> ViT:
     check_alike(model, torchvision_skeleton(config))
     theirs = dict(model.state_dict())
     prefix, positions = theirs.pop("class_token")[0], theirs.pop("encoder.pos_embedding")[0]
-    weights = own_names(config, theirs, TORCHVISION) | token_weights(config, prefix, positions)
-    return with_weights(config, weights).train(model.training)
+    return converted(config, theirs, TORCHVISION, prefix, positions).train(model.training)
 
 
 def to_torchvision(model: ViT) -> TorchvisionViT:

@@ -23,14 +23,13 @@ class Encoder(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.embedding_norm = norm(config, config.width) if config.embedding_norm else None
+        self.embedding_norm = norm(config, config.width) if config.embedding_norm else nn.Identity()
         self.blocks = nn.ModuleList(BLOCK[config.block](config, layer) for layer in range(config.layers))
         self.norm = nn.Identity() if config.final_norm == "none" else norm(config, config.width)
 
     def forward(self, x: Tensor, context: Context) -> Iterator[Tensor]:
         """Yield the tokens after each block, z_1 to z_L (B, T, D). x: the tokens z_0 that enter the encoder."""
-        if self.embedding_norm is not None:
-            x = self.embedding_norm(x)
+        x = self.embedding_norm(x)
         for layer, block in enumerate(self.blocks):
             if layer > 0:
                 x = context.tokens(x, layer)

@@ -148,11 +148,8 @@ class Axial(SelfAttention):
 
     def weights(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
         q, k, _, _ = self.inputs(x, context)
-        weights = softmax_weights(self.lines(q, context), self.lines(k, context), None)
-        weights = weights.view(len(x), self.heads, -1, *weights.shape[2:])  # (B, H, lines, length, length)
-        same = torch.eye(weights.shape[2], dtype=weights.dtype, device=weights.device)
-        form = "bhcij,cd->bhicjd" if self.layer % 2 else "bhrij,rs->bhrisj"
-        return torch.einsum(form, weights, same).flatten(4, 5).flatten(2, 3), None
+        one_hot = torch.eye(q.shape[2], dtype=q.dtype, device=q.device).expand(*q.shape[:2], -1, -1)  # (B, H, N, N)
+        return self.attended(q, k, one_hot, None, context), None
 
 
 class Differential(SelfAttention):
