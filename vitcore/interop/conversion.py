@@ -30,10 +30,7 @@ BOTH_HAVE: Supported = {  # timm and torchvision
 
 
 def check_supported(config: Config, has: Supported, whose: str) -> None:
-    """Raise ValueError if another library does not support a setting of `config`.
-
-    has: setting -> supported values. whose: the library's name, for the message.
-    """
+    """Raise ValueError if `has` lacks a setting's value in `config`. whose: the library's name, for the message."""
     settings = dict(config) | config.options
     for key, known in has.items():
         if (value := settings.get(key, known[0])) not in known:

@@ -61,11 +61,7 @@ class Reference(nn.Module):
         self.drops = asked or any(has_dropout(module) for module in self.model.modules())
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """Return the logits (B, classes).
-
-        keys: random keys (B,), required if the model drops values in training. Their sum seeds dropout, so that a
-        resumed training run drops the same values as an uninterrupted run.
-        """
+        """Return the logits (B, classes). keys: random keys (B,), whose sum seeds dropout in resumed runs too."""
         if not (self.drops and self.training):
             return self.model(images)
         assert keys is not None, "dropout in training needs the images' keys"
@@ -77,10 +73,7 @@ class Reference(nn.Module):
 
 
 def classifier(config: Config) -> nn.Module:
-    """Return timm's model for `config`, built with the settings that it supports.
-
-    Raises ConfigError if `config` sets a dropout rate that the model does not support.
-    """
+    """Return timm's model for `config`; raise ConfigError for a dropout rate that the model does not support."""
     import timm  # late: takes seconds
 
     known: dict[str, Any] = {"img_size": config.image_size}
