@@ -67,17 +67,15 @@ def main() -> NoReturn:
         sys.exit(app(prog_name="ablate", standalone_mode=False))
     except USAGE as error:
         refuse_usage(error)
-    except (ValueError, OSError) as error:
-        if os.environ.get("ABLATE_TRACEBACK"):
-            raise
-        refuse(reason_with_file(error) if isinstance(error, OSError) else str(error))
     except KeyboardInterrupt:
         refuse("interrupted; nothing finished is lost, the same command continues", INTERRUPTED)
-    except Exception as error:  # the last handler: users get one line, and the traceback goes to a file
+    except Exception as error:
         if isinstance(error, ModuleNotFoundError) and (advice := install_hint(error)):
             refuse(advice)
         if os.environ.get("ABLATE_TRACEBACK"):
             raise
+        if isinstance(error, ValueError | OSError):
+            refuse(reason_with_file(error) if isinstance(error, OSError) else str(error))
         with tempfile.NamedTemporaryFile("w", prefix="ablate-", suffix=".log", delete=False) as log:
             traceback.print_exception(error, file=log)
         problem = f"unexpected {type(error).__name__}: {str(error)[:200]}"
@@ -101,6 +99,3 @@ def refuse_usage(error: Any) -> NoReturn:
         advice = "redirect what it prints with > FILE" if prints else f"see {command} -h"
         print(f"{command}: {problem} ({advice})", file=sys.stderr)
     sys.exit(BAD_INPUT)
-
-
-entry = main  # the name that console scripts of versions before 0.12 call

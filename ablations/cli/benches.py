@@ -1,9 +1,7 @@
 """The commands `ablate bench step|study|loop|input|startup`, which compare the speeds of implementations or arms."""
 
 import sys
-import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +13,7 @@ from ablations.cli.help import App
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.arguments import Asked, designs, parse_words, resolve_settings
 from ablations.cli.inputs.directories import data_folder, load_plugins
+from ablations.cli.inputs.guards import ensure_writable
 from results import store
 from results.store.schemas import Settings
 from vitcore.config import Config, merge
@@ -35,18 +34,6 @@ Steps = Annotated[int, parameters.number_option(min=1, help="Training steps per 
 Gpu = Annotated[bool, typer.Option("--gpu", help="Measure on a GPU.")]
 RandomImages = Annotated[bool, typer.Option("--random-images", help="Measure on random images of the data's size.")]
 Out = Annotated[Path | None, parameters.out_option("FILE", "Also write the JSON to this file.")]
-
-
-@dataclass(frozen=True)
-class Setup:
-    """The resolved arguments of a benchmark. settings: the recipe's settings, overridden by those of `asked`."""
-
-    asked: Asked
-    settings: Settings
-    source: "Source"
-
-    def config(self) -> Config:
-        return Config(**self.settings)
 
 
 @app.command()
@@ -77,8 +64,8 @@ def step(
     """
     from ablations.bench.step import bench
 
-    made = set_up(words, recipe, gpu, random_images, out, plugin, data_dir)
-    show(out, as_json, lambda: bench(made.config(), made.source, rounds, steps, compiled))
+    _, settings, source = set_up(words, recipe, gpu, random_images, out, plugin, data_dir)
+    show(out, as_json, lambda: bench(Config(**settings), source, rounds, steps, compiled))
 
 
 @app.command()
@@ -106,10 +93,10 @@ def study(
     from ablations.bench.study import bench
     from ablations.study.naming import matching_names
 
-    made = set_up(words, recipe, gpu, random_images, out, plugin, data_dir, studies=True)
-    found = designs(made.asked, recipe, data_dir)
+    asked, _, source = set_up(words, recipe, gpu, random_images, out, plugin, data_dir, studies=True)
+    found = designs(asked, recipe, data_dir)
     pairs = [(one, matching_names([arm.name for arm in one.arms], arm, one.name)) for one in found]
-    show(out, as_json, *(partial(bench, *pair, rounds, steps, made.source) for pair in pairs))
+    show(out, as_json, *(partial(bench, *pair, rounds, steps, source) for pair in pairs))
 
 
 @app.command()
@@ -134,10 +121,10 @@ def loop(
     """
     from ablations.bench.loop import bench
 
-    made = set_up(words, recipe, gpu, False, out, plugin, data_dir)
-    if "position" in made.asked.overrides:
-        raise ValueError(f"position={made.asked.overrides['position']}: is what the study varies: leave it out")
-    show(out, as_json, lambda: bench(made.settings, seeds, rounds, made.source))
+    asked, settings, source = set_up(words, recipe, gpu, False, out, plugin, data_dir)
+    if "position" in asked.overrides:
+        raise ValueError(f"position={asked.overrides['position']}: is what the study varies: leave it out")
+    show(out, as_json, lambda: bench(settings, seeds, rounds, source))
 
 
 @app.command(name="input")
@@ -163,8 +150,8 @@ def input_(
     """
     from ablations.bench.input import bench
 
-    made = set_up(words, recipe, gpu, random_images, out, plugin, data_dir)
-    show(out, as_json, lambda: bench(made.config(), made.source, rounds, steps))
+    _, settings, source = set_up(words, recipe, gpu, random_images, out, plugin, data_dir)
+    show(out, as_json, lambda: bench(Config(**settings), source, rounds, steps))
 
 
 @app.command()
@@ -189,8 +176,8 @@ def startup(
     """
     from ablations.bench.startup import bench
 
-    made = set_up(words, recipe, gpu, random_images, out, plugin, data_dir)
-    show(out, as_json, lambda: bench(made.config(), rounds, made.source))
+    _, settings, source = set_up(words, recipe, gpu, random_images, out, plugin, data_dir)
+    show(out, as_json, lambda: bench(Config(**settings), rounds, source))
 
 
 def set_up(
@@ -202,11 +189,11 @@ def set_up(
     plugin: list[Path] | None,
     data_dir: Path | None,
     studies: bool = False,
-) -> Setup:
-    """Return the resolved arguments of a benchmark. studies: if true, the words must name a study, else they must not.
+) -> "tuple[Asked, Settings, Source]":
+    """Return what the words ask for, the recipe's settings overridden by it, and what benchmarks read images from.
 
-    Loads plug-ins and creates the parent folder of `out`. Raises ValueError if an argument is not valid or a GPU is
-    missing, and OSError if `out` cannot be written.
+    studies: if true, the words must name a study, else they must not. Loads plug-ins and creates the parent folder of
+    `out`. Raises ValueError if an argument is not valid, a GPU is missing, or `out` cannot be written.
     """
     from ablations.bench.process import Source
     from ablations.study.reading import read_recipe
@@ -224,14 +211,13 @@ def set_up(
     if gpu:
         require_gpu()
     if out:  # before the measurement, without changing the file
-        out.parent.mkdir(parents=True, exist_ok=True)
         if out.is_dir():
-            raise IsADirectoryError(f"{out}: is a folder; --out takes a file")
-        tempfile.TemporaryFile(dir=out.parent).close()
+            raise ValueError(f"--out {out}: is a folder, not a file")
+        ensure_writable(out.parent, "--out")
     plugins = load_plugins(plugin)
     settings = resolve_settings(merge(read_recipe(recipe).config, asked.overrides, device), data_dir)
     source = Source(data_folder(data_dir), random_images, plugins)
-    return Setup(Asked(asked.studies, asked.overrides | device), settings, source)
+    return Asked(asked.studies, asked.overrides | device), settings, source
 
 
 def show(out: Path | None, as_json: bool, *benches: "Callable[[], Result]") -> None:

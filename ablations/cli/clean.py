@@ -1,7 +1,6 @@
 """The command `ablate clean`, which removes files that nothing needs."""
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -32,7 +31,7 @@ def clean(
     folder = runs_folder(runs)
     if runs is not None and not folder.is_dir():
         raise ValueError(f"--runs {folder}: no such run directory")
-    here = ablate_toml.read(Path())
+    here = ablate_toml.read()
     scratch = [ablate_toml.scratch(named)] if (named := checkpoints or here.checkpoints) else []
     keep = keep_weights or here.keep_weights
     plans, damaged = store.read_plans(folder)

@@ -9,7 +9,7 @@ import typer
 from ablations.cli.answer import FAILED
 from ablations.cli.help import App
 from ablations.cli.inputs import ablate_toml, guards, parameters
-from ablations.cli.inputs.arguments import named_plans, parse_words, prepare_plans, slurm_profile, warn_of_other_recipe
+from ablations.cli.inputs.arguments import named_plans, prepare_plans, slurm_profile
 from ablations.cli.inputs.directories import folder_options, make_place, runs_folder
 from ablations.planning.jobs import jobs, write
 
@@ -51,14 +51,12 @@ def submit(
     from ablations.cluster.campaign import device
     from ablations.planning import estimate
 
-    named = profile or ablate_toml.read(Path()).profile
+    named = profile or ablate_toml.read().profile
     if named is None:
         raise ValueError("name a SLURM profile: --profile NAME|FILE, or `profile` in ablate.toml")
     chosen = slurm_profile(named, recipe)
-    checkpoints, keep_weights = checkpoints or chosen.checkpoints, keep_weights or chosen.keep_weights
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights, chosen)
-    warn_of_other_recipe(parse_words(words), recipe, place.runs)
-    plans = prepare_plans(parse_words(words), recipe, place, seeds, prune, data_dir)
+    plans = prepare_plans(words, recipe, place, seeds, prune, data_dir)
     asked, todo = jobs(plans, arm), submitting.trials_to_submit(plans, place, arm)
     guards.ensure_data(asked, place)
     submitting.check_gpus(chosen, todo)

@@ -10,7 +10,7 @@ import typer
 
 from ablations.cli.answer import FAILED, show_json
 from ablations.cli.help import App
-from ablations.cli.inputs import ablate_toml, parameters
+from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import data_folder, data_home, folder_options
 from ablations.execution import machine
 from results.safe_text import one_line
@@ -138,15 +138,15 @@ def verify(
         ablate data verify pets
         ablate data verify pets --data-dir /scratch/datasets
     """
+    from vitcore.data.lookup import searched_folders
     from vitcore.data.pack import find, manifest, pack_names
     from vitcore.data.pack import verify as read
     from vitcore.unknown_keys import spelling_hint
 
-    searched = ablate_toml.searched_folders(name, ablate_toml.read(Path()), data_dir)
     data_folder(data_dir)
     folder = find(name)
     if folder is None:
-        raise ValueError(f"no pack '{name}' in {searched}{spelling_hint(name, pack_names())}")
+        raise ValueError(f"no pack '{name}' ({searched_folders(name)}){spelling_hint(name, pack_names())}")
     known = manifest(folder, name)
     with progress("bytes", known.bytes) as advance:
         damaged = read(folder, known, advance)

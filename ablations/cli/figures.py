@@ -1,6 +1,5 @@
 """The commands `ablate plot`, `report` and `inspect`, which draw results."""
 
-import mimetypes
 import re
 import sys
 from pathlib import Path
@@ -83,17 +82,11 @@ def is_file_name(out: Path, format: FigureFormat | None) -> bool:
 
     Raises ValueError if the file's ending is not a format of figures, or contradicts --format.
     """
-    from matplotlib.backend_bases import FigureCanvasBase
-
-    kind, is_image = out.suffix[1:].lower(), (mimetypes.guess_type(out.name)[0] or "").startswith("image/")
-    if out.is_dir():
-        return False
-    if not (is_image or kind in FigureCanvasBase.get_supported_filetypes() or EXTENSION.fullmatch(kind)):
-        if out.exists():
-            raise ValueError(f"--out {out}: is a file: give a folder, or a file of .{', .'.join(FIGURE_FORMATS)}")
+    kind = out.suffix[1:].lower()
+    if out.is_dir() or not (EXTENSION.fullmatch(kind) or out.exists()):
         return False
     if kind not in FIGURE_FORMATS:
-        raise ValueError(f"--out {out}: no figure is drawn as .{kind}: give one of {', '.join(FIGURE_FORMATS)}")
+        raise ValueError(f"--out {out}: give a folder, or a file that ends in one of .{', .'.join(FIGURE_FORMATS)}")
     if format and format != kind:
         raise ValueError(f"--out {out} and --format {format}: leave one of them out")
     return True

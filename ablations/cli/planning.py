@@ -1,26 +1,15 @@
 """The commands `ablate plan` and `check`, which show what a run would do and whether its parts work."""
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ablations.cli.answer import FAILED, show_json
-from ablations.cli.inputs import ablate_toml, guards, parameters
-from ablations.cli.inputs.arguments import (
-    designs,
-    parse_words,
-    slurm_profile,
-    track_planning,
-    warn_of_needless_settings,
-    warn_of_other_recipe,
-)
+from ablations.cli.inputs import guards, parameters
+from ablations.cli.inputs.arguments import prepare_plans, slurm_profile
 from ablations.cli.inputs.directories import data_folder, load_plugins, make_place
 from ablations.planning.jobs import jobs
-
-if TYPE_CHECKING:
-    from ablations.study.design import Design
 
 
 def plan(
@@ -35,13 +24,7 @@ def plan(
     workers: parameters.Workers = None,
     keep_weights: parameters.Keeping = None,
     profile: Annotated[
-        str | None,
-        typer.Option(
-            "--profile",
-            "-p",
-            metavar="NAME|FILE",
-            help="Estimate hours for this SLURM profile.  [default: this machine]",
-        ),
+        str | None, parameters.profile_option("Estimate hours for this SLURM profile.  [default: this machine]")
     ] = None,
     max_hours: parameters.MaxHours = None,
     probe: Annotated[
@@ -60,18 +43,12 @@ def plan(
     """
     from ablations.planning import estimate
     from ablations.planning.overview import overview, render
-    from ablations.planning.prepare import prepare
 
     if probe and profile is not None:
         raise ValueError(f"--probe measures here, not what --profile {profile} asks for: leave one of them out")
     chosen = slurm_profile(profile, recipe) if profile is not None else None
-    place = make_place(runs, data_dir, plugin, profile=chosen)
-    warn_of_other_recipe(parse_words(words), recipe, place.runs)
-    made = designs(parse_words(words), recipe, data_dir)
-    stated = use_stated_pack(made, data_dir, probe)
-    plans = [prepare(design, place.runs, seeds, prune or stated, place.code) for design in track_planning(made)]
-    for planned in plans:
-        warn_of_needless_settings(planned, place.runs)
+    place = make_place(runs, data_dir, plugin, keep_weights=keep_weights, profile=chosen)
+    plans = prepare_plans(words, recipe, place, seeds, prune, data_dir, stated=not probe)
     if chosen is None:
         device = estimate.local_device(plans)
     else:
@@ -88,37 +65,15 @@ def plan(
         measure_missing(plans, place.runs, place.data_dir, lambda line: print(line, file=sys.stderr))
     if max_hours is not None:
         estimate.check_max_hours(max_hours, plans, jobs(plans, arm), place.runs, device)
-    keep = keep_weights or ablate_toml.read(Path()).keep_weights
+    keep, here = place.keep_weights, bool(device.name) and chosen is None
     views = [
-        overview(
-            plan, place.runs, plans[:position], device, keep, workers, arm, here=bool(device.name) and chosen is None
-        )
+        overview(plan, place.runs, plans[:position], device, keep, workers, arm, here)
         for position, plan in enumerate(plans)
     ]
     if as_json:
         return show_json(views)
     for view, planned in zip(views, plans, strict=True):
         print(render(view, planned, arm), end="\n\n")
-
-
-def use_stated_pack(made: "list[Design]", data_dir: Path | None, probe: bool) -> bool:
-    """Use what the recipe states about its pack if the pack does not exist yet, and return whether this was done.
-
-    Raises ValueError if `probe` is true and the pack does not exist, because step times are measured on the images.
-    """
-    from vitcore.data.lookup import STATED, pack_hint
-    from vitcore.data.pack import find
-
-    recipe = made[0].recipe
-    name = str(recipe.config.get("data"))
-    if recipe.pack is None or name not in [design.layers.data for design in made] or find(name, data_dir) is not None:
-        return False
-    missing = f"data={name}: not packed here: {pack_hint(name)}"
-    if probe:
-        raise ValueError(f"--probe measures on the data: {missing}")
-    print(f"{missing}: planned from what the recipe states of it, as if nothing were finished", file=sys.stderr)
-    STATED[name] = recipe.pack.about(name)
-    return True
 
 
 def check(

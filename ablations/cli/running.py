@@ -11,7 +11,7 @@ import typer
 
 from ablations.cli.answer import FAILED, INTERRUPTED, show_json
 from ablations.cli.inputs import guards, parameters
-from ablations.cli.inputs.arguments import parse_words, prepare_plans, resolve_settings, trial_ids, warn_of_other_recipe
+from ablations.cli.inputs.arguments import parse_words, prepare_plans, resolve_settings, trial_ids
 from ablations.cli.inputs.directories import folder_options, make_place, runs_folder
 from ablations.execution import machine, slots
 from ablations.execution import retry as retrying
@@ -61,8 +61,7 @@ def run(
     from ablations.reporting.live_curves import mirroring
 
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights)
-    warn_of_other_recipe(parse_words(words), recipe, place.runs)
-    plans = prepare_plans(parse_words(words), recipe, place, seeds, prune, data_dir)
+    plans = prepare_plans(words, recipe, place, seeds, prune, data_dir)
     todo = jobs(plans, arm)
     if max_hours is not None:
         estimate.check_max_hours(max_hours, plans, todo, place.runs, estimate.local_device(plans))

@@ -100,8 +100,7 @@ def compare(
     format: parameters.Format = "md",
     as_json: parameters.AsJson = False,
     fail_on: Annotated[
-        str | None,
-        typer.Option(metavar="worse", help="Exit with 1 if B is worse; prints how large a loss could be detected."),
+        Literal["worse"] | None, typer.Option(help="Exit with 1 if B is worse; prints how large a loss was detectable.")
     ] = None,
     margin: Annotated[
         float | None,
@@ -130,8 +129,6 @@ def compare(
     from results.load import load_readable
     from results.spelling import suggestion
 
-    if fail_on not in (None, "worse"):
-        raise ValueError(f"--fail-on {fail_on}: must be 'worse'")
     if margin is not None and not fail_on:
         raise ValueError(f"--margin {margin:g}: needs --fail-on worse")
     shown, studies = "json" if as_json else format, [stem(word) for word in words or []]

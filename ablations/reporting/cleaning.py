@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ablations.planning.jobs import jobs
 from results import store
 from results.store import eval_files, lease
 from results.store.files import refuse_links
@@ -42,17 +43,13 @@ def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | No
     keep: the trials whose final weights stay. The weights of trials that owe evals stay too. scratch: the folder of
     checkpoints if it is not in the run directory. Raises NewerSchema if a newer version wrote a trial.
     """
-    owed: dict[str, list[str]] = {}
-    for plan in plans:
-        for entry in plan.entries:
-            for planned in entry.trials:
-                owed.setdefault(planned.id, []).extend(plan.evals_of(entry))
+    owed = {job.id: job.evals for job in jobs(plans)}
     found, stays = list[Waste](), kept_weights(keep, plans)
     for path in store.sorted_paths(runs / "trials"):
         trial = store.Trial(path, scratch)
         state = trial.state()
         if state.is_over and state.attempt is not None:
-            needed = eval_files.missing_evals(trial, owed.get(trial.id, []), state.result)
+            needed = eval_files.missing_evals(trial, owed.get(trial.id, ()), state.result)
             found += waste_of_finished(trial, state.attempt, stays(trial.id) or bool(needed))
         for claim in (path / "attempts").glob(".claim-*"):
             if lease.is_held(claim) is False:  # its process was killed before it renamed the claim to an attempt

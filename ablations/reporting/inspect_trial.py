@@ -3,7 +3,6 @@
 An inspection holds what was found in the weights of one trial, such as attention maps and filters.
 """
 
-import itertools
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ablations.execution.launch import Place
-from ablations.planning.jobs import matching_arms
+from ablations.planning.jobs import jobs, matching_arms
 from results import store
 from results.store import inspection_data as inside
 from results.store import plan_files
@@ -97,9 +96,8 @@ def inspect_in_folder(
 
 def arms_and_seeds(plans: Iterable[Plan], first: Collection[str]) -> dict[str, str]:
     """Return trial id -> arm and seed, such as "position=2d seed 0". Plans named in `first` take precedence."""
-    ordered = sorted(plans, key=lambda plan: plan.name in first)  # later plans take precedence
-    entries = itertools.chain.from_iterable(plan.entries for plan in ordered)
-    return {one.id: f"{entry.name} seed {one.seed}" for entry in entries for one in entry.trials}
+    named = jobs(sorted(plans, key=lambda plan: plan.name not in first))  # the first plan names a shared trial
+    return {job.id: f"{job.arm} seed {job.config['seed']}" for job in named}
 
 
 def read_from_export(file: Path, names: Mapping[str, str], globs: Sequence[str]) -> list[tuple[Inspection, Config]]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ablations.cluster import array_tasks, no_progress, written_reports
+from ablations.planning.jobs import jobs
 from results import store
 from results.store import lease
 from results.store.schemas import Entry, Plan, PlannedTrial
@@ -168,14 +169,9 @@ class StudyStatus:
 
 def status(plan: Plan, runs: Path, seen: SlurmState) -> StudyStatus:
     """Return the status of a study and of each of its stages and arms. seen: SLURM's answers."""
-    standings, parents = Standings(runs), plan.trials_with_parents
-
-    def entry_status(entry: Entry) -> ArmStatus:
-        owed = plan.evals_of(entry)
-        there = {key: standings.read(key, owed, parents.get(key, {})) for key in entry.ids.values()}
-        return arm_status(entry, runs, seen, there)
-
-    entries = [entry_status(entry) for entry in plan.entries]
+    known = Standings(runs)
+    standings = {job.id: job.standing(known) for job in jobs([plan])}
+    entries = [arm_status(entry, runs, seen, standings) for entry in plan.entries]
     total = {kind: sum(entry.counts[kind] for entry in entries) for kind in TRIAL_KINDS}
     return StudyStatus(
         study=plan.study,

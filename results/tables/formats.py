@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from results.spelling import suggestion
 
@@ -277,7 +277,8 @@ def without_formula(value: Plain) -> Plain:
     return f"'{text}" if text.startswith(tuple("=+-@")) else text
 
 
-TABLE_FORMATS = {
+TableFormat = Literal["md", "latex", "csv", "json", "html"]
+TABLE_FORMATS: dict[TableFormat, Format] = {
     "md": Format("md", markdown),
     "latex": Format("tex", latex, notes="short"),  # a paper has little room
     "csv": Format("csv", all_columns=True),

@@ -32,16 +32,20 @@ def describe(name: str, data_dir: Path | None = None) -> About:
         return manifest(folder, name).about()
     if name in STATED:
         return STATED[name]
-    if NAME.fullmatch(name):
-        known, hint = pack_names(data_dir), f"; {pack_hint(name)}"
-        key = {own_packs().get(name): f"ablate.toml: data.{name}="}
-        there = [key.get(str(home), "") + missing_pack(home) for home in data_homes(name, data_dir)]
-        where = ", ".join(there) or "none without --data-dir or ABLATE_DATA"
-    else:
-        known, hint, where = [FOLDER], "", "small letters, digits and . _ -"
+    known, hint = (pack_names(data_dir), f"; {pack_hint(name)}") if NAME.fullmatch(name) else ([FOLDER], "")
     if name not in own_packs():
         hint = spelling_hint(name, [*BUILT_IN, *known]) or hint
+    where = searched_folders(name, data_dir)
     raise ConfigError(f"data={name}: one of {', '.join(BUILT_IN)}, {FOLDER}PATH, or a pack ({where}){hint}")
+
+
+def searched_folders(name: str, data_dir: Path | None = None) -> str:
+    """Return text on where a pack was searched and why it is not there, or what its name may consist of."""
+    if not NAME.fullmatch(name):
+        return "small letters, digits and . _ -"
+    key = {own_packs().get(name): f"ablate.toml: data.{name}="}
+    there = [key.get(str(home), "") + missing_pack(home) for home in data_homes(name, data_dir)]
+    return ", ".join(there) or "none without --data-dir or ABLATE_DATA"
 
 
 def pack_hint(name: str) -> str:

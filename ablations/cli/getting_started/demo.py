@@ -5,7 +5,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ablations.cli.inputs import parameters
-from ablations.cli.inputs.arguments import Asked, prepare_plans
+from ablations.cli.inputs.arguments import prepare_plans
 from ablations.cli.inputs.directories import folder_options, make_place
 from ablations.cli.inputs.guards import ensure_trainable
 from ablations.cli.running import finish, train_here
@@ -32,7 +32,7 @@ def demo(runs: parameters.Runs = None, workers: parameters.Workers = None) -> No
     from ablations.reporting.progress import GrowingTable
 
     place = make_place(runs, None, None)
-    (plan,) = prepare_plans(Asked([STUDY], {}), RECIPE, place, SEEDS, prune=False, data_dir=None)
+    (plan,) = prepare_plans([STUDY], RECIPE, place, SEEDS, prune=False, data_dir=None)
     todo = jobs([plan])
     ensure_trainable(todo, place)
     print(announcement(plan, todo, place, workers), flush=True)

@@ -30,12 +30,12 @@ class Settings(Options):
     data: dict[str, str] = {}  #: Names for folders of images or packs: `pets = "~/pets"` makes `data=pets` known.
 
 
-def read(folder: Path) -> Settings:
-    """Return the settings in a folder's ablate.toml, or the defaults.
+def read() -> Settings:
+    """Return the settings in ./ablate.toml, or the defaults.
 
     Raises a ValueError that names file and key if the file cannot be read or a key is invalid.
     """
-    path = folder / "ablate.toml"
+    path = Path("ablate.toml")
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -56,11 +56,13 @@ class Places:
     images: dict[str, str]  # name -> folder of class folders
 
 
-def places(settings: Settings, explicit: Path | None = None, profile: str | None = None) -> Places:
+def places(explicit: Path | None = None, profile: str | None = None) -> Places:
     """Return the folders in which data sets are found. explicit: --data-dir. profile: the data_dir of a SLURM profile.
 
-    Raises ValueError if [data] contains the name of a built-in data set, or if ABLATE_MORE_DATA is invalid.
+    Raises the errors of `read`, and ValueError if [data] contains the name of a built-in data set, or if
+    ABLATE_MORE_DATA is invalid.
     """
+    settings = read()
     named = {name: os.path.expanduser(folder) for name, folder in settings.data.items()}
     if named:
         from vitcore.data.builtin import BUILT_IN  # imported here because it loads NumPy
@@ -79,22 +81,6 @@ def places(settings: Settings, explicit: Path | None = None, profile: str | None
     below = [*map(str, said[1:]), os.environ.get("ABLATE_DATA"), *more_homes()]
     _, *more = dict.fromkeys(os.path.abspath(folder) for folder in [str(said[0]), *below] if folder)
     return Places(said[0], tuple(more), packs, images)
-
-
-def searched_folders(name: str, settings: Settings, explicit: Path | None = None) -> str:
-    """Return text on where a pack was searched and why it is not there. Call before `data_folder` sets ABLATE_DATA."""
-    from vitcore.data.pack import missing_pack  # imported here because it loads NumPy
-
-    said = {
-        "--data-dir": explicit and explicit / name,
-        "[data] of ablate.toml": settings.data.get(name),
-        "data_dir of ablate.toml": settings.data_dir and Path(settings.data_dir) / name,
-        "ABLATE_DATA": os.environ.get("ABLATE_DATA") and Path(os.environ["ABLATE_DATA"]) / name,
-    }
-    reasons = {what: missing_pack(Path(os.path.expanduser(one))) if one else "not set" for what, one in said.items()}
-    found = [f"{what} ({reason})" for what, reason in reasons.items()]
-    found.insert(2, "a profile's data_dir (give it as --data-dir)")
-    return ", ".join(found)
 
 
 def is_pack(folder: str) -> bool:

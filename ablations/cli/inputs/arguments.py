@@ -66,10 +66,9 @@ def designs(asked: Asked, recipe_name: str, data_dir: Path | None) -> "list[Desi
     from ablations.study.design import Design
     from ablations.study.reading import read_recipe, read_study
 
-    images = ablate_toml.places(ablate_toml.read(Path()), data_dir).images
-    recipe = resolve_data(read_recipe(recipe_name), ("config", "arms", "stages"), images)
-    fields = ("baseline", "stages", "arms", "co_changes")
-    studies = [resolve_data(read_study(name), fields, images) for name in study_names(asked)]
+    images = ablate_toml.places(data_dir).images
+    recipe = resolve_data(read_recipe(recipe_name), images)
+    studies = [resolve_data(read_study(name), images) for name in study_names(asked)]
     if asked.margin is not None:
         studies = [study.model_copy(update={MARGIN: asked.margin}) for study in studies]
     return [Design(study, recipe, resolve_settings(asked.overrides, data_dir)) for study in studies]
@@ -86,16 +85,14 @@ def study_names(asked: Asked) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def resolve_data(record: "Record", fields: Iterable[str], images: Mapping[str, str]) -> "Record":
-    """Return a copy of `record` with names of image folders in `fields` replaced by paths. images: name -> folder."""
-    return record.model_copy(
-        update={field: ablate_toml.resolve_images(getattr(record, field), images) for field in fields}
-    )
+def resolve_data(record: "Record", images: Mapping[str, str]) -> "Record":
+    """Return a copy of `record` with names of image folders replaced by paths. images: name -> folder."""
+    return record.model_copy(update=ablate_toml.resolve_images(dict(record), images))
 
 
 def resolve_settings(config: Settings, data_dir: Path | None = None) -> Settings:
     """Return `config` with paths for image folders that ablate.toml names. Raises ValueError if the file is invalid."""
-    return dict(ablate_toml.resolve_images(config, ablate_toml.places(ablate_toml.read(Path()), data_dir).images))
+    return dict(ablate_toml.resolve_images(config, ablate_toml.places(data_dir).images))
 
 
 def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -> list[str]:
@@ -245,15 +242,25 @@ def trial_ids(runs: Path, words: list[str], recipe_name: str | None, arms: Seque
 
 
 def prepare_plans(
-    asked: Asked, recipe_name: str, place: Place, seeds: int | None, prune: bool, data_dir: Path | None
+    words: Sequence[str],
+    recipe_name: str,
+    place: Place,
+    seeds: int | None,
+    prune: bool,
+    data_dir: Path | None,
+    stated: bool = False,
 ) -> list[Plan]:
     """Return the plans to run, merged with earlier plans on disk. Each plan records the command's arguments.
 
-    Writes nothing. Raises the errors of `designs` and `prepare`.
+    stated: whether what the recipe states of a missing pack is enough. Writes nothing. Raises the errors of
+    `parse_words`, `designs` and `prepare`.
     """
     from ablations.planning.prepare import prepare
 
+    asked = parse_words(words)
+    warn_of_other_recipe(asked, recipe_name, place.runs)
     made = designs(asked, recipe_name, data_dir)
+    prune |= stated and use_stated_pack(made, data_dir)
     plans = []
     for name, design in zip(study_names(asked), track_planning(made), strict=True):
         given = schemas.Asked(
@@ -274,6 +281,24 @@ def prepare_plans(
                 warn_of_queued_trials(old, plan, place.runs)
         plans.append(plan.model_copy(update={"asked": given}))
     return plans
+
+
+def use_stated_pack(made: "Sequence[Design]", data_dir: Path | None) -> bool:
+    """Use what the recipe states about its pack if the pack does not exist yet, and return whether this was done."""
+    from vitcore.data.lookup import STATED, pack_hint
+    from vitcore.data.pack import find
+
+    recipe = made[0].recipe
+    name = str(recipe.config.get("data"))
+    if recipe.pack is None or name not in [design.layers.data for design in made] or find(name, data_dir) is not None:
+        return False
+    print(
+        f"data={name}: not packed here: {pack_hint(name)}: planned from what the recipe states of it, as if nothing "
+        "were finished",
+        file=sys.stderr,
+    )
+    STATED[name] = recipe.pack.about(name)
+    return True
 
 
 def track_planning(made: "Sequence[Design]") -> "Iterable[Design]":

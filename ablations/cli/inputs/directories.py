@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def source_path(source: Path | None) -> Path:
     """Return the run directory or exported file to read: --runs, or the directory in ablate.toml."""
-    return source if source is not None else Path(os.path.expanduser(ablate_toml.read(Path()).runs))
+    return source if source is not None else Path(os.path.expanduser(ablate_toml.read().runs))
 
 
 def runs_folder(runs: Path | None) -> Path:
@@ -39,7 +39,7 @@ def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | Non
     profile: the data_dir of a SLURM profile. Sets environment variables by which this process and its children find
     packs, because configs depend on the manifests of packs.
     """
-    places = ablate_toml.places(ablate_toml.read(Path()), data_dir, profile)
+    places = ablate_toml.places(data_dir, profile)
     if places.folder:
         os.environ["ABLATE_MORE_DATA"] = json.dumps(places.more)
         os.environ["ABLATE_DATA"] = str(places.folder.absolute())
@@ -61,7 +61,7 @@ def data_home(data_dir: Path | None) -> Path:
 
 def load_plugins(files: list[Path] | None) -> dict[str, str]:
     """Load the plug-ins of ablate.toml and --plugin; return absolute path -> digest. Raises ValueError if one fails."""
-    named = [Path(os.path.expanduser(file)) for file in ablate_toml.read(Path()).plugins] + (files or [])
+    named = [Path(os.path.expanduser(file)) for file in ablate_toml.read().plugins] + (files or [])
     if not named:
         return {}
     from ablations.study import plugins  # imported here because it loads torch
@@ -77,17 +77,19 @@ def make_place(
     keep_weights: Keep | None = None,
     profile: "Profile | None" = None,
 ) -> Place:
-    """Return the directories and settings of a command's workers, from its options or ablate.toml.
+    """Return the directories and settings of a command's workers, from its options, its profile or ablate.toml.
 
     Loads the plug-ins, and sets the variables that `data_folder` sets. Raises ValueError if --runs is a file, or if
     --checkpoints or a plug-in is invalid.
     """
-    plugins, here = load_plugins(plugin), ablate_toml.read(Path())
+    here = ablate_toml.read()
+    if profile is not None:
+        checkpoints, keep_weights = checkpoints or profile.checkpoints, keep_weights or profile.keep_weights
     checkpoints = checkpoints or here.checkpoints
     return Place(
         runs_folder(runs).absolute(),
         data_folder(data_dir, profile.data_dir if profile else None),
-        plugins,
+        load_plugins(plugin),
         checkpoints=ablate_toml.scratch(checkpoints) if checkpoints else None,
         keep_weights=keep_weights or here.keep_weights,
     )

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ablations.reporting.cleaning import Keep
-from results.tables.formats import TABLE_FORMATS, find_format
+from results.tables.formats import TableFormat
 
 
 def completion(kind: str) -> Callable[[str], list[str]]:
@@ -26,6 +26,10 @@ studies, recipes = completion("studies"), completion("recipes")
 
 def recipe_option(help: str) -> Any:
     return typer.Option("--recipe", "-r", metavar="NAME|FILE", help=help, autocompletion=recipes)
+
+
+def profile_option(help: str) -> Any:
+    return typer.Option("--profile", "-p", metavar="NAME|FILE", help=help)
 
 
 def runs_option(metavar: str, help: str) -> Any:
@@ -56,11 +60,6 @@ def number_option(
         raise typer.BadParameter(f"'{text}' is not {allowed}")
 
     return typer.Option(*names, metavar=metavar, help=help, min=min, max=max, parser=parsed)
-
-
-def known_format(name: str) -> str:
-    find_format(name)
-    return name
 
 
 def refuse_options(context: typer.Context, words: list[str] | None) -> list[str] | None:
@@ -99,12 +98,7 @@ StudiesOrTrials = Annotated[
 ]
 ProfileName = Annotated[
     str | None,
-    typer.Option(
-        "--profile",
-        "-p",
-        metavar="NAME|FILE",
-        help="The SLURM profile, which says what to ask the cluster for.  [default: ablate.toml's]",
-    ),
+    profile_option("The SLURM profile, which says what to ask the cluster for.  [default: ablate.toml's]"),
 ]
 RecipeName = Annotated[str, recipe_option("What to train on: data, model size, schedule and seeds.")]
 PlannedRecipe = Annotated[str | None, recipe_option(f"The recipe of the results.  [default: {USUAL_RECIPE}]")]
@@ -114,10 +108,7 @@ RecipeNames = Annotated[
         f"The recipe of the results. Repeat it to see several recipes side by side.  [default: {USUAL_RECIPE}]"
     ),
 ]
-Format = Annotated[
-    str,
-    typer.Option("--format", "-f", metavar="|".join(TABLE_FORMATS), callback=known_format, help="The output format."),
-]
+Format = Annotated[TableFormat, typer.Option("--format", "-f", help="The output format.")]
 StyleFile = Annotated[
     Path | None,
     typer.Option(

@@ -285,7 +285,7 @@ def test_a_start_is_measured_to_the_end_of_its_first_step() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("step --out .", ".: is a folder; --out takes a file"),
+        ("step --out .", "--out .: is a folder, not a file"),
         ("step position-embedding", "'position-embedding' is not key=value"),
         ("study", "a study to measure"),
         ("step device=cuda", "device=cuda: a bench runs on the CPU, with --gpu on a GPU"),

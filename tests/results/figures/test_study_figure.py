@@ -196,8 +196,8 @@ def test_a_file_that_cannot_be_drawn_is_one_line(
     monkeypatch.chdir(tmp_path / "here")
     for asked, message in {
         "plot patch-size --out fig.pdf --format png": "--out fig.pdf and --format png",
-        "plot patch-size --out fig.gif": "no figure is drawn as .gif: give one of png, pdf, svg",
-        "plot patch-size --out fig.tar.gz": "no figure is drawn as .gz",
+        "plot patch-size --out fig.gif": "--out fig.gif: give a folder, or a file that ends in one of .png, .pdf, .svg",
+        "plot patch-size --out fig.tar.gz": "--out fig.tar.gz: give a folder, or",
         "plot --out fig.png": "one file for 2 studies",
         "inspect patch-size --out fig.png": "several figures go to a folder",
     }.items():
