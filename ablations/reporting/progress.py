@@ -19,13 +19,6 @@ from results import store, units
 METRIC = "test_accuracy"
 
 
-def clock_text(seconds: float) -> str:
-    """Return seconds as text: 1:02:03, or 2:03 below an hour."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
 class Bars(Progress):
     """Progress bars below another Rich renderable, such as a table."""
 
@@ -65,10 +58,10 @@ class Pace:
         start, training = when - self.began[slot], seconds * (job.config["steps"] - before)
         evaluation = training * job.evaluation
         self.trial = start + training + evaluation
-        mostly = f", {clock_text(evaluation)} of it for evaluations" if evaluation > training else ""
+        mostly = f", {units.duration_text(evaluation)} of it for evaluations" if evaluation > training else ""
         return (
             f"first step after {start:.1f} s, then {units.duration_text(seconds)} per step: "
-            f"{clock_text(self.trial)} per trial{mostly}"
+            f"{units.duration_text(self.trial)} per trial{mostly}"
         )
 
 
@@ -177,7 +170,7 @@ class Live:
             return ""
         from_pace = (self.pace.trial or 0.0) / self.workers * remaining
         seconds = from_pace if share < 0.5 else (time.monotonic() - self.began) / share * remaining
-        return f", about {clock_text(seconds)} left"
+        return f", about {units.duration_text(seconds)} left"
 
     def refresh(self) -> None:
         self.progress.update(

@@ -10,10 +10,9 @@ from rich.text import Text
 
 from ablations.execution.retry import advice
 from ablations.reporting.console import PlainConsole
-from ablations.reporting.progress import clock_text
 from ablations.reporting.status import TRIAL_KINDS, ArmStatus, QueuedTrial, StudyStatus, is_settled
 from results.safe_text import printable
-from results.units import amount_text
+from results.units import amount_text, duration_text
 from slurm.queries.queue import is_held
 
 BAR = 24
@@ -84,7 +83,7 @@ def running_lines(arms: Sequence[ArmStatus]) -> list[Text]:
             f"{printable(arm.arm)} seed {one.seed}",
             f"step {one.step:,}/{one.steps:,}",
             "" if one.accuracy is None else f"accuracy {one.accuracy:.1%}",
-            "" if one.seconds_left is None else f"about {clock_text(one.seconds_left)} left",
+            "" if one.seconds_left is None else f"about {duration_text(one.seconds_left)} left",
         )
         for arm in arms
         for one in arm.now_running

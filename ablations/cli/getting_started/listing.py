@@ -2,7 +2,9 @@
 
 import inspect
 import re
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +12,9 @@ from ablations.cli.answer import show_json
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import load_plugins
 from vitcore.config import Config
+
+if TYPE_CHECKING:
+    from vitcore.variant import Variant
 
 
 def list_(
@@ -37,10 +42,8 @@ def list_(
         width = max(map(len, described))
         text = "\n".join(f"{name:{width}}  {meaning}" for name, meaning in described.items())
     elif variants:
-        from ablations.cli.getting_started.catalog import catalog, render  # imported here because it loads torch
-
         load_plugins(plugin)
-        content, text = {"variants": catalog()}, render(catalog())
+        content, text = {"variants": catalog()}, catalog_text(catalog())
     else:
         studies = [read_study(name) for name in packaged_names("studies")]
         recipes = [read_recipe(name) for name in packaged_names("recipes")]
@@ -65,3 +68,45 @@ def documented_settings() -> dict[str, str]:
         default = "" if field.is_required() or field.default in ("", {}) else f"[{field.default}] "
         described[name] = default + " ".join(meanings[name].split())
     return described
+
+
+@dataclass(frozen=True)
+class Entry:
+    name: str
+    about: str  # the first line of the variant's docstring
+    options: Mapping[str, Any]  # option -> default, or None if the option is required
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A slot and its variants in the order of their dictionary. Variants of plug-ins come last."""
+
+    slot: str
+    entries: list[Entry]
+
+
+def catalog() -> list[Slot]:
+    """Return all slots with their variants, including the variants of loaded plug-ins."""
+    from vitcore.variants import VARIANTS  # imported here because it loads torch
+
+    return [Slot(slot, [entry(*one) for one in variants.items()]) for slot, variants in VARIANTS.items()]
+
+
+def entry(name: str, variant: "type[Variant]") -> Entry:
+    fields = variant.Options.model_fields
+    defaults = {option: None if field.is_required() else field.default for option, field in fields.items()}
+    return Entry(name, (variant.__doc__ or "").strip().partition("\n")[0].strip(), defaults)
+
+
+def catalog_text(slots: list[Slot]) -> str:
+    """Return the catalog as text: a line per variant, followed by its options as the command line takes them."""
+    width = max(len(one.name) for slot in slots for one in slot.entries)
+    lines = []
+    for slot in slots:
+        lines.append(slot.slot)
+        for one in slot.entries:
+            lines.append(f"  {one.name:{width}}  {one.about}")
+            spelt = [f"{slot.slot}.{option}={default}" for option, default in one.options.items()]
+            if spelt:
+                lines.append(f"  {'':{width}}  {'  '.join(spelt)}")
+    return "\n".join(lines)

@@ -197,8 +197,8 @@ def test_one_estimate_of_the_time_is_shown(monkeypatch: pytest.MonkeyPatch) -> N
         display.show_running(0, job, progress)
     (line,) = file.getvalue().splitlines()
     assert "first step after 3.0 s" in line
-    assert line.endswith("200 ms per step: 0:23 per trial, about 0:44 left")  # (4 - 0.1) * 22.8 s / 2
-    assert display.time_left() == ", about 0:43 left"
+    assert line.endswith("200 ms per step: 22.8 s per trial, about 44.5 s left")  # (4 - 0.1) * 22.8 s / 2
+    assert display.time_left() == ", about 43.3 s left"
 
 
 def test_the_chosen_metric_is_shown_of_each_trial() -> None:
@@ -217,7 +217,7 @@ def test_evaluations_do_not_count_as_steps_and_are_announced(monkeypatch: pytest
     reports = (5.0, Progress(1, None, True)), (65.0, Progress(1, 0.1)), (67.0, Progress(2, 0.1, True))
     for now, progress in reports:  # noqa: B007 - the clock reads it
         display.show_running(0, job, progress)
-    assert "then 2.0 s per step: 19:43 per trial, 19:00 of it for evaluations" in file.getvalue()
+    assert "then 2.0 s per step: 19 min 43 s per trial, 19 min 0 s of it for evaluations" in file.getvalue()
     with display.console.capture() as capture:
         display.console.print(display.progress.get_renderable())
     assert "step 2/20  evaluating  accuracy 10.0%" in capture.get()
