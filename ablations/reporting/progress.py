@@ -160,7 +160,7 @@ class Live:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def time_left(self) -> str:
-        """Return the time left as the end of a message, as in ", about 5:40 left".
+        """Return the time left as the end of a message, as in ", about 5 min 40 s left".
 
         Returns "" if the time is unknown or no trial is left.
         """
