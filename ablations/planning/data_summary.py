@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 
 def data(design: "Design") -> PlannedData:
-    about = describe(design.layers.data)
+    about = describe(design.data)
     return PlannedData(
-        name=data_name(design.layers.data),
+        name=data_name(design.data),
         train=about.train_size,
         test=about.test_size,
         folds=about.folds,
         classes=about.classes,
         image_size=about.image_size,
         channels=about.channels,
-        of_recipe=design.layers.uses_recipe_data,
+        of_recipe=design.uses_recipe_data,
     )
 
 
@@ -42,16 +42,9 @@ def images_text(data: PlannedData, plan: Plan) -> str:
     )
 
 
-def data_text(data: PlannedData) -> str:
-    images = f"{data.train:,} images to train on and {data.test:,} to test on"
-    if data.folds:
-        images = f"{data.train + data.test:,} images in {data.folds} folds"
-    return f"{data.name}: {images}, {data.classes:,} classes"
-
-
 def description(design: "Design") -> str:
     """Return a description of the data and the baseline's training. The recipe's text is used if it fits the data."""
-    config, own = design.reference, design.layers.applicable_recipe.description
+    config, own = design.reference, design.applicable_recipe.description
     size = f"trained at {config.image_size} x {config.image_size} pixels"
     length = "" if design.study.stages else f", {config.steps:,} steps of {config.batch} images"
     model = (
@@ -59,15 +52,20 @@ def description(design: "Design") -> str:
     )
     if own:
         return f"{own.strip().rstrip('.')}. {model}, {size}{length}."
-    return f"{data_text(data(design))}. {model}, {size}{length}; all else as in the recipe {design.recipe.name}."
+    about = data(design)
+    images = f"{about.train:,} images to train on and {about.test:,} to test on"
+    if about.folds:
+        images = f"{about.train + about.test:,} images in {about.folds} folds"
+    what = f"{about.name}: {images}, {about.classes:,} classes"
+    return f"{what}. {model}, {size}{length}; all else as in the recipe {design.recipe.name}."
 
 
 def notes(design: "Design") -> list[str]:
     """Return a note, in a list, if other data invalidate the recipe's margin and the study sets none; otherwise []."""
     own = design.recipe.margin
-    if own is None or own == design.layers.applicable_recipe.margin or design.study.margin is not None:
+    if own is None or own == design.applicable_recipe.margin or design.study.margin is not None:
         return []
     return [
         f"no arm is called equivalent: the margin of {unit(design.metric).size_text(own)} in the recipe "
-        f"{design.recipe.name} is for its own data, not for {data_name(design.layers.data)}; set a margin in the study"
+        f"{design.recipe.name} is for its own data, not for {data_name(design.data)}; set a margin in the study"
     ]

@@ -53,14 +53,6 @@ SOURCES = {  # name of a source, best first -> text
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """The estimated time of one trial, in seconds. source: a key of SOURCES."""
-
-    seconds: float
-    source: str
-
-
-@dataclass(frozen=True)
 class Cost:
     """The total cost of trials on a device, in core-hours or GPU-hours. sources: key of SOURCES -> number of arms."""
 
@@ -123,9 +115,9 @@ def check_max_hours(most: float, plans: Sequence[Plan], wanted: Iterable[Job], r
 def seconds(plans: Iterable[Plan], runs: Path, device: Device) -> dict[str, float]:
     """Return trial id -> estimated seconds, including the start of a worker, for each planned trial."""
     return {
-        trial: START_SECONDS + guess.seconds
+        trial: START_SECONDS + guess
         for plan in plans
-        for arm, guess in estimate_arms(plan, runs, device, plan.entries)
+        for arm, guess, _ in estimate_arms(plan, runs, device, plan.entries)
         for trial in arm.ids.values()
     }
 
@@ -136,15 +128,15 @@ def cost(plans: Iterable[Plan], runs: Path, device: Device, wanted: set[str]) ->
     sources: Counter[str] = Counter()
     for plan in plans:
         entries = [arm for arm in plan.entries if left & {*arm.ids.values()}]
-        for arm, guess in estimate_arms(plan, runs, device, entries):
-            sources[guess.source] += 1
-            total += guess.seconds * arm.ranks * len(left & {*arm.ids.values()})
+        for arm, guess, source in estimate_arms(plan, runs, device, entries):
+            sources[source] += 1
+            total += guess * arm.ranks * len(left & {*arm.ids.values()})
         left.difference_update(*(arm.ids.values() for arm in entries))
     return Cost(total / 3600, device, sources)
 
 
-def estimate_arms(plan: Plan, runs: Path, device: Device, arms: Iterable[Entry]) -> Iterator[tuple[Entry, Estimate]]:
-    """Yield (entry, estimate) for each arm or stage in `arms`. The estimate is for one trial, from the best source."""
+def estimate_arms(plan: Plan, runs: Path, device: Device, arms: Iterable[Entry]) -> Iterator[tuple[Entry, float, str]]:
+    """Yield (entry, seconds of one trial, source) for each arm or stage in `arms`, from the best of SOURCES."""
     measured, rate = step_times.read(runs, device), seconds_per_flop(plan, runs, device)
     took = plan.cost.time_on(device.gpu) if plan.cost else None
     for arm in arms:
@@ -161,7 +153,7 @@ def estimate_arms(plan: Plan, runs: Path, device: Device, arms: Iterable[Entry])
             seconds, source = slowdown * flops * (took.seconds / plan.cost.work), "recipe"
         else:
             seconds, source = slowdown * flops / (GPU_FLOPS if device.gpu else CORE_FLOPS), "flops"
-        yield arm, Estimate(seconds * (1 + evaluation_share(arm.config, plan)), source)
+        yield arm, seconds * (1 + evaluation_share(arm.config, plan)), source
 
 
 def emulates_bf16(config: Settings, gpu: bool) -> bool:

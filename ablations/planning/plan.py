@@ -35,7 +35,7 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
     Raises the errors of `checks.check`, and ValueError if an arm or stage cannot be built or if an undeclared
     difference confounds an arm.
     """
-    study, recipe = design.study, design.layers.applicable_recipe
+    study, recipe = design.study, design.applicable_recipe
     checks.check(design)
     made = {arm.name: arm for arm in design.arms}
     stages = stage_entries(design, seeds)
@@ -71,7 +71,7 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
         expected=expected_results(design),
         spread=schemas.StatedSpread(**spread.model_dump()) if spread else None,
         baseline=design.main_baseline,
-        split=split(describe(design.layers.data)),
+        split=split(describe(design.data)),
         seeds=list(seeds),
         looks=[len(seeds)],
         stages=list(stages.values()),
@@ -106,7 +106,7 @@ def enlarged_evals(design: Design) -> list[str]:
 def expected_results(design: Design) -> list[schemas.Expected]:
     """Return the results that the recipe states for exactly the design's `learned_settings`; [] if it has stages."""
     asked = learned_settings(design.overrides)
-    fits = [one for one in design.layers.applicable_recipe.expected if one.settings == asked]
+    fits = [one for one in design.applicable_recipe.expected if one.settings == asked]
     return [] if design.study.stages else [schemas.Expected(**one.model_dump()) for one in fits]
 
 
@@ -206,7 +206,7 @@ def later_difference(design: Design, arm: Arm, baseline: Arm) -> schemas.LaterDi
     The recipe states differences in test accuracy at equal steps, with its own config as the baseline. They apply
     neither to arms with co-changes nor to named arms that the study defines.
     """
-    known, study = design.layers.applicable_recipe.at_twice_the_steps, design.study
+    known, study = design.applicable_recipe.at_twice_the_steps, design.study
     of_recipe = not arm.change.named or study.arms[arm.change.name] == "axis"
     if known is None or design.metric != "test_accuracy" or study.budget != "steps" or not of_recipe:
         return None

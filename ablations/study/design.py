@@ -4,7 +4,7 @@ A point of the curves has one value for each curve. Every change from the baseli
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
@@ -13,33 +13,15 @@ from ablations.study.arms import Arm, Change, arm_name, points
 from ablations.study.budget import matched_steps
 from ablations.study.layers import Layers
 from ablations.study.naming import assignments, plan_name
-from ablations.study.recipe import Recipe
 from ablations.study.stages import FINETUNE, Values
-from ablations.study.study import Axis, Study
+from ablations.study.study import Axis
 from vitcore.config import Config, merge
 from vitcore.options import ConfigError
 from vitcore.unknown_keys import joined_names, unknown_key
 
 
-@dataclass(frozen=True)
-class Design:
-    """A study on a recipe with command-line overrides, and its arms in order. Raises the errors of `Layers.check`."""
-
-    study: Study
-    recipe: Recipe
-    overrides: Values
-
-    def __post_init__(self) -> None:
-        self.layers.check()
-
-    @cached_property
-    def layers(self) -> Layers:
-        return Layers(self.study, self.recipe, self.overrides)
-
-    @property
-    def reference(self) -> Config:
-        """The baseline's config, before a point of the curves is applied. Raises ConfigError if it is not valid."""
-        return self.layers.reference
+class Design(Layers):
+    """A study on a recipe with command-line overrides, and its arms in order."""
 
     @property
     def name(self) -> str:
@@ -63,7 +45,7 @@ class Design:
         for cross in self.study.crosses:
             found.append({})
             for name, values in cross.items():
-                known, own = self.axis(name, values), self.layers.baseline_value(name)
+                known, own = self.axis(name, values), self.baseline_value(name)
                 found[-1][name] = known if own in known else [own, *known]
         return found
 
@@ -114,7 +96,7 @@ class Design:
         """
         names = [name, name.partition(".")[2]]
         if name.partition(".")[0] not in self.study.stages:
-            names = [f"{FINETUNE}.{name}", name] if self.layers.fine_tunes else [name]
+            names = [f"{FINETUNE}.{name}", name] if self.fine_tunes else [name]
         known = [one for one in names if one in self.recipe.axes]
         if not known:
             raise ValueError(
@@ -132,7 +114,7 @@ class Design:
     @property
     def margin(self) -> float | None:
         """The study's equivalence margin or, if it sets none, the recipe's. None if neither applies."""
-        return self.study.margin if self.study.margin is not None else self.layers.applicable_recipe.margin
+        return self.study.margin if self.study.margin is not None else self.applicable_recipe.margin
 
     @property
     def evals(self) -> list[str]:
@@ -157,7 +139,7 @@ class Design:
 
     @cached_property
     def baseline(self) -> Values:
-        return {name: self.layers.baseline_value(name) for name in self.factors}
+        return {name: self.baseline_value(name) for name in self.factors}
 
     @property
     def baseline_name(self) -> str:
@@ -193,7 +175,7 @@ class Design:
         Raises ValueError if two arms have the same name, or if a name in `with` matches no arm.
         """
         found = self.factor_changes()
-        for name, settings in self.layers.named_arms.items():
+        for name, settings in self.named_arms.items():
             if name in found:
                 raise ValueError(f"study '{self.study.name}': two arms are called {name}")
             own = {key: value for key, value in settings.items() if key in self.factors}
@@ -268,8 +250,8 @@ class Design:
         The steps meet the study's budget unless the change or point sets them. Raises ValueError if they cannot.
         """
         name, baseline = arm_name(change.name, point), arm_name(self.baseline_name, point)
-        written = merge(self.layers.base, point, change.settings, change.co_changes)
-        settings, parent = self.layers.starting_stages.split_parent(written)
+        written = merge(self.base, point, change.settings, change.co_changes)
+        settings, parent = self.starting_stages.split_parent(written)
         sets_length = {"steps", "epochs"} & {*change.declared_settings, *point}
         if not sets_length and (self.study.budget != "steps" or "epochs" in settings):
             try:
@@ -283,7 +265,7 @@ class Design:
     def main_baseline(self) -> str:
         """The baseline's name at the point with the values of `reference`, or else at the first remaining point."""
         there = [point for change, point in self.remaining_arms.values() if change.name == self.baseline_name]
-        point = {name: self.layers.baseline_value(name) for name in self.curves}
+        point = {name: self.baseline_value(name) for name in self.curves}
         return arm_name(self.baseline_name, point if point in there else there[0])
 
     def family_name(self, arm: Arm) -> str:

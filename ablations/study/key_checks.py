@@ -53,7 +53,7 @@ def validate_recipe(recipe: Recipe, path: Path) -> None:
 
 
 def check_setting(key: str, where: str, stages: Collection[str] = ()) -> None:
-    """Raise ValueError if a key such as lr or pretrain.lr is not a setting, or sets the seed of a stage.
+    """Raise ValueError if a key such as lr or pretrain.lr is not a setting, or sets a seed.
 
     where: the beginning of the message. stages: the names that may come before a dot.
     """
@@ -61,6 +61,8 @@ def check_setting(key: str, where: str, stages: Collection[str] = ()) -> None:
     prefix, own = (f"{stage}.", rest) if stage in stages else ("", key)
     if prefix and own in ("seed", "data_seed"):
         raise ValueError(f"{where}{key}: a stage has the seeds of what starts from it")
+    if own == "seed":
+        raise ValueError(f"{where}{key}: the seeds of a study are set with --seeds N")
     if own.partition(".")[0] not in SETTINGS and (prefix or not dot):  # Config checks the options of variants
         known = [prefix + one for one in SETTINGS]
         raise ValueError(where + unknown_key(key, known, ": `ablate list --settings` names all"))

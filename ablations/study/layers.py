@@ -21,11 +21,10 @@ class Layers:
     recipe: Recipe
     overrides: Values
 
-    def check(self) -> None:
-        """Raise ValueError if a layer sets a seed, or if the command line sets what the study varies.
+    def __post_init__(self) -> None:
+        """Raise ValueError if the command line sets a seed or what the study varies, or the errors of check_overrides.
 
-        Also raises it if the study fine-tunes but the recipe has no `finetune`. Raises the errors of `check_overrides`
-        and `named_arms`.
+        Also raises ValueError if the study fine-tunes but the recipe has no `finetune`.
         """
         if self.fine_tunes and FINETUNE not in self.recipe.stages:
             raise ValueError(
@@ -43,16 +42,6 @@ class Layers:
                 raise ValueError(f"{key}: the seeds of a study are set with --seeds N")
         if self.study.stages:
             key_checks.check_overrides(self.study, self.overrides)
-        for where, settings in {
-            "recipe": self.recipe.config,
-            **{f"recipe, stage {name}": own for name, own in self.recipe.stages.items()},
-            "baseline": self.study.baseline,
-            **self.named_arms,
-            **{f"stage {name}": own for name, own in self.study.stages.items()},
-            **{f"with, {name}": own for name, own in self.study.co_changes.items()},
-        }.items():
-            if "seed" in settings:
-                raise ValueError(f"{where}: seed={settings['seed']}: the seeds of a study are set with --seeds N")
 
     @cached_property
     def fine_tunes(self) -> bool:

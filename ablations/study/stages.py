@@ -46,8 +46,9 @@ class Stage:
     def trial(self, seed: int) -> Config:
         try:
             return trial(self.settings, self.parent, seed)
-        except ConfigError as error:
-            raise written_error(error, self.stage, self.own) from None
+        except ConfigError as error:  # a key that is written for this stage alone, as pretrain.steps, is named so
+            written = str(error).partition("=")[0] in self.own
+            raise ConfigError(f"{self.stage}.{error}" if written else str(error)) from None
 
     @cached_property
     def config(self) -> Config:
@@ -61,11 +62,6 @@ def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
 
     start = {parent.link: trial_id(parent.trial(seed))} if parent else {}
     return Config(**merge(settings, {"seed": seed}, start))
-
-
-def written_error(error: ConfigError, stage: str, own: Collection[str]) -> ConfigError:
-    """Return `error`, with the stage before its key (as in pretrain.steps) if `own` (see `Stage`) contains the key."""
-    return ConfigError(f"{stage}.{error}") if str(error).partition("=")[0] in own else error
 
 
 def lineage(parent: Stage | None) -> Iterator[Stage]:

@@ -24,24 +24,6 @@ class Loader(yaml.CSafeLoader):
 
     yaml_implicit_resolvers = {}
     yaml_constructors = {tag: construct for tag, construct in yaml.CSafeLoader.yaml_constructors.items() if tag in TAGS}
-    depth = 0
-
-    def descend_resolver(self, current_node: yaml.Node | None, current_index: Any) -> None:
-        self.depth += 1
-        if self.depth > DEEPEST:
-            mark = current_node.start_mark if current_node else None
-            raise yaml.composer.ComposerError(None, None, f"is nested more than {DEEPEST} deep", mark)
-        super().descend_resolver(current_node, current_index)
-
-    def ascend_resolver(self) -> None:
-        self.depth -= 1
-        super().ascend_resolver()
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Return the Python value of a node. Raises ConstructorError at aliases, as they may expand without bound."""
-        if node in self.constructed_objects or node in self.recursive_objects:
-            raise refusal("an anchor with aliases: write its value out at each place", node)
-        return super().construct_object(node, deep)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         mapping: dict[Any, Any] = {}
@@ -76,7 +58,7 @@ class Loader(yaml.CSafeLoader):
             raise refusal(f"{text[:60]} is not a number", node) from None
 
 
-def refusal(problem: str, node: yaml.Node) -> yaml.constructor.ConstructorError:
+def refusal(problem: str, node: Any) -> yaml.constructor.ConstructorError:
     return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
@@ -92,12 +74,24 @@ Loader.add_constructor(TAG + "int", Loader.construct_int)
 Loader.add_constructor(TAG + "float", Loader.construct_float)
 
 
+def refuse_nesting_and_aliases(text: str) -> None:
+    """Raise ConstructorError if YAML text is nested too deep, or has aliases, as these may expand without bound."""
+    depth = 0
+    for event in yaml.parse(text, Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise refusal(f"is nested more than {DEEPEST} deep", event)
+        if isinstance(event, yaml.AliasEvent):
+            raise refusal("an anchor with aliases: write its value out at each place", event)
+
+
 def parse(text: str, name: str) -> Any:
     """Return the content of YAML text as plain data. name: the file or text, for messages.
 
     Raises a ValueError with `name`, the line number and the problem if the text is not valid.
     """
     try:
+        refuse_nesting_and_aliases(text)
         return yaml.load(text, Loader)
     except (yaml.YAMLError, UnicodeEncodeError) as error:
         mark = getattr(error, "problem_mark", None)

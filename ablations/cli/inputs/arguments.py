@@ -290,7 +290,7 @@ def use_stated_pack(made: "Sequence[Design]", data_dir: Path | None) -> bool:
 
     recipe = made[0].recipe
     name = str(recipe.config.get("data"))
-    if recipe.pack is None or name not in [design.layers.data for design in made] or find(name, data_dir) is not None:
+    if recipe.pack is None or name not in [design.data for design in made] or find(name, data_dir) is not None:
         return False
     print(
         f"data={name}: not packed here: {pack_hint(name)}: planned from what the recipe states of it, as if nothing "

@@ -90,7 +90,7 @@ def finish(
 def sources(plan: Plan, runs: Path, device: Device) -> list[tuple[float, str]]:
     """Return the training seconds of each arm and their source."""
     found = estimate.estimate_arms(plan, runs, device, plan.arms)
-    return [(one.seconds / (1 + EVALUATION), one.source) for _, one in found]
+    return [(seconds / (1 + EVALUATION), source) for _, seconds, source in found]
 
 
 def test_hours_come_from_the_best_source_there_is(plan: Callable[..., Plan], tmp_path: Path) -> None:

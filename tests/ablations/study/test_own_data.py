@@ -199,8 +199,8 @@ def test_other_data_to_pretrain_on_are_other_data() -> None:
     starts = {"stages": {"pretrain": {}}}
     one = design({"position": "1d", "init_from": "pretrain"}, {}, "cifar10-transfer", **starts)
     other = dataclasses.replace(one, overrides={"pretrain.data": "mnist"})
-    assert (one.layers.uses_recipe_data, other.layers.uses_recipe_data) == (True, False)
-    assert (one.layers.applicable_recipe.margin, other.layers.applicable_recipe.margin) == (0.01, None)
+    assert (one.uses_recipe_data, other.uses_recipe_data) == (True, False)
+    assert (one.applicable_recipe.margin, other.applicable_recipe.margin) == (0.01, None)
 
 
 def test_every_statement_of_a_recipe_is_known_to_be_one() -> None:

@@ -226,9 +226,12 @@ MISTAKES = [
     (STUDY + "    with: {position=1d: {pol: cls}}\n", "s.yaml: position=1d: unknown key 'pol'; did you mean 'pool'?"),
     (STUDY + "    stages: {pre: {pol: cls}}\n", "s.yaml: pre: unknown key 'pol'; did you mean 'pool'?"),
     (STUDY + "    curves: {learning_rate: [1.0]}\n", "s.yaml: curves: unknown key 'learning_rate'; did you mean 'lr'?"),
-    (STUDY.replace("{position: 1d}", "{position: 1d, seed: 3}"), "baseline: seed=3: the seeds of a study are set with"),
-    (STUDY + "    with: {position=1d: {seed: 3}}\n", "with, position=1d: seed=3: the seeds of a study are set with"),
-    (STUDY + "    stages: {pre: {seed: 3}}\n", "stage pre: seed=3: the seeds of a study are set with"),
+    (
+        STUDY.replace("{position: 1d}", "{position: 1d, seed: 3}"),
+        "s.yaml: baseline: seed: the seeds of a study are set",
+    ),
+    (STUDY + "    with: {position=1d: {seed: 3}}\n", "s.yaml: position=1d: seed: the seeds of a study are set with"),
+    (STUDY + "    stages: {pre: {seed: 3}}\n", "s.yaml: pre: seed: the seeds of a study are set with"),
     (STUDY.replace("{position: 1d}", "{position: 1d, heads: 3}"), "heads=3 does not divide width=16"),
 ]
 
