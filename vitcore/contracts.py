@@ -54,10 +54,9 @@ def trains(slot: str, name: str) -> None:
 
 
 def beside_prefix(slot: str, name: str) -> None:
-    """Check that the variant trains with registers and a class token before the patches.
+    """Check that the variant trains with registers and, unless a pooling decides, a class token before the patches.
 
-    If the variant is a pooling, it decides whether there is a class token. Some parameters may receive no gradient,
-    such as the position embedding of the last layer if only the class token is pooled.
+    Some parameters may receive no gradient, such as position embeddings of the last layer if only a token is pooled.
     """
     pool = {} if slot == "pool" else {"pool": "cls"}
     learns(Config(**tiny(slot, name).model_dump() | {"registers": 2} | pool), slot, name, every=False)
@@ -102,11 +101,11 @@ def declares_its_values(slot: str, name: str) -> None:
 
     During the check, PyTorch fills empty tensors with NaN, which distinguishes them from tensors with values.
     """
-    found: list[tuple[nn.Module, str]] = []
+    found: list[nn.Parameter] = []
 
     def registered(module: nn.Module, parameter_name: str, parameter: nn.Parameter) -> None:
         if parameter is not None and not parameter.isnan().all():
-            found.append((module, parameter_name))
+            found.append(parameter)
 
     before, hook = torch.are_deterministic_algorithms_enabled(), register_module_parameter_registration_hook(registered)
     try:
@@ -115,10 +114,9 @@ def declares_its_values(slot: str, name: str) -> None:
     finally:
         hook.remove()
         torch.use_deterministic_algorithms(before)
-    names = {id(module): module_name for module_name, module in model.named_modules()}
-    for module, parameter_name in found:
-        full = ".".join(filter(None, [names.get(id(module), ""), parameter_name]))
-        if full in part_names(model, slot, name):
+    own = part_names(model, slot, name)
+    for full, parameter in model.named_parameters():
+        if full in own and any(parameter is one for one in found):
             owner, own_name = nearest_owner(model, full)
             replaced = type(owner).initial is Initial.initial and owner.draw_of(own_name) is owner.draw_table
             assert not replaced, f"{full}: its value in __init__ is drawn over: draws = {{'{own_name}': constant(...)}}"
@@ -202,10 +200,8 @@ def other_resolution(slot: str, name: str) -> None:
             named = f"{slot}={name}" in said or any(names_size(said, size, config.patch) for size in sizes)
             if named and isinstance(error, ValueError):
                 return
-            raise AssertionError(
-                f"{slot}={name}: fails at {height} x {width} pixels, and not with a ValueError that names the part or "
-                f"the sizes: {error}"
-            ) from None
+            wanted = "not with a ValueError that names the part or the sizes"
+            raise AssertionError(f"{slot}={name}: fails at {height} x {width} pixels, and {wanted}: {error}") from None
         assert logits.isfinite().all(), f"{slot}={name}: logits at another resolution are not finite"
 
 

@@ -98,10 +98,7 @@ def trial_id(config: Config) -> str:
 
 
 def arm_key(config: Config) -> str:
-    """Return an arm's key, a hash of the identity without seeds. Raises the errors of `trial_id`.
-
-    config: the arm's config at seed 0, because a parent trial differs by seed.
-    """
+    """Return an arm's key, a hash of the identity without seeds. config: at seed 0, as a parent differs by seed."""
     return digest(unseeded_identity(config))
 
 

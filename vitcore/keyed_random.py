@@ -19,10 +19,7 @@ Keys = Tensor | None  # (B,), int64: the key of each image in this epoch; None i
 
 
 def image_keys(seed: int, epochs: Indices, places: Indices) -> Tensor:
-    """Return an int64 key (B,) for each image, which depends on the seed, the epoch and the image.
-
-    epochs: the epoch of each image (B,). places: the index of each image in the dataset (B,).
-    """
+    """Return an int64 key (B,) for each image from the seed, its epoch (B,) and its index in the dataset (B,)."""
     image = (epochs.astype(np.uint64) << np.uint64(32)) | places.astype(np.uint64)
     return torch.from_numpy(mix64(mix64(np.array([seed], np.uint64)) ^ image).view(np.int64))
 
@@ -56,19 +53,15 @@ def uniforms(keys: Tensor, site: int, elements: int) -> Tensor:
 
 
 def bits(keys: Tensor, site: int, elements: int) -> Tensor:
-    """Return a uniform random int32 for each element of each image: (B, elements).
-
-    keys: the keys of the images (B,). site: the result of `site_code` for the site.
-    """
+    """Return a uniform random int32 for each element of each image: (B, elements). site: from `site_code`."""
     each = torch.arange(elements, dtype=torch.int32, device=keys.device)
     return hashed_bits(keys.to(torch.int32) ^ site, (keys >> 32).to(torch.int32), each)
 
 
 def hashed_bits(low: Array, high: Array, each: Array) -> Array:
-    """Return uniform random int32 numbers (B, elements), which are hashes of keys and element numbers.
+    """Return random int32 (B, elements): hashes of the keys' lower bits XOR the site, upper bits and element numbers.
 
-    low: the lower 32 bits of the keys, combined with the site by XOR (B,). high: the upper 32 bits of the keys (B,).
-    each: the element numbers (elements,). `low` and `each` are overwritten.
+    low, high: (B,). each: (elements,). `low` and `each` are overwritten.
     """
     image = mix(mix(low) ^ high)  # (B,)
     return mix(image[:, None] + mix(each))

@@ -18,10 +18,7 @@ OTHER_NAMES = {  # what settings are called in other code
 
 
 def unknown_key(key: str, known: Iterable[str] = (), otherwise: str = "") -> str:
-    """Return the message for an unknown key: it names the most similar known key, or else ends with `otherwise`.
-
-    key: a setting such as widht, or a setting of a stage such as pretrain.widht.
-    """
+    """Return the message for a key such as widht or pretrain.widht, with the most similar known key or `otherwise`."""
     stage, dot, own = key.rpartition(".")
     return f"unknown key '{key}'{spelling_hint(stage + dot + OTHER_NAMES.get(own, own), known) or otherwise}"
 

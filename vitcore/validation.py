@@ -31,11 +31,7 @@ PATCHES = 2**16  # largest number of patches per image; the size of attention ma
 
 
 def complete_parts(config: Config) -> None:
-    """Check a new Config, and complete its `init_from`, `teacher`, `options` and `position_at` in place.
-
-    Config calls this function once, before the record is shared. Raises ConfigError if the settings do not fit
-    together.
-    """
+    """Check a new Config, not yet shared, and complete `init_from`, `teacher`, `options` and `position_at` in place."""
     put = partial(object.__setattr__, config)  # the record is frozen
     if not config.model:
         check_sizes(config)
@@ -64,10 +60,7 @@ def complete_parts(config: Config) -> None:
 
 
 def validated_options(config: Config, chosen: Mapping[str, type[Variant]]) -> dict[str, Any]:
-    """Validate the options of the `chosen` variants (slot -> variant); return dotted key -> value, including defaults.
-
-    Raises ConfigError if an option is unknown or invalid.
-    """
+    """Return dotted key -> value, including defaults, of the `chosen` variants' options; raise ConfigError."""
     return {
         f"{slot}.{name}": value
         for slot, variant in chosen.items()
@@ -135,10 +128,9 @@ def check_teacher(config: Config) -> None:
 
 
 def place_of_position(config: Config) -> str:
-    """Return the site of the position embedding, by default the first site that its variant allows.
+    """Return the site of the position embedding, by default the first that its variant allows; raise ConfigError.
 
     The site is "" for `position=none`, even if `position_at` is set, and for a variant without a choice of sites.
-    Raises ConfigError if `position_at` is unknown to all variants or not allowed by the chosen variant.
     """
     places = POSITION[config.position].places
     known = list(dict.fromkeys(place for kind in POSITION.values() for place in kind.places))

@@ -48,11 +48,7 @@ class Raw:
 
 
 def small_class(labels: Indices, train: Indices, classes: Sequence[str]) -> str:
-    """Return a sentence about the first class with fewer than two training images, or "" if there is none.
-
-    Training and validation each need an image of every class. labels (M,): labels of all images. train: indices of all
-    images outside the test set.
-    """
+    """Return a sentence about the first class with fewer than two of the `train` images, or "" if there is none."""
     total, left = (np.bincount(known, minlength=len(classes)).tolist() for known in (labels, labels[train]))
     short = [place for place, count in enumerate(left) if count < 2]
     if not short:

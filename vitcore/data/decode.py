@@ -22,10 +22,7 @@ GRAY_MODES = ("1", "L", *SIXTEEN_BITS, "I", "F")
 
 
 def open_image(file: Path) -> Image:
-    """Open an image file without decoding its pixels.
-
-    Raises ValueError if the file cannot be read, is larger than 1 GiB, or is not an image in a known format.
-    """
+    """Open an image file without decoding it; raise ValueError if it is unreadable, above 1 GiB or no known image."""
     try:
         return open_content(read_regular(file, LARGEST))
     except OSError as error:
@@ -33,10 +30,7 @@ def open_image(file: Path) -> Image:
 
 
 def open_content(content: bytes | memoryview, formats: tuple[str, ...] = IMAGE_FORMATS) -> Image:
-    """Open an image from a file's content without decoding its pixels.
-
-    formats: the accepted formats by Pillow's names. Raises ValueError if the content is not an image in such a format.
-    """
+    """Open an image from a file's content without decoding it; raise ValueError if it has none of the `formats`."""
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -47,10 +41,7 @@ def open_content(content: bytes | memoryview, formats: tuple[str, ...] = IMAGE_F
 
 
 def middle_square(image: Image, size: int, channels: int) -> Bytes:
-    """Return an image's middle square, resized to uint8 (size, size) for 1 channel or (size, size, 3) for 3 channels.
-
-    Raises ValueError if the image cannot be decoded, or if the range of its values is unknown.
-    """
+    """Return an image's middle square, resized to uint8 (size, size) or (size, size, 3); raise ValueError if broken."""
     from PIL import Image, ImageOps
 
     try:
@@ -63,10 +54,7 @@ def middle_square(image: Image, size: int, channels: int) -> Bytes:
 
 
 def eight_bits(image: Image) -> Image:
-    """Return an image with values from 0 to 255. Values of 16 bits are scaled, because Pillow would clip them.
-
-    Raises ValueError if the values are 32-bit integers or floats, whose range the file format does not state.
-    """
+    """Return an image with values from 0 to 255, scaled from 16 bits; raise ValueError if their range is unknown."""
     from PIL import Image
 
     if image.mode in SIXTEEN_BITS or (image.mode == "I" and image.format in ("PNG", "PPM")):

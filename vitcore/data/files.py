@@ -12,10 +12,7 @@ from pathlib import Path
 
 
 def open_regular(path: PathLike[str] | str) -> BufferedReader:
-    """Open a regular file for reading, without blocking on a pipe.
-
-    Raises OSError if the path cannot be opened or is not a regular file.
-    """
+    """Open a file for reading, without blocking on a pipe; raise OSError if it is not a regular file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -36,10 +33,7 @@ def reason_with_file(error: BaseException) -> str:
 
 
 def read_regular(path: PathLike[str] | str, largest: int) -> bytes:
-    """Return the bytes of a regular file.
-
-    Raises OSError if it cannot be read, is not a regular file, or has more than `largest` bytes.
-    """
+    """Return the content of a file; raise OSError if it is not a regular file or has more than `largest` bytes."""
     with open_regular(path) as file:
         if os.fstat(file.fileno()).st_size > largest:
             raise OSError(errno.EFBIG, f"Larger than {largest:,} bytes", str(path))

@@ -40,9 +40,8 @@ class Listing(Generic[File]):
 
 @cache
 def describe_folder(root: Path) -> About:
-    """Return the facts about a folder of images.
+    """Return the facts about a folder of images. The first gives the channels and, by its shorter side, the size.
 
-    The first image determines the channels and, by its shorter side, the size. Every file is read once per process.
     Raises ConfigError if the folder or its first image is invalid. Raises OSError if another file cannot be read.
     """
     listing = list_folder(root)
@@ -67,10 +66,7 @@ def describe_folder(root: Path) -> About:
 
 
 def read_folder(root: Path, size: int, channels: int) -> Raw:
-    """Read the middle square of every image in a folder, resized to `size` pixels a side.
-
-    Raises ConfigError if the folder is invalid or an image cannot be read.
-    """
+    """Read the middle square of every image in a folder, resized to `size` pixels a side; raise ConfigError."""
     listing = list_folder(root)
     images = np.empty((len(listing.files), channels, size, size), np.uint8)
     for place, file in enumerate(listing.files):
@@ -79,10 +75,7 @@ def read_folder(root: Path, size: int, channels: int) -> Raw:
 
 
 def check_images(root: Path, channels: int) -> None:
-    """Check that every image in a folder can be decoded, using all cores.
-
-    Raises ConfigError if the folder is invalid or images are broken. The message names one image and counts the others.
-    """
+    """Decode every image in a folder, using all cores; raise a ConfigError that names one broken image and a count."""
 
     def failure(file: Path) -> str:
         try:
@@ -99,11 +92,7 @@ def check_images(root: Path, channels: int) -> None:
 
 
 def list_folder(root: Path) -> Listing[Path]:
-    """Return the images in a folder with their labels and their split.
-
-    Raises ConfigError if the folder or a part is missing, a class is unreadable or not in all parts, or classes or
-    images are too few. Raises OSError if the folder itself is unreadable.
-    """
+    """Return the images in a folder with their labels and split; raise ConfigError if its layout is invalid."""
     if not root.is_dir():
         refuse(root, "no such folder")
     listing = list_parts(root) if (root / "train").is_dir() else list_flat(root)
@@ -113,10 +102,7 @@ def list_folder(root: Path) -> Listing[Path]:
 
 
 def list_parts(root: Path) -> Listing[Path]:
-    """Return the images in a folder that has train/ and test/, or train/ and val/ if there is no test/.
-
-    Raises ConfigError if test/ and val/ are missing, classes differ or are fewer than 2, or a class in train/ is empty.
-    """
+    """Return the images in a folder that has train/ and test/, or train/ and val/ if there is no test/."""
     test = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
     if test is None:
         refuse(root, "has train/ but neither test/ nor val/ beside it")
@@ -131,11 +117,7 @@ def list_parts(root: Path) -> Listing[Path]:
 
 
 def list_flat(root: Path) -> Listing[Path]:
-    """Return the images in a folder that holds class folders directly, split by `fixed_split`.
-
-    Raises ConfigError if there are fewer than 2 classes, or a class is unreadable or empty. Raises OSError if the
-    folder itself is unreadable.
-    """
+    """Return the images in a folder that holds class folders directly, split by `fixed_split`."""
     classes = class_names(root)
     files, known = list_classes(root, classes)
     labels = np.array(known, np.int64)
@@ -158,10 +140,7 @@ def class_names(folder: Path) -> tuple[str, ...]:
 
 
 def list_classes(folder: Path, classes: Sequence[str], empty_allowed: bool = False) -> tuple[list[Path], list[int]]:
-    """Return the images in each class folder and its subfolders, sorted within each class, and the images' labels.
-
-    Raises ConfigError if a folder is missing, cannot be read, or has no image and `empty_allowed` is False.
-    """
+    """Return the images in each class folder and its subfolders, sorted within each class, and the images' labels."""
 
     def unreadable(error: OSError) -> NoReturn:
         refuse(Path(str(error.filename)), f"cannot be read ({error.strerror})")

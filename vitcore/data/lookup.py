@@ -18,11 +18,9 @@ STATED: dict[str, About] = {}  # facts that recipes state about missing packs: e
 
 
 def describe(name: str, data_dir: Path | None = None) -> About:
-    """Return the facts about a built-in dataset, a folder of images or a pack.
+    """Return the facts about a built-in dataset, 'imagefolder:PATH' or a pack, which a recipe states if it is missing.
 
-    name: 'imagefolder:PATH' for a folder. A recipe can state the facts about a missing pack. data_dir: see `data_homes`
-    in vitcore.data.homes. Raises ConfigError if name, folder or pack is invalid, OSError if a read fails, and the
-    errors of `data_homes`.
+    data_dir: see `data_homes`. Raises ConfigError if name, folder or pack is invalid, and OSError if a read fails.
     """
     if name in BUILT_IN:
         return BUILT_IN[name].about

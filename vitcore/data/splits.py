@@ -83,10 +83,7 @@ class Data:
         return images.to(self.mean.dtype, copy=True).sub_(self.mean).div_(self.std)  # in place: half the time
 
     def to(self, device: torch.device) -> Data:
-        """Return the data on a device. A pack's images stay on disk if all images together exceed `image_memory`.
-
-        Raises the errors of `Pack.read` if a pack's images are read.
-        """
+        """Return the data on a device. A pack's images stay on disk if all images together exceed `image_memory`."""
         parts = self.train, self.val, self.test
         fit = sum(part.pixels.nbytes for part in parts) <= image_memory(device)
         train, val, test = (part.to(device, fit) for part in parts)

@@ -32,10 +32,7 @@ def device_of(config: Config) -> str:
 
 
 def torch_device(config: Config) -> torch.device:
-    """Return the device of `config` with the index of the current GPU, without which new threads would use GPU 0.
-
-    Raises RuntimeError if `config.device` is a GPU and there is none.
-    """
+    """Return the device of `config`, with the current GPU's index; raise RuntimeError if it has no GPU."""
     kind = device_of(config)
     return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
 
@@ -68,10 +65,7 @@ def hardware(config: Config) -> str:
 
 
 def compute_in_precision(config: Config, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
-    """Return `function(*inputs)`, computed with the precision and the attention kernel of `config`.
-
-    The first of `inputs` must be the images. A result in bf16 is converted to float32.
-    """
+    """Return `function(images, ...)` in float32, computed with the precision and the attention kernel of `config`."""
     device, bf16 = inputs[0].device.type, config.precision == "bf16"
     casting = bf16 or torch.is_autocast_enabled(device)  # entered only if needed: it slows down small models
     with (

@@ -14,10 +14,9 @@ SCALAR = torch.tensor(0.0)
 
 
 def parse(payload: bytes, own: Mapping[str, Tensor], steps: int) -> dict[str, Tensor]:
-    """Return name -> tensor from a checkpoint after validation. payload: the checkpoint as safetensors.
+    """Return name -> tensor from a checkpoint, as safetensors; raise ConfigError if it is damaged or does not fit.
 
-    own: name -> tensor for the state of the resuming run. steps: the run's total number of steps. Raises ConfigError if
-    the payload is malformed, or if a tensor is missing, does not fit or has an impossible value.
+    own: name -> tensor for the state of the resuming run. steps: the run's total number of steps.
     """
     fixed = {name for name in own if not name.startswith(("optimizer.", "losses", *LATER))}
     tensors = read_fitting(payload, {name: own[name] for name in fixed}, WHAT)
@@ -31,10 +30,7 @@ def parse(payload: bytes, own: Mapping[str, Tensor], steps: int) -> dict[str, Te
 
 
 def check_optimizer(tensors: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
-    """Raise ConfigError unless each tensor of the optimizer is a scalar or has the shape of its parameter.
-
-    Also raises it if a parameter has only some of the tensors that another parameter has.
-    """
+    """Raise ConfigError if a tensor of the optimizer is missing, or neither a scalar nor as large as its parameter."""
     kept: dict[str, set[str]] = {}
     for name, tensor in tensors.items():
         parameter, _, key = name.removeprefix("optimizer.").rpartition(".")

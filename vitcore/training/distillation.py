@@ -47,8 +47,7 @@ def teacher_for(config: Config, data: Data, ranks: Ranks, trained: Trained | Non
     """Return the teacher on the data's device, or None if the config has no teacher.
 
     trained: the trial that `config.teacher` names, needed only by rank 0. Raises ConfigError if it is missing or its
-    config is invalid, SafetensorError if its weights are damaged, and RuntimeError if they do not fit its config. Also
-    raises the errors of `load_timm`.
+    config is invalid, SafetensorError if its weights are damaged, and RuntimeError if they do not fit its config.
     """
     if config.teacher == NONE:
         return None
@@ -76,8 +75,7 @@ def untrained_teacher(config: Config, data: Data) -> Teacher:
 def load_timm(config: Config) -> tuple[nn.Module, Any, Any]:
     """Return (timm's model with weights from a file, channel means, channel deviations) for pixels from 0 to 1.
 
-    Means and deviations are averaged if the data have another number of channels. Raises ConfigError if timm does not
-    know the model, or if the file cannot be read or does not fit.
+    Means and deviations are averaged if the data have another number of channels. Raises ConfigError.
     """
     import timm  # late: takes seconds
 

@@ -35,8 +35,7 @@ def evaluate(training: Training) -> Metrics:
     """Return a line of metrics: progress, learning rate, `val_*` of the validation images, and `train_loss`.
 
     `train_loss` is the mean since the last evaluation; this call starts its next interval. Raises DivergedError if a
-    loss since the last evaluation, or the validation loss, is not finite. Raises OutOfMemory if a batch of one image
-    does not fit, and the errors of `Pack.read`.
+    loss since then, or the validation loss, is not finite. Raises OutOfMemory and the errors of `Pack.read`.
     """
     with training.off_the_clock():
         losses = training.finite_losses()
@@ -58,10 +57,7 @@ def evaluate(training: Training) -> Metrics:
 
 
 def final_metrics(training: Training, line: Metrics) -> tuple[dict[str, float], Correctness]:
-    """Return (metrics of the trained model, correctness (n,) of each test image from 0 to 1).
-
-    line: the metrics of the last evaluation. Raises OutOfMemory and the errors of `Pack.read`, as `evaluate` does.
-    """
+    """Return (metrics, correctness (n,) of each test image from 0 to 1). line: the metrics of the last evaluation."""
     with training.off_the_clock():
         loss, correct = score(training, training.data.test)
     validated = {name: line[name] for name in ("val_accuracy", "val_loss", "train_loss")}

@@ -20,7 +20,6 @@ from vitcore.options import ConfigError
 from vitcore.runtime.device import compute_settings, torch_device
 from vitcore.runtime.host import check_memory
 from vitcore.runtime.memory import capacity
-from vitcore.training.checkpoint_interval import SECONDS, CheckpointSchedule
 from vitcore.training.distillation import Trained, teacher_for
 from vitcore.training.distributed import ALONE, Ranks
 from vitcore.training.divergence import DivergedError, Suspicion
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 TICK = 0.25  # minimum seconds between two progress reports
+SECONDS = 2.0  # default time between two checkpoints
+SHARE = 0.02  # largest fraction of the time that writing checkpoints may take
 
 
 def train(
@@ -88,8 +89,8 @@ def train(
 def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seconds: float) -> Outcome:
     """Train to the end or until `stop()` is true, and return the outcome.
 
-    Checkpoints are saved before a step, and evaluations follow a step. Raises DivergedError if a loss is not finite.
-    Losses are checked at each evaluation, and after every step while an earlier divergence is being verified.
+    Raises DivergedError if a loss is not finite. Losses are checked at each evaluation, and after every step while an
+    earlier divergence is being verified.
     """
     due, line, shown = evaluation_steps(training.config), Metrics(), time.monotonic()
     checkpoints = CheckpointSchedule(partial(training.save_checkpoint, run), checkpoint_seconds)
@@ -135,3 +136,20 @@ def finish(training: Training, run: Run, line: Metrics) -> Outcome:
         run.save_correct(training.data.test.index.astype(np.int32), correct.astype(np.uint8))
     run.progress(training.step, line["val_accuracy"])
     return training.outcome("finished", metrics)
+
+
+class CheckpointSchedule:
+    """A schedule that calls `write` to save checkpoints, at least `seconds` apart and longer after a slow write."""
+
+    def __init__(self, write: Callable[[], None], seconds: float) -> None:
+        self.write, self.seconds, self.pause = write, seconds, seconds
+        self.written = time.monotonic()
+
+    def due(self) -> bool:
+        return time.monotonic() - self.written >= self.pause
+
+    def save(self) -> None:
+        began = time.monotonic()
+        self.write()
+        self.written = time.monotonic()
+        self.pause = self.seconds and max(self.seconds, (self.written - began) / SHARE)

@@ -35,11 +35,7 @@ def parent_of(config: Config) -> str:
 
 
 def normalized(key: str, value: str) -> str:
-    """Return a value of the setting `key`, with the path of a file made absolute.
-
-    A file is given as PATH for `init_from` and as timm/NAME:PATH for `teacher`, and need not exist. Raises ConfigError
-    if the value is not "none", a trial's id or a file.
-    """
+    """Return a value of the setting `key` with the path of its file, if any, made absolute; raise ConfigError."""
     if value == NONE or is_trial(value):
         return value
     if key == "init_from" and value.endswith(FILES):
@@ -62,10 +58,7 @@ def timm_teacher(teacher: str) -> tuple[str, str]:
 
 
 def identifying_value(key: str, value: str) -> str | dict[str, str]:
-    """Return what represents a value of the setting `key` in a trial's id.
-
-    A file is represented by its SHA-256, and a teacher also by its name. Raises ConfigError if the file cannot be read.
-    """
+    """Return what represents a value of `key` in a trial's id: a file's SHA-256, or ConfigError if it is unreadable."""
     if value == NONE or is_trial(value):
         return value
     if key == "init_from":

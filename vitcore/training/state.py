@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 class Training:
     """The state of a training run, which checkpoints save and restore, and the operations on it.
 
-    data: on the device to train on. start: weights to start from, or None for initial values. teacher: the model to
-    distill, or None. Raises the errors of `TrainStep`.
+    Arguments and errors: see `Update`.
     """
 
     def __init__(
@@ -95,10 +94,7 @@ class Training:
         return self.model.at_patch(self.patches[int(draw * len(self.patches))])
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """Return the model's output in float32 for images (B, C, H, W) and their keys (B,).
-
-        In evaluation mode, it has the shape (B, *objective.shape).
-        """
+        """Return the model's output in float32, (B, *objective.shape) in evaluation mode, for images (B, C, H, W)."""
         return compute_in_precision(self.config, self.model, images, keys)
 
     def batch(self) -> Batch:
@@ -115,10 +111,7 @@ class Training:
         return self.train_step.draw(Inputs(torch.from_numpy(places), pixels, self.keys(places), None, mixing))
 
     def keys(self, places: Indices) -> Keys:
-        """Return the random keys (B,) of the next step's images on the CPU, or None if nothing needs them.
-
-        places (B,): the indices of these images in the training data.
-        """
+        """Return the random keys (B,), on the CPU, of the next step's images `places` (B,), or None if not needed."""
         config = self.config
         noisy = config.dropout or config.attention_dropout or config.patch_dropout or config.drop_path
         if not (config.augment != "none" or config.random_erasing or noisy or self.objective.keyed):

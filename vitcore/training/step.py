@@ -38,8 +38,8 @@ NONE, ASKED = "none: ", "cuda_graph=off"  # prefix of a reason for eager steps, 
 class TrainStep(Update):
     """A training step, which runs eagerly or as one CUDA graph, compiled or not.
 
-    facts: how steps are computed, such as the extent of the CUDA graph or why there is none. The training loop records
-    and removes these facts. Raises the errors of `Update` and `use_private_cache`.
+    facts: how steps are computed, such as why there is no CUDA graph. The training loop records and removes them.
+    Raises the errors of `Update` and `use_private_cache`.
     """
 
     def __init__(
@@ -121,9 +121,8 @@ class TrainStep(Update):
             self.fill(inputs)
             self.replay()
             if self.gradients_equal(gradients, expected):
-                self.facts["cuda_graph"] = (
-                    "the step after augmentation" if self.augmented_before_graph else "the whole step"
-                )
+                extent = "the step after augmentation" if self.augmented_before_graph else "the whole step"
+                self.facts["cuda_graph"] = extent
                 return self.loss
             reason = "its gradients differ from an eager step's"
         except Exception as error:  # a capture fails in many ways, and an error of the step itself recurs below

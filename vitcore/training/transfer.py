@@ -22,10 +22,7 @@ LEFT_BEHIND = ("head.", "objective.")  # parameters of the earlier task
 
 
 def read(path: str) -> Weights:
-    """Return the weights in a safetensors file of this package, or in an .npz of big_vision or vision_transformer.
-
-    Raises ConfigError if the file cannot be read.
-    """
+    """Return the weights in a safetensors file or in an .npz of vision_transformer; raise ConfigError if damaged."""
     from vitcore.interop.npz import load_npz  # late: most training runs do not need it
 
     try:
@@ -39,10 +36,9 @@ def read(path: str) -> Weights:
 
 
 def weights_for(config: Config, parent: bytes | None) -> Weights | None:
-    """Return the weights from which training starts, or None for initial values.
+    """Return the weights from which training starts, or None for initial values; raise ConfigError if they are missing.
 
-    parent: weights of the trial that `init_from` names, as safetensors. Raises ConfigError if `parent` or the
-    file that `init_from` names is missing or cannot be read.
+    parent: weights of the trial that `init_from` names, as safetensors.
     """
     if config.init_from == NONE:
         return None

@@ -137,9 +137,8 @@ class Update:
         if self.teacher is None:
             return self.objective.loss(outputs, batch.targets)
         assert isinstance(self.objective, Classification), "no other objective has a teacher"
-        return self.objective.distilled_loss(
-            outputs, batch.targets, compute_in_precision(self.config, self.teacher, batch.images)
-        )
+        taught = compute_in_precision(self.config, self.teacher, batch.images)
+        return self.objective.distilled_loss(outputs, batch.targets, taught)
 
     def apply_gradients(self) -> None:
         if self.config.clip_norm:
@@ -164,9 +163,8 @@ class Update:
 
     def batch(self, inputs: Inputs) -> Batch:
         """Return this rank's batch, augmented, standardized, erased and mixed. inputs: on `self.device`."""
-        pixels = inputs.pixels if self.augmented_before_graph else None
-        if pixels is None:
-            pixels = self.pixels(inputs)
+        augmented = inputs.pixels if self.augmented_before_graph else None
+        pixels = self.pixels(inputs) if augmented is None else augmented
         if inputs.choices is not None:
             assert isinstance(self.augment, Staged)
             pixels = self.augment.apply(pixels, inputs.choices, self.fixed)

@@ -29,11 +29,7 @@ class Digits:
     )
 
     def read(self, data_dir: Path | None) -> Raw:
-        """Read the images. data_dir: unused, because they come with scikit-learn.
-
-        Raises ValueError if scikit-learn is not installed, or if images and labels do not have the pinned checksum.
-        Raises OSError if scikit-learn's file cannot be read.
-        """
+        """Read the images that come with scikit-learn; raise ValueError if it is missing or their checksum is wrong."""
         package = find_spec("sklearn")  # importing it is slow
         if package is None or not package.submodule_search_locations:
             raise ValueError("data=digits: they are part of scikit-learn, which is not installed")

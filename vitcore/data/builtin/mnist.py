@@ -15,10 +15,7 @@ class Mnist(Downloaded):
         self.kind = kind
 
     def read_parts(self, data_dir: Path) -> tuple[Part, Part]:
-        """Return (training part, test part), as `Downloaded.read_parts` describes.
-
-        torchvision reads the unpacked files. Only the archives beside them, if any, are checked.
-        """
+        """Return (training part, test part) of the unpacked files. Only archives beside them, if any, are checked."""
         from torchvision.datasets.utils import check_md5
 
         train, test = (self.load(data_dir, train) for train in (True, False))

@@ -60,10 +60,7 @@ class MaskingOptions(Masking.Options):
         return x if keys is None else gather_rows(x, self.split(keys, x.shape[1])[0])
 
     def split(self, keys: Tensor, patches: int) -> tuple[Tensor, Tensor]:
-        """Return (visible, masked): the ascending indices (B, N - M) and (B, M) of each image's patches.
-
-        keys: random keys (B,) of the images. patches: N.
-        """
+        """Return (visible, masked): the ascending indices (B, N - M) and (B, M) of each image's `patches` patches."""
         left = patches - self.masked(patches)
         order = bits(keys, MASKED, patches).argsort(dim=1, stable=True)
         return order[:, :left].sort(dim=1).values, order[:, left:].sort(dim=1).values
@@ -202,10 +199,9 @@ def decoder_config(config: Config, options: MaskingOptions) -> Config:
 
 
 def normalized_patches(pixels: Tensor, patch: int, levels: int) -> Tensor:
-    """Return the pixels of each patch (B, N, C P P), normalized to mean 0 and variance 1.
+    """Return the pixels of each patch (B, N, C P P) of images (B, C, H, W), normalized to mean 0 and variance 1.
 
-    pixels: uint8 images (B, C, H, W). levels: number of possible values of a pixel. The variance is the unbiased
-    variance of pixels scaled to [0, 1], plus 1e-6, so a patch of equal values becomes 0.
+    The variance is the unbiased variance of pixels scaled to [0, 1], plus 1e-6, so a patch of equal values becomes 0.
     """
     values = cut_patches(pixels, patch).flatten(3).flatten(1, 2).float() / (levels - 1)
     variance, mean = torch.var_mean(values, dim=2, keepdim=True)
