@@ -72,8 +72,9 @@ def learns(config: Config, slot: str, name: str, every: bool = True) -> None:
     batch = training.batch()
     with torch.no_grad():
         logits = training.forward(batch.images, batch.keys)
-    shape, wanted = tuple(logits.shape), (config.batch, *training.objective.shape)
-    assert shape == wanted, f"{slot}={name}: logits of shape {shape}, not (B, classes) = {wanted}"
+    shape, wanted = tuple(logits.shape), (config.batch, config.classes)
+    if slot != "objective":
+        assert shape == wanted, f"{slot}={name}: logits of shape {shape}, not (B, classes) = {wanted}"
     assert logits.isfinite().all(), f"{slot}={name}: logits are not finite"
     before = [parameter.detach().clone() for parameter in training.model.parameters()]
     training.advance()

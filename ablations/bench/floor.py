@@ -19,9 +19,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from ablations.bench.timing import Call, mean_seconds, repeat
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
+from vitcore.data.files import reason
 from vitcore.runtime.cuda_graph import capture, on_side_stream
 from vitcore.runtime.device import device_of, hardware, torch_device
-from vitcore.training.step import first_line
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 EXACT = 1e-5  # maximum relative error of a product that still counts as float32
@@ -120,7 +120,7 @@ def graph_call(call: Call, device: torch.device) -> Call:
             repeat(call, WARM_UP)
         return capture(call)[0]
     except RuntimeError as error:
-        raise ValueError(f"no CUDA graph of it: {first_line(error)}") from error
+        raise ValueError(f"no CUDA graph of it: {reason(error)}") from error
 
 
 def attention_calls(*inputs: Tensor) -> dict[str, Call]:

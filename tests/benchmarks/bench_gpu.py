@@ -30,12 +30,13 @@ from ablations.planning.measure_steps import with_steps
 from results import store
 from vitcore import Config
 from vitcore.analysis.cost import measure
+from vitcore.data.files import reason
 from vitcore.runtime.compile_cache import LONG
 from vitcore.runtime.cuda_graph import capture, on_side_stream
 from vitcore.runtime.device import compute_settings, device_of, hardware
 from vitcore.runtime.memory import release
 from vitcore.training.state import Training
-from vitcore.training.step import WARM_UP, capturable, first_line
+from vitcore.training.step import WARM_UP, capturable
 
 Json = dict[str, Any]
 RANDOM = Source(random=True)
@@ -175,7 +176,7 @@ def experiment(name: str, scale: Scale) -> Json:
             today, other = one.pair(name, config)
             return compare_steps(scale, config, {"today": today, name: other})
     except (ValueError, RuntimeError) as error:  # as where a kernel cannot do it
-        return {"config": config.model_dump(), "failed": f"{type(error).__name__}: {first_line(error)}"}
+        return {"config": config.model_dump(), "failed": f"{type(error).__name__}: {reason(error)}"}
 
 
 def study(scale: Scale) -> Json | None:
@@ -277,7 +278,7 @@ def main(words: list[str] | None = None) -> None:
             print(f"{name}: {outcome}", flush=True)
         except Exception as error:  # the others are worth their time; the next call tries it again
             failed = True
-            print(f"{name}: {type(error).__name__}: {first_line(error)}", flush=True)
+            print(f"{name}: {type(error).__name__}: {reason(error)}", flush=True)
         release()
         longest = max(longest, time.monotonic() - began)
     if not any((asked.out / f"{name}.json").exists() for name in BENCHES):

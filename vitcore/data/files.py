@@ -22,7 +22,7 @@ def open_regular(path: PathLike[str] | str) -> BufferedReader:
 
 def reason(error: BaseException) -> str:
     """Return the first line of an error's message, without errno and file name, or the type's name if it has none."""
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error).strip()
     return next(iter(text.splitlines()), type(error).__name__)
 
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from vitcore.runtime.host import cpu_line
+
 if TYPE_CHECKING:
     from vitcore.config import Config
 
@@ -62,18 +64,12 @@ def use_private_cache() -> None:
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        raise ValueError(
-            f"{path}: holds code to run, so it must be your own folder and writable to you alone (chmod 700)"
-        )
+        needed = "your own folder and writable to you alone (chmod 700)"
+        raise ValueError(f"{path}: holds code to run, so it must be {needed}")
     os.environ[CACHE] = str(path / "compiled" / instruction_set())
 
 
 @cache
 def instruction_set() -> str:
     """Return an 8-digit hexadecimal hash of the CPU's architecture and extensions, on which compiled code depends."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return hashlib.sha256(f"{platform.machine()} {features}".encode()).hexdigest()[:8]
+    return hashlib.sha256(f"{platform.machine()} {cpu_line('flags', 'Features')}".encode()).hexdigest()[:8]

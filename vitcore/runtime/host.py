@@ -72,8 +72,11 @@ def has_bf16() -> bool:
 
 
 def processor() -> str:
+    return cpu_line("model name").partition(":")[2].strip() or platform.processor() or "cpu"
+
+
+def cpu_line(*names: str) -> str:
+    """Return the first line of /proc/cpuinfo that begins with one of `names`, or "" if there is none."""
     with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or "cpu"
+        return next((one for one in Path("/proc/cpuinfo").read_text().splitlines() if one.startswith(names)), "")
+    return ""

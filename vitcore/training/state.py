@@ -94,7 +94,7 @@ class Training:
         return self.model.at_patch(self.patches[int(draw * len(self.patches))])
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """Return the model's output in float32, (B, *objective.shape) in evaluation mode, for images (B, C, H, W)."""
+        """Return the model's output in float32 for images (B, C, H, W) and their keys (B,)."""
         return compute_in_precision(self.config, self.model, images, keys)
 
     def batch(self) -> Batch:

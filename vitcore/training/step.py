@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from vitcore.data.files import reason
 from vitcore.model.build import Reference
 from vitcore.runtime.compile_cache import compiled, compiles
 from vitcore.runtime.cuda_graph import capture, on_side_stream, without_waiting
@@ -91,7 +92,7 @@ class TrainStep(Update):
             if out_of_memory(error):
                 raise
             self.trained = self.model
-            self.facts |= {"compile": False, "compile_failed": f"{type(error).__name__}: {first_line(error)}"}
+            self.facts |= {"compile": False, "compile_failed": f"{type(error).__name__}: {reason(error)}"}
             return self(inputs, step)
         finally:
             self.facts["compile_seconds"] = round(time.perf_counter() - began, 1)
@@ -124,11 +125,11 @@ class TrainStep(Update):
                 extent = "the step after augmentation" if self.augmented_before_graph else "the whole step"
                 self.facts["cuda_graph"] = extent
                 return self.loss
-            reason = "its gradients differ from an eager step's"
+            why = "its gradients differ from an eager step's"
         except Exception as error:  # a capture fails in many ways, and an error of the step itself recurs below
-            reason = f"{type(error).__name__}: {first_line(error)}"
+            why = f"{type(error).__name__}: {reason(error)}"
         copy(before, state)
-        self.give_up(reason)
+        self.give_up(why)
         self.schedule(step)
         return self.update(self.send(inputs))
 
@@ -195,7 +196,3 @@ def capturable(optimizer: torch.optim.Optimizer) -> Iterator[None]:
     finally:
         for group in groups:
             group["capturable"] = False
-
-
-def first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]

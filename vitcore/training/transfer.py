@@ -9,7 +9,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from vitcore.interop.weight_files import read_fitting, read_tensor_file
+from vitcore.interop.weight_files import check_fit, read_fitting, read_tensor_file
 from vitcore.model.build import Model, Reference, build
 from vitcore.options import ConfigError
 from vitcore.training.parents import NONE, is_trial
@@ -66,9 +66,7 @@ def copy_weights(model: Model, weights: Weights, source: str) -> None:
     for name, values in theirs.items():
         if values.shape != own[name].shape and name.startswith("position."):
             values = model.position.resized(name.removeprefix("position."), values)
-        if values.shape != own[name].shape:
-            there, here = (tuple(tensor.shape) for tensor in (values, own[name]))
-            raise ConfigError(f"init_from={source}: {name} has the shape {there} there and {here} here")
+        check_fit(f"init_from={source}", name, values, own[name])
         own[name].copy_(values)
 
 

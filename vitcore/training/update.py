@@ -46,8 +46,8 @@ class Inputs(NamedTuple):
     mixing: Tensor | None = None
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Inputs:
-        tensors = {name: tensor for name, tensor in self._asdict().items() if tensor is not None}
-        return self._replace(**{name: function(tensor) for name, tensor in tensors.items()})
+        given = {name: function(tensor) for name, tensor in self._asdict().items() if tensor is not None}
+        return Inputs(**given)
 
 
 class Batch(NamedTuple):

@@ -47,10 +47,6 @@ class Classification(Objective):
     def model(cls, config: Config) -> ViT:
         return DistilledViT(config) if config.options_of(cls.slot, cls.Options).token else ViT(config)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (self.config.classes,)
-
     def targets(self, pixels: Tensor, labels: Tensor, keys: Keys) -> Tensor:
         return labels
 

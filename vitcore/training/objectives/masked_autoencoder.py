@@ -51,17 +51,13 @@ class MaskingOptions(Masking.Options):
             "heads": self.decoder_heads or config.heads,
         }
 
-    def masked(self, patches: int) -> int:
-        """Return how many patches are masked, rounded as in the paper's code. At least one of `patches` is visible."""
-        return patches - max(1, int(patches * (1 - self.ratio)))
-
     def visible(self, x: Tensor, keys: Keys) -> Tensor:
         """Return the visible patches (B, N - M, D) of x (B, N, D). keys: (B,), or None to return all patches."""
         return x if keys is None else gather_rows(x, self.split(keys, x.shape[1])[0])
 
     def split(self, keys: Tensor, patches: int) -> tuple[Tensor, Tensor]:
         """Return (visible, masked): the ascending indices (B, N - M) and (B, M) of each image's `patches` patches."""
-        left = patches - self.masked(patches)
+        left = max(1, int(patches * (1 - self.ratio)))  # rounded as in the paper's code
         order = bits(keys, MASKED, patches).argsort(dim=1, stable=True)
         return order[:, :left].sort(dim=1).values, order[:, left:].sort(dim=1).values
 
@@ -111,10 +107,6 @@ class MAE(Masking):
     @classmethod
     def model(cls, config: Config) -> ViT:
         return MaskedAutoencoder(config)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.options.masked(math.prod(self.config.grid)), self.config.channels * self.config.patch**2
 
     def targets(self, pixels: Tensor, labels: Tensor, keys: Keys) -> Tensor:
         """Return the normalized pixels of the masked patches (B, M, C P P)."""

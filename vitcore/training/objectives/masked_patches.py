@@ -72,10 +72,6 @@ class MaskedPatch(Masking):
     def model(cls, config: Config) -> ViT:
         return MaskedViT(config)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return math.prod(self.config.grid) // 2, SHADES**self.config.channels
-
     def targets(self, pixels: Tensor, labels: Tensor, keys: Keys) -> Tensor:
         """Return the color classes of the corrupted patches (B, M)."""
         assert keys is not None

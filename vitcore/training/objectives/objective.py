@@ -30,21 +30,13 @@ class Objective(Variant):
 
     @classmethod
     def model(cls, config: Config) -> ViT:
-        """Return the model to train. It maps images (B, C, H, W) and their random keys (B,) to logits.
-
-        In evaluation mode, the logits have the shape (B, *shape).
-        """
-        raise NotImplementedError
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one image's logits in evaluation mode. It ends with the number of classes or values."""
+        """Return the model to train. It maps images (B, C, H, W) and their random keys (B,) to logits (B, ...)."""
         raise NotImplementedError
 
     def keys(self, index: Indices) -> Keys:
-        """Return the random keys (n,) of images for every evaluation, or None if the objective draws no random numbers.
+        """Return the random keys (n,), on the CPU, of images for every evaluation, or None if it draws no numbers.
 
-        The keys are on the CPU. index (n,): the images' indices in the whole dataset.
+        index (n,): the images' indices in the whole dataset.
         """
         return image_keys(self.config.seed, np.full(len(index), NO_EPOCH), index) if self.keyed else None
 
