@@ -140,11 +140,7 @@ class Config(Options):
     @model_validator(mode="before")
     @classmethod
     def complete(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Return `values` completed with the settings that follow from `model`, `data`, `epochs` and `seed`.
-
-        Raises ConfigError if `model`, `data`, `epochs` or `options` is invalid, or both `steps` and `epochs` are set.
-        Also raises it for a setting that a reference model fixes, or if a variant's name is in the wrong place.
-        """
+        """Return `values` completed with the settings that follow from `model`, `data`, `epochs` and `seed`."""
         from vitcore.data.lookup import describe  # late: imports NumPy
         from vitcore.validation import check_variant_names  # late: imports PyTorch
 
@@ -253,16 +249,12 @@ def merge(*layers: Values) -> dict[str, Any]:
 
 
 def spread_options(values: Values) -> dict[str, Any]:
-    """Return the settings with the entries of `options` as dotted keys. Dotted keys set in `values` take precedence.
-
-    Raises ConfigError if `options` is not a mapping, or if one of its keys has no dot.
-    """
+    """Return the settings with the entries of `options` as dotted keys, unless set; raise ConfigError if invalid."""
     options = values.get("options", {})
     if not isinstance(options, Mapping):
         raise ConfigError(f"options={options}: a mapping from 'slot.name', as in position.base, to values")
     for key in options:
         if not isinstance(key, str) or "." not in key:
-            raise ConfigError(
-                unknown_key(str(key), otherwise=": an option is spelled 'slot.name', as in position.base")
-            )
+            spelled = ": an option is spelled 'slot.name', as in position.base"
+            raise ConfigError(unknown_key(str(key), otherwise=spelled))
     return {**options, **{key: value for key, value in values.items() if key != "options"}}

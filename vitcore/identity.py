@@ -113,11 +113,10 @@ def trial_ids(
     starts: Mapping[int, str] | None = None,
     key: str = "init_from",
 ) -> Iterator[str]:
-    """Yield the id of the trial of `config` for each of `seeds`.
+    """Yield the id of the trial of `config` for each of `seeds`. Raises the errors of `trial_id`.
 
     data_seed: the value that the config sets, or None if it equals the seed of each trial. starts: seed -> id of the
-    parent trial, if the trials have parents. key: the setting that names the parent trial. Raises the errors of
-    `trial_id`.
+    parent trial, if the trials have parents. key: the setting that names the parent trial.
     """
     shared = unseeded_identity(config)
     for seed in seeds:

@@ -21,7 +21,6 @@ from vitcore.training.distributed import check_ranks
 from vitcore.training.objectives import OBJECTIVE
 from vitcore.training.parents import LINKS, NONE, is_trial, normalized
 from vitcore.unknown_keys import joined_names, spelling_hint, unknown_key
-from vitcore.variant import Variant
 from vitcore.variants import VARIANTS
 
 if TYPE_CHECKING:
@@ -48,7 +47,9 @@ def complete_parts(config: Config) -> None:
     # A reference model leaves only some slots open.
     slots = [slot for slot in VARIANTS if not (config.model and is_architectural(slot))]
     chosen = {slot: VARIANTS[slot][getattr(config, slot)] for slot in slots}
-    put("options", validated_options(config, chosen))
+    records = {slot: config.options_of(slot, variant.Options) for slot, variant in chosen.items()}
+    dumped = ((slot, record.model_dump(mode="json").items()) for slot, record in records.items())
+    put("options", {f"{slot}.{option}": value for slot, values in dumped for option, value in values})
     if config.model:
         check_reference(config)
     else:
@@ -57,15 +58,6 @@ def complete_parts(config: Config) -> None:
         config.options.update({f"{slot}.{option}": value for option, value in variant.canonical(config).items()})
         variant.check(config)
     check_combinations(config)
-
-
-def validated_options(config: Config, chosen: Mapping[str, type[Variant]]) -> dict[str, Any]:
-    """Return dotted key -> value, including defaults, of the `chosen` variants' options; raise ConfigError."""
-    return {
-        f"{slot}.{name}": value
-        for slot, variant in chosen.items()
-        for name, value in config.options_of(slot, variant.Options).model_dump(mode="json").items()
-    }
 
 
 def check_combinations(config: Config) -> None:

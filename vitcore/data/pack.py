@@ -288,10 +288,7 @@ def check_size(path: Path, shard: Shard) -> None:
 
 
 def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = lambda size: None) -> dict[str, str]:
-    """Read a whole pack and return the damage found: file name -> description.
-
-    advance: called with the number of bytes processed since the last call.
-    """
+    """Read a whole pack and return the damage found: file name -> description. advance: called with bytes processed."""
     found = {}
     try:
         read_index(folder, manifest)

@@ -74,10 +74,7 @@ class Stored:
 
 
 class Ahead:
-    """A reader of `count` batches that reads the next batches while the caller uses the current batch.
-
-    batches: batch number -> images. Batches can be requested in any order.
-    """
+    """A reader of `count` batches that reads the next ones ahead. batches: batch number -> images, in any order."""
 
     def __init__(self, batches: Callable[[int], Stored], count: int) -> None:
         self.batches, self.count = batches, count

@@ -78,10 +78,15 @@ def compute_in_precision(config: Config, function: Callable[..., Tensor], *input
 
 @contextmanager
 def compute_settings(config: Config) -> Iterator[None]:
-    """Flush subnormal numbers to zero and set the number of threads within the block, after calling `keep_freed`."""
+    """Flush subnormal numbers to zero and set PyTorch's number of CPU threads within the block, after `keep_freed`."""
     keep_freed()
-    with flush_subnormals(True), torch_threads(config.threads):
-        yield
+    with flush_subnormals(True):
+        before = torch.get_num_threads()
+        torch.set_num_threads(config.threads)  # affects the rounding of sums
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
 
 
 @contextmanager
@@ -97,14 +102,3 @@ def flush_subnormals(on: bool) -> Iterator[None]:
         yield
     finally:
         torch.set_flush_denormal(before)
-
-
-@contextmanager
-def torch_threads(count: int) -> Iterator[None]:
-    """Set the number of PyTorch's CPU threads within the block. The number affects the rounding of sums."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

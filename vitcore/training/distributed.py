@@ -135,10 +135,9 @@ class Replica(Generic[Batch]):
         self.parallel: DistributedDataParallel | None = None
 
     def call_fitting(self, work: Callable[[int], Result], size: int, indivisible: str) -> tuple[Result, int]:
-        """Return (result of `work(size)`, size) for a micro-batch size that fits into memory.
+        """Return (result of `work(size)`, size) for a micro-batch size that fits, as `call_shrinking` does.
 
-        size: the first to try. indivisible: why the batch cannot be divided, or "" if it can. Raises OutOfMemory if no
-        size fits or, with several ranks, if a later step needs more memory than the first.
+        With several ranks, raises OutOfMemory also if a later step needs more memory than the first.
         """
         if self.ranks.device is None:
             return call_shrinking(work, size, indivisible)
@@ -147,9 +146,8 @@ class Replica(Generic[Batch]):
                 size = fitting
             unused = not indivisible and any(p.grad is None for p in self.model.parameters())
             device_ids = [self.ranks.device] if self.ranks.device.type == "cuda" else None
-            self.parallel = DistributedDataParallel(
-                LossModule(self.model), device_ids=device_ids, find_unused_parameters=unused
-            )
+            module = LossModule(self.model)
+            self.parallel = DistributedDataParallel(module, device_ids=device_ids, find_unused_parameters=unused)
         try:
             return work(size), size
         except (RuntimeError, MemoryError) as error:

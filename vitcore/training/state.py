@@ -35,10 +35,7 @@ if TYPE_CHECKING:
 
 
 class Training:
-    """The state of a training run, which checkpoints save and restore, and the operations on it.
-
-    Arguments and errors: see `Update`.
-    """
+    """The state of a training run, which checkpoints save and restore. Arguments and errors: see `Update`."""
 
     def __init__(
         self,

@@ -36,10 +36,7 @@ def read(path: str) -> Weights:
 
 
 def weights_for(config: Config, parent: bytes | None) -> Weights | None:
-    """Return the weights from which training starts, or None for initial values; raise ConfigError if they are missing.
-
-    parent: weights of the trial that `init_from` names, as safetensors.
-    """
+    """Return the weights from which training starts, if any; raise ConfigError. parent: a trial's, as safetensors."""
     if config.init_from == NONE:
         return None
     if not is_trial(config.init_from):

@@ -110,10 +110,7 @@ class Update:
             self.share = self.share.fill_(share) if isinstance(self.share, Tensor) else share
 
     def update(self, inputs: Inputs) -> Tensor:
-        """Take an eager step; return this rank's loss, whose mean over the ranks is the step's loss.
-
-        inputs: on `self.device`. Micro-batches shrink to fit into memory. Raises OutOfMemory if they cannot.
-        """
+        """Take an eager step and return this rank's loss. Raises OutOfMemory if no micro-batch fits."""
         gradients = partial(self.gradients, self.batch(inputs))
         loss, self.micro_batch = self.replica.call_fitting(gradients, self.micro_batch, self.indivisible)
         self.apply_gradients()

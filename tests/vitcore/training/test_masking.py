@@ -120,7 +120,7 @@ def test_loss_is_that_of_normalized_pixels_of_masked_patches(channels: int, leve
     goal, given, pixels = OBJECTIVE["mae"](config), keys(3), random_pixels(levels, 3, channels, 8, 8)
     pixels[0, :, :4, :4] = 5  # of one colour: all zero
     targets = goal.targets(pixels, torch.zeros(3), given)
-    predicted = torch.randn(3, *goal.shape, generator=torch.Generator().manual_seed(0))
+    predicted = torch.randn(targets.shape, generator=torch.Generator().manual_seed(0))
     chosen = goal.options.split(given, (8 // patch) ** 2)[1]
     errors = []
     for image in range(3):

@@ -209,10 +209,7 @@ class ThreeAugment(Staged):
 
 
 class CropThreeAugment(Staged):
-    """`crop`, then `three-augment` (DeiT III's simple random crop: arXiv 2204.07118).
-
-    By default, the padding of the crop is a reflection, as in DeiT III.
-    """
+    """`crop`, by default padded by reflection, then `three-augment` (simple random crop: arXiv 2204.07118)."""
 
     numerics = 1
     stages = (RandomShift, ThreeDistortions)

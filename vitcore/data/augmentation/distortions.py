@@ -49,7 +49,6 @@ class Distortion(Stage):
 
     def __init__(self, config: Config, options: Any) -> None:
         self.white = describe(config.data).levels - 1
-        self.magnitudes: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     @classmethod
     def check(cls, config: Config, options: Any) -> None:
@@ -62,16 +61,6 @@ class Distortion(Stage):
     def distort(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         """Return distorted copies of images with values from 0 to 255. choices, fixed: see `Stage.apply`."""
         raise NotImplementedError
-
-    def apply_levels(self, images: Tensor, choices: Tensor, levels: Tensor, sign: Tensor, fixed: bool) -> Tensor:
-        """Return each image after its operation, number `choices` (B,), at its level (B,). sign (B,): 1 or -1."""
-        device = choices.device
-        if device not in self.magnitudes:  # copied once: a CUDA graph cannot hold the transfer
-            table = torch.stack([operation.amounts for operation in self.operations])  # (operations, 31)
-            signed = torch.tensor([operation.signed for operation in self.operations])
-            self.magnitudes[device] = table.to(device), signed.to(device)
-        table, signed = self.magnitudes[device]
-        return self.apply_amounts(images, choices, table[choices, levels] * sign.where(signed[choices], 1), fixed)
 
     def apply_amounts(self, images: Tensor, choices: Tensor, amounts: Tensor, fixed: bool) -> Tensor:
         """Return each image after its operation, number `choices` (B,), by `amounts` (B,). fixed: see `Stage.apply`."""
@@ -101,38 +90,41 @@ class RandomDistortion(Distortion):
     def __init__(self, config: Config, options: RandAugmentOptions) -> None:
         super().__init__(config, options)
         self.layers, self.magnitude = options.layers, options.magnitude
-        self.draws = 2 * self.layers  # an operation for each layer, then a sign for each
+        self.draws = 3 * self.layers  # an operation for each layer, then a level for each, then a sign for each
+        self.magnitudes: dict[torch.device, tuple[Tensor, Tensor]] = {}
         translation = 150 / 331 * config.image_size
         self.operations = space(shear=0.3, translation=translation, angle=30.0, enhancement=0.9, bits=4)
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
         operations = integers_on_cpu(len(self.operations), keys, site_code("operation"), self.layers)
-        return torch.cat([operations, signs(keys, self.layers)], dim=1)
+        return torch.cat([operations, self.levels(keys), signs(keys, self.layers)], dim=1)
+
+    def levels(self, keys: Tensor) -> Tensor:
+        """Return the level of each operation: (B, layers)."""
+        return torch.full((len(keys), self.layers), self.magnitude)
 
     def distort(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
-        levels = torch.full_like(choices[:, 0], self.magnitude)
-        for layer in range(self.layers):
-            images = self.apply_levels(images, choices[:, layer], levels, choices[:, self.layers + layer], fixed)
+        device = choices.device
+        if device not in self.magnitudes:  # copied once: a CUDA graph cannot hold the transfer
+            table = torch.stack([operation.amounts for operation in self.operations])  # (operations, 31)
+            signed = torch.tensor([operation.signed for operation in self.operations])
+            self.magnitudes[device] = table.to(device), signed.to(device)
+        table, signed = self.magnitudes[device]
+        for operation, level, sign in zip(*(some.unbind(1) for some in choices.chunk(3, dim=1)), strict=True):
+            amounts = table[operation, level] * sign.where(signed[operation], 1)
+            images = self.apply_amounts(images, operation, amounts, fixed)
         return images
 
 
-class TrivialDistortion(Distortion):
+class TrivialDistortion(RandomDistortion):
     """The stage of TrivialAugment: one random operation at a random magnitude, in the wide search space."""
 
-    draws = 3  # the operation, its magnitude and its sign
-
     def __init__(self, config: Config, options: Any) -> None:
-        super().__init__(config, options)
+        super().__init__(config, RandAugmentOptions(layers=1))
         self.operations = space(shear=0.99, translation=32.0, angle=135.0, enhancement=0.99, bits=6)
 
-    def choices(self, keys: Tensor, side: int) -> Tensor:
-        operation = integers_on_cpu(len(self.operations), keys, site_code("operation"), 1)
-        level = integers_on_cpu(LEVELS, keys, site_code("magnitude"), 1)
-        return torch.cat([operation, level, signs(keys, 1)], dim=1)
-
-    def distort(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
-        operation, level, sign = choices.unbind(1)
-        return self.apply_levels(images, operation, level, sign, fixed)
+    def levels(self, keys: Tensor) -> Tensor:
+        return integers_on_cpu(LEVELS, keys, site_code("magnitude"), 1)
 
 
 class ThreeAugmentOptions(Variant.Options):

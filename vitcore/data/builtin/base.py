@@ -42,10 +42,7 @@ class Downloaded(ABC):
 
     @abstractmethod
     def read_parts(self, data_dir: Path) -> tuple[Part, Part]:
-        """Return (training part, test part), each with images and labels.
-
-        Raises RuntimeError or OSError if files are missing. Raises ValueError if a file is damaged.
-        """
+        """Return (training part, test part); raise RuntimeError or OSError if files are missing, ValueError if wrong."""
 
     @abstractmethod
     def fetch(self, data_dir: Path) -> None:

@@ -60,8 +60,5 @@ class Objective(Variant):
         return targets
 
     def scores(self, answers: Tensor, targets: Tensor) -> tuple[float, Tensor]:
-        """Return (mean loss, correctness (n,) of each image) for an evaluation.
-
-        answers, targets: what `answers` and `remembered` returned, for all n images.
-        """
+        """Return (mean loss, correctness (n,) of each image) from what `answers` and `remembered` returned for them."""
         raise NotImplementedError

@@ -80,10 +80,7 @@ class ScheduleFreeAdamW(optim.Optimizer):
 
     def x(self, y: nn.Parameter) -> Tensor:
         """Return the average x that is evaluated and saved for the parameter y."""
-        for group in self.param_groups:
-            if any(y is parameter for parameter in group["params"]) and self.state[y]:
-                return y.lerp(self.state[y]["z"], 1 - 1 / group["betas"][0])
-        return y.clone()
+        return y.lerp(self.state[y].get("z", y), 1 - 1 / self.defaults["betas"][0])
 
 
 class Averaged(Average):

@@ -29,10 +29,7 @@ class Schedule(Variant):
 
     @classmethod
     def share(cls, done: float, config: Config) -> float:
-        """Return the learning rate as a fraction of `config.lr`.
-
-        done: fraction, in [0, 1), of the steps after the warm-up that have been taken.
-        """
+        """Return the learning rate as a fraction of `config.lr`. done: fraction, in [0, 1), of steps after warm-up."""
         raise NotImplementedError
 
 
@@ -71,10 +68,7 @@ class Constant(Schedule):
 
 
 class WarmUpStableDecay(Schedule):
-    """A constant learning rate with a cooldown by the factor 1 - sqrt(x) at the end (arXiv 2405.18392, section 3).
-
-    x rises from 0 to 1 during the cooldown.
-    """
+    """A constant learning rate, then a cooldown by 1 - sqrt(x), x from 0 to 1 (arXiv 2405.18392, section 3)."""
 
     numerics = 1
 
