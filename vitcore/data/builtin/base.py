@@ -42,7 +42,7 @@ class Downloaded(ABC):
 
     @abstractmethod
     def read_parts(self, data_dir: Path) -> tuple[Part, Part]:
-        """Return (training part, test part); raise RuntimeError or OSError if files are missing, ValueError if wrong."""
+        """Return (training part, test part); raise RuntimeError, OSError or ValueError if they are not whole."""
 
     @abstractmethod
     def fetch(self, data_dir: Path) -> None:
