@@ -82,10 +82,6 @@ class Ahead:
 
     def __call__(self, number: int) -> Tensor:
         """Return the images (n, C, S, S) of batch `number`. Raises the errors of `Pack.read`."""
-        if number not in self.begun:
-            for future in self.begun.values():
-                future.cancel()
-            self.begun = {}
         for following in range(number, min(number + AHEAD, self.count)):
             if following not in self.begun:
                 self.begun[following] = readers().submit(self.batches(following).begin)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from contextlib import nullcontext
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,16 +79,13 @@ def score(training: Training, images: Images) -> tuple[float, Correctness]:
 
 def answers(training: Training, images: Images, size: int) -> tuple[Tensor, Tensor]:
     """Return (answers, targets) as `objective.scores` needs them, computed for `size` images at a time."""
-    objective = training.objective
+    objective, kept = training.objective, []
     keys = objective.keys(images.index)
-    kept, start = [], 0
-    for pixels in images.batches(size):
-        labels = images.labels[start : start + len(pixels)]
-        batch_keys = None if keys is None else send(keys[start : start + len(pixels)], training.device)
-        targets = objective.targets(pixels, labels, batch_keys)
-        logits = training.forward(training.data.standardize(pixels), batch_keys)
+    split_keys = repeat(None) if keys is None else send(keys, training.device).split(size)
+    for pixels, labels, some in zip(images.batches(size), images.labels.split(size), split_keys, strict=False):
+        targets = objective.targets(pixels, labels, some)
+        logits = training.forward(training.data.standardize(pixels), some)
         kept.append((objective.answers(logits, targets), objective.remembered(targets)))
-        start += len(pixels)
     given, targets = map(torch.cat, zip(*kept, strict=True))
     return given, targets
 

@@ -93,7 +93,11 @@ class RandomShift(Stage):
         return integers_on_cpu(2 * self.pad + 1, keys, site_code("crop"), 2)
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
-        padded, side = self.padded(images), images.shape[-1]
+        pad, side = [self.pad] * 4, images.shape[-1]
+        if self.fill == "zeros":
+            padded = F.pad(images, pad)
+        else:
+            padded = F.pad(images.float(), pad, mode="reflect").to(torch.uint8)  # which takes floats on a GPU
         if fixed or images.device.type != "cpu":
             top, left = send(choices, images.device).unbind(1)
             windows = padded.unfold(2, side, 1).unfold(3, side, 1)  # (B, C, places, places, S, S)
@@ -102,12 +106,6 @@ class RandomShift(Stage):
         for crop, image, (top, left) in zip(cropped.numpy(), padded.numpy(), choices.tolist(), strict=True):
             crop[...] = image[:, top : top + side, left : left + side]  # on a CPU, NumPy is faster one image at a time
         return cropped
-
-    def padded(self, images: Tensor) -> Tensor:
-        """Return images (B, C, S, S) padded on each side with zeros or by reflection, which takes floats on a GPU."""
-        if self.fill == "zeros":
-            return F.pad(images, [self.pad] * 4)
-        return F.pad(images.float(), [self.pad] * 4, mode="reflect").to(torch.uint8)
 
 
 class BoxOptions(Variant.Options):

@@ -29,23 +29,6 @@ class Geometric:
         return sample(images, self.matrix(images, amount))
 
 
-class OnLevels:
-    """An operation that maps the levels of each channel, from 0 to 255, independently of the pixel's location.
-
-    mapped(levels, images, amount): applies to uint8 `levels` (B, C, ...) the mapping that `images` and `amount` define.
-    """
-
-    def __init__(self, mapped: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
-        self.mapped = mapped
-
-    def __call__(self, images: Tensor, amount: Tensor) -> Tensor:
-        return self.mapped(images, images, amount)
-
-    def table(self, images: Tensor, amount: Tensor) -> Tensor:
-        """Return the mapped value of each level for each channel of each image: (B, C, 256), uint8."""
-        return self.mapped(level_table(images)[..., None], images, amount)[..., 0]
-
-
 def identity(images: Tensor, amount: Tensor) -> Tensor:
     return images
 
@@ -99,16 +82,14 @@ def sample(images: Tensor, matrix: Tensor) -> Tensor:
     return F.grid_sample(images.float(), grid, mode="nearest", align_corners=False).to(torch.uint8)
 
 
-@OnLevels
-def brightness(levels: Tensor, images: Tensor, amount: Tensor) -> Tensor:
+def brightness(images: Tensor, amount: Tensor) -> Tensor:
     """Scale each pixel's difference from black by 1 + `amount`."""
-    return scale_difference(torch.zeros_like(levels[:, :1, :1, :1]), levels, amount)
+    return scale_difference(images.new_zeros(()), images, amount)
 
 
-@OnLevels
-def contrast(levels: Tensor, images: Tensor, amount: Tensor) -> Tensor:
+def contrast(images: Tensor, amount: Tensor) -> Tensor:
     """Scale each pixel's difference from the image's mean gray value by 1 + `amount`."""
-    return scale_difference(mean_gray(images), levels, amount)
+    return scale_difference(mean_gray(images), images, amount)
 
 
 def color(images: Tensor, amount: Tensor) -> Tensor:
@@ -147,17 +128,15 @@ def grayscale(images: Tensor) -> Tensor:
     return (GRAY[0] * red + GRAY[1] * green + GRAY[2] * blue).to(torch.uint8)[:, None]
 
 
-@OnLevels
-def posterize(levels: Tensor, images: Tensor, amount: Tensor) -> Tensor:
+def posterize(images: Tensor, amount: Tensor) -> Tensor:
     """Set the lowest `amount` bits of every value to 0."""
-    return levels & (256 - 2**amount).to(torch.uint8).view(-1, 1, 1, 1)
+    return images & (256 - 2**amount).to(torch.uint8).view(-1, 1, 1, 1)
 
 
-@OnLevels
-def solarize(levels: Tensor, images: Tensor, amount: Tensor) -> Tensor:
+def solarize(images: Tensor, amount: Tensor) -> Tensor:
     """Invert all values that are at least `amount`."""
-    inverted = levels >= amount.ceil().to(torch.uint8).view(-1, 1, 1, 1)
-    return levels ^ inverted.to(torch.uint8).neg()
+    inverted = images >= amount.ceil().to(torch.uint8).view(-1, 1, 1, 1)
+    return images ^ inverted.to(torch.uint8).neg()
 
 
 def gray(images: Tensor, amount: Tensor) -> Tensor:
@@ -201,18 +180,16 @@ def color_jitter(images: Tensor, order: Tensor, amounts: Tensor) -> Tensor:
     return images
 
 
-@OnLevels
-def autocontrast(levels: Tensor, images: Tensor, amount: Tensor) -> Tensor:
+def autocontrast(images: Tensor, amount: Tensor) -> Tensor:
     """Stretch each channel to the range 0 to 255, regardless of the amount. A channel of one value stays unchanged."""
     low = images.amin(dim=(2, 3), keepdim=True).float()
     high = images.amax(dim=(2, 3), keepdim=True).float()
     flat = high == low
     scale = 255 / torch.where(flat, 1, high - low)
-    return torch.where(flat, levels, ((levels - low) * scale).clamp(0, 255).to(torch.uint8))
+    return torch.where(flat, images, ((images - low) * scale).clamp(0, 255).to(torch.uint8))
 
 
-@OnLevels
-def equalize(levels: Tensor, images: Tensor, amount: Tensor) -> Tensor:
+def equalize(images: Tensor, amount: Tensor) -> Tensor:
     """Equalize the histogram of each channel as PIL does, regardless of the amount."""
     flat = images.flatten(2).long()  # (B, C, HW)
     counts = torch.zeros(*flat.shape[:2], LEVELS, dtype=torch.int32, device=flat.device)
@@ -220,39 +197,25 @@ def equalize(levels: Tensor, images: Tensor, amount: Tensor) -> Tensor:
     brightest = counts.gather(2, flat.amax(dim=2, keepdim=True))
     step = (flat.shape[2] - brightest) // 255  # (B, C, 1)
     below = counts.cumsum(dim=2) - counts
-    equalized = ((below + step // 2) // step.clamp(min=1)).clamp(max=255).to(torch.uint8)
-    table = torch.where(step == 0, level_table(images), equalized)  # (B, C, 256)
-    return table.gather(2, levels.flatten(2).long()).view(levels.shape)
-
-
-def level_table(images: Tensor) -> Tensor:
-    """Return the levels 0 to 255 for each channel of each image: (B, C, 256), uint8."""
-    levels = torch.arange(LEVELS, device=images.device, dtype=torch.int32).to(torch.uint8)
-    return levels.expand(*images.shape[:2], LEVELS)
+    equalized = ((below + step // 2) // step.clamp(min=1)).clamp(max=255).to(torch.uint8)  # (B, C, 256)
+    return torch.where(step[..., None] == 0, images, equalized.gather(2, flat).view(images.shape))
 
 
 def apply_batched(images: Tensor, operations: Sequence[Operation], choices: Tensor, amount: Tensor) -> Tensor:
     """Return each image after its operation. choices (B,): operation numbers. A CUDA graph can hold the function.
 
-    All resampling is one call, and all mappings of levels are one lookup in a table (B, C, 256). Other operations are
-    applied to the whole batch.
+    All resampling is one call. Every other operation is applied to the whole batch.
     """
-    B, C, H, W = images.shape
     matrix = translate_x.matrix(images, 0 * amount)  # (B, 2, 3), the identity
-    table = level_table(images)  # (B, C, 256)
-    mapped = torch.zeros_like(choices, dtype=torch.bool)
-    moved, changed = mapped, images
+    moved, changed = torch.zeros_like(choices, dtype=torch.bool), images
     for number, operation in enumerate(operations):
         mine = choices == number  # (B,)
         own = amount.where(mine, 0)
         if isinstance(operation, Geometric):
-            matrix = operation.matrix(images, own).where(mine.view(B, 1, 1), matrix)
+            matrix = operation.matrix(images, own).where(mine.view(-1, 1, 1), matrix)
             moved = moved | mine
-        elif isinstance(operation, OnLevels):
-            table = operation.table(images, own).where(mine.view(B, 1, 1), table)
-            mapped = mapped | mine
         elif operation is not identity:
-            changed = operation(images, own).where(mine.view(B, 1, 1, 1), changed)
+            changed = operation(images, own).where(mine.view(-1, 1, 1, 1), changed)
     if any(isinstance(operation, Geometric) for operation in operations):
-        changed = sample(images, matrix).where(moved.view(B, 1, 1, 1), changed)
-    return table.gather(2, images.flatten(2).long()).view(B, C, H, W).where(mapped.view(B, 1, 1, 1), changed)
+        changed = sample(images, matrix).where(moved.view(-1, 1, 1, 1), changed)
+    return changed
