@@ -17,10 +17,11 @@ from vitcore.data.augmentation.batch_augmentation import mixing_choices
 from vitcore.data.shuffle import generator
 from vitcore.data.splits import Data, Order
 from vitcore.data.stream import Ahead, Stored
+from vitcore.interop.weight_files import check_fit, read_fitting
 from vitcore.keyed_random import Indices, Keys, image_keys
 from vitcore.model.vit import ViT
+from vitcore.options import ConfigError
 from vitcore.runtime.device import compute_in_precision
-from vitcore.training.checkpoint_reading import parse
 from vitcore.training.distillation import Teacher
 from vitcore.training.distributed import ALONE, Ranks
 from vitcore.training.divergence import DivergedError, Suspicion
@@ -32,6 +33,10 @@ from vitcore.training.update import Batch, Inputs
 
 if TYPE_CHECKING:
     from vitcore.config import Config
+
+WHAT = "the trial's newest checkpoint"
+LATER = ("micro_batch", "suspicion")  # checkpoints of earlier versions lack both
+SCALAR = torch.tensor(0.0)
 
 
 class Training:
@@ -159,16 +164,16 @@ class Training:
         """Restore the state from a checkpoint, if any. Raises ConfigError if it is damaged or does not fit this run."""
         if payload is None:
             return
-        tensors = parse(payload, self.state(), self.config.steps)
+        tensors = parsed_checkpoint(payload, self.state(), self.config.steps)
         self.model.load_state_dict(prefixed("model.", tensors))
         if self.average:
             self.average.load_state_dict(prefixed("average.", tensors))
         for name, parameter in self.model.named_parameters():
             if state := prefixed(f"optimizer.{name}.", tensors):
-                # Float64 scalars stay on the host, where the optimizer reads them at each step.
-                scalars = {key for key, tensor in state.items() if tensor.dtype == torch.float64 and tensor.ndim == 0}
                 self.optimizer.state[parameter] = {
-                    key: tensor if key in scalars else tensor.to(self.device) for key, tensor in state.items()
+                    # Float64 scalars stay on the host, where the optimizer reads them at each step.
+                    key: tensor if tensor.dtype == torch.float64 and tensor.ndim == 0 else tensor.to(self.device)
+                    for key, tensor in state.items()
                 }
         self.since = len(tensors["losses"])
         self.losses[: self.since] = tensors["losses"]
@@ -217,3 +222,31 @@ class Training:
 
 def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+
+
+def parsed_checkpoint(payload: bytes, own: Mapping[str, Tensor], steps: int) -> dict[str, Tensor]:
+    """Return name -> tensor from a checkpoint, as safetensors; raise ConfigError if it is damaged or does not fit.
+
+    own: name -> tensor for the state of the resuming run. steps: the run's total number of steps.
+    """
+    fixed = {name for name in own if not name.startswith(("optimizer.", "losses", *LATER))}
+    tensors = read_fitting(payload, {name: own[name] for name in fixed}, WHAT)
+    for name in LATER if "micro_batch" in tensors else ():
+        check_fit(WHAT, name, tensors.get(name, SCALAR), own[name])
+    check_optimizer({name: tensor for name, tensor in tensors.items() if name.startswith("optimizer.")}, own)
+    losses, step, micro_batch = tensors.get("losses", SCALAR), tensors["step"], tensors.get("micro_batch", 1)
+    if losses.ndim != 1 or not len(losses) <= step < steps or micro_batch < 1:
+        raise ConfigError(f"{WHAT}: {losses.numel()} losses, step={step}, micro_batch={micro_batch}")
+    return tensors
+
+
+def check_optimizer(tensors: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+    """Raise ConfigError if a tensor of the optimizer is missing, or neither a scalar nor as large as its parameter."""
+    kept: dict[str, set[str]] = {}
+    for name, tensor in tensors.items():
+        parameter, _, key = name.removeprefix("optimizer.").rpartition(".")
+        check_fit(WHAT, name, tensor, own.get(f"model.{parameter}", SCALAR) if tensor.ndim else SCALAR)
+        kept.setdefault(parameter, set()).add(key)
+    for parameter, keys in kept.items():
+        if any(keys < others for others in kept.values()):
+            raise ConfigError(f"{WHAT}: optimizer.{parameter} has only {', '.join(sorted(keys))}")

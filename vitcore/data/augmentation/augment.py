@@ -81,9 +81,8 @@ class Staged(Augment):
 
     def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
         choices = self.choices(keys, images.shape[-1])
-        if images.device.type == "cpu" or not augments_in_graph(self, images[0].numel()):
-            return self.apply(images, choices, fixed=False)
-        return self.apply(images, send(choices, images.device), fixed=True)
+        fixed = images.device.type != "cpu" and augments_in_graph(self, images[0].numel())
+        return self.apply(images, send(choices, images.device) if fixed else choices, fixed)
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
         """Draw the choices (B, n), int64, of all stages for images of `side` pixels a side. keys: (B,), on the CPU."""
