@@ -79,12 +79,10 @@ def check_combinations(config: Config) -> None:
 
 def check_sizes(config: Config) -> None:
     width, heads, patch, size = config.width, config.heads, config.patch, config.image_size
-    if width % heads:
-        raise ConfigError(f"heads={heads} does not divide width={width}: one of {joined_names(divisors(width, heads))}")
-    if size % patch:
-        raise ConfigError(
-            f"patch={patch} does not divide image_size={size}: one of {joined_names(divisors(size, patch))}"
-        )
+    for part, number, whole, total in (("heads", heads, "width", width), ("patch", patch, "image_size", size)):
+        if total % number:
+            allowed = joined_names(divisors(total, number))
+            raise ConfigError(f"{part}={number} does not divide {whole}={total}: one of {allowed}")
     if (patches := (size // patch) ** 2) > PATCHES:
         raise ConfigError(f"patch={patch} of image_size={size}: {patches:,} patches an image: at most {PATCHES:,}")
     if round(width * config.mlp_ratio) < 1:

@@ -167,7 +167,8 @@ def from_members(found: list[Member], origin: str) -> Source:
     found = sorted(found, key=lambda one: str(one.path))
     if not found:
         raise ValueError(f"{origin}: has no images ({', '.join(sorted(SUFFIXES))})")
-    parts = ("", *TESTS, "train") if any(one.path.parent.parent.name == "train" for one in found) else ("", *TESTS)
+    divided = any(one.path.parent.parent.name == "train" for one in found)
+    parts = ("", *TESTS, "train") if divided else ("", *TESTS)
     if flat := next((one for one in found if one.path.parent.name in parts), None):
         raise ValueError(f"{origin}: {flat.path} is in no class folder: an image's folder is its class")
     classes = tuple(sorted({one.path.parent.name for one in found}))
@@ -180,7 +181,7 @@ def from_members(found: list[Member], origin: str) -> Source:
         train, test = np.flatnonzero(~tests), np.flatnonzero(tests)
         if unknown := set(labels[test]) - set(labels[train]):
             raise ValueError(f"{origin}: class '{classes[min(unknown)]}' has no images to train on")
-    elif any(one.path.parent.parent.name == "train" for one in found):
+    elif divided:
         raise ValueError(f"{origin}: has train/ but none of {', '.join(TESTS)} beside it")
     else:
         train, test = fixed_split(labels)
