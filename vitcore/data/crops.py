@@ -4,30 +4,22 @@ Images have shape (B, C, H, W). A pack's images are channels-last in memory, whi
 contiguous.
 """
 
-from typing import NamedTuple
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 
-class Window(NamedTuple):
-    """The center crop for evaluation: the middle square of `crop` pixels a side, resized to `size` pixels a side."""
-
-    crop: int
-    size: int
-
-    def __call__(self, images: Tensor) -> Tensor:
-        """Crop and resize uint8 images (B, C, S, S) to (B, C, size, size)."""
-        first = round((images.shape[-1] - self.crop) / 2)  # as in torchvision's center_crop
-        middle = images[:, :, first : first + self.crop, first : first + self.crop]
-        if self.crop == self.size:
-            return middle.contiguous()
-        if images.device.type == "cpu":
-            return F.interpolate(middle, (self.size, self.size), mode="bilinear", antialias=True).contiguous()
-        box = torch.zeros(len(images), 4, dtype=torch.int64, device=images.device)
-        box[:, 2:] = self.crop  # made on the device, so that a CUDA graph can hold it
-        return crop_by_products(middle, box, self.size)
+def center_crop(images: Tensor, crop: int, size: int) -> Tensor:
+    """Return the middle square of uint8 images (B, C, S, S), `crop` pixels a side, resized to (B, C, size, size)."""
+    first = round((images.shape[-1] - crop) / 2)  # as in torchvision's center_crop
+    middle = images[:, :, first : first + crop, first : first + crop]
+    if crop == size:
+        return middle.contiguous()
+    if images.device.type == "cpu":
+        return F.interpolate(middle, (size, size), mode="bilinear", antialias=True).contiguous()
+    box = torch.zeros(len(images), 4, dtype=torch.int64, device=images.device)
+    box[:, 2:] = crop  # made on the device, so that a CUDA graph can hold it
+    return crop_by_products(middle, box, size)
 
 
 def crop_by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:

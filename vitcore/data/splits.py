@@ -6,9 +6,9 @@ kind of choice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitcore.data.builtin import BUILT_IN
-from vitcore.data.crops import Window
+from vitcore.data.crops import center_crop
 from vitcore.data.dataset import Raw, moments
 from vitcore.data.homes import data_home
 from vitcore.data.imagefolder import read_folder
@@ -44,7 +44,7 @@ class Images:
     pixels: Tensor | Stored
     labels: Tensor
     index: Indices
-    window: Window | None = None
+    window: Callable[[Tensor], Tensor] | None = None
 
     def __len__(self) -> int:
         return len(self.index)
@@ -110,7 +110,7 @@ def load(config: Config, data_dir: Path | None = None) -> Data:
         known = manifest(folder, config.data)
         if known.about().fingerprint != about.fingerprint:
             raise ValueError(f"data={config.data}: {folder} is not the pack that the config was made for")
-        pack, window = open_pack(folder, known), Window(known.image_size, config.image_size)
+        pack, window = open_pack(folder, known), partial(center_crop, crop=known.image_size, size=config.image_size)
         places = np.arange(known.images)
         whole = Images(Stored(pack, places), torch.from_numpy(pack.labels), places, window)
         train, test = np.split(places, [known.train])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,12 +91,15 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
     Raises DivergedError if a loss is not finite. Losses are checked at each evaluation, and after every step while an
     earlier divergence is being verified.
     """
-    due, line, shown = evaluation_steps(training.config), Metrics(), time.monotonic()
-    checkpoints = CheckpointSchedule(partial(training.save_checkpoint, run), checkpoint_seconds)
+    due, line = evaluation_steps(training.config), Metrics()
+    shown = saved = time.monotonic()
+    pause = checkpoint_seconds
     while training.step < training.config.steps:
-        stopping = training.ranks.agree(stop)
-        if stopping or checkpoints.due():
-            checkpoints.save()
+        stopping, began = training.ranks.agree(stop), time.monotonic()
+        if stopping or began - saved >= pause:
+            training.save_checkpoint(run)
+            saved = time.monotonic()
+            pause = checkpoint_seconds and max(checkpoint_seconds, (saved - began) / SHARE)
         if stopping:
             return training.outcome("stopped", {})
         if (now := time.monotonic()) - shown >= TICK:
@@ -136,20 +138,3 @@ def finish(training: Training, run: Run, line: Metrics) -> Outcome:
         run.save_correct(training.data.test.index.astype(np.int32), correct.astype(np.uint8))
     run.progress(training.step, line["val_accuracy"])
     return training.outcome("finished", metrics)
-
-
-class CheckpointSchedule:
-    """A schedule that calls `write` to save checkpoints, at least `seconds` apart and longer after a slow write."""
-
-    def __init__(self, write: Callable[[], None], seconds: float) -> None:
-        self.write, self.seconds, self.pause = write, seconds, seconds
-        self.written = time.monotonic()
-
-    def due(self) -> bool:
-        return time.monotonic() - self.written >= self.pause
-
-    def save(self) -> None:
-        began = time.monotonic()
-        self.write()
-        self.written = time.monotonic()
-        self.pause = self.seconds and max(self.seconds, (self.written - began) / SHARE)

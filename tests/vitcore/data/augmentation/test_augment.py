@@ -19,7 +19,7 @@ from vitcore.data.augmentation import image_ops
 from vitcore.data.augmentation.augment import AUGMENT, Staged, augments_in_graph
 from vitcore.data.augmentation.distortions import LEVELS, STEPS, Operation, signs
 from vitcore.data.augmentation.geometry import BoxOptions, RandomBox
-from vitcore.data.crops import Window
+from vitcore.data.crops import center_crop
 from vitcore.data.splits import load
 
 SIZE = 32
@@ -258,7 +258,7 @@ def test_how_stored_images_lie_in_memory_changes_no_bit() -> None:
     boxes, some = stage(40).choices(keys(9), SIDE), images(9)
     last = some.contiguous(memory_format=torch.channels_last)
     boxed = [partial(stage(40).apply, choices=boxes, fixed=fixed) for fixed in (False, True)]
-    for piece in (*boxed, Window(SIDE, 40), Window(40, 40)):
+    for piece in (*boxed, *(partial(center_crop, crop=side, size=40) for side in (SIDE, 40))):
         assert torch.equal(piece(some), piece(last))
         assert piece(last).is_contiguous()
 
