@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from vitcore.keyed_random import Indices
 from vitcore.model.build import Model, build, couples_images
 from vitcore.options import ConfigError
-from vitcore.runtime.memory import OutOfMemory, call_shrinking, out_of_memory
+from vitcore.runtime.memory import call_shrinking
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -148,12 +148,7 @@ class Replica(Generic[Batch]):
             device_ids = [self.ranks.device] if self.ranks.device.type == "cuda" else None
             module = LossModule(self.model)
             self.parallel = DistributedDataParallel(module, device_ids=device_ids, find_unused_parameters=unused)
-        try:
-            return work(size), size
-        except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error):
-                raise
-            raise OutOfMemory(f"out of memory at a micro-batch of {size}: {indivisible or 'it had fitted'}") from error
+        return call_shrinking(work, size, indivisible or "a micro-batch of this size had fitted")
 
     def loss(self, objective: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
         return self.parallel(objective, batch) if self.parallel else objective(batch)
