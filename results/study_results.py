@@ -90,7 +90,7 @@ def load_plans(source: Path, plans: Sequence[Plan], parts: Collection[str] = PAR
     parts: which of PARTS to read besides the results. Raises NewerSchema if a newer version wrote the results.
     """
     ids = {trial.id for plan in plans for arm in plan.arms for trial in arm.trials}
-    records = {trial_id: record.read(source, trial_id, parts) for trial_id in sorted(ids)}
+    records = record.read_many(source, sorted(ids), parts)
     return [
         assemble(with_stage_seconds(plan, source), records | records_of_started(source, plan, records))
         for plan in plans

@@ -1,9 +1,10 @@
-"""Records of the trials in a run directory."""
+"""Records of the trials in a run directory, read by threads, as most of the time is spent waiting for files."""
 
 import itertools
 import json
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from results import store
 from results.metrics import MEASURES, METRICS
 from results.store import correctness, eval_files, json_files
 from results.store.correctness import Correct
-from results.store.schemas import Environment, EvalSummary, MetricsLine, Result
+from results.store.schemas import Environment, Eval, EvalSummary, Failure, Lease, MetricsLine, Result, TrialConfig
 from results.store.trials import CONFIG, read_vouched
 
 Part = TypeVar("Part")
@@ -27,6 +28,7 @@ THEN = " then "  # joins the values of a resumed trial whose attempts differ
 NAMED = tuple(name for name in PROVENANCE if name != "plugins")
 FILES = {"config": CONFIG, "provenance": "env.json", "history": "metrics.jsonl", "correct": correctness.NAME}
 PARTS = tuple(FILES)
+THREADS = 16
 FOR_TABLES = ("provenance", "correct")  # other files are only verified, which takes a third of the time
 
 
@@ -42,6 +44,14 @@ class Record:
     values: Mapping[str, str | float | None]
     history: Sequence[Mapping[str, Any]] = ()
     correct: Correct | None = None
+
+
+def read_many(runs: Path, ids: Sequence[str], parts: Collection[str]) -> dict[str, Record]:
+    """Return trial id -> record. parts: which of PARTS to read besides the result. Raises the errors of `read`."""
+    for schema in (Environment, Eval, Failure, Lease, MetricsLine, Result, TrialConfig):
+        schema.model_rebuild()  # older versions of pydantic cannot do it in several threads
+    with ThreadPoolExecutor(THREADS) as pool:
+        return dict(zip(ids, pool.map(lambda trial_id: read(runs, trial_id, parts), ids), strict=True))
 
 
 def read(runs: Path, trial_id: str, parts: Collection[str]) -> Record:
