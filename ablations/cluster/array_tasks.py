@@ -43,9 +43,8 @@ class SubmittedTask:
         return campaigns.tag(self.array)
 
     @property
-    def job_names(self) -> tuple[str, str]:
-        """The job names of the task in this version and in earlier versions."""
-        return profiles.job_name(self.campaign.label, self.tag), self.tag
+    def job_name(self) -> str:
+        return profiles.job_name(self.campaign.label, self.tag)
 
     @property
     def cancel_mark(self) -> Path:
@@ -108,11 +107,11 @@ def job_ends(gone: Mapping[str, SubmittedTask]) -> dict[str, str] | None:
 
     gone: trial id -> its task, for jobs that left the queue. Returns None if the accounting does not answer.
     """
-    names = sorted({name for each in gone.values() for name in each.job_names})[-MOST_NAMES:]
+    names = sorted({each.job_name for each in gone.values()})[-MOST_NAMES:]
     if (past := queue.accounting(names, timeout=ACCOUNTING_SECONDS)) is None:
         return None
     jobs = {(job.name, job.index or 0): job for job in past}
-    found = {key: job for key, each in gone.items() for name in each.job_names if (job := jobs.get((name, each.index)))}
+    found = {key: job for key, each in gone.items() if (job := jobs.get((each.job_name, each.index)))}
     return {key: f"{job.state} on {job.node}" if job.node else job.state for key, job in found.items()}
 
 

@@ -11,7 +11,7 @@ from operator import itemgetter
 from ablations.cluster.array_tasks import QueuedTask, queued_tasks
 from ablations.cluster.campaign import LAST, SHARE, WATCH, Campaign, launcher_lock, read_intents
 from ablations.cluster.shares import send, start_condition
-from results.store.standing import Standings
+from ablations.execution.retry import trials_to_run
 from slurm.queries import queue
 from slurm.queries.ask import Refused, Unreachable
 from slurm.submission import arrays as submission
@@ -67,12 +67,11 @@ def ensure_last_jobs_from_share(campaign: Campaign, begins: bool = False) -> Non
     """
     if campaign.cancelled or (begins and has_newer_last_jobs(campaign)):
         return
-    place, tasks = campaign.place, queued_tasks(campaign.runs)
+    tasks = queued_tasks(campaign.runs)
     queue.release(task.job for task in tasks)
     if {task.function for task in waiting_last_jobs(campaign, tasks)} == {LAST, WATCH}:
         return
-    standings = Standings(place.runs, place.code)
-    if not any(job.standing(standings).is_pending for job in campaign.jobs()):
+    if not trials_to_run(campaign.runs, campaign.jobs(), campaign.place.code):
         return
     with launcher_lock(campaign.runs, PATIENCE_SECONDS):
         ensure_last_job(campaign, queued_tasks(campaign.runs), both=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ablations.cluster import campaign as campaigns
 from ablations.cluster.campaign import Campaign
-from ablations.execution import faults
 from results import store
+from results.safe_text import one_line
 from slurm.queries.ask import ask
 
 
@@ -21,7 +21,7 @@ def check_node(folder: str) -> int:
         try:
             check(campaign)
         except Exception as error:  # any failure is a finding
-            found[name] = faults.one_line(error)
+            found[name] = one_line(f"{type(error).__name__}: {error}")
     store.write_json(campaign.folder / "probe.json", {"schema": store.SCHEMA, "found": found})
     return 0
 

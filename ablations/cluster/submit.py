@@ -209,13 +209,8 @@ def cancel(runs: Path, names: set[str]) -> str:
 
 def other_open_plans(campaign: Campaign, names: set[str]) -> list[str]:
     """Return the names of the campaign's plans that are not in `names` and still have trials to train."""
-    place = campaign.place
-    standings = Standings(place.runs, place.code)
-    return [
-        plan.name
-        for plan in campaign.read_plans()
-        if plan.name not in names and any(job.standing(standings).is_pending for job in jobs([plan], campaign.arms))
-    ]
+    others = (plan for plan in campaign.read_plans() if plan.name not in names)
+    return [plan.name for plan in others if trials_to_submit([plan], campaign.place, campaign.arms)]
 
 
 def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> tuple[list[str], bool]:

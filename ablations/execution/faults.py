@@ -85,10 +85,6 @@ def classify(error: BaseException) -> Fault:
     return Fault(BUG)
 
 
-def one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
-
-
 def fault_location(error: BaseException) -> list[str]:
     """Return the type of an exception and its innermost frames (file:function:line), which identify its cause."""
     if isinstance(error, RankLost) and error.where:

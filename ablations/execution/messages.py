@@ -27,13 +27,6 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """The message that the worker waits for space on a full disk."""
-
-    cause: str
-
-
-@dataclass(frozen=True)
 class Started:
     """The message that an attempt has begun."""
 
@@ -87,7 +80,7 @@ class Exited:
     code: int
 
 
-Event = Ready | Alive | Note | Waiting | Started | Compiling | Progress | Ended
+Event = Ready | Alive | Note | Started | Compiling | Progress | Ended
 Heard = Event | Said | Exited  # what the pool receives from a worker
 EVENTS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
 

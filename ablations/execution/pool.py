@@ -69,10 +69,6 @@ class PoolTrial:
     due: float = 0.0  # the earliest start, in seconds of the monotonic clock
     deaths: int = 0  # workers that died on the trial since its last attempt began
 
-    @property
-    def name(self) -> str:
-        return f"{self.job.arm} seed {self.job.config['seed']}"
-
 
 @dataclass
 class Slot:
@@ -194,8 +190,9 @@ class Pool:
                 if slot.state in (WorkerState.IDLE, WorkerState.BUSY):
                     self.display.say(event.line)
                 slot.said = event.line  # the last line of a traceback sums it up
-            case messages.Note():
-                self.warn_once(event.text)
+            case messages.Note() if event.text not in self.warned:
+                self.warned.add(event.text)
+                self.display.say(event.text)
             case messages.Exited():
                 self.free(slot, event.code)
         if (trial := slot.trial) is None:
@@ -208,17 +205,10 @@ class Pool:
                 self.display.show_compiling(slot.number, trial.job)
             case messages.Progress():
                 self.display.show_running(slot.number, trial.job, event)
-            case messages.Waiting():
-                self.warn_once(f"{trial.name} waits: {event.cause.lower()}")
             case messages.Ended():
                 slot.state, slot.trial = WorkerState.LEAVING if event.leaving else WorkerState.IDLE, None
                 self.display.show_idle(slot.number)
                 self.settle(trial, event)
-
-    def warn_once(self, text: str) -> None:
-        if text not in self.warned:
-            self.warned.add(text)
-            self.display.say(text)
 
     def free(self, slot: Slot, code: int) -> None:
         """Free the slot of a worker that has exited with `code`. Make its trial wait, or interrupt it."""
@@ -257,7 +247,7 @@ class Pool:
         trial.deaths += 1
         if trial.deaths >= DEATHS:
             return self.interrupt(trial, f"its workers died {DEATHS} times before it began, the last of {how}")
-        self.display.say(f"the worker of {trial.name} died ({how}); its trial is resumed")
+        self.display.say(f"the worker of {trial.job.name} died ({how}); its trial is resumed")
         self.wait(trial)  # behind the others, as this trial may be the cause
 
     # -- transitions of trials -----------------------------------------------------------------------------------------
@@ -270,7 +260,7 @@ class Pool:
                 self.wait(trial)
             case "again":
                 when = f" in {end.pause:.0f} s" if end.pause else ""
-                self.display.say(f"{trial.name}: {end.cause}; trying again{when}")
+                self.display.say(f"{trial.job.name}: {end.cause}; trying again{when}")
                 self.wait(trial, end.pause)
             case "interrupted":
                 self.interrupt(trial, end.cause)
@@ -286,7 +276,7 @@ class Pool:
         """End a trial that cannot go on in this run; its checkpoints stay for the next run."""
         del self.trials[trial.job.id]
         self.summary.interrupted[trial.job.id] = cause
-        self.display.say(f"{trial.name} interrupted: {cause}; what it saved stays")
+        self.display.say(f"{trial.job.name} interrupted: {cause}; what it saved stays")
 
     def end(self, trial: PoolTrial, end: messages.Ended) -> None:
         del self.trials[trial.job.id]

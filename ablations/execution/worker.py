@@ -70,7 +70,6 @@ class Worker:
         self.code = provenance.code_digest(self.plugins)
         self.compiled = set[str]()  # configs, without NOT_COMPILED, that have been compiled
         self.broken = False  # whether this process can no longer train
-        self.patience = Patience(FULL_SECONDS, self.stop, lambda why: self.emit(messages.Waiting(why)))
         self.watch = lease.Watch()
         self.parent = os.getppid()
         self.stop_requested = False
@@ -98,6 +97,10 @@ class Worker:
 
     def serve(self, job: Job) -> None:
         trial = store.trial(self.runs, job.id, self.place.checkpoints)
+        waits = f"{job.name} waits"
+        self.patience = Patience(
+            FULL_SECONDS, self.stop, lambda why: self.emit(messages.Note(f"{waits}: {why.lower()}"))
+        )
         try:
             claimed = self.patience(lambda: store.claim(trial, self.watch))
             if claimed is None:  # the trial is over, or another process holds it

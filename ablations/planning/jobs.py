@@ -85,6 +85,10 @@ class Job:
     cost: Cost | None = None  # cost of the model, if the plan records it
     evaluation: float = 0.0  # time of validations and test, as a fraction of the training time; 0 if unknown
 
+    @property
+    def name(self) -> str:
+        return f"{self.arm} seed {self.config['seed']}"
+
     def standing(self, known: Standings) -> Standing:
         return known.read(self.id, self.evals, self.parents)
 

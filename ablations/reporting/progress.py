@@ -111,7 +111,7 @@ class Live:
         self.progress.stop()
 
     def show_running(self, slot: int, job: Job, progress: messages.Progress | None) -> None:
-        label, steps = f"{job.arm} seed {job.config['seed']}", job.config["steps"]
+        label, steps = job.name, job.config["steps"]
         line = self.line(slot)
         if progress is None:
             self.pace.begin(slot)
@@ -129,7 +129,7 @@ class Live:
     def show_compiling(self, slot: int, job: Job) -> None:
         self.progress.update(self.line(slot), note=(note := "compiling the first step"))
         if not self.console.is_terminal:
-            self.say(f"{job.arm} seed {job.config['seed']}: {note}")
+            self.say(f"{job.name}: {note}")
 
     def line(self, slot: int) -> TaskID:
         if slot not in self.lines:
@@ -146,7 +146,7 @@ class Live:
         """Count a trial that ended. Print a line if it failed, is blocked or, without bars, ended in this run."""
         self.done += 1
         self.finished_here += not end.elsewhere
-        what = f"{job.arm} seed {job.config['seed']}"
+        what = job.name
         if end.kind in ("failed", "blocked"):
             self.console.print(Text.assemble((end.kind, "red"), f" {what}: {end.cause}"), soft_wrap=True)
         elif not self.console.is_terminal and not end.elsewhere:
