@@ -68,13 +68,10 @@ def reconcile(campaign: Campaign, inside: bool = False, withheld: Collection[str
     todo = [job for job in missing if job.id not in withheld]
     where = device(campaign.profile)
     seconds = estimate.seconds(plans, campaign.runs, where)
-    taken: dict[str, int] = {}
-    avoided: list[str] = []
+    taken, avoided = dict[str, int](), list[str]()
     if todo and not campaign.cancelled:
         avoided = bad_nodes.nodes_to_avoid(store.trial(campaign.runs, job.id) for job in asked)
-        apart = generations(todo, standings)
-        taken = submit_generations(campaign, apart, tasks, seconds, avoided, inside)
-        avoided = avoided if taken else []
+        taken = submit_generations(campaign, generations(todo, standings), tasks, seconds, avoided, inside)
     sent = list(dict.fromkeys(taken.values()))
     last_job = no_last_job = ""
     cancelled = len(missing) - len(todo)
@@ -94,7 +91,7 @@ def reconcile(campaign: Campaign, inside: bool = False, withheld: Collection[str
         cancelled=cancelled,
         last_job=last_job,
         hours=estimate.cost(plans, campaign.runs, where, {job.id for job in todo}).hours,
-        avoided=tuple(avoided),
+        avoided=tuple(avoided) if taken else (),
         renewed=tuple(renewed),
         no_last_job=no_last_job,
     )

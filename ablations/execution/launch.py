@@ -113,6 +113,3 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-
-    def kill(self) -> None:
-        self.process.kill()

@@ -169,7 +169,7 @@ class Pool:
             if slot.worker is not None and slot.silent > SILENT_SECONDS:
                 slot.silent = 0.0
                 self.display.say(f"worker {slot.number + 1} sent no heartbeat for {SILENT_SECONDS:.0f} s: killed")
-                slot.worker.kill()
+                slot.worker.process.kill()
 
     # -- events of workers ---------------------------------------------------------------------------------------------
 

@@ -91,8 +91,8 @@ def kernel_choices(config: "Config", accelerator: str) -> dict[str, str | bool]:
     found: dict[str, str | bool] = {
         "compile": compiles(config, accelerator),
         "attention": kernel_name(config, accelerator),
+        "matmul_precision": torch.get_float32_matmul_precision(),
     }
-    found["matmul_precision"] = torch.get_float32_matmul_precision()
     if accelerator == "cuda":  # by default, only convolutions use TF32
         allowed = {"products": torch.backends.cuda.matmul.allow_tf32, "convolutions": torch.backends.cudnn.allow_tf32}
         found["tf32"] = " and ".join(name for name, yes in allowed.items() if yes) or "none"

@@ -97,9 +97,8 @@ class Worker:
 
     def serve(self, job: Job) -> None:
         trial = store.trial(self.runs, job.id, self.place.checkpoints)
-        waits = f"{job.name} waits"
         self.patience = Patience(
-            FULL_SECONDS, self.stop, lambda why: self.emit(messages.Note(f"{waits}: {why.lower()}"))
+            FULL_SECONDS, self.stop, lambda why: self.emit(messages.Note(f"{job.name} waits: {why.lower()}"))
         )
         try:
             claimed = self.patience(lambda: store.claim(trial, self.watch))
@@ -153,9 +152,7 @@ class Worker:
         self.ensure_device(config)
         content = {"config": config.model_dump(), "identity": identity(config)}
         self.patience(lambda: trial.create(content))
-        device, accelerator = hardware(config), device_of(config)
-        before = {name: attempt.env[name] for name in ("resumed_from",) if name in attempt.env}
-        attempt.write_env(provenance.environment_record(config, device, accelerator, self.plugins) | before)
+        attempt.write_env(provenance.environment_record(config, hardware(config), device_of(config), self.plugins))
         attempt.progress = self.report
         if (alike := config.model_dump_json(exclude=NOT_COMPILED)) not in self.compiled:  # else the code is used again
             self.compiled.add(alike)
