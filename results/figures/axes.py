@@ -11,10 +11,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 
 from results.figures.frame import is_number, metric_label, rows_of
 from results.figures.page import wrap_text
+from results.figures.theme import GREY
 from results.style import current_style
 from results.units import is_accuracy
 
@@ -88,20 +89,19 @@ def padded_limits(ticks: Sequence[float], log: bool) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def set_metric_axis(ax: Axes, metric: str, *measured: pd.Series) -> None:
+def set_metric_axis(ax: Axes, metric: str, measured: Sequence[pd.Series], empty: str = "no finished trial yet") -> None:
     """Set up the vertical axis of `ax`, with the metric's label and limits that fit the measured values.
 
-    measured: values in display units, where NaN is ignored.
+    measured: values in display units, where NaN is ignored. empty: the text in the panel if there is no value.
     """
     ax.set_ylabel(metric_label(metric))
     known = pd.concat(measured).dropna()
     if known.empty:
         ax.set_yticks([])
+        ax.text(0.5, 0.85, empty, color=GREY, ha="center", va="center", transform=ax.transAxes)
         return
-    low, high = metric_limits(metric, known.min(), known.max(), 0.08)
-    ax.set_ylim(low, high)
-    ticks = MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(low, high)
-    ax.set_yticks([tick for tick in ticks if low <= tick <= high])
+    ax.set_ylim(metric_limits(metric, known.min(), known.max(), 0.08))
+    ax.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
 
 
 def metric_limits(metric: str, low: float, high: float, margin: float) -> tuple[float, float]:
@@ -115,14 +115,15 @@ def metric_limits(metric: str, low: float, high: float, margin: float) -> tuple[
     return max(low - free, least), min(high + free, most)
 
 
-def measured_columns(frame: pd.DataFrame, seeds: pd.DataFrame) -> tuple[pd.Series, ...]:
+def measured_columns(frame: pd.DataFrame, seeds: pd.DataFrame) -> Sequence[pd.Series]:
     return frame["mean"], frame["low"], frame["high"], seeds["value"]
 
 
-def set_compute_axis(frame: pd.DataFrame, ax: Axes) -> None:
-    """Set up a logarithmic horizontal axis for compute that fits the values of `at`."""
+def set_compute_axes(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, metric: str, label: str) -> None:
+    """Set up the axes of a plot of the metric over compute, the values of `at`, on a log scale."""
+    set_metric_axis(ax, metric, measured_columns(frame, seeds))
     low, high = padded_limits(sorted(set(frame["at"])), log=True)
-    ax.set(xscale="log", xlim=(low, high))
+    ax.set(xscale="log", xlim=(low, high), xlabel=f"{label}, log scale")
     set_log_ticks(ax.xaxis, low, high)
 
 
@@ -135,9 +136,8 @@ def set_log_ticks(axis: Axis, low: float, high: float) -> None:
     """Put ticks on a log axis, at 1, 2 and 5 times powers of ten if three fit, else closer or evenly spaced."""
     axis.set_minor_locator(NullLocator())
     axis.set_major_locator(MaxNLocator(4))
-    decades = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
     for steps in ([1, 2, 5], [1, 1.5, 2, 3, 4, 5, 6, 8]):
-        ticks = [t for t in sorted(d * s for d in decades for s in steps) if low <= t <= high]
+        ticks = [tick for tick in LogLocator(subs=steps, numticks=99).tick_values(low, high) if low <= tick <= high]
         if len(ticks) >= 3:
             axis.set_major_locator(FixedLocator(ticks))
             break

@@ -118,9 +118,8 @@ def one_series_per_arm(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
     """Return the frame with every arm as a separate series, or unchanged if the study has swept settings."""
     if plan.curves:
         return frame
-    if len(plan.factors) == 1:
-        return frame.assign(series=frame["arm"], line=[series_label(arm) for arm in frame["arm"]])
-    return frame.assign(series=frame["arm"], line=frame["label"].str.replace(",", ", "))
+    labels = [series_label(arm, single=len(plan.factors) == 1) for arm in frame["arm"]]
+    return frame.assign(series=frame["arm"], line=labels)
 
 
 def arm_change(arm: Arm, plan: Plan) -> str:
@@ -142,11 +141,9 @@ def rows_of(frame: pd.DataFrame) -> Iterator[Any]:
 
 def seeds_frame(study: StudyResults, metric: str) -> pd.DataFrame:
     """Return a row per finished trial that has the metric: arm, seed, and value (the metric in display units)."""
-    finished = study.trials[study.trials["status"] == "finished"]
-    if metric not in finished:
-        return pd.DataFrame({"arm": [], "seed": [], "value": []})
-    rows = finished[["arm", "seed"]].assign(value=finished[metric] * unit(metric).scale)
-    return rows.dropna(subset="value").reset_index(drop=True)
+    finished = study.trials[study.trials["status"] == "finished"].reindex(columns=["arm", "seed", metric])
+    rows = finished.rename(columns={metric: "value"}).dropna(subset="value").reset_index(drop=True)
+    return rows.assign(value=rows["value"] * unit(metric).scale)
 
 
 def evidence_text(frame: pd.DataFrame) -> str:

@@ -1,12 +1,11 @@
 """A plot of a metric over an axis: a line per series with intervals, seeds, and crosses for absent arms.
 
-A `frame` has rows of `arms_frame` with column `at`, and `rows` belong to one series. `seeds` has rows of `seeds_frame`.
-`aside` is a shift to the right in points (1/72 inch). `look` is the style of a series. The limits of `ax` are set
-before anything is drawn.
+A `frame` has rows of `arms_frame` with column `at`, and `rows` of `with_styles` belong to one series. `seeds` has rows
+of `seeds_frame`. `aside` is a shift to the right in points (1/72 inch). The limits of `ax` are set before anything is
+drawn.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,36 +28,30 @@ MARK_HEIGHT = 6.0  # points (1/72 inch), the height of a marker
 GAP = 9.0  # points (1/72 inch) between crosses, as wide as the text above them
 
 
-@dataclass(frozen=True)
-class SeriesStyle:
-    colour: str
-    marker: str
-    dash: Any
-
-
-def series_styles(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
-    """Return series -> style, in the order of the frame.
+def with_styles(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the frame with the columns colour, marker and dash, which are equal in all rows of a series.
 
     Colors that the user's style gives by name take precedence. Series of the same color differ in dashes and, except
     baselines, in marker, as long as dashes and markers suffice.
     """
     style, baselines = current_style(), set(frame["series"][frame["reference"]])
-    table: dict[str, SeriesStyle] = {}
+    looks: dict[str, tuple[str, str, Any]] = {}
     k = 0  # number of series so far, without baselines
     for name in dict.fromkeys(frame["series"]):
         baseline = name in baselines
         colour = style.colour(name) or (style.baseline if baseline else style.palette[k % len(style.palette)])
-        alike = [look for look in table.values() if look.colour == colour]
-        marker = "D" if baseline else least_used(MARKERS, k, [look.marker for look in alike])
-        table[name] = SeriesStyle(colour, marker, least_used(DASHES, 0, [look.dash for look in alike]))
+        alike = [look for look in looks.values() if look[0] == colour]
+        marker = "D" if baseline else least_used(MARKERS, k, [marker for _, marker, _ in alike])
+        looks[name] = colour, marker, least_used(DASHES, 0, [dash for _, _, dash in alike])
         k += not baseline
-    return table
+    own = [looks[name] for name in frame["series"]]
+    return frame.assign(**{key: [look[i] for look in own] for i, key in enumerate(("colour", "marker", "dash"))})
 
 
-def styled_series(frame: pd.DataFrame) -> Iterator[tuple[SeriesStyle, pd.DataFrame]]:
-    """Yield (style, rows) for each series, with the rows in ascending order of `at`."""
-    for name, look in series_styles(frame).items():
-        yield look, frame[frame["series"] == name].sort_values("at", kind="stable")
+def series_rows(frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """Yield the rows of each series, in ascending order of `at`."""
+    for _, rows in frame.groupby("series", sort=False):
+        yield rows.sort_values("at", kind="stable")
 
 
 def least_used(choices: Sequence[Any], first: int, used: Sequence[Any]) -> Any:
@@ -84,9 +77,8 @@ def draw_over_axis(
     labels: tick labels, by default the setting's values.
     """
     set_swept_axis(frame, ax, field, labels or tick_labels(frame))
-    set_metric_axis(ax, metric, *measured_columns(frame, seeds))
-    draw_lines(frame, seeds, ax)
-    mark_empty(frame, ax)
+    set_metric_axis(ax, metric, measured_columns(frame, seeds))
+    draw_lines(with_styles(frame), seeds, ax)
 
 
 def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> None:
@@ -96,20 +88,25 @@ def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> None:
     not shifted, as shifting steep lines could swap their order. A line breaks where an arm has no finished trial.
     """
     aside = mark_offsets(frame, ax)
-    for look, rows in styled_series(frame):
-        ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=look.dash, zorder=2)
+    for rows in series_rows(frame):
+        draw_line(rows, ax)
         for points, own in rows.groupby(aside[rows.index]):
             for row in rows_of(own[own["mean"].notna()] if points else own[:0]):
-                stub = {"arrowstyle": "-", "color": look.colour, "linewidth": STUB, "shrinkA": 0, "shrinkB": 0}
+                stub = {"arrowstyle": "-", "color": row.colour, "linewidth": STUB, "shrinkA": 0, "shrinkB": 0}
                 ax.annotate("", (row.at, row.mean), (points, 0), textcoords="offset points", arrowprops=stub, zorder=2)
-            draw_points(own, seeds, ax, look, points)
-            draw_absences(own, ax, look, points)
+            draw_points(own, seeds, ax, points)
+            draw_absences(own, ax, points)
         if frame["series"].nunique() > 1:
-            add_legend_line(ax, look, legend_entry(rows))
+            add_legend_line(ax, rows, legend_entry(rows))
 
 
-def add_legend_line(ax: Axes, look: SeriesStyle, label: str, **other: Any) -> None:
-    """Add an entry to the legend of `ax` in the style of a series. other: overriding arguments of `plot`."""
+def draw_line(rows: pd.DataFrame, ax: Axes) -> None:
+    ax.plot(rows["at"], rows["mean"], color=rows["colour"].iloc[0], linestyle=rows["dash"].iloc[0], zorder=2)
+
+
+def add_legend_line(ax: Axes, rows: pd.DataFrame, label: str, **other: Any) -> None:
+    """Add an entry to the legend of `ax` in the style of the first row. other: overriding arguments of `plot`."""
+    look = next(rows_of(rows))
     ax.plot([], [], **{"color": look.colour, "marker": look.marker, "linestyle": look.dash, "label": label, **other})
 
 
@@ -130,14 +127,10 @@ def colliding_groups(rows: pd.DataFrame, ax: Axes) -> list[list[Any]]:
     """Return groups of row indices whose markers or intervals overlap vertically. rows: all with one value of `at`."""
     low, high = (rows[end].fillna(rows["mean"]) for end in ("low", "high"))
     bottom, top = (pd.Series(positions_in_points(ax, rows["at"], ends)[:, 1], index=rows.index) for ends in (low, high))
-    groups: list[list[Any]] = []
-    reach = -np.inf
-    for index in bottom.sort_values(kind="stable").index:
-        if bottom[index] > reach + MARK_HEIGHT:
-            groups.append([])
-        groups[-1].append(index)
-        reach = max(reach, top[index])
-    return [[index for index in rows.index if index in group] for group in groups]
+    bottom = bottom.sort_values(kind="stable")
+    reach = top[bottom.index].cummax().shift(fill_value=-np.inf)  # of all intervals that begin lower
+    number = (bottom > reach + MARK_HEIGHT).cumsum()
+    return [list(group.index) for _, group in number[rows.index].groupby(number)]
 
 
 def positions_in_points(ax: Axes, x: Any, y: Any) -> np.ndarray:
@@ -159,17 +152,13 @@ def legend_entry(rows: pd.DataFrame) -> str:
     name = str(rows["line"].iloc[0])
     if not rows["reference"].any() or name == "baseline":
         return name
-    return "baseline" if names_several_settings(name) else f"{name} (baseline)"
-
-
-def names_several_settings(name: str) -> bool:
-    return name.count("=") > 1
+    return "baseline" if name.count("=") > 1 else f"{name} (baseline)"
 
 
 def baseline_notes(frame: pd.DataFrame) -> list[str]:
     """Return a line with the full name of each baseline that the legend shortens to "baseline"."""
     names = dict.fromkeys(frame["line"][frame["reference"]])
-    return [f"Baseline: {name}." for name in names if names_several_settings(name)]
+    return [f"Baseline: {name}." for name in names if name.count("=") > 1]
 
 
 def shifted_transform(ax: Axes, points: float, to: Transform | None = None) -> Transform:
@@ -181,12 +170,7 @@ def shifted_transform(ax: Axes, points: float, to: Transform | None = None) -> T
 
 
 def draw_points(
-    rows: pd.DataFrame,
-    seeds: pd.DataFrame,
-    ax: Axes,
-    look: SeriesStyle,
-    aside: float = 0.0,
-    seed_offset: float = SEED_OFFSET,
+    rows: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, aside: float = 0.0, seed_offset: float = SEED_OFFSET
 ) -> None:
     """Draw means and intervals, and single trials as faint dots to the right of their mean.
 
@@ -196,45 +180,33 @@ def draw_points(
     bottom, top = ax.get_ylim()
     for row in rows_of(rows[rows["mean"].notna()]):
         if not np.isnan(row.low):
-            ax.plot([row.at, row.at], [row.low, row.high], color=look.colour, transform=to, zorder=3)
+            ax.plot([row.at, row.at], [row.low, row.high], color=row.colour, transform=to, zorder=3)
         for edge, beyond, mark in ((bottom, row.low < bottom, "v"), (top, row.high > top, "^")):
             if beyond:  # the interval goes on outside the axes
-                ax.plot([row.at], [edge], mark, color=look.colour, transform=to, clip_on=False, zorder=4)
-        face = look.colour if row.reference or row.verdict in RESOLVED else "white"
-        colours: dict[str, Any] = {"color": look.colour, "markerfacecolor": face}
-        ax.plot([row.at], [row.mean], look.marker, transform=to, zorder=4, **colours, **UNCLIPPED)
-    own = seeds.merge(rows[["arm", "at"]], on="arm")
-    faint: dict[str, Any] = {"color": look.colour, "alpha": 0.45, "markersize": 2.5, "markeredgewidth": 0, **UNCLIPPED}
+                ax.plot([row.at], [edge], mark, color=row.colour, transform=to, clip_on=False, zorder=4)
+        face = row.colour if row.reference or row.verdict in RESOLVED else "white"
+        colours: dict[str, Any] = {"color": row.colour, "markerfacecolor": face}
+        ax.plot([row.at], [row.mean], row.marker, transform=to, zorder=4, **colours, **UNCLIPPED)
+    own, colour = seeds.merge(rows[["arm", "at"]], on="arm"), rows["colour"].iloc[0]
+    faint: dict[str, Any] = {"color": colour, "alpha": 0.45, "markersize": 2.5, "markeredgewidth": 0, **UNCLIPPED}
     ax.plot(own["at"], own["value"], "o", transform=shifted_transform(ax, aside + seed_offset), **faint)
 
 
-def draw_absences(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float = 0.0, name: str = "") -> None:
+def draw_absences(rows: pd.DataFrame, ax: Axes, aside: float = 0.0, name: str = "") -> None:
     """Draw a cross at the bottom for each arm without a finished trial, with `name` and the reason above it."""
     foot = shifted_transform(ax, aside, blended_transform_factory(ax.transData, ax.transAxes))
     small = current_style().small
     upright: dict[str, Any] = {"rotation": 90, "ha": "center", "va": "bottom", "size": small, "color": GREY}
     for row in rows_of(rows[rows["n"] == 0]):
         what = row.gap.partition(",")[0].partition(" ")[2]  # "missing" of "3 missing, 2 failed"
-        ax.plot([row.at], [0.03], "x", color=look.colour, transform=foot, zorder=4)
+        ax.plot([row.at], [0.03], "x", color=row.colour, transform=foot, zorder=4)
         ax.text(row.at, 0.07, f"{name}: {what}" if name else what, transform=foot, **upright)
 
 
-def draw_spread_absences(rows: pd.DataFrame, frame: pd.DataFrame, ax: Axes, look: SeriesStyle) -> None:
-    """Draw the crosses of one series, shifted to the right so that all crosses of `frame` are at least GAP apart."""
-    at = frame["at"][frame["n"] == 0].sort_values(kind="stable")
-    free = -np.inf
-    aside = {}
-    for index, place in zip(at.index, positions_in_points(ax, at, 0.0)[:, 0], strict=True):
-        aside[index] = max(free - place, 0.0)
-        free = place + aside[index] + GAP
-    for index in at.index.intersection(rows.index):
-        draw_absences(rows.loc[[index]], ax, look, aside[index], rows["line"].iloc[0])
-
-
-def mark_empty(frame: pd.DataFrame, ax: Axes) -> None:
-    if not (frame["n"] > 0).any():
-        write_in_panel(ax, "no finished trial yet")
-
-
-def write_in_panel(ax: Axes, words: str) -> None:
-    ax.text(0.5, 0.85, words, color=GREY, ha="center", va="center", transform=ax.transAxes)
+def draw_spread_absences(frame: pd.DataFrame, ax: Axes) -> None:
+    """Draw the crosses of all series, each shifted to the right until it is at least GAP from the one before."""
+    absent, free = frame[frame["n"] == 0].sort_values("at", kind="stable"), -np.inf
+    for k, place in enumerate(positions_in_points(ax, absent["at"], 0.0)[:, 0]):
+        row, aside = absent.iloc[[k]], max(free - place, 0.0)
+        draw_absences(row, ax, aside, row["line"].iloc[0])
+        free = place + aside + GAP

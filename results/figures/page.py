@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -132,63 +133,46 @@ def freeze_layout(figure: Figure) -> None:
 
 def absence_lines(frame: pd.DataFrame) -> list[str]:
     """Return a line for each of the first NAMED arms with unfinished seeds, and a line that counts any others."""
-    short = list(rows_of(frame[frame["n"] < frame["planned"]]))
-    lines = [
-        f"{row.label}: {row.n} of {amount_text(row.planned, 'seed')} finished ({row.gap})" for row in short[:NAMED]
-    ]
+    short = frame[frame["n"] < frame["planned"]]
+    lines = [f"{r.label}: {r.n} of {amount_text(r.planned, 'seed')} finished ({r.gap})" for r in rows_of(short[:NAMED])]
     return lines + [f"and {len(short) - NAMED} more arms with unfinished seeds, see the table"] * (len(short) > NAMED)
 
 
 def draw_legends(figure: Figure, panels: Sequence[tuple[Axes, str]]) -> None:
     """Draw legends above one or two panels (axes, title), or across a wide figure if any exceeds STACKED rows."""
-    if len(panels) < 2 or is_narrow(figure) or max(len(legend_columns(ax)[0]) for ax, _ in panels) <= STACKED:
-        for ax, title in panels:
-            draw_legend_above(ax, title)
-        return
-    for (ax, title), side in zip(panels, ("left", "right"), strict=True):
-        draw_legend_across(figure, ax, f"{side}: {title}")
+    across = len(panels) > 1 and not is_narrow(figure) and max(len(legend_columns(ax)[0]) for ax, _ in panels) > STACKED
+    for (ax, title), side in zip(panels, ("left: ", "right: "), strict=False):
+        draw_legend(ax, f"{side if across else ''}{title}", across)
 
 
-def draw_legend_above(ax: Axes, title: str) -> None:
-    """Draw a legend, or only its title, above `ax` in as many columns as fit, and enlarge the figure to hold it."""
-    handles, labels = ax.get_legend_handles_labels()
-    figure = ax.get_figure(root=True)
+def draw_legend(ax: Axes, title: str = "", across: bool = False) -> None:
+    """Draw a legend in as many columns as fit above `ax`, or across the whole figure. Without entries, draw its title.
+
+    The figure is enlarged to hold a legend above `ax`. `compose` sets the place of a legend across the figure.
+    """
+    handles, figure = ax.get_legend_handles_labels()[0], ax.get_figure(root=True)
     assert isinstance(figure, Figure)
     if not handles:
         ax.set_title(title, loc="left")
         return
-    found = legend_columns(ax)
-    added = max(text_height("\n".join(stack), current_style().text) for stack in found)
+    columns = legend_columns(ax, across)
+    labels = [label for stack in columns for label in stack]
+    look: dict[str, Any] = {"ncols": len(columns), "title": title, "alignment": "left"}
+    if across:
+        figure.legend(handles, labels, loc="upper left", **look).set_in_layout(False)
+        return
+    added = max(text_height("\n".join(stack), current_style().text) for stack in columns)
     figure.set_figheight(figure.get_figheight() + added)
-    labels = [label for stack in found for label in stack]
-    ax.legend(
-        handles, labels, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=len(found), title=title, alignment="left"
-    )
+    ax.legend(handles, labels, loc="lower left", bbox_to_anchor=(0, 1.0), **look)
 
 
-def draw_legend_across(figure: Figure, ax: Axes, title: str) -> None:
-    """Draw the legend of `ax`, or only its title, across the whole figure. `compose` sets its place."""
-    handles, labels = ax.get_legend_handles_labels()
-    if not handles:
-        ax.set_title(title, loc="left")
-        return
-    columns = len(arrange_entries(labels, figure.get_figwidth() - 2 * MARGIN))
-    legend = figure.legend(handles, labels, loc="upper left", ncols=columns, title=title, alignment="left")
-    legend.set_in_layout(False)
-
-
-def legend_columns(ax: Axes) -> list[list[str]]:
-    """Return the legend's entries in columns that fit the width of `ax`, or [[]] if there are none."""
-    figure = ax.get_figure(root=True)
+def legend_columns(ax: Axes, across: bool = False) -> list[list[str]]:
+    """Return the legend's wrapped entries in columns that fit the width of `ax` or of the figure, or [[]] for none."""
+    labels, text, figure = ax.get_legend_handles_labels()[1], current_style().text, ax.get_figure(root=True)
     assert isinstance(figure, Figure)
-    return arrange_entries(ax.get_legend_handles_labels()[1], ax.get_position().width * figure.get_figwidth())
-
-
-def arrange_entries(labels: Sequence[str], room: float) -> list[list[str]]:
-    """Return wrapped labels in as many columns as fit into `room` inches, or [[]] for no labels."""
     if not labels:
         return [[]]
-    text = current_style().text
+    room = figure.get_figwidth() - 2 * MARGIN if across else ax.get_position().width * figure.get_figwidth()
     broken = [wrap_text(label, room - HANDLE, text) for label in labels]
     widest = max(text_width(line, text) for label in broken for line in label.split("\n")) + HANDLE
     columns = max(1, min(len(broken), int(room / widest)))

@@ -24,11 +24,6 @@ DASHES: tuple[Any, ...] = (
 # For marks and lines at 100%, which lie on the edge of the axes. The layout ignores them.
 UNCLIPPED: dict[str, Any] = {"clip_on": False, "in_layout": False}
 
-TEXT_SIZES = (
-    *("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize"),
-    *("legend.fontsize", "legend.title_fontsize"),
-)
-
 # Metadata to leave out, because a date or a version would change the bytes.
 UNSTAMPED: dict[str, dict[str, None]] = {
     "png": {"Software": None},
@@ -40,7 +35,8 @@ UNSTAMPED: dict[str, dict[str, None]] = {
 def matplotlib_settings(chosen: Style) -> Any:
     return {
         "font.family": list(dict.fromkeys([chosen.family, "DejaVu Sans"])),  # the fallback for missing glyphs
-        **dict.fromkeys(TEXT_SIZES, chosen.text),
+        "font.size": chosen.text,
+        "axes.titlesize": "medium",  # as large as all other texts
         "text.hinting": "none",  # so that text is equally wide on screen and in print
         "text.parse_math": False,  # a dollar sign in a question is a dollar sign
         "axes.spines.top": False,

@@ -5,7 +5,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from results.figures.page import draw_legend_above
+from results.figures.page import draw_legend
 from results.figures.theme import GREY, MARKERS
 from results.store.inspection_data import Inspection
 from results.style import current_style
@@ -27,7 +27,7 @@ def draw_distance(inside: Inspection, figure: Figure) -> list[str]:
     ax.set(xlim=(0.5, depth + 0.5), ylim=(0, 1.08 * max(uniform, float(distances.max()))))
     ax.xaxis.set_major_locator(MaxNLocator(min(depth, 12), integer=True, min_n_ticks=1))
     ax.set(xlabel="network depth (layer)", ylabel="mean attention distance (pixels)")
-    draw_legend_above(ax, "")
+    draw_legend(ax)
     every = "" if heads <= len(palette) else f", {heads} heads a layer"
     return [
         f"Mean over {inside.facts['images']} test images and all patches{every}; class token and registers left out, "

@@ -8,7 +8,8 @@ from results.store.inspection_data import Inspection
 
 COLUMNS, MOST = 8, 16
 SIDE, GAP = 48, 4  # pixels: side of a filter in the picture, gap between filters
-PAPER = 0.85
+PAPER = 0.85  # gray between the filters
+FRAME = ((GAP // 2, GAP // 2), (GAP // 2, GAP // 2), (0, 0))
 
 
 def draw_filters(inside: Inspection, figure: Figure) -> list[str]:
@@ -17,8 +18,7 @@ def draw_filters(inside: Inspection, figure: Figure) -> list[str]:
     Each component is stretched over all channels, from black (minimum) to white (maximum).
     """
     components, share = inside.arrays["filters"][:MOST], inside.arrays["filters_share"][:MOST]
-    pictures = [to_rgb(normalized(one)) for one in components]
-    tiles = tile_pictures(pictures, min(COLUMNS, len(pictures)))
+    tiles = tile_pictures([to_rgb(normalized(one)) for one in components])
     ax = strip_axes(figure.subplots())
     ax.set_frame_on(False)
     ax.imshow(tiles, interpolation="nearest")
@@ -31,14 +31,10 @@ def draw_filters(inside: Inspection, figure: Figure) -> list[str]:
     ]
 
 
-def tile_pictures(tiles: list[np.ndarray], columns: int) -> np.ndarray:
-    """Return one picture of `tiles` (H, W, 3) in `columns` columns. Small tiles are enlarged to at most SIDE pixels."""
-    zoom = max(1, SIDE // max(tiles[0].shape[:2]))
-    tiles = [tile.repeat(zoom, axis=0).repeat(zoom, axis=1) for tile in tiles]
-    H, W, _ = tiles[0].shape
-    rows = -(-len(tiles) // columns)
-    paper = np.full((rows * (H + GAP) + GAP, columns * (W + GAP) + GAP, 3), PAPER)
-    for k, tile in enumerate(tiles):
-        top, left = k // columns * (H + GAP) + GAP, k % columns * (W + GAP) + GAP
-        paper[top : top + H, left : left + W] = tile
-    return paper
+def tile_pictures(tiles: list[np.ndarray]) -> np.ndarray:
+    """Return `tiles` (H, W, 3) as one picture, at most COLUMNS side by side, enlarged to SIDE pixels if small."""
+    zoom, columns = max(1, SIDE // max(tiles[0].shape[:2])), min(COLUMNS, len(tiles))
+    framed = [np.pad(one.repeat(zoom, 0).repeat(zoom, 1), FRAME, constant_values=PAPER) for one in tiles]
+    framed += [np.full_like(framed[0], PAPER)] * (-len(tiles) % columns)
+    rows = [np.hstack(framed[k : k + columns]) for k in range(0, len(framed), columns)]
+    return np.pad(np.vstack(rows), FRAME, constant_values=PAPER)

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from results.figures.axes import flops_unit, set_log_ticks, tick_labels, with_positions
 from results.figures.frame import arms_frame, rows_of, seeds_frame, x_setting
 from results.figures.lines import baseline_notes, draw_over_axis, marks_note
-from results.figures.page import add_panels, draw_legend_above
+from results.figures.page import add_panels, draw_legend
 from results.figures.theme import GREY
 from results.records import Table
 from results.study_results import StudyResults
@@ -28,7 +28,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     ax.patch.set_visible(False)
     if one_line:
         return []
-    draw_legend_above(ax, "")
+    draw_legend(ax)
     return [marks_note(x_setting(study.plan)), *baseline_notes(frame)]
 
 

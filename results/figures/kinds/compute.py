@@ -11,7 +11,7 @@ from matplotlib.transforms import Bbox
 from results.figures import axes, lines
 from results.figures.frame import arms_frame, one_series_per_arm, rows_of, seeds_frame
 from results.figures.labels import box_around, boxes_along, label_points
-from results.figures.page import add_panels, draw_legend_above, is_narrow, wrap_text
+from results.figures.page import add_panels, draw_legend, is_narrow, wrap_text
 from results.records import Table
 from results.study_results import StudyResults
 from results.style import current_style
@@ -22,32 +22,29 @@ MARKS = "Filled marks differ from the baseline (Holm-adjusted p < 0.05); open on
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame = arms_frame(study, table)
     size, flops = axes.flops_unit(frame["flops"].max())
-    frame = one_series_per_arm(frame, study.plan).assign(at=frame["flops"] / size)
+    frame = lines.with_styles(one_series_per_arm(frame, study.plan)).assign(at=frame["flops"] / size)
     (ax,) = add_panels(figure, 1, 3.2)
     points = seeds_frame(study, table.metric)
-    axes.set_metric_axis(ax, table.metric, *axes.measured_columns(frame, points))
-    axes.set_compute_axis(frame, ax)
-    for look, rows in lines.styled_series(frame):
-        ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=look.dash, zorder=2)
-        lines.draw_points(rows, points, ax, look)
-        lines.draw_spread_absences(rows, frame, ax, look)
-    ax.set_xlabel(f"compute: {flops} per image (forward), log scale")
-    lines.mark_empty(frame, ax)
+    axes.set_compute_axes(frame, points, ax, table.metric, f"compute: {flops} per image (forward)")
+    for rows in lines.series_rows(frame):
+        lines.draw_line(rows, ax)
+        lines.draw_points(rows, points, ax)
+    lines.draw_spread_absences(frame, ax)
     if is_narrow(figure) or not name_families(frame, points, ax, figure):
-        for look, rows in lines.styled_series(frame):
-            lines.add_legend_line(ax, look, lines.legend_entry(rows), linestyle=look.dash if len(rows) > 1 else "")
-        draw_legend_above(ax, "")
+        for rows in lines.series_rows(frame):
+            lines.add_legend_line(ax, rows, lines.legend_entry(rows), **({} if len(rows) > 1 else {"linestyle": ""}))
+        draw_legend(ax)
     return [MARKS, *lines.baseline_notes(frame)]
 
 
 def name_families(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, figure: Figure) -> bool:
     """Write each series' name at its most expensive arm with a mean. Return whether all names fit."""
     figure.draw_without_rendering()
-    known, table = frame[frame["mean"].notna()].sort_values("at", kind="stable"), lines.series_styles(frame)
+    known = frame[frame["mean"].notna()].sort_values("at", kind="stable")
     points = []
     for row in rows_of(known.drop_duplicates("series", keep="last")):
         entry = lines.legend_entry(frame[frame["series"] == row.series])
-        points.append((row.at, row.mean, wrap_text(entry, 1.3, current_style().text), table[row.series].colour))
+        points.append((row.at, row.mean, wrap_text(entry, 1.3, current_style().text), row.colour))
     return label_points(ax, points, covered_boxes(known, seeds, ax))
 
 

@@ -3,7 +3,6 @@
 Compare arXiv 2010.11929, Figure 9.
 """
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,8 +14,8 @@ from matplotlib.figure import Figure
 from results.figures.axes import axis_name, set_metric_axis, tick_labels, value_text, with_positions
 from results.figures.frame import arms_frame, one_series_per_arm, rows_of, x_setting
 from results.figures.kinds import Kind
-from results.figures.lines import SeriesStyle, add_legend_line, names_several_settings, series_styles, write_in_panel
-from results.figures.page import add_panels, draw_legend_above
+from results.figures.lines import add_legend_line, legend_entry, with_styles
+from results.figures.page import add_panels, draw_legend
 from results.figures.theme import DASHES, GREY, UNCLIPPED
 from results.metrics import AXES
 from results.records import Table
@@ -43,7 +42,7 @@ def draw(study: StudyResults, table: Table, figure: Figure, x: str) -> list[str]
         add_series_entries(lines, ax)
         if study.plan.curves:
             add_dash_entries(lines, ax, f"{axis_name(x_setting(study.plan))} ")
-    draw_legend_above(ax, "")
+    draw_legend(ax)
     return [*notes, *(uneven_speed_note(study, list(lines["arm"])) if x == "seconds" else [])]
 
 
@@ -59,13 +58,15 @@ def draw_arms(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str) -> tup
     get legend entries here.
     """
     lines, said = arms_to_follow(study, frame)
+    if not lines[["colour", "dash"]].astype(str).duplicated().any():
+        lines = lines.assign(marker="")  # not needed to tell lines apart
     history = evaluations_frame(study, training_metric(study))
     draw_training_curves(lines, history, ax, training_metric(study), x)
-    if said:
-        table = style_by_arm(lines)
-        for row in rows_of(lines):
-            add_legend_line(ax, table[row.arm], row.line, markersize=SMALL)
-    band = f"band: 95% t interval, from {BAND} seeds on" if has_bands(lines) else f"no bands: more than {BANDS} lines"
+    for _, row in lines.groupby("arm", sort=False) if said else ():
+        add_legend_line(ax, row, row["line"].iloc[0], markersize=SMALL)
+    band = f"no bands: more than {BANDS} lines"
+    if len(lines) <= BANDS:
+        band = f"band: 95% t interval, from {BAND} seeds on"
     notes = [
         *said,
         f"Lines: mean over the finished seeds (if none has finished, over the running ones); {band}. Thin: single "
@@ -94,7 +95,7 @@ def uneven_speed_note(study: StudyResults, arms: list[str]) -> list[str]:
 
 
 def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Return (rows of the arms to draw over training, with a column `dash`; notes on the choice, or [] for all arms).
+    """Return (rows `with_styles` of the arms to draw over training; notes on the choice, or [] for all arms).
 
     In a tuned study with chosen values, the arms are each arm at the value that most of its seeds choose in validation
     (solid), and at its baseline's value (dashed). Their column `line` then names the value too. In other cases, all
@@ -106,13 +107,11 @@ def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFra
         named = [f"{row.line}, {row.tick or f'{setting}={value_text(row.x)}'}" for row in rows_of(rows)]
         at = " and ".join(map(axis_name, study.plan.tune))
         other = f"; dashed: at the baseline's {at}" if DASHED in dashes.values() else ""
-        return (
-            rows.assign(dash=[dashes[arm] for arm in rows["arm"]], line=named),
-            [f"Over training each is at the {at} that most of its seeds choose in validation{other}."],
-        )
-    table, swept = series_styles(frame), sorted(set(frame["at"]))
+        note = f"Over training each is at the {at} that most of its seeds choose in validation{other}."
+        return with_styles(rows).assign(dash=[dashes[arm] for arm in rows["arm"]], line=named), [note]
+    frame, swept = with_styles(frame), sorted(set(frame["at"]))
     if not study.plan.curves:
-        return frame.assign(dash=[table[name].dash for name in frame["series"]]), []
+        return frame, []
     return frame.assign(dash=[DASHES[swept.index(at) % len(DASHES)] for at in frame["at"]]), []
 
 
@@ -122,10 +121,6 @@ def dashes_of_tuned(study: StudyResults) -> dict[str, Any]:
     elsewhere = [(entry, own[entry.baseline]) for entry in entries.values() if entry.baseline in own]
     dashes = {entry.points[point]: DASHED for entry, point in elsewhere}
     return dashes | {entries[name].points[point]: "-" for name, point in own.items()}
-
-
-def has_bands(frame: pd.DataFrame) -> bool:
-    return len(frame) <= BANDS
 
 
 def evaluations_frame(study: StudyResults, metric: str) -> pd.DataFrame:
@@ -138,9 +133,9 @@ def evaluations_frame(study: StudyResults, metric: str) -> pd.DataFrame:
 def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, metric: str, x: str) -> None:
     """Draw the metric over `x`, with a line per arm in the color of its series.
 
-    frame: needs the column `dash`. history: rows of `evaluations_frame`.
+    frame: rows of `with_styles`. history: rows of `evaluations_frame`.
     """
-    table, found = style_by_arm(frame), history[history["arm"].isin(frame["arm"])]
+    found = history[history["arm"].isin(frame["arm"])]
     size, name = 1.0, AXES[x]
     if x == "seconds":
         longest = found[x].max() if len(found) else 0.0
@@ -150,40 +145,31 @@ def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, m
     drawn = []
     for row in rows_of(frame):
         own = found[found["arm"] == row.arm]
-        mean = mean_over_seeds(own) if has_bands(frame) else mean_over_seeds(own).assign(low=np.nan, high=np.nan)
-        look = table[row.arm]
+        mean = mean_over_seeds(own)
+        if len(frame) > BANDS:
+            mean = mean.assign(low=np.nan, high=np.nan)
         if mean["low"].notna().any():
-            ax.fill_between(mean["at"], mean["low"], mean["high"], color=look.colour, alpha=0.12, linewidth=0)
+            ax.fill_between(mean["at"], mean["low"], mean["high"], color=row.colour, alpha=0.12, linewidth=0)
         if len(mean):
-            ax.plot(mean["at"], mean["mean"], color=look.colour, linestyle=look.dash, **line_options(mean, look))
+            ax.plot(mean["at"], mean["mean"], color=row.colour, linestyle=row.dash, **line_options(mean, row.marker))
         single = own if own["seed"].nunique() < BAND else own[own["status"] != "finished"]
-        draw_seeds(single, ax, look)
+        for _, trial in single.sort_values("step").groupby("seed"):
+            thin = {"linewidth": 0.6, **line_options(trial, row.marker)}
+            ax.plot(trial["at"], trial["value"], color=row.colour, linestyle=row.dash, **thin)
+            if (trial["status"] == "diverged").any():
+                ax.plot(trial["at"].iloc[-1:], trial["value"].iloc[-1:], "x", color=row.colour)
         drawn += [mean["mean"], mean["low"], mean["high"], single["value"]]
     ax.set_xlabel(name)
     ax.xaxis.set_major_formatter(lambda tick, _: f"{tick:,g}")
-    set_metric_axis(ax, metric, *drawn)
+    set_metric_axis(ax, metric, drawn, empty="no evaluation yet")
     if found.empty:
         ax.set_xticks([])
-        write_in_panel(ax, "no evaluation yet")
-
-
-def style_by_arm(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
-    """Return arm -> style, with markers only if two arms would share color and dashes."""
-    table = series_styles(frame)
-    pairs = [(table[name].colour, str(dash)) for name, dash in zip(frame["series"], frame["dash"], strict=True)]
-    marked = len(set(pairs)) < len(pairs)
-    return {
-        row.arm: replace(table[row.series], dash=row.dash, marker=table[row.series].marker if marked else "")
-        for row in rows_of(frame)
-    }
 
 
 def add_series_entries(frame: pd.DataFrame, ax: Axes) -> None:
-    table = style_by_arm(frame)
     for _, rows in frame.groupby("series", sort=False):
-        look, line = table[rows["arm"].iloc[0]], rows["line"].iloc[0]
-        named = "baseline" if rows["reference"].any() and names_several_settings(line) else line
-        add_legend_line(ax, look, named, linestyle=look.dash if len(rows) == 1 else "-", markersize=SMALL)
+        solid = {} if len(rows) == 1 else {"linestyle": "-"}
+        add_legend_line(ax, rows, legend_entry(rows).removesuffix(" (baseline)"), **solid, markersize=SMALL)
 
 
 def add_dash_entries(frame: pd.DataFrame, ax: Axes, of: str = "") -> None:
@@ -215,21 +201,10 @@ def mean_over_seeds(history: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"at": at, "mean": mean, "low": mean - half, "high": mean + half})
 
 
-def draw_seeds(history: pd.DataFrame, ax: Axes, look: SeriesStyle) -> None:
-    """Draw a thin line per trial, which ends in a cross if the trial diverged."""
-    for _, trial in history.groupby("seed"):
-        trial = trial.sort_values("step")
-        thin = {"linewidth": 0.6, **line_options(trial, look)}
-        ax.plot(trial["at"], trial["value"], color=look.colour, linestyle=look.dash, **thin)
-        if (trial["status"] == "diverged").any():
-            ax.plot(trial["at"].iloc[-1:], trial["value"].iloc[-1:], "x", color=look.colour)
-
-
-def line_options(rows: pd.DataFrame, look: SeriesStyle) -> dict[str, Any]:
+def line_options(rows: pd.DataFrame, marker: str) -> dict[str, Any]:
     """Return the arguments of `plot` for a line and its markers, not clipped by the axes. One evaluation is a dot."""
-    if look.marker:
-        marks = {"marker": look.marker, "markevery": max(1, len(rows) // MARKED), "markersize": SMALL}
-        return {**marks, **UNCLIPPED}
+    if marker:
+        return {"marker": marker, "markevery": max(1, len(rows) // MARKED), "markersize": SMALL, **UNCLIPPED}
     return {"marker": "." if len(rows) == 1 else "", **UNCLIPPED}
 
 

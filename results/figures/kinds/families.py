@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from results.figures import axes, lines
 from results.figures.frame import arms_frame, minus_text, one_series_per_arm, seeds_frame
-from results.figures.page import add_panels, draw_legend_above
+from results.figures.page import add_panels, draw_legend
 from results.records import Table
 from results.statistics import intervals, power_law
 from results.statistics.power_law import MIN_SIZES, Fits
@@ -27,26 +27,22 @@ MARKS = "Filled: the baseline, and what differs from it (Holm-adjusted p < 0.05)
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame, metric = families_frame(study, table), table.metric
     size, flops = axes.flops_unit(frame["flops"].max())
-    frame = frame.assign(at=frame["flops"] / size)
+    looks = lines.with_styles(frame.assign(reference=False))  # no black: the baseline belongs to a family
+    frame = looks.assign(at=frame["flops"] / size, reference=frame["reference"])
     (ax,) = add_panels(figure, 1, 3.0)
     points = seeds_frame(study, metric)
     series = {str(name): rows for name, rows in frame.groupby("series", sort=False)}
     errors = {name: errors_by_seed(rows, points, metric) for name, rows in series.items()}
     fits = {name: power_law.fit(own) for name, own in errors.items()}
     fitted = {name: fit for name, fit in fits.items() if fit and len(fit.b) >= LEAST}
-    axes.set_metric_axis(ax, metric, *axes.measured_columns(frame, points))
-    axes.set_compute_axis(frame, ax)
-    looks = lines.series_styles(frame.assign(reference=False))  # no black: the baseline belongs to a family
+    axes.set_compute_axes(frame, points, ax, metric, f"total training compute ({flops})")
     for name, rows in series.items():
-        look = looks[name]
-        lines.draw_points(rows, points, ax, look, seed_offset=4.0)
-        lines.draw_spread_absences(rows, frame, ax, look)
+        lines.draw_points(rows, points, ax, seed_offset=4.0)
         if name in fitted:
-            draw_fit(fitted[name], ax, look, metric)
-        lines.add_legend_line(ax, look, rows["line"].iloc[0], linestyle="-" if name in fitted else "")
-    ax.set_xlabel(f"total training compute ({flops}), log scale")
-    draw_legend_above(ax, "")
-    lines.mark_empty(frame, ax)
+            draw_fit(fitted[name], ax, rows["colour"].iloc[0], metric)
+        lines.add_legend_line(ax, rows, rows["line"].iloc[0], linestyle="-" if name in fitted else "")
+    lines.draw_spread_absences(frame, ax)
+    draw_legend(ax)
     notes = [MARKS, fits_note(frame, fitted)]
     if count := sum(int((error <= 0).sum()) for by_seed in errors.values() for _, error in by_seed.values()):
         notes.append(f"In no fit, as an error of 0 has no logarithm: {amount_text(count, 'trial')}.")
@@ -79,15 +75,15 @@ def errors_by_seed(rows: pd.DataFrame, points: pd.DataFrame, metric: str) -> pow
     return {seed: (one["at"].to_numpy(), one["error"].to_numpy()) for seed, one in by_seed}
 
 
-def draw_fit(fit: Fits, ax: Axes, look: lines.SeriesStyle, metric: str) -> None:
+def draw_fit(fit: Fits, ax: Axes, colour: str, metric: str) -> None:
     """Draw the mean of the fits over seeds with its 95% t interval, within the fitted range of compute."""
     compute = np.geomspace(fit.low, fit.high, DRAWN)
     error, estimates = fit.predict(compute)
     intervals = [estimate.interval() for estimate in estimates]
-    ax.plot(compute, metric_from_error(error, metric), color=look.colour, zorder=2)
+    ax.plot(compute, metric_from_error(error, metric), color=colour, zorder=2)
     if all(intervals):
         low, high = (metric_from_error(end, metric) for end in np.array(intervals).T)
-        ax.fill_between(compute, low, high, color=look.colour, alpha=0.12, linewidth=0)
+        ax.fill_between(compute, low, high, color=colour, alpha=0.12, linewidth=0)
 
 
 def metric_from_error(error: np.ndarray, metric: str) -> np.ndarray:

@@ -13,7 +13,7 @@ from results.figures.axes import value_text
 from results.figures.frame import arms_frame, results_for_metric, seeds_frame, series_label
 from results.figures.kinds import Kind
 from results.figures.lines import baseline_notes, draw_over_axis
-from results.figures.page import add_panels, draw_legend_above
+from results.figures.page import add_panels, draw_legend
 from results.figures.theme import GREY
 from results.records import Table
 from results.study_results import StudyResults
@@ -34,7 +34,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     ax.set_xlabel(f"test {ax.get_xlabel()}")
     ax.axvline(trained, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
     if frame["series"].nunique() > 1:
-        draw_legend_above(ax, "")
+        draw_legend(ax)
     tested = units.test_condition(table.metric) or "at the size of training"
     marks = (
         f"Filled: differs from the baseline (diamond) {tested}, where the study tests, Holm-adjusted p < 0.05. Other "

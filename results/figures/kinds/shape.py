@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from results.figures import axes, lines
 from results.figures.frame import arm_change, arms_frame, given_name, seeds_frame
-from results.figures.page import add_panels, draw_legend_above
+from results.figures.page import add_panels, draw_legend
 from results.records import Table
 from results.store.schemas import Arm, Plan
 from results.study_results import StudyResults
@@ -22,21 +22,17 @@ APART = 6.0  # points (1/72 inch) between markers at one position
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame, points = shape_frame(study, table), seeds_frame(study, table.metric)
     (ax,) = add_panels(figure, 1, 3.2)
-    axes.set_metric_axis(ax, table.metric, *axes.measured_columns(frame, points))
+    axes.set_compute_axes(frame, points, ax, table.metric, "relative compute (forward)")
     base = frame[frame["series"] == BASE]
-    axes.set_compute_axis(frame, ax)
-    for name, look in lines.series_styles(frame).items():
-        rows = frame[frame["series"] == name]
+    for name, rows in frame.groupby("series", sort=False):
         if name != BASE:
-            line = pd.concat([rows, base]).sort_values("at", kind="stable")
-            ax.plot(line["at"], line["mean"], color=look.colour, linestyle=look.dash, zorder=2)
-        for aside in sorted(set(rows["aside"])):
-            lines.draw_points(rows[rows["aside"] == aside], points, ax, look, aside, 3.0)
-        lines.draw_spread_absences(rows, frame, ax, look)
-        lines.add_legend_line(ax, look, rows["line"].iloc[0])
-    ax.set_xlabel("relative compute (forward), log scale")
-    draw_legend_above(ax, "")
-    lines.mark_empty(frame, ax)
+            line, look = pd.concat([rows, base]).sort_values("at", kind="stable"), rows.iloc[0]
+            ax.plot(line["at"], line["mean"], color=look["colour"], linestyle=look["dash"], zorder=2)
+        for aside, own in rows.groupby("aside"):
+            lines.draw_points(own, points, ax, aside, 3.0)
+        lines.add_legend_line(ax, rows, rows["line"].iloc[0])
+    lines.draw_spread_absences(frame, ax)
+    draw_legend(ax)
     return ["Filled: differs from the baseline (diamond), Holm-adjusted p < 0.05. Open: equivalent, or not resolved."]
 
 
@@ -52,7 +48,7 @@ def shape_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     labels = [current_style().labels.get(name) or WAYS.get(name, axes.axis_name(name)) for name in ways]
     frame = frame.assign(series=ways, line=labels, at=frame["flops"] / base)
     together = frame.groupby(frame["at"].round(9))["at"]
-    return frame.assign(aside=APART * (together.cumcount() - (together.transform("size") - 1) / 2))
+    return lines.with_styles(frame.assign(aside=APART * (together.cumcount() - (together.transform("size") - 1) / 2)))
 
 
 def scaled_dimension(arm: Arm, plan: Plan) -> str:

@@ -173,7 +173,7 @@ def test_no_two_series_look_alike(chosen: Style) -> None:
     names = [f"pool=k{k}" for k in range(13)]
     rows = pd.DataFrame({"series": names, "reference": [name == "pool=k3" for name in names]})
     with use_style(chosen):
-        found = lines.series_styles(rows).values()
+        found = list(lines.with_styles(rows).itertuples())
     assert len({(look.colour, look.marker) for look in found}) == 13
     assert len({(look.colour, str(look.dash)) for look in found}) == 13
     assert [look.marker for look in found].count("D") == 1
