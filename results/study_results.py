@@ -1,12 +1,10 @@
 """A study's plan together with the results of its trials, from which every table and figure is made."""
 
-import itertools
 import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,13 +68,9 @@ class StudyResults:
     @property
     def first_finished(self) -> dict[str, tuple[int, str]]:
         """The first finished trial of each arm that has one: arm -> (seed, trial id)."""
-        names = ("arm", "seed", "id", "status")
-        rows = zip(*(self.columns[name] for name in names), strict=True)
-        found: dict[str, tuple[int, str]] = {}
-        for arm, seed, trial_id, status in rows:
-            if status == "finished":
-                found.setdefault(arm, (seed, trial_id))
-        return found
+        rows = zip(*(self.columns[name] for name in ("arm", "seed", "id", "status")), strict=True)
+        ended = [(arm, (seed, trial_id)) for arm, seed, trial_id, status in rows if status == "finished"]
+        return dict(reversed(ended))
 
     @property
     def name(self) -> str:
@@ -145,10 +139,9 @@ def assemble(plan: Plan, records: Mapping[str, Record]) -> StudyResults:
     numbers = list(dict.fromkeys([*NUMBERS, *sorted(added)]))
     defaults = dict.fromkeys(TEXTS, "") | dict.fromkeys(numbers, math.nan)
     known = {trial_id: {**defaults, **record.values, **later.get(trial_id, {})} for trial_id, record in mine.items()}
-    rows = zip(*map(itemgetter(*TEXTS, *numbers), (known[trial_id] for _, _, trial_id in cells)), strict=True)
-    columns: dict[str, list[Any]] = {name: [] for name in (*EVALUATION[:3], *TEXTS, *numbers)}  # even without trials
-    columns |= zip(columns, map(list, itertools.chain(zip(*cells, strict=True), rows)), strict=False)
-    columns |= {name: list(map(as_float, columns[name])) for name in numbers}
+    columns: dict[str, list[Any]] = {name: [cell[at] for cell in cells] for at, name in enumerate(EVALUATION[:3])}
+    columns |= {name: [known[trial_id][name] for trial_id in columns["id"]] for name in TEXTS}
+    columns |= {name: [as_float(known[trial_id][name]) for trial_id in columns["id"]] for name in numbers}
     lines = [(*cell, *(as_float(line.get(n)) for n in HISTORY)) for cell in cells for line in mine[cell[2]].history]
     correct = {trial_id: record.correct for trial_id, record in mine.items() if record.correct is not None}
     return StudyResults(plan, columns, lines, correct)

@@ -4,7 +4,6 @@ Arms are matched by their resolved config and metric. Arms without such a match 
 shown side by side without a test.
 """
 
-import itertools
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -54,22 +53,22 @@ def compared_row(
         contrast=changed_contrast(change) if change else None,
         notes=metric_notes(plan.metric, plan.objective) + row_notes(pair, test, family) + change_notes(change),
     )
-    return row if test is None else with_test(row, test, resolvable)
-
-
-def with_test(row: ComparedRow, test: Test, resolvable: float | None) -> ComparedRow:
-    return replace(
-        row,
-        delta=test.difference.value,
-        delta_ci95=test.difference.interval(),
-        p=test.p,
-        p_holm=test.p_holm,
-        verdict=test_verdict(test),
-        worse_by_at_most=deficit_bound(test),
-        resolvable_difference=resolvable,
-        method=test.method,
-        n_pairs=test.pairs or None,
-        identical=test.identical,
+    return (
+        row
+        if test is None
+        else replace(
+            row,
+            delta=test.difference.value,
+            delta_ci95=test.difference.interval(),
+            p=test.p,
+            p_holm=test.p_holm,
+            verdict=test_verdict(test),
+            worse_by_at_most=deficit_bound(test),
+            resolvable_difference=resolvable,
+            method=test.method,
+            n_pairs=test.pairs or None,
+            identical=test.identical,
+        )
     )
 
 
@@ -88,16 +87,13 @@ def untested_reason(pair: Pair, test: Test | None) -> str | None:
     if pair.a is None or pair.b is None:
         return f"only in {'B' if pair.a is None else 'A'}"
     if test is not None:
-        lacks_verdict = test.method != "none" and test.p is None
-        return (test.difference.why or None) if lacks_verdict else None
+        return test.difference.why or None if test.method != "none" and test.p is None else None
     a, b = pair.a, pair.b
     if a.study.plan.metric != b.study.plan.metric:
         return "other metric"
     keys = [key for key, _, _ in differing_settings(a, b)]
-    if not keys:
-        return "other version"
-    same_recipe = a.study.plan.recipe == b.study.plan.recipe
-    return "other data" if "data" in keys else "other settings" if same_recipe else "other recipe"
+    what = "recipe" if a.study.plan.recipe != b.study.plan.recipe else "settings"
+    return f"other {'version' if not keys else 'data' if 'data' in keys else what}"
 
 
 def arm_results(row: Row) -> Reached:
@@ -105,8 +101,9 @@ def arm_results(row: Row) -> Reached:
 
 
 def contents(studies: Sequence[StudyResults]) -> Contents:
-    columns = (zip(study.columns["id"], study.columns["status"], strict=True) for study in studies)
-    states = dict(itertools.chain.from_iterable(columns))
+    states: dict[str, str] = {}
+    for study in studies:
+        states |= zip(study.columns["id"], study.columns["status"], strict=True)
     over = sum(status in ("finished", "diverged") for status in states.values())
     return Contents([study.name for study in studies], len(states), over)
 
@@ -129,10 +126,10 @@ def provenance_values(studies: Sequence[StudyResults]) -> dict[str, list[str]]:
 
 def differing_recipes(pairs: Sequence[Pair]) -> dict[str, dict[str, list[str]]]:
     """Return name -> values in A and B where matched arms differ. A name is "recipe" or a setting."""
-    found: dict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
+    found: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for a, b in ((pair.a, pair.b) for pair in pairs if pair.a and pair.b):
-        recipes = [("recipe", a.study.plan.recipe, b.study.plan.recipe)]
-        for name, left, right in recipes if are_comparable(a, b) else recipes + differing_settings(a, b):
-            found[name][0].add(str(left))
-            found[name][1].add(str(right))
-    return {name: {"a": sorted(a), "b": sorted(b)} for name, (a, b) in found.items() if a != b}
+        found["recipe"].add((a.study.plan.recipe, b.study.plan.recipe))
+        for name, *values in [] if are_comparable(a, b) else differing_settings(a, b):
+            found[name].add((str(values[0]), str(values[1])))
+    sides = {name: [set(side) for side in zip(*values, strict=True)] for name, values in found.items()}
+    return {name: {"a": sorted(a), "b": sorted(b)} for name, (a, b) in sides.items() if a != b}

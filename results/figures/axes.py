@@ -65,8 +65,7 @@ def value_text(value: Any) -> str:
     if not is_number(value):
         return str(value)
     if value and abs(value) < 1e-4:  # as in Python and in the names of arms
-        mantissa, exponent = f"{value:.6e}".split("e")
-        return f"{float(mantissa):g}e{int(exponent)}"
+        return np.format_float_scientific(value, 5, trim="-", exp_digits=1)
     return f"{float(value):z,.6g}"
 
 

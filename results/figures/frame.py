@@ -86,13 +86,12 @@ def arm_record(arm: Arm, row: Row, x: str, plan: Plan) -> dict[str, Any]:
     } | {name: row.value(name) for name in ("n", "planned", "flops", "mean", "delta", "published")}
 
 
-def results_for_metric(study: StudyResults, metric: str) -> tuple[StudyResults, Table]:
-    """Return (study, its table) with another metric. The table has no verdicts, as no test uses this metric."""
+def table_for_metric(study: StudyResults, metric: str) -> Table:
+    """Return the study's table with another metric, and without verdicts, as no test uses this metric."""
     columns = {metric: [nan] * len(study.columns["arm"])} | study.columns  # NaN for an eval that no trial has yet
     plan = study.plan.model_copy(update={"metric": metric, "claims": []})
-    other = replace(study, plan=plan, columns=columns)
-    table = table_of(other)
-    return other, replace(table, rows=[replace(row, verdict=None) for row in table.rows])
+    table = table_of(replace(study, plan=plan, columns=columns))
+    return replace(table, rows=[replace(row, verdict=None) for row in table.rows])
 
 
 def series_name(arm: Arm, x: str, plan: Plan) -> str:

@@ -1,7 +1,7 @@
 """Names beside points of a plot, in the points' colors, placed so that they cover nothing."""
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -27,29 +27,25 @@ def label_points(ax: Axes, points: Sequence[Point], taken: Sequence[Bbox]) -> bo
     taken = [*taken, *(box_around(ax, x, y, y) for x, y, *_ in points)]
     written: list[Annotation] = []
     for x, y, name, colour in points:
-        places = [annotation(ax, (x, y), name, colour, d, far) for far in DISTANCES for d in DIRECTIONS]
-        boxes = [place.get_window_extent() for place in places]
-        best = next((k for k, box in enumerate(boxes) if is_free(box, taken, ax.bbox)), None)
-        for k, place in enumerate(places):
-            if k != best:
-                place.remove()
-        if best is None:
+        for far, direction in product(DISTANCES, DIRECTIONS):
+            written.append(annotation(ax, (x, y), name, colour, direction, far))
+            box = written[-1].get_window_extent()
+            if is_free(box, taken, ax.bbox):
+                taken.append(box)
+                break
+            written.pop().remove()
+        else:
             for place in written:
                 place.remove()
             return False
-        written.append(places[best])
-        taken.append(boxes[best])
     return True
 
 
 def boxes_along(ax: Axes, line: Sequence[tuple[float, float]]) -> list[Bbox]:
     """Return a chain of small boxes, in pixels, that cover a line of points (x, y) in data coordinates."""
-    ends = ax.transData.transform(line)
-    boxes = []
-    for a, b in pairwise(ends):
-        for x, y in np.linspace(a, b, 2 + int(np.abs(b - a).max() / STEP)):
-            boxes.append(Bbox.from_extents(x - STEP / 2, y - STEP / 2, x + STEP / 2, y + STEP / 2))
-    return boxes
+    pairs = pairwise(ax.transData.transform(line))
+    points = (point for a, b in pairs for point in np.linspace(a, b, 2 + int(np.abs(b - a).max() / STEP)))
+    return [Bbox.from_bounds(x - STEP / 2, y - STEP / 2, STEP, STEP) for x, y in points]
 
 
 def box_around(ax: Axes, x: float, low: float, high: float) -> Bbox:
@@ -79,5 +75,5 @@ def annotation(
 
 
 def is_free(box: Bbox, taken: Sequence[Bbox], inside: Bbox) -> bool:
-    within = inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1
+    within = inside.contains(*box.min) and inside.contains(*box.max)
     return within and not any(box.fully_overlaps(other) for other in taken)  # boxes may touch

@@ -1,6 +1,7 @@
 """Tables of one study under several recipes, with a row per arm and a group of columns per recipe."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 from results.records import Table
 from results.store.schemas import Plain
@@ -21,7 +22,7 @@ def render(tables: Sequence[Table], format: str, columns: Sequence[str] | None =
     for table in tables:
         layout.check_columns(columns, table)
     form = formats.find_format(format)
-    needed = columns or (list(layout.COLUMNS) if form.all_columns else SHOWN)
+    needed = columns or (SHOWN if form.write else list(layout.COLUMNS))
     abridged = [layout.abridged(table, needed, notes or form.notes) for table in tables]
     return formats.document(
         format,
@@ -52,21 +53,15 @@ def as_grid(tables: Sequence[Table], columns: Sequence[str]) -> Grid:
     if not columns:
         raise ValueError("columns=arm: side by side, name at least one column of each recipe")
     arms = sorted(dict.fromkeys(row.arm for table in tables for row in table.rows), key=current_style().rank)
-    rows_of = [{row.arm: row for row in layout.with_interim_marks(table)} for table in tables]
-    lines = []
-    for arm in arms:
-        cells = [Cell(current_style().label(arm), arm)]
-        for rows, table in zip(rows_of, tables, strict=True):
-            absent = [Cell(ABSENT)] * len(columns)
-            cells += layout.row_cells(rows[arm], columns, table.metric) if arm in rows else absent
-        lines.append(cells)
+    absent = dict.fromkeys(arms, [Cell(ABSENT)] * len(columns))
+    groups = [absent | layout.cells_by_arm(table, columns) for table in tables]
     settings = [(setting(table), table) for table in tables]
     return Grid(
         title=f"{tables[0].study}: {tables[0].question}",
         caption=[f"{name}: {line}" for name, table in settings for line in layout.captions(table, columns)],
         header=["arm", *(layout.header(name, table) for table in tables for name in columns)],
         numeric=[False, *(layout.column(name).numeric for _ in tables for name in columns)],
-        rows=lines,
+        rows=[[Cell(current_style().label(arm), arm), *chain(*(cells[arm] for cells in groups))] for arm in arms],
         closing=[f"{name}: {line}" for name, table in settings for line in layout.closing_lines(table, columns)],
         groups=[("", 1), *((name, len(columns)) for name, _ in settings)],
     )

@@ -79,14 +79,13 @@ def is_minor(note: str) -> bool:
 class Format:
     """A format of documents.
 
-    suffix: the files' suffix. write: returns a grid as text, or None if the format holds values. notes: the default
-    choice of layout.NOTES. all_columns: whether every column is written by default.
+    suffix: the files' suffix. write: returns a grid as text, or None if the format holds values, by default of every
+    column. notes: the default choice of layout.NOTES.
     """
 
     suffix: str
     write: Callable[[Grid], str] | None = None
     notes: str = "all"
-    all_columns: bool = False
 
 
 def find_format(format: str) -> Format:
@@ -120,7 +119,6 @@ def document(
 # -- Markdown ------------------------------------------------------------------------------------------------
 
 
-MARKUP = frozenset("\\|`*<[")  # absent from most cells
 ESCAPED = re.compile(r"([\\|`*]|<(?=[A-Za-z/!?])|\[(?=[^\]]*\]\())")
 
 
@@ -130,26 +128,23 @@ def markdown(grid: Grid) -> str:
     The table is padded to line up in a terminal. Group headings become prefixes in the header, because a cell in
     Markdown cannot span columns.
     """
-    groups = [text for text, columns in grid.groups for _ in range(columns)] or [""] * len(grid.header)
-    header = [f"{group}: {text}" if group else text for group, text in zip(groups, grid.header, strict=True)]
+    groups = [f"{text}: " if text else "" for text, columns in grid.groups for _ in range(columns)]
+    header = [f"{group}{text}" for group, text in zip(groups or [""] * len(grid.header), grid.header, strict=True)]
     body = grid.marked_texts(escape_markdown, " [{}]")
-    lines = [list(map(escape_markdown, header)), *body]
-    widths = [max(3, *(len(line[i]) for line in lines)) for i in range(len(header))]
-    rule = [("-" * (w - 1) + ":") if n else "-" * w for w, n in zip(widths, grid.numeric, strict=True)]
-    rows = []
-    for line in (lines[0], rule, *body):
-        cells = [t.rjust(w) if n else t.ljust(w) for t, w, n in zip(line, widths, grid.numeric, strict=True)]
-        rows.append(f"| {' | '.join(cells)} |")
-    notes = [f"[{i}] {escape_markdown(note)}" for i, note in enumerate(grid.footnotes, 1)]
-    prose = map(escape_markdown, (grid.title, *grid.caption))
-    blocks = [*prose, "\n".join(rows), "  \n".join(notes), *map(escape_markdown, grid.closing)]
-    return "\n\n".join(filter(None, blocks))
+    columns = []
+    for numeric, *texts in zip(grid.numeric, map(escape_markdown, header), *body, strict=True):
+        width = max(3, *map(len, texts))
+        texts.insert(1, f"{'-' * (width - 1)}:" if numeric else "-" * width)
+        columns.append([text.rjust(width) if numeric else text.ljust(width) for text in texts])
+    table = "\n".join(f"| {' | '.join(cells)} |" for cells in zip(*columns, strict=True))
+    notes = "  \n".join(f"[{i}] {escape_markdown(note)}" for i, note in enumerate(grid.footnotes, 1))
+    before, after = (map(escape_markdown, lines) for lines in ((grid.title, *grid.caption), grid.closing))
+    return "\n\n".join(filter(None, [*before, table, notes, *after]))
 
 
 def escape_markdown(text: str) -> str:
     """Return the text on one line, with cell borders, markup and tags escaped. A "<" before a number is not escaped."""
-    line = " ".join(text.split())
-    return line if MARKUP.isdisjoint(line) else ESCAPED.sub(r"\\\1", line)
+    return ESCAPED.sub(r"\\\1", " ".join(text.split()))
 
 
 # -- LaTeX ---------------------------------------------------------------------------------------------------
@@ -206,14 +201,12 @@ def latex(grid: Grid) -> str:
 
 def latex_groups(grid: Grid) -> list[str]:
     """Return the lines of the group headings and of the rules below them."""
-    if not grid.groups:
-        return []
     cells, rules, first = [], "", 1
     for text, columns in grid.groups:
         cells.append(rf"\multicolumn{{{columns}}}{{c}}{{{escape_latex(text)}}}")
         rules += rf"\cmidrule(lr){{{first}-{first + columns - 1}}}" if text else ""
         first += columns
-    return [" & ".join(cells) + r" \\", rules]
+    return [" & ".join(cells) + r" \\", rules] if cells else []
 
 
 def escape_latex(text: str) -> str:
@@ -281,7 +274,7 @@ TableFormat = Literal["md", "latex", "csv", "json", "html"]
 TABLE_FORMATS: dict[TableFormat, Format] = {
     "md": Format("md", markdown),
     "latex": Format("tex", latex, notes="short"),  # a paper has little room
-    "csv": Format("csv", all_columns=True),
-    "json": Format("json", all_columns=True),
+    "csv": Format("csv"),
+    "json": Format("json"),
     "html": Format("html", html_table),
 }

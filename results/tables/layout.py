@@ -122,12 +122,11 @@ def render(table: Table, format: str, columns: Sequence[str] | None = None, note
     unknown format, or an unknown or repeated column.
     """
     check_columns(columns, table)
-    form = formats.find_format(format)
-    needed = columns or (list(COLUMNS) if form.all_columns else shown_columns(table))
-    written = abridged(table, needed, notes or form.notes)
+    form, shown = formats.find_format(format), columns or shown_columns(table)
+    written = abridged(table, shown if form.write else columns or list(COLUMNS), notes or form.notes)
     return formats.document(
         format,
-        grids=lambda: [as_grid(written, needed)],
+        grids=lambda: [as_grid(written, shown)],
         rows=lambda: csv_rows([written], columns),
         record=lambda: json_record(written, columns),
     )
@@ -136,7 +135,7 @@ def render(table: Table, format: str, columns: Sequence[str] | None = None, note
 def json_record(table: Table, columns: Sequence[str] | None) -> dict[str, Any]:
     """Return the object of a JSON file: the table's fields, with only `columns` in its rows if they are given."""
     rows = [{name: row.value(name) for name in columns} for row in table.rows] if columns else table.rows
-    return {**json_object(table), "rows": rows}
+    return json_object(table) | {"rows": rows}
 
 
 def with_interim_marks(table: Table) -> Sequence[Row]:
@@ -158,9 +157,8 @@ def abridged(table: Table, columns: Sequence[str], notes: str) -> Table:
     def is_kept(note: str) -> bool:
         if note in table.notes_of.differences:
             return not COMPARED.isdisjoint(columns)
-        return note not in table.notes_of.arms or (
-            notes == "short" and table.notes_of.columns.get(note, "arm") in columns
-        )
+        about = table.notes_of.columns.get(note, "arm")
+        return note not in table.notes_of.arms or (notes == "short" and about in columns)
 
     rows = [replace(row, notes=list(filter(is_kept, row.notes))) for row in table.rows]
     where = " trials: "  # before the list of trials: "code differs between trials: ..."
@@ -195,7 +193,7 @@ def as_grid(table: Table, columns: Sequence[str]) -> Grid:
         caption=captions(table, columns),
         header=[header(name, table) for name in columns],
         numeric=[column(name).numeric for name in columns],
-        rows=[row_cells(row, columns, table.metric) for row in with_interim_marks(table)],
+        rows=list(cells_by_arm(table, columns).values()),
         closing=closing_lines(table, columns),
     )
 
@@ -204,11 +202,13 @@ def header(name: str, table: Table) -> str:
     return column(name).header.format(metric=metric_label(table.metric, table.objective))
 
 
-def row_cells(row: Row, columns: Sequence[str], metric: str) -> list[Cell]:
-    """Return the cells of a row. The first cell has the footnotes."""
-    unit = units.unit(metric)
-    first, *rest = [Cell(column(name).text(row, unit), sort_key(row.value(name))) for name in columns]
-    return [replace(first, notes=row.notes), *rest]
+def cells_by_arm(table: Table, columns: Sequence[str]) -> dict[str, list[Cell]]:
+    """Return arm -> cells of its row, the first with the footnotes."""
+    unit, found = units.unit(table.metric), {}
+    for row in with_interim_marks(table):
+        first, *rest = [Cell(column(name).text(row, unit), sort_key(row.value(name))) for name in columns]
+        found[row.arm] = [replace(first, notes=row.notes), *rest]
+    return found
 
 
 def sort_key(value: Any) -> float | str | None:
@@ -226,8 +226,9 @@ def metric_label(metric: str, objective: str = "") -> str:
 def captions(table: Table, columns: Sequence[str]) -> list[str]:
     unit, split = units.unit(table.metric), table.split
     metric = metric_label(table.metric, table.objective)
-    tests = {"folds": f"each on one of {split.folds} folds of {split.images:,} images"}
-    tested = tests.get(split.kind, f"all on the same {split.images:,} test images")
+    tested = f"all on the same {split.images:,} test images"
+    if split.kind == "folds":
+        tested = f"each on one of {split.folds} folds of {split.images:,} images"
     further = "".join(f", {metric_label(name)}{unit_suffix(units.unit(name))}" for name in further_metrics(columns))
     several = len({row.baseline for row in table.rows}) > 1
     reference = "the baseline at the same point" if several else current_style().label(table.baseline)
@@ -239,13 +240,10 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
     if "delta_ci95_images" in columns:
         wider = "seeds x images the wider interval for other test images too"
         parts.append(f"its ± is over seeds on these test images, {wider}")
-    family = f"p after Holm over {units.amount_text(table.family, 'planned contrast')}"
-    if table.tuned:
-        own = " and ".join(table.tuned)
-        parts.append(f"{family} at their own {own}, over {table.points_family} at equal ones")
+    family, own = f"p after Holm over {units.amount_text(table.family, 'planned contrast')}", " and ".join(table.tuned)
+    parts.append(f"{family} at their own {own}, over {table.points_family} at equal ones" if own else family)
+    if own:
         parts.append(f"each at its own {own}, p is the largest against any point of the other's grid")
-    else:
-        parts.append(family)
     if table.budget != "steps":
         parts.append(f"arms are trained for equal {BUDGETS[table.budget]}")
     if "delta_ci95_simultaneous" in columns:
@@ -254,8 +252,8 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
         parts.append(f"equivalent: within {unit.size_text(table.margin)}, after Holm too")
     if "margin_met" in columns:
         parts.append("margin met: the smallest that holds the 90% interval, not adjusted")
-    explained = f"{'; '.join(parts)}."
-    return list(filter(None, [explained, sentences.interim_text(table), sentences.departure_text(table)]))
+    further_lines = sentences.interim_text(table), sentences.departure_text(table)
+    return [f"{'; '.join(parts)}.", *filter(None, further_lines)]
 
 
 def unit_suffix(unit: Unit) -> str:
@@ -299,15 +297,13 @@ def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None = None) -> l
 
     columns: by default COLUMNS, and the fields of the arm's interaction if any table has interactions.
     """
-    with_interactions = not columns and any(table.interactions for table in tables)
+    extra = INTERACTION if not columns and any(table.interactions for table in tables) else {}
     rows = []
     for table in tables:
         interactions = {one.name: one for one in table.interactions}
         for row in with_interim_marks(table):
-            cells = {name: row.value(name) for name in columns or COLUMNS}
-            if with_interactions:
-                own = interactions.get(row.arm)
-                cells |= {name: getattr(own, key, [] if key == "notes" else None) for name, key in INTERACTION.items()}
+            own, cells = interactions.get(row.arm), {name: row.value(name) for name in columns or COLUMNS}
+            cells |= {name: getattr(own, key, [] if key == "notes" else None) for name, key in extra.items()}
             rows.append(flat_cells(cells))
     return rows
 

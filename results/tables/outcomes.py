@@ -47,9 +47,10 @@ def absence_notes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
     for trial in outcomes:
         if described := absence(trial, metric):
             found[described].append(trial.seed)
-    notes = []
-    for (state, reason), seeds in found.items():
-        notes.append(f"{sentences.seeds_text(seeds)} {state}{f': {reason}' if reason else ''}")
+    notes = [
+        f"{sentences.seeds_text(seeds)} {state}{f': {reason}' if reason else ''}"
+        for (state, reason), seeds in found.items()
+    ]
     diverged = sum(trial.status == "diverged" for trial in outcomes)
     ended = diverged + sum(trial.status == "finished" and not math.isnan(trial.value) for trial in outcomes)
     if diverged:
@@ -60,16 +61,15 @@ def absence_notes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
 
 def absence(trial: Outcome, metric: str) -> tuple[str, str] | None:
     """Return (state, reason) for a trial, or None for a finished trial that needs no note."""
+    reason = trial.reason
     if trial.status == "finished" and math.isnan(trial.value):
         known = {name: EvalSummary(**one) for name, one in json.loads(trial.evals or "{}").items()}
         return "missing", eval_files.absence_reason(metric, known)
     if trial.status == "finished":
-        reason, step = trial.reason, trial.suspect_hardware
-        if not reason and not math.isnan(step):
-            fault = f"loss was NaN at step {step:.0f} but finite when recomputed"
+        if not reason and not math.isnan(trial.suspect_hardware):
+            fault = f"loss was NaN at step {trial.suspect_hardware:.0f} but finite when recomputed"
             reason = f"{fault}: suspect hardware ({trial.host or 'host unknown'})"
         return ("finished", reason) if reason else None
-    if trial.status == "diverged":
-        step = trial.diverged_at_step
-        return "diverged", "; ".join(filter(None, ["" if math.isnan(step) else f"at step {step:.0f}", trial.reason]))
-    return "failed" if trial.status == "failed" else "missing", trial.reason
+    if trial.status == "diverged" and not math.isnan(trial.diverged_at_step):
+        reason = "; ".join(filter(None, [f"at step {trial.diverged_at_step:.0f}", reason]))
+    return trial.status if trial.status in ("diverged", "failed") else "missing", reason

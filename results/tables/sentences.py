@@ -89,8 +89,7 @@ def answer(table: Table) -> str:
     if not table.judged:
         text = "no verdict before all are"
     elif tuned:
-        what = " and ".join(table.tuned)
-        rest = verdict_counts([row for row in compared if row not in tuned])
+        what, rest = " and ".join(table.tuned), verdict_counts([row for row in compared if row not in tuned])
         text = f"each at its own {what}, {text}. At equal {what}: {rest}"
     note = "" if "lr" in table.varied else " All at the baseline's learning rate."
     return f"{start} {text}.{note}"
@@ -106,9 +105,8 @@ def clauses(rows: Sequence[Row], table: Table) -> str:
         reason = untested_reason(row) if row.verdict is None else ""
         groups.setdefault((ORDER.index(row.verdict), name_parts(row)[1], reason), []).append(row)
     texts, known = [], set[str]()
-    for key in sorted(groups, key=lambda key: key[0]):
-        baseline = current_style().label(key[1])
-        texts.append(clause(groups[key], table, "the baseline" if baseline in known else baseline))
+    for (_, baseline, _), own in sorted(groups.items(), key=lambda group: group[0][0]):
+        texts.append(clause(own, table, "the baseline" if baseline in known else baseline))
         known |= {baseline} if "," in baseline else set()
     return "; ".join(texts)
 
@@ -129,7 +127,7 @@ def clause(rows: Sequence[Row], table: Table, baseline: str) -> str:
     first, measure, (arm, _, point) = rows[0], unit(table.metric), name_parts(rows[0])
     alone = sentence(replace(first, baseline=baseline), table)
     if len(rows) == 1 and not point:
-        return f"{current_style().label(arm)} is {alone}"
+        return f"{arm} is {alone}"
     if first.verdict in (BETTER, WORSE):
         return f"{first.verdict} than {baseline}: {difference_list(rows, measure)}"
     if first.verdict == UNRESOLVED:
@@ -144,7 +142,7 @@ def difference_list(rows: Sequence[Row], measure: Unit) -> str:
     shown = [pick(rows, key=lambda row: abs(row.delta or 0.0)) for pick in (min, max)] if many else rows
     texts = []
     for row in shown:
-        arm, _, point = map(current_style().label, name_parts(row))
+        arm, _, point = name_parts(row)
         texts.append(f"{f'{arm} at {point}' if point else arm} {difference_text(row, measure)}")
     return f"{len(rows)} arms, from {' to '.join(texts)}" if many else ", ".join(texts)
 
@@ -153,16 +151,12 @@ def arm_list(rows: Sequence[Row]) -> str:
     """Return arms as text, such as "stem=conv at data_fraction=0.1". Entries beyond 2 * NAMED are only counted."""
     points: dict[str, list[str]] = {}
     for row in rows:
-        head, _, point = map(current_style().label, name_parts(row))
+        head, _, point = name_parts(row)
         diverged = f" ({diverged_text(row)})" if row.diverged else ""
-        if point:
-            points.setdefault(head, []).append(f"{point}{diverged}")
-        else:
-            points[f"{head}{diverged}"] = []
-    found = []
-    for head, at in points.items():
-        listed = f"{', '.join(at[:-1])} and {at[-1]}" if len(at) > 1 else "".join(at)
-        found.append(f"{head} at {listed}" if at else head)
+        at = points.setdefault(head if point else f"{head}{diverged}", [])
+        at += [f"{point}{diverged}"] if point else []
+    listed = {head: " and ".join(filter(None, [", ".join(at[:-1]), *at[-1:]])) for head, at in points.items()}
+    found = [f"{head} at {at}" if at else head for head, at in listed.items()]
     more = f" and {len(found) - 2 * NAMED} more" if len(found) > 2 * NAMED else ""
     return ", ".join(found[: 2 * NAMED]) + more
 

@@ -68,11 +68,8 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
     gone = {point for choice in choices.values() for point in choice.diverged}
     at_edge = {name for name, choice in choices.items() if choice.edge}
     unjudged = {arm.name for arm in plan.arms if {arm.name, arm.baseline} & at_edge}
-    pairs = {
-        arm.name: tuned_pairs.pair(arm.name, arm.baseline, plan, samples, gone)
-        for arm in plan.arms
-        if arm.name != arm.baseline
-    }
+    baselines = {arm.name: arm.baseline for arm in plan.arms if arm.name != arm.baseline}
+    pairs = {name: tuned_pairs.pair(name, other, plan, samples, gone) for name, other in baselines.items()}
     alone = rows_alone(whole, samples, besides)
     tested, unfinished = contrast_tests(pairs, alone, plan, unjudged), is_unfinished(study)
     judged = interim or not unfinished
@@ -114,9 +111,8 @@ def note_subjects(plan: Plan, alone: Mapping[str, Row], rows: Mapping[str, Row])
 
 def departures(plan: Plan) -> dict[str, Mapping[str, Any]]:
     """Return name -> settings that depart from the recipe. A name is "the baseline" or "the stage <name>"."""
-    found = {"the baseline": plan.departures}
-    found |= {f"the stage {stage.name}": stage.departures for stage in plan.stages}
-    return {name: settings for name, settings in found.items() if settings}
+    stages = {f"the stage {stage.name}": stage.departures for stage in plan.stages if stage.departures}
+    return ({"the baseline": plan.departures} if plan.departures else {}) | stages
 
 
 def is_unfinished(study: StudyResults) -> bool:
@@ -170,10 +166,9 @@ def rows_with_contrasts(
     """Return arm -> row with the difference from its baseline and notes on outliers and optimization speed."""
     rows, unit = dict(alone), units.unit(plan.metric)
     outliers = outlier_notes({name: test.pair.own for name, test in tested.items()}, unit)
-    for arm in plan.arms:
-        if arm.name in tested:
-            row = with_contrast(alone[arm.name], alone[arm.baseline], tested[arm.name], plan, judged)
-            rows[arm.name] = row.with_notes([*outliers.get(arm.name, []), *verdict.speed_notes(arm, row, unit)])
+    for arm in (arm for arm in plan.arms if arm.name in tested):
+        row = with_contrast(alone[arm.name], alone[arm.baseline], tested[arm.name], plan, judged)
+        rows[arm.name] = row.with_notes([*outliers.get(arm.name, []), *verdict.speed_notes(arm, row, unit)])
     return rows
 
 
@@ -228,12 +223,10 @@ def contrast_tests(
     """
     factor, found = looks.correction_factor(plan), dict[str, Tested]()
     for names, size in families(pairs, plan):
-        p, p_own, p_within = list[float | None](), list[float | None](), list[float | None]()
-        for name in names:
-            row, p_pairs = rows[name], tuned_pairs.p_value(pairs[name], plan)
-            p.append(verdict.p_with_divergence(p_pairs, row, rows[row.baseline], factor))
-            p_own.append(None if name in unjudged else p[-1])
-            p_within.append(None if name in unjudged else tuned_pairs.p_equivalence(pairs[name], plan))
+        p_pairs = {name: tuned_pairs.p_value(pairs[name], plan) for name in names}
+        p = [verdict.p_with_divergence(p_pairs[name], rows[name], rows[rows[name].baseline], factor) for name in names]
+        p_own = [None if name in unjudged else one for name, one in zip(names, p, strict=True)]
+        p_within = [None if name in unjudged else tuned_pairs.p_equivalence(pairs[name], plan) for name in names]
         adjusted = p_values.holm(p_own, size), p_values.holm(p_within, size)
         found |= {name: Tested(pairs[name], size, *own) for name, *own in zip(names, p, *adjusted, strict=True)}
     return found

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from results import units
 from results.figures.axes import value_text
-from results.figures.frame import arms_frame, results_for_metric, seeds_frame, series_label
+from results.figures.frame import arms_frame, seeds_frame, series_label, table_for_metric
 from results.figures.kinds import Kind
 from results.figures.lines import baseline_notes, draw_over_axis
 from results.figures.page import add_panels, draw_legend
@@ -78,7 +78,7 @@ def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) 
     The size is appended to the arm names in each frame, as in "wide@64", so the frames of several sizes can be
     concatenated.
     """
-    here = table if metric == table.metric else results_for_metric(study, metric)[1]
+    here = table if metric == table.metric else table_for_metric(study, metric)
     frame, points, at_size = arms_frame(study, here), seeds_frame(study, metric), f"@{size:g}"
     single = len(study.plan.factors) == 1 and not study.plan.curves
     lines = [series_label(label, single=single) for label in frame["label"]]

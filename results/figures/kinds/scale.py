@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from results.figures.axes import tick_labels, value_text, with_positions
-from results.figures.frame import arms_frame, results_for_metric, seeds_frame, x_setting
+from results.figures.frame import arms_frame, seeds_frame, table_for_metric, x_setting
 from results.figures.lines import baseline_notes, draw_over_axis, marks_note
 from results.figures.page import add_panels, draw_legend, is_narrow
 from results.records import Table
@@ -30,7 +30,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     draw_legend(own, title, across=bool(others) and not is_narrow(figure))
     notes = [marks_note(x), *baseline_notes(frame)] if frame["series"].nunique() > 1 else []
     for beside in others:
-        frame = with_positions(arms_frame(*results_for_metric(study, FEW_SHOT)))
+        frame = with_positions(arms_frame(study, table_for_metric(study, FEW_SHOT)))
         draw_over_axis(frame, seeds_frame(study, FEW_SHOT), beside, FEW_SHOT, x, labels)
         notes.append("Few-shot accuracy is described, not tested: only the baseline's marks are filled.")
     return notes
