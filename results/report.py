@@ -34,10 +34,7 @@ PROVENANCE = ("revision", "code", "plugins", "device", "threads", "attention", "
 def write(
     studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Inspection] = {}, left_out: Sequence[str] = ()
 ) -> None:
-    """Write the report of one or more `studies` to `path` completely or not at all. inside, left_out: as in `render`.
-
-    Raises ValueError if the style's font is not installed.
-    """
+    """Write the report, as in `render`, to `path` completely or not at all. Raises ValueError for an unknown font."""
     store.write_bytes(path, render(studies, datetime.now(UTC), inside, left_out).encode())
 
 
@@ -76,10 +73,7 @@ def breakable_name(name: str) -> Markup:
 
 
 def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[str, Inspection]) -> dict[str, Any]:
-    """Return name -> value for the template's variables in a study's section.
-
-    uses: trial id -> number of studies that share it. inside: trial id -> inspection.
-    """
+    """Return the template's variables for a study. uses, inside: trial id -> number of studies, inspection."""
     plan, table = study.plan, study_table.table(study)
     columns, differing = layout.shown_columns(table), mixed.provenance_notes(study.columns)
     grid = layout.as_grid(table, columns)

@@ -60,10 +60,7 @@ def sides(studies: Sequence[StudyResults]) -> list[Side]:
 
 
 def counterpart(side: Side, others: Sequence[Side]) -> Side | None:
-    """Return the arm of `others` with the same config and metric, or else the same name and study, or else None.
-
-    Of several matches, an arm from the study with the same full name is preferred, then a namesake.
-    """
+    """Return the arm of `others` with the same config and metric, or else the same name and study, or else None."""
     alike = [other for other in others if are_comparable(side, other)]
     known = alike or [other for other in others if are_namesakes(side, other)]
     return max(known, key=lambda other: (side.study.name == other.study.name, are_namesakes(side, other)), default=None)

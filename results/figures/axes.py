@@ -89,10 +89,7 @@ def padded_limits(ticks: Sequence[float], log: bool) -> tuple[float, float]:
 
 
 def set_metric_axis(ax: Axes, metric: str, measured: Sequence[pd.Series], empty: str = "no finished trial yet") -> None:
-    """Set up the vertical axis of `ax`, with the metric's label and limits that fit the measured values.
-
-    measured: values in display units, where NaN is ignored. empty: the text in the panel if there is no value.
-    """
+    """Set up the vertical axis of `ax` for values in display units. Without values, write `empty` in the panel."""
     ax.set_ylabel(metric_label(metric))
     known = pd.concat(measured).dropna()
     if known.empty:
@@ -104,10 +101,7 @@ def set_metric_axis(ax: Axes, metric: str, measured: Sequence[pd.Series], empty:
 
 
 def metric_limits(metric: str, low: float, high: float, margin: float) -> tuple[float, float]:
-    """Return axis limits that fit values from `low` to `high`. The axis of an accuracy stays within 0 to 100%.
-
-    margin: the free space on either side, as a share of the values' range.
-    """
+    """Return limits with a share `margin` of the range free on either side, but within 0 to 100 for an accuracy."""
     least, most = (0.0, 100.0) if is_accuracy(metric) else (-math.inf, math.inf)
     low, high = max(low, least), min(high, most)
     free = margin * (high - low) or 0.01 * abs(high) or 1.0

@@ -74,10 +74,7 @@ def picture(inside: Inspection, name: str, format: str, described: bool = True) 
 
 
 def render_page(drawing: Callable[[Figure], list[str]], format: str, width: float, title: str, above: str) -> bytes:
-    """Return a figure, `width` inches wide, as the content of a file, with texts above it.
-
-    drawing: draws on an empty figure and returns its notes.
-    """
+    """Return the content of a file with the figure that `drawing` draws, `width` inches wide, and texts above it."""
     check_format(format)
     with apply_style():
         page = Figure(figsize=(width, 3.0), layout="constrained")

@@ -293,10 +293,7 @@ INTERACTION = {  # column -> field of an interaction
 
 
 def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None = None) -> list[dict[str, Plain]]:
-    """Return a CSV row per arm, as a dict from column to value.
-
-    columns: by default COLUMNS, and the fields of the arm's interaction if any table has interactions.
-    """
+    """Return a CSV row per arm, with `columns`, or by default COLUMNS and the fields of any interactions."""
     extra = INTERACTION if not columns and any(table.interactions for table in tables) else {}
     rows = []
     for table in tables:

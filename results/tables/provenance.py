@@ -3,7 +3,6 @@
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from results.store.record import THEN
@@ -11,7 +10,6 @@ from results.tables import sentences
 
 NAMED = 3  # the most arms that a note names individually
 COMPARABLE = ("code", "device", "threads", "python", "torch", "numpy", "compile", "attention")
-ALSO = ("ranks", "micro_batch", "fused", "matmul_precision", "tf32", "plugins")  # renamed in comparable_columns
 
 Columns = Mapping[str, Sequence[Any]]  # name -> the value in each trial
 Trial = tuple[str, int]  # arm, seed
@@ -21,7 +19,7 @@ def provenance_notes(trials: Columns) -> list[str]:
     """Return a note for each field whose known value differs between ended trials, or between a trial's attempts."""
     ended = [at for at, status in enumerate(trials["status"]) if status in ("finished", "diverged")]
     mine = [(trials["arm"][at], trials["seed"][at]) for at in ended]
-    columns = comparable_columns({name: [trials[name][at] for at in ended] for name in (*COMPARABLE, *ALSO)})
+    columns = comparable_columns({name: [values[at] for at in ended] for name, values in trials.items()})
     return [
         difference_note(name, mine, texts)
         for name, texts in columns
@@ -32,8 +30,8 @@ def provenance_notes(trials: Columns) -> list[str]:
 def comparable_columns(trials: Columns) -> Iterator[tuple[str, list[str]]]:
     """Yield (name, value in each trial) for each field that should be equal in all trials.
 
-    trials: needs the columns COMPARABLE and ALSO. The value "" means unknown. A trial that did not load a plug-in has
-    "" too, as a shared baseline may be trained without it.
+    The value "" means unknown. A trial that did not load a plug-in has "" too, as a shared baseline may be trained
+    without it.
     """
     for name in COMPARABLE:
         yield name, [source_digest(text) if name == "code" else text for text in trials[name]]
@@ -47,7 +45,6 @@ def comparable_columns(trials: Columns) -> Iterator[tuple[str, list[str]]]:
         yield f"plugin {plugin}", [plugins.get(plugin, "") for plugins in loaded]
 
 
-@lru_cache(1024)
 def source_digest(code: str) -> str:
     """Return the digests of the suite's sources in a trial's attempts, joined by THEN. Plug-ins are left out."""
     return THEN.join(dict.fromkeys(part.partition("+")[0] for part in code.split(THEN)))
@@ -66,10 +63,7 @@ def difference_note(name: str, trials: Sequence[Trial], texts: Sequence[str]) ->
 
 
 def trials_text(trials: Iterable[Trial], whole: Mapping[str, int]) -> str:
-    """Return a list of trials as text, such as "position=none seed 3; all of position=2d" or "25 trials of 10 arms".
-
-    whole: the number of trials of each arm.
-    """
+    """Return trials as text, such as "position=none seed 3; all of position=2d". whole: arm -> number of trials."""
     seeds: dict[str, list[int]] = defaultdict(list)
     for arm, seed in trials:
         seeds[arm].append(seed)

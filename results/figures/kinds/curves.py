@@ -52,10 +52,9 @@ def kind_over(x: str) -> Kind:
 
 
 def draw_arms(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str) -> tuple[pd.DataFrame, bool, list[str]]:
-    """Draw training over the axis `x` for the arms that `arms_to_follow` selects.
+    """Draw `arms_to_follow` over training. Return (their rows, whether they are at tuned values, notes).
 
-    Returns (rows of the arms, whether the arms are at tuned values, notes). Only arms at tuned values, which are few,
-    get legend entries here.
+    Only arms at tuned values, which are few, get legend entries here.
     """
     lines, said = arms_to_follow(study, frame)
     if not lines[["colour", "dash"]].astype(str).duplicated().any():
@@ -131,10 +130,7 @@ def evaluations_frame(study: StudyResults, metric: str) -> pd.DataFrame:
 
 
 def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, metric: str, x: str) -> None:
-    """Draw the metric over `x`, with a line per arm in the color of its series.
-
-    frame: rows of `with_styles`. history: rows of `evaluations_frame`.
-    """
+    """Draw the metric over `x`, with a line per arm (rows of `with_styles`) from its `evaluations_frame`."""
     found = history[history["arm"].isin(frame["arm"])]
     size, name = 1.0, AXES[x]
     if x == "seconds":

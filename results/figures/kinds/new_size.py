@@ -73,11 +73,7 @@ def training_size(study: StudyResults) -> float:
 
 
 def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return (`arms_frame`, `seeds_frame`) for one test size. Each arm is a series. metric: the metric at this size.
-
-    The size is appended to the arm names in each frame, as in "wide@64", so the frames of several sizes can be
-    concatenated.
-    """
+    """Return (`arms_frame`, `seeds_frame`) at one test size, where an arm is a series named such as "wide@64"."""
     here = table if metric == table.metric else table_for_metric(study, metric)
     frame, points, at_size = arms_frame(study, here), seeds_frame(study, metric), f"@{size:g}"
     single = len(study.plan.factors) == 1 and not study.plan.curves

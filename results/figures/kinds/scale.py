@@ -37,12 +37,9 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def has_few_shot(study: StudyResults, metric: str) -> bool:
-    """Return whether some trial has 5-shot accuracy that the plan asks for in addition to its metric.
-
-    If the plan does not ask for it, only arms shared with another study would have it.
-    """
-    owed = metric != FEW_SHOT and "fewshot" in study.plan.evals
-    return bool(owed and FEW_SHOT in study.trials and study.trials[FEW_SHOT].notna().any())
+    """Return whether a trial has the 5-shot accuracy that the plan asks for besides its metric."""
+    owed = metric != FEW_SHOT and "fewshot" in study.plan.evals  # else only arms of other studies have it
+    return owed and FEW_SHOT in study.numbers
 
 
 def scale_tick_labels(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> list[str]:
