@@ -109,27 +109,34 @@ def fingerprint(rows: Sequence[Json]) -> str:
 
 def read(path: Path) -> list[StudyResults]:
     """Return the studies in a Parquet export. Raises Broken if rows are damaged, and the errors of `read_header`."""
-    header = read_header(path)
-    rows = read_rows(path)
-    if header.trials != fingerprint(rows):
-        raise store.Broken(f"{path}: damaged (the checksum of its trials differs)")
-    records = {}
-    for row in rows:
-        values = {name: row[name] for name in (*TEXTS, *NUMBERS) if name in row}
-        tested = None if row["correct"] is None else (row["correct_index"], row["correct"])
-        records[row["id"]] = Record(values, row["history"], tested)
-    planned = {trial.id for plan in header.plans for arm in plan.arms for trial in arm.trials}
-    if missing := planned - records.keys():
-        raise store.Broken(f"{path}: damaged (no row for trial {min(missing)})")
+    header, records = read_header(path), {}
+    with naming_damage(path):
+        rows = read_rows(path)
+        if header.trials != fingerprint(rows):
+            raise store.Broken("the checksum of its trials differs")
+        for row in rows:
+            values = {name: row[name] for name in (*TEXTS, *NUMBERS) if name in row}
+            tested = None if row["correct"] is None else (row["correct_index"], row["correct"])
+            records[row["id"]] = Record(values, row["history"], tested)
+        planned = {trial.id for plan in header.plans for arm in plan.arms for trial in arm.trials}
+        if missing := planned - records.keys():
+            raise store.Broken(f"no row for trial {min(missing)}")
     return [assemble(plan, records) for plan in header.plans]
 
 
 def read_inspections(path: Path) -> dict[str, Inspection]:
     """Return trial id -> inspection for an export. Raises ValueError if the file is damaged or not an export."""
-    packed = {row["id"]: row.get("inspect", "") for row in read_rows(path)}
-    try:
+    with naming_damage(path):
+        packed = {row["id"]: row.get("inspect", "") for row in read_rows(path)}
         return {trial: unpack(trial, text) for trial, text in packed.items() if text}
-    except store.Broken as error:
+
+
+@contextmanager
+def naming_damage(path: Path) -> Iterator[None]:
+    """Put the file's name before an error about damaged content in a `with` block."""
+    try:
+        yield
+    except (store.Broken, UnicodeDecodeError) as error:
         raise store.Broken(f"{path}: damaged ({error})") from None
 
 
@@ -154,33 +161,28 @@ def read_header(path: Path) -> ExportHeader:
         content = (file.schema_arrow.metadata or {}).get(KEY)
     if content is None:
         raise ValueError(f"{path}: a Parquet file, but not one that `ablate export` wrote")
-    try:
+    with naming_damage(path):
         header = parse_json(content, path)
         if header.get("checksum") != store.checksum(header):
             raise store.Broken("the checksum of its plans differs")
         return validated(ExportHeader, header)
-    except store.Broken as error:
-        raise store.Broken(f"{path}: damaged ({error})") from None
 
 
 def read_rows(path: Path) -> list[Json]:
     """Return a dict per row, with arrays or None in the columns ARRAYS. Raises ValueError if the file is damaged."""
-    try:
-        table = read_table(path)
-        rows: list[Json] = table.drop_columns(list(ARRAYS)).to_pylist()
-    except UnicodeDecodeError as error:
-        raise store.Broken(f"{path}: damaged ({error})") from None
+    table = read_table(path)
+    rows: list[Json] = table.drop_columns(list(ARRAYS)).to_pylist()
     for name in ARRAYS:
         for row, scalar in zip(rows, table[name], strict=True):  # avoids a Python number for each image
             row[name] = scalar.values.to_numpy() if scalar.is_valid else None
     for place, row in enumerate(rows):
+        tested = [row[name] for name in ARRAYS if row[name] is not None]
         try:
             validated(TrialRow, {name: value for name, value in row.items() if name not in ARRAYS})
+            if len(tested) == 1 or (tested and not correctness.are_valid(*tested)):
+                raise store.Broken("correct_index and correct do not belong together")
         except store.Broken as error:
-            raise store.Broken(f"{path}: damaged (row {place}: {error})") from None
-        index, correct = row["correct_index"], row["correct"]
-        if (index is None) != (correct is None) or (index is not None and not correctness.are_valid(index, correct)):
-            raise store.Broken(f"{path}: damaged (row {place}: correct_index and correct do not belong together)")
+            raise store.Broken(f"row {place}: {error}") from None
     return rows
 
 
@@ -198,24 +200,24 @@ def read_table(path: Path) -> pa.Table:
         known = schema([path[-1] for path in paths if path[0] == "history"])
         known = pa.schema([column for column in known if column.name in names])
         if not file.schema_arrow.equals(known):
-            raise store.Broken(f"{path}: damaged (not the columns of schema {store.SCHEMA})")
+            raise store.Broken(f"not the columns of schema {store.SCHEMA}")
         texts = [field.name for field in file.schema_arrow if field.type == pa.string()]
     with open_parquet(path, read_dictionary=texts) as file:
         groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
         chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
-        check_limit(path, "rows", file.metadata.num_rows, MOST_ROWS)
-        check_limit(path, "values", sum(chunk.num_values for chunk in chunks), MOST_VALUES)
-        check_limit(path, "bytes", sum(chunk.total_uncompressed_size for chunk in chunks), MOST_BYTES)
+        check_limit("rows", file.metadata.num_rows, MOST_ROWS)
+        check_limit("values", sum(chunk.num_values for chunk in chunks), MOST_VALUES)
+        check_limit("bytes", sum(chunk.total_uncompressed_size for chunk in chunks), MOST_BYTES)
         table = file.read()
         spread = [chunk for column in table.columns if pa.types.is_dictionary(column.type) for chunk in column.chunks]
         lengths = (pc.sum(pc.take(pc.binary_length(one.dictionary), one.indices)).as_py() or 0 for one in spread)
-        check_limit(path, "bytes of text", sum(lengths), MOST_BYTES)
+        check_limit("bytes of text", sum(lengths), MOST_BYTES)
         return table.cast(known)
 
 
-def check_limit(path: Path, what: str, found: int, most: int) -> None:
+def check_limit(what: str, found: int, most: int) -> None:
     if found > most:
-        raise store.Broken(f"{path}: damaged ({found:,} {what}: at most {most:,})")
+        raise store.Broken(f"{found:,} {what}: at most {most:,}")
 
 
 def csv_text(studies: Sequence[StudyResults]) -> str:

@@ -47,10 +47,8 @@ def render(
     """
     trials = pd.concat([study.trials for study in studies]).drop_duplicates("id")
     uses = Counter(trial for study in studies for trial in set(study.trials["id"]))
-    loader = FileSystemLoader(Path(__file__).parent)
-    environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.loader = FileSystemLoader(Path(__file__).parent)
     environment.filters |= {"minus": with_minus_signs, "breakable": breakable_name}
     return environment.get_template("report.html.j2").render(
         made=f"{made:%Y-%m-%d %H:%M} UTC",
@@ -220,11 +218,9 @@ def cost_text(study: StudyResults, uses: Mapping[str, int]) -> str:
 def provenance(trials: pd.DataFrame) -> dict[str, str]:
     """Return field -> value in finished and diverged trials. Values that differ are listed with trial counts."""
     over = trials[trials["status"].isin(OVER)]
-    counts = {name: Counter(value for value in over[name] if value) for name in PROVENANCE}
+    counts = {name: Counter(filter(None, over[name])).most_common() for name in PROVENANCE}
     return {
-        name: next(iter(found))
-        if len(found) == 1
-        else ", ".join(f"{v} ({amount_text(k, 'trial')})" for v, k in found.most_common())
+        name: ", ".join(f"{v} ({amount_text(k, 'trial')})" for v, k in found) if len(found) > 1 else found[0][0]
         for name, found in counts.items()
         if found
     }

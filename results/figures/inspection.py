@@ -119,11 +119,8 @@ def layer_grid(inside: Inspection) -> Grid:
     for row in rows:
         kind = re.sub(r"blocks\.\d+\.", "blocks.*.", row["part"])
         grouped.setdefault((kind, *row["shape"], row["params"], row["flops"]), []).append(row)
-    cells = []
-    for same in grouped.values():
-        shape = " x ".join(map(str, same[0]["shape"]))
-        cells.append([Cell(part_text(same)), Cell(shape), *cost_cells(same)])
-    cells.append([Cell("whole model"), Cell(""), *cost_cells(rows)])
+    shape = {key: " x ".join(map(str, same[0]["shape"])) for key, same in grouped.items()}
+    cells = [[Cell(part_text(same)), Cell(shape[key]), *cost_cells(same)] for key, same in grouped.items()]
     return Grid(
         title=f"Layers of {inside.title}",
         caption=[
@@ -131,7 +128,7 @@ def layer_grid(inside: Inspection) -> Grid:
         ],
         header=["part", "output", "params", "FLOPs"],
         numeric=[False, False, True, True],
-        rows=cells,
+        rows=[*cells, [Cell("whole model"), Cell(""), *cost_cells(rows)]],
     )
 
 

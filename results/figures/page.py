@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.text import Text
 from matplotlib.textpath import TextToPath
-from matplotlib.ticker import FixedFormatter
 from matplotlib.transforms import Bbox
 
 from results.figures.frame import rows_of
@@ -26,16 +25,6 @@ LEADING = 1.35  # minimum line height, as a multiple of the font size
 HANDLE = 0.5  # inches of a legend's line and the space around it
 STACKED = 2  # maximum rows of a legend above its panel; longer legends span the figure
 NAMED = 6  # maximum number of arms with absent trials that are named below a figure
-
-
-def escape_texts(figure: Figure) -> None:
-    """Escape unprintable characters in a figure's texts, because they would make an SVG file invalid."""
-    for text in figure.findobj(Text):
-        text.set_text(printable(text.get_text(), "\n"))
-    for axes in figure.axes:
-        for axis in (axes.xaxis, axes.yaxis):
-            if isinstance(formatter := axis.get_major_formatter(), FixedFormatter):
-                formatter.seq = [printable(label, "\n") for label in formatter.seq]
 
 
 def is_narrow(figure: Figure) -> bool:
@@ -77,7 +66,8 @@ def wrap_text(text: str, width: float, size: float, weight: str = "normal") -> s
 
 def compose(figure: Figure, title: str, subtitle: str, notes: Sequence[str]) -> None:
     """Add title, subtitle and notes to a figure, and enlarge it so that the axes keep their size."""
-    escape_texts(figure)
+    for text in figure.findobj(Text):  # an unprintable character would make an SVG file invalid
+        text.set_text(printable(text.get_text(), "\n"))
     width, body = figure.get_size_inches()
     inside, style = width - 2 * MARGIN, current_style()
     head = wrap_text(title, inside, style.title, "bold")

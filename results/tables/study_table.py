@@ -111,8 +111,8 @@ def note_subjects(plan: Plan, alone: Mapping[str, Row], rows: Mapping[str, Row])
 
 def departures(plan: Plan) -> dict[str, Mapping[str, Any]]:
     """Return name -> settings that depart from the recipe. A name is "the baseline" or "the stage <name>"."""
-    stages = {f"the stage {stage.name}": stage.departures for stage in plan.stages if stage.departures}
-    return ({"the baseline": plan.departures} if plan.departures else {}) | stages
+    found = [("the baseline", plan.departures), *((f"the stage {one.name}", one.departures) for one in plan.stages)]
+    return {name: settings for name, settings in found if settings}
 
 
 def is_unfinished(study: StudyResults) -> bool:

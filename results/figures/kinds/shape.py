@@ -28,8 +28,8 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
         if name != BASE:
             line, look = pd.concat([rows, base]).sort_values("at", kind="stable"), rows.iloc[0]
             ax.plot(line["at"], line["mean"], color=look["colour"], linestyle=look["dash"], zorder=2)
-        for aside, own in rows.groupby("aside"):
-            lines.draw_points(own, points, ax, aside, 3.0)
+        for aside in sorted(set(rows["aside"])):
+            lines.draw_points(rows[rows["aside"] == aside], points, ax, aside, 3.0)
         lines.add_legend_line(ax, rows, rows["line"].iloc[0])
     lines.draw_spread_absences(frame, ax)
     draw_legend(ax)
