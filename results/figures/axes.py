@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from results.figures.frame import is_number, metric_label, rows_of
 from results.figures.page import wrap_text
@@ -129,8 +129,9 @@ def set_log_ticks(axis: Axis, low: float, high: float) -> None:
     """Put ticks on a log axis, at 1, 2 and 5 times powers of ten if three fit, else closer or evenly spaced."""
     axis.set_minor_locator(NullLocator())
     axis.set_major_locator(MaxNLocator(4))
+    decades = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
     for steps in ([1, 2, 5], [1, 1.5, 2, 3, 4, 5, 6, 8]):
-        ticks = [tick for tick in LogLocator(subs=steps, numticks=99).tick_values(low, high) if low <= tick <= high]
+        ticks = [tick for tick in np.outer(decades, steps).flat if low <= tick <= high]
         if len(ticks) >= 3:
             axis.set_major_locator(FixedLocator(ticks))
             break

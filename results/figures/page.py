@@ -140,20 +140,20 @@ def draw_legend(ax: Axes, title: str = "", across: bool = False) -> None:
 
     The figure is enlarged to hold a legend above `ax`. `compose` sets the place of a legend across the figure.
     """
-    handles, figure = ax.get_legend_handles_labels()[0], ax.get_figure(root=True)
+    (handles, labels), figure = ax.get_legend_handles_labels(), ax.get_figure(root=True)
     assert isinstance(figure, Figure)
     if not handles:
         ax.set_title(title, loc="left")
         return
     columns = legend_columns(ax, across)
-    labels = [label for stack in columns for label in stack]
     look: dict[str, Any] = {"ncols": len(columns), "title": title, "alignment": "left"}
     if across:
         figure.legend(handles, labels, loc="upper left", **look).set_in_layout(False)
         return
+    wrapped = [label for stack in columns for label in stack]
     added = max(text_height("\n".join(stack), current_style().text) for stack in columns)
     figure.set_figheight(figure.get_figheight() + added)
-    ax.legend(handles, labels, loc="lower left", bbox_to_anchor=(0, 1.0), **look)
+    ax.legend(handles, wrapped, loc="lower left", bbox_to_anchor=(0, 1.0), **look)
 
 
 def legend_columns(ax: Axes, across: bool = False) -> list[list[str]]:
