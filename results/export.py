@@ -133,7 +133,7 @@ def read_inspections(path: Path) -> dict[str, Inspection]:
 
 @contextmanager
 def naming_damage(path: Path) -> Iterator[None]:
-    """Put the file's name before an error about damaged content in a `with` block."""
+    """Raise errors about damaged content in a `with` block as Broken, with the file's path before the message."""
     try:
         yield
     except (store.Broken, UnicodeDecodeError) as error:

@@ -26,7 +26,10 @@ def load_studies(source: Path, studies: Sequence[str] = (), parts: Collection[st
 def load_readable(
     source: Path, studies: Sequence[str] = (), parts: Collection[str] = PARTS
 ) -> tuple[list[StudyResults], list[ValueError]]:
-    """Return what `load_studies` does for the readable plans, and the errors of damaged plans that no name means."""
+    """Return (the readable studies as in `load_studies`, the errors of damaged plans that `studies` does not name).
+
+    Raises ValueError in the other cases of `load_studies`, or if all plans are damaged.
+    """
     if source.is_file():
         from results.export import read as read_export  # late: pulls in the Parquet reader
 

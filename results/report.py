@@ -71,7 +71,10 @@ def breakable_name(name: str) -> Markup:
 
 
 def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[str, Inspection]) -> dict[str, Any]:
-    """Return the template's variables for a study. uses, inside: trial id -> number of studies, inspection."""
+    """Return the template's variables for a study's section.
+
+    uses: trial id -> number of studies that share the trial. inside: trial id -> inspection.
+    """
     plan, table = study.plan, study_table.table(study)
     columns, differing = layout.shown_columns(table), mixed.provenance_notes(study.columns)
     grid = layout.as_grid(table, columns)

@@ -140,7 +140,7 @@ class Config(Options):
     @model_validator(mode="before")
     @classmethod
     def complete(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Return `values` completed with the settings that follow from `model`, `data`, `epochs` and `seed`."""
+        """Return `values` with what follows from `model`, `data`, `epochs` and `seed`; raise ConfigError if invalid."""
         from vitcore.data.lookup import describe  # late: imports NumPy
         from vitcore.validation import check_variant_names  # late: imports PyTorch
 
@@ -249,7 +249,7 @@ def merge(*layers: Values) -> dict[str, Any]:
 
 
 def spread_options(values: Values) -> dict[str, Any]:
-    """Return the settings with the entries of `options` as dotted keys, unless set; raise ConfigError if invalid."""
+    """Return the settings with `options` as dotted keys, where no such key is set; raise ConfigError if invalid."""
     options = values.get("options", {})
     if not isinstance(options, Mapping):
         raise ConfigError(f"options={options}: a mapping from 'slot.name', as in position.base, to values")

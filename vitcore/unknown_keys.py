@@ -18,7 +18,7 @@ OTHER_NAMES = {  # what settings are called in other code
 
 
 def unknown_key(key: str, known: Iterable[str] = (), otherwise: str = "") -> str:
-    """Return the message for a key such as widht or pretrain.widht, with the most similar known key or `otherwise`."""
+    """Return the message that a key is unknown, with the most similar known key or else `otherwise`."""
     stage, dot, own = key.rpartition(".")
     return f"unknown key '{key}'{spelling_hint(stage + dot + OTHER_NAMES.get(own, own), known) or otherwise}"
 

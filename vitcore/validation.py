@@ -30,7 +30,7 @@ PATCHES = 2**16  # largest number of patches per image; the size of attention ma
 
 
 def complete_parts(config: Config) -> None:
-    """Check a new Config, not yet shared, and complete `init_from`, `teacher`, `options` and `position_at` in place."""
+    """Check and complete a new Config in place, before it is shared; raise ConfigError if its settings do not fit."""
     put = partial(object.__setattr__, config)  # the record is frozen
     if not config.model:
         check_sizes(config)
@@ -91,7 +91,7 @@ def check_sizes(config: Config) -> None:
 
 
 def check_variant_names(values: Mapping[str, Any], fields: Iterable[str]) -> None:
-    """Raise ConfigError if a variant is unknown, a key not in `fields` (`swiglu=true`), or the value of `attention`."""
+    """Raise ConfigError for an unknown variant, or one in a wrong place: `swiglu=true`, or a value of `attention`."""
     if str(kind := values.get("attention")) in SELF_ATTENTION:
         raise ConfigError(f"attention={kind}: 'fastest' or 'pinned', the kernel; did you mean self_attention={kind}?")
     for key in values.keys() - set(fields):
@@ -118,9 +118,10 @@ def check_teacher(config: Config) -> None:
 
 
 def place_of_position(config: Config) -> str:
-    """Return the site of the position embedding, by default the first that its variant allows; raise ConfigError.
+    """Return the site of the position embedding, by default the first that its variant allows.
 
     The site is "" for `position=none`, even if `position_at` is set, and for a variant without a choice of sites.
+    Raises ConfigError if the variant does not allow `position_at`.
     """
     places = POSITION[config.position].places
     known = list(dict.fromkeys(place for kind in POSITION.values() for place in kind.places))

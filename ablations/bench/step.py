@@ -67,7 +67,7 @@ def bench(config: Config, source: Source, rounds: int, calls: int, compiled: boo
 
 
 def floor_record(config: Config, floor: Floor, seconds: Mapping[str, Seconds]) -> tuple[dict[str, object], list[str]]:
-    """Return (what the JSON has of the floor and of the rate of computation, the paragraphs below the table)."""
+    """Return (entries of the JSON about the floor and the FLOP/s, paragraphs to print below the table)."""
     rate, most = 3 * measure(config).flops * config.batch / seconds[OURS], peak(config)  # backward is twice forward
     share_of_peak = spread(rate / most) if most else None
     record = {
@@ -87,8 +87,9 @@ def time_sides(
 ) -> tuple[dict[str, Seconds], Floor | None, dict[str, str]]:
     """Time all implementations, the floor and the input pipeline in alternation.
 
-    Returns (implementation, INPUT or FLOOR -> seconds per step in each round, the floor, name -> why it was left out).
-    This suite's implementation comes first. Raises ValueError if a rival's losses differ from this suite's.
+    Returns (name -> seconds per step in each round, the floor or None, name -> why it was left out). Names are those of
+    implementations, this suite's first, INPUT and FLOOR. Raises ValueError if a rival's losses differ from this
+    suite's.
     """
     config = with_steps(sensitive_config(config), CHECKED + WARM_UP + rounds * calls)
     rivals = [name for name in RIVALS if compiled or name != TUNED]

@@ -190,7 +190,7 @@ def set_up(
     data_dir: Path | None,
     studies: bool = False,
 ) -> "tuple[Asked, Settings, Source]":
-    """Return what the words ask for, the recipe's settings overridden by it, and what benchmarks read images from.
+    """Return (the parsed words, the recipe's settings with the words' overrides, the source of the images).
 
     studies: if true, the words must name a study, else they must not. Loads plug-ins and creates the parent folder of
     `out`. Raises ValueError if an argument is not valid, a GPU is missing, or `out` cannot be written.

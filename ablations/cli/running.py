@@ -183,8 +183,8 @@ def train_here(
     """Train on this machine the trials that are not done, and return how all trials ended.
 
     workers: the maximum number of concurrent trials, or None for the default. on_over: called with each trial that had
-    ended before or ends without being interrupted. above: what a terminal shows above the progress bars. metric: what
-    is shown of each trial that ends. Raises the errors of `runner.run` and `Trial.reopen`.
+    ended before or ends without being interrupted. above: what a terminal shows above the progress bars. metric: the
+    metric to show for each trial that ends. Raises the errors of `runner.run` and `Trial.reopen`.
     """
     from ablations.execution import runner
     from ablations.reporting.console import PlainConsole

@@ -87,7 +87,7 @@ def check_shares(design: Design) -> None:
 
 
 def check_margin(margin: float | None, where: str) -> None:
-    """Raise ValueError for a margin of an accuracy such as 3, meant as points: it would make every arm equivalent."""
+    """Raise ValueError for an accuracy's margin of 1 or more: 3, meant as points, makes every arm equivalent."""
     if margin is not None and margin >= 1:
         raise ValueError(f"{where}: margin={margin:g}: below 1, as a share of the images (0.03 is 3 points)")
 

@@ -69,7 +69,7 @@ class Live:
     """A context manager that shows the progress of a pool of workers, with the methods of pool.Display.
 
     total: number of trials to do. above: what a terminal shows above the bars. workers: number of concurrent trials.
-    metric: what is shown of each trial that ends.
+    metric: the metric to show for each trial that ends.
     """
 
     def __init__(

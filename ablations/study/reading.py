@@ -64,7 +64,7 @@ def read_recipe(name: str) -> Recipe:
 
 
 def kind_of(content: Mapping[str, Any]) -> str:
-    """Return "study" or "recipe" by which of the two has more of the keys as its own, or "" if neither has."""
+    """Return "study" or "recipe", whichever has more of the keys that only one of them knows, or "" for a tie."""
     keys = {kind: {field.alias or name for name, field in kind.model_fields.items()} for kind in (Study, Recipe)}
     lead = len(content.keys() & (keys[Study] - keys[Recipe])) - len(content.keys() & (keys[Recipe] - keys[Study]))
     return "study" if lead > 0 else "recipe" if lead < 0 else ""

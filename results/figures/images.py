@@ -42,7 +42,7 @@ def mosaic_centers(count: int, size: int, gap: int = 1) -> np.ndarray:
 
 
 def color_scale(site: str, values: np.ndarray) -> dict[str, Any]:
-    """Return the colors of `imshow` for similarities, from -1 to 1, or for a bias, symmetric around 0."""
+    """Return cmap, vmin and vmax of `imshow`: from -1 to 1 for similarities, symmetric around 0 for a bias."""
     if site == "bias":
         most = float(np.nanmax(np.abs(values))) or 1.0
         return {"cmap": "RdBu_r", "vmin": -most, "vmax": most}

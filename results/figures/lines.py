@@ -72,7 +72,7 @@ def marks_note(field: str) -> str:
 def draw_over_axis(
     frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, metric: str, field: str, labels: Sequence[str] | None = None
 ) -> None:
-    """Draw the metric over the setting `field`, with `labels` at its values, and set up both axes."""
+    """Draw the metric over the setting `field`, and set up both axes. labels: tick labels, by default the values."""
     set_swept_axis(frame, ax, field, labels or tick_labels(frame))
     set_metric_axis(ax, metric, measured_columns(frame, seeds))
     draw_lines(with_styles(frame), seeds, ax)
@@ -159,7 +159,7 @@ def baseline_notes(frame: pd.DataFrame) -> list[str]:
 
 
 def shifted_transform(ax: Axes, points: float, to: Transform | None = None) -> Transform:
-    """Return the transform `to`, by default of data, and then a shift to the right by `points` points (1/72 inch)."""
+    """Return the transform `to` (default: from data), then a shift to the right by `points` points (1/72 inch)."""
     return (to or ax.transData) + ScaledTranslation(points / 72, 0, ax.figure.dpi_scale_trans)
 
 

@@ -63,7 +63,11 @@ def judge_claims(
 
 
 def claims_at_points(text: str, plan: Plan) -> Iterator[Parts]:
-    """Yield (a, relation, b) for each point of the curves, or unchanged without a point. Raises ValueError."""
+    """Yield the claim (a, relation, b) once per point of the plan's curves, with the point added to both arms.
+
+    A tuned setting has the value "tuned" only. If there are no curves, or a and b are arms of the plan, the claim stays
+    as it is. Raises ValueError if `text` is not a claim.
+    """
     try:
         a, relation, b = parse_claim(text)
     except ValueError as error:
@@ -94,7 +98,11 @@ def with_labels(text: str) -> str:
 def judged_claim(
     plan: Plan, rows: Mapping[str, Row], claim: Parts, pair: Pair, p_holm: float | None, p_margin: float | None
 ) -> Claim:
-    """Return a claim with its verdict, difference and note. pair: a - b. p_holm, p_margin: adjusted p values."""
+    """Return a claim with its verdict, difference and note. pair: the differences a - b.
+
+    p_holm, p_margin: adjusted p values of no difference and of equivalence. Without `p_holm` the claim is untested;
+    without `p_margin` the arms are never judged equivalent.
+    """
     (a, relation, b), difference = claim, pair.own.mean
     diverged = rows[a].diverged, rows[b].diverged
     higher = units.higher_is_better(plan.metric)

@@ -87,7 +87,7 @@ def exact_sum(numbers: Sequence[float]) -> float:
 
 
 def are_identical(values: np.ndarray, image: float = 0.0) -> bool:
-    """Return whether values (n,) differ only by rounding, or by half of `image` at most, as unequal folds do."""
+    """Return whether values (n,) differ only by rounding, or by at most half of `image`, as between unequal folds."""
     low, high = min(numbers := values.tolist()), max(numbers)
     return bool(high - low <= max(image / 2, IDENTICAL * max(1.0, -low, high)))
 

@@ -39,7 +39,10 @@ class Fits:
 
 
 def fit(points: Points) -> Fits | None:
-    """Return the fits of all seeds with MIN_SIZES positive errors, or None without a seed, or a range they share."""
+    """Return the fits of all seeds that have a positive error at MIN_SIZES or more values of compute.
+
+    Returns None if there is no such seed, or the seeds share no range of compute.
+    """
     usable = []
     for compute, error in points.values():
         there = np.isfinite(error) & (error > 0) & (compute > 0)

@@ -198,14 +198,14 @@ def chosen_ends(
 
 
 def exceeds(a: np.ndarray, b: np.ndarray) -> bool:
-    """Return whether mean(a) > mean(b) by the 95% interval of a - b (n,), or by its sign if it has no interval."""
+    """Return whether the 95% interval of the mean of a - b (n,) lies above 0. Without an interval, the mean decides."""
     difference = intervals.mean(a - b)
     low = interval[0] if (interval := difference.interval()) else difference.value
     return low is not None and low > 0
 
 
 def next_value(values: Sequence[Number]) -> Number | None:
-    """Return the rounded value that continues a sequence by its last ratio or step, or None if it falls below 0."""
+    """Return the rounded value that continues a sequence by its last ratio or step; None if only it is below 0."""
     before, last = values[-2:]
     found = last * last / before if min(values) > 0 else last + (last - before)
     if min(values) >= 0 > found:

@@ -37,7 +37,7 @@ def eval_path(trial: Trial, name: str, suffix: str) -> Path:
 
 
 def read(trial: Trial, name: str, weights_sha256: str | None) -> Eval:
-    """Return an eval, verified as of this trial and these weights. Raises FileNotFoundError, Broken or NewerSchema."""
+    """Return an eval verified to be of this trial and weights. Raises FileNotFoundError, Broken or NewerSchema."""
     found = read_sealed(eval_path(trial, name, ".json"), Eval)
     if (found.id, found.name) != (trial.id, name):
         raise Broken(f"evals/{name}.json: belongs to {found.name} of trial {found.id}")
@@ -80,7 +80,7 @@ def write_failure(trial: Trial, name: str, cause: str, traceback: str, code: str
 
 
 def count_start(trial: Trial, name: str) -> int:
-    """Record the start of an eval, and return the number of earlier ones. Raises ValueError for a link."""
+    """Record the start of an eval. Return the number of earlier ones without success. Raises ValueError for a link."""
     trial.ensure_no_links()
     path = eval_path(trial, name, ".begun")
     try:
@@ -92,7 +92,7 @@ def count_start(trial: Trial, name: str) -> int:
 
 
 def clear_failures(trial: Trial, names: Sequence[str] | None = None) -> bool:
-    """Remove failures and counters of evals, by default of all. Return whether any failed. Raises ValueError (link)."""
+    """Remove failures and counters of evals (default: all). Return whether any failed. Raises ValueError for a link."""
     trial.ensure_no_links()
     any_failed = False
     for name in names or eval_names(trial):
@@ -145,7 +145,7 @@ def summaries(trial: Trial, result: Result) -> dict[str, EvalSummary]:
 
 
 def computes_metric(name: str, metric: str) -> bool:
-    """Return whether an eval computes a metric, none of METRICS, as test@64 computes test_accuracy@64."""
+    """Return whether an eval computes a metric, as test@64 computes test_accuracy@64. No eval computes METRICS."""
     kind, at, value = name.partition("@")
     measured, *varied = metric.partition("@")
     return metric not in METRICS and measured.startswith(kind) and varied == [at, value]

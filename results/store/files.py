@@ -52,7 +52,7 @@ def open_no_follow(path: str, flags: int) -> int:
 
 
 def open_regular(path: Path, largest: int = LARGEST) -> io.FileIO:
-    """Open a regular file to read, unbuffered. Raises OSError, or Broken for other files or over `largest` bytes."""
+    """Open a file to read, unbuffered. Raises OSError, or Broken if it is not regular or over `largest` bytes."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     about = os.fstat(descriptor)
     if stat.S_ISREG(about.st_mode) and about.st_size <= largest:

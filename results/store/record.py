@@ -117,7 +117,7 @@ def read_provenance(state: store.TrialState) -> dict[str, str]:
 
 
 def read_envs(state: store.TrialState) -> list[Environment]:
-    """Return env.json of the state's attempt and of those it resumed from, oldest first. Raises as `state.read`."""
+    """Return env.json of the attempt and of those it resumed from, oldest first. Raises the errors of `store.read`."""
     assert state.attempt is not None
     envs = [json_files.parse(state.read("env.json"), state.attempt / "env.json", Environment)]
     seen = {state.attempt.name}

@@ -52,7 +52,10 @@ class TrialState:
 
 
 def read_vouched(result: Result | None, path: Path) -> bytes:
-    """Return the bytes of a file, verified if `result` has its SHA-256. Raises Broken, or if not FileNotFoundError."""
+    """Return the bytes of a file, verified if `result` has its SHA-256.
+
+    Raises Broken if such a file is missing or has changed, and FileNotFoundError if another file is missing.
+    """
     recorded = result.files.get(path.name) if result else None  # results of 0.11 and before recorded none
     try:
         payload = read_bytes(path)

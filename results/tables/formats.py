@@ -79,8 +79,8 @@ def is_minor(note: str) -> bool:
 class Format:
     """A format of documents.
 
-    suffix: the files' suffix. write: returns a grid as text, or None if the format holds values, by default of every
-    column. notes: the default choice of layout.NOTES.
+    suffix: the files' suffix. write: returns a grid as text, or None if the format holds values. Such a format has
+    every column by default. notes: the default choice of layout.NOTES.
     """
 
     suffix: str

@@ -128,14 +128,14 @@ class Cluster:
         return config.daemons(self.folder, self.settings)
 
     def named(self, name: str) -> list[Daemon]:
-        """Return the daemon of a program or node, or "slurmd" of all nodes. Raises ValueError for any other name."""
+        """Return the daemon of a program or node; for "slurmd", those of all nodes. Raises ValueError for others."""
         found = [each for each in self.daemons if each.name == name or (name == "slurmd" and each.program == name)]
         if not found:
             raise ValueError(f"{name}: no daemon; there are {', '.join(each.name for each in self.daemons)}, slurmd")
         return found
 
     def start(self, name: str) -> None:
-        """Start the daemons `name` that do not run, and wait for them. Raises RuntimeError if one does not start."""
+        """Start the daemons called `name` unless they run. Raises RuntimeError if one does not start or answer."""
         for daemon in self.named(name):
             if self.pid(daemon) is None:
                 self._launch(daemon.name, daemon.command)
@@ -167,7 +167,7 @@ class Cluster:
                         os.kill(process.pid, number)
 
     def wait(self, name: str | None = None) -> None:
-        """Wait until the daemons `name`, or all, answer. Raises a RuntimeError that quotes the log if one does not."""
+        """Wait until all daemons, or those called `name`, answer. Raises RuntimeError with the log if one does not."""
         for daemon in self.named(name) if name else self.daemons:
             begun = time.monotonic()
             while not self.is_answering(daemon):

@@ -80,7 +80,10 @@ def kill_all(folder: Path) -> None:
 
 
 def wait_until(check: Callable[[], T], what: str, timeout: float = 30.0, every: float = 0.1) -> T:
-    """Call `check` until it returns a true value, and return it. Raises a TimeoutError that names `what`."""
+    """Call `check` until it returns a true value, and return this value.
+
+    timeout, every: in seconds. Raises a TimeoutError that names `what`.
+    """
     deadline = time.monotonic() + timeout
     while not (answer := check()):
         if time.monotonic() > deadline:

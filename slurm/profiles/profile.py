@@ -90,7 +90,7 @@ class Profile(BaseModel):
 
     @classmethod
     def parse(cls, content: Mapping[str, Any], origin: str) -> "Profile":
-        """Return the profile in a file's content, without keys of no value. Raises a ValueError with `origin`."""
+        """Return the profile in a file's content, ignoring keys without a value. Raises a ValueError with `origin`."""
         try:
             return cls(**{key: value for key, value in content.items() if value is not None})
         except ValueError as error:
@@ -188,7 +188,10 @@ def container_words(container: str) -> tuple[str, ...]:
 
 
 def in_seconds(time: str | int) -> int:
-    """Return the seconds of a time limit: minutes, or text such as '4:00:00' or '2-00:00:00'. Raises ValueError."""
+    """Return a time limit in seconds. Raises ValueError if it is not allowed.
+
+    time: minutes, or text such as '4:00:00' or '2-00:00:00' (with days).
+    """
     meaning = "hours:minutes:seconds as in 4:00:00, with days as in 2-00:00:00, or a number of minutes"
     if isinstance(time, int):
         seconds = time * 60
@@ -312,6 +315,6 @@ def submitit_parameters(profile: Profile, tag: str, label: str = "", avoided: Se
 
 
 def job_name(label: str, tag: str) -> str:
-    """Return `label:tag`, or `tag` without a label. In the cut label, other characters become "-"."""
+    """Return `label:tag`, with the label cut and reduced to ASCII letters, digits and @+._-, or `tag` without one."""
     harmless = re.sub(r"[^A-Za-z0-9@+._-]", "-", label)[:LONGEST_LABEL]
     return f"{harmless}:{tag}" if harmless else tag

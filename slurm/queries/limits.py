@@ -132,7 +132,10 @@ def account_records(known: Iterable[Record], account: str) -> Iterator[tuple[str
 
 
 def qos_records(known: Iterable[Record], quality: str) -> Iterator[tuple[str, Record]]:
-    """Yield (description, record) for a QOS, and for this user (as sacctmgr says) and accounts within it."""
+    """Yield (description, record) for a QOS, and for this user and accounts within it.
+
+    sacctmgr is asked for this user's limit if `known` lacks it.
+    """
     own = (user_name(), str(os.getuid()))
     mine = [record for record in known if record.get("QOS") == quality and record.get("User", user_name()) in own]
     yield from ((f"qos {quality}", record) for record in mine)
@@ -142,7 +145,10 @@ def qos_records(known: Iterable[Record], quality: str) -> Iterator[tuple[str, Re
 
 
 def qualities(profile: Profile, account: str) -> list[str]:
-    """Return the QOS of a job's partitions, and the profile's, else the default in `account`, else `normal`."""
+    """Return the sorted QOS of a job: those of its partitions and the profile's.
+
+    Without the latter, the user's default in `account` counts, or else `normal`.
+    """
     chosen = profile.qos
     if not chosen:
         asked = accounting("assoc", "where", f"user={user_name()}", f"account={account}", "format=DefaultQOS")

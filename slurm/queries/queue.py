@@ -67,7 +67,10 @@ STATES = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,S,TO"  # all: without a list, sacct le
 
 
 def jobs(*prefixes: str, ended: bool = False, timeout: float = TIMEOUT) -> list[QueuedJob]:
-    """Return this user's queued jobs and array tasks whose tag starts with a prefix. ended: also those still listed."""
+    """Return this user's queued jobs and array tasks whose tag starts with one of `prefixes`.
+
+    ended: whether to include ended jobs that SLURM still lists.
+    """
     found = []
     for record in records(["--states=all"] if ended else [], timeout):
         fields = dict(zip(SQUEUE, record.split(FIELD), strict=False))
@@ -104,7 +107,7 @@ def records(options: Sequence[str], timeout: float) -> list[str]:
 
 
 def accounting(names: Collection[str], timeout: float = TIMEOUT) -> list[PastJob] | None:
-    """Return last week's records of this user's jobs with these names, newest last, or None without an answer."""
+    """Return the last 7 days' records of this user's jobs with these names, newest last; None if there is no answer."""
     if not names:
         return []
     since = (datetime.now() - timedelta(days=7)).isoformat(timespec="seconds")

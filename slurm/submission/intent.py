@@ -47,7 +47,10 @@ def write(folder: Path, tag: str, function: str, arguments: Sequence[str], share
 
 
 def read(folder: Path) -> Intent:
-    """Return an array's intent. Raises FileNotFoundError if it is not written or was refused, or ValueError."""
+    """Return the intent of an array.
+
+    Raises FileNotFoundError if SLURM refused the array or no file is written yet, or ValueError if the file is invalid.
+    """
     return read_json(folder / NAME, Intent)
 
 

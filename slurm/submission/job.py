@@ -15,7 +15,7 @@ REFUSED = 2
 
 
 def run(function: str, arguments: Sequence[str], share: Sequence[str]) -> int:
-    """Call 'module:name' and return its exit status, or REFUSED for a ValueError, printed as one line."""
+    """Call 'module:name' with `arguments` and `share`. Return its status, or REFUSED after printing a ValueError."""
     module, _, name = function.partition(":")
     called = getattr(importlib.import_module(module), name)
     try:

@@ -40,7 +40,7 @@ def filters(model: ViT) -> tuple[Tensor, Tensor, str]:
 
 
 def principal_components(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (the first COMPONENTS principal components (n, C, P, P), their shares of the variance (n,)) of filters.
+    """Return (at most COMPONENTS principal components (n, C, P, P), their shares of the variance (n,)) of filters.
 
     A component has unit norm, and its value of largest magnitude is positive. weight: the filters (D, C, P, P).
     """
@@ -89,7 +89,8 @@ def distances(grid: Grid, patch: int) -> Tensor:
 def mean_distance(weights: Tensor, grid: Grid, patch: int, prefix: int) -> Tensor:
     """Return the distance (B, H) in pixels between query and key, averaged by attention weights (B, H, T, T).
 
-    As in arXiv 2010.11929, D.7 and arXiv 2108.08810, section 3, without prefix tokens, which have no location.
+    Prefix tokens, which have no location, are left out, and the other weights of a query are scaled to sum to 1 (arXiv
+    2010.11929, D.7; arXiv 2108.08810, section 3).
     """
     between = weights[:, :, prefix:, prefix:].double()
     between = between / between.sum(dim=-1, keepdim=True)
@@ -99,8 +100,9 @@ def mean_distance(weights: Tensor, grid: Grid, patch: int, prefix: int) -> Tenso
 def rollout(weights: list[Tensor]) -> Tensor:
     """Return the attention rollout (B, T, T): the share of each input token in each output token.
 
-    weights: the attention weights (B, H, T, T) of each layer. The rollout is the product of the layers' 0.5 A + 0.5 I
-    (arXiv 2005.00928, section 3), where A is the mean over heads and I stands for the residual connection.
+    weights: the attention weights (B, H, T, T) of each layer. The rollout is the product of the layers' 0.5 A + 0.5 I,
+    the last on the left (arXiv 2005.00928, section 3). A is the mean over heads, and I stands for the residual
+    connection.
     """
     B, _, T, _ = weights[0].shape
     identity = torch.eye(T, dtype=torch.float64, device=weights[0].device)
@@ -200,8 +202,8 @@ def rotated_ones(model: ViT, layer: int, grid: Grid) -> Tensor | None:
 def batch_sums(found: list[Layer], grid: Grid, patch: int, prefix: int) -> dict[str, Tensor]:
     """Return quantity -> sum over the images of a batch. A bias is summed only if every layer has one.
 
-    "distance": mean attention distance (L, H) in pixels. "bias": its mean over layers and heads (N, N). "centre_bias":
-    that of the middle query (L, H, N).
+    "distance": mean attention distance (L, H) in pixels. "bias": mean bias (N, N) over layers and heads. "centre_bias":
+    bias (L, H, N) of the middle query.
     """
     sums = {"distance": torch.stack([mean_distance(layer.weights, grid, patch, prefix).sum(dim=0) for layer in found])}
     biases = [layer.bias[:, :, prefix:, prefix:].double() for layer in found if layer.bias is not None]

@@ -41,7 +41,7 @@ def open_content(content: bytes | memoryview, formats: tuple[str, ...] = IMAGE_F
 
 
 def middle_square(image: Image, size: int, channels: int) -> Bytes:
-    """Return an image's middle square, resized to uint8 (size, size) or (size, size, 3); raise ValueError if broken."""
+    """Return an image's middle square, resized to uint8 (size, size[, 3]); raise ValueError if it cannot be decoded."""
     from PIL import Image, ImageOps
 
     try:

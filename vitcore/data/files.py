@@ -41,7 +41,7 @@ def read_regular(path: PathLike[str] | str, largest: int) -> bytes:
 
 
 def open_no_symlink(path: str, flags: int) -> int:
-    """Open a file, as the `opener` of `open`; raise OSError for a symlink, which could lead out of the folder."""
+    """Open a file as an `opener` for `open`. Raises OSError for a symlink, which could lead to another folder."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 

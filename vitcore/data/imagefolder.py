@@ -66,7 +66,7 @@ def describe_folder(root: Path) -> About:
 
 
 def read_folder(root: Path, size: int, channels: int) -> Raw:
-    """Read the middle square of every image in a folder, resized to `size` pixels a side; raise ConfigError."""
+    """Read each image's middle square in a folder, resized to `size` pixels; raise ConfigError if one is unreadable."""
     listing = list_folder(root)
     images = np.empty((len(listing.files), channels, size, size), np.uint8)
     for place, file in enumerate(listing.files):
@@ -140,7 +140,10 @@ def class_names(folder: Path) -> tuple[str, ...]:
 
 
 def list_classes(folder: Path, classes: Sequence[str], empty_allowed: bool = False) -> tuple[list[Path], list[int]]:
-    """Return the images in each class folder and its subfolders, sorted within each class, and the images' labels."""
+    """Return the images in each class folder and its subfolders, sorted within each class, and the images' labels.
+
+    Raises ConfigError if a folder cannot be read, or has no image and `empty_allowed` is False.
+    """
 
     def unreadable(error: OSError) -> NoReturn:
         refuse(Path(str(error.filename)), f"cannot be read ({error.strerror})")

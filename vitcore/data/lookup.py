@@ -18,9 +18,10 @@ STATED: dict[str, About] = {}  # facts that recipes state about missing packs: e
 
 
 def describe(name: str, data_dir: Path | None = None) -> About:
-    """Return the facts about a built-in dataset, 'imagefolder:PATH' or a pack, which a recipe states if it is missing.
+    """Return the facts about a built-in dataset, 'imagefolder:PATH' or a pack.
 
-    data_dir: see `data_homes`. Raises ConfigError if name, folder or pack is invalid, and OSError if a read fails.
+    A recipe can state the facts about a missing pack. data_dir: see `data_homes`. Raises ConfigError if name, folder or
+    pack is invalid, and OSError if a read fails.
     """
     if name in BUILT_IN:
         return BUILT_IN[name].about
@@ -38,7 +39,7 @@ def describe(name: str, data_dir: Path | None = None) -> About:
 
 
 def searched_folders(name: str, data_dir: Path | None = None) -> str:
-    """Return text on where a pack was searched and why it is not there, or what its name may consist of."""
+    """Return text that says where a pack was searched, or which characters a pack's name may have."""
     if not NAME.fullmatch(name):
         return "small letters, digits and . _ -"
     key = {own_packs().get(name): f"ablate.toml: data.{name}="}

@@ -79,7 +79,7 @@ def enlargement_warning(sides: Sequence[int], size: int) -> str:
 
 
 def stored_options(folder: Path, name: str) -> Options | None:
-    """Return the options of the pack in `folder`, or None if there is none; raise ConfigError if it is damaged."""
+    """Return the options of the finished or unfinished pack in `folder`, or None; raise ConfigError if damaged."""
     return options_of(manifest(folder, name)) if (folder / MANIFEST).is_file() else read_note_of_pack(folder)
 
 

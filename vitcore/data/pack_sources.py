@@ -162,7 +162,8 @@ def from_members(found: list[Member], origin: str) -> Source:
     """Return a source with the images `found`. An image's folder is its class.
 
     Images whose class folder is in test/, val/ or validation/ are for testing. Without these folders and train/, a
-    fixed random fifth of each class is for testing. origin: start of the messages of ValueError for an invalid layout.
+    fixed random fifth of each class is for testing. Raises a ValueError that begins with `origin` if the layout is
+    invalid.
     """
     found = sorted(found, key=lambda one: str(one.path))
     if not found:
@@ -199,7 +200,7 @@ def open_member(member: Member) -> Image:
 
 
 def from_timm(name: str, data_dir: Path | None) -> Source:
-    """Return a source with a timm dataset of known length, unlike webdataset; raise ValueError if it cannot be read."""
+    """Return a source with a timm dataset. Raises ValueError if it cannot be read or, as webdataset, has no length."""
     from timm.data.dataset_factory import create_dataset
 
     parts = []
@@ -218,7 +219,10 @@ def from_timm(name: str, data_dir: Path | None) -> Source:
 
 
 def reader_of(dataset: Any) -> Any:
-    """Return timm's reader of a dataset, if any: the dataset would open any format and skip unreadable images."""
+    """Return timm's reader of a dataset, or the dataset itself if it has no reader.
+
+    With a reader, the dataset itself would open any format and skip unreadable images.
+    """
     return getattr(dataset, "reader", dataset)
 
 

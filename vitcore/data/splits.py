@@ -83,7 +83,7 @@ class Data:
         return images.to(self.mean.dtype, copy=True).sub_(self.mean).div_(self.std)  # in place: half the time
 
     def to(self, device: torch.device) -> Data:
-        """Return the data on a device. A pack's images stay on disk if all images together exceed `image_memory`."""
+        """Return the data on a device; a pack's images stay on disk if above `image_memory`. Raises as `Pack.read`."""
         parts = self.train, self.val, self.test
         fit = sum(part.pixels.nbytes for part in parts) <= image_memory(device)
         train, val, test = (part.to(device, fit) for part in parts)
@@ -169,8 +169,9 @@ def split(
 class Order:
     """The order in which training sees its `n` images: one random permutation per epoch, end to end.
 
-    It is a pure function of (seed, epoch, position). repeats: number of consecutive times that each image is seen. An
-    epoch still ends after `n` images, as in the RASampler of https://github.com/facebookresearch/deit.
+    Batches are always full, so a batch may span two epochs. The order is a pure function of (seed, epoch, position).
+    repeats: number of consecutive times that each image is seen. An epoch still ends after `n` images, as in the
+    RASampler of https://github.com/facebookresearch/deit.
     """
 
     def __init__(self, n: int, seed: int, repeats: int = 1) -> None:
@@ -184,7 +185,10 @@ class Order:
         return np.concatenate([self.permutation(epoch)[places[epochs == epoch]] for epoch in every])
 
     def epochs(self, start: int, count: int) -> Indices:
-        """Return the epoch (count,) of each image that `places` returns, or with repeats a number for each view."""
+        """Return the epoch (count,) of each image that `places` returns, for the image's random key.
+
+        With repeats, an epoch counts as `repeats` epochs, so that no two views of an image share a key.
+        """
         epoch, place = np.divmod(np.arange(start, start + count), self.n)
         return epoch * self.repeats + place % self.repeats
 

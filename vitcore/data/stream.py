@@ -50,7 +50,10 @@ class Stored:
         return replace(self, device=device)
 
     def begin(self) -> tuple[Tensor, torch.cuda.Event | None]:
-        """Return (images (n, C, S, S), event that ends their copy to a GPU, None on a CPU). Any thread may call it."""
+        """Read the images and, if `device` is a GPU, start to copy them. Any thread may call this method.
+
+        Returns (images (n, C, S, S), event that marks the end of the copy, or None on a CPU).
+        """
         on_gpu = self.device.type == "cuda"
         host = torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, pin_memory=on_gpu)
         self.pack.read(self.places, host.numpy())
@@ -74,7 +77,7 @@ class Stored:
 
 
 class Ahead:
-    """A reader of `count` batches that reads the next ones ahead. batches: batch number -> images, in any order."""
+    """A reader of `count` batches that reads the next ones ahead. Batches can be requested in any order."""
 
     def __init__(self, batches: Callable[[int], Stored], count: int) -> None:
         self.batches, self.count = batches, count

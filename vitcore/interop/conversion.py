@@ -1,8 +1,8 @@
 """Functions shared by all conversions of models, which compare models, and rename and copy weights.
 
-"This ViT" is `vitcore.model.vit.ViT`. A conversion to it refuses what it cannot represent: it builds the other
-library's counterpart on the meta device and compares that with the original module by module. Rates of dropout and
-stochastic depth become 0. timm and torchvision are imported late, because this takes seconds.
+"This ViT" is `vitcore.model.vit.ViT`. A conversion to it refuses models that this ViT cannot represent. It builds the
+other library's counterpart on the meta device and compares the counterpart with the original module by module. Rates of
+dropout and stochastic depth become 0. timm and torchvision are imported late, because this takes seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BOTH_HAVE: Supported = {  # timm and torchvision
 
 
 def check_supported(config: Config, has: Supported, whose: str) -> None:
-    """Raise ValueError if `has` lacks a setting's value in `config`. whose: the library's name, for the message."""
+    """Raise ValueError if `has` (setting -> supported values) lacks a value of `config`. whose: the library's name."""
     settings = dict(config) | config.options
     for key, known in has.items():
         if (value := settings.get(key, known[0])) not in known:

@@ -201,7 +201,7 @@ def config_of(arrays: Arrays) -> Config:
 
 
 def stem_of(arrays: Arrays) -> Values:
-    """Return the settings of the stem: patches, or the ResNet of arXiv 2010.11929."""
+    """Return the settings of the stem, patches or a ResNet. Raises ValueError if the patches are not square."""
     if "conv_root/kernel" in arrays:
         stages = {name.split("/")[0] for name in arrays.tensors if name.startswith("block")}
         layers = 50 if "block1/unit3/conv1/kernel" in arrays else 26

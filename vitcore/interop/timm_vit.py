@@ -278,7 +278,7 @@ def stem_of_timm(model: Any) -> Values:
 
 
 def timm_skeleton(config: Config, mlp: type) -> TimmViT:
-    """Return timm's model for `config` on the meta device; raise ValueError if there is none. mlp: the original's."""
+    """Return timm's model for `config` on the meta device; raise ValueError if there is none. mlp: the MLP's class."""
     from timm.layers.mlp import SwiGLU
     from timm.models.vision_transformer import VisionTransformer
 

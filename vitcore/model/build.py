@@ -61,7 +61,7 @@ class Reference(nn.Module):
         self.drops = asked or any(has_dropout(module) for module in self.model.modules())
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """Return the logits (B, classes). keys: random keys (B,), whose sum seeds dropout in resumed runs too."""
+        """Return the logits (B, classes). keys: random keys (B,), needed for dropout in training, which they seed."""
         if not (self.drops and self.training):
             return self.model(images)
         assert keys is not None, "dropout in training needs the images' keys"

@@ -54,8 +54,8 @@ def nearest_owner(model: nn.Module, name: str) -> tuple[Any, str]:
 def drawn(model: nn.Module) -> dict[str, Drawn]:
     """Return parameter name -> (number of values, text that describes its shape and distribution).
 
-    Parameters with equal names and entries get equal initial values from equal seeds. A class that overrides `initial`
-    may draw them by its `options`.
+    Parameters with equal names and entries get equal initial values from equal seeds. For a class that overrides
+    `initial`, the text has its `options`, as the distribution may depend on them.
     """
     found = {}
     for name, parameter in model.named_parameters():

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def merge(x: Tensor, context: Context, count: int) -> Tensor:
-    """Return the tokens x (B, T, D) after `merged`, by the keys in `context`, which stores the sizes."""
+    """Return the tokens x (B, T, D) after merging `count` patches, but at most half, as in `merged`.
+
+    context: has the attention keys, and stores the number of patches in each token for later layers.
+    """
     if not count:
         return x
     keys = context.shared["keys"].mean(dim=1)  # (B, T, d_h)

@@ -32,7 +32,7 @@ def device_of(config: Config) -> str:
 
 
 def torch_device(config: Config) -> torch.device:
-    """Return the device of `config`, with the current GPU's index; raise RuntimeError if it has no GPU."""
+    """Return the device of `config`, with the current GPU's index; raise RuntimeError if there is no GPU for it."""
     kind = device_of(config)
     return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
 
@@ -78,7 +78,7 @@ def compute_in_precision(config: Config, function: Callable[..., Tensor], *input
 
 @contextmanager
 def compute_settings(config: Config) -> Iterator[None]:
-    """Flush subnormal numbers to zero and set PyTorch's number of CPU threads within the block, after `keep_freed`."""
+    """Flush subnormal numbers to zero and use `config.threads` CPU threads in the block. Calls `keep_freed` first."""
     keep_freed()
     with flush_subnormals(True):
         before = torch.get_num_threads()

@@ -46,8 +46,9 @@ class Teacher(nn.Module):
 def teacher_for(config: Config, data: Data, ranks: Ranks, trained: Trained | None) -> Teacher | None:
     """Return the teacher on the data's device, or None if the config has no teacher.
 
-    trained: the trial that `config.teacher` names, needed only by rank 0. Raises ConfigError if it is missing or its
-    config is invalid, SafetensorError if its weights are damaged, and RuntimeError if they do not fit its config.
+    trained: the trial that `config.teacher` names, needed only by rank 0. Raises ConfigError if it is missing or has an
+    invalid config, or timm's model cannot be loaded. Raises SafetensorError if the trial's weights are damaged, and
+    RuntimeError if they do not fit its config.
     """
     if config.teacher == NONE:
         return None
@@ -75,7 +76,8 @@ def untrained_teacher(config: Config, data: Data) -> Teacher:
 def load_timm(config: Config) -> tuple[nn.Module, Any, Any]:
     """Return (timm's model with weights from a file, channel means, channel deviations) for pixels from 0 to 1.
 
-    Means and deviations are averaged if the data have another number of channels. Raises ConfigError.
+    Means and deviations are averaged if the data have another number of channels. Raises ConfigError for an unknown
+    model, or a file that cannot be read or does not fit.
     """
     import timm  # late: takes seconds
 

@@ -61,7 +61,10 @@ class Ranks:
         return convert_sync_batchnorm(model)
 
     def part(self, batch: int) -> Indices:
-        """Return the ascending indices of this rank's images in a batch, with i also batch - 1 - i, for mixup."""
+        """Return the indices, in ascending order, of this rank's images in a batch of `batch` images.
+
+        Images i and batch - 1 - i are on the same rank, because mixup mixes them.
+        """
         half = batch // 2
         first, after = (half * rank // self.count for rank in (self.rank, self.rank + 1))
         middle = [half] if batch % 2 and after == half else []

@@ -58,7 +58,10 @@ def evaluate(training: Training) -> Metrics:
 
 
 def final_metrics(training: Training, line: Metrics) -> tuple[dict[str, float], Correctness]:
-    """Return (metrics, correctness (n,) of each test image from 0 to 1). line: the metrics of the last evaluation."""
+    """Return (metrics, correctness (n,) of each test image from 0 to 1). line: the metrics of the last evaluation.
+
+    Raises OutOfMemory and the errors of `Pack.read`.
+    """
     with training.off_the_clock():
         loss, correct = score(training, training.data.test)
     validated = {name: line[name] for name in ("val_accuracy", "val_loss", "train_loss")}

@@ -35,7 +35,7 @@ def parent_of(config: Config) -> str:
 
 
 def normalized(key: str, value: str) -> str:
-    """Return a value of the setting `key` with the path of its file, if any, made absolute; raise ConfigError."""
+    """Return a value of the setting `key`, with a file's path made absolute. Raises ConfigError if it is invalid."""
     if value == NONE or is_trial(value):
         return value
     if key == "init_from" and value.endswith(FILES):
@@ -58,7 +58,7 @@ def timm_teacher(teacher: str) -> tuple[str, str]:
 
 
 def identifying_value(key: str, value: str) -> str | dict[str, str]:
-    """Return what represents a value of `key` in a trial's id: a file's SHA-256, or ConfigError if it is unreadable."""
+    """Return what identifies a value of `key` in a trial's id: a file's SHA-256. Raises ConfigError if unreadable."""
     if value == NONE or is_trial(value):
         return value
     if key == "init_from":

@@ -40,7 +40,7 @@ SCALAR = torch.tensor(0.0)
 
 
 class Training:
-    """The state of a training run, which checkpoints save and restore. Arguments and errors: see `Update`."""
+    """The state of a training run, which checkpoints save and restore. Arguments: see `Update`; errors: `TrainStep`."""
 
     def __init__(
         self,

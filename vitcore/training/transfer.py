@@ -22,7 +22,10 @@ LEFT_BEHIND = ("head.", "objective.")  # parameters of the earlier task
 
 
 def read(path: str) -> Weights:
-    """Return the weights in a safetensors file or in an .npz of vision_transformer; raise ConfigError if damaged."""
+    """Return the weights in a safetensors file of this package, or in an .npz of big_vision or vision_transformer.
+
+    Raises ConfigError if the file cannot be read.
+    """
     from vitcore.interop.npz import load_npz  # late: most training runs do not need it
 
     try:
@@ -36,7 +39,7 @@ def read(path: str) -> Weights:
 
 
 def weights_for(config: Config, parent: bytes | None) -> Weights | None:
-    """Return the weights from which training starts, if any; raise ConfigError. parent: a trial's, as safetensors."""
+    """Return the weights to start from, if any; raise ConfigError if unreadable. parent: a trial's, as safetensors."""
     if config.init_from == NONE:
         return None
     if not is_trial(config.init_from):

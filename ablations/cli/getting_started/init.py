@@ -94,8 +94,8 @@ def next_commands(recipe: Path, runs: Path | None, data_dir: Path | None) -> str
 def measure(found: "Survey", device: str, place: Place, workers: int | None, where: str) -> "dict[str, Choice]":
     """Train a grid of learning rates and widths. Return key -> choice for the pair with the best validation accuracy.
 
-    A tie goes to the pair that `ablate init` chooses without --tune. device: choices.CPU or choices.GPU. where:
-    the --runs option for the advice on failed trials.
+    A tie goes to the pair that `ablate init` chooses without --tune. device: choices.CPU or choices.GPU. where: the
+    --runs option for the advice on failed trials. Raises the errors of `ensure_trainable`, `train_here` and `finish`.
     """
     from ablations.study.init import choices
 

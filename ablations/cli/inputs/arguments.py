@@ -158,7 +158,7 @@ def warn_of_needless_settings(plan: Plan, runs: Path) -> None:
 
 
 def warn_of_queued_trials(old: Plan, plan: Plan, runs: Path) -> None:
-    """Print a note on standard error if the plan changes how trials of the old plan run that may be queued on SLURM."""
+    """Warn on standard error if queued trials of the old plan will be trained with the new plan's overrides."""
     if (runs / "submissions").exists() and not is_over(old, runs):
         now, then = assignments(plan.overrides), assignments(old.overrides)
         said = f"with {now}" if now else f"without {then}"
@@ -178,7 +178,7 @@ def recipe_argument(plan: Plan) -> str:
 
 
 def existing_names(source: Path) -> list[str]:
-    """Return the names of the plans in a run directory or exported file, also of damaged plans."""
+    """Return the names of an export's plans or a run directory's, even if damaged. Raises ValueError if unreadable."""
     if source.is_file():
         return [plan.name for plan in existing_plans(source)]
     return plan_files.planned_names(source)
@@ -252,7 +252,7 @@ def prepare_plans(
 ) -> list[Plan]:
     """Return the plans to run, merged with earlier plans on disk. Each plan records the command's arguments.
 
-    stated: whether what the recipe states of a missing pack is enough. Writes nothing. Raises the errors of
+    stated: whether the recipe's facts about a pack suffice if the pack is missing. Writes nothing. Raises the errors of
     `parse_words`, `designs` and `prepare`.
     """
     from ablations.planning.prepare import prepare
@@ -284,7 +284,7 @@ def prepare_plans(
 
 
 def use_stated_pack(made: "Sequence[Design]", data_dir: Path | None) -> bool:
-    """Use what the recipe states about its pack if the pack does not exist yet, and return whether this was done."""
+    """Use the recipe's facts about its pack if the pack does not exist yet. Return whether this was done."""
     from vitcore.data.lookup import STATED, pack_hint
     from vitcore.data.pack import find
 

@@ -32,7 +32,7 @@ def draw_filters(inside: Inspection, figure: Figure) -> list[str]:
 
 
 def tile_pictures(tiles: list[np.ndarray]) -> np.ndarray:
-    """Return `tiles` (H, W, 3) as one picture, at most COLUMNS side by side, enlarged to SIDE pixels if small."""
+    """Return `tiles` (H, W, 3) as one picture with at most COLUMNS columns. Small tiles grow to at most SIDE pixels."""
     zoom, columns = max(1, SIDE // max(tiles[0].shape[:2])), min(COLUMNS, len(tiles))
     framed = [np.pad(one.repeat(zoom, 0).repeat(zoom, 1), FRAME, constant_values=PAPER) for one in tiles]
     framed += [np.full_like(framed[0], PAPER)] * (-len(tiles) % columns)

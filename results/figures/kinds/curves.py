@@ -94,11 +94,11 @@ def uneven_speed_note(study: StudyResults, arms: list[str]) -> list[str]:
 
 
 def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Return (rows `with_styles` of the arms to draw over training; notes on the choice, or [] for all arms).
+    """Return (rows of `with_styles` for the arms to draw over training; notes on the choice, or [] for all arms).
 
-    In a tuned study with chosen values, the arms are each arm at the value that most of its seeds choose in validation
-    (solid), and at its baseline's value (dashed). Their column `line` then names the value too. In other cases, all
-    arms are returned, and the dashes show the value of the swept setting (`curves`), or the series if none is swept.
+    In a tuned study with chosen values, each arm is drawn at the value that most of its seeds choose in validation. A
+    dashed line shows it at its baseline's value. The column `line` then names the value too. In other cases, all arms
+    are returned. The dashes then show the value of the swept setting (`curves`), or the series if none is swept.
     """
     if dashes := dashes_of_tuned(study):
         rows = frame[frame["arm"].isin(dashes.keys())]
@@ -130,7 +130,7 @@ def evaluations_frame(study: StudyResults, metric: str) -> pd.DataFrame:
 
 
 def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, metric: str, x: str) -> None:
-    """Draw the metric over `x`, with a line per arm (rows of `with_styles`) from its `evaluations_frame`."""
+    """Draw the metric over `x`, with a line per arm. frame: rows of `with_styles`. history: of `evaluations_frame`."""
     found = history[history["arm"].isin(frame["arm"])]
     size, name = 1.0, AXES[x]
     if x == "seconds":

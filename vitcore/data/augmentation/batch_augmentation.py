@@ -82,7 +82,7 @@ def mixing_choices(config: Config, step: int, rows: int, columns: int) -> Tensor
 
 
 def mixed(images: Tensor, labels: Tensor, config: Config, choices: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the mixed images (B, C, H, W) and soft labels (B, K). choices (6,): from `mixing_choices`, on device."""
+    """Return mixed images (B, C, H, W) and soft labels (B, K). choices (6,): `mixing_choices` on the images' device."""
     share, target_share, top, bottom, left, right = choices.unbind()
     partly = mixup(images, share) if config.mixup else images
     if config.cutmix:

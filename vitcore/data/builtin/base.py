@@ -42,7 +42,7 @@ class Downloaded(ABC):
 
     @abstractmethod
     def read_parts(self, data_dir: Path) -> tuple[Part, Part]:
-        """Return (training part, test part); raise RuntimeError, OSError or ValueError if they are not whole."""
+        """Return (training part, test part); raise RuntimeError, OSError or ValueError if one is missing or damaged."""
 
     @abstractmethod
     def fetch(self, data_dir: Path) -> None:
@@ -76,7 +76,8 @@ class Downloaded(ABC):
     def download(self, data_dir: Path) -> None:
         """Download the dataset into `data_dir`, unless it is there.
 
-        Raises OSError if the folder cannot be made, and RuntimeError if the download fails, which then leaves nothing.
+        Raises OSError if the folder cannot be made, and RuntimeError if the download fails. Partial downloads are
+        removed.
         """
         with suppress(ValueError):
             self.read(data_dir)

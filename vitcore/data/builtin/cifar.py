@@ -52,7 +52,7 @@ def read_batches(folder: Path, files: list[list[str]]) -> Part:
 
 
 def read_batch(path: Path, md5: str) -> Part:
-    """Return the images (m, 3, 32, 32) and labels in one file; raise ValueError for a wrong md5 sum or content."""
+    """Return the images (m, 3, 32, 32) and labels in a file. Raises OSError, or ValueError for wrong content."""
     content = read_regular(path, LARGEST_BATCH)
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
         raise ValueError(f"{path}: damaged (its md5 sum is not {md5})")

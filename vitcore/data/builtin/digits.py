@@ -29,7 +29,7 @@ class Digits:
     )
 
     def read(self, data_dir: Path | None) -> Raw:
-        """Read the images that come with scikit-learn; raise ValueError if it is missing or their checksum is wrong."""
+        """Read scikit-learn's images; raise ValueError if it is not installed or the images have changed."""
         package = find_spec("sklearn")  # importing it is slow
         if package is None or not package.submodule_search_locations:
             raise ValueError("data=digits: they are part of scikit-learn, which is not installed")

@@ -191,9 +191,10 @@ def decoder_config(config: Config, options: MaskingOptions) -> Config:
 
 
 def normalized_patches(pixels: Tensor, patch: int, levels: int) -> Tensor:
-    """Return the pixels of each patch (B, N, C P P) of images (B, C, H, W), normalized to mean 0 and variance 1.
+    """Return the pixels of each patch (B, N, C P P), normalized to mean 0 and variance 1.
 
-    The variance is the unbiased variance of pixels scaled to [0, 1], plus 1e-6, so a patch of equal values becomes 0.
+    pixels: uint8 images (B, C, H, W). levels: number of possible values of a pixel. 1e-6 is added to the unbiased
+    variance of pixels scaled to [0, 1], so a patch of equal values becomes 0.
     """
     values = cut_patches(pixels, patch).flatten(3).flatten(1, 2).float() / (levels - 1)
     variance, mean = torch.var_mean(values, dim=2, keepdim=True)

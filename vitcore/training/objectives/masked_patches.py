@@ -148,7 +148,7 @@ def gather_rows(x: Tensor, places: Tensor) -> Tensor:
 
 
 def mean_colors(pixels: Tensor, patch: int, levels: int) -> Tensor:
-    """Return the class (B, N), from 0 to 8^C - 1, of each patch's mean color in images (B, C, H, W).
+    """Return the class (B, N), from 0 to 8^C - 1, of each patch's mean color in uint8 images (B, C, H, W).
 
     The first channel is the most significant digit. levels: number of a pixel's values, divided among 8 shades.
     """

@@ -34,7 +34,7 @@ class Objective(Variant):
         raise NotImplementedError
 
     def keys(self, index: Indices) -> Keys:
-        """Return the random keys (n,), on the CPU, of images for every evaluation, or None if it draws no numbers.
+        """Return the random keys (n,) of images for every evaluation, on the CPU, or None if none are needed.
 
         index (n,): the images' indices in the whole dataset.
         """
