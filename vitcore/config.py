@@ -170,7 +170,7 @@ class Config(Options):
 
     @model_serializer(mode="wrap")
     def applicable_settings(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Return the serialized settings, without architectural settings for a reference model from timm."""
+        """Return the serialized settings. For a reference model from timm, architectural settings are left out."""
         return {key: value for key, value in handler(self).items() if not (self.model and is_architectural(key))}
 
     @property

@@ -22,9 +22,9 @@ HEADER = ("a step", "baseline's in turn", "time / baseline", "FLOPs / baseline",
 
 
 def bench(design: Design, names: Collection[str], rounds: int, calls: int, source: Source) -> Result:
-    """Measure the step time and memory of the named arms of a study, in `rounds` turns of `calls` steps per arm.
+    """Measure the step time of the named arms of a study, each in turn with its baseline, and the memory of its steps.
 
-    Arms with equal steps and equal baselines are measured once.
+    A pair takes `rounds` turns of `calls` steps a side. Arms with equal steps and equal baselines are measured once.
     """
     how = conditions(design.reference, source, rounds, calls)
     configs, first = {arm.name: arm.config for arm in design.arms}, dict[str, str]()

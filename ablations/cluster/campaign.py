@@ -165,7 +165,10 @@ def campaigns(runs: Path) -> list[Campaign]:
 
 
 def read_intents(campaign: Path) -> Iterator[tuple[Path, Intent]]:
-    """Yield (folder, intent) for each array of a campaign, except refused and half-written arrays."""
+    """Yield (folder, intent) for each array of a campaign, except refused and half-written arrays.
+
+    Raises ValueError if an intent is not valid.
+    """
     for array in (campaign / "arrays").glob("*"):
         with suppress(FileNotFoundError):  # refused just now, or still being written
             yield array, read_intent(array)

@@ -128,7 +128,7 @@ class EndedJob:
 
 @dataclass(frozen=True)
 class Cause:
-    """The reason why some trials of an arm failed, are blocked or broken, are waiting or have stopped."""
+    """Why some trials of an arm failed, are blocked, broken or stopped, or lost the weights that they start from."""
 
     cause: str
     line: str  # the last line of the traceback, or "" if there is none or the cause contains it

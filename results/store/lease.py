@@ -67,7 +67,7 @@ def start_time(pid: int) -> str | None:
 
 
 def numbered_folders(folder: Path) -> list[Path]:
-    """Return the subfolders of `folder` whose names are numbers, in ascending order."""
+    """Return the subfolders whose names are numbers, in ascending order, or [] if `folder` is not a folder."""
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries if NUMBER.fullmatch(entry.name) and entry.is_dir()]

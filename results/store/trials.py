@@ -1,15 +1,14 @@
-"""The folder of a trial: its state, result, config and checkpoints."""
+"""The folder of a trial: its state, result and config, and where its checkpoints are."""
 
 import contextlib
 import hashlib
 import os
-import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from results.store import lease
+from results.store import checkpoints, lease
 from results.store.files import MEMORY, Broken, read_bytes, refuse_links, safe_name, sync_folder
 from results.store.json_files import SCHEMA, parse, read, read_lines, read_sealed, timestamp, write_json
 from results.store.schemas import Failure, MetricsLine, Result, Settings, TrialConfig
@@ -17,8 +16,6 @@ from results.store.schemas import Failure, MetricsLine, Result, Settings, TrialC
 CONFIG = "config.json"
 RETRY = "retry.json"  # marks an attempt that `retry` made: earlier failures no longer count
 RETRIED = "retried-result.json"  # the result that such an attempt moved aside
-KEEP_CHECKPOINTS = 2
-CHECKPOINT = re.compile(r"[0-9]{9,18}-[0-9a-f]{16}\.safetensors")
 
 
 @dataclass(frozen=True)
@@ -176,45 +173,26 @@ class Trial:
     def checkpoints(self) -> list[Path]:
         """Return the checkpoints of all attempts, newest first."""
         folders = [folder for attempt in self.attempts() for folder in self.checkpoint_folders(attempt)]
-        files = [file for folder in folders for file in folder.glob("*.safetensors") if CHECKPOINT.fullmatch(file.name)]
-        return sorted(files, key=checkpoint_order, reverse=True)
+        return checkpoints.newest_first(folders)
 
     def newest_checkpoint(self) -> tuple[Path, bytes] | None:
         """Return the newest checkpoint with a valid checksum, and its bytes, or None without a valid checkpoint."""
         for file in self.checkpoints():
             with contextlib.suppress(OSError, Broken):  # scratch space may fail, or be cleared meanwhile
                 payload = read_bytes(file, MEMORY)
-                if file.name == checkpoint_name(checkpoint_step(file), payload):
+                if file.name == checkpoints.file_name(checkpoints.step(file), payload):
                     return file, payload
         return None
 
     def newest_step(self) -> int:
         """Return the step of the newest valid checkpoint, or 0 without one."""
         newest = self.newest_checkpoint()
-        return checkpoint_step(newest[0]) if newest else 0
+        return checkpoints.step(newest[0]) if newest else 0
 
     def latest_step(self) -> int:
         """Return the largest step in the metrics of all attempts and the newest checkpoint, or 0 without any step."""
         logged = [line.step for attempt in self.attempts() for line in read_metrics(attempt)[-1:]]
-        return max([0, *logged, *map(checkpoint_step, self.checkpoints()[:1])])
-
-
-def checkpoint_name(step: int, payload: bytes) -> str:
-    """Return a checkpoint's file name, which contains its step and the start of the SHA-256 of `payload`."""
-    return f"{step:09d}-{hashlib.sha256(payload).hexdigest()[:16]}.safetensors"
-
-
-def checkpoint_step(checkpoint: Path) -> int:
-    return int(checkpoint.name.partition("-")[0])
-
-
-def checkpoint_order(checkpoint: Path) -> tuple[int, int, int]:
-    """Return the sort key of a checkpoint: its step, attempt number and modification time (ns)."""
-    try:
-        written = checkpoint.stat().st_mtime_ns  # to verify a divergence, an attempt saves the same step twice
-    except OSError:  # removed meanwhile: the trial has ended, or another attempt has newer checkpoints
-        written = 0
-    return checkpoint_step(checkpoint), int(checkpoint.parent.parent.name), written
+        return max([0, *logged, *map(checkpoints.step, self.checkpoints()[:1])])
 
 
 def read_failure(path: Path) -> Failure | None:

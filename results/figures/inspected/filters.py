@@ -13,9 +13,9 @@ FRAME = ((GAP // 2, GAP // 2), (GAP // 2, GAP // 2), (0, 0))
 
 
 def draw_filters(inside: Inspection, figure: Figure) -> list[str]:
-    """Draw the first principal components of the embedding filters. Return the figure's notes.
+    """Draw the first principal components of the embedding filters, and fit the figure's height. Return its notes.
 
-    Each component is stretched over all channels, from black (minimum) to white (maximum).
+    Each component is scaled to 0 to 1, with one minimum and maximum for all of its channels.
     """
     components, share = inside.arrays["filters"][:MOST], inside.arrays["filters_share"][:MOST]
     tiles = tile_pictures([to_rgb(normalized(one)) for one in components])

@@ -38,7 +38,10 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def name_families(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, figure: Figure) -> bool:
-    """Write each series' name at its most expensive arm with a mean. Return whether all names fit."""
+    """Write each series' name at its most expensive arm with a mean, or no name if one does not fit.
+
+    Return whether all names fit.
+    """
     figure.draw_without_rendering()
     known = frame[frame["mean"].notna()].sort_values("at", kind="stable")
     points = []

@@ -106,7 +106,7 @@ def augments_in_graph(augment: Augment, size: int) -> TypeGuard[Staged]:
 
 
 class NoAugment(Augment):
-    """No augmentation, as in the pre-training on JFT in arXiv 2010.11929."""
+    """No augmentation: images stay as they are. Table 3 of arXiv 2010.11929 lists none."""
 
     numerics = 1
 
