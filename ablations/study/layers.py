@@ -75,9 +75,10 @@ class Layers:
 
     @cached_property
     def base(self) -> Values:
-        """The settings of all arms: recipe < `finetune` < the recipe's arm < baseline < command line < finetune.KEY.
+        """The settings that arms start from.
 
-        Later sources override earlier ones. The recipe's `finetune` applies only if arms start from stages.
+        Later sources override earlier ones: recipe, the recipe's `finetune` (only if arms start from stages), the
+        recipe's arm, baseline, command line, finetune.KEY. Raises ValueError if the recipe lacks the arm.
         """
         recipe_arm = self.recipe_arm(self.study.recipe_arm, "baseline") if self.study.recipe_arm else {}
         if not self.study.stages:
