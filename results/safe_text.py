@@ -1,11 +1,19 @@
 """Escaping of untrusted text, so that printing it cannot move the cursor, set colors, reverse text or break lines."""
 
+import re
+
 LONGEST_LINE = 2000  # maximum characters of an error
+UNUSUAL = re.compile(r"[^\x20-\x7e]")
 
 
 def printable(text: str, keep: str = "") -> str:
     """Return the text with every nonprintable character escaped, except the characters in `keep`."""
-    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+    def escaped(found: re.Match[str]) -> str:
+        unusual = not found[0].isprintable() and found[0] not in keep
+        return found[0].encode("unicode_escape").decode() if unusual else found[0]
+
+    return UNUSUAL.sub(escaped, text)
 
 
 def one_line(text: str) -> str:
