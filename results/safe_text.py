@@ -3,7 +3,7 @@
 import re
 
 LONGEST_LINE = 2000  # maximum characters of an error
-UNUSUAL = re.compile(r"[^\x20-\x7e]")
+UNUSUAL = re.compile(r"[^\x20-\x7e]")  # raises TypeError for bytes, by which click knows a text stream
 
 
 def printable(text: str, keep: str = "") -> str:
