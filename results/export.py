@@ -154,8 +154,8 @@ def open_parquet(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
 def read_header(path: Path) -> ExportHeader:
     """Return the header of an export, without reading its rows.
 
-    Raises ValueError if the file is missing or not an export, Broken if its header is damaged, and NewerSchema if a
-    newer version wrote it.
+    Raises ValueError if the file is missing or not an export. Raises Broken if its header is damaged, and NewerSchema
+    if a newer version wrote it.
     """
     with open_parquet(path) as file:
         content = (file.schema_arrow.metadata or {}).get(KEY)
@@ -189,7 +189,7 @@ def read_rows(path: Path) -> list[Json]:
 def read_table(path: Path) -> pa.Table:
     """Return the table of an export, after checking its size to protect memory.
 
-    Columns and numbers of the training histories may be missing, because earlier versions had fewer.
+    Columns, and numbers of the training histories, may be missing, because earlier versions had fewer.
 
     Parquet's dictionary encoding stores a text once for many rows. The length of all texts is therefore checked before
     dictionaries are expanded. Raises ValueError if the file is damaged or exceeds a limit.

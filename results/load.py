@@ -14,8 +14,8 @@ def load_studies(source: Path, studies: Sequence[str] = (), parts: Collection[st
     """Return the results of the named studies, or of all studies if `studies` is empty.
 
     source: run directory or Parquet export. studies: names such as "pooling" (every recipe) or "pooling@digits" (one
-    recipe). parts: which of PARTS to read from a run directory besides results. Raises ValueError if a name is unknown
-    or the source is missing, empty, damaged (or has a damaged plan), not an export or too new.
+    recipe). parts: which of PARTS to read from a run directory besides results. Raises ValueError for an unknown name,
+    a damaged plan, or a source that is missing, empty, damaged, too new or not an export.
     """
     found, damaged = load_readable(source, studies, parts)
     if damaged:

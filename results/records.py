@@ -122,7 +122,8 @@ class Table:
 
     besides: further metrics. family: the number of planned contrasts that are corrected together. points_family: the
     number of contrasts at equal values of tuned settings. interim: whether a trial has neither finished with the metric
-    nor diverged. judged: whether verdicts are given. abridged: whether its notes are "short" or "none", not "all".
+    nor diverged. judged: whether verdicts are given. varied, tuned: names of settings. departures: name -> settings
+    that differ from the recipe's. abridged: whether its notes are "short" or "none", not "all".
     """
 
     study: str

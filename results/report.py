@@ -109,7 +109,7 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
 
 
 def related_studies(study: StudyResults, studies: Sequence[StudyResults]) -> list[dict[str, str]]:
-    """Return links to the study's other results and to studies with shared trials, as dicts (slug, name, how)."""
+    """Return links to results of the same study and to studies with shared trials, as dicts (slug, name, how)."""
     own, found = set(study.trials["id"]), []
     for other in studies:
         shared = len(own & set(other.trials["id"]))

@@ -113,8 +113,8 @@ def sensitivity_text(comparison: Comparison) -> str:
 def failing_rows(comparison: Comparison, margin: float | None) -> list[ComparedRow]:
     """Return the rows that fail `--fail-on worse`.
 
-    Without a margin, rows with the verdict worse fail. With a margin, a compared arm fails unless B is shown to be
-    worse by less than the margin. margin: in stored units, where 0.01 is one point of accuracy.
+    Without a margin, rows with the verdict worse fail. With a margin, a compared arm fails unless B is shown not to be
+    worse by the margin or more. margin: in stored units, where 0.01 is one point of accuracy.
     """
     if margin is None:
         return [row for row in comparison.rows if row.verdict == verdict.WORSE]

@@ -65,7 +65,10 @@ def wrap_text(text: str, width: float, size: float, weight: str = "normal") -> s
 
 
 def compose(figure: Figure, title: str, subtitle: str, notes: Sequence[str]) -> None:
-    """Add title, subtitle and notes to a figure, and enlarge it so that the axes keep their size."""
+    """Add title, subtitle and notes to a figure, and enlarge it so that the axes keep their size.
+
+    The layout is then final. Tick labels that would overlap are rotated.
+    """
     for text in figure.findobj(Text):  # an unprintable character would make an SVG file invalid
         text.set_text(printable(text.get_text(), "\n"))
     width, body = figure.get_size_inches()

@@ -31,13 +31,13 @@ def judge_claims(
     unjudged: Collection[str],
     gone: Collection[str],
 ) -> list[Claim]:
-    """Return the study's claims with verdicts, one for each claim at each point of the study's curves.
+    """Return the study's claims with verdicts, one for each claim that `claims_at_points` yields.
 
     A claim about an arm and its baseline takes its p values from the table. All other pairs of arms form a separate
     Holm family. A claim about an arm that the plan lacks is untested.
 
-    rows, samples: arm -> row, sample. p_margins: arm -> adjusted p value of equivalence in the table. unjudged: arms
-    without a verdict because a best value lies at the edge of the grid. gone: grid points excluded because trials
+    rows: arm -> row. samples: arm -> sample. p_margins: arm -> adjusted p value of equivalence in the table. unjudged:
+    arms without a verdict because a best value lies at the edge of the grid. gone: grid points excluded because trials
     diverged. Raises ValueError if a claim is not "a < b" or "a ~ b".
     """
     asked = [point for text in plan.claims for point in claims_at_points(text, plan)]

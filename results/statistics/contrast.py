@@ -100,7 +100,10 @@ def mean_over_images(trials: Sample) -> Estimate | None:
 
 
 def correctness_matrix(trials: Sample) -> np.ndarray | None:
-    """Return correctness as a matrix (n, images), NaN where a seed lacks an image, or None if a seed has none."""
+    """Return correctness as a matrix (n, images), or None unless it is known for every seed.
+
+    Rows are in order of seed, with NaN where a seed did not test the image. Images that no seed tested are left out.
+    """
     if not trials.values or not trials.values.keys() <= trials.correct.keys():
         return None
     tests = [trials.correct[seed] for seed in trials.seeds]

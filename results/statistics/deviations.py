@@ -12,7 +12,7 @@ NORMAL_MAD = 1.4826  # standard deviation / median absolute deviation of a norma
 
 
 def robust_deviation(values: np.ndarray) -> float:
-    """Return the median absolute deviation, scaled to the standard deviation of a normal sample (Croux 1992)."""
+    """Return the standard deviation as estimated by the median absolute deviation (Croux and Rousseeuw 1992)."""
     n = len(values)
     return NORMAL_MAD * n / (n - 0.8) * float(np.median(np.abs(values - np.median(values))))
 

@@ -165,8 +165,8 @@ def crossed_mean(correct: np.ndarray) -> Estimate:
     """Return an estimate of the mean with seeds and images as two crossed random factors.
 
     correct: (n, images), correctness or its difference between two arms, without NaN. SE^2 = s_seed^2 / n + s_image^2 /
-    images - MSE / (n images), as in the two-way random model, but at least s_seed^2 / n, with n - 1 degrees of freedom.
-    There is no interval where `mean` over seeds has none, or for a single image.
+    images - MSE / (n images), as in the two-way random model, but at least s_seed^2 / n. There are n - 1 degrees of
+    freedom. There is no interval where `mean` over seeds has none, or for a single image.
     """
     n, images = correct.shape
     seeds, image = correct.mean(axis=1), correct.mean(axis=0)

@@ -52,7 +52,7 @@ def equivalence_power(n: int, sd: float, margin: float, tests: int = 1) -> float
 
 
 def fewest_seeds(enough: Callable[[int], bool]) -> int | None:
-    """Return the smallest number from 2 to MOST_SEEDS for which `enough` is true, or None if there is none."""
+    """Return the fewest seeds, 2 to MOST_SEEDS, for which the monotone `enough` is true, or None if there are none."""
     numbers = range(2, MOST_SEEDS + 1)
     place = bisect_left(numbers, True, key=enough)
     return numbers[place] if place < len(numbers) else None
@@ -61,8 +61,8 @@ def fewest_seeds(enough: Callable[[int], bool]) -> int | None:
 def resolvable_differences(differences: Sequence[Estimate], family: int) -> list[float | None]:
     """Return the smallest difference that each test resolves with 80% power, or None without a standard error.
 
-    The upper 80% confidence bound of the pooled standard deviation is used, so all differences must be of one metric
-    and one kind of test. A test counts as its degrees of freedom + 1 pairs, rounded down.
+    The upper 80% confidence bound of the pooled standard deviation is used. All differences must therefore be of one
+    metric and one kind of test. A test counts as its degrees of freedom + 1 pairs, rounded down.
     """
     tested = [one for one in differences if one.se and one.df]
     freedom = math.fsum(one.df or 0.0 for one in tested)

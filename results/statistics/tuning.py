@@ -1,7 +1,7 @@
 """Tuning by cross-fitting: each seed is tested at the value that the arm's other seeds choose from the grid.
 
 Seed s uses the grid point with the best mean validation accuracy over the other seeds. This choice is independent of
-the test result of seed s, so no arm gains by picking the best of several noisy points. A grid point is an arm with one
+the test result of seed s. So no arm gains by picking the best of several noisy points. A grid point is an arm with one
 combination of the tuned settings' values. `reached` holds validation accuracies (n, points), NaN for a missing trial.
 """
 
@@ -31,7 +31,7 @@ class Choice:
     """The grid points that the seeds of one tuned arm use, each chosen by the results of the other seeds.
 
     points: seed -> index of its grid point, or None while no other seed has ended at every grid point. edge: settings
-    of which a seed chose an end of the grid that beats the best inner value (see `exceeds`). diverged: grid points
+    for which a chosen value is an end of the grid and beats the best inner value (see `exceeds`). diverged: grid points
     excluded because trials diverged.
     """
 
@@ -119,7 +119,7 @@ def diverged_points(points: Sequence[str], by_arm: Trials, reached: np.ndarray) 
 
 
 def cross_fit(reached: np.ndarray, shape: Sequence[int] | None = None) -> list[int | None]:
-    """Return per seed the index of the point with the best mean over other seeds, or None if no other counts.
+    """Return per seed the index of the point with the best mean over other seeds, or None if no other seed counts.
 
     reached: validation scores (seeds, points), NaN if missing. A seed with a missing score does not count. Ties go to
     the point nearest the middle of the grid, then to the first. shape: number of values per tuned setting.
@@ -205,7 +205,11 @@ def exceeds(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def next_value(values: Sequence[Number]) -> Number | None:
-    """Return the rounded value that continues a sequence by its last ratio or step; None if only it is below 0."""
+    """Return the value that continues a sequence, rounded to a whole number or to 2 significant digits.
+
+    The value continues the last ratio if all values are positive, and otherwise the last step. Returns None if a
+    sequence without negative values would continue below 0.
+    """
     before, last = values[-2:]
     found = last * last / before if min(values) > 0 else last + (last - before)
     if min(values) >= 0 > found:

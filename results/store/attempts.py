@@ -26,7 +26,8 @@ class Superseded(RuntimeError):
 class Attempt:
     """One process's hold on a trial, until its `with` block ends. It is the `run` that `vitcore.train` writes to.
 
-    It saves checkpoints and publishes a result only if no newer attempt exists.
+    It saves checkpoints and publishes a result only if no newer attempt exists. on_record: called by `record`.
+    patience: how long writes wait while the disk is full. keep_weights: whether `save_weights` writes a file.
     """
 
     def __init__(self, trial: Trial, path: Path) -> None:
@@ -71,7 +72,7 @@ class Attempt:
 
         The metrics up to the checkpoint's step are copied into this attempt. If another attempt saved the checkpoint,
         env.json names that attempt. Without a checkpoint, this attempt's metrics are removed, and env.json records a
-        start at step 0 unless it names another.
+        start at step 0, unless it already records another start.
         """
         if found := self.trial.newest_checkpoint():
             file, payload = found
@@ -114,7 +115,8 @@ class Attempt:
     def publish(self, result: Mapping[str, object]) -> None:
         """Publish the result and remove the checkpoints. result: the fields of schemas.Result that training knows.
 
-        Raises Superseded if a newer attempt or a result exists, and after publishing ValueError if a folder is a link.
+        Raises Superseded if a newer attempt or a result exists. Raises ValueError if a folder is a symbolic link, but
+        only after publishing.
         """
         self.ensure_current()
         content = {

@@ -80,7 +80,10 @@ def write_failure(trial: Trial, name: str, cause: str, traceback: str, code: str
 
 
 def count_start(trial: Trial, name: str) -> int:
-    """Record the start of an eval. Return the number of earlier ones without success. Raises ValueError for a link."""
+    """Record the start of an eval, and return the number of earlier starts without success.
+
+    Raises ValueError if a folder is a symbolic link.
+    """
     trial.ensure_no_links()
     path = eval_path(trial, name, ".begun")
     try:
@@ -92,7 +95,10 @@ def count_start(trial: Trial, name: str) -> int:
 
 
 def clear_failures(trial: Trial, names: Sequence[str] | None = None) -> bool:
-    """Remove failures and counters of evals (default: all). Return whether any failed. Raises ValueError for a link."""
+    """Remove the failures and start counts of evals, and return whether any of these evals had failed.
+
+    names: the evals, by default all that were computed or failed. Raises ValueError if a folder is a symbolic link.
+    """
     trial.ensure_no_links()
     any_failed = False
     for name in names or eval_names(trial):

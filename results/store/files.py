@@ -131,7 +131,7 @@ def npz_bytes(arrays: "Mapping[str, np.ndarray]") -> bytes:
 
 
 def write_bytes(path: Path, payload: bytes, mode: int = 0o666) -> None:
-    """Write a file completely or not at all.
+    """Write a file completely or not at all. Missing parent folders are made.
 
     The content goes to a temporary file, which is synced and renamed. Then the folder is synced. mode: permission bits.
     Raises OSError if the file cannot be written. The error never names the temporary file.

@@ -19,7 +19,7 @@ class NewerSchema(ValueError):
 
 
 def write_json(path: Path, content: object, mode: int = 0o666) -> None:
-    """Write a JSON file by `write_bytes`, with its errors. Raises ValueError if a number is infinite or NaN."""
+    """Write a JSON file as `write_bytes` does. Raises its errors, and ValueError if a number is infinite or NaN."""
     write_bytes(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode(), mode)
 
 
@@ -65,7 +65,10 @@ def parse_json(payload: bytes, path: Path) -> dict[str, Any]:
 
 
 def read_lines(path: Path, schema: type[AnySchema]) -> list[AnySchema]:
-    """Return the lines of a JSON-lines file before the first invalid one, or [] if it is missing. Raises Broken."""
+    """Return the lines of a JSON-lines file before the first invalid one, or [] if the file is missing.
+
+    Raises Broken if the file is too large or not a regular file.
+    """
     try:
         return parse_lines(read_bytes(path), schema)
     except FileNotFoundError:

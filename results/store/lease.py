@@ -97,7 +97,7 @@ def take_next(folder: Path, watch: "Watch") -> Path | None:
 
 
 def take(attempt: Path) -> bool:
-    """Make an attempt's folder and lease, and return whether this process made it. Raises OSError if writing fails."""
+    """Make an attempt's folder and lease. Return whether this process made them. Raises OSError if writing fails."""
     attempt.parent.mkdir(parents=True, exist_ok=True)
     nonce = uuid.uuid4().hex
     staging = attempt.with_name(f".claim-{nonce}")
@@ -118,7 +118,7 @@ def take(attempt: Path) -> bool:
 
 
 class Heartbeat:
-    """A background thread that renews the lease of an attempt until `release` is called."""
+    """A background thread that renews the lease of an attempt. `release` ends it and releases the lease."""
 
     def __init__(self, attempt: Path) -> None:
         self.attempt = attempt
@@ -141,8 +141,8 @@ class Heartbeat:
 def lock(folder: Path, seconds: float) -> Iterator[Path]:
     """Hold a lock that all machines sharing `folder` respect, and yield the subfolder that holds the lease.
 
-    Raises a TimeoutError that names the holder if the lock is not free within `seconds`, and OSError if the subfolder
-    cannot be made. A waiting process takes over from a dead holder within about a minute.
+    Raises a TimeoutError that names the holder if the lock is not free within `seconds`. Raises OSError if the
+    subfolder cannot be made. A waiting process takes over from a dead holder within about a minute.
     """
     watch, deadline = Watch(fenced=False), time.monotonic() + seconds
     while (path := take_next(folder, watch)) is None:
@@ -175,7 +175,7 @@ def read(attempt: Path, name: str = NAME) -> Lease | None:
 
 
 def nonce(attempt: Path) -> str:
-    """Return the random id of an attempt's lease, or "" if it has none. The id differs between run directories."""
+    """Return the random id of an attempt's lease, or "" if it has none. No two attempts share an id."""
     found = read(attempt) or read(attempt, RELEASED)
     return found.nonce if found else ""
 

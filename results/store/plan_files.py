@@ -42,7 +42,7 @@ def looks_of(plan: Plan) -> Looks:
 
 
 def read_looks(folder: Path) -> Looks:
-    """Return the looks in a plan's folder, or none if the file is missing. Raises Broken or NewerSchema."""
+    """Return the looks in a plan's folder, or empty looks if the file is missing. Raises Broken or NewerSchema."""
     try:
         return read(folder / LOOKS, Looks)
     except FileNotFoundError:
@@ -115,7 +115,8 @@ def named_plans(runs: Path, studies: Sequence[str] = ()) -> Plans:
     """Return the named plans of a run directory, or all plans if `studies` is empty.
 
     studies: names such as "pooling" (every recipe) or "pooling@digits" (one recipe). Raises ValueError if a name is
-    unknown, the directory is missing or has no plan, a named plan is damaged, or all plans are.
+    unknown, or if the directory is missing or has no plan. Raises it for a damaged plan if the plan is named, or if all
+    plans are damaged.
     """
     if not runs.is_dir():
         raise missing_source(runs)

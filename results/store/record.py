@@ -57,9 +57,9 @@ def read_many(runs: Path, ids: Sequence[str], parts: Collection[str]) -> dict[st
 def read(runs: Path, trial_id: str, parts: Collection[str]) -> Record:
     """Return the record of a trial. parts: which of PARTS to read besides the result.
 
-    If a trial has a result, the files of other parts are verified unless `parts` is empty, and the value `reason` names
-    the broken files. A missing or broken file leaves its part empty. Raises ValueError if the id is not a valid file
-    name, and NewerSchema if a newer version wrote a file.
+    A missing or broken file leaves its part empty. If the trial has a result, the value `reason` names the broken
+    files. The files of other parts are then verified too, unless `parts` is empty. Raises ValueError if the id is not a
+    valid file name, and NewerSchema if a newer version wrote a file.
     """
     trial = store.trial(runs, trial_id)
     state = trial.state()
@@ -117,7 +117,11 @@ def read_provenance(state: store.TrialState) -> dict[str, str]:
 
 
 def read_envs(state: store.TrialState) -> list[Environment]:
-    """Return env.json of the attempt and of those it resumed from, oldest first. Raises the errors of `store.read`."""
+    """Return env.json of the state's attempt and of the attempts that it resumed from, oldest first.
+
+    An earlier attempt whose file cannot be read is left out, and so are those before it. Raises FileNotFoundError or
+    Broken if the file of the state's attempt cannot be read, and NewerSchema if a newer version wrote a file.
+    """
     assert state.attempt is not None
     envs = [json_files.parse(state.read("env.json"), state.attempt / "env.json", Environment)]
     seen = {state.attempt.name}

@@ -22,9 +22,9 @@ RETRIED = "retried-result.json"  # the result that such an attempt moved aside
 class TrialState:
     """The state of a trial on disk.
 
-    status: finished or diverged (with a result), failed, running, interrupted, missing, or broken. reason: the cause,
-    or "" with a result. attempt: the folder of the attempt that published the result, or else of the newest attempt, or
-    None. result: None unless valid.
+    status: finished or diverged (with a result), failed, running, interrupted, missing, or broken. reason: why there is
+    no result, or "" with a result. attempt: the folder of the attempt that published the result, or else of the newest
+    attempt, or None. result: None unless valid.
     """
 
     status: str
@@ -43,7 +43,7 @@ class TrialState:
 
     @property
     def weights(self) -> Path:
-        """The path of the final weights, which may not exist. Only for a state with a folder."""
+        """The path of the final weights, which may not exist. The state must have an attempt."""
         assert self.attempt is not None
         return self.attempt / "weights.safetensors"
 
@@ -112,12 +112,15 @@ class Trial:
         return TrialState("interrupted", "interrupted" + (f": {failure.cause}" if failure else ""), newest)
 
     def failure(self) -> Failure | None:
-        """Return the failure of the newest attempt, or None if it did not fail. Raises NewerSchema."""
+        """Return the failure of the newest attempt, or None if there is none. Raises NewerSchema."""
         attempts = self.attempts()
         return read_failure(attempts[-1] / "failure.json") if attempts else None
 
     def config(self, result: Result | None = None) -> Settings:
-        """Return the resolved config, verified against `result`. Raises FileNotFoundError, Broken or NewerSchema."""
+        """Return the resolved config, verified against `result` if given.
+
+        Raises FileNotFoundError, Broken or NewerSchema.
+        """
         path = self.path / CONFIG
         return parse(read_vouched(result, path), path, TrialConfig).config
 
@@ -133,10 +136,11 @@ class Trial:
             write_json(self.path / CONFIG, {"schema": SCHEMA, "id": self.id, **content})
 
     def reopen(self, watch: lease.Watch, result: Result | None) -> bool:
-        """Make a new attempt, move the trial's result into it, and return True. Earlier failures no longer count.
+        """Let a trial that has ended be trained again: make a new attempt, and move any result into it.
 
-        Returns False without moving anything if the trial is held or its result is not `result`. Raises ValueError if a
-        folder is a symbolic link or the result is damaged or too new, and OSError if the attempt cannot be made.
+        Earlier failures no longer count. Returns False without moving anything if the trial is held or its result is
+        not `result`, and True otherwise. Raises ValueError if a folder is a symbolic link, or if the result is damaged
+        or too new. Raises OSError if the attempt cannot be made.
         """
         self.ensure_no_links()
         path = lease.take_next(self.path / "attempts", watch)
@@ -206,7 +210,10 @@ def read_failure(path: Path) -> Failure | None:
 
 
 def read_metrics(attempt: Path) -> list[MetricsLine]:
-    """Return an attempt's metrics before the first invalid line, or [] if the file is missing or not a regular file."""
+    """Return an attempt's metrics before the first invalid line.
+
+    Returns [] if the file is missing, too large or not a regular file.
+    """
     try:
         return read_lines(attempt / "metrics.jsonl", MetricsLine)
     except Broken:
@@ -214,5 +221,5 @@ def read_metrics(attempt: Path) -> list[MetricsLine]:
 
 
 def trial(runs: Path, trial_id: str, scratch: Path | None = None) -> Trial:
-    """Return the trial with this id. Raises ValueError if the id is not a valid file name."""
+    """Return the trial with this id, which need not exist. Raises ValueError if the id is not a valid file name."""
     return Trial(Path(runs, "trials", safe_name(trial_id)), scratch)

@@ -203,7 +203,7 @@ def header(name: str, table: Table) -> str:
 
 
 def cells_by_arm(table: Table, columns: Sequence[str]) -> dict[str, list[Cell]]:
-    """Return arm -> cells of its row, the first with the footnotes."""
+    """Return arm -> cells of its row. The first cell has the footnotes."""
     unit, found = units.unit(table.metric), {}
     for row in with_interim_marks(table):
         first, *rest = [Cell(column(name).text(row, unit), sort_key(row.value(name))) for name in columns]

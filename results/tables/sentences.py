@@ -51,7 +51,10 @@ def intervals(row: Row) -> list[Interval]:
 
 
 def bound_text(intervals: Sequence[Interval], measure: Unit, source: str = " (95% CI)") -> str:
-    """Return text that bounds the difference by the intervals, if they do. source: text that names the intervals."""
+    """Return text on the largest difference that the intervals allow, or on the lack of a bound.
+
+    source: text that names the intervals.
+    """
     largest = max((abs(end) for interval in intervals for end in interval), default=measure.range)
     if largest >= measure.range:
         return "too few trials to bound the difference"
@@ -194,7 +197,7 @@ def setting_parts(recipe: str, data: PlannedData | None, overrides: Mapping[str,
 
 
 def interim_text(table: Table) -> str:
-    """Return a warning such as "Interim: 12 of 20 planned trials are done, ...", or "" if the table is not interim."""
+    """Return a warning such as "Interim: 12 of 20 planned trials done, ...", or "" if the table is not interim."""
     if not table.interim:
         return ""
     over, planned = progress(table)

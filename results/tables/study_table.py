@@ -218,8 +218,8 @@ def contrast_tests(
 ) -> dict[str, Tested]:
     """Return arm -> tests of the arm against its baseline, with p values adjusted within each of `families`.
 
-    rows: arm -> row, which has the counts of diverged trials. unjudged: arms that get no adjusted p values, because the
-    best value of a tuned setting, for the arm or its baseline, lies at the edge of the grid.
+    rows: arm -> row, which has the counts of diverged trials. unjudged: arms that get no adjusted p values, because a
+    best value of the arm or of its baseline lies at the edge of the grid.
     """
     factor, found = looks.correction_factor(plan), dict[str, Tested]()
     for names, size in families(pairs, plan):

@@ -175,7 +175,7 @@ def add_dash_entries(frame: pd.DataFrame, ax: Axes, of: str = "") -> None:
 
 
 def training_metric(study: StudyResults) -> str:
-    """Return the metric to draw over training: the closest to the study's, or train_loss if that was not evaluated."""
+    """Return the metric to draw over training: the closest to the study's, or train_loss if that has no values."""
     validation = study.plan.metric.replace("test_", "val_")
     name = validation if validation in ("val_loss", "train_loss") else "val_accuracy"
     validated = study.history.empty or study.history[name].notna().any()

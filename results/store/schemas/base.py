@@ -37,7 +37,7 @@ class Schema(BaseModel):
 
 
 def validated(schema: type[AnySchema], content: object, path: Path | None = None) -> AnySchema:
-    """Return the content of the file `path` as an instance of its schema. Raises Broken for the first fault."""
+    """Return a file's content as an instance of its schema. path: the file, for errors. Raises Broken for a fault."""
     name = f"{path.name}: " if path else ""
     if depth_exceeds(content, DEEPEST):
         raise Broken(f"{name}nested more than {DEEPEST} levels deep")
