@@ -1,7 +1,7 @@
 """The floor: a lower bound on step time, measured as the time of a step's matrix products and attention alone.
 
-Each operation runs in the fastest sufficiently accurate backend. On a GPU, all operations run as one CUDA graph,
-because launching small kernels from Python takes longer than running them. The shapes come from the config.
+Each operation runs in the fastest sufficiently accurate backend. On a GPU, all operations run as one CUDA graph.
+Launching small kernels from Python would take longer than running them. The shapes come from the config.
 """
 
 import warnings
@@ -49,8 +49,8 @@ def peak(config: Config) -> float | None:
 class Floor:
     """The floor of step time. `run()` computes only the matrix products and the attention of a training step.
 
-    backends: operation -> fastest backend. share_of_flops: fraction of the model's FLOPs, below 1 if it lacks a part.
-    Raises ValueError if the model is not a ViT of this suite, or if a GPU cannot capture the work as a CUDA graph.
+    backends: operation -> fastest backend. share_of_flops: the floor's FLOPs over the model's, below 1 if a part
+    is missing. Raises ValueError if the model is no ViT of this suite, or a GPU cannot capture a CUDA graph of it.
     """
 
     def __init__(self, config: Config) -> None:
@@ -124,7 +124,7 @@ def graph_call(call: Call, device: torch.device) -> Call:
 
 
 def attention_calls(*inputs: Tensor) -> dict[str, Call]:
-    """Return a forward and backward pass of attention with each of KERNELS that has both here. inputs: q, k, v."""
+    """Return kernel -> call of attention, forward and backward, for KERNELS that support both. inputs: q, k, v."""
     gradient = torch.randn_like(inputs[0])
     calls: dict[str, Call] = {}
     for name, attend in KERNELS.items():

@@ -21,7 +21,7 @@ def bench(config: Config, source: Source, rounds: int, calls: int) -> Result:
     """Measure the images per second of the input pipeline, in `rounds` turns of `calls` batches.
 
     Times the pipeline as configured, and then with flips and crops. The second measurement alternates with torchvision
-    on one core, in turns of CALLS batches. Raises ValueError if the images cannot be cropped.
+    on one core, in turns of CALLS batches. Raises ValueError if the images cannot be loaded or cropped.
     """
     how = conditions(config, source, rounds, calls)
     cropped = Config(**merge(config.model_dump(), {"augment": AUGMENT, "mixup": 0.0, "cutmix": 0.0}))

@@ -88,7 +88,7 @@ def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result
 
 
 def check_alike(config: Config, source: Source) -> None:
-    """Raise ValueError unless the script can train in the same way and a rival's first losses equal this suite's."""
+    """Raise ValueError unless the script can train as the config says and timm's first losses equal this suite's."""
     if find_pack(config.data, source.data_dir) is not None:
         raise ConfigError(f"data={config.data}: a pack, streamed from its shards: the script has images in memory")
     if config.augment not in AUGMENTS:

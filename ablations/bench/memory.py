@@ -26,7 +26,7 @@ def memory_of_steps(config: Config, name: str, source: Source) -> tuple[int | No
 
 
 def measure(config: Config, source: Source, name: str) -> int:
-    """Return the bytes of `memory_of_steps`, in its process."""
+    """Return the bytes that `memory_of_steps` reports. Runs in the process that it starts."""
     config = with_steps(config, STEPS)
     with compute_settings(config):
         data = source.images(config)

@@ -45,6 +45,7 @@ class Conditions:
 
 
 def conditions(config: Config, source: Source, rounds: int, calls: int) -> Conditions:
+    """Return the conditions of a measurement on this machine now. calls: the number of steps per round."""
     machine = environment_record(config, hardware(config), device_of(config), source.plugins)
     machine |= {"cores": cores(), "cpu_capability": torch.backends.cpu.get_cpu_capability()}
     known = config.model_copy(update={"compile": machine["compile"]})

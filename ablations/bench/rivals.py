@@ -1,7 +1,7 @@
 """The rivals: usual training steps with timm's or torchvision's model, on this suite's weights and batches.
 
 Their first losses must equal this suite's, because a wrong step may be fast. This comparison uses no warm-up and no
-zero-initialized head, because with either the first losses would not depend on the whole model.
+zero-initialized head. With either, the first losses would not depend on the whole model.
 """
 
 import os
@@ -128,10 +128,10 @@ def in_float32(config: Config) -> Config:
 
 
 def checked_sides(config: Config, data: Data, rivals: Sequence[str]) -> tuple[dict[str, Ours | Rival], dict[str, str]]:
-    """Check that rivals have the same losses in the first steps. A config in bf16 is checked in float32 too.
+    """Check that the first losses of rivals equal this suite's. A config in bf16 is checked in float32 too.
 
-    Returns (name -> implementation, name -> why a rival cannot train in the same way). This suite's implementation
-    comes first. rivals: keys of RIVALS. Raises ValueError if losses differ.
+    Returns (name -> implementation after CHECKED steps, name -> why a rival cannot train in the same way). This suite's
+    implementation comes first. rivals: keys of RIVALS. Raises ValueError if losses differ.
     """
     if config.precision != "float32":
         checked_sides(in_float32(config), data, [name for name in rivals if name != TUNED])

@@ -27,7 +27,7 @@ Array = npt.NDArray[Any]
 
 
 class Pictures(Dataset[tuple[Tensor, int]]):
-    """A data set that pads uint8 images (N, C, H, W), crops and flips them at random with PIL, and standardizes them.
+    """A data set of uint8 images (N, C, H, W), padded, cropped and flipped at random with PIL, then standardized.
 
     pad: padding in pixels. mean, std: statistics of each channel, for pixel values scaled to [0, 1].
     """

@@ -28,7 +28,8 @@ WARM_UP = 1  # steps between check and timing, in which models recompile with TF
 def bench(config: Config, source: Source, rounds: int, calls: int, compiled: bool) -> Result:
     """Measure speed and memory of a config's training step, in `rounds` turns of `calls` steps per implementation.
 
-    compiled: whether to time timm's compiled model too. Raises ValueError if a rival's losses differ from this suite's.
+    compiled: whether to time timm's compiled model too. Raises ValueError if a rival's losses differ from this suite's,
+    or if images cannot be loaded.
     """
     how = conditions(config, source, rounds, calls)
     with compute_settings(config):

@@ -71,7 +71,7 @@ def bench(design: Design, names: Collection[str], rounds: int, calls: int, sourc
 
 
 def time_in_turn(configs: Mapping[str, Config], rounds: int, calls: int, source: Source) -> dict[str, Seconds]:
-    """Return name -> seconds per step of a config in each round (rounds,). The configs differ in no compute setting."""
+    """Return name -> seconds per step of a config in each round (rounds,). All configs have equal compute settings."""
     config, steps = next(iter(configs.values())), {}
     with compute_settings(config):
         for name, one in configs.items():

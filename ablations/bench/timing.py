@@ -28,7 +28,7 @@ class Spread:
     high: float
 
     def text(self, form: str, scale: float = 1) -> str:
-        """Return text such as "1.2 [1.1, 1.3]". form: format of each number, multiplied by `scale`: "{:.1f}"."""
+        """Return text such as "1.2 [1.1, 1.3]" for the numbers times `scale`. form: their format, such as "{:.1f}"."""
         return f"{form} [{form}, {form}]".format(*(scale * value for value in astuple(self)))
 
 

@@ -1,9 +1,9 @@
 """The array tasks that were submitted for each trial: on disk, in SLURM's queue, and after they left it.
 
 A share is the list of trials that one task of a job array trains. A task that scancel stops leaves a mark on disk.
-SLURM's accounting shows other cancellations. Cancelled trials wait for `ablate submit`. All other trials are submitted
-again. SLURM does not record that a single pending task of an array was cancelled, so the trials of such a task are
-submitted again too. Without accounting, so are the trials of every cancelled pending job.
+SLURM's accounting shows other cancellations. Cancelled trials wait for `ablate submit`. All other unfinished trials are
+submitted again. SLURM does not record the cancellation of a single pending task of an array. The trials of such
+a task are submitted again too. Without accounting, so are the trials of every cancelled pending job.
 
 Functions that read campaigns raise ValueError if a file of a campaign is not valid.
 """
@@ -56,7 +56,7 @@ class SubmittedTask:
         return self.function in (LAST, WATCH)
 
     def log_lines(self) -> list[str]:
-        """Return the non-empty lines in the last MiB of each of the task's logs, oldest log first."""
+        """Return the non-empty lines in the last MiB of each log of the task, oldest log first. Raises OSError."""
         logs = sorted((self.array / "logs").glob(f"*_{self.index}_*_log.out"), key=lambda path: path.stat().st_mtime)
         return [line for log in logs for line in log_end(log).splitlines() if line.strip()]
 

@@ -1,7 +1,7 @@
 """The nodes to avoid, because their hardware or drivers ended two attempts within a day.
 
-An attempt counts if it recorded a machine fault (ablations.execution.faults), or if its loss was NaN but finite when
-computed again. A killed worker does not count, because preemption looks like a kill.
+An attempt counts if it recorded a machine fault (ablations.execution.faults). It also counts if its loss was NaN but
+finite when computed again. A killed worker does not count, because preemption looks like a kill.
 """
 
 import re
@@ -20,7 +20,7 @@ SECONDS = 24 * 3600.0  # older faults do not count, so that a repaired node is u
 
 
 def nodes_to_avoid(trials: Iterable[store.Trial]) -> list[str]:
-    """Return SLURM's names of the nodes that ended at least FAULTS recent attempts."""
+    """Return SLURM's names of the nodes that ended at least FAULTS recent attempts. Raises NewerSchema."""
     counts: Counter[str] = Counter()
     for attempt in (attempt for trial in trials for attempt in trial.attempts()):
         failure, result = read_recent(attempt / "failure.json", Failure), read_recent(attempt / "result.json", Result)

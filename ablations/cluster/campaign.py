@@ -101,7 +101,7 @@ def create(
 
     The folder holds a copy of the code, so that later edits do not affect waiting jobs. plans: names of the plans.
     name: the beginning of the folder's name; "" for the current time. arms: glob patterns of the arms to train.
-    Raises ValueError if a folder is a symbolic link.
+    Raises ValueError if a folder is a symbolic link, or OSError if a file cannot be copied or written.
     """
     name = name or time.strftime("%Y%m%d-%H%M%S")
     folder = place.runs / "submissions" / f"{name}-{uuid.uuid4().hex[:8]}"
@@ -152,6 +152,7 @@ def load(folder: Path) -> Campaign:
 
 
 def read_checked(path: Path, schema: type[AnySchema]) -> AnySchema:
+    """Return the content of a file as `store.read` does, with its errors. Broken then names the file's folder too."""
     try:
         return store.read(path, schema)
     except store.Broken as error:  # its message begins with the file's name
@@ -180,7 +181,7 @@ def tag(array: Path) -> str:
 
 
 def launcher_lock(runs: Path, seconds: float = TURN_SECONDS) -> AbstractContextManager[object]:
-    """Return the lock for submitting, which all machines share. Entering it raises TimeoutError after `seconds`."""
+    """Return the lock for submitting, with the errors of `lease.lock`. Raises ValueError if its folder is a link."""
     refuse_links(runs, runs / "submissions" / "turns")
     return lease.lock(runs / "submissions" / "turns", seconds)
 

@@ -61,9 +61,9 @@ def task(campaign: Campaign, function: str) -> submission.Tasks:
 def ensure_last_jobs_from_share(campaign: Campaign, begins: bool = False) -> None:
     """Submit whichever of the last and the watching job is missing, if trials are left. Called by a share.
 
-    Jobs that SLURM holds are released. begins: whether the share has just begun. If so, and if the disk shows last jobs
-    newer than the newest shares, do nothing. Raises NoSlurm, Refused, Unreachable, or TimeoutError if the lock for
-    submitting is not free within PATIENCE_SECONDS.
+    Jobs that SLURM holds are released. begins: whether the share has just begun. If so, does nothing if last jobs on
+    disk are newer than the newest shares. Does nothing for a cancelled campaign. Raises NoSlurm, Refused, Unreachable,
+    or TimeoutError if the lock for submitting is not free within PATIENCE_SECONDS.
     """
     if campaign.cancelled or (begins and has_newer_last_jobs(campaign)):
         return
@@ -90,7 +90,7 @@ def has_queued_shares(campaign: Campaign) -> bool:
 
 
 def cancel_last_jobs(campaign: Campaign) -> None:
-    """Try to cancel the pending last and watching jobs. A job that remains finds nothing to do."""
+    """Try to cancel the pending last and watching jobs. A job that remains finds nothing to do. Raises NoSlurm."""
     with suppress(Unreachable, Refused):
         for task in waiting_last_jobs(campaign, queued_tasks(campaign.runs)):
             queue.cancel(task.job.tag)

@@ -3,7 +3,7 @@
 A round is the shares (ablations.cluster.shares) between two last jobs.
 
     runs/submissions/<campaign>/looks.jsonl      a line per last job: number of arrays, progress of the trials
-    runs/submissions/<campaign>/gave-up.json     the number of rounds, and the last line of the newest log
+    runs/submissions/<campaign>/gave-up.json     when and why, with the last line of the newest log
 """
 
 import json
@@ -23,7 +23,7 @@ LOOKS, GAVE_UP = "looks.jsonl", "gave-up.json"
 
 
 def is_stalled(campaign: Campaign) -> bool:
-    """Return whether the last ROUNDS rounds changed no result, eval or step, after recording the current progress.
+    """Return whether the last ROUNDS rounds changed no result, eval or step. Records the current progress first.
 
     Records made at an equal number of job arrays count as one round, and the newest one counts. A last job
     (ablations.cluster.last_jobs) that is killed may leave more than one record of its round.

@@ -95,6 +95,8 @@ def stop_on_notice(end: float) -> None:
 
 
 class Lines:
+    """A display of a pool that prints a line with the time for each event, into the task's log."""
+
     def show_running(self, slot: int, job: Job, progress: Progress | None) -> None: ...
     def show_idle(self, slot: int) -> None: ...
 

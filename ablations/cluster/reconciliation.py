@@ -52,8 +52,9 @@ def reconcile(campaign: Campaign, inside: bool = False, withheld: Collection[str
 
     Trials for which the queue has no free slot wait. Parents whose weights are gone are reopened, and jobs that SLURM
     holds are released. The caller must hold `launcher_lock`. inside: whether the caller is a job of the campaign, which
-    takes one of the user's slots. withheld: ids of trials not to submit. Raises NoSlurm, Refused or Unreachable. If
-    shares were submitted outside a job, and only the last job was not, sets `no_last_job` instead.
+    takes one of the user's slots. withheld: ids of trials not to submit. Raises NoSlurm, Refused or Unreachable, or
+    ValueError if a file is damaged. If shares were submitted and `inside` is false, a last job that SLURM refuses sets
+    `no_last_job` instead.
     """
     settle(campaign.runs)
     place, plans = campaign.place, campaign.read_plans()

@@ -1,8 +1,8 @@
 """Copy packs to a node's local disk before training reads them, for the key `stage` of a profile.
 
 A pack is copied once per node. A lock makes other jobs wait, and later jobs find the copy. Each shard is copied under
-another name, checked against its checksum and renamed. A pack is not copied if the disk has too little space, or if
-training reads fewer images than the pack holds. A message then gives the reason.
+another name, checked against its checksum and renamed. A pack is not copied if the disk lacks space, or if training
+reads fewer images than the pack holds. A message then gives the reason.
 """
 
 import fcntl
@@ -29,7 +29,8 @@ SPARE = 2**30  # bytes that must stay free
 def stage(jobs: Iterable[Job], runs: Path, folder: str, say: Callable[[str], None]) -> None:
     """Copy to `folder` the packs that unfinished trials read, and use the copies in this process and its children.
 
-    A pack that cannot be copied is read where it is. Environment variables in `folder` are expanded.
+    A pack that cannot be copied is read where it is. Environment variables in `folder` are expanded. say: called with a
+    line about each pack that is copied or cannot be copied.
     """
     left: Counter[str] = Counter()
     for job in jobs:  # count the images that unfinished trials still have to read
@@ -52,7 +53,7 @@ def stage(jobs: Iterable[Job], runs: Path, folder: str, say: Callable[[str], Non
 
 @contextmanager
 def staged(jobs: Iterable[Job], runs: Path, folder: str | None, say: Callable[[str], None]) -> Iterator[None]:
-    """Copy packs to `folder`, if given, and read the copies within the block. Later jobs read the original packs."""
+    """Copy packs to `folder`, if given, and read the copies within the block. After it, the original packs are read."""
     before = os.environ.get("ABLATE_PACKS", "")
     if folder:
         stage(jobs, runs, folder, say)

@@ -48,7 +48,7 @@ def trials_to_submit(plans: Sequence[Plan], place: Place, arms: Sequence[str]) -
 
 
 def check_gpus(profile: profiles.Profile, asked: Sequence[Job]) -> None:
-    """Raise ValueError if the profile's jobs cannot run a trial, leave a node idle, or stage packs on one node only."""
+    """Raise ValueError if a profile's jobs cannot run a trial, leave a node idle or stage packs on one node only."""
     slots.check_gpus(asked, profile.gpus, profile.nodes, "in a job of the profile")
     if profile.nodes > 1 and profile.stage:
         raise ValueError(f"stage={profile.stage} of the profile: copies to one node, and nodes={profile.nodes}")
@@ -128,8 +128,8 @@ def publish_pending(runs: Path, plans: Sequence[Plan]) -> str:
 def reconcile(campaign: Campaign) -> Reconciliation:
     """Submit the trials that are still to train and not queued; return the findings.
 
-    Raises the errors of reconciliation.reconcile. After Refused or Unreachable, the campaign is removed if it has no
-    jobs, and the message gives the number of trials that were queued, if any.
+    Raises the errors of reconciliation.reconcile. After Refused or Unreachable, a campaign without jobs is removed. The
+    message of these errors gives the number of trials that were queued, if any.
     """
     before = array_tasks.acknowledged_trials(campaign)
     try:
@@ -245,7 +245,7 @@ def check_line(what: str, why: str) -> str:
 
 
 def cancel_check(campaign: Campaign) -> None:
-    """Cancel the job of a check by its name, because its id may be unknown. If SLURM fails, print the command."""
+    """Cancel a check's job by its name, because its id may be unknown. If SLURM fails, print the command to use."""
     name = profiles.job_name(campaign.label, campaigns.tag(campaign.folder / "arrays" / "0001"))
     try:
         queue.cancel_named(name)
@@ -256,8 +256,8 @@ def cancel_check(campaign: Campaign) -> None:
 def await_answer(campaign: Campaign, patience: float) -> dict[str, str]:
     """Wait for the result of a check job; return check -> reason for its failure, or "".
 
-    Raises ValueError if the job ends without a result, or is still in the queue after `patience` seconds, and the
-    errors of queue.jobs.
+    Raises ValueError if the job ends without a result, or has not ended after `patience` seconds. Raises the errors of
+    queue.jobs.
     """
     began = in_queue = time.monotonic()
     while True:

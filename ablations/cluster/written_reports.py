@@ -8,7 +8,7 @@ from results.store.schemas import Plan
 
 
 def is_pending(runs: Path, plan: Plan) -> bool:
-    """Return whether the tables or the report of a study are missing or older than a result or eval."""
+    """Return whether a study's tables or the report lack a result or eval, judged by modification times."""
     files = [store.study_folder(runs, plan.name) / "tables" / "table.md", runs / "report.html"]
     trials = [store.trial(runs, trial.id).path for entry in plan.entries for trial in entry.trials]
 

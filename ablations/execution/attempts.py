@@ -22,6 +22,8 @@ KILLED = "killed (perhaps out of memory), or its machine failed: nothing was rec
 
 @dataclass(frozen=True)
 class EndedAttempt:
+    """How an attempt failed or was killed."""
+
     machine: bool  # whether a machine fault or a kill ended the attempt
     cause: str
     step: int | None  # the step from which the attempt trained; None if training never began
@@ -30,9 +32,9 @@ class EndedAttempt:
 
 
 def earlier_failures(trial: store.Trial, current: Path, code: str) -> list[EndedAttempt]:
-    """Return the failed attempts since the last `ablate retry` and before `current`, oldest first.
+    """Return the failed attempts before `current` and since the trial was last reopened, oldest first.
 
-    code: attempts that ran code with another digest are left out.
+    code: attempts that ran code with another digest are left out. Raises the errors of `read_or_none`.
     """
     paths = [path for path in trial.attempts() if int(path.name) < int(current.name)]
     retried = [position for position, path in enumerate(paths) if (path / store.RETRY).exists()]
@@ -62,7 +64,7 @@ def failed_node(failure: Failure | None, env: Environment | None) -> str:
 
 
 def read_or_none(path: Path, schema: type[AnySchema]) -> AnySchema | None:
-    """Return the content of a file as a `schema` object; None if it is missing or broken. Raises NewerSchema."""
+    """Return a file's content as a `schema` object; None if it is missing or broken. Raises NewerSchema or OSError."""
     try:
         return store.read(path, schema)
     except (FileNotFoundError, store.Broken):
@@ -70,7 +72,7 @@ def read_or_none(path: Path, schema: type[AnySchema]) -> AnySchema | None:
 
 
 def no_progress_reason(trial: store.Trial, past: Sequence[EndedAttempt]) -> str:
-    """Return why the failed attempts `past` (oldest first) rule out another attempt; "" if they do not."""
+    """Return why the machine faults in `past` (oldest first) rule out another attempt; "" if they do not."""
     ended = [one for one in past if one.machine]
     newest = trial.newest_step() if len(ended) >= WITHOUT_PROGRESS else 0  # reads a checkpoint
     idle = [one for one in ended if one.step is None or one.step >= newest]

@@ -15,8 +15,9 @@ from vitcore.runtime.device import compute_settings
 def compute_eval(trial: store.Trial, name: str, data_dir: Path | None, code: str, number: int | None = None) -> None:
     """Compute the eval `name` of a finished trial and write it to the trial's directory.
 
-    number: replaces the number in the eval's name, if given. code: the code digest to record. Raises ValueError
-    if the eval is unknown, if weights or data are missing or damaged, or if the model does not accept the images.
+    number: replaces the number in the eval's name, if given. code: the code digest to record. Raises ValueError if the
+    eval is unknown or does not apply to the model. Also raises it if weights or data are missing or damaged. Raises
+    OSError if a file cannot be read or written.
     """
     entry, named = evals.find(name)
     config = Config(**trial.config())

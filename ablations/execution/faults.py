@@ -63,6 +63,7 @@ class RankLost(RuntimeError):
 
 
 def classify(error: BaseException) -> Fault:
+    """Return the fault behind an exception: a bug unless its type, place or message shows otherwise."""
     from vitcore.options import ConfigError  # loads pydantic and torch, which `ablate status` does not need
     from vitcore.runtime.memory import OutOfMemory, out_of_memory
 
@@ -86,7 +87,7 @@ def classify(error: BaseException) -> Fault:
 
 
 def fault_location(error: BaseException) -> list[str]:
-    """Return the type of an exception and its innermost frames (file:function:line), which identify its cause."""
+    """Return an exception's type and innermost frames (file:function:line), or those that a lost rank reported."""
     if isinstance(error, RankLost) and error.where:
         return error.where
     frames = traceback.extract_tb(error.__traceback__)[-FRAMES:]

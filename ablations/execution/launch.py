@@ -48,7 +48,8 @@ def worker_environment(place: Place, own: dict[str, str]) -> dict[str, str]:
 class WorkerProcess:
     """A process that imports this copy of the package and trains the jobs that the pool sends.
 
-    own: environment variables for this worker. on_cpu: whether no job needs a GPU. events: queue of messages and exit.
+    own: environment variables for this worker. on_cpu: whether no job needs a GPU. events: a queue that receives
+    (this worker, event) for each message, each line on standard error and the exit.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class WorkerProcess:
         threading.Thread(target=self.read, daemon=True).start()
 
     def read(self) -> None:
-        """Put the worker's messages, and finally its exit, into the queue of events. Runs in a thread."""
+        """Put all that the worker writes, and finally its exit, into the queue of events. Runs in a thread."""
         assert self.process.stdout is not None
         errors = threading.Thread(target=self.read_errors, daemon=True)
         errors.start()

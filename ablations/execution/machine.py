@@ -28,7 +28,7 @@ def cores() -> int:
 def gpus() -> list[str]:
     """Return the usable GPUs, as names for CUDA_VISIBLE_DEVICES.
 
-    If the variable is not set, they are numbered from 0, because device files in a container may have other numbers.
+    If the variable is not set, they are numbered from 0. Device files in a container may have other numbers.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:

@@ -1,4 +1,4 @@
-"""The messages between the pool and a worker, each one line of JSON: jobs to the worker, events to the pool."""
+"""The messages between the pool and a worker, as lines of JSON: jobs to the worker, events to the pool."""
 
 import json
 from collections.abc import Mapping

@@ -6,7 +6,7 @@
              runs --Exited--> waits; ends if too many workers died on it
              waits --the disk says that it is over, failed or blocked, or that nothing trains its parent--> ends
 
-ablations.execution.runner passes the time, the signals and the messages of the workers to the pool, one at a time.
+ablations.execution.runner calls `tick` as time passes, `handle` with each message of a worker, and `stop` at a signal.
 """
 
 import queue

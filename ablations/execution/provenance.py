@@ -38,7 +38,7 @@ def code_digest(plugins: dict[str, str]) -> str:
 
 @cache
 def revision() -> str | None:
-    """Return the git revision, with the suffix `-dirty` if there are uncommitted changes; None if it is unknown."""
+    """Return the code's revision as `git describe` names it, with `-dirty` after edits; None if it is unknown."""
     if not (HOME / ".git").exists():
         return None
     command = ["git", "-C", str(HOME), "describe", "--always", "--dirty", "--abbrev=12"]

@@ -1,6 +1,6 @@
 """The processes of ranks 1 to N - 1 of a trial on N GPUs. The worker is rank 0 and starts, watches and ends them.
 
-In a SLURM job on several nodes, one srun starts the ranks on the other nodes, with a task per GPU. If a rank ends
+In a SLURM job on several nodes, one srun starts the ranks on the other nodes, one task each. If a rank ends
 early, the attempt ends too, and another attempt may resume from the checkpoint. No rank outlives the worker.
 """
 
@@ -59,7 +59,7 @@ class RankFailure:
 
 
 def report_failure(store: TCPStore, rank: int, error: Exception) -> bool:
-    """Report the exception that ends this rank to rank 0; return whether the exception arose in this rank."""
+    """Report to rank 0 the exception that ends this rank; return whether the exception arose in this rank."""
     fault, cause = faults.classify(error), f"{type(error).__name__}: {error}"
     trace, node = "".join(traceback.format_exception(error)), os.environ.get("SLURMD_NODENAME", "")
     followed = exchange_failed(error)

@@ -1,6 +1,7 @@
 """Reopen trials that `ablate retry` selects, and parents whose weights are gone.
 
-Functions that read trials raise NewerSchema if a newer version wrote one of their files.
+All functions that read trials raise NewerSchema if a newer version wrote a file. Functions that reopen trials also
+raise the other errors of `Trial.reopen`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,8 +19,7 @@ def retry(trials: Iterable[store.Trial], *, failed: bool, oom: bool, diverged: b
 
     failed: select trials that failed or have a failed eval. oom: select trials that ran out of memory. diverged: select
     diverged trials. A trial that is selected only for a failed eval keeps its result, and the eval is computed again. A
-    trial cannot be reopened if a process holds it or changes its result during this call. Raises the errors
-    of `Trial.reopen`.
+    trial cannot be reopened if a process holds it or changes its result during this call.
     """
     reopened = []
     for trial in trials:

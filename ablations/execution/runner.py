@@ -1,4 +1,4 @@
-"""The loop that runs trials on this machine and passes messages, time and signals to the pool of workers.
+"""The loop that runs trials on this machine: it drives the pool of workers as time, messages and signals arrive.
 
 The disk alone decides which trials are done. The run waits for trials that another run holds.
 """
@@ -37,7 +37,7 @@ def run(
     workers: the number of concurrent trials; None for the default. on_over: called with each job that had ended before
     or ends without being interrupted. deadline: seconds of the monotonic clock. At the deadline, at SIGINT or SIGTERM,
     or once `called_off()` is true, running trials save a checkpoint and stop. Raises store.NewerSchema if a newer
-    version wrote a trial. Raises ValueError if no worker starts or a trial needs more GPUs than there are.
+    version wrote a trial. Raises ValueError if no worker starts, and the errors of `slots.check_gpus`.
     """
     todo, summary, standings = [], RunSummary(), Standings(place.runs, place.code)
     for job in jobs:

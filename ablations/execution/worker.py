@@ -142,7 +142,8 @@ class Worker:
     def prepare_attempt(self, job: Job, trial: store.Trial, attempt: store.Attempt) -> Config:
         """Write the config and the environment of the attempt; return the config.
 
-        Raises ValueError if the id is not the planned one, as after a change of data, or the errors of `ensure_device`.
+        Raises ValueError if the id is not the planned one, as after a change of data. Raises the errors of
+        `ensure_device`.
         """
         config = Config(**job.config)
         if trial_id(config) != job.id:

@@ -25,10 +25,10 @@ Config = Mapping[str, Any]  # setting -> value of a trial
 def select_trials(
     names: Mapping[str, str], plans: Iterable[Plan], globs: Sequence[str], ready: Callable[[str], bool], missing: str
 ) -> list[str]:
-    """Return the ids of the trials to inspect, without duplicates.
+    """Return the ids, or beginnings of ids, of the trials to inspect, without duplicates.
 
     names: user's word -> name of the plan that it may stand for. A plan stands for the first ready trial of each arm
-    that matches `globs`. Any other word is returned as an id. ready: returns whether the trial with an id can be
+    that matches `globs`. Any other word is returned as it is. ready: returns whether the trial with an id can be
     inspected. missing: the reason in the error message. Raises ValueError if no trial of a plan's matching arms is
     ready, or a pattern matches no arm.
     """
@@ -63,7 +63,7 @@ def find_trial(runs: Path, prefix: str) -> store.Trial:
 
 
 def unique_match(prefix: str, there: Sequence[str], where: str) -> str:
-    """Return the id in `there` with this prefix. Raises ValueError unless there is exactly one. where: the source."""
+    """Return the id in `there` with this prefix. Raises ValueError unless there is exactly one. where: for errors."""
     matching = [name for name in there if name.startswith(prefix)] if prefix else []
     if not matching:
         raise ValueError(f"no trial or study '{prefix}' in {where}")
@@ -103,7 +103,7 @@ def arms_and_seeds(plans: Iterable[Plan], first: Collection[str]) -> dict[str, s
 def read_from_export(file: Path, names: Mapping[str, str], globs: Sequence[str]) -> list[tuple[Inspection, Config]]:
     """Return (inspection, config) for each selected trial of an exported file, as `inspect_in_folder` does.
 
-    Raises ValueError if a word names no trial with an inspection, or if the file is damaged or not an export.
+    Raises ValueError if a word names no trial with an inspection. Also raises it if the file is damaged or no export.
     """
     from results import export  # imported here because it loads the Parquet reader
 

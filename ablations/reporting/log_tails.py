@@ -39,7 +39,8 @@ class Tail:
 def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iterator[Tail]:
     """Yield the last `lines` lines of each trial's logs. The log of a task with several trials is yielded once.
 
-    Raises ValueError if a submission is damaged or a trial too new, and OSError if a log is unreadable.
+    only_failed: whether to leave out trials that did not fail. Raises ValueError if a submission is damaged or a trial
+    too new, and OSError if a log is unreadable.
     """
     names = {job.id: (job.arm, int(job.config["seed"])) for job in jobs(store.read_plans(runs).readable)}
     tasks = array_tasks.submitted_tasks(runs)

@@ -46,7 +46,7 @@ def plain_output() -> Iterator[None]:
 
 @contextmanager
 def output_to_file(path: Path) -> Iterator[None]:
-    """Append all output of this process, even of crashing C code, to a file in the block. Raises OSError for a link."""
+    """Append this process's output within the block, even of crashing C code, to a file. Raises OSError for a link."""
     sys.stdout.flush()
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)
@@ -65,9 +65,9 @@ def output_to_file(path: Path) -> Iterator[None]:
 
 
 def log_end(path: Path) -> str:
-    """Return the last MiB of a log as text, "" if there is none, or a message if it is not a regular file.
+    """Return the last MiB of a log as text, or "" if there is no log.
 
-    Raises OSError if the file cannot be read.
+    Returns a message if the path is not a regular file. Raises OSError if the file cannot be read.
     """
     try:
         return read_end(path, END_BYTES).decode(errors="replace")

@@ -46,7 +46,7 @@ class Pace:
             known.pop(slot, None)
 
     def speed_text(self, slot: int, job: Job, progress: messages.Progress) -> str:
-        """Return the speed as text at the first report from which it can be computed, and "" at all others."""
+        """Return the speed as text at the first report that determines it, else "". Records every report."""
         now, step = time.monotonic(), progress.step
         before, when = self.first.setdefault(slot, (step, now))
         self.evaluated[slot] = self.evaluated.get(slot, 0.0) + now - self.evaluating.pop(slot, now)

@@ -1,4 +1,4 @@
-"""The text of `ablate status`: a bar for each study, a row for each arm, then open and failed trials with advice."""
+"""The text of `ablate status`: a bar per study, a row per arm, then open and failed trials with advice."""
 
 import contextlib
 import shlex
@@ -43,7 +43,7 @@ SHOWN = {"missing": "not begun"}  # 'missing' would read as lost
 
 
 def render(views: Sequence[StudyStatus], where: str = "", damaged: Sequence[ValueError] = ()) -> Text:
-    """Return the text of `ablate status`. where: the --runs option for its commands. damaged: errors to begin with."""
+    """Return the text of `ablate status`. where: the --runs option of its commands. damaged: errors to show first."""
     texts = [Text(printable(str(error)), "bold red") for error in damaged]
     for view in views:
         entries = [*view.stages, *view.arms]

@@ -1,4 +1,4 @@
-"""A real SLURM cluster on one machine, for tests: it starts in seconds and keeps all its files in one directory.
+"""A real SLURM cluster on one machine, for tests. It starts in seconds and keeps all its files in one directory.
 
     slurm/devcluster/install.sh                     once: installs Debian's packages, starts no system service
     python -m slurm.devcluster up                   starts munged, MariaDB, slurmdbd, slurmctld, two slurmd

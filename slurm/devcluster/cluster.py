@@ -268,7 +268,7 @@ class Cluster:
         wait_until(lambda: known.search(self.run(*query).stdout), f"MaxSubmitJobs={jobs}")
 
     def start_soon(self, job: int | str) -> None:
-        """Let a requeued job start in two seconds: in the second of its requeue, the node would refuse it."""
+        """Let a requeued job start in two seconds. In the second of its requeue, the node would refuse it."""
         query = ["squeue", "--noheader", f"--jobs={job}", "--format=%r"]
         wait_until(lambda: self.run(*query).stdout.strip() == "BeginTime", f"job {job} held back")
         self.run("scontrol", "update", f"JobId={job}", "StartTime=now+2")

@@ -67,7 +67,7 @@ def _belongs(process: Process, folder: Path) -> bool:
 
 
 def kill_all(folder: Path) -> None:
-    """Kill all processes of the cluster, even new ones. Raises TimeoutError if some are left after 30 s."""
+    """Kill all processes of the cluster, and any that start meanwhile. Raises TimeoutError if some stay for 30 s."""
 
     def all_ended() -> bool:
         found = cluster_processes(folder)

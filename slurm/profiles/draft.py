@@ -74,7 +74,7 @@ def scalar(value: str) -> str:
 
 
 def share(nodes: Nodes, whole: int, most: int) -> int:
-    """Return how much of `whole`, a node's cores or GB, to request per GPU, at most `most`. No GPU counts as one."""
+    """Return one GPU's share of a node's cores or GB (`whole`), at most `most`. No GPU counts as one GPU."""
     return max(1, min(most, whole // max(1, sum(nodes.gpus.values()))))
 
 

@@ -25,7 +25,7 @@ def matches(value: str, pattern: str) -> bool:
 
 
 def require(key: str, value: str, pattern: str, meaning: str) -> str:
-    """Return `value` if it matches the pattern, or raise ValueError with `key` and `meaning`."""
+    """Return `value` if it matches the pattern, else raise ValueError. meaning: what is allowed, for the message."""
     if not matches(value, pattern):
         raise ValueError(f"{key}={quoted_value(value)}: {meaning}")
     return value

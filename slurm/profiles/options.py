@@ -1,6 +1,6 @@
 """The options of sbatch and srun that a profile may set, with patterns for their values.
 
-A profile may not set the options that decide what runs, the job name or the output, such as `array`, `export`,
+A profile may not set the options that decide what runs, the job name or the output. Examples are `array`, `export`,
 `output`, `signal` and `wrap`.
 """
 
@@ -50,7 +50,7 @@ class Options:
         return grammar.require(key, str(value), pattern, meaning)
 
     def flag(self, name: str, value: Value) -> tuple[str, str | bool]:
-        """Return (name, value) for submitit. A switch has the value True; one that is off becomes its opposite."""
+        """Return (name, value) for submitit. A switch has the value True. If it is off, its opposite is named."""
         if value is False:
             return str(self.switches[name]), True
         return name, value if value is True else str(value)

@@ -1,4 +1,4 @@
-"""A check before a submission: whether SLURM would accept a job of a profile and, if not, which key is wrong.
+"""A check before a submission: whether SLURM accepts a job of a profile and, if not, which key is wrong.
 
 `sbatch --test-only` judges the batch script. It is stricter than sbatch, which would queue a job even if the only
 fitting nodes are drained or reserved. Its refusals rarely name the setting ("Requested node configuration is not
@@ -102,7 +102,7 @@ def unsatisfiable_keys(profile: Profile) -> Iterator[str]:
 
 
 def variations(profile: Profile) -> Iterator[tuple[str, Profile]]:
-    """Yield (key, copy of the profile without the key or with its minimum) for each set key of WITHOUT and `extra`."""
+    """Yield (key, profile without the key or with its minimum) for each set key of WITHOUT and of `extra`."""
     for key, change in WITHOUT.items():
         other = profile.model_copy(update=change)
         if other != profile:

@@ -98,7 +98,7 @@ class Profile(BaseModel):
 
     @classmethod
     def check_resources(cls, content: Mapping[str, Any]) -> None:
-        """Raise ValueError if the resources of a recipe have a key that a recipe may not set, or an invalid value."""
+        """Raise ValueError if a recipe's resources have a key that a recipe may not set, or an invalid value."""
         if own := [key for key in content if key in cls.model_fields and key not in RESOURCES]:
             raise ValueError(f"resources.{own[0]}: only a profile says this; a recipe may say {', '.join(RESOURCES)}")
         cls.parse(content, "resources")

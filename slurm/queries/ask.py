@@ -99,7 +99,7 @@ def failure(command: str, complaint: str) -> ValueError:
 
 
 def sentence(complaint: str) -> str:
-    """Return the messages of SLURM in a command's standard error as one line, or all lines if none is SLURM's."""
+    """Return SLURM's messages in a command's standard error, or all its lines if none is SLURM's, as one line."""
     lines = complaint.splitlines()
     own = [line for line in lines if OWN.search(line)]
     parts = [OWN.split(line)[-1].strip() for line in own or lines]

@@ -1,9 +1,9 @@
 """The limits that apply to this user's jobs, and the accounts and qualities of service (QOS) that set them.
 
 slurmctld reports them, with the current usage of each limit, to `scontrol show assoc_mgr`. It does so even while
-slurmdbd is down. Two facts come from `sacctmgr`, with a short timeout: this user's default QOS in an account, and the
-limits of a QOS for a user without jobs. Unless a docstring says otherwise, all functions that ask SLURM raise the
-errors of `ask`.
+slurmdbd is down. Two facts come from `sacctmgr`, with a short timeout. They are this user's default QOS in an account,
+and the limits of a QOS for a user without jobs. Unless a docstring says otherwise, all functions that ask SLURM raise
+the errors of `ask`.
 """
 
 import os

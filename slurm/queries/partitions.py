@@ -72,7 +72,7 @@ def seconds(span: str) -> int | None:
 
 
 def duration_text(of_seconds: int) -> str:
-    """Return a duration in seconds in SLURM's format, such as '1-02:30:00' or '4:00:00'."""
+    """Return a number of seconds in SLURM's format of durations, such as '1-02:30:00' or '4:00:00'."""
     days, rest = divmod(of_seconds, 86400)
     hours, rest = divmod(rest, 3600)
     clock = f"{rest // 60:02}:{rest % 60:02}"

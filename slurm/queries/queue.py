@@ -1,7 +1,7 @@
 """Jobs of this suite in SLURM's queue and accounting: functions that find, postpone, release and cancel them.
 
-Unless a docstring says otherwise, all functions that ask SLURM raise Unreachable if it does not answer, and NoSlurm if
-this machine has no SLURM.
+Unless a docstring says otherwise, all functions that ask SLURM raise Unreachable if it does not answer. They raise
+NoSlurm if this machine has no SLURM.
 
 A tag identifies a job of this suite. The job's name ends with the tag, or the job's comment begins with it. A job id
 does not identify a job for long, because SLURM may lose accepted jobs and reuse their ids.
@@ -197,7 +197,7 @@ def shows_scancel(known: dict[str, str], starts: str) -> bool:
     """Return whether the output of `scontrol show job` shows that scancel ended the job.
 
     known: fields of the output. starts: number of restarts of the job when this process started. Other causes are
-    visible: a time limit or a lost node sets Reason, preemption sets PreemptTime, and a requeue increments Restarts.
+    visible. A time limit or a lost node sets Reason, preemption sets PreemptTime, and a requeue increments Restarts.
     """
     ended = known.get("JobState") in ("CANCELLED", "COMPLETING")
     unasked = known.get("PreemptTime", "None") == "None" and known.get("Restarts", "0") == starts

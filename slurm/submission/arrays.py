@@ -2,7 +2,7 @@
 
 An array is written to disk before sbatch is called. Its tag is in the job's comment. So the queue shows whether SLURM
 has the job, even if sbatch fails or prints no job id. submitit renders the script. Its executor is not used, because it
-names the files of the tasks' arguments after the job id: a launcher killed after sbatch would leave tasks without them.
+names the files of the tasks' arguments after the job id. A launcher killed after sbatch would leave tasks without them.
 """
 
 import re
@@ -47,8 +47,8 @@ def send(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code: Pat
     """Write tasks to the new folder `folder`, submit them as one job array and return its job id.
 
     tag: identifies the array in SLURM's queue. parameters: the script's parameters for submitit, with the tag in the
-    comment. code: the folder from which nodes import code. Raises Refused if SLURM rejects the array, Unreachable if it
-    is unknown whether SLURM has it, and ValueError if SLURM would misread the path of `folder`.
+    comment. code: the folder from which nodes import code. Raises Refused if SLURM rejects the array, or Unreachable if
+    it is unknown whether SLURM has it. Raises the errors of `require_folder`, and OSError if writing fails.
     """
     text, path = script(folder, tasks, parameters, code), folder / "script.sh"
     (folder / "logs").mkdir(parents=True)
