@@ -23,7 +23,7 @@ def fields(record: object) -> Settings:
 
 @contextlib.contextmanager
 def print_damaged(damaged: Sequence[ValueError]) -> Iterator[None]:
-    """Print errors of damaged plans at the end of the block. If there are any and it succeeded, exit with FAILED."""
+    """Print errors of damaged plans when the block ends. If there are any and the block succeeded, exit with FAILED."""
     try:
         yield
     finally:

@@ -192,8 +192,9 @@ def set_up(
 ) -> "tuple[Asked, Settings, Source]":
     """Return (the parsed words, the recipe's settings with the words' overrides, the source of the images).
 
-    studies: if true, the words must name a study, else they must not. Loads plug-ins and creates the parent folder of
-    `out`. Raises ValueError if an argument is not valid, a GPU is missing, or `out` cannot be written.
+    studies: whether the words must name a study; otherwise they must not. Loads plug-ins, creates the parent folder of
+    `out`, and sets the variables that `data_folder` sets. Raises ValueError if an argument is not valid, a GPU is
+    missing, or `out` cannot be written.
     """
     from ablations.bench.process import Source
     from ablations.study.reading import read_recipe
@@ -221,7 +222,7 @@ def set_up(
 
 
 def show(out: Path | None, as_json: bool, *benches: "Callable[[], Result]") -> None:
-    """Run benchmarks, and print a table after each or all results as JSON at the end. out: a file for the JSON."""
+    """Run benchmarks. Print a table after each or, with `as_json`, all results at the end. out: a file for the JSON."""
     found: list[object] = []
     try:
         for bench in benches:

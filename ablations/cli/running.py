@@ -180,7 +180,7 @@ def train_here(
     above: "RenderableType | None" = None,
     metric: str = "test_accuracy",
 ) -> "RunSummary":
-    """Train on this machine the trials that are not done, and return how all trials ended.
+    """Train the unfinished trials on this machine, and return how all trials ended.
 
     workers: the maximum number of concurrent trials, or None for the default. on_over: called with each trial that had
     ended before or ends without being interrupted. above: what a terminal shows above the progress bars. metric: the
@@ -208,9 +208,10 @@ def train_here(
 
 
 def finish(summary: "RunSummary", asked: int, where: str, plans: Sequence[Plan] = ()) -> None:
-    """Report the trials that are not done on standard error. If there are any, raise Exit(FAILED) or Exit(INTERRUPTED).
+    """Report on standard error the trials that are not done.
 
-    asked: the number of requested trials. where: the --runs option for advice. plans: the plans that advice may name.
+    Raises Exit(INTERRUPTED) if the run was stopped, or else Exit(FAILED) if trials are not done. asked: the number of
+    requested trials. where: the --runs option for advice. plans: the plans that advice may name.
     """
     if summary.stopped:
         done, left = len(summary.done), asked - len(summary.done) - len(summary.failed) - len(summary.blocked)

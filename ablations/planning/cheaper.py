@@ -13,7 +13,10 @@ SAVES = 0.7  # the largest fraction of the hours that may remain after a suggest
 
 
 def suggestions(hours: float, unit: str, plan: Plan) -> list[str]:
-    """Return a line with an expensive plan's days and, if large enough, its best saving; [] for other plans."""
+    """Return a list of one line with the days that an expensive plan takes, or [] for other plans.
+
+    The line also names the setting that saves most, if at most SAVES of the hours remain with it.
+    """
     if hours < EXPENSIVE[unit]:
         return []
     days = f"{hours:,.0f} {unit} are {hours / DAY:,.0f} days on one {unit.partition('-')[0]}"
@@ -26,7 +29,11 @@ def suggestions(hours: float, unit: str, plan: Plan) -> list[str]:
 
 
 def remaining_flops(config: Config, varied: set[str]) -> Iterator[tuple[float, str]]:
-    """Yield (remaining fraction of training FLOPs, `key=value`) for each valid cheaper setting not in `varied`."""
+    """Yield (remaining fraction of training FLOPs, `key=value`) for each way to make trials cheaper.
+
+    The ways are half the image size, half the steps and twice the patch size. Invalid ones and those in `varied` are
+    left out.
+    """
     from vitcore.analysis.cost import measure
 
     whole = measure(config).flops * config.steps

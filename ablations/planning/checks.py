@@ -22,6 +22,7 @@ def check(design: Design) -> None:
     """Raise ValueError if a design has an error that can be found before training.
 
     Errors are unknown names, arms that cannot be trained or evaluated, and margins or published accuracies in percent.
+    Also raises the errors of `Design.arms`.
     """
     check_names(design)
     check_shares(design)

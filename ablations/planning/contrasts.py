@@ -48,7 +48,7 @@ def fixed_points(design: Design) -> list[Values]:
 
 
 def tuned_arms(design: Design) -> list[Tuned]:
-    """Return a tuned arm for each change at each fixed point that remains, or [] if nothing is tuned."""
+    """Return a tuned arm for each change at each remaining point of the other curves, or [] if nothing is tuned."""
     if not design.tune:
         return []
     tuned, grid = dict.fromkeys(design.tune, "tuned"), points(design.tune)

@@ -73,7 +73,8 @@ def extended(
 ) -> Extended:
     """Return an arm or stage of the old plan with a trial for every seed in `seeds` that its parent has too.
 
-    An entry whose config is no longer valid keeps its old trials. names: old stage name -> new name.
+    An entry whose config is no longer valid keeps its old trials. stages: name -> kept stage. names: old stage name ->
+    new name.
     """
     arm = arm.model_copy(update={"parent": names.get(arm.parent, "")})
     parent = stages.get(arm.parent)

@@ -21,8 +21,8 @@ GO_ON = ("finished", "interrupted", "running")
 def check(config: Config, parent: Config | None) -> None:
     """Raise ConfigError if initial weights or a teacher do not fit, or were trained on this trial's test images.
 
-    parent: the config of the trial that `config` starts or learns from; None for a file or random initial weights. A
-    file is checked only for its fit, and a teacher's file not at all.
+    parent: the config of the trial that `config` starts or learns from, or None if it names no trial. Without a parent,
+    a file in init_from is checked only for its fit. A teacher's file is not checked.
     """
     if parent is not None:
         check_no_leak(config, parent)

@@ -99,9 +99,10 @@ class Job:
 
 
 def jobs(plans: Iterable[Plan], arms: Sequence[str] = ALL_ARMS) -> list[Job]:
-    """Return the jobs of all plans, each trial once. They are ordered by plan, then by seed, with parents first.
+    """Return the jobs of all plans: each trial once, with the evals of all its plans.
 
-    arms: glob patterns; stages of matching arms are included. Raises ValueError if a pattern matches no arm of a plan.
+    They are ordered by plan, then by seed, with parents first. arms: glob patterns; stages of matching arms are
+    included. Raises ValueError if a pattern matches no arm of a plan.
     """
     found: dict[str, Job] = {}
     for plan in plans:

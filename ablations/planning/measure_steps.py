@@ -26,7 +26,7 @@ def measure_missing(plans: Iterable[Plan], runs: Path, data_dir: Path | None, sa
     """Measure the step times that are missing for this device, and write each to disk.
 
     say: called with a line about each measurement. Raises ValueError if an arm trains on several GPUs. Also raises the
-    errors of `load`, `teacher_for`, `Training.advance` and `step_times.write`.
+    errors of `load`, `teacher_for`, `Trial.config`, `Training.advance` and `step_times.write`.
     """
     for arm, teacher in [(arm, step_times.teacher_config(plan, arm)) for plan in plans for arm in plan.entries]:
         config = Config(**arm.config)

@@ -179,7 +179,7 @@ def precision_notes(view: Overview, plan: Plan) -> list[str]:
 
 
 def time_text(view: Overview, plan: Plan) -> str:
-    """Return the hours, the device that they were measured on, the wall-clock time here, and their sources."""
+    """Return text with the hours, their device and sources, and the wall-clock time of trials that run here."""
     about, gpu = view.hours_from, view.hours_from.unit == estimate.GPU_HOURS
     device, origin = about.device or f"any {about.unit.partition('-')[0]}", estimate.sources_text(about.sources)
     if "recipe" in about.sources and plan.cost and (took := plan.cost.time_on(gpu)):

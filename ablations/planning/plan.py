@@ -104,7 +104,10 @@ def enlarged_evals(design: Design) -> list[str]:
 
 
 def expected_results(design: Design) -> list[schemas.Expected]:
-    """Return the results that the recipe states for exactly the design's `learned_settings`; [] if it has stages."""
+    """Return the results that the recipe states for exactly the design's overrides; [] if the study has stages.
+
+    Overrides that affect only how trials run do not count.
+    """
     asked = learned_settings(design.overrides)
     fits = [one for one in design.applicable_recipe.expected if one.settings == asked]
     return [] if design.study.stages else [schemas.Expected(**one.model_dump()) for one in fits]
@@ -235,7 +238,7 @@ def trials(config: Config, settings: Settings, seeds: Sequence[int], parent: Ent
 
 
 def published_number(design: Design, arm: Arm) -> float | None:
-    """Return the arm's published number, or None. Without curves, its key may be the values of all factors."""
+    """Return the arm's published number, or None. Without curves, the study may key it by the values of all factors."""
     numbers = written_names.published(design)
     short = ",".join(f"{key}={arm.values[key]}" for key in design.study.factors)
     return numbers.get(arm.name, numbers.get(short) if not design.curves else None)

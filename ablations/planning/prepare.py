@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False, code: str = "") -> Plan:
-    """Return the plan of a design, extended by the arms and seeds of its plan on disk, and named like it.
+    """Return a design's plan. It extends the plan on disk, if there is one, and keeps that plan's name.
 
     seeds: the number of seeds; None for the recipe's. prune: whether to drop arms and seeds that are not asked for.
     code: the result of provenance.code_digest. If it is "" or has plug-ins, the plan is always rebuilt. Raises
-    ValueError if the old plan is unreadable, several plans could be it, the new plan cannot be built, or the two cannot
-    share a table.
+    ValueError if the old plan is unreadable, several old plans match, or the two plans cannot share a table. Also
+    raises the errors of `plan.build`.
     """
     name, asked = design.name, list(range(seeds if seeds is not None else design.recipe.seeds))
     if name not in plan_files.planned_names(runs):

@@ -52,7 +52,7 @@ def normalized(name: str) -> str:
 def key(config: Mapping[str, Any], teacher: Mapping[str, Any] | None = None) -> str:
     """Return a digest of the settings of a resolved config that the step time depends on.
 
-    teacher: the config of the stage that it learns from, if any.
+    teacher: the config of the stage that the trial learns from, if any.
     """
     own, taught = ({name: one[name] for name in one if name not in FREE} for one in (config, teacher or {}))
     return store.checksum(own | ({"teacher": taught} if taught else {}))[:12]

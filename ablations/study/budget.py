@@ -16,7 +16,7 @@ MEANT = {"steps": "steps", "epochs": "epochs", "flops": "training FLOPs"}
 def matched_steps(budget: Budget, reference: Config, config: Config) -> int:
     """Return the number of steps that gives `config` the budget of `reference`.
 
-    Raises ValueError if no whole number of steps is within 2% of the budget.
+    Raises ValueError if no whole number of steps is within 2% of that budget. Also raises the errors of `measure`.
     """
     if budget == "steps":
         return reference.steps
@@ -32,7 +32,7 @@ def matched_steps(budget: Budget, reference: Config, config: Config) -> int:
 
 
 def epoch_fraction(config: Config) -> float:
-    """Return the fraction of an epoch that one step covers: the batch size over the number of training images."""
+    """Return the fraction of an epoch that one step covers: the batch size over the number of images trained on."""
     from vitcore.data.lookup import describe  # imported here because listing studies needs no NumPy
 
     train = describe(config.data).train_size * (1 - config.val_fraction) * config.data_fraction

@@ -21,7 +21,10 @@ from vitcore.unknown_keys import joined_names, unknown_key
 
 
 class Design(Layers):
-    """A study on a recipe with command-line overrides, and its arms in order."""
+    """A study on a recipe with command-line overrides, and its arms in order.
+
+    Properties raise ValueError if the recipe lacks what the study takes, or if the baseline's config is invalid.
+    """
 
     @property
     def name(self) -> str:
@@ -73,7 +76,7 @@ class Design(Layers):
         return found
 
     def axis(self, name: str, values: Axis) -> list[Any]:
-        """Return the values of an axis that the study writes as a list, `axis` or `all`.
+        """Return the values of an axis that the study writes as `all`, `axis` or a list, which may contain `axis`.
 
         Raises ValueError if the recipe lacks the axis, or if a setting without variants has `all`.
         """
@@ -143,7 +146,7 @@ class Design(Layers):
 
     @property
     def baseline_name(self) -> str:
-        """The baseline's name: its values of `factors`, or else of the crossed factors, or else `baseline`."""
+        """The baseline's name: its values of the study's `factors`, else of the crossed factors, else `baseline`."""
         named = self.study.factors or self.factors
         return assignments({name: self.baseline[name] for name in named}) or "baseline"
 
@@ -247,7 +250,8 @@ class Design(Layers):
     def arm(self, change: Change, point: Values) -> Arm:
         """Return the arm with a change at a point of the curves.
 
-        The steps meet the study's budget unless the change or point sets them. Raises ValueError if they cannot.
+        The steps meet the study's budget unless the change or point sets them. Raises ValueError if no steps meet it, a
+        setting is invalid, or stages form a cycle.
         """
         name, baseline = arm_name(change.name, point), arm_name(self.baseline_name, point)
         written = merge(self.base, point, change.settings, change.co_changes)

@@ -53,7 +53,7 @@ def validate_recipe(recipe: Recipe, path: Path) -> None:
 
 
 def check_setting(key: str, where: str, stages: Collection[str] = ()) -> None:
-    """Raise ValueError if a key such as lr or pretrain.lr is not a setting, or sets a seed.
+    """Raise ValueError if a key such as lr or pretrain.lr is not a setting, or is a seed that a study may not set.
 
     where: the beginning of the message. stages: the names that may come before a dot.
     """

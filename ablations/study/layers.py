@@ -22,9 +22,10 @@ class Layers:
     overrides: Values
 
     def __post_init__(self) -> None:
-        """Raise ValueError if the command line sets a seed or what the study varies, or the errors of check_overrides.
+        """Check the command line's settings and the recipe's stages.
 
-        Also raises ValueError if the study fine-tunes but the recipe has no `finetune`.
+        Raises ValueError if the command line sets a seed or what the study varies, or if the study fine-tunes but the
+        recipe has no `finetune`. Also raises the errors of `check_overrides`.
         """
         if self.fine_tunes and FINETUNE not in self.recipe.stages:
             raise ValueError(
@@ -90,7 +91,10 @@ class Layers:
 
     @cached_property
     def starting_stages(self) -> stages.Stages:
-        """The stages without overrides STAGE.KEY. Precedence: recipe < its stage < command line < the study's stage."""
+        """The stages before settings such as pretrain.lr on the command line apply.
+
+        Precedence: recipe < the recipe's settings of the stage < command line < the study's settings of the stage.
+        """
         alone = {*self.study.stages, FINETUNE}
         plain = {key: one for key, one in self.overrides.items() if key.partition(".")[0] not in alone}
         base, recipe = merge(self.recipe.config, plain), self.recipe.stages
@@ -101,7 +105,7 @@ class Layers:
 
     @cached_property
     def reference(self) -> Config:
-        """The baseline's config before a point of the curves is applied. Raises ConfigError if it is not valid."""
+        """The baseline's config at seed 0, without a point of the curves. Raises ConfigError if it is invalid."""
         settings, parent = self.starting_stages.split_parent(self.base)
         try:
             return stages.trial(settings, parent, 0)

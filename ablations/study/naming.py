@@ -35,7 +35,7 @@ def assignments(settings: Mapping[str, Any], separator: str = ",") -> str:
 def plan_name(study: str, recipe: str, overrides: Mapping[str, Any]) -> str:
     """Return the name of a plan and of its folder: <study>@<recipe>[+<hash of the overrides>].
 
-    Overrides of how trials run are left out.
+    Overrides that affect only how trials run are left out of the hash.
     """
     learned = learned_settings(overrides)
     return f"{study}@{recipe}" + (f"+{store.checksum(learned)[:6]}" if learned else "")

@@ -24,7 +24,7 @@ Difference = Annotated[float, Field(gt=-1, lt=1)]
 
 
 class Figure(Options):
-    """Base class of the numbers that a recipe states, which records their origin."""
+    """Base class of the numbers that a recipe states. It records their origin."""
 
     how: Literal["measured", "derived", "cited"]  #: Measured with this recipe, derived from another number, or cited.
     source: str  #: The command, the other number, or the cited publication.

@@ -57,7 +57,7 @@ class Stage:
 
 
 def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
-    """Return the config of a trial at a seed. It names the parent's trial at that seed, if any. Raises ConfigError."""
+    """Return a trial's config at a seed, which names the parent's trial at that seed. Raises ConfigError if invalid."""
     from vitcore.identity import trial_id  # imported here so that reading studies loads no torch
 
     start = {parent.link: trial_id(parent.trial(seed))} if parent else {}
@@ -72,7 +72,7 @@ def lineage(parent: Stage | None) -> Iterator[Stage]:
 
 
 def value(config: Config, parent: Stage | None, key: str) -> Any:
-    """Return the value of a setting such as lr in a trial's config, or of one such as pretrain.lr in a stage's config.
+    """Return the value of a trial's setting such as lr, or of a stage's setting such as pretrain.lr.
 
     config: the trial's config. parent: the stage that the trial starts or learns from, or None. The value of the
     parent's `link` is the name of its stage. Returns None for an option that is not set or a stage that is not used.

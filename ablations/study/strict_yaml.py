@@ -1,4 +1,4 @@
-"""A strict reader of YAML 1.2 (core schema) as plain data: no further tags, no aliases, no duplicate keys.
+"""A strict reader of YAML 1.2 (core schema) as plain data, without other tags, aliases or duplicate keys.
 
 `1e-3` is a number, `010` is ten, `no` and `on` are strings. Limits on size and depth bound the time to read a file.
 """
@@ -75,7 +75,7 @@ Loader.add_constructor(TAG + "float", Loader.construct_float)
 
 
 def refuse_nesting_and_aliases(text: str) -> None:
-    """Raise ConstructorError if YAML text is nested too deep, or has aliases, as these may expand without bound."""
+    """Raise ConstructorError if YAML text is nested too deeply or has aliases, which may expand without bound."""
     depth = 0
     for event in yaml.parse(text, Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

@@ -90,7 +90,7 @@ def is_pack(folder: str) -> bool:
 def resolve_images(content: Any, images: Mapping[str, str]) -> Any:
     """Return a copy of settings in which each image folder in `data` is 'imagefolder:' followed by its absolute path.
 
-    images: name -> folder. Names of packs are unchanged.
+    images: name -> folder. Names of packs and lists of values are unchanged.
     """
     if not isinstance(content, dict):
         return content

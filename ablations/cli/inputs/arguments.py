@@ -144,7 +144,7 @@ def warn_of_other_recipe(asked: Asked, recipe_name: str, runs: Path) -> None:
 
 
 def warn_of_needless_settings(plan: Plan, runs: Path) -> None:
-    """Print a note on standard error if a plan with fewer of the command line's settings has equal configs."""
+    """Print a note on standard error if an existing plan with fewer overrides has configs equal to those of `plan`."""
     alike = [one for one in existing_plans(runs) if (one.study, one.recipe) == (plan.study, plan.recipe)]
     learned = learned_settings(plan.overrides)
     fewer = [one for one in alike if learned_settings(one.overrides).items() < learned.items()]
@@ -185,7 +185,7 @@ def existing_names(source: Path) -> list[str]:
 
 
 def existing_plans(source: Path) -> list[Plan]:
-    """Return the undamaged plans of a run directory, or all plans of an export. Raises ValueError if it is damaged."""
+    """Return the undamaged plans of a run directory, or all of an export. Raises the errors of `existing_names`."""
     if source.is_file():
         from results.export import read_header  # imported here because it loads the Parquet reader
 
@@ -194,9 +194,10 @@ def existing_plans(source: Path) -> list[Plan]:
 
 
 def checked_names(words: list[str] | None, recipe_name: str | None, source: Path) -> list[str]:
-    """Return what `plan_names` does. Raises its errors, and ValueError if a study was not planned as asked.
+    """Return the names that `plan_names` returns, after a check that each study was planned as asked.
 
-    Also raises ValueError if a study's file does not exist. Unknown names pass, and all names if there is no plan.
+    Raises ValueError if a study has no such plan or its file does not exist, and the errors of `plan_names`. Unknown
+    names pass, and all names if there is no plan.
     """
     asked, there = parse_words(words or []), existing_names(source)
     names = plan_names(words, recipe_name, source)
@@ -252,8 +253,8 @@ def prepare_plans(
 ) -> list[Plan]:
     """Return the plans to run, merged with earlier plans on disk. Each plan records the command's arguments.
 
-    stated: whether the recipe's facts about a pack suffice if the pack is missing. Writes nothing. Raises the errors of
-    `parse_words`, `designs` and `prepare`.
+    stated: whether the recipe's facts about a pack suffice if the pack is missing. Writes nothing but notes on standard
+    error. Raises the errors of `parse_words`, `designs` and `prepare`.
     """
     from ablations.planning.prepare import prepare
 
@@ -318,7 +319,7 @@ def absolute_name(name: str) -> str:
 def slurm_profile(name: str, recipe: str) -> "Profile":
     """Return a SLURM profile, given its name or file. The recipe's resources fill the keys that the profile omits.
 
-    Raises ValueError if one of the two is unknown or invalid.
+    Raises ValueError if the profile or the recipe is unknown or invalid.
     """
     from ablations.cluster.submit import read_profile
     from ablations.study.reading import read_recipe

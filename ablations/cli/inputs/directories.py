@@ -1,4 +1,7 @@
-"""The folders and plug-ins of a command, from its options or ablate.toml. Raises ValueError if the file is invalid."""
+"""The folders and plug-ins of a command, from its options or ablate.toml.
+
+Functions that read ablate.toml raise ValueError if it is invalid.
+"""
 
 import json
 import os
@@ -37,7 +40,7 @@ def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | Non
     """Return the folder of data sets that --data-dir, the profile or ablate.toml names, or None.
 
     profile: the data_dir of a SLURM profile. Sets environment variables by which this process and its children find
-    packs, because configs depend on the manifests of packs.
+    packs, because configs depend on the manifests of packs. Raises the errors of `ablate_toml.places`.
     """
     places = ablate_toml.places(data_dir, profile)
     if places.folder:

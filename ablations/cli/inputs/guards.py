@@ -11,7 +11,10 @@ from results import store
 
 
 def ensure_trainable(jobs: list[Job], place: Place) -> None:
-    """Raise ValueError if machine, data or folders do not allow the trials to be trained. Creates missing folders."""
+    """Raise ValueError if machine, data or folders do not allow the trials to be trained.
+
+    Creates missing folders. Also raises the errors of `ensure_data`.
+    """
     from vitcore.runtime.host import check_memory, host_limits
 
     todo = trials_to_run(place.runs, jobs, place.code)
@@ -49,7 +52,7 @@ def ensure_data(jobs: list[Job], place: Place) -> None:
 
 
 def ensure_writable(folder: Path, option: str = "--runs", mode: int = 0o777) -> None:
-    """Create the folder that an option names if it is missing. Raises ValueError if it cannot be written."""
+    """Create a folder if it is missing. Raises a ValueError that names `option` if the folder cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=mode)
         tempfile.TemporaryFile(dir=folder).close()

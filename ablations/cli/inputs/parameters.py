@@ -49,7 +49,7 @@ def number_option(
     metavar: str = "N",
     above: bool = False,
 ) -> Any:
-    """Return an option that takes a number of a `kind`, and names the range in every refusal. above: exclude `min`."""
+    """Return an option for an int or float (`kind`) in a range, which every refusal names. above: exclude `min`."""
     allowed = "a whole number" if kind is int else "a number"
     allowed += f" {'above' if above else 'of at least'} {min}" if max is None else f" from {min} to {max:,}"
 
