@@ -25,8 +25,8 @@ def center_crop(images: Tensor, crop: int, size: int) -> Tensor:
 def crop_by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
     """Crop uint8 images (B, C, S, S) to their boxes (B, 4) and resize the crops to (B, C, size, size).
 
-    boxes: top, left, height and width in pixels, on the images' device. Matrix products round differently, so pixels
-    differ from the result of `F.interpolate` by at most one level.
+    boxes: top, left, height and width in pixels, on the images' device. Resizing is bilinear with antialiasing. Pixels
+    differ by at most one level from those of `F.interpolate`, because matrix products round differently.
     """
     top, left, height, width = boxes.unbind(dim=1)
     rows = weights(top, height, size, images.shape[2])  # (B, size, H)

@@ -48,7 +48,7 @@ class Raw:
 
 
 def small_class(labels: Indices, train: Indices, classes: Sequence[str]) -> str:
-    """Return a sentence about the first class with fewer than two of the `train` images, or "" if there is none."""
+    """Return a message about the first class with fewer than two images in `train`, or "" if there is none."""
     total, left = (np.bincount(known, minlength=len(classes)).tolist() for known in (labels, labels[train]))
     short = [place for place, count in enumerate(left) if count < 2]
     if not short:

@@ -22,7 +22,7 @@ GRAY_MODES = ("1", "L", *SIXTEEN_BITS, "I", "F")
 
 
 def open_image(file: Path) -> Image:
-    """Open an image file without decoding it; raise ValueError if it is unreadable, above 1 GiB or no known image."""
+    """Open an image file without decoding it; raise ValueError if unreadable, over 1 GiB or in no known format."""
     try:
         return open_content(read_regular(file, LARGEST))
     except OSError as error:
@@ -54,7 +54,7 @@ def middle_square(image: Image, size: int, channels: int) -> Bytes:
 
 
 def eight_bits(image: Image) -> Image:
-    """Return an image with values from 0 to 255, scaled from 16 bits; raise ValueError if their range is unknown."""
+    """Return an image with 16-bit values scaled to 0-255; raise ValueError for 32-bit values, of unknown range."""
     from PIL import Image
 
     if image.mode in SIXTEEN_BITS or (image.mode == "I" and image.format in ("PNG", "PPM")):

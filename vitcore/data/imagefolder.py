@@ -40,7 +40,7 @@ class Listing(Generic[File]):
 
 @cache
 def describe_folder(root: Path) -> About:
-    """Return the facts about a folder of images. The first gives the channels and, by its shorter side, the size.
+    """Return the facts about a folder of images. The first image gives the channels and, by its shorter side, the size.
 
     Raises ConfigError if the folder or its first image is invalid. Raises OSError if another file cannot be read.
     """
@@ -75,7 +75,7 @@ def read_folder(root: Path, size: int, channels: int) -> Raw:
 
 
 def check_images(root: Path, channels: int) -> None:
-    """Decode every image in a folder, using all cores; raise a ConfigError that names one broken image and a count."""
+    """Check that all images can be decoded; raise a ConfigError that names one broken image and counts the others."""
 
     def failure(file: Path) -> str:
         try:

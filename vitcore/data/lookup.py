@@ -20,8 +20,8 @@ STATED: dict[str, About] = {}  # facts that recipes state about missing packs: e
 def describe(name: str, data_dir: Path | None = None) -> About:
     """Return the facts about a built-in dataset, 'imagefolder:PATH' or a pack.
 
-    A recipe can state the facts about a missing pack. data_dir: see `data_homes`. Raises ConfigError if name, folder or
-    pack is invalid, and OSError if a read fails.
+    Recipes can state the facts about a missing pack. data_dir: see `parent_folders`. Raises ConfigError if name, folder
+    or pack is invalid, and OSError if a read fails.
     """
     if name in BUILT_IN:
         return BUILT_IN[name].about

@@ -168,7 +168,7 @@ def missing_pack(folder: Path) -> str:
 
 
 def manifest(folder: Path, name: str) -> Manifest:
-    """Read the manifest of the pack `name`; raise ConfigError if it is damaged, or of another pack or format."""
+    """Read the manifest of the pack `name`; raise ConfigError if it is unreadable or of another pack or format."""
     path = folder / MANIFEST
     with readable(path):
         status = path.stat()
@@ -196,7 +196,10 @@ def read_manifest(path: Path, changed: int, size: int) -> Manifest:
 
 
 class Pack:
-    """An open pack. records (M,): the index. labels (M,): int64. Raises ValueError if a file is missing or damaged."""
+    """An open pack. records (M,): the index. labels (M,): int64.
+
+    Raises ValueError if the index is damaged, or if a shard is missing or has another size than in the manifest.
+    """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder, self.manifest = folder, manifest
@@ -246,7 +249,7 @@ open_pack = cache(Pack)  # a process checks a pack only once
 
 
 def decode(content: bytes | memoryview, shape: tuple[int, int, int]) -> Bytes:
-    """Decode a JPEG to uint8 (S, S, C). Raises ValueError, or OSError or SyntaxError if its pixels are damaged."""
+    """Decode a JPEG to uint8 (S, S, C). Raises ValueError for other content, OSError or SyntaxError if damaged."""
     size, _, channels = shape
     with open_content(content, ("JPEG",)) as image:
         if image.size != (size, size):
@@ -255,7 +258,7 @@ def decode(content: bytes | memoryview, shape: tuple[int, int, int]) -> Bytes:
 
 
 def read_index(folder: Path, manifest: Manifest) -> Records:
-    """Read a pack's index (M,), which has a record for each image. Raises ValueError if it is not the manifest's."""
+    """Read a pack's index (M,), a record for each image; raise ValueError if it is unreadable or not the manifest's."""
     path = folder / INDEX
     with readable(path):
         content = read_regular(path, manifest.images * RECORD.itemsize + NPY_HEADER)
@@ -288,7 +291,10 @@ def check_size(path: Path, shard: Shard) -> None:
 
 
 def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = lambda size: None) -> dict[str, str]:
-    """Read a whole pack and return the damage found: file name -> description. advance: called with bytes processed."""
+    """Read a whole pack and return the damage found: file name -> description.
+
+    advance: called with the number of bytes processed since the last call.
+    """
     found = {}
     try:
         read_index(folder, manifest)

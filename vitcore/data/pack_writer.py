@@ -139,7 +139,7 @@ def pack_lock(folder: Path) -> Iterator[None]:
 
 
 def begin_pack(folder: Path, name: str, source: Source, options: Options) -> None:
-    """Write the note of a new pack in `folder`, or raise ValueError if another pack was begun there."""
+    """Write the note of a pack in `folder` unless it exists; raise ValueError if another pack was begun there."""
     wanted = Begun(**options.model_dump() | {"version": VERSION, "name": name, "source": source.digest})
     there = read_note_of_pack(folder)
     if there is None:
@@ -242,7 +242,7 @@ def stored_records(path: Path, source: Source, part: range) -> Records:
 
 
 def check_sha256(path: Path, found: str, known: str) -> None:
-    """Remove the partial file of `path` and raise ValueError if the sha256 `found` is not `known`."""
+    """Raise ValueError if the sha256 `found` is not `known`, after removing the partial file of `path`."""
     if found != known:
         path.with_suffix(".part").unlink(missing_ok=True)
         why = "the images, or what decodes them, changed since they were packed"

@@ -137,7 +137,7 @@ def per_channel(values: Sequence[float]) -> Tensor:
 
 @cache  # a worker that serves many trials decodes once
 def read(name: str, home: Path | None, size: int) -> Raw:
-    """Read the images of a built-in dataset or a folder, resized bilinearly, antialiased, to `size` pixels a side."""
+    """Read the images of a built-in dataset or a folder, resized to `size` pixels a side with antialiasing."""
     if name.startswith(FOLDER):
         return read_folder(image_folder(name), size, describe(name).channels)
     raw = BUILT_IN[name].read(home)

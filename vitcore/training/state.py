@@ -241,7 +241,7 @@ def parsed_checkpoint(payload: bytes, own: Mapping[str, Tensor], steps: int) -> 
 
 
 def check_optimizer(tensors: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
-    """Raise ConfigError if a tensor of the optimizer is missing, or neither a scalar nor as large as its parameter."""
+    """Raise ConfigError if a tensor of the optimizer is missing, or neither a scalar nor shaped like its parameter."""
     kept: dict[str, set[str]] = {}
     for name, tensor in tensors.items():
         parameter, _, key = name.removeprefix("optimizer.").rpartition(".")

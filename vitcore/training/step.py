@@ -66,7 +66,7 @@ class TrainStep(Update):
     def __call__(self, inputs: Inputs, step: int) -> Tensor:
         """Take step `step`, counted from 0, and return this rank's loss. Its mean over the ranks is the step's loss.
 
-        inputs: as returned by `draw`. The next step may overwrite the returned tensor. Raises OutOfMemory as `update`.
+        inputs: as returned by `draw`. The next step may overwrite the returned tensor. Raises the errors of `update`.
         """
         if self.compiling:
             return self.first_step(inputs, step)

@@ -168,7 +168,7 @@ class RandomResizedCrop(Staged):
 
 
 class FlipRandomResizedCrop(Staged):
-    """`random-resized-crop`, then a horizontal flip with probability 1/2 (arXiv 1409.4842, section 6)."""
+    """`random-resized-crop`, then a horizontal flip with probability 1/2 (arXiv 2205.01580, section 2)."""
 
     numerics = 1
     cuts = True

@@ -65,8 +65,8 @@ def noise(keys: Tensor, images: Tensor) -> Tensor:
 def mixing_choices(config: Config, step: int, rows: int, columns: int) -> Tensor:
     """Draw the random choices (6,), float64, for the batch of a step.
 
-    They are an image's weight in mixup (1 without mixup), its label's weight, and the top, bottom, left and right edge
-    of CutMix's box in pixels (0 without CutMix).
+    The first is an image's weight in mixup, or 1 without mixup. The second is its label's weight. The others are the
+    top, bottom, left and right edge of CutMix's box in pixels, or 0 without CutMix.
     """
     random = generator("mixing", config.seed, step)
     cut = bool(config.cutmix) and (not config.mixup or random.random_sample() < config.mix_switch_prob)

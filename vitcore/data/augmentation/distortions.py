@@ -41,8 +41,8 @@ class Operation(NamedTuple):
 class Distortion(Stage):
     """Base class of stages that apply torchvision's operations.
 
-    Images with fewer than 256 levels (digits: 17) are scaled to 0-255 before the operations and back after them. Color
-    operations leave grayscale images unchanged, as in torchvision.
+    Images with fewer than 256 levels (digits: 17) are scaled to 0-255 before the operations and back after them. The
+    operation `color` leaves grayscale images unchanged, as in torchvision.
     """
 
     operations: list[Operation]

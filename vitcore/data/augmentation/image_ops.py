@@ -202,9 +202,9 @@ def equalize(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def apply_batched(images: Tensor, operations: Sequence[Operation], choices: Tensor, amount: Tensor) -> Tensor:
-    """Return each image after its operation. choices (B,): operation numbers. A CUDA graph can hold the function.
+    """Return each image after its operation, with kernel launches that a CUDA graph can hold.
 
-    All resampling is one call. Every other operation is applied to the whole batch.
+    choices (B,): operation numbers. All resampling is one call. Every other operation is applied to the whole batch.
     """
     matrix = translate_x.matrix(images, 0 * amount)  # (B, 2, 3), the identity
     moved, changed = torch.zeros_like(choices, dtype=torch.bool), images

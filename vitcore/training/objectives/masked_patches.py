@@ -150,7 +150,7 @@ def gather_rows(x: Tensor, places: Tensor) -> Tensor:
 def mean_colors(pixels: Tensor, patch: int, levels: int) -> Tensor:
     """Return the class (B, N), from 0 to 8^C - 1, of each patch's mean color in uint8 images (B, C, H, W).
 
-    The first channel is the most significant digit. levels: number of a pixel's values, divided among 8 shades.
+    The first channel is the most significant digit. levels: number of possible pixel values, divided among 8 shades.
     """
     cut = cut_patches(pixels, patch).to(torch.int64)  # integers: rounding never changes a class
     shades = cut.sum(dim=(4, 5)).flatten(1, 2) * SHADES // (levels * patch**2)  # (B, N, C)

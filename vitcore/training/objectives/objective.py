@@ -60,5 +60,5 @@ class Objective(Variant):
         return targets
 
     def scores(self, answers: Tensor, targets: Tensor) -> tuple[float, Tensor]:
-        """Return (mean loss, correctness (n,) of each image) from what `answers` and `remembered` returned for them."""
+        """Return (mean loss, correctness (n,) of each image) from the results of `answers` and `remembered`."""
         raise NotImplementedError

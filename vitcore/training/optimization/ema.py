@@ -1,4 +1,4 @@
-"""The exponential moving average of the weights, which is evaluated and saved (arXiv 1806.05594)."""
+"""The exponential moving average of the weights, which is evaluated and saved (arXiv 1703.01780)."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

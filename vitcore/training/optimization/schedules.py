@@ -29,7 +29,7 @@ class Schedule(Variant):
 
     @classmethod
     def share(cls, done: float, config: Config) -> float:
-        """Return the learning rate as a fraction of `config.lr`. done: fraction, in [0, 1), of steps after warm-up."""
+        """Return the learning rate as a fraction of `config.lr`. done: elapsed fraction of the schedule, in [0, 1)."""
         raise NotImplementedError
 
 
@@ -68,7 +68,7 @@ class Constant(Schedule):
 
 
 class WarmUpStableDecay(Schedule):
-    """A constant learning rate, then a cooldown by 1 - sqrt(x), x from 0 to 1 (arXiv 2405.18392, section 3)."""
+    """A constant learning rate, then a cooldown by 1 - sqrt(x) as x rises from 0 to 1 (arXiv 2405.18392, section 3)."""
 
     numerics = 1
 
