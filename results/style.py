@@ -119,7 +119,7 @@ ROLES = ("baseline", "better", "worse")
 
 
 def parse(content: Mapping[str, Any]) -> Style:
-    """Return the style in the content of a style file. Raises ValueError if a key is unknown or a value not allowed."""
+    """Return the style in the content of a style file. Raises ValueError for an unknown key or forbidden value."""
     check_keys("", content, SECTIONS)
     size, fonts, digits = (read_section(name, content) for name in KEYS)
     sizes = {"full": FULL, "column": COLUMN, "width": "full", **size}

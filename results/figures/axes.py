@@ -113,7 +113,7 @@ def measured_columns(frame: pd.DataFrame, seeds: pd.DataFrame) -> Sequence[pd.Se
 
 
 def set_compute_axes(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, metric: str, label: str) -> None:
-    """Set up the axes of a plot of the metric over compute, the values of `at`, on a log scale."""
+    """Set up the axes of a plot over compute: `at` on a log scale, labeled `label`, and the metric."""
     set_metric_axis(ax, metric, measured_columns(frame, seeds))
     low, high = padded_limits(sorted(set(frame["at"])), log=True)
     ax.set(xscale="log", xlim=(low, high), xlabel=f"{label}, log scale")

@@ -72,7 +72,7 @@ def marks_note(field: str) -> str:
 def draw_over_axis(
     frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, metric: str, field: str, labels: Sequence[str] | None = None
 ) -> None:
-    """Draw the metric over the setting `field`, and set up both axes. labels: tick labels, by default the values."""
+    """Draw the metric over the setting `field`, and set up both axes. labels: tick labels, by default `tick_labels`."""
     set_swept_axis(frame, ax, field, labels or tick_labels(frame))
     set_metric_axis(ax, metric, measured_columns(frame, seeds))
     draw_lines(with_styles(frame), seeds, ax)

@@ -52,9 +52,9 @@ def picture(
 def figure(study: StudyResults, width: float, titled: bool = True, x: str | None = None) -> Figure:
     """Return the study's figure, `width` inches wide, with the setting above it and notes below it.
 
-    titled: whether to write the question at the top, unless the style has `heading: false`. If the style has
-    `notes: false`, a titled figure leaves the setting and the notes to its caption. x: a key of AXES, or None for the
-    study's figure. Raises ValueError if the kind of figure or `x` is unknown.
+    titled: whether to write the question at the top, if the style's `heading` is on. If the style's `notes` are off, a
+    titled figure leaves the setting and the notes to its caption. x: a key of AXES, or None for the study's figure.
+    Raises ValueError if the kind of figure or `x` is unknown.
     """
     page, above, below = draw_with_notes(study, width, x)
     if titled and not current_style().notes:
@@ -64,7 +64,10 @@ def figure(study: StudyResults, width: float, titled: bool = True, x: str | None
 
 
 def caption(study: StudyResults, x: str | None = None) -> list[str]:
-    """Return the lines that explain the figure. The first line belongs above the figure, the others below."""
+    """Return the lines that explain the figure. The first line belongs above the figure, the others below.
+
+    Raises ValueError if the kind of figure, `x` or the font is unknown.
+    """
     with apply_style(), use_labels(objective_labels(study.plan)):
         _, above, below = draw_with_notes(study, current_style().width, x)
     return [above, *below]

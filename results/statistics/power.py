@@ -99,8 +99,8 @@ def threshold(enough: Callable[[float], bool], start: float, halvings: int) -> f
 def power_to_resolve(n: int, difference: float, sd: float, family: int = 1) -> float:
     """Return the probability that n pairs resolve a difference at 5% two-sided, in Holm's first step.
 
-    sd: the standard deviation of the per-seed differences. For a family of m contrasts, the power is
-    P(T'_{n-1}(difference sqrt(n) / sd) > t_{1 - 0.025/m, n-1}), where T' is noncentral t.
+    For a family of m contrasts, it is P(T'_{n-1}(difference sqrt(n) / sd) > t_{1 - 0.025/m, n-1}), where T' is
+    noncentral t.
     """
     critical, shift = intervals.t_quantile(1 - 0.025 / family, n - 1), difference * math.sqrt(n) / sd
     below = float(special.nctdtr(n - 1, shift, critical))

@@ -66,7 +66,10 @@ def advantages(of: Pair, plan: Plan) -> list[Estimate]:
 
 
 def p_equivalence(of: Pair, plan: Plan) -> float | None:
-    """Return the largest one-sided p value of equivalence, corrected for looks, or None without margin or interval."""
+    """Return the p value of equivalence, or None without a margin or an interval.
+
+    It is the largest one-sided p value of `advantages`, corrected for looks.
+    """
     if plan.margin is None:
         return None
     found = [p_values.p_below(one, plan.margin) for one in advantages(of, plan)]

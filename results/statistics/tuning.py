@@ -42,7 +42,7 @@ class Choice:
 
 
 def with_tuned(study: StudyResults) -> tuple[StudyResults, dict[str, Choice]]:
-    """Return (study with its tuned arms first, or unchanged if it tunes nothing; tuned arm -> choice)."""
+    """Return (study with its tuned arms first, tuned arm -> choice). A study that tunes nothing is unchanged."""
     entries = study.plan.tuned
     if not entries:
         return study, {}

@@ -98,7 +98,7 @@ class Attempt:
         checkpoints.prune(self.trial.checkpoints())
 
     def log(self, line: Mapping[str, float]) -> None:
-        """Add a line to metrics.jsonl, synced to disk."""
+        """Add a line, with the fields of MetricsLine, to metrics.jsonl, and sync it to disk."""
         self.patience(lambda: append(self.path / "metrics.jsonl", (json.dumps(line) + "\n").encode()))
 
     def save_weights(self, payload: bytes) -> None:

@@ -228,7 +228,10 @@ class Watch:
         self.seen: dict[Path, tuple[int, float]] = {}
 
     def is_dead(self, attempt: Path) -> bool:
-        """Return whether the holder is known to be dead. If only renewals can tell, calls must span DEAD_SECONDS."""
+        """Return whether the holder is known to be dead.
+
+        If only renewals can tell, this takes repeated calls over DEAD_SECONDS.
+        """
         alive = is_held(attempt)
         if alive is not None:
             return not alive

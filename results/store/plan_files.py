@@ -138,12 +138,12 @@ def parent_setting(config: Settings) -> str:
 
 
 def learned_settings(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the overrides of a plan without HOW_IT_RUNS, also of its stages (such as `pretrain.device`)."""
+    """Return a plan's overrides except HOW_IT_RUNS, for the arms or for a stage (such as `pretrain.device`)."""
     return {key: value for key, value in overrides.items() if key.rpartition(".")[2] not in HOW_IT_RUNS}
 
 
 def known_name(name: str, known: Collection[str]) -> str:
-    """Return the only name in `known` that adds overrides to an unknown `name`, or else `name` itself."""
+    """Return the only name in `known` that is `name` with overrides, if `name` itself is unknown, or else `name`."""
     changed = [one for one in known if one.startswith(f"{name}+")] if "@" in name else []
     return changed[0] if name not in known and len(changed) == 1 else name
 

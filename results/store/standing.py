@@ -112,7 +112,7 @@ class Standings:
         return failure is not None and self.code in (None, failure.code)
 
     def parent_start(self, key: str) -> Start:
-        """Return whether a parent lets trials start, apart from its own parents. `why` is a clause about the parent."""
+        """Return whether a parent's own state lets trials start. `why` is a clause about the parent."""
         if key not in self.parents:
             self.parents[key] = child_start(self.read(key))
         return self.parents[key]

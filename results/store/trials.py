@@ -117,7 +117,7 @@ class Trial:
         return read_failure(attempts[-1] / "failure.json") if attempts else None
 
     def config(self, result: Result | None = None) -> Settings:
-        """Return the resolved config, verified against `result` if given.
+        """Return the resolved config, verified if `result` has the SHA-256 of config.json.
 
         Raises FileNotFoundError, Broken or NewerSchema.
         """

@@ -71,7 +71,7 @@ class Grid:
 
 
 def is_minor(note: str) -> bool:
-    """Return whether a note only counts the initial weights that equal the baseline's, which changes no verdict."""
+    """Return whether a note only counts initial weights equal to the baseline's. Such a note changes no verdict."""
     return INITIAL in note
 
 

@@ -29,7 +29,7 @@ def notes_by_site(inside: Inspection) -> dict[str, str]:
 
 
 def middle_maps(inside: Inspection, site: str) -> np.ndarray:
-    """Return the middle patch's maps (layers, heads, patches) at a site. Equal layers or heads may be one."""
+    """Return the middle patch's maps (layers, heads, patches) at a site. An axis of equal maps may have length 1."""
     return np.asarray(inside.arrays[f"{site}_centre"])
 
 

@@ -2,9 +2,6 @@
 
 A new kind is a new file that defines `draw`, and nothing else changes: `pie_chart.py` draws `figure: pie-chart`. A file
 that needs more than the defaults of `Kind` also defines KIND.
-
-A `frame` has rows of `arms_frame`; `seeds` and `points` have rows of `seeds_frame`. A column `at` is the position on
-the horizontal axis.
 """
 
 from collections.abc import Callable

@@ -38,9 +38,9 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def name_families(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, figure: Figure) -> bool:
-    """Write each series' name at its most expensive arm with a mean, or no name if one does not fit.
+    """Write each series' name at its most expensive arm with a mean, and return whether all names fit.
 
-    Return whether all names fit.
+    If one does not fit, none is written.
     """
     figure.draw_without_rendering()
     known = frame[frame["mean"].notna()].sort_values("at", kind="stable")

@@ -130,7 +130,7 @@ def evaluations_frame(study: StudyResults, metric: str) -> pd.DataFrame:
 
 
 def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, metric: str, x: str) -> None:
-    """Draw the metric over `x`, with a line per arm. frame: rows of `with_styles`. history: of `evaluations_frame`."""
+    """Draw each arm's metric over `x`. frame: rows of `with_styles`. history: rows of `evaluations_frame`."""
     found = history[history["arm"].isin(frame["arm"])]
     size, name = 1.0, AXES[x]
     if x == "seconds":

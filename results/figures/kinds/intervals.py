@@ -65,7 +65,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def dense_row_height(frame: pd.DataFrame) -> float:
-    """Return the minimum row height, in inches, with name and verdict above the interval, on one line if they fit."""
+    """Return the smallest row height, in inches. Name and verdict are above the interval, on one line if they fit."""
     size = current_style().small
     widths = (text_width(row.label, size, "bold") + text_width(short_verdict(row), size) for row in rows_of(frame))
     return NARROW_DENSE_ROW if max(widths) < COLUMN - HANDLE else NARROW_ROW

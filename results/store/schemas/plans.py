@@ -94,7 +94,7 @@ class Interaction(Schema):
 
 
 class Split(Schema):
-    """The test images. kind: "official" (the same in all trials) or "folds" (a fold per seed). images: in all folds."""
+    """The test images. kind: "official" (the same in all trials) or "folds" (a fold per seed). images: their number."""
 
     kind: str
     folds: Annotated[int, Field(gt=0)] | None = None
@@ -251,7 +251,7 @@ class Plan(Schema):
 
     @property
     def trials_with_parents(self) -> dict[str, dict[str, str]]:
-        """The trials that have parents: trial id -> `parents`."""
+        """The parents of each trial that has any: trial id -> (parent's trial id -> stage name, nearest first)."""
         return {one.id: self.parents(entry, one.seed) for entry in self.entries if entry.parent for one in entry.trials}
 
     @model_validator(mode="before")
