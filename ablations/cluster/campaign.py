@@ -84,6 +84,7 @@ class Campaign:
         return (self.folder / "cancelled.json").exists()
 
     def read_plans(self) -> list[Plan]:
+        """Return those of the campaign's plans that exist. Raises ValueError if one is damaged or too new."""
         return [plan for name in self.plans if (plan := read(self.runs, name)) is not None]
 
     def jobs(self) -> list[Job]:

@@ -30,7 +30,8 @@ def share(folder: str, *ids: str) -> int:
     """Train the trials `ids` until they are over or time is up; return the exit status of the task.
 
     The status is FAILED if a trial failed, was interrupted or is blocked, else 0. Unless scancel or `ablate cancel`
-    stops it, the share ensures at its beginning and end that last jobs wait. folder: the campaign's folder.
+    stops it, the share ensures at its beginning and end that last jobs wait. folder: the campaign's folder. Raises
+    the errors of `campaigns.load` and `runner.run`.
     """
     campaign = campaigns.load(Path(folder))
     if campaign.cancelled:
@@ -115,7 +116,7 @@ def last(folder: str) -> int:
     """Submit missing trials or, if none is left to train, write tables and report; return the job's exit status.
 
     The status is FAILED if the campaign gives up (ablations.cluster.no_progress), or if trials failed, are blocked or
-    were cancelled.
+    were cancelled. Raises the errors of `campaigns.load`, `reconcile_patiently` and `publish_all`.
     """
     campaign = campaigns.load(Path(folder))
     if campaign.cancelled:
@@ -135,7 +136,7 @@ def last(folder: str) -> int:
 
 @plain_output()
 def watch(folder: str) -> int:
-    """Do the work of `last` and return its status. If shares are still queued, ensure that last jobs wait."""
+    """Do the work of `last`, with its status and errors. If shares are still queued, ensure that last jobs wait."""
     campaign = campaigns.load(Path(folder))
     ended = last(folder)
     if not campaign.cancelled and last_jobs.has_queued_shares(campaign):

@@ -116,7 +116,7 @@ def submit(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms:
 
 
 def publish_pending(runs: Path, plans: Sequence[Plan]) -> str:
-    """Write tables and report if they are out of date; return a message, or "" if nothing was written."""
+    """Write tables and report if out of date; return a message, or "" if not. Raises the errors of `publish_all`."""
     if not any(written_reports.is_pending(runs, plan) for plan in plans):
         return ""
     from ablations.reporting.publish import publish_all  # imported here because most submissions draw nothing

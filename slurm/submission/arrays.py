@@ -48,7 +48,7 @@ def send(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code: Pat
 
     tag: identifies the array in SLURM's queue. parameters: the script's parameters for submitit, with the tag in the
     comment. code: the folder from which nodes import code. Raises Refused if SLURM rejects the array, or Unreachable if
-    it is unknown whether SLURM has it. Raises the errors of `require_folder`, and OSError if writing fails.
+    it is unknown whether SLURM has it. Raises the errors of `script`, and OSError if writing fails.
     """
     text, path = script(folder, tasks, parameters, code), folder / "script.sh"
     (folder / "logs").mkdir(parents=True)
@@ -65,7 +65,7 @@ def send(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code: Pat
 
 
 def submit(script: Path, tag: str) -> int:
-    """Submit a script whose job has this tag, and return the job id. Raises Refused or Unreachable, as `send`."""
+    """Submit a script whose job has this tag, and return the job id. Raises Refused or Unreachable as `send` does."""
     try:
         said = ask("sbatch", str(script), timeout=SBATCH_SECONDS).stdout
     except Refused as error:
@@ -95,7 +95,10 @@ def find_in_queue(tag: str, problem: str) -> int:
 
 
 def script(folder: Path, tasks: Tasks, parameters: Parameters, code: Path) -> str:
-    """Return the script that `send` passes to sbatch for these arguments. Raises the errors of `require_folder`."""
+    """Return the script that `send` passes to sbatch for these arguments. Raises the errors of `require_folder`.
+
+    Raises ModuleNotFoundError if submitit is not installed.
+    """
     from submitit.slurm.slurm import _make_sbatch_string  # late: submitit is an extra
 
     require_folder(folder)
