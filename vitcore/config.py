@@ -221,10 +221,10 @@ class Epochs(Options):
 def merge(*layers: Values) -> dict[str, Any]:
     """Return one dictionary merged from layers of settings. Later layers override earlier layers.
 
-    A layer that sets `steps` or `epochs` replaces the earlier length of training. A named size such as `S/16` sets the
-    fields of the size that its layer does not set. `options` becomes dotted keys. A change of variant drops the earlier
-    options of the slot. A reference model (`timm/NAME`) drops the earlier architecture, and a named size drops an
-    earlier reference model. Raises ConfigError if a layer has both `steps` and `epochs`, an unknown size or invalid
+    A layer that sets `steps` or `epochs` replaces the earlier length of training. A named size such as `S/16` becomes
+    its fields, except for fields that its layer sets. `options` becomes dotted keys. A change of variant drops the
+    earlier options of the slot. A reference model (`timm/NAME`) drops the earlier architecture, and a named size drops
+    an earlier reference model. Raises ConfigError if a layer has both `steps` and `epochs`, an unknown size or invalid
     `options`.
     """
     merged: dict[str, Any] = {}

@@ -54,9 +54,9 @@ def trains(slot: str, name: str) -> None:
 
 
 def beside_prefix(slot: str, name: str) -> None:
-    """Check that the variant trains with registers and, unless a pooling decides, a class token before the patches.
+    """Check that the variant trains with prefix tokens: registers, and a class token unless a pooling has none.
 
-    Some parameters may receive no gradient, such as position embeddings of the last layer if only a token is pooled.
+    Some parameters may receive no gradient, such as the last layer's position biases if only the class token is pooled.
     """
     pool = {} if slot == "pool" else {"pool": "cls"}
     learns(Config(**tiny(slot, name).model_dump() | {"registers": 2} | pool), slot, name, every=False)
@@ -98,7 +98,7 @@ def part_names(model: nn.Module, slot: str, name: str) -> set[str]:
 
 
 def declares_its_values(slot: str, name: str) -> None:
-    """Check that a variant declares the values that it sets in `__init__`, because `init` overwrites undeclared ones.
+    """Check that a variant declares values that it sets in `__init__`, because `initialize` overwrites all others.
 
     During the check, PyTorch fills empty tensors with NaN, which distinguishes them from tensors with values.
     """

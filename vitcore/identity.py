@@ -50,7 +50,7 @@ def neutral_values(config: Config) -> Settings:
 
 
 def identity(config: Config) -> Settings:
-    """Return name -> plain JSON value for the settings and versions that identify a trial."""
+    """Return name -> JSON value for the settings and versions that identify a trial; raise as `trial_id` does."""
     neutral = neutral_values(config)
     fields = {
         name: value
@@ -98,7 +98,10 @@ def trial_id(config: Config) -> str:
 
 
 def arm_key(config: Config) -> str:
-    """Return an arm's key, a hash of the identity without seeds. config: at seed 0, as a parent differs by seed."""
+    """Return an arm's key, a hash of its identity without seeds. Raises the errors of `trial_id`.
+
+    config: the arm's config at seed 0, because the id of a parent trial depends on the seed.
+    """
     return digest(unseeded_identity(config))
 
 

@@ -59,9 +59,10 @@ def bits(keys: Tensor, site: int, elements: int) -> Tensor:
 
 
 def hashed_bits(low: Array, high: Array, each: Array) -> Array:
-    """Return random int32 (B, elements): hashes of the keys' lower bits XOR the site, upper bits and element numbers.
+    """Return uniform random int32 numbers (B, elements), which are hashes of keys and element numbers.
 
-    low, high: (B,). each: (elements,). `low` and `each` are overwritten.
+    low, high: the lower 32 bits of the keys XOR the site (B,), and the upper 32 bits (B,). each: the element numbers
+    (elements,). `low` and `each` are overwritten.
     """
     image = mix(mix(low) ^ high)  # (B,)
     return mix(image[:, None] + mix(each))

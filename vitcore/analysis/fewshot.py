@@ -38,7 +38,7 @@ class Probe:
 
     @classmethod
     def fit(cls, features: Tensor, labels: Tensor, classes: int) -> Probe:
-        """Return a probe fitted by ridge regression to {-1, 1} targets. On the CPU: features (n, D), labels (n,)."""
+        """Return a ridge regression to {-1, 1} targets, fitted to features (n, D) and labels (n,) on the CPU."""
         features = features.double()
         mean, std = features.mean(dim=0), features.std(dim=0, correction=0) + EPSILON
         x = with_bias((features - mean) / std)  # (n, D + 1)
@@ -66,7 +66,7 @@ def few_shot(model: Model, data: Data) -> FewShot:
 
     A number is omitted, with a note, if a class has fewer training images. The images for a smaller number are a subset
     of those for a larger one. Draws depend only on the data and the trial's data seed, so that paired arms share them.
-    data: on the model's device, as from `trial_data`.
+    data: on the model's device, as from `trial_data`. Raises the errors of `batch_outputs`.
     """
     found, classes = FewShot(), model.config.classes
     labels = data.train.labels.cpu().numpy()

@@ -62,7 +62,7 @@ class Layer(NamedTuple):
 
 @torch.no_grad()
 def layers(model: ViT, images: Tensor) -> list[Layer]:
-    """Return the attention of each layer for standardized images (B, C, H, W), which fused kernels never store."""
+    """Return each layer's attention, which fused kernels never store, for standardized images (B, C, H, W)."""
     found: list[Layer] = []
 
     def record_layer(module: nn.Module, inputs: tuple[Any, ...]) -> None:
@@ -102,7 +102,7 @@ def rollout(weights: list[Tensor]) -> Tensor:
 
     weights: the attention weights (B, H, T, T) of each layer. The rollout is the product of the layers' 0.5 A + 0.5 I,
     the last on the left (arXiv 2005.00928, section 3). A is the mean over heads, and I stands for the residual
-    connection.
+    connection. The rows of each factor are scaled to sum to 1.
     """
     B, _, T, _ = weights[0].shape
     identity = torch.eye(T, dtype=torch.float64, device=weights[0].device)
@@ -143,7 +143,7 @@ class Similarity:
 def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid: Grid) -> list[Similarity]:
     """Return the similarity of patches at each site of the position embedding, or one entry with the site "".
 
-    bias, centre_bias: means over the images of `batch_sums`, or None.
+    bias, centre_bias: these quantities of `batch_sums` as means over images, or None if a layer has no bias.
     """
     layers, kind = range(len(model.encoder.blocks)), f"position={model.config.position}"
     sites = []
@@ -175,7 +175,7 @@ def middle_patch(grid: Grid) -> int:
 
 @torch.no_grad()
 def position_vectors(model: ViT, layer: int, grid: Grid) -> Tensor | None:
-    """Return the vectors (N, channels) that positions make of zero patches before `layer`, or None if all are 0."""
+    """Return the position embedding's vectors (N, channels) before `layer`, from zero patches; None if all are 0."""
     nothing = torch.zeros(1, math.prod(grid), model.config.width, device=next(model.parameters()).device)
     vectors = model.position.tokens(nothing, layer, grid)[0].double().cpu()
     return vectors if vectors.any() else None
@@ -214,9 +214,10 @@ def batch_sums(found: list[Layer], grid: Grid, patch: int, prefix: int) -> dict[
 
 
 def inspect(model: ViT, data: Data, images: int = IMAGES) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
-    """Return (arrays for all figures of a model, facts about it), from a random choice of at most `images` test images.
+    """Return (name -> array for the figures of a model, JSON facts about it), from at most `images` test images.
 
-    model: in evaluation mode, without token merging. data: on the model's device, as from `trial_data`.
+    The choice of images is random but fixed. model: in evaluation mode, without token merging. data: on the model's
+    device, as from `trial_data`. Raises the errors of `Pack.read` if images are streamed.
     """
     config = model.config
     chosen = data.test.select(random_order(len(data.test), "inspect")[:images].copy())

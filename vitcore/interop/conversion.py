@@ -99,7 +99,10 @@ def renamed(name: str, patterns: Patterns) -> str:
 
 
 def token_weights(config: Config, prefix: Tensor, positions: Tensor | None) -> Weights:
-    """Return this ViT's weights for prefix tokens (p, D) and positions: (p + N, D), (N, D) without prefix, or None."""
+    """Return this ViT's weights of class token, registers and position embedding.
+
+    prefix: the prefix tokens (p, D). positions: (p + N, D), (N, D) if prefix tokens have no positions, or None.
+    """
     weights, rows = {}, torch.zeros_like(prefix)
     if positions is not None:
         own = max(0, len(positions) - config.grid[0] * config.grid[1])  # number of positions of prefix tokens

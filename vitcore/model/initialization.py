@@ -112,7 +112,7 @@ def constant(value: float) -> Draw:
 
 
 def stacked(count: int, draw: Draw) -> Draw:
-    """Return a function that applies `draw` to each of `count` stacked projections, with a projection's fan-out."""
+    """Return a function that draws each of `count` stacked projections separately, as `draw` may depend on fan-out."""
     return partial(fill_stacked, count=count, draw=draw)
 
 
@@ -140,8 +140,8 @@ def xavier_uniform(values: Tensor, generator: Generator) -> None:
 def lecun_normal(values: Tensor, generator: Generator) -> None:
     """Fill `values` in place with draws from a truncated normal of variance 1 / fan_in (jax's lecun_normal).
 
-    Values beyond two standard deviations are drawn again, as in `nn.init.trunc_normal_` of PyTorch 2.14. PyTorch 2.11
-    gives other values.
+    Values beyond two standard deviations are drawn again, as in `nn.init.trunc_normal_` of PyTorch 2.14. That function
+    gives other values in PyTorch 2.11.
     """
     std = math.sqrt(1 / values[0].numel()) / 0.87962566103423978
     values.normal_(0.0, std, generator=generator)

@@ -35,7 +35,7 @@ class Pooling(Part):
         super().__init__()
 
     def gather(self, states: Iterable[Tensor]) -> Tensor:
-        """Return what `forward` reads of the tokens after each layer, by default those of the last layer (B, T, D)."""
+        """Return what `forward` reads of `states`, the tokens after each layer: by default only the last (B, T, D)."""
         *_, x = states
         return x
 
@@ -142,7 +142,7 @@ class EveryLayer(Pooling):
         self.logits = nn.Parameter(torch.empty(config.layers))
 
     def gather(self, states: Iterable[Tensor]) -> Tensor:
-        """Return the class tokens after all layers (L, B, D)."""
+        """Return the class tokens after each layer (L, B, D)."""
         return torch.stack([x[:, 0] for x in states])
 
     def forward(self, x: Tensor, prefix: int) -> Tensor:

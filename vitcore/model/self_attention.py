@@ -54,7 +54,10 @@ class SelfAttention(Part):
         return self.attended(q, k, v, bias, context).transpose(1, 2).flatten(2)
 
     def inputs(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Return queries, keys and values (B, H, T, d_h) (equation 5), and the bias of the attention logits or None."""
+        """Return queries, keys and values (B, H, T, d_h) (equation 5), and the bias of the attention logits or None.
+
+        With token merging, the keys are also stored in `context`, for `merge`.
+        """
         B, T, _ = x.shape
         # Unbinding before transposing keeps the gradients in the product's layout, so they are copied only once.
         q, k, v = (part.transpose(1, 2) for part in self.qkv(x).view(B, T, 3, self.heads, -1).unbind(2))

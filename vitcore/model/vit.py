@@ -30,8 +30,8 @@ class ViT(Initial):
     """A Vision Transformer with initial values that are drawn on the CPU from `config.seed`.
 
     `ViT(config)(images)` maps standardized float images (B, C, H, W) to logits (B, classes). In training, dropout of
-    any kind and stochastic depth also require `keys` (B,), the images' random keys (vitcore.keyed_random). Raises
-    ConfigError as `grid` does, or if the position embedding does not support the grid.
+    any kind and stochastic depth also require `keys` (B,), the images' random keys (vitcore.keyed_random). The call
+    raises ConfigError as `grid` does, or if the position embedding does not support the grid.
     """
 
     # The class token starts at zero, as in models_vit.py; registers differ from each other (facebookresearch/dinov2).

@@ -53,8 +53,8 @@ def use_private_cache() -> None:
     """Keep compiled code in a private cache folder, unless TORCHINDUCTOR_CACHE_DIR names another folder.
 
     PyTorch unpickles and runs the cached files, by default from a predictable folder in /tmp. Raises OSError if the
-    private folder cannot be created. Raises ValueError if the folder is a link, or if another user owns or may write
-    it.
+    private folder cannot be created. Raises ValueError if the folder is a link, or if another user owns it or may
+    write to it.
     """
     guessable = os.path.join(tempfile.gettempdir(), "torchinductor_")
     if not os.environ.get(CACHE, guessable).startswith(guessable):

@@ -65,7 +65,7 @@ def hardware(config: Config) -> str:
 
 
 def compute_in_precision(config: Config, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
-    """Return `function(images, ...)` in float32, computed with the precision and the attention kernel of `config`."""
+    """Return `function(images, ...)` with precision and attention kernel of `config`. A bf16 result becomes float32."""
     device, bf16 = inputs[0].device.type, config.precision == "bf16"
     casting = bf16 or torch.is_autocast_enabled(device)  # entered only if needed: it slows down small models
     with (

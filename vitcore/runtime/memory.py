@@ -80,5 +80,5 @@ def capacity(device: torch.device) -> float:
 
 
 def image_memory(device: torch.device) -> float:
-    """Return the bytes that images may occupy in memory: a quarter of `capacity`, on a CPU divided by its cores."""
+    """Return the bytes that images may occupy: a quarter of `capacity`, divided by the number of cores on a CPU."""
     return SHARE * capacity(device) / (1 if device.type == "cuda" else host_cores())

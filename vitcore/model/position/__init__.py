@@ -64,7 +64,7 @@ POSITION: dict[str, type[Position]] = {
 
 
 def positions_without(*sites: str) -> list[str]:
-    """Return the names of the position embeddings without any of `sites`, methods of Position such as "rotate"."""
+    """Return the names of position embeddings that override none of `sites`, methods of Position such as "rotate"."""
     return [name for name, kind in POSITION.items() if all(getattr(kind, s) is getattr(Position, s) for s in sites)]
 
 

@@ -161,7 +161,7 @@ class RoPE2D(Formula):
             raise ConfigError(f"{key}: position={config.position} needs a multiple of 4 channels a head")
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        """Fill `values` (H, 2, d_h / 2) with the axial rates, along two orthogonal axes of random angle per head."""
+        """Fill `values` (H, 2, d_h / 2) with the axial rates along two orthogonal axes, at a random angle per head."""
         angle = 2 * math.pi * torch.rand((len(values), 1), generator=generator)
         cos, sin = angle.cos() * self.magnitudes(), angle.sin() * self.magnitudes()  # (H, d_h / 4)
         values[:, 0] = torch.cat([cos, -sin], dim=-1)  # with the column
@@ -198,10 +198,10 @@ def rotations(rates: Tensor, places: Tensor) -> Tensor:
 
 
 def slopes(heads: int) -> list[float]:
-    """Return ALiBi's slopes for H heads, which are a geometric series from 2^(-8/H) to 2^-8.
+    """Return ALiBi's slopes for H heads: if H is a power of 2, a geometric series from 2^(-8/H) to 2^-8.
 
-    If H is not a power of 2, the series for the next lower power P comes first. Every other slope of the series for 2 P
-    heads follows, starting with the first.
+    Otherwise, the series for the next lower power P comes first. Every other slope of the series for 2 P heads follows,
+    starting with the first.
     """
     power = 1 << heads.bit_length() - 1
     series = [2 ** (-8 * (head + 1) / power) for head in range(power)]

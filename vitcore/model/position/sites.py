@@ -140,7 +140,7 @@ class Context:
         return F.pad(bias.expand(*bias.shape[:-2], N, N), (self.prefix, 0, self.prefix, 0))
 
     def weigh(self, x: Tensor) -> Tensor:
-        """Return x (B, T, D) with merged tokens weighted by their patches, so that a mean counts each patch once."""
+        """Return x (B, T, D) weighted by the number of patches in each token, so that a mean counts each patch once."""
         if (sizes := self.shared.get("sizes")) is None:
             return x
         return x * (sizes / sizes[:, self.prefix :].mean(dim=1, keepdim=True))[..., None]
