@@ -59,9 +59,9 @@ def settings(
 def main() -> NoReturn:
     """Run the command `ablate` and exit. An error gives one line on standard error.
 
-    The exit status is BAD_INPUT for ValueError, OSError, wrong usage and a missing package, INTERRUPTED for Ctrl-C, and
-    FAILED for any other error, whose traceback goes to a file. If ABLATE_TRACEBACK is set, ValueError, OSError and
-    these other errors propagate.
+    The exit status is BAD_INPUT for ValueError, OSError, wrong usage and a missing package. It is INTERRUPTED for
+    Ctrl-C. It is FAILED for any other error, whose traceback goes to a file. If ABLATE_TRACEBACK is set, ValueError,
+    OSError and these other errors propagate.
     """
     try:
         sys.exit(app(prog_name="ablate", standalone_mode=False))

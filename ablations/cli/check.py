@@ -27,7 +27,7 @@ def check_word(word: str, recipe: Recipe) -> bool:
     """Check what `word` names, print one line per check, and return whether all checks pass.
 
     word: a plug-in, a study, a recipe or "all". recipe: the recipe for studies. Raises ValueError if `word` names
-    nothing to check, an invalid study or recipe, or a plug-in that cannot be loaded or adds no part.
+    nothing to check or an invalid study or recipe. Also raises the errors of `check_plugin`.
     """
     if word == "all":
         return check_everything(recipe)

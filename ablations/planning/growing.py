@@ -71,7 +71,7 @@ def kept_stages(old: Plan, arms: Sequence[schemas.Arm], new: Plan) -> tuple[dict
 def extended(
     arm: Extended, seeds: Sequence[int], stages: Mapping[str, schemas.Stage], names: Mapping[str, str]
 ) -> Extended:
-    """Return an arm or stage of the old plan with a trial for every seed in `seeds` that its parent has too.
+    """Return an old arm or stage with a trial for every seed in `seeds` that its parent has too.
 
     An entry whose config is no longer valid keeps its old trials. stages: name -> kept stage. names: old stage name ->
     new name.

@@ -28,8 +28,8 @@ def read(runs: Path, plan_name: str) -> Plan | None:
 def write(runs: Path, plan: Plan) -> None:
     """Write plan.json if the plan on disk is still the plan that `plan` extends (compare and swap).
 
-    Raises ValueError if another run has written a different plan, TimeoutError if another process holds the lock for
-    TURN_SECONDS, and OSError if writing fails. Raises the errors of `read` and `refuse_links`.
+    Raises ValueError if another run has written a different plan, and OSError if writing fails. Raises TimeoutError if
+    another process holds the lock for TURN_SECONDS. Raises the errors of `read` and `refuse_links`.
     """
     folder = store.study_folder(runs, plan.name)
     refuse_links(runs, folder / "turns")

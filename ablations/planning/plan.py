@@ -32,7 +32,7 @@ from vitcore.options import ConfigError
 def build(design: Design, seeds: Sequence[int]) -> Plan:
     """Return the plan of a design.
 
-    Raises the errors of `checks.check`, and ValueError if an arm or stage cannot be built or if an undeclared
+    Raises the errors of `checks.check`. Also raises ValueError if an arm or stage cannot be built, or if an undeclared
     difference confounds an arm.
     """
     study, recipe = design.study, design.applicable_recipe
@@ -114,7 +114,7 @@ def expected_results(design: Design) -> list[schemas.Expected]:
 
 
 def stated_cost(recipe: Recipe) -> schemas.StatedCost | None:
-    """Return the time and FLOPs per process of a trial with the recipe's config; None if the recipe states no time."""
+    """Return the time and the FLOPs per process of a trial of the recipe, or None if the recipe states no time."""
     if not recipe.cost:
         return None
     own = Config(**recipe.config)

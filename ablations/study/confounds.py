@@ -129,7 +129,7 @@ def stage_notes(arm: Arm, baseline: Arm) -> Iterator[str]:
 def weights_note(arm: Arm, baseline: Arm) -> Iterator[str]:
     """Yield a note on the fraction of an arm's initial weights that equal the baseline's at the same seed.
 
-    Yields nothing if all weights are equal, or if either model is from timm or starts from the weights of a stage.
+    Yields nothing if all weights are equal, or if a model is from timm or starts from a stage's weights.
     """
     own, other = initial_weights(arm.config), initial_weights(baseline.config)
     parents = (arm.parent, baseline.parent)

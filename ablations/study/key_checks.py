@@ -53,7 +53,7 @@ def validate_recipe(recipe: Recipe, path: Path) -> None:
 
 
 def check_setting(key: str, where: str, stages: Collection[str] = ()) -> None:
-    """Raise ValueError if a key such as lr or pretrain.lr is not a setting, or is a seed that a study may not set.
+    """Raise ValueError if a key is not a setting such as lr or pretrain.lr, or is a seed that may not be set.
 
     where: the beginning of the message. stages: the names that may come before a dot.
     """
@@ -71,7 +71,7 @@ def check_setting(key: str, where: str, stages: Collection[str] = ()) -> None:
 def check_varied(study: Study, path: Path) -> None:
     """Raise ValueError if a study varies nothing, or varies a setting that is unknown, fixed or already varied.
 
-    Also raises it if an arm has no name, if values are missing or repeated, or if a cross has fewer than two factors.
+    Also raises it if an arm has no name, values are missing or repeated, or a cross has fewer than two factors.
     """
     axes = [(where, *axis) for where, group in study.axes() for axis in group.items()]
     if not axes and not study.arms:
@@ -124,7 +124,7 @@ def check_text_names(study: Study, path: Path) -> None:
 
 
 def check_overrides(study: Study, overrides: Values) -> None:
-    """Raise ValueError if a key has an unknown stage or setting, or sets for all stages what the study sets for one.
+    """Raise ValueError if a stage or setting is unknown, or if a key sets for all stages what the study sets for one.
 
     A key for one stage, such as pretrain.lr, may replace the study's value. Config checks the other keys.
     """

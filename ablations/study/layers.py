@@ -24,8 +24,8 @@ class Layers:
     def __post_init__(self) -> None:
         """Check the command line's settings and the recipe's stages.
 
-        Raises ValueError if the command line sets a seed or what the study varies, or if the study fine-tunes but the
-        recipe has no `finetune`. Also raises the errors of `check_overrides`.
+        Raises ValueError if the command line sets a seed or what the study varies. Also raises it if the study
+        fine-tunes but the recipe has no `finetune`, and raises the errors of `check_overrides`.
         """
         if self.fine_tunes and FINETUNE not in self.recipe.stages:
             raise ValueError(

@@ -90,7 +90,7 @@ def without_recipe_arm(settings: Values) -> Values:
 
 
 def claim_parts(claim: str) -> tuple[str, str, str]:
-    """Return the parts of a claim such as 'a < b' or 'a ~ b': first arm, sign with its spaces, second arm.
+    """Return (first arm, sign with its spaces, second arm) of a claim such as 'a < b' or 'a ~ b'.
 
     Raises ValueError if the claim has neither sign.
     """

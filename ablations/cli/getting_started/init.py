@@ -77,8 +77,8 @@ def init(
 def next_commands(recipe: Path, runs: Path | None, data_dir: Path | None) -> str:
     """Return text that lists the commands to run next, each with its purpose.
 
-    runs: the option --runs of `ablate init`, or None. data_dir: the --data-dir that the commands need in order to find
-    the pack, or None if they find it without one.
+    runs: the option --runs of `ablate init`, or None. data_dir: the --data-dir by which the commands find the pack, or
+    None if they need none.
     """
     on, where = f"--recipe {shlex.quote(str(recipe))}", folder_options(runs, data_dir)
     commands = {

@@ -59,7 +59,7 @@ class Places:
 def places(explicit: Path | None = None, profile: str | None = None) -> Places:
     """Return the folders in which data sets are found. explicit: --data-dir. profile: the data_dir of a SLURM profile.
 
-    Raises the errors of `read`, and ValueError if [data] contains the name of a built-in data set, or if
+    Raises the errors of `read`. Also raises ValueError if [data] contains the name of a built-in data set, or if
     ABLATE_MORE_DATA is invalid.
     """
     settings = read()

@@ -100,7 +100,8 @@ def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -
 
     Returns a name even if there is no such plan. recipe_name: None for the default recipe or, if it has no plan, the
     only recipe with one. source: a run directory or an exported file. Raises ValueError if a setting is invalid, the
-    words set the margin, the export is damaged, or a study has several plans but none on the default recipe.
+    words set the margin, or the export is damaged. Also raises it if a study has several plans but none on the default
+    recipe.
     """
     asked = parse_words(words or [])
     if asked.margin is not None:

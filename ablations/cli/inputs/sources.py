@@ -52,7 +52,7 @@ def styled(file: Path | None, source: Path) -> AbstractContextManager[None]:
     """Return a context manager that applies a style file, if given, until the block ends.
 
     Warns on standard error about names in the file that no study in `source` has. Raises ValueError if the file cannot
-    be read, or if a key of it is unknown or has a value that is not allowed.
+    be read, or if a key or a value in it is not allowed.
     """
     if file is None:
         return contextlib.nullcontext()
