@@ -30,7 +30,7 @@ def open_image(file: Path) -> Image:
 
 
 def open_content(content: bytes | memoryview, formats: tuple[str, ...] = IMAGE_FORMATS) -> Image:
-    """Open an image from a file's content without decoding it; raise ValueError if it has none of the `formats`."""
+    """Open an image from a file's content without decoding; raise ValueError if unreadable or in none of `formats`."""
     from PIL import Image, UnidentifiedImageError
 
     try:

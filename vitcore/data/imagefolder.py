@@ -66,7 +66,7 @@ def describe_folder(root: Path) -> About:
 
 
 def read_folder(root: Path, size: int, channels: int) -> Raw:
-    """Read each image's middle square in a folder, resized to `size` pixels; raise ConfigError if one is unreadable."""
+    """Read each image's middle square, resized to `size`; raise ConfigError if the folder or an image is invalid."""
     listing = list_folder(root)
     images = np.empty((len(listing.files), channels, size, size), np.uint8)
     for place, file in enumerate(listing.files):

@@ -58,7 +58,7 @@ def timm_teacher(teacher: str) -> tuple[str, str]:
 
 
 def identifying_value(key: str, value: str) -> str | dict[str, str]:
-    """Return what identifies a value of `key` in a trial's id: a file's SHA-256. Raises ConfigError if unreadable."""
+    """Return a value of `key` for a trial's id, a file replaced by its SHA-256. Raises ConfigError if unreadable."""
     if value == NONE or is_trial(value):
         return value
     if key == "init_from":

@@ -39,7 +39,10 @@ def read(path: str) -> Weights:
 
 
 def weights_for(config: Config, parent: bytes | None) -> Weights | None:
-    """Return the weights to start from, if any; raise ConfigError if unreadable. parent: a trial's, as safetensors."""
+    """Return the weights from which training starts, or None for initial values.
+
+    parent: the weights of a trial, as safetensors. Raises ConfigError if the weights are missing or cannot be read.
+    """
     if config.init_from == NONE:
         return None
     if not is_trial(config.init_from):
