@@ -104,7 +104,7 @@ def couples_images(model: nn.Module) -> bool:
 
 
 def check_micro_batch(config: Config) -> None:
-    """Raise ConfigError if `config` sets micro-batches and the model couples the images of a batch."""
+    """Raise ConfigError if micro-batches are smaller than the batch and the model couples the images of a batch."""
     if 0 < config.micro_batch < config.batch and couples_images(meta_model(config)[0]):
         raise ConfigError(
             f"micro_batch={config.micro_batch}: batch norm ties the images of a batch together: "

@@ -72,7 +72,7 @@ class PatchDropout(nn.Module):
         self.rate = rate
 
     def forward(self, x: Tensor, keys: Keys) -> Tensor:
-        """Return a random subset (B, n, D) of x (B, N, D), n > 0, or x in evaluation. keys: random keys (B,)."""
+        """Return n > 0 random patches (B, n, D) of x (B, N, D), or x in evaluation. keys: random keys (B,)."""
         if not self.training:
             return x
         assert keys is not None, "patch dropout in training needs the images' keys"

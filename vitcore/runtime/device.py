@@ -50,7 +50,7 @@ def send(tensor: Tensor, device: torch.device) -> Tensor:
     """Return `tensor` on `device`. A copy to a GPU is from pinned memory, so that it waits for no earlier work there.
 
     PyTorch keeps the pinned memory until the copy is done. Raises RuntimeError for a copy during the capture of a CUDA
-    graph, because replays of the graph would read this memory again.
+    graph, because replays of the graph would read this memory again. tensor: on the CPU or on `device`.
     """
     if tensor.device.type == device.type:
         return tensor
