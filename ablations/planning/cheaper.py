@@ -29,11 +29,7 @@ def suggestions(hours: float, unit: str, plan: Plan) -> list[str]:
 
 
 def remaining_flops(config: Config, varied: set[str]) -> Iterator[tuple[float, str]]:
-    """Yield (remaining fraction of training FLOPs, `key=value`) for each way to make trials cheaper.
-
-    The ways are half the image size, half the steps and twice the patch size. Invalid ones and those in `varied` are
-    left out.
-    """
+    """Yield (remaining fraction of training FLOPs, `key=value`) for each cheaper setting, if valid and not `varied`."""
     from vitcore.analysis.cost import measure
 
     whole = measure(config).flops * config.steps

@@ -104,10 +104,7 @@ def enlarged_evals(design: Design) -> list[str]:
 
 
 def expected_results(design: Design) -> list[schemas.Expected]:
-    """Return the results that the recipe states for exactly the design's overrides; [] if the study has stages.
-
-    Overrides that affect only how trials run do not count.
-    """
+    """Return what the recipe states for exactly the `learned_settings` of the overrides; [] if the study has stages."""
     asked = learned_settings(design.overrides)
     fits = [one for one in design.applicable_recipe.expected if one.settings == asked]
     return [] if design.study.stages else [schemas.Expected(**one.model_dump()) for one in fits]

@@ -1,7 +1,4 @@
-"""The folders and plug-ins of a command, from its options or ablate.toml.
-
-Functions that read ablate.toml raise ValueError if it is invalid.
-"""
+"""The folders and plug-ins of a command. Functions that read ablate.toml raise ValueError if it is invalid."""
 
 import json
 import os
