@@ -13,10 +13,7 @@ SAVES = 0.7  # the largest fraction of the hours that may remain after a suggest
 
 
 def suggestions(hours: float, unit: str, plan: Plan) -> list[str]:
-    """Return a list of one line with the days that an expensive plan takes, or [] for other plans.
-
-    The line also names the setting that saves most, if at most SAVES of the hours remain with it.
-    """
+    """Return a line, in a list, with an expensive plan's days and any large saving; [] for other plans."""
     if hours < EXPENSIVE[unit]:
         return []
     days = f"{hours:,.0f} {unit} are {hours / DAY:,.0f} days on one {unit.partition('-')[0]}"

@@ -11,10 +11,7 @@ from results import store
 
 
 def ensure_trainable(jobs: list[Job], place: Place) -> None:
-    """Raise ValueError if machine, data or folders do not allow the trials to be trained.
-
-    Creates missing folders. Also raises the errors of `ensure_data`.
-    """
+    """Raise ValueError if the trials cannot be trained here, or an error of `ensure_data`. Creates missing folders."""
     from vitcore.runtime.host import check_memory, host_limits
 
     todo = trials_to_run(place.runs, jobs, place.code)

@@ -48,7 +48,7 @@ def adapted_arms(settings: Settings, patches: list[int], on_gpu: bool) -> dict[s
 
 
 def finetune(settings: Settings, fractions: list[float]) -> Settings:
-    """Return the settings for fine-tuning on the first data fraction with SGD, as in arXiv 2010.11929."""
+    """Return the settings for fine-tuning on the smallest data fraction, with SGD as in arXiv 2010.11929."""
     return {
         "data_fraction": fractions[0],
         "optimizer": "sgd",

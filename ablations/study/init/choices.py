@@ -87,7 +87,7 @@ def rounded(number: float) -> float:
 
 
 def margin(found: Survey) -> Choice:
-    """Return the smallest margin that can show equal arms to be equivalent, or 0.01 if that is larger."""
+    """Return the smallest margin within which equal arms can be shown equivalent, but at least 0.01."""
     half = Z90 * math.sqrt(DISAGREE / found.test)
     value = max(0.01, math.ceil(200 * half) / 200)
     return Choice("margin", value, f"{found.test:,} test images cannot show less, if equal arms differ on a tenth")

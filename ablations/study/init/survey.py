@@ -59,7 +59,7 @@ class Survey:
 def survey(path: Path) -> Survey:
     """Return the survey of a folder or a pack of images.
 
-    Raises ValueError if `path` is neither, if no image can be read, or if a class is too small to split.
+    Raises ValueError if `path` is neither, the pack is damaged, no image can be read, or a class is too small to split.
     """
     return survey_pack(path) if (path / MANIFEST).is_file() else survey_folder(path)
 
@@ -109,9 +109,9 @@ def survey_folder(path: Path) -> Survey:
 
 
 def outliers(sides: dict[Path, int]) -> dict[Path, int]:
-    """Return the images whose shorter side is below half or above twice the median, or {} if they are over 2% of all.
+    """Return the images whose shorter side is below half or above twice the median.
 
-    sides: file -> shorter side in pixels.
+    sides: file -> shorter side in pixels. Returns {} if these images are over 2% of all.
     """
     median = float(np.median(list(sides.values())))
     found = {file: side for file, side in sides.items() if not median / 2 <= side <= 2 * median}
