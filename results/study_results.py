@@ -69,8 +69,11 @@ class StudyResults:
     def first_finished(self) -> dict[str, tuple[int, str]]:
         """The first finished trial of each arm that has one: arm -> (seed, trial id)."""
         rows = zip(*(self.columns[name] for name in ("arm", "seed", "id", "status")), strict=True)
-        ended = [(arm, (seed, trial_id)) for arm, seed, trial_id, status in rows if status == "finished"]
-        return dict(reversed(ended))
+        found: dict[str, tuple[int, str]] = {}
+        for arm, seed, trial_id, status in rows:
+            if status == "finished":
+                found.setdefault(arm, (seed, trial_id))
+        return found
 
     @property
     def name(self) -> str:

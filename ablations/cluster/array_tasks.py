@@ -127,11 +127,12 @@ def cancelled_trials(runs: Path) -> set[str]:
     """
     tasks = newest_tasks(runs)
     newest = {key: task for key, task in tasks.items() if not store.trial(runs, key).state().is_over}
-    ends = (job_ends(newest) or {}) | marked_cancelled(newest)
-    cancelled = {key for key, end in ends.items() if is_cancellation(end)}
-    for path in {newest[key].cancel_mark for key in cancelled}:
+    known = set(marked_cancelled(newest))
+    ends = job_ends({key: task for key, task in newest.items() if key not in known}) or {}
+    fresh = {key for key, end in ends.items() if is_cancellation(end)}
+    for path in {newest[key].cancel_mark for key in fresh}:
         write_mark(path)
-    return cancelled
+    return known | fresh
 
 
 def is_cancellation(end: str) -> bool:

@@ -172,10 +172,12 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
 def precision_notes(view: Overview, plan: Plan) -> list[str]:
     """Return a note, in a list, if trials compute in bf16 on this machine's CPU, which emulates it; otherwise []."""
     slow = estimate.emulates_bf16(plan.baseline_arm.config, view.hours_from.unit == estimate.GPU_HOURS)
+    if not (view.wall and slow):
+        return []
     return [
         "this CPU has no bf16 instructions: with precision=float32, which makes other trials, steps were "
         f"{estimate.BF16_SLOWDOWN:g} times as fast on such a CPU"
-    ] * bool(view.wall and slow)
+    ]
 
 
 def time_text(view: Overview, plan: Plan) -> str:

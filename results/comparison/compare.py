@@ -53,22 +53,20 @@ def compared_row(
         contrast=changed_contrast(change) if change else None,
         notes=metric_notes(plan.metric, plan.objective) + row_notes(pair, test, family) + change_notes(change),
     )
-    return (
-        row
-        if test is None
-        else replace(
-            row,
-            delta=test.difference.value,
-            delta_ci95=test.difference.interval(),
-            p=test.p,
-            p_holm=test.p_holm,
-            verdict=test_verdict(test),
-            worse_by_at_most=deficit_bound(test),
-            resolvable_difference=resolvable,
-            method=test.method,
-            n_pairs=test.pairs or None,
-            identical=test.identical,
-        )
+    if test is None:
+        return row
+    return replace(
+        row,
+        delta=test.difference.value,
+        delta_ci95=test.difference.interval(),
+        p=test.p,
+        p_holm=test.p_holm,
+        verdict=test_verdict(test),
+        worse_by_at_most=deficit_bound(test),
+        resolvable_difference=resolvable,
+        method=test.method,
+        n_pairs=test.pairs or None,
+        identical=test.identical,
     )
 
 
@@ -87,13 +85,16 @@ def untested_reason(pair: Pair, test: Test | None) -> str | None:
     if pair.a is None or pair.b is None:
         return f"only in {'B' if pair.a is None else 'A'}"
     if test is not None:
-        return test.difference.why or None if test.method != "none" and test.p is None else None
+        lacks_verdict = test.method != "none" and test.p is None
+        return (test.difference.why or None) if lacks_verdict else None
     a, b = pair.a, pair.b
     if a.study.plan.metric != b.study.plan.metric:
         return "other metric"
     keys = [key for key, _, _ in differing_settings(a, b)]
-    what = "recipe" if a.study.plan.recipe != b.study.plan.recipe else "settings"
-    return f"other {'version' if not keys else 'data' if 'data' in keys else what}"
+    if not keys:
+        return "other version"
+    same_recipe = a.study.plan.recipe == b.study.plan.recipe
+    return "other data" if "data" in keys else "other settings" if same_recipe else "other recipe"
 
 
 def arm_results(row: Row) -> Reached:

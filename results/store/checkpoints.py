@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from results.store.files import MEMORY, open_regular
+
 KEEP_CHECKPOINTS = 2
 NAME = re.compile(r"[0-9]{9,18}-[0-9a-f]{16}\.safetensors")
 
@@ -16,6 +18,12 @@ def file_name(step: int, payload: bytes) -> str:
 
 def step(checkpoint: Path) -> int:
     return int(checkpoint.name.partition("-")[0])
+
+
+def is_intact(checkpoint: Path) -> bool:
+    """Return whether a checkpoint has the checksum in its name. Raises the errors of `open_regular`."""
+    with open_regular(checkpoint, MEMORY) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest().startswith(checkpoint.stem.partition("-")[2])
 
 
 def newest_first(folders: Iterable[Path]) -> list[Path]:

@@ -190,8 +190,11 @@ class Trial:
 
     def newest_step(self) -> int:
         """Return the step of the newest valid checkpoint, or 0 without one."""
-        newest = self.newest_checkpoint()
-        return checkpoints.step(newest[0]) if newest else 0
+        for file in self.checkpoints():
+            with contextlib.suppress(OSError, Broken):
+                if checkpoints.is_intact(file):
+                    return checkpoints.step(file)
+        return 0
 
     def latest_step(self) -> int:
         """Return the largest step in the metrics of all attempts and the newest checkpoint, or 0 without any step."""

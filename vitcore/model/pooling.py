@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from vitcore.model.initialization import Part, constant, normal, stacked, xavier_uniform, zeros
 from vitcore.model.norm import EPSILON
+from vitcore.options import ConfigError
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -30,6 +31,11 @@ class Pooling(Part):
     slot = "pool"
     class_token: ClassVar[bool] = False
     plain: ClassVar[bool] = False  # whether the result is the last layer's class token or its mean over patches
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "every_layer" in cls.__dict__:  # the form of versions before 0.23
+            raise ConfigError(f"{cls.__name__}.every_layer: gone with `keep`; override `gather` instead")
 
     def __init__(self, config: Config) -> None:
         super().__init__()

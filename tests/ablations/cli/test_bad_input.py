@@ -172,9 +172,12 @@ def test_a_failed_download_is_not_bad_input_and_leaves_nothing(
 def test_a_download_is_whole_or_leaves_only_what_another_made(
     ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Archives that are there are handed on, and what a killed download left is removed after a day."""
     theirs, words = tmp_path / "new" / "cifar-10-python.tar.gz", ("data", "download", "cifar10", "--data-dir", "new")
+    archives: list[bool] = []
 
     def fetch(dataset: object, folder: Path) -> None:
+        archives.append((folder / theirs.name).exists())
         (folder / "batches").mkdir()
         (folder / "batches" / "one").write_text("mine")
         theirs.write_text("theirs")
@@ -185,8 +188,11 @@ def test_a_download_is_whole_or_leaves_only_what_another_made(
     online = False
     assert ablate(*words)[0] == 1
     assert {path.name for path in theirs.parent.rglob("*")} == {theirs.name}
-    online = True
+    online, killed = True, theirs.parent / ".download-1"
+    (killed / "batches").mkdir(parents=True)
+    os.utime(killed, (0, 0))
     assert ablate(*words)[0] == 0
+    assert archives == [False, True]
     assert {path.name for path in theirs.parent.rglob("*")} == {theirs.name, "batches", "one"}
 
 

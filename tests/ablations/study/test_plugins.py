@@ -34,6 +34,10 @@ REFUSED = [
     ("class X(Position):\n  neutral = ['base']\nPOSITION['x'] = X", "'neutral' is ['base'], not option -> value"),
     ("class X(Position):\n  class Options: base = 1\nPOSITION['x'] = X", "'Options' is no subclass of Variant.Options"),
     ("class X(Position):\n  places = None\nPOSITION['x'] = X", "break the check of every config: TypeError"),
+    (
+        "from vitcore import Pooling\nclass X(Pooling):\n  every_layer = True",
+        "X.every_layer: gone with `keep`; override",
+    ),
     ("import sys; sys.exit(3)", "it ends the program (exit status 3)"),
     ("exit()", "it ends the program"),
     ("x = (", "does not import: SyntaxError"),

@@ -1,5 +1,7 @@
 """The base class of built-in datasets that torchvision downloads."""
 
+import shutil
+import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +12,9 @@ import numpy as np
 from vitcore.data.dataset import About, Bytes, Raw
 from vitcore.data.files import reason_with_file
 
+PARTIAL = ".download-"  # prefix of the folders of downloads that are not complete
+DAY = 86_400  # seconds
+
 Part = tuple[Bytes, list[int]]  # images (m, C, H, W) and labels
 
 
@@ -19,8 +24,9 @@ class Downloaded(ABC):
     To add a dataset, write a subclass in this folder, with its own `test_size` if that differs, and add an instance to
     BUILT_IN in __init__.py.
 
-    size: side of the images, in pixels. train_size: number of training images. md5: torchvision's checksum of their
-    archive. mean, std: statistics of each channel of the training images, for intensities from 0 to 1.
+    archives: glob pattern of the archives in a folder. size: side of the images, in pixels. train_size: number of
+    training images. md5: torchvision's checksum of their archive. mean, std: statistics of each channel of the training
+    images, for intensities from 0 to 1.
     """
 
     test_size = 10_000  # number of test images
@@ -28,6 +34,7 @@ class Downloaded(ABC):
     def __init__(
         self,
         name: str,
+        archives: str,
         size: int,
         classes: int,
         train_size: int,
@@ -37,7 +44,7 @@ class Downloaded(ABC):
     ) -> None:
         fingerprint: dict[str, str | int] = {"name": name, "images": train_size + self.test_size, "md5": md5}
         mean, std = (tuple(255 * value for value in values) for values in (mean, std))
-        self.name = name
+        self.name, self.archives = name, archives
         self.about = About(size, len(mean), classes, train_size, self.test_size, fingerprint, mean=mean, std=std)
 
     @abstractmethod
@@ -74,18 +81,26 @@ class Downloaded(ABC):
         return Raw(images, labels, train, test)
 
     def download(self, data_dir: Path) -> None:
-        """Download the dataset into `data_dir`, unless it is there.
+        """Download the dataset into `data_dir`, unless it is there. Archives in the folder are used if they are intact.
 
         Raises OSError if the folder cannot be made, and RuntimeError if the download fails. Partial downloads are
-        removed.
+        removed, and after a day also those of killed processes.
         """
         with suppress(ValueError):
             self.read(data_dir)
             return
         folders = [folder for folder in (data_dir, *data_dir.parents) if not folder.exists()]
         data_dir.mkdir(parents=True, exist_ok=True)
+        for partial in data_dir.glob(f"{PARTIAL}*"):
+            with suppress(OSError):  # another download removes it too
+                if time.time() - partial.stat().st_mtime > DAY:
+                    shutil.rmtree(partial)
         try:
-            with TemporaryDirectory(prefix=".download-", dir=data_dir) as temporary:  # another download may run here
+            with TemporaryDirectory(prefix=PARTIAL, dir=data_dir) as temporary:  # another download may run here
+                for archive in data_dir.glob(self.archives):
+                    copy = Path(temporary, archive.relative_to(data_dir))
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(archive, copy)
                 self.fetch(Path(temporary))
                 for path in [path for path in Path(temporary).rglob("*") if path.is_file()]:
                     target = data_dir / path.relative_to(temporary)

@@ -25,7 +25,7 @@ class Cifar(Downloaded):
     """CIFAR-10 or CIFAR-100, chosen by `classes`: 50,000 training and 10,000 test images (M, 3, 32, 32)."""
 
     def __init__(self, classes: int, md5: str, mean: Channels, std: Channels) -> None:
-        super().__init__(f"cifar{classes}", 32, classes, 50_000, md5, mean, std)
+        super().__init__(f"cifar{classes}", f"cifar-{classes}-python.tar.gz", 32, classes, 50_000, md5, mean, std)
 
     @property
     def kind(self) -> Any:

@@ -11,14 +11,17 @@ class Mnist(Downloaded):
     """60,000 training and 10,000 test images (M, 1, 28, 28) of ten classes. kind: name of torchvision's class."""
 
     def __init__(self, name: str, kind: str, md5: str, mean: float, std: float) -> None:
-        super().__init__(name, 28, 10, 60_000, md5, (mean,), (std,))
+        super().__init__(name, f"{kind}/raw/*.gz", 28, 10, 60_000, md5, (mean,), (std,))
         self.kind = kind
 
     def read_parts(self, data_dir: Path) -> tuple[Part, Part]:
         """Return (training part, test part) of the unpacked files. Only archives beside them, if any, are checked."""
         from torchvision.datasets.utils import check_md5
 
-        train, test = (self.load(data_dir, train) for train in (True, False))
+        try:
+            train, test = (self.load(data_dir, train) for train in (True, False))
+        except (AssertionError, LookupError, TypeError):  # what torchvision raises for wrong headers
+            raise ValueError(f"data={self.name}: the files in {data_dir / self.kind} are damaged") from None
         for archive, md5 in train.resources:
             path = os.path.join(train.raw_folder, archive)
             if os.path.exists(path) and not check_md5(path, md5):
