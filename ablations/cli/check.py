@@ -126,7 +126,7 @@ def check_study(file: str, recipe: Recipe) -> bool:
 
 
 def check_recipe(file: str) -> bool:
-    """Check the configs of a recipe, its arms and its stages, print a line for each, and return True.
+    """Check the configs of a recipe, its arms, axes and stages, print what was checked, and return True.
 
     Raises ValueError if a config is invalid or a model cannot be built.
     """
@@ -142,11 +142,18 @@ def check_recipe(file: str) -> bool:
         return config
 
     config = checked("config", {})
+    for key, values in recipe.axes.items():
+        stage, _, setting = key.partition(".")
+        base, name = ({}, key) if stage in VARIANTS or not setting else (recipe.stages.get(stage, {}), setting)
+        for value in values:
+            checked(f"axes: {key}", merge(base, {name: value}))
     size = measure(config)
     print(f"{file}\n  ok      {size.params:,} parameters, {size.flops:,} FLOPs an image, {config.steps:,} steps")
     for name, settings in recipe.arms.items():
         ratio = f"{measure(checked(f'arm {name}', settings)).flops / size.flops:.2g}"
         print(f"  ok      arm {name}: {'the same' if ratio == '1' else f'{ratio} times the'} FLOPs")
+    if recipe.axes:
+        print(f"  ok      the values of axes {', '.join(recipe.axes)}")
     for name, settings in recipe.stages.items():
         config = checked(f"stage {name}", settings)
         print(f"  ok      stage {name}: {config.steps:,} steps of {config.batch} images of {config.data}")

@@ -12,7 +12,6 @@ from ablations.cli.inputs import parameters
 from ablations.cli.inputs.arguments import parse_words, plan_names
 from ablations.cli.inputs.directories import make_place, source_path
 from ablations.cli.inputs.sources import named_results, styled
-from results import store
 from results.safe_text import one_line
 from results.store.files import refuse_links, safe_name
 
@@ -183,14 +182,13 @@ def inspect(
         raise ValueError(f"--images {images}: not with {source}, which holds only what was computed before")
     if out and is_file_name(out, None):
         raise ValueError(f"--out {out}: several figures go to a folder; --format says how they are drawn")
-    plans, damaged = ([], []) if source.is_file() else store.read_plans(source)
-    with print_damaged(damaged), styled(style, source):
+    with styled(style, source):
         asked = parse_words(words).studies
         names = dict(zip(asked, plan_names(words, recipe, source) or asked, strict=True))
         if source.is_file():
             here = read_from_export(source, names, arm)
         else:
-            here = inspect_in_folder(make_place(runs, data_dir, plugin), plans, names, arm, images)
+            here = inspect_in_folder(make_place(runs, data_dir, plugin), names, arm, images)
         found = [inside for inside, _ in here]
         ids, given = [inside.trial for inside in found], out or (Path("figures") if source.is_file() else None)
         if given:

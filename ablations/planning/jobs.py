@@ -61,7 +61,7 @@ def check_same_table(old: Plan, new: Plan) -> None:
         raise ValueError(
             f"{old.name} was planned with another baseline "
             f"({changed or 'the images of its data, or what one of its parts computes'}): "
-            "give the recipe another name, or plan it anew with --prune (results stay)"
+            "give what you edited, study or recipe, another name, or plan it anew with --prune (results stay)"
         )
 
 

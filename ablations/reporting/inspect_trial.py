@@ -74,14 +74,18 @@ def unique_match(prefix: str, there: Sequence[str], where: str) -> str:
 
 
 def inspect_in_folder(
-    place: Place, plans: Sequence[Plan], names: Mapping[str, str], globs: Sequence[str], images: int | None
+    place: Place, names: Mapping[str, str], globs: Sequence[str], images: int | None
 ) -> list[tuple[Inspection, Config]]:
     """Return (inspection, config) for each selected trial of a run directory.
 
-    plans, names, globs: as in `select_trials`. images: the number of test images to inspect with, or None if any number
-    will do. Raises ValueError if a word names no trial that can be inspected, or if a trial is damaged. Raises the
-    errors of `compute_eval`.
+    names, globs: as in `select_trials`. images: the number of test images to inspect with, or None if any number
+    will do. Raises ValueError if a word names no trial that can be inspected, or if a trial or a named plan is damaged.
+    Raises the errors of `compute_eval`.
     """
+    plans = store.read_plans(place.runs).readable
+    unread = {*names.values()} & {*plan_files.planned_names(place.runs)} - {plan.name for plan in plans}
+    for name in unread:
+        store.read_plan(store.study_folder(place.runs, name) / "plan.json")  # raises its error
 
     def finished(key: str) -> bool:
         return store.trial(place.runs, key).state().status == "finished"

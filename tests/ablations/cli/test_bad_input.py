@@ -48,6 +48,7 @@ BAD = [
     ("check points.yaml", "points.yaml: margin=3: below 1, as a share of the images (0.03 is 3 points)"),
     ("check unasked.yaml", "unasked.yaml: 'question' is missing"),
     ("check fast.yaml", "fast.yaml: config: lr=fast: a finite number above 0"),
+    ("check axis.yaml", "axis.yaml: axes: patch: patch=3 does not divide image_size=8"),
     ("plan s.yaml --recipe fast.yaml", "recipe 'fast': lr=fast: a finite number above 0"),
     ("plan head.yaml --recipe r.yaml", "study 'head', baseline: head=2: one of linear, mlp"),
     (
@@ -88,6 +89,7 @@ FILES = {
     "torn.py": "import nowhere",
     "many.yaml": "gpus: many",
     "points.yaml": "{description: d, config: {data: digits, steps: 9}, margin: 3}",
+    "axis.yaml": "{description: d, config: {data: digits, steps: 9}, axes: {patch: [1, 2, 3]}}",
     "fast.yaml": "{description: d, config: {data: digits, steps: 9, lr: fast}}",
     "unasked.yaml": "{baseline: {position: 1d}, factors: {position: [none, 1d]}}",
     "head.yaml": "{question: q, baseline: {head: 2}, factors: {position: [none, 1d]}}",

@@ -154,9 +154,24 @@ def test_an_arm_that_stays_is_measured_again(tmp_path: Path) -> None:
     assert kept.params == first["position=none"]
 
 
-def test_pruning_forgets_no_look(tmp_path: Path) -> None:
+def plan_with_a_result(runs: Path, study: Design) -> None:
+    write(runs, plan := prepare(study, runs, 5))
+    trial = runs / "trials" / plan.arms[-1].trials[0].id
+    trial.mkdir(parents=True)
+    (trial / "result.json").touch()
+
+
+def test_there_is_nothing_to_look_at_before_the_first_result(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     write(runs, prepare(design(tmp_path), runs, 5))
+    assert prepare(design(tmp_path), runs, 10).looks == [10]
+    plan_with_a_result(runs, design(tmp_path))
+    assert prepare(design(tmp_path), runs, 10).looks == [5, 10]
+
+
+def test_pruning_forgets_no_look(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    plan_with_a_result(runs, design(tmp_path))
     raised = prepare(design(tmp_path), runs, 10, prune=True)
     assert raised.looks == [5, 10]
     write(runs, raised)
@@ -171,6 +186,7 @@ def test_pruning_forgets_no_look(tmp_path: Path) -> None:
 def test_looks_outlive_a_removed_plan(tmp_path: Path) -> None:
     """Plans of versions that wrote no looks.json get one. Without a common trial, looks do not count."""
     runs, folder = tmp_path / "runs", tmp_path / "runs/studies/s@r"
+    plan_with_a_result(runs, design(tmp_path))
     for seeds in (5, 10, 10):
         write(runs, prepare(design(tmp_path), runs, seeds))
         (folder / "looks.json").rename(tmp_path / "looks.json")

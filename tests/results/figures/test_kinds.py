@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from matplotlib.colors import to_hex
 from matplotlib.lines import Line2D
 
 from results.figures import axes, frame, lines
-from results.figures.kinds import families
+from results.figures.kinds import families, intervals
 from results.figures.page import wrap_text
 from results.statistics import power_law
 from results.style import COLUMN, Style, use_style
@@ -42,6 +43,12 @@ def test_only_marks_that_are_drawn_are_explained() -> None:
     assert "filled marks" not in words(draw_figure(synthetic.results(same, alike)))
     untrained = synthetic.untrained(complete("intervals").plan)
     assert "Diamond" not in words(draw_figure(untrained))
+
+
+def test_a_bound_near_zero_is_written_with_its_sign() -> None:
+    numbers = {"reference": False, "delta": 0.37, "delta_low": -0.03, "delta_high": 0.77}
+    row = SimpleNamespace(n=3, planned=3, verdict="not resolved", **numbers)
+    assert "+0.37 points [\N{MINUS SIGN}0.03, +0.77]" in intervals.verdict_text(row, "test_accuracy")
 
 
 def test_a_line_that_is_above_another_looks_above_it() -> None:
