@@ -48,7 +48,7 @@ def integers_on_cpu(limit: int, keys: Tensor, site: int, elements: int) -> Tenso
 
 
 def uniforms(keys: Tensor, site: int, elements: int) -> Tensor:
-    """Return a random float64 in [0, 1) for each element of each image: (B, elements)."""
+    """Return a random float64 in [0, 1) for each element of each image: (B, elements). site: from `site_code`."""
     return (bits(keys, site, elements).double() + 2**31) / 2**32
 
 

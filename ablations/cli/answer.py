@@ -14,7 +14,7 @@ BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
 
 def fields(record: object) -> Settings:
-    """Return the fields of a dataclass, name -> value. The content of a field `counts` replaces the field."""
+    """Return a dataclass as name -> value for JSON. The entries of a field `counts` stand beside the other fields."""
     content: Settings = {}
     for name, value in vars(record).items():
         content |= value if name == "counts" else {name: value}

@@ -212,13 +212,16 @@ class Design(Layers):
     def remaining_arms(self) -> dict[str, tuple[Change, Values]]:
         """The arms that are not excluded: name -> (change, point).
 
-        Raises ValueError if an exclusion matches nothing, or removes the baseline or tuned points of a remaining arm.
+        Raises ValueError if an exclusion matches nothing, if no arm remains, or if the baseline or tuned points of a
+        remaining arm are removed.
         """
         pairs = {
             arm_name(change.name, point): (change, point) for change in self.changes for point in points(self.curves)
         }
         gone = set().union(*(self.excluded_names(entry, pairs) for entry in self.study.exclude))
         kept = {name: pair for name, pair in pairs.items() if name not in gone}
+        if not kept:
+            raise ValueError(f"study '{self.study.name}': exclude: leaves no arm")
         for name, (change, point) in kept.items():
             if (baseline := arm_name(self.baseline_name, point)) not in kept:
                 raise ValueError(f"study '{self.study.name}': exclude: {baseline} is the baseline of {name}")

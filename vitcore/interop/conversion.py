@@ -99,9 +99,10 @@ def renamed(name: str, patterns: Patterns) -> str:
 
 
 def token_weights(config: Config, prefix: Tensor, positions: Tensor | None) -> Weights:
-    """Return this ViT's weights of class token, registers and position embedding.
+    """Return class token, registers and position embedding under this package's names, from another library's tensors.
 
-    prefix: the prefix tokens (p, D). positions: (p + N, D), (N, D) if prefix tokens have no positions, or None.
+    prefix: its prefix tokens (p, D), the class token first. positions: (p + N, D), (N, D) if prefix tokens have no
+    positions, or None. A register's position is added to its weights.
     """
     weights, rows = {}, torch.zeros_like(prefix)
     if positions is not None:

@@ -8,7 +8,7 @@ VERIFICATIONS = 3  # number of suspicions after which any divergence counts, bec
 
 
 class DivergedError(Exception):
-    """The error for a loss that is not finite. step: the step, counted from 1, in or after which the loss occurred."""
+    """Raised if a loss is not finite. step: the training step, from 1, of the loss or before the validation loss."""
 
     def __init__(self, step: int) -> None:
         super().__init__(f"diverged at step {step}")

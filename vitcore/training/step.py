@@ -172,7 +172,7 @@ class TrainStep(Update):
 
 
 def eager_reason(config: Config, device: str, optimizer: torch.optim.Optimizer, model: nn.Module) -> str:
-    """Return why a step on "cuda" or "cpu" cannot be one CUDA graph, or "" if a capture is worth trying."""
+    """Return why a step should not be one CUDA graph, or "" if a capture is worth trying. device: "cuda" or "cpu"."""
     reasons = {
         "a CPU has none": device != "cuda",
         ASKED: config.cuda_graph == "off",

@@ -33,9 +33,10 @@ def named_results(
 def results_on_recipes(
     source: Path | None, words: list[str] | None, recipes: list[str]
 ) -> "tuple[list[StudyResults], list[ValueError]]":
-    """Return what `named_results` does for several recipes, with only what tables need.
+    """Return the studies' results on several recipes, and the errors of damaged plans that no word names.
 
-    The results are ordered by study, then as in `recipes`. Raises the errors of `named_results` for each recipe.
+    Only what tables need is read. With two or more recipes, results are ordered by study, then as in `recipes`. Without
+    any, the recipe is the default, as in `named_results`, whose errors are raised.
     """
     if len(recipes) < 2:
         return named_results(source, words, recipes[0] if recipes else None, for_tables=True)

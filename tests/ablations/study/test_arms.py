@@ -54,6 +54,10 @@ def test_arms_with_all_values_of_an_entry_are_left_out(tmp_path: Path, study: st
 
 MISTAKES = [
     (excluding("[{patch: 3}]"), "study 's': exclude: no arm has patch=3"),
+    (
+        "{question: q, baseline: {heads: 2}, factors: {heads: [2, 4]}, exclude: [{heads: 4}, {heads: 2}]}",
+        "study 's': exclude: leaves no arm",
+    ),
     (excluding("[{}]"), "study 's': exclude: no arm has nothing"),
     (excluding("[{pach: 2}]"), "study 's': exclude: unknown key 'pach'; did you mean 'patch'?"),
     (excluding("[{patch: 4, data_fraction: 0.1}]"), "data_fraction=0.1 is the baseline of patch=2,data_fraction=0.1"),

@@ -15,7 +15,10 @@ BUILT_IN: dict[str, Digits | Downloaded] = {
 
 
 def downloadable(name: str) -> Downloaded:
-    """Return a built-in dataset that is downloaded. Raises ValueError if there is none of this name."""
+    """Return the built-in dataset `name`, whose files can be downloaded.
+
+    Raises ValueError if there is no such dataset; `digits` needs no download.
+    """
     known = {each: dataset for each, dataset in BUILT_IN.items() if isinstance(dataset, Downloaded)}
     if name not in known:
         raise ValueError(f"nothing to download for '{name}': one of {', '.join(known)}")
