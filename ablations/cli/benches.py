@@ -56,7 +56,7 @@ def step(
 
     The rivals are timm's and torchvision's models with the same weights, in the training step of a usual script. The
     floor is the time of the step's matrix products and attention alone. On a GPU, the output also has the share of
-    peak FLOPs, and the memory that steps need beyond model and images.
+    peak FLOPs, and the memory that steps need.
 
     Examples:
         ablate bench step width=192 heads=3 --rounds 5

@@ -142,9 +142,10 @@ def check_recipe(file: str) -> bool:
         return config
 
     config = checked("config", {})
-    for key, values in recipe.axes.items():
-        stage, _, setting = key.partition(".")
-        base, name = ({}, key) if stage in VARIANTS or not setting else (recipe.stages.get(stage, {}), setting)
+    axes = {key: values for key, values in recipe.axes.items() if not {*key.split(".")[:-1]} & VARIANTS.keys()}
+    for key, values in axes.items():  # without options of variants, which a study may choose
+        stage, _, name = key.rpartition(".")
+        base = recipe.stages.get(stage, {})
         for value in values:
             checked(f"axes: {key}", merge(base, {name: value}))
     size = measure(config)
@@ -152,8 +153,8 @@ def check_recipe(file: str) -> bool:
     for name, settings in recipe.arms.items():
         ratio = f"{measure(checked(f'arm {name}', settings)).flops / size.flops:.2g}"
         print(f"  ok      arm {name}: {'the same' if ratio == '1' else f'{ratio} times the'} FLOPs")
-    if recipe.axes:
-        print(f"  ok      the values of axes {', '.join(recipe.axes)}")
+    if axes:
+        print(f"  ok      the values of axes {', '.join(axes)}")
     for name, settings in recipe.stages.items():
         config = checked(f"stage {name}", settings)
         print(f"  ok      stage {name}: {config.steps:,} steps of {config.batch} images of {config.data}")

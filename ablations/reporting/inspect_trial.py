@@ -27,15 +27,14 @@ def select_trials(
 ) -> list[str]:
     """Return the ids, or beginnings of ids, of the trials to inspect, without duplicates.
 
-    names: user's word -> name of the plan that it may stand for. A plan stands for the first ready trial of each arm
-    that matches `globs`. Any other word is returned as it is. ready: returns whether the trial with an id can be
+    names: user's word -> full name of the plan that it may stand for. A plan stands for the first ready trial of each
+    arm that matches `globs`. Any other word is returned as it is. ready: returns whether the trial with an id can be
     inspected. missing: the reason in the error message. Raises ValueError if no trial of a plan's matching arms is
     ready, or a pattern matches no arm.
     """
     known = {plan.name: plan for plan in plans}
     found = []
-    for word, asked in names.items():
-        name = plan_files.known_name(asked, known)
+    for word, name in names.items():
         if name not in known:
             found.append(word)
             continue
@@ -78,12 +77,14 @@ def inspect_in_folder(
 ) -> list[tuple[Inspection, Config]]:
     """Return (inspection, config) for each selected trial of a run directory.
 
-    names, globs: as in `select_trials`. images: the number of test images to inspect with, or None if any number
-    will do. Raises ValueError if a word names no trial that can be inspected, or if a trial or a named plan is damaged.
-    Raises the errors of `compute_eval`.
+    names, globs: as in `select_trials`, but names may lack overrides. images: the number of test images to inspect
+    with, or None if any number will do. Raises ValueError if a word names no trial that can be inspected, or if a trial
+    or a named plan is damaged. Raises the errors of `compute_eval`.
     """
     plans = store.read_plans(place.runs).readable
-    unread = {*names.values()} & {*plan_files.planned_names(place.runs)} - {plan.name for plan in plans}
+    there = plan_files.planned_names(place.runs)
+    names = {word: plan_files.known_name(name, there) for word, name in names.items()}
+    unread = {*names.values()} & {*there} - {plan.name for plan in plans}
     for name in unread:
         store.read_plan(store.study_folder(place.runs, name) / "plan.json")  # raises its error
 
@@ -119,6 +120,7 @@ def read_from_export(file: Path, names: Mapping[str, str], globs: Sequence[str])
     where = f"{file}: it holds what `ablate inspect` found for {len(carried)} of its trials"
     missing = f"{file} holds none that `ablate inspect` computed before the export"
     plans = [study.plan for study in studies]
+    names = {word: plan_files.known_name(name, [plan.name for plan in plans]) for word, name in names.items()}
     words = select_trials(names, plans, globs, carried.__contains__, missing)
     known = arms_and_seeds(plans, names.values())
     keys = [unique_match(word, sorted(carried), where) for word in words]

@@ -273,7 +273,8 @@ class Design(Layers):
         """The baseline's name at the point with the values of `reference`, or else at the first remaining point."""
         there = [point for change, point in self.remaining_arms.values() if change.name == self.baseline_name]
         point = {name: self.baseline_value(name) for name in self.curves}
-        return arm_name(self.baseline_name, point if point in there else there[0])
+        equal = [one for one in there if one == point]  # written as in the study: 0, where the config has 0.0
+        return arm_name(self.baseline_name, (equal or there)[0])
 
     def family_name(self, arm: Arm) -> str:
         """Return the name of the study's first model family whose settings match the arm's, or ""."""

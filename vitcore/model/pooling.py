@@ -34,8 +34,8 @@ class Pooling(Part):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if "every_layer" in cls.__dict__:  # the form of versions before 0.23
-            raise ConfigError(f"{cls.__name__}.every_layer: gone with `keep`; override `gather` instead")
+        if gone := {"every_layer", "keep"} & cls.__dict__.keys():  # in versions before 0.23
+            raise ConfigError(f"{cls.__name__}.{max(gone)}: gone; override `gather` instead")
 
     def __init__(self, config: Config) -> None:
         super().__init__()

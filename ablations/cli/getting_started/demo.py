@@ -22,7 +22,7 @@ def demo(runs: parameters.Runs = None, workers: parameters.Workers = None) -> No
     """Train 9 tiny ViTs, and show a table and a report.
 
     Shows whether a ViT needs position embeddings. Trains three arms (none, 1d, 2d) with three seeds each, on the 1,797
-    images of digits that come with scikit-learn. Takes at most two minutes on two cores, and needs no GPU and no
+    images of digits that come with scikit-learn. Takes under two minutes on two idle cores, and needs no GPU and no
     network. Finished trials are not trained again.
 
     Examples:

@@ -129,7 +129,7 @@ def verdict_text(row: Any, metric: str) -> str:
     if row.reference or np.isnan(row.delta):
         return word
     kind, usual = ("accuracy", 1) if is_accuracy(metric) else ("loss", 3)
-    usual += any(round(bound, usual) == 0 for bound in (row.delta_low, row.delta_high))  # its sign is the point
+    usual += any(round(bound, usual) == 0 != bound for bound in (row.delta_low, row.delta_high))  # 0 has no sign
     digits = current_style().digits.get(kind, usual)
     text = signed_text(row.delta, digits) + unit(metric).of_difference
     if not np.isnan(row.delta_low):

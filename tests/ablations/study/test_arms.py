@@ -92,6 +92,12 @@ def test_mistake_is_one_clear_line(tmp_path: Path, study: str, message: str) -> 
     assert message in str(error.value)
 
 
+def test_curves_of_whole_numbers_have_a_baseline(tmp_path: Path) -> None:
+    """The config has 0.0 where the study has 0."""
+    study = "{question: q, baseline: {pool: cls}, factors: {pool: [cls, gap]}, curves: {dropout: [0.1, 0]}}"
+    assert planning.build(design(tmp_path, study, WITH_ARMS), [0]).baseline == "pool=cls,dropout=0"
+
+
 def test_a_baseline_begins_with_an_arm_of_the_recipe(tmp_path: Path) -> None:
     study = "{question: q, recipe_arm: half, baseline: {pool: cls}, factors: {pool: [cls, gap]}}"
     made = design(tmp_path, study, WITH_ARMS)

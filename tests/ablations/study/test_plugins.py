@@ -36,7 +36,7 @@ REFUSED = [
     ("class X(Position):\n  places = None\nPOSITION['x'] = X", "break the check of every config: TypeError"),
     (
         "from vitcore import Pooling\nclass X(Pooling):\n  every_layer = True",
-        "X.every_layer: gone with `keep`; override",
+        "X.every_layer: gone; override `gather`",
     ),
     ("import sys; sys.exit(3)", "it ends the program (exit status 3)"),
     ("exit()", "it ends the program"),

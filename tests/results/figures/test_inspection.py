@@ -21,6 +21,7 @@ from results.figures.inspected import similarity
 from results.load import load_inspections, load_studies
 from results.store import eval_files, inspection_data
 from results.store.inspection_data import Inspection
+from results.store.plan_files import known_name
 from vitcore.config import Config
 from vitcore.identity import identity, trial_id
 from vitcore.training.loop import train
@@ -231,7 +232,7 @@ def test_plan_with_overrides_is_inspected_by_its_study_and_recipe() -> None:
     plan = synthetic.results(synthetic.position(seeds=1)).plan.model_copy(
         update={"name": "position-embedding@digits+1a2b3c"}
     )
-    names = {"position-embedding": "position-embedding@digits"}
+    names = {"position-embedding": known_name("position-embedding@digits", [plan.name])}
     found = select_trials(names, [plan], ["position=2d"], lambda _: True, "none is finished")
     assert found == [*next(arm.ids.values() for arm in plan.arms if arm.name == "position=2d")]
 

@@ -53,7 +53,7 @@ def test_an_unknown_study_or_directory_is_named(runs: Path, tmp_path: Path) -> N
         *(("status", 1), ("table", 1), ("plot", 1), ("report", 1), ("table position-embedding", 0)),
         *(("status --watch", 1), ("table --columns nope", 2), ("status pooling", 2), ("export", 1)),
         *(("clean --keep-weights none --yes", 1), ("compare RUNS RUNS", 1), ("compare RUNS published", 1)),
-        ("inspect 000", 2),
+        ("inspect pooling", 2),
     ],
 )
 def test_a_damaged_plan_hides_no_other_study(

@@ -115,9 +115,10 @@ def test_mnist_is_read_from_the_files_torchvision_keeps(tmp_path: Path) -> None:
     (raw / "train-images-idx3-ubyte.gz").write_bytes(b"no archive")
     with pytest.raises(ValueError, match="damaged"):
         BUILT_IN["mnist"].read(tmp_path)
-    (raw / "train-images-idx3-ubyte").write_bytes(b"no header at all")
-    with pytest.raises(ValueError, match="damaged"):
-        BUILT_IN["mnist"].read(tmp_path)
+    for content in (b"no header at all", b""):
+        (raw / "train-images-idx3-ubyte").write_bytes(content)
+        with pytest.raises(ValueError, match="damaged"):
+            BUILT_IN["mnist"].read(tmp_path)
 
 
 def test_imagefolder_with_its_own_test_set(tmp_path: Path) -> None:

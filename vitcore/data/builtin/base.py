@@ -84,17 +84,17 @@ class Downloaded(ABC):
         """Download the dataset into `data_dir`, unless it is there. Archives in the folder are used if they are intact.
 
         Raises OSError if the folder cannot be made, and RuntimeError if the download fails. Partial downloads are
-        removed, and after a day also those of killed processes.
+        removed, and those of killed processes by the first call after a day.
         """
+        for partial in data_dir.glob(f"{PARTIAL}*"):
+            with suppress(OSError):  # another download removes it too
+                if time.time() - partial.stat().st_mtime > DAY:
+                    shutil.rmtree(partial)
         with suppress(ValueError):
             self.read(data_dir)
             return
         folders = [folder for folder in (data_dir, *data_dir.parents) if not folder.exists()]
         data_dir.mkdir(parents=True, exist_ok=True)
-        for partial in data_dir.glob(f"{PARTIAL}*"):
-            with suppress(OSError):  # another download removes it too
-                if time.time() - partial.stat().st_mtime > DAY:
-                    shutil.rmtree(partial)
         try:
             with TemporaryDirectory(prefix=PARTIAL, dir=data_dir) as temporary:  # another download may run here
                 for archive in data_dir.glob(self.archives):

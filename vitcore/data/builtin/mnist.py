@@ -20,7 +20,7 @@ class Mnist(Downloaded):
 
         try:
             train, test = (self.load(data_dir, train) for train in (True, False))
-        except (AssertionError, LookupError, TypeError):  # what torchvision raises for wrong headers
+        except (AssertionError, LookupError, TypeError, ValueError):  # what torchvision raises for wrong headers
             raise ValueError(f"data={self.name}: the files in {data_dir / self.kind} are damaged") from None
         for archive, md5 in train.resources:
             path = os.path.join(train.raw_folder, archive)
