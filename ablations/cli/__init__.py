@@ -69,7 +69,7 @@ def main() -> NoReturn:
         refuse_usage(error)
     except KeyboardInterrupt:
         refuse("interrupted; nothing finished is lost, the same command continues", INTERRUPTED)
-    except Exception as error:
+    except Exception as error:  # the last handler: users get one line, and the traceback goes to a file
         if isinstance(error, ModuleNotFoundError) and (advice := install_hint(error)):
             refuse(advice)
         if os.environ.get("ABLATE_TRACEBACK"):

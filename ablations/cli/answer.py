@@ -14,7 +14,7 @@ BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
 
 def fields(record: object) -> Settings:
-    """Return a dataclass as name -> value for JSON. The entries of a field `counts` stand beside the other fields."""
+    """Return the fields of a dataclass for JSON. A field `counts` is replaced by its entries."""
     content: Settings = {}
     for name, value in vars(record).items():
         content |= value if name == "counts" else {name: value}

@@ -84,7 +84,7 @@ class Campaign:
         return (self.folder / "cancelled.json").exists()
 
     def read_plans(self) -> list[Plan]:
-        """Return those of the campaign's plans that exist. Raises ValueError if one is damaged or too new."""
+        """Return the plans of the campaign, except removed ones. Raises ValueError if a plan is damaged or too new."""
         return [plan for name in self.plans if (plan := read(self.runs, name)) is not None]
 
     def jobs(self) -> list[Job]:

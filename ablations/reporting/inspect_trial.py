@@ -118,7 +118,7 @@ def read_from_export(file: Path, names: Mapping[str, str], globs: Sequence[str])
         configs |= zip(study.columns["id"], study.columns["config"], strict=True)
     carried = export.read_inspections(file)
     where = f"{file}: it holds what `ablate inspect` found for {len(carried)} of its trials"
-    missing = f"{file} holds none that `ablate inspect` computed before the export"
+    missing = f"{file} has no inspection of these arms; run `ablate inspect` before `ablate export`"
     plans = [study.plan for study in studies]
     names = {word: plan_files.known_name(name, [plan.name for plan in plans]) for word, name in names.items()}
     words = select_trials(names, plans, globs, carried.__contains__, missing)

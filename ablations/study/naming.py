@@ -47,7 +47,7 @@ def current_name(plan: Plan) -> str:
 
 
 def only_name(names: Sequence[str], overrides: Mapping[str, Any], plans: Sequence[Plan], source: Path) -> str:
-    """Return the name in `names`, or, if there are several, the one whose plan has these overrides.
+    """Return the only name in `names`. Among several, return the name of the plan with these overrides.
 
     plans: the plans in `source`, a run directory or an exported file. Raises ValueError if several names remain.
     """

@@ -183,7 +183,7 @@ def nodes(settings: Settings) -> str:
 
 
 def partitions(settings: Settings) -> str:
-    """Return the lines of slurm.conf that define the partitions. Jobs of `urgent` preempt those of the others."""
+    """Return the lines of slurm.conf that define the partitions. Jobs in `urgent` preempt jobs in other partitions."""
     common = "Nodes=ALL MaxTime=1-00:00:00"
     return (
         f"PartitionName=main Default=YES {common} PriorityTier=1 PreemptMode=REQUEUE\n"

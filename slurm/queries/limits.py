@@ -145,7 +145,7 @@ def qos_records(known: Iterable[Record], quality: str) -> Iterator[tuple[str, Re
 
 
 def qualities(profile: Profile, account: str) -> list[str]:
-    """Return the sorted QOS of a job: those of its partitions and the profile's.
+    """Return the sorted QOS that apply to a job: the QOS of its partitions and of the profile.
 
     Without the latter, the user's default in `account` counts, or else `normal`.
     """

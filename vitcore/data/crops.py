@@ -26,7 +26,7 @@ def crop_by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
     """Crop uint8 images (B, C, S, S) to their boxes (B, 4) and resize the crops to (B, C, size, size).
 
     boxes: top, left, height and width in pixels, on the images' device. Resizing is bilinear with antialiasing. Pixels
-    differ by at most one level from those of `F.interpolate`, because matrix products round differently.
+    differ from those of `F.interpolate` by at most one level, because matrix products round differently.
     """
     top, left, height, width = boxes.unbind(dim=1)
     rows = weights(top, height, size, images.shape[2])  # (B, size, H)

@@ -163,7 +163,7 @@ def test_steps_meet_the_budget(tmp_path: Path, study: str, recipe: str, steps: l
 
 
 def test_equal_flops_are_those_of_a_forward_pass_times_images(tmp_path: Path) -> None:
-    """A plan counts 2 FLOPs per multiply-add of a forward pass, of which training takes 3."""
+    """A multiply-add counts as 2 FLOPs, and a training step as 3 forward passes."""
     plan = planning.build(design(tmp_path, with_budget(SIZES, "flops"), LONG), [0])
     spent = {a.name: 6 * (a.flops / 2) * a.config["steps"] * a.config["batch"] for a in plan.arms}
     assert [arm.train_flops for arm in plan.arms] == pytest.approx(list(spent.values()))

@@ -1,4 +1,4 @@
-"""Figures of studies name what is absent, cut nothing off, are reproducible, and show what few seeds allow."""
+"""Figures of studies are complete and reproducible: missing arms, clipping, file bytes, few seeds."""
 
 import os
 import re

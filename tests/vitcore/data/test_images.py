@@ -40,7 +40,7 @@ SIXTEEN_BITS: dict[str, Callable[[Path], object]] = {
 
 
 def folder_with(root: Path, suffix: str, save: Callable[[Path], object], count: int = 16) -> Path:
-    """Make a folder of 8 x 8 images, of which `save` writes the first `count`."""
+    """Make a folder of 8 x 8 images. `save` writes the first `count` images."""
     photographs(root, COUNTS, (8, 8))
     for file in sorted(root.rglob("*.png"), key=lambda path: ("test" in path.parts, path))[:count]:
         file.unlink()

@@ -84,7 +84,7 @@ class Downloaded(ABC):
         """Download the dataset into `data_dir`, unless it is there. Archives in the folder are used if they are intact.
 
         Raises OSError if the folder cannot be made, and RuntimeError if the download fails. Partial downloads are
-        removed, and those of killed processes by the first call after a day.
+        removed at once. Those of killed processes are removed by the first call after a day.
         """
         for partial in data_dir.glob(f"{PARTIAL}*"):
             with suppress(OSError):  # another download removes it too

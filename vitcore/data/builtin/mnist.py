@@ -15,7 +15,7 @@ class Mnist(Downloaded):
         self.kind = kind
 
     def read_parts(self, data_dir: Path) -> tuple[Part, Part]:
-        """Return (training part, test part) of the unpacked files. Only archives beside them, if any, are checked."""
+        """Return (training part, test part) from the unpacked files. Archives in their folder must be intact."""
         from torchvision.datasets.utils import check_md5
 
         try:
