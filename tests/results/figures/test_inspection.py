@@ -219,7 +219,7 @@ def test_an_export_is_inspected_without_torch(exported: tuple[Path, list[str]], 
 def test_what_an_export_has_not_is_one_line(exported: tuple[Path, list[str]], ablate: Ablate) -> None:
     file, study = exported[0], "position-embedding"
     for words, said in (
-        ([study, "--arm", "position=none"], f"{study}@digits: no trial to inspect: {file} has no inspection of these arms"),
+        ([study, "--arm", "position=none"], f"{study}@digits: no trial to inspect: {file} has no inspection of"),
         ([study, "--arm", "x"], f"--arm x: {study}@digits has the arms position="),
         (["all"], f"no trial or study 'all' in {file}"),
         (["zzz"], f"no trial or study 'zzz' in {file}: it holds what `ablate inspect` found for 2 of its trials"),
