@@ -200,10 +200,11 @@ class ChangedContrast:
 class ComparedRow(OfStudy):
     """A row of a comparison: one arm in results A and in results B. One of the two may lack the arm.
 
-    delta: B - A. worse_by_at_most: the one-sided 95% bound on how much worse B is. untested: why there is no verdict,
-    or None. resolvable_difference: the smallest difference that the test would have resolved with 80% power. identical:
-    seeds left out of the test, because their trials are identical in A and B. Fields with defaults describe the test.
-    Without a test, they keep the defaults.
+    delta: B - A. delta_ci95_images: interval over seeds and test images, which the verdict uses where it is known.
+    worse_by_at_most: the one-sided 95% bound on how much worse B is. untested: why there is no verdict, or None.
+    resolvable_difference: the smallest difference that the test would have resolved with 80% power. identical: seeds
+    left out of the test, because their trials are identical in A and B. Fields with defaults describe the test. Without
+    a test, they keep the defaults.
     """
 
     objective: str
@@ -221,6 +222,7 @@ class ComparedRow(OfStudy):
     method: str | None = None
     n_pairs: int | None = None
     identical: Sequence[int] = ()
+    delta_ci95_images: Interval | None = None
     contrast: ChangedContrast | None
     notes: Sequence[str]
 

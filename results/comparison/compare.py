@@ -59,6 +59,7 @@ def compared_row(
         row,
         delta=test.difference.value,
         delta_ci95=test.difference.interval(),
+        delta_ci95_images=test.tested.interval() if test.tested != test.difference else None,
         p=test.p,
         p_holm=test.p_holm,
         verdict=test_verdict(test),

@@ -34,7 +34,7 @@ def row_notes(pair: Pair, test: Test | None, family: int) -> list[str]:
     limits = verdict.verdict_notes(
         test_verdict(test),
         test.difference,
-        None,
+        test.tested,
         test.p_holm,
         family=family,
         margin=common_margin(a, b),

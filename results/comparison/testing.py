@@ -20,8 +20,9 @@ class Test:
     """The test of the difference B - A between two arms or their contrasts, without identical trials.
 
     Trials of a seed are identical if their final weights and values are equal in A and B. p: the p value of the null
-    hypothesis of no difference. For arms, p is combined with a test of divergence if trials of B diverged. p_margin:
-    the p value of equivalence within the common margin. `adjusted` sets p_holm by Holm's method, and corrects p_margin.
+    hypothesis of no difference. tested: the difference with the standard error behind p, over seeds and, where answers
+    are known, test images. For arms, p is combined with a test of divergence if trials of B diverged. p_margin: the p
+    value of equivalence within the common margin. `adjusted` sets p_holm by Holm's method, and corrects p_margin.
     method: paired, overlapping, welch, or none if a side has only identical trials. pairs: the number of paired seeds.
     identical: seeds with identical trials. repeated: seeds whose trial has one id in A and B, but different values.
     trials: trial ids, by which equal tests are recognized.
@@ -30,6 +31,7 @@ class Test:
     a: Side
     b: Side
     difference: Estimate
+    tested: Estimate
     p: float | None
     p_margin: float | None
     method: str
@@ -56,14 +58,16 @@ def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | 
         difference, method, pairs = Estimate(len(identical), 0.0, why=IDENTICAL), "none", 0
     else:
         difference, method, pairs = estimate_difference(new_a, new_b, a.study.plan.split == b.study.plan.split)
-    p = None if method == "none" else difference.p_value
+    tested = difference.with_extra_variance(images_variance(new_a, new_b))
+    p = None if method == "none" else tested.p_value
     margin = common_margin(a, b)
     return Test(
         a=a,
         b=b,
         difference=difference,
+        tested=tested,
         p=verdict.p_with_divergence(p, b.row, a.row) if left is a.trials else p,
-        p_margin=None if margin is None else p_values.tost_p(difference, margin),
+        p_margin=None if margin is None else p_values.tost_p(tested, margin),
         method=method,
         pairs=pairs,
         identical=identical,
@@ -90,6 +94,18 @@ def estimate_difference(a: Sample, b: Sample, same_split: bool) -> tuple[Estimat
     return intervals.overlapping_samples(*numbers, count, a.image), "overlapping", count
 
 
+def images_variance(a: Sample, b: Sample) -> float:
+    """Return the variance that the choice of test images adds to mean(b) - mean(a), or 0 where answers are unknown.
+
+    It is estimated from pairs of seeds if two have answers on the same images. Otherwise both samples' variances are
+    added, which is too much if they share their images.
+    """
+    paired = (b - a).images_variance
+    if paired is not None:
+        return paired
+    return (a.images_variance or 0.0) + (b.images_variance or 0.0)
+
+
 def adjusted(tests: Sequence[Test | None]) -> list[Test | None]:
     """Return the tests with p_holm, and with p_margin corrected. The two kinds of p values are separate families."""
     both = (holm_over_tests(tests, name) for name in ("p", "p_margin"))
@@ -110,7 +126,7 @@ def resolvable_differences(tests: Sequence[Test | None], family: int) -> list[fl
     """
     groups: dict[tuple[str, str], dict[tuple[str, ...], Estimate]] = defaultdict(dict)
     for test in filter(None, tests):
-        groups[test.method, test.a.study.plan.metric][test.trials] = test.difference
+        groups[test.method, test.a.study.plan.metric][test.trials] = test.tested
     found: dict[tuple[str, ...], float | None] = {}
     for group in groups.values():
         found |= zip(group, power.resolvable_differences(list(group.values()), family), strict=True)
@@ -138,7 +154,7 @@ def deficit_bound(test: Test) -> float | None:
     """
     if test.difference.value is None or test.b.row.diverged > test.a.row.diverged:
         return None
-    worse = -test.difference if units.higher_is_better(test.a.study.plan.metric) else test.difference
+    worse = -test.tested if units.higher_is_better(test.a.study.plan.metric) else test.tested
     interval = worse.interval(1 - 2 * verdict.ALPHA)
     if interval is not None:
         return interval[1]

@@ -11,7 +11,6 @@ from results import units
 from results.records import Claim, Row
 from results.statistics import p_values, tuned_pairs, verdict
 from results.statistics.contrast import Sample
-from results.statistics.intervals import Estimate
 from results.statistics.tuned_pairs import Pair
 from results.statistics.verdict import EQUIVALENT, RESOLVED
 from results.store.schemas import Plan
@@ -116,7 +115,7 @@ def judged_claim(
         delta_ci95=difference.interval(),
         p_holm=p_holm,
         n_pairs=difference.n,
-        note=claim_note(relation, judged, word, difference, plan),
+        note=claim_note(relation, judged, word, pair.own, plan),
     )
 
 
@@ -131,12 +130,14 @@ def verdict_on_claim(relation: str, word: str | None, difference: float | None, 
     return DISAGREE if word in RESOLVED else UNRESOLVED
 
 
-def claim_note(relation: str, judged: str | None, word: str | None, difference: Estimate, plan: Plan) -> str:
-    """Return a note on the verdict `judged` of a claim, or "" if it needs none. word: the verdict on a - b."""
+def claim_note(relation: str, judged: str | None, word: str | None, pairs: Sample, plan: Plan) -> str:
+    """Return a note on the verdict `judged` of a claim, or "" if it needs none. word: the verdict on `pairs`, a - b."""
     if judged is None:
-        return f"untested: {difference.why or 'the best value of an arm lies at the edge of its grid'}"
+        return f"untested: {pairs.mean.why or 'the best value of an arm lies at the edge of its grid'}"
     if relation == "~":
         return "no margin declared within which arms tie" if plan.margin is None else ""
+    if word == verdict.UNRESOLVED:
+        return "; ".join(verdict.images_notes(pairs.mean, pairs.tested))
     if word != EQUIVALENT or plan.margin is None:
         return ""
     within = units.unit(plan.metric).size_text(plan.margin)

@@ -46,9 +46,35 @@ class Sample:
     def mean(self) -> Estimate:
         """The estimated mean over seeds. Its standard error allows for images that repetitions share, if known."""
         shared = 0.0
-        if spans_repetitions(self.values, self.folds) and (images := correctness_matrix(self)) is not None:
-            shared = intervals.shared_images_variance(images, np.array(self.seeds) // (self.folds or 1))
+        if spans_repetitions(self.values, self.folds) and self.values.keys() <= self.correct.keys():
+            images = correctness_matrix(self)
+            if images is not None:
+                shared = intervals.shared_images_variance(images, np.array(self.seeds) // (self.folds or 1))
         return intervals.mean(self.numbers, shared, self.image)
+
+    @cached_property
+    def images_variance(self) -> float | None:
+        """The variance that the choice of test images adds to the mean, from the seeds whose answers are stored.
+
+        It is None unless at least two seeds have answers, all on the same images.
+        """
+        images = None if self.folds else correctness_matrix(self)
+        if images is None or min(images.shape) < 2 or np.isnan(images).any():
+            return None
+        return intervals.images_variance(images)
+
+    @property
+    def mean_over_images(self) -> Estimate | None:
+        """The estimated mean over seeds and images, or None if `images_variance` is unknown."""
+        return None if self.images_variance is None else self.mean.with_extra_variance(self.images_variance)
+
+    @property
+    def tested(self) -> Estimate:
+        """The estimate that verdicts use: the mean over seeds and images where it is known, else over seeds.
+
+        The former has the larger standard error and equal degrees of freedom. Its p values therefore hold for both.
+        """
+        return self.mean if self.mean_over_images is None else self.mean_over_images
 
     def __sub__(self, other: "Sample") -> "Sample":
         """Return the sample of paired differences over the common seeds."""
@@ -93,20 +119,14 @@ def samples_by_arm(study: StudyResults, metric: str) -> dict[str, Sample]:
     return found
 
 
-def mean_over_images(trials: Sample) -> Estimate | None:
-    """Return an estimate of the mean over seeds and images, or None unless seeds are known to share test images."""
-    images = None if trials.folds else correctness_matrix(trials)
-    return None if images is None or np.isnan(images).any() else intervals.crossed_mean(images)
-
-
 def correctness_matrix(trials: Sample) -> np.ndarray | None:
-    """Return correctness as a matrix (n, images), or None unless it is known for every seed.
+    """Return correctness as a matrix (k, images) for the k seeds that have it, or None if there are none.
 
     Rows are in order of seed, with NaN where a seed did not test the image. Images that no seed tested are left out.
     """
-    if not trials.values or not trials.values.keys() <= trials.correct.keys():
+    tests = [trials.correct[seed] for seed in trials.seeds if seed in trials.correct]
+    if not tests:
         return None
-    tests = [trials.correct[seed] for seed in trials.seeds]
     matrix = np.full((len(tests), 1 + max(int(index.max(initial=-1)) for index, _ in tests)), np.nan)
     for row, (index, right) in zip(matrix, tests, strict=True):
         row[index] = right

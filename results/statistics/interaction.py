@@ -12,9 +12,8 @@ import numpy as np
 
 from results import units
 from results.records import Interaction
-from results.statistics import interim, p_values
+from results.statistics import interim, p_values, verdict
 from results.statistics.contrast import Sample
-from results.statistics.intervals import Estimate
 from results.statistics.verdict import UNRESOLVED, is_significant
 from results.store.schemas import Interaction as Planned
 from results.study_results import StudyResults
@@ -36,8 +35,8 @@ def judge_interactions(
         None if {*entry.arms} & {*unjudged} else interim.p_value(sample, study.plan)
         for entry, sample in zip(planned, found, strict=True)
     ]
-    means, p_holm = [sample.mean for sample in found], p_values.holm(p, len(planned))
-    return [judged_interaction(study, samples, *one) for one in zip(planned, means, p_holm, strict=True)]
+    p_holm = p_values.holm(p, len(planned))
+    return [judged_interaction(study, samples, *one) for one in zip(planned, found, p_holm, strict=True)]
 
 
 def interaction_sample(four: Sequence[Sample]) -> Sample:
@@ -47,8 +46,9 @@ def interaction_sample(four: Sequence[Sample]) -> Sample:
 
 
 def judged_interaction(
-    study: StudyResults, samples: Mapping[str, Sample], entry: Planned, estimate: Estimate, p_holm: float | None
+    study: StudyResults, samples: Mapping[str, Sample], entry: Planned, four: Sample, p_holm: float | None
 ) -> Interaction:
+    estimate = four.mean
     logit = None
     if units.is_accuracy(study.plan.metric):
         images = study.plan.split.images / (study.plan.split.folds or 1)
@@ -59,6 +59,7 @@ def judged_interaction(
         notes = [f"untested: {estimate.why or 'the best value of an arm lies at the edge of its grid'}"]
     elif not is_significant(p_holm):
         word = UNRESOLVED
+        notes = verdict.images_notes(estimate, four.tested)
     else:
         if logit is not None and logit.value is not None and logit.value * estimate.value <= 0:
             notes.append("its logit has the opposite sign: an interaction of the scale")
@@ -73,7 +74,7 @@ def judged_interaction(
         ci95=estimate.interval(),
         logit=logit.value if logit else None,
         logit_ci95=logit.interval() if logit else None,
-        p=estimate.p_value,
+        p=four.tested.p_value,
         p_holm=p_holm,
         verdict=word,
         notes=notes,

@@ -29,10 +29,10 @@ def p_value(pairs: Sample, plan: Plan) -> float | None:
     over the first k seeds, for each look k. A look without a test counts as p = 1, and so does a look whose difference
     has the opposite sign: the verdict is about the difference over all seeds.
     """
-    whole = pairs.mean
+    whole = pairs.tested
     if whole.p_value is None or not (looks := counted_looks(plan)):
         return whole.p_value
-    found = [pairs.without_seeds(pairs.values.keys() - set(plan.seeds[:look])).mean for look in looks]
+    found = [pairs.without_seeds(pairs.values.keys() - set(plan.seeds[:look])).tested for look in looks]
     alike = [one.p_value for one in found if one.p_value is not None and (one.value or 0.0) * (whole.value or 0.0) > 0]
     return min(1.0, len(PLANNED) * min(alike, default=1.0))
 

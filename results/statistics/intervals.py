@@ -38,6 +38,10 @@ class Estimate:
         half = self.se * t_quantile((1 + level) / 2, self.df)
         return self.value - half, self.value + half
 
+    def with_extra_variance(self, variance: float) -> "Estimate":
+        """Return the estimate with `variance` added to the square of its standard error, if it has one."""
+        return self if self.se is None else replace(self, se=math.sqrt(self.se**2 + variance))
+
     def __neg__(self) -> "Estimate":
         return self if self.value is None else replace(self, value=-self.value)
 
@@ -145,7 +149,7 @@ def shared_images_variance(correct: np.ndarray, repetition: np.ndarray) -> float
 
     The variance is t^2 sum c (c - 1) / (sum c)^2, where c counts the tests of an image. t^2 is the mean covariance
     between repetitions, at least 0. For r whole repetitions the variance equals (1 - 1/r) t^2 / images. It is 0 for a
-    single repetition, and where all seeds test the same images (see `crossed_mean`).
+    single repetition, and where all seeds test the same images.
     """
     labels = np.unique(repetition)
     if len(labels) < 2 or not np.isnan(correct).any():
@@ -161,22 +165,18 @@ def shared_images_variance(correct: np.ndarray, repetition: np.ndarray) -> float
     return between * float((count * (count - 1)).sum() / count.sum() ** 2)
 
 
-def crossed_mean(correct: np.ndarray) -> Estimate:
-    """Return an estimate of the mean with seeds and images as two crossed random factors.
+def images_variance(correct: np.ndarray) -> float:
+    """Return the variance that the choice of test images adds to a mean over seeds that all test the same images.
 
-    correct: (n, images), correctness or its difference between two arms, without NaN. SE^2 = s_seed^2 / n + s_image^2 /
-    images - MSE / (n images), as in the two-way random model, but at least s_seed^2 / n. There are n - 1 degrees of
-    freedom. There is no interval where `mean` over seeds has none, or for a single image.
+    Seeds and images are crossed random factors. correct: (n, images), both over 1: correctness or its difference
+    between two arms, without NaN. The variance is s_image^2 / images - MSE / (n images), but at least 0, as in the
+    two-way random model. Its expectation does not depend on n.
     """
     n, images = correct.shape
     seeds, image = correct.mean(axis=1), correct.mean(axis=0)
-    estimate = mean(seeds)
-    if estimate.se is None or images < 2:
-        return Estimate(n, estimate.value, why=estimate.why or f"{images} image")
     residual = correct - seeds[:, None] - image[None, :] + correct.mean()
     mse = float((residual**2).sum()) / ((n - 1) * (images - 1))
-    extra = max(0.0, float(image.var(ddof=1)) / images - mse / (n * images))
-    return mean(seeds, extra)
+    return max(0.0, float(image.var(ddof=1)) / images - mse / (n * images))
 
 
 def simultaneous_level(samples: Sequence[np.ndarray]) -> float:

@@ -61,8 +61,8 @@ def advantages(of: Pair, plan: Plan) -> list[Estimate]:
     Two arms are equivalent if all advantages lie below the margin.
     """
     first, second = (of.behind, of.ahead) if units.higher_is_better(plan.metric) else (of.ahead, of.behind)
-    own = of.own.mean
-    return [own, -own, *(sample.mean for sample in first), *(-sample.mean for sample in second)]
+    own = of.own.tested
+    return [own, -own, *(sample.tested for sample in first), *(-sample.tested for sample in second)]
 
 
 def p_equivalence(of: Pair, plan: Plan) -> float | None:

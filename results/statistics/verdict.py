@@ -65,7 +65,7 @@ def p_with_divergence(p: float | None, arm: Row, baseline: Row, looks: int = 1) 
 def verdict_notes(
     word: str | None,
     difference: Estimate,
-    images: Estimate | None,
+    tested: Estimate,
     p_holm: float | None,
     *,
     family: int,
@@ -77,35 +77,45 @@ def verdict_notes(
 ) -> list[str]:
     """Return notes on why a verdict differs from what the unadjusted 95% interval suggests.
 
-    word: the verdict. images: the estimate over seeds and images, if known. family, looks: the numbers of contrasts and
-    looks corrected for. grid: whether the arm was compared with the baseline's whole tuning grid (see
-    `results.statistics.tuned_pairs`). diverged: whether trials of either arm diverged.
+    word: the verdict. difference: the estimate over seeds. tested: the estimate behind the verdict, over seeds and
+    images if known. family, looks: the numbers of contrasts and looks corrected for. grid: whether the arm was compared
+    with the baseline's whole tuning grid (see `results.statistics.tuned_pairs`). diverged: whether trials of either arm
+    diverged.
     """
     if word is None or p_holm is None:
         return []
     notes = []
     tests = amount_text(family, "contrast") + (f" and {looks} looks" if looks > 1 else "")
     tests += " and over the whole grid of the other" if grid else ""
-    tie = margin is not None and is_within_margin(difference, margin, 1 - 2 * ALPHA)
+    tie = margin is not None and is_within_margin(tested, margin, 1 - 2 * ALPHA)
     if word in (EQUIVALENT, UNRESOLVED):
         if is_significant(p_holm):
             notes.append("resolved, but trials diverged in the arm that finished pairs favor")
-        elif excludes_zero(difference):
+        elif excludes_zero(tested):
             notes.append(f"the 95% interval excludes 0, but not after correction for {tests}")
-        if word == EQUIVALENT and not is_within_margin(difference, margin or 0.0, 1 - ALPHA):
+        else:
+            notes += images_notes(difference, tested)
+        if word == EQUIVALENT and not is_within_margin(tested, margin or 0.0, 1 - ALPHA):
             notes.append("equivalence is two one-sided tests at 5%: the 90% interval is within the margin")
         elif word == UNRESOLVED and tie and not diverged:
             notes.append(f"the 90% interval is within the margin, but not after correction for {tests}")
+        elif word == UNRESOLVED and not diverged and is_within_margin(difference, margin or 0.0, 1 - 2 * ALPHA):
+            notes.append("the 90% interval is within the margin on these test images only, not over seeds and images")
         return notes
     if tie:
         notes.append(f"a resolved difference, yet within the margin of {unit.size_text(margin or 0.0)}")
-    if not excludes_zero(difference):
+    if not excludes_zero(tested):
         by = "by how often it diverges (Fisher's exact test)" if diverged else "at an earlier look"
-        contains = "; the 95% interval over all seeds contains 0" if difference.se is not None else ""
+        contains = "; the 95% interval over all seeds contains 0" if tested.se is not None else ""
         notes.append(f"resolved {by}{contains}")
-    elif images is not None and not excludes_zero(images):
-        notes.append("resolved on these test images; the interval over seeds and images contains 0")
     return notes
+
+
+def images_notes(difference: Estimate, tested: Estimate) -> list[str]:
+    """Return a note if only the interval over seeds excludes 0, not the one over seeds and images; else []."""
+    if not excludes_zero(difference) or excludes_zero(tested):
+        return []
+    return ["the 95% interval excludes 0 on these test images only; over seeds and images it contains 0"]
 
 
 def speed_notes(arm: Arm, row: Row, unit: Unit) -> list[str]:

@@ -238,7 +238,7 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
         f"difference{f' in{unit.of_difference}' if unit.of_difference else ''} from {reference}, paired by seed",
     ]
     if "delta_ci95_images" in columns:
-        wider = "seeds x images the wider interval for other test images too"
+        wider = "seeds x images the wider interval for other test images too, which verdicts need"
         parts.append(f"its ± is over seeds on these test images, {wider}")
     family, own = f"p after Holm over {units.amount_text(table.family, 'planned contrast')}", " and ".join(table.tuned)
     parts.append(f"{family} at their own {own}, over {table.points_family} at equal ones" if own else family)

@@ -40,9 +40,7 @@ def difference_text(row: Row, measure: Unit) -> str:
     towards = 1 if row.delta > 0 else -1
     low, high = sorted(towards * end for end in row.delta_ci95)
     interval = f"(95% CI {measure.value_text(low)} to {measure.value_text(high)})"
-    images = row.delta_ci95_images  # if it contains 0, the difference may be absent on other test images
-    where = " on these test images" if images and images[0] <= 0 <= images[1] else ""
-    return f"by {measure.size_text(row.delta)} {interval}{where}{divergence_text(row)}"
+    return f"by {measure.size_text(row.delta)} {interval}{divergence_text(row)}"
 
 
 def intervals(row: Row) -> list[Interval]:

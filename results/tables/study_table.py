@@ -175,7 +175,7 @@ def rows_with_contrasts(
 def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: bool) -> Row:
     """Return an arm's row with notes, its difference from `baseline` and, only if `judged`, p values and a verdict."""
     pairs = test.pair.own
-    difference, images = pairs.mean, contrast.mean_over_images(pairs)
+    difference, images = pairs.mean, pairs.mean_over_images
     diverged = row.diverged, baseline.diverged
     p_holm, higher = test.p_holm if judged else None, units.higher_is_better(plan.metric)
     word = verdict.verdict(difference, p_holm, test.p_margin, higher_is_better=higher, diverged=diverged)
@@ -191,7 +191,7 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: boo
     notes += verdict.verdict_notes(
         word,
         difference,
-        images,
+        pairs.tested,
         test.p_holm,
         family=test.family,
         margin=plan.margin,

@@ -102,6 +102,10 @@ def test_the_variance_of_shared_images_is_never_negative() -> None:
     assert intervals.shared_images_variance(rows, np.array([0, 0, 1])) == 0.0
 
 
+def crossed_mean(rows: np.ndarray) -> Estimate:
+    return intervals.mean(rows.mean(axis=1)).with_extra_variance(intervals.images_variance(rows))
+
+
 def test_crossed_interval_is_the_two_way_random_model_and_contains_that_of_the_seeds() -> None:
     """SE^2 = s_seed^2/n + s_image^2/m - MSE/(nm); a negative share of the images counts as none."""
     rng = np.random.default_rng(3)
@@ -112,10 +116,10 @@ def test_crossed_interval_is_the_two_way_random_model_and_contains_that_of_the_s
     between_images = n * ((rows.mean(axis=0) - grand) ** 2).sum() / (m - 1)
     within = ((rows - grand) ** 2).sum() - (n - 1) * between_seeds - (m - 1) * between_images
     expected = (between_seeds + between_images - within / ((n - 1) * (m - 1))) / (n * m)
-    assert intervals.crossed_mean(rows).se == pytest.approx(math.sqrt(expected))
+    assert crossed_mean(rows).se == pytest.approx(math.sqrt(expected))
     for scale in (0.0, 0.3):
         rows = rng.normal(0, 0.3, (5, 50)) + rng.normal(0, scale, 50) + rng.normal(0, 0.05, (5, 1))
-        outer, inner = intervals.crossed_mean(rows).interval(), intervals.mean(rows.mean(axis=1)).interval()
+        outer, inner = crossed_mean(rows).interval(), intervals.mean(rows.mean(axis=1)).interval()
         assert outer[0] <= inner[0] <= inner[1] <= outer[1]
 
 
@@ -144,16 +148,17 @@ def test_verdict() -> None:
 
 def test_a_note_says_why_interval_and_verdict_disagree() -> None:
     """There is a note only where the marginal interval suggests another verdict."""
-    for word, difference, images, p_holm, expected in (
+    for word, difference, over_images, p_holm, expected in (
         ("worse", estimate(-0.2, 0.01), None, 0.001, None),
         ("not-resolved", estimate(0.01, 0.01), None, 0.9, None),
         ("not-resolved", estimate(0.2, 0.06), None, 0.09, "excludes 0"),
         ("not-resolved", estimate(0.2, 0.01), None, 0.001, "diverged"),
         ("equivalent", estimate(0.01, 0.008), None, 0.9, "90% interval"),
         ("better", estimate(0.01, 0.001), None, 0.001, "within the margin of 3.00 points"),
-        ("better", estimate(0.2, 0.01), estimate(0.2, 0.1), 0.001, "seeds and images contains 0"),
+        ("not-resolved", estimate(0.2, 0.01), estimate(0.2, 0.1), 0.2, "on these test images only"),
     ):
-        notes = verdict_notes(word, difference, images, p_holm, family=3, margin=0.03, unit=units.PERCENT)
+        tested = over_images or difference
+        notes = verdict_notes(word, difference, tested, p_holm, family=3, margin=0.03, unit=units.PERCENT)
         assert [str(expected) in note for note in notes] == ([] if expected is None else [True])
 
 

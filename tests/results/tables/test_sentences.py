@@ -42,7 +42,6 @@ def test_sentences_are_bounded_by_the_wider_interval_where_it_bounds_something()
     open_row = replace(row, verdict="not-resolved", delta_ci95=(-1.3707, 1.01))
     nothing = "not resolved against position=1d: too few trials to bound the difference"
     for changed, about, end in (
-        (replace(row, delta_ci95_images=(-0.4, 0.1)), found, " on these test images"),
         (replace(row, verdict="not-resolved", delta_ci95_images=(-0.3, 0.9)), found, "at most 90.00 points (95% CI)"),
         (open_row, found, nothing),
         (replace(open_row, n=4, diverged=1), found, f"{nothing}, and 1 of 5 trials diverged"),
