@@ -36,8 +36,8 @@ def judge_claims(
     Holm family. A claim about an arm that the plan lacks is untested.
 
     rows: arm -> row. samples: arm -> sample. p_margins: arm -> adjusted p value of equivalence in the table. unjudged:
-    arms without a verdict because a best value lies at the edge of the grid. gone: grid points excluded because trials
-    diverged. Raises ValueError if a claim is not "a < b" or "a ~ b".
+    arms without a verdict because a best value lies at the edge of the grid. gone: grid points left out (see
+    `tuning.unstable_points`). Raises ValueError if a claim is not "a < b" or "a ~ b".
     """
     asked = [point for text in plan.claims for point in claims_at_points(text, plan)]
     pairs = {(a, b): tuned_pairs.pair(a, b, plan, samples, gone) for a, _, b in asked if a in rows and b in rows}

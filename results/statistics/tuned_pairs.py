@@ -29,7 +29,7 @@ class Pair:
 
 
 def pair(a: str, b: str, plan: Plan, samples: Mapping[str, Sample], gone: Collection[str] = ()) -> Pair:
-    """Return the differences between the arms `a` and `b`. gone: grid points excluded because trials diverged."""
+    """Return the differences between the arms `a` and `b`. gone: grid points left out (`tuning.unstable_points`)."""
     grids = {entry.name: entry.points for entry in plan.tuned}
     one, other = ([samples[point] for point in grids.get(name, ()) if point not in gone] for name in (a, b))
     return Pair(

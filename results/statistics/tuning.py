@@ -1,8 +1,9 @@
 """Tuning by cross-fitting: each seed is tested at the value that the arm's other seeds choose from the grid.
 
 Seed s uses the grid point with the best mean validation accuracy over the other seeds. This choice is independent of
-the test result of seed s. So no arm gains by picking the best of several noisy points. A grid point is an arm with one
-combination of the tuned settings' values. `reached` holds validation accuracies (n, points), NaN for a missing trial.
+the test result of seed s. So no arm gains by picking the best of several noisy points. A point at which a trial
+diverged or collapsed is chosen only if there is no other. A grid point is an arm with one combination of the tuned
+settings' values. `reached` holds validation accuracies (n, points), NaN for a missing trial.
 """
 
 import itertools
@@ -20,6 +21,7 @@ from results.study_results import StudyResults
 from results.tables import sentences
 
 CHOOSES = "val_accuracy"
+LARGEST_RATIO = 10  # of an advised value to the end of the grid, either way
 
 Number = int | float
 Trial = Mapping[str, Any]  # column of the study -> value
@@ -31,14 +33,14 @@ class Choice:
     """The grid points that the seeds of one tuned arm use, each chosen by the results of the other seeds.
 
     points: seed -> index of its grid point, or None while no other seed has ended at every grid point. edge: settings
-    for which a chosen value is an end of the grid and beats the best inner value (see `exceeds`). diverged: grid points
-    excluded because trials diverged.
+    for which a chosen value is an end of the grid and beats the best inner value (see `exceeds`). unstable: grid points
+    left out of comparisons, because most of their trials diverged or collapsed (see `unstable_points`).
     """
 
     points: Mapping[int, int | None]
     edge: list[str]
     notes: list[str]
-    diverged: frozenset[str] = frozenset()
+    unstable: frozenset[str] = frozenset()
 
 
 def with_tuned(study: StudyResults) -> tuple[StudyResults, dict[str, Choice]]:
@@ -77,15 +79,20 @@ def choose_points(entry: Tuned, by_arm: Trials, plan: Plan, arms: Mapping[str, A
     """Return the grid points chosen for the seeds of a tuned arm, with notes on the choice."""
     chance = 1 / arms[entry.points[0]].config["classes"]
     seeds = list(by_arm[entry.points[0]])
-    reached = np.array([[validation_score(by_arm[name].get(seed), chance) for name in entry.points] for seed in seeds])
+    trials = [[by_arm[name].get(seed) for name in entry.points] for seed in seeds]
+    reached = np.array([[validation_score(trial, chance) for trial in row] for row in trials])
+    diverged = np.array([[is_diverged(trial) for trial in row] for row in trials])
+    fell = collapsed(reached, chance) & ~diverged
     shape = [len(values) for values in plan.tune.values()]
-    chosen: dict[int, int | None] = dict(zip(seeds, cross_fit(reached, shape), strict=True))
-    ends = list(chosen_ends(chosen.values(), reached, plan.tune))
-    notes = [*choice_notes(chosen, plan.tune), *(note for _, _, note in ends)]
+    chosen: dict[int, int | None] = dict(zip(seeds, cross_fit(reached, shape, (diverged, fell)), strict=True))
+    bad = diverged | fell
+    ends = list(chosen_ends(chosen.values(), reached, bad, plan.tune))
+    avoided = avoided_notes(chosen, bad, plan.tune)
+    notes = [*choice_notes(chosen, plan.tune), *avoided, *(note for _, _, note in ends)]
     if holes := [seed for seed, row in zip(seeds, reached, strict=True) if np.isnan(row).any()]:
         notes.append(f"{sentences.seeds_text(holes)} did not help to choose: some points of the grid are missing")
     resolved = [setting for setting, is_resolved, _ in ends if is_resolved]
-    return Choice(chosen, resolved, notes, diverged_points(entry.points, by_arm, reached))
+    return Choice(chosen, resolved, notes, unstable_points(entry.points, bad))
 
 
 def usual_points(study: StudyResults) -> dict[str, int]:
@@ -107,32 +114,58 @@ def validation_score(trial: Trial | None, chance: float) -> float:
     """Return a trial's validation accuracy, `chance` (1 / classes) if it diverged, or NaN if it has not finished."""
     if trial is None or trial["status"] not in ("finished", "diverged"):
         return math.nan
-    return chance if trial["status"] == "diverged" else float(trial[CHOOSES])
+    return chance if is_diverged(trial) else float(trial[CHOOSES])
 
 
-def diverged_points(points: Sequence[str], by_arm: Trials, reached: np.ndarray) -> frozenset[str]:
-    """Return the grid points where all trials diverged, or where some did and a better point exists."""
-    means = [column[~np.isnan(column)].mean() if not np.isnan(column).all() else -np.inf for column in reached.T]
-    lost = [[trial["status"] == "diverged" for trial in by_arm[name].values()] for name in points]
-    found = zip(points, lost, means, strict=True)
-    return frozenset(name for name, each, mean in found if all(each) or (any(each) and mean < max(means)))
+def is_diverged(trial: Trial | None) -> bool:
+    return trial is not None and trial["status"] == "diverged"
 
 
-def cross_fit(reached: np.ndarray, shape: Sequence[int] | None = None) -> list[int | None]:
+def collapsed(reached: np.ndarray, chance: float) -> np.ndarray:
+    """Return which trials (n, points) reach no more than chance, or less than half of their point's median."""
+    known = np.nan_to_num(reached, nan=np.inf)
+    medians = [np.median(column[~np.isnan(column)]) if not np.isnan(column).all() else 0.0 for column in reached.T]
+    found: np.ndarray = (known <= chance) | (known < np.array(medians) / 2)
+    return found
+
+
+def unstable_points(points: Sequence[str], bad: np.ndarray) -> frozenset[str]:
+    """Return the grid points at which more than half of the seeds' trials are bad.
+
+    A comparison with an arm's other points includes the points with fewer bad trials, over the seeds that finished.
+    Otherwise an arm would differ from an equal one whose best point was unlucky once.
+    """
+    return frozenset(name for name, share in zip(points, bad.mean(axis=0), strict=True) if share > 0.5)
+
+
+def cross_fit(
+    reached: np.ndarray, shape: Sequence[int] | None = None, avoided: Sequence[np.ndarray] = ()
+) -> list[int | None]:
     """Return per seed the index of the point with the best mean over other seeds, or None if no other seed counts.
 
     reached: validation scores (seeds, points), NaN if missing. A seed with a missing score does not count. Ties go to
-    the point nearest the middle of the grid, then to the first. shape: number of values per tuned setting.
+    the point nearest the middle of the grid, then to the first. shape: number of values per tuned setting. avoided:
+    which trials (seeds, points) ended badly, the worst kind first. Only the points with the fewest can be chosen.
     """
     n, count = reached.shape
     whole = ~np.isnan(reached).any(axis=1)
     order = np.argsort(distance_from_middle(shape or [count]), kind="stable")
+    allowed = points_with_fewest(avoided, count)
     chosen: list[int | None] = []
     for seed in range(n):
         others = reached[whole & (np.arange(n) != seed)]
         means = np.round(others.mean(axis=0), 12) if len(others) else None  # equal means may differ by rounding
-        chosen.append(None if means is None else int(order[np.argmax(means[order])]))
+        chosen.append(None if means is None else int(order[np.argmax(np.where(allowed, means, -np.inf)[order])]))
     return chosen
+
+
+def points_with_fewest(avoided: Sequence[np.ndarray], count: int) -> np.ndarray:
+    """Return which of `count` points have the fewest trials of the first kind, and of these the fewest of the next."""
+    among = np.ones(count, bool)
+    for trials in avoided:
+        times = trials.sum(axis=0)
+        among &= times == times[among].min()
+    return among
 
 
 def distance_from_middle(shape: Sequence[int]) -> np.ndarray:
@@ -146,11 +179,27 @@ def distance_from_middle(shape: Sequence[int]) -> np.ndarray:
 def choice_notes(chosen: Mapping[int, int | None], tune: Mapping[str, Sequence[Number]]) -> list[str]:
     """Return a note on the grid points chosen for the seeds, or [] if no point was chosen."""
     texts = []
-    for place, values in enumerate(itertools.product(*tune.values())):
-        settings = ", ".join(f"{name} {value}" for name, value in zip(tune, values, strict=True))
+    for place, settings in enumerate(point_texts(tune)):
         if seeds := [seed for seed, point in chosen.items() if point == place]:
             texts.append(f"{settings} ({sentences.seeds_text(seeds)})")
     return [f"chosen by the other seeds' validation: {', '.join(texts)}"] if texts else []
+
+
+def avoided_notes(chosen: Mapping[int, int | None], bad: np.ndarray, tune: Mapping[str, Sequence[Number]]) -> list[str]:
+    """Return a note on the points where trials diverged or collapsed, or []. bad: which trials did (seeds, points)."""
+    times = bad.sum(axis=0)
+    texts = [f"{point} ({times[place]} of {len(bad)})" for place, point in enumerate(point_texts(tune)) if times[place]]
+    if not texts:
+        return []
+    none_left = any(point is not None and times[point] for point in chosen.values())
+    then = "no other point is left to choose" if none_left else "not chosen"
+    return [f"trials diverged or collapsed at {', '.join(texts)}: {then}"]
+
+
+def point_texts(tune: Mapping[str, Sequence[Number]]) -> list[str]:
+    """Return the settings of each grid point, such as "lr 0.001"."""
+    points = itertools.product(*tune.values())
+    return [", ".join(f"{name} {value}" for name, value in zip(tune, values, strict=True)) for values in points]
 
 
 def tuned_arm(entry: Tuned, arms: Mapping[str, Arm], choice: Choice) -> Arm:
@@ -175,9 +224,12 @@ def tuned_trials(entry: Tuned, by_arm: Trials, choice: Choice) -> Iterator[Trial
 
 
 def chosen_ends(
-    chosen: Collection[int | None], reached: np.ndarray, tune: Mapping[str, Sequence[Number]]
+    chosen: Collection[int | None], reached: np.ndarray, bad: np.ndarray, tune: Mapping[str, Sequence[Number]]
 ) -> Iterator[tuple[str, bool, str]]:
-    """Yield (setting, whether the end beats the best inner value, note) for each end of the grid that a seed chose."""
+    """Yield (setting, whether the end beats the best inner value, note) for each end of the grid that a seed chose.
+
+    A value beyond an end is advised only if no trial at the end diverged or collapsed. bad: which did (seeds, points).
+    """
     whole = reached[~np.isnan(reached).any(axis=1)]
     shape = [len(values) for values in tune.values()]
     points = [point for point in chosen if point is not None]
@@ -189,7 +241,7 @@ def chosen_ends(
                 int(np.argmax(np.where(among, means, -np.inf)))
                 for among in (places == place, (places > 0) & (places < last))
             )
-            beyond = next_value(values if place else values[::-1])
+            beyond = None if bad[:, places == place].any() else next_value(values if place else values[::-1])
             add = "" if beyond is None else f"; add {setting} {beyond} to the grid"
             note = f"{setting} {values[place]}, at the edge of the grid, ties with {values[places[inner]]}{add}"
             if resolved := exceeds(whole[:, end], whole[:, inner]):
@@ -207,11 +259,16 @@ def exceeds(a: np.ndarray, b: np.ndarray) -> bool:
 def next_value(values: Sequence[Number]) -> Number | None:
     """Return the value that continues a sequence, rounded to a whole number or to 2 significant digits.
 
-    The value continues the last ratio if all values are positive, and otherwise the last step. Returns None if a
-    sequence without negative values would continue below 0.
+    The value continues the last ratio, up to LARGEST_RATIO, if all values are positive, and otherwise the last step.
+    Returns None if a sequence within 0 to 1 would reach 1 (probabilities and decays end there), if one without negative
+    values would fall below 0, or if rounding leaves no new value above 0.
     """
     before, last = values[-2:]
-    found = last * last / before if min(values) > 0 else last + (last - before)
-    if min(values) >= 0 > found:
+    if min(values) > 0:
+        found = last * min(max(last / before, 1 / LARGEST_RATIO), LARGEST_RATIO)
+    else:
+        found = last + (last - before)
+    if min(values) >= 0 > found or (min(values) >= 0 and max(values) < 1 <= found):
         return None
-    return round(found) if isinstance(last, int) else float(f"{found:.2g}")
+    rounded = round(found) if isinstance(last, int) else float(f"{found:.2g}")
+    return None if rounded == last or (rounded == 0 and min(values) > 0) else rounded

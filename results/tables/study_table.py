@@ -65,7 +65,7 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
     """
     whole, choices = tuning.with_tuned(study)
     plan, samples = whole.plan, contrast.samples_by_arm(whole, whole.plan.metric)
-    gone = {point for choice in choices.values() for point in choice.diverged}
+    gone = {point for choice in choices.values() for point in choice.unstable}
     at_edge = {name for name, choice in choices.items() if choice.edge}
     unjudged = {arm.name for arm in plan.arms if {arm.name, arm.baseline} & at_edge}
     baselines = {arm.name: arm.baseline for arm in plan.arms if arm.name != arm.baseline}

@@ -174,23 +174,58 @@ def test_for_a_loss_the_lower_arm_is_ahead() -> None:
         assert (loss.delta, loss.margin_met) == pytest.approx((-2.3 * accuracy.delta, 2.3 * accuracy.margin_met))
 
 
-def test_a_diverged_trial_counts_as_chance_where_a_rate_is_chosen() -> None:
-    """One divergence of five at the best rate makes the rate worse for the other seeds."""
-    plan = synthetic.tuned_pooling()
-    val, test = accuracies(plan)
-    val["pool=gap,lr=0.002"][4] = None
-    made = table(synthetic.results(plan, tuning_records(plan, val, test)))
-    scores = np.column_stack([[0.1 if v is None else v for v in val[f"pool=gap,lr={lr}"]] for lr in RATES])
-    expected = naive_choices(scores)
-    assert expected[0] != 1
-    assert expected[4] == 1
-    gap = made.rows[1]
+def tuned_gap(val: dict[str, list[float | None]], test: dict[str, list[float]] | None = None) -> Row:
+    """Return the row of pool=gap at its tuned rate. val: validation accuracies, None for a trial that diverged."""
+    plan = synthetic.tuned_pooling(margin=None)
+    made = table(synthetic.results(plan, tuning_records(plan, val, test or accuracies(plan)[1])))
+    return made.rows[1]
+
+
+@pytest.mark.parametrize("fallen", [None, 0.1, 0.3], ids=["diverged", "at chance", "below half of the others"])
+def test_a_rate_at_which_one_trial_ended_badly_is_not_chosen(fallen: float | None) -> None:
+    """The other rates are chosen by the other seeds, the seed of that trial included."""
+    val, _ = accuracies(plan := synthetic.tuned_pooling())
+    val["pool=gap,lr=0.002"][4] = fallen
+    gap = tuned_gap(val)
+    scores = np.column_stack([val[f"pool=gap,lr={lr}"] for lr in (0.001, 0.004)])
+    chosen = [f"pool=gap,lr={RATES[2 * point]}" for point in naive_choices(scores)]
+    _, test = accuracies(plan)
+    assert gap.mean == pytest.approx(np.mean([test[name][seed] for seed, name in enumerate(chosen)]))
+    assert (gap.n, gap.diverged) == (5, 0)
+    assert "trials diverged or collapsed at lr 0.002 (1 of 5): not chosen" in gap.notes
+
+
+def test_a_weak_arm_never_chooses_a_rate_at_which_all_its_trials_diverged() -> None:
+    """The other rates reach less than chance, as which a diverged trial counts."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        val, _ = accuracies(synthetic.tuned_pooling())
+        for lr in RATES:
+            val[f"pool=gap,lr={lr}"] = (0.09 + 0.01 * rng.standard_normal(5)).tolist()
+        val["pool=gap,lr=0.004"] = [None] * 5
+        gap = tuned_gap(val)
+        assert gap.diverged == 0
+        assert not any("lr 0.004 (seed" in note or "add lr 0.008" in note for note in gap.notes)
+
+
+def test_among_rates_that_all_diverged_once_the_fewest_times_decide() -> None:
+    """Nothing is advised beyond a rate at which a trial diverged."""
+    val, _ = accuracies(synthetic.tuned_pooling())
+    for lr, seeds in ((0.001, [0, 1]), (0.002, [1, 2, 3]), (0.004, [4])):
+        for seed in seeds:
+            val[f"pool=gap,lr={lr}"][seed] = None
+    gap = tuned_gap(val)
+    assert "chosen by the other seeds' validation: lr 0.004 (seeds 0, 1, 2, 3, 4)" in gap.notes
     assert (gap.n, gap.diverged) == (4, 1)
+    assert any("at the edge of the grid" in note for note in gap.notes)
+    assert not any("; add lr" in note for note in gap.notes)
+    bad = "lr 0.001 (2 of 5), lr 0.002 (3 of 5), lr 0.004 (1 of 5)"
+    assert f"trials diverged or collapsed at {bad}: no other point is left to choose" in gap.notes
 
 
-@pytest.mark.parametrize("lost", [1, 4, 5])
-def test_a_rate_at_which_trials_diverged_is_never_the_best(lost: int) -> None:
-    """p is SciPy's over the rates at which no trial diverged."""
+@pytest.mark.parametrize("lost", [1, 2, 3, 5])
+def test_a_rate_counts_in_a_comparison_unless_most_of_its_trials_diverged(lost: int) -> None:
+    """p is SciPy's largest over those rates and the seeds that finished."""
     plan = synthetic.tuned_pooling(margin=None, claims=["pool=gap < pool=cls"])
     near = np.array([0.0, 0.002, 0.001, -0.001, 0.003])
     means = {"pool=cls": (0.90, 0.91, 0.90), "pool=gap": (0.69, 0.70, 0.70)}
@@ -203,7 +238,8 @@ def test_a_rate_at_which_trials_diverged_is_never_the_best(lost: int) -> None:
     val["pool=gap,lr=0.004"][:lost] = [None] * lost
     made = table(synthetic.results(plan, tuning_records(plan, val, test)))
     gap, cls = ({lr: test[f"{pool},lr={lr}"] for lr in RATES} for pool in ("pool=gap", "pool=cls"))
-    p = [scipy.stats.ttest_rel(gap[lr], cls[0.002]).pvalue for lr in (0.001, 0.002)]
+    seeds = {0.001: range(5), 0.002: range(5), 0.004: range(lost, 5) if lost < 3 else []}
+    p = [scipy.stats.ttest_rel(gap[lr][of[0] :], cls[0.002][of[0] :]).pvalue for lr, of in seeds.items() if of]
     assert (made.rows[1].p, made.rows[1].verdict) == (pytest.approx(max(p)), "worse")
     assert [claim.verdict for claim in made.claims] == ["agree"]
 
@@ -249,6 +285,12 @@ def test_an_end_beats_the_inside_by_a_paired_t_test() -> None:
         ([128, 64, 32], 16),
         ([0.0, 0.1, 0.2], 0.3),
         ([0.2, 0.1, 0.0], None),
+        ([1e-3, 2.0, 5e17], 5e18),  # no more than ten times the end
+        ([1e-2, 1e-3, 1e-9], 1e-10),
+        ([0.25, 0.5], None),  # a dropout of 1
+        ([0.0, 0.3, 0.9], None),
+        ([4, 2, 1], None),  # a batch of 0
+        ([1, 3], 9),
     ],
 )
 def test_the_next_value_continues_the_grid(values: list[int | float], after: float | None) -> None:
