@@ -1,6 +1,7 @@
 """The smallest difference and margin that a plan's seeds can resolve, computed with results/statistics/power.py."""
 
 import itertools
+import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -35,16 +36,19 @@ class Spread:
 class Resolution:
     """The differences and margins that a plan resolves with 80% power, as `ablate plan --json` prints them.
 
-    They are in the metric's unit, and None if unknown or infinite. A number of seeds over power.MOST_SEEDS is None.
+    They are in the metric's unit, and None if unknown or infinite. A number of seeds over power.MOST_SEEDS is None. In
+    a tuned study, they are those of the worst case, in which all grid points of an arm are equally good.
     """
 
     spread: Spread | None = None
     difference: float | None = None  # the smallest resolved difference
+    difference_if_one_is_best: float | None = None  # the same where one point of each grid is clearly best
     smallest_margin: float | None = None  # the smallest margin within which equal arms are shown equivalent
     margin_reachable: bool | None = None  # whether `seeds` seeds show equal arms equivalent within `margin`
     margin_seeds: int | None = None  # the fewest seeds that show equal arms equivalent within `margin`
     seeds: int
     contrasts: int
+    grid_points: int = 1  # of each tuned arm; 1 without tuning
     margin: float | None  # the declared equivalence margin
     seeds_for: dict[str, int | None] = field(default_factory=dict)  # difference -> number of seeds that resolves it
     note: str
@@ -54,21 +58,25 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
     seeds, family, margin = len(plan.seeds), max(plan.family, 1), plan.margin
     tests = family * interim.correction_factor(plan)
     again = f"beyond {plan.split.folds} seeds every image is tested again, so that more seeds gain less than this says"
-    known = Resolution(seeds=seeds, contrasts=family, margin=margin, note=again if plan.split.folds else "")
+    points = max((len(entry.points) for entry in plan.tuned), default=1)
+    note = again if plan.split.folds else ""
+    known = Resolution(seeds=seeds, contrasts=family, grid_points=points, margin=margin, note=note)
     found = spread(plan, runs)
     if found is None:
         return known
     sd = found.bound
-    smallest = finite_or_none(power.smallest_margin(seeds, sd, tests))
-    points = POINTS if units.is_accuracy(plan.metric) else ()
+    smallest = finite_or_none(power.smallest_margin(seeds, sd, tests, points))
+    one_is_best = power.resolvable_difference(seeds, sd, tests) if points > 1 else math.inf
+    wanted = POINTS if units.is_accuracy(plan.metric) else ()
     return replace(
         known,
         spread=found,
-        difference=finite_or_none(power.resolvable_difference(seeds, sd, tests)),
+        difference=finite_or_none(power.resolvable_difference(seeds, sd, tests, points)),
+        difference_if_one_is_best=finite_or_none(one_is_best),
         smallest_margin=smallest,
         margin_reachable=None if margin is None else smallest is not None and smallest <= margin,
-        margin_seeds=None if margin is None else power.seeds_to_show_equivalent(margin, sd, tests),
-        seeds_for={str(difference): power.seeds_to_resolve(difference, sd, tests) for difference in points},
+        margin_seeds=None if margin is None else power.seeds_to_show_equivalent(margin, sd, tests, points),
+        seeds_for={str(difference): power.seeds_to_resolve(difference, sd, tests, points) for difference in wanted},
     )
 
 
@@ -114,6 +122,8 @@ def resolution_lines(found: Resolution, metric: str, objective: str = "") -> lis
         f"differences spread by {unit.size_text(spread.sd)} ({freedom} of freedom, from "
         f"{spread.source}); computed with its upper 80% bound, {unit.size_text(spread.bound)}",
     ]
+    if found.grid_points > 1:
+        lines.insert(1, grid_text(found, unit))
     if found.margin is not None:
         lines.append(margin_text(found, found.margin, unit))
     if found.seeds_for:
@@ -121,6 +131,15 @@ def resolution_lines(found: Resolution, metric: str, objective: str = "") -> lis
         beyond = any(seeds is None or seeds > found.seeds for seeds in found.seeds_for.values())
         lines.append("to resolve " + ", ".join(wanted) + (f" ({found.note})" if found.note and beyond else ""))
     return lines
+
+
+def grid_text(found: Resolution, unit: units.Unit) -> str:
+    """Return what the resolved difference assumes about the grid of a tuned arm."""
+    smaller = size_text(found.difference_if_one_is_best, unit)
+    return (
+        f"if all {found.grid_points} grid points of an arm are equally good, as the other arm must beat each of them; "
+        f"{smaller} if one is clearly best"
+    )
 
 
 def margin_text(found: Resolution, margin: float, unit: units.Unit) -> str:

@@ -1,12 +1,15 @@
 """Power: the seeds that a difference or an equivalence needs, and the differences that a test could resolve.
 
 sd: the standard deviation of the per-seed differences, above 0. family: the number of contrasts corrected for. tests:
-the number of contrasts times the number of looks.
+the number of contrasts times the number of looks. points: the number of grid points of each tuned arm, all equally
+good, or 1 without tuning. An arm is then tested against every point of the other arm (see `tuned_pairs`), so that power
+is lower. It is higher than computed where other points are worse than the best.
 """
 
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 from scipy import special
@@ -17,34 +20,41 @@ from results.statistics.intervals import Estimate
 POWER = 0.8
 MOST_SEEDS = 1000
 NODES = 2000  # quantiles of the standard deviation over which the power is averaged
+DRAWS = 10_000  # simulated studies behind the power with tuning
 
 
-def seeds_to_resolve(difference: float, sd: float, family: int = 1) -> int | None:
+def seeds_to_resolve(difference: float, sd: float, family: int = 1, points: int = 1) -> int | None:
     """Return the fewest pairs that resolve a difference with 80% power, or None if over MOST_SEEDS are needed."""
-    return fewest_seeds(lambda n: power_to_resolve(n, difference, sd, family) >= POWER)
+    return fewest_seeds(lambda n: power_to_resolve(n, difference, sd, family, points) >= POWER)
 
 
-def seeds_to_show_equivalent(margin: float, sd: float, tests: int = 1) -> int | None:
+def seeds_to_show_equivalent(margin: float, sd: float, tests: int = 1, points: int = 1) -> int | None:
     """Return the fewest pairs that show equal arms equivalent with 80% power, or None if over MOST_SEEDS are needed."""
-    return fewest_seeds(lambda n: equivalence_power(n, sd, margin, tests) >= POWER)
+    return fewest_seeds(lambda n: equivalence_power(n, sd, margin, tests, points) >= POWER)
 
 
-def smallest_margin(n: int, sd: float, tests: int = 1) -> float:
+def smallest_margin(n: int, sd: float, tests: int = 1, points: int = 1) -> float:
     """Return the smallest margin within which n pairs show equal arms equivalent with 80% power, or inf for n < 2."""
     if n < 2:
         return math.inf
-    return threshold(lambda margin: equivalence_power(n, sd, margin, tests) >= POWER, sd, halvings=40)
+    return threshold(lambda margin: equivalence_power(n, sd, margin, tests, points) >= POWER, sd, halvings=40)
 
 
-def equivalence_power(n: int, sd: float, margin: float, tests: int = 1) -> float:
+def equivalence_power(n: int, sd: float, margin: float, tests: int = 1, points: int = 1) -> float:
     """Return the probability that n pairs show two equal arms to be equivalent, in Holm's first step.
 
     Each one-sided test has level 5% / tests, and no difference may be resolved at 5%. With mean D and standard
     deviation S of normal differences, the power is P(|D| < min(margin - t_{1-0.05/tests} S / sqrt(n), t_{0.975} S /
-    sqrt(n))), averaged over quantiles of S (Schuirmann 1987; Phillips 1990).
+    sqrt(n))), averaged over quantiles of S (Schuirmann 1987; Phillips 1990). With several points, it is simulated, and
+    a difference that is resolved at all of them is too rare to count.
     """
     if n < 2:
         return 0.0
+    if points > 1:
+        means, spreads = grid_differences(n, points, points)
+        bounds = intervals.t_quantile(1 - 0.05 / tests, n - 1) * spreads
+        ahead, behind = (means + bounds)[:, :, 0], (bounds - means)[:, 0]  # each grid against the other's first point
+        return float((np.maximum(ahead, behind).max(axis=1) < margin * math.sqrt(n) / sd).mean())
     spread = np.sqrt(special.chdtri(n - 1, (np.arange(NODES) + 0.5) / NODES) / (n - 1))  # (NODES,): S / sd
     room = margin * math.sqrt(n) / sd - intervals.t_quantile(1 - 0.05 / tests, n - 1) * spread
     room = np.minimum(room, intervals.t_quantile(0.975, n - 1) * spread)
@@ -78,11 +88,11 @@ def resolvable_differences(differences: Sequence[Estimate], family: int) -> list
     ]
 
 
-def resolvable_difference(n: int, sd: float, family: int = 1) -> float:
+def resolvable_difference(n: int, sd: float, family: int = 1, points: int = 1) -> float:
     """Return the smallest difference that n pairs resolve with 80% power in Holm's first step, or inf for n < 2."""
     if n < 2:
         return math.inf
-    return sd * threshold(lambda difference: power_to_resolve(n, difference, 1.0, family) >= 0.8, 1.0, halvings=60)
+    return sd * threshold(lambda size: power_to_resolve(n, size, 1.0, family, points) >= POWER, 1.0, halvings=60)
 
 
 def threshold(enough: Callable[[float], bool], start: float, halvings: int) -> float:
@@ -96,14 +106,38 @@ def threshold(enough: Callable[[float], bool], start: float, halvings: int) -> f
     return high
 
 
-def power_to_resolve(n: int, difference: float, sd: float, family: int = 1) -> float:
+def power_to_resolve(n: int, difference: float, sd: float, family: int = 1, points: int = 1) -> float:
     """Return the probability that n pairs resolve a difference at 5% two-sided, in Holm's first step.
 
     For a family of m contrasts, it is P(T'_{n-1}(difference sqrt(n) / sd) > t_{1 - 0.025/m, n-1}), where T' is
-    noncentral t.
+    noncentral t. With several points, the difference from each of them must be resolved, which is simulated.
     """
     critical, shift = intervals.t_quantile(1 - 0.025 / family, n - 1), difference * math.sqrt(n) / sd
+    if points > 1:
+        means, spreads = grid_differences(n, 1, points)
+        return float((shift + means > critical * spreads).all(axis=(1, 2)).mean())
     below = float(special.nctdtr(n - 1, shift, critical))
     if math.isnan(below):  # SciPy's result where the tail is too thin
         return float(shift > critical)
     return 1.0 - below
+
+
+@lru_cache(16)
+def grid_differences(n: int, points: int, others: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return means (DRAWS, points, others), times sqrt(n), and deviations of the differences between two grids.
+
+    All trials of a seed are independent draws with variance 1/2, so that a difference has standard deviation 1. n
+    seeds, over 1, are drawn by the sufficient statistics: normal means, and scatter matrices by Bartlett's
+    decomposition, whose cost does not grow with n. The random seed is fixed.
+    """
+    rng, count, columns = np.random.default_rng(0), points + others, min(points + others, n - 1)
+    means = rng.standard_normal((DRAWS, count)) / math.sqrt(2)
+    factor = np.zeros((DRAWS, count, columns))  # times its transpose: the scatter matrix of the points
+    for row in range(count):
+        factor[:, row, :row] = rng.standard_normal((DRAWS, min(row, columns)))
+        if row < columns:
+            factor[:, row, row] = np.sqrt(rng.chisquare(n - 1 - row, DRAWS))
+    squares = np.stack(
+        [((factor[:, [one]] - factor[:, points:]) ** 2).sum(axis=2) for one in range(points)], axis=1
+    )  # (DRAWS, points, others)
+    return means[:, :points, None] - means[:, None, points:], np.sqrt(squares / (2 * (n - 1)))

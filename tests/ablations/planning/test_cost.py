@@ -206,6 +206,20 @@ def test_the_spread_of_a_tuned_study_is_of_arms_at_their_own_rates(plan: Callabl
     assert own.source == "the differences of this study so far"
 
 
+def test_the_plan_of_a_tuned_study_counts_the_whole_grid(plan: Callable[..., Plan], tmp_path: Path) -> None:
+    """The difference is that of power over three points, and the text gives both cases."""
+    study = "{question: 'Which?', baseline: {patch: 4}, factors: {patch: axis}, tune: {lr: [1e-3, 2e-3, 4e-3]}}"
+    found = resolution.resolution(plan(RECIPE + STATED, study), tmp_path)
+    sd = found.spread.bound
+    alone, tuned = (power.resolvable_difference(3, sd, 1, points) for points in (1, 3))
+    assert (found.grid_points, found.difference, found.difference_if_one_is_best) == (3, tuned, alone)
+    assert found.seeds_for["0.01"] == power.seeds_to_resolve(0.01, sd, 1, 3) > power.seeds_to_resolve(0.01, sd)
+    assert found.smallest_margin == power.smallest_margin(3, sd, 1, 3)
+    line = resolution.resolution_lines(found, "test_accuracy")[1]
+    assert line.startswith("if all 3 grid points of an arm are equally good")
+    assert line.endswith(f"; {100 * alone:.2f} points if one is clearly best")
+
+
 def test_plan_says_whether_the_margin_is_within_reach(plan: Callable[..., Plan], tmp_path: Path) -> None:
     near = resolution.resolution(plan(RECIPE.replace("0.03", "0.05") + STATED), tmp_path)
     assert near.margin_reachable
