@@ -1,10 +1,16 @@
-"""Decoding of untrusted image files, limited to known formats, file sizes and ranges of pixel values."""
+"""Decoding of untrusted image files, limited to known formats, file sizes and ranges of pixel values.
+
+An image is turned upright by its EXIF orientation. Transparent pixels are laid on white.
+"""
 
 from __future__ import annotations
 
 import io
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
@@ -17,8 +23,24 @@ if TYPE_CHECKING:
 IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # others, such as EPS, may start programs
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 LARGEST = 2**30  # bytes in a file
+DECODING = 2  # version of how turned and translucent images are decoded; version 1 left them as they are stored
 SIXTEEN_BITS = ("I;16", "I;16B", "I;16L", "I;16N")
-GRAY_MODES = ("1", "L", *SIXTEEN_BITS, "I", "F")
+GRAY_MODES = ("1", "L", "LA", *SIXTEEN_BITS, "I", "F")
+ORIENTATION = 0x0112  # the EXIF tag
+TURNS = {  # EXIF orientation -> the name of Pillow's transposition that turns the image upright
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_270",
+    7: "TRANSVERSE",
+    8: "ROTATE_90",
+}
+JPEG_END = b"\xff\xd9"
+PNG_SIGNATURE = 8  # bytes before the first chunk
+PNG_EXIF = {b"eXIf", b"Raw profile type exif", b"XML:com.adobe.xmp"}  # chunks and keywords that may hold an orientation
+PNG_TEXTS = {b"tEXt", b"zTXt", b"iTXt"}
+LONGEST_KEYWORD = max(map(len, PNG_EXIF))
 
 
 def open_image(file: Path) -> Image:
@@ -31,13 +53,82 @@ def open_image(file: Path) -> Image:
 
 def open_content(content: bytes | memoryview, formats: tuple[str, ...] = IMAGE_FORMATS) -> Image:
     """Open an image from a file's content without decoding; raise ValueError if unreadable or in none of `formats`."""
+    return open_stream(io.BytesIO(content), formats)
+
+
+def open_stream(stream: BinaryIO, formats: tuple[str, ...] = IMAGE_FORMATS) -> Image:
+    """Open an image from an open file. Reads the header alone of most formats. Raises the errors of `open_content`."""
     from PIL import Image, UnidentifiedImageError
 
     try:
-        return Image.open(io.BytesIO(content), formats=formats)
+        return Image.open(stream, formats=formats)
     except Exception as error:  # Pillow's decoders raise many types, such as DecompressionBombError
         listed = f"none of {', '.join(formats)}"
         raise unreadable_error(listed if isinstance(error, UnidentifiedImageError) else error) from None
+
+
+@dataclass(frozen=True)
+class Look:
+    """The facts about an image that its header tells. size: width and height in pixels, as stored.
+
+    orientation: 1 to 8, as of `orientation`. alpha: whether pixels may be transparent.
+    """
+
+    size: tuple[int, int]
+    gray: bool
+    orientation: int
+    alpha: bool
+
+
+def look(stream: BinaryIO) -> Look:
+    """Return the facts about the image in an open file. Decodes it only if header and end do not tell that it is whole.
+
+    Raises ValueError if the image cannot be read, or its values are of an unknown range.
+    """
+    with open_stream(stream) as image:
+        place = stream.tell()
+        try:
+            decode = needs_decoding(image, stream)
+            stream.seek(place)
+            if decode:
+                eight_bits(image).load()
+            turned = orientation(image) if decode or image.format != "PNG" else 1
+            return Look(image.size, is_gray(image), turned, image.has_transparency_data)
+        except Exception as error:  # Pillow's decoders raise many types
+            raise unreadable_error(error) from None
+
+
+def needs_decoding(image: Image, stream: BinaryIO) -> bool:
+    """Return whether only decoding tells that an image is whole, or how it is turned."""
+    if image.mode in ("I", "F"):
+        return True
+    if image.format in ("JPEG", "MPO"):
+        return read_end(stream, len(JPEG_END)) != JPEG_END
+    if image.format == "PNG":
+        marks = set(png_marks(stream))
+        return b"IEND" not in marks or not marks.isdisjoint(PNG_EXIF)
+    return image.format != "WEBP"  # of which opening reads all
+
+
+def read_end(stream: BinaryIO, most: int) -> bytes:
+    """Return up to `most` bytes at the end of an open file."""
+    length = stream.seek(0, os.SEEK_END)
+    stream.seek(max(0, length - most))
+    return stream.read(most)
+
+
+def png_marks(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield the kind of each complete chunk of a PNG, or the keyword if the chunk is a text. Reads no pixels."""
+    length = stream.seek(0, os.SEEK_END)
+    place = PNG_SIGNATURE
+    while place < length:
+        stream.seek(place)
+        header = stream.read(8)
+        place += 12 + int.from_bytes(header[:4])  # with the chunk's checksum
+        if place > length:
+            return
+        kind = header[4:]
+        yield stream.read(LONGEST_KEYWORD).partition(b"\0")[0] if kind in PNG_TEXTS else kind
 
 
 def middle_square(image: Image, size: int, channels: int) -> Bytes:
@@ -45,7 +136,7 @@ def middle_square(image: Image, size: int, channels: int) -> Bytes:
     from PIL import Image, ImageOps
 
     try:
-        plain = eight_bits(image).convert("L" if channels == 1 else "RGB")
+        plain = upright(image).convert("L" if channels == 1 else "RGB")
         if plain.size != (size, size):
             plain = ImageOps.fit(plain, (size, size), Image.Resampling.BILINEAR)
     except Exception as error:  # Pillow's decoders raise many types
@@ -53,16 +144,62 @@ def middle_square(image: Image, size: int, channels: int) -> Bytes:
     return np.asarray(plain, np.uint8)
 
 
+def upright(image: Image) -> Image:
+    """Return an image with 8 bits a channel, turned by its EXIF orientation and on white where it is transparent.
+
+    Raises ValueError for 32-bit values, and whatever Pillow's decoders raise for damaged images.
+    """
+    from PIL import Image
+
+    image.load()
+    turn = TURNS.get(orientation(image))
+    plain = eight_bits(image)
+    if plain.has_transparency_data:
+        plain = Image.alpha_composite(Image.new("RGBA", plain.size, "white"), plain.convert("RGBA"))
+    if turn:
+        plain = plain.transpose(Image.Transpose[turn])
+        plain.info = {}  # a second call must not turn it again
+    return plain
+
+
+def orientation(image: Image) -> int:
+    """Return the EXIF orientation, 1 to 8, by which a loaded image is still to be turned. Pillow itself turns TIFFs."""
+    try:
+        found = image.getexif().get(ORIENTATION)
+    except Exception:  # damaged EXIF data of an intact image raise many types
+        return 1
+    return found if found in TURNS else 1
+
+
 def eight_bits(image: Image) -> Image:
-    """Return an image with 16-bit values scaled to 0-255; raise ValueError for 32-bit values, of unknown range."""
+    """Return an image with 16-bit values scaled to 0-255, and white where such an image is transparent.
+
+    Raises ValueError for 32-bit values, of unknown range.
+    """
     from PIL import Image
 
     if image.mode in SIXTEEN_BITS or (image.mode == "I" and image.format in ("PNG", "PPM")):
-        return Image.fromarray(((np.asarray(image).astype(np.uint32) + 128) // 257).astype(np.uint8))
+        values = np.asarray(image).astype(np.uint32)
+        pixels = ((values + 128) // 257).astype(np.uint8)
+        pixels[values == image.info.get("transparency")] = 255
+        return Image.fromarray(pixels)
     if image.mode in ("I", "F"):
         kind = "32-bit integers" if image.mode == "I" else "floating-point numbers"
         raise ValueError(f"its values are {kind} of an unknown range: convert it to 8 or 16 bits a channel")
     return image
+
+
+def is_translucent(image: Image) -> bool:
+    """Return whether an image has a pixel that is not opaque; raise ValueError if it cannot be decoded."""
+    try:
+        if not image.has_transparency_data:
+            return False
+        if image.mode in SIXTEEN_BITS:
+            return bool((np.asarray(image) == image.info["transparency"]).any())
+        lowest, _ = image.convert("RGBA").getchannel("A").getextrema()
+        return lowest != 255
+    except Exception as error:  # Pillow's decoders raise many types
+        raise unreadable_error(error) from None
 
 
 def is_gray(image: Image) -> bool:

@@ -38,11 +38,15 @@ class Options(options.Options):
 
 
 class Begun(Options):
-    """The note in an unfinished pack, which records its options. source: `Source.digest` of the images."""
+    """The note in an unfinished pack, which records its options.
+
+    source: `Source.digest` of the images. decoding: version of how turned and translucent images are decoded.
+    """
 
     version: int = 1  # format 1 did not write its version
     name: str
     source: Sum
+    decoding: int = 1  # earlier notes do not state it
 
 
 def check_name(name: str) -> None:

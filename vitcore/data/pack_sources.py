@@ -5,7 +5,8 @@
     SOURCE/train.tar, val.tar  (or test.tar, validation.tar) one tar for training images and one for test images
     timm:NAME                  timm.data.create_dataset(NAME, root=data_dir), splits train and validation
 
-Tars are read without unpacking. Compressed tars are not supported.
+Tars are read without unpacking. Compressed tars are not supported. The names of the folders train/ and test/, and the
+hidden files that are left out, are those of vitcore/data/imagefolder.py.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -22,9 +23,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vitcore.data.dataset import small_class
-from vitcore.data.decode import LARGEST, SUFFIXES, eight_bits, open_content, open_image
+from vitcore.data.decode import LARGEST, SUFFIXES, is_gray, open_content, open_image, upright
 from vitcore.data.files import open_regular, reason
-from vitcore.data.imagefolder import File, Listing, fixed_split, list_folder
+from vitcore.data.imagefolder import (
+    TESTS,
+    TRAIN,
+    File,
+    Listing,
+    fixed_split,
+    is_hidden,
+    is_utf8,
+    list_folder,
+    name_bytes,
+)
 from vitcore.data.shuffle import Indices
 from vitcore.options import ConfigError
 
@@ -32,8 +43,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 TIMM = "timm:"
-SAMPLE = 64  # number of images read to determine size and color; one is not enough, as some photographs are gray
-TESTS = ("test", "val", "validation")
+SAMPLE = 64  # number of images read to determine the size
 
 
 @dataclass(frozen=True)
@@ -56,7 +66,7 @@ class Source:
         """The sha256 of the classes, labels, names and sizes, which identifies the images."""
         total = hashlib.sha256("\0".join(self.classes).encode() + self.labels.tobytes())
         for text in self.names if self.sizes is None else map("{} {}".format, self.names, self.sizes):
-            total.update(text.encode() + b"\0")
+            total.update(name_bytes(text) + b"\0")
         return total.hexdigest()
 
     @contextmanager
@@ -68,11 +78,19 @@ class Source:
         except (OSError, ValueError) as error:
             raise ValueError(f"{self.names[place]}: {reason(error)}") from None
 
-    def sample(self) -> Iterator[Image]:
-        """Yield up to 64 evenly spaced images. Raises a ValueError that names the image if one is unreadable."""
-        for place in np.unique(np.linspace(0, len(self.labels) - 1, SAMPLE).astype(int)).tolist():
+    def pictures(self, places: Iterable[int]) -> Iterator[Image]:
+        """Yield the images with these numbers. Raises a ValueError that names the image if one is unreadable."""
+        for place in places:
             with self.picture(place) as image:
                 yield image
+
+    def sample(self) -> Iterator[Image]:
+        """Yield up to 64 evenly spaced images. Raises the errors of `pictures`."""
+        return self.pictures(np.unique(np.linspace(0, len(self.labels) - 1, SAMPLE).astype(int)).tolist())
+
+    def all_gray(self) -> bool:
+        """Return whether all images are gray. Reads up to the first in color. Raises the errors of `pictures`."""
+        return all(map(is_gray, self.pictures(range(len(self.labels)))))
 
     def shorter_sides(self) -> list[int]:
         """Return the shorter side, in pixels, of each image in `sample`. Raises the errors of `sample`."""
@@ -86,12 +104,12 @@ def find_source(source: str, data_dir: Path | None) -> Source:
     images. Raises OSError if a file or folder cannot be read.
     """
     path = Path(os.path.expanduser(source)).resolve()
-    parts = {name: path / f"{name}.tar" for name in ("train", *TESTS) if (path / f"{name}.tar").is_file()}
+    parts = part_tars(path)
     if source.startswith(TIMM):
         found = from_timm(source.removeprefix(TIMM), data_dir)
     elif path.is_file():
         found = from_members(list(members(path)), str(path))
-    elif "train" in parts:
+    elif any(is_part(part, TRAIN) for part in parts):
         listed = [
             replace(member, path=PurePosixPath(part, *member.path.parts[-2:]))  # as if each tar were a folder
             for part, tar in parts.items()
@@ -108,6 +126,16 @@ def find_source(source: str, data_dir: Path | None) -> Source:
     if why := small_class(found.labels, np.arange(found.train), found.classes):
         raise ValueError(f"source {source}: {why}")
     return found
+
+
+def part_tars(folder: Path) -> dict[str, Path]:
+    """Return name -> file for the tars of a folder that are named like a training or test folder, as train.tar."""
+    tars = folder.glob("*.tar") if folder.is_dir() else ()
+    return {tar.stem: tar for tar in sorted(tars) if tar.is_file() and is_part(tar.stem, (*TRAIN, *TESTS))}
+
+
+def is_part(name: str, known: Sequence[str]) -> bool:
+    return name.casefold() in known
 
 
 def from_listing(
@@ -149,7 +177,11 @@ def members_between(path: Path, file: Any, start: int, end: int, folder: PurePos
             if member.offset >= end:  # an inner tar without an end mark
                 break
             name = PurePosixPath(member.name)
-            if not member.isfile() or name.name.startswith("."):
+            if any(map(is_hidden, name.parts)):
+                continue
+            if (member.issym() or member.islnk()) and name.suffix.lower() in {*SUFFIXES, ""}:
+                raise ValueError(f"{path}: {name} is a link: make the tar with --dereference --hard-dereference")
+            if not member.isfile():
                 continue
             first = member.offset_data
             if name.suffix == ".tar":
@@ -161,29 +193,33 @@ def members_between(path: Path, file: Any, start: int, end: int, folder: PurePos
 def from_members(found: list[Member], origin: str) -> Source:
     """Return a source with the images `found`. An image's folder is its class.
 
-    Images whose class folder is in test/, val/ or validation/ are for testing. Without these folders and train/, a
+    Images whose class folder is in test/, val/ or another of TESTS are for testing. Without these folders and train/, a
     fixed random fifth of each class is for testing. Raises a ValueError that begins with `origin` if the layout is
     invalid.
     """
     found = sorted(found, key=lambda one: str(one.path))
     if not found:
         raise ValueError(f"{origin}: has no images ({', '.join(sorted(SUFFIXES))})")
-    divided = any(one.path.parent.parent.name == "train" for one in found)
-    parts = ("", *TESTS, "train") if divided else ("", *TESTS)
-    if flat := next((one for one in found if one.path.parent.name in parts), None):
-        raise ValueError(f"{origin}: {flat.path} is in no class folder: an image's folder is its class")
+    trains, tests = ([is_part(one.path.parent.parent.name, known) for one in found] for known in (TRAIN, TESTS))
+    divided = any(trains) or any(tests)
+    parts = (*TRAIN, *TESTS) if divided else ()
+    for one in found:
+        name = one.path.parent.name
+        if not name or is_part(name, parts):
+            raise ValueError(f"{origin}: {one.path} is in no class folder: an image's folder is its class")
     classes = tuple(sorted({one.path.parent.name for one in found}))
     if len(classes) < 2:
         raise ValueError(f"{origin}: has {len(classes)} class folders; at least 2 are needed")
+    if unnamed := next((name for name in classes if not is_utf8(name)), None):
+        raise ValueError(f"{origin}: the name of the class folder {unnamed} has to be UTF-8; give it another one")
     number = {name: place for place, name in enumerate(classes)}  # an array of names would pad each to the longest
     labels = np.array([number[one.path.parent.name] for one in found], np.int64)
-    tests = np.array([one.path.parent.parent.name in TESTS for one in found])
-    if tests.any():
-        train, test = np.flatnonzero(~tests), np.flatnonzero(tests)
+    if any(tests):
+        train, test = np.flatnonzero(~np.array(tests)), np.flatnonzero(tests)
         if unknown := set(labels[test]) - set(labels[train]):
             raise ValueError(f"{origin}: class '{classes[min(unknown)]}' has no images to train on")
     elif divided:
-        raise ValueError(f"{origin}: has train/ but none of {', '.join(TESTS)} beside it")
+        raise ValueError(f"{origin}: has train/ but none of {', '.join(TESTS)} beside it; no class may be named train")
     else:
         train, test = fixed_split(labels)
     listing = Listing(found, labels, classes, train, test)
@@ -210,12 +246,20 @@ def from_timm(name: str, data_dir: Path | None) -> Source:
             len(parts[-1])
         except Exception as error:  # whatever torchvision, datasets and others raise for missing files
             raise ValueError(f"{TIMM}{name}: {split}: cannot be read ({type(error).__name__}: {error})") from error
+        refuse_hidden(reader_of(parts[-1]), f"{TIMM}{name}: {split}")
     places = [(part, place) for part in parts for place in range(len(part))]
     labels = np.array([label_of(part, place) for part, place in places], np.int64)
     names = [f"{name} {place}" for place in range(len(labels))]
     count, known = int(labels.max()) + 1, getattr(reader_of(parts[0]), "class_to_idx", None) or {}
     classes = sorted(known, key=known.__getitem__) if len(known) == count else map(str, range(count))
     return Source(tuple(classes), labels, len(parts[0]), names, lambda place: image_of(*places[place]))
+
+
+def refuse_hidden(reader: Any, origin: str) -> None:
+    """Raise ValueError if timm's reader of a folder lists a hidden file, whose folder it would take for a class."""
+    for file, *_ in getattr(reader, "samples", ()):
+        if isinstance(file, str) and any(map(is_hidden, Path(os.path.relpath(file, reader.root)).parts)):
+            raise ValueError(f"{origin}: {file} is hidden: remove it, or pack the folder itself without {TIMM}")
 
 
 def reader_of(dataset: Any) -> Any:
@@ -232,7 +276,7 @@ def image_of(dataset: Any, place: int) -> Image:
     if not hasattr(found, "read"):
         return found
     with found:
-        return eight_bits(open_content(found.read())).convert("RGB")
+        return upright(open_content(found.read())).convert("RGB")
 
 
 def label_of(dataset: Any, place: int) -> int:

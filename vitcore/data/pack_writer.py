@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vitcore.data.dataset import Bytes, moments
-from vitcore.data.decode import is_gray, middle_square
+from vitcore.data.decode import DECODING, middle_square
 from vitcore.data.files import open_no_symlink, read_regular, reason, rename_durably, write_atomically
 from vitcore.data.pack import BEGUN, INDEX, MANIFEST, RECORD, VERSION, Channels, Manifest, Records, Shard
 from vitcore.data.pack_options import LARGEST_NOTE, Begun, Options, check_name, options_of, read_note_of_pack
@@ -66,7 +66,7 @@ def pack(
     with pack_lock(folder):
         if (folder / MANIFEST).exists():
             raise ValueError(f"{folder / MANIFEST}: is there already")
-        channels: Channels = 1 if all(map(is_gray, source.sample())) else 3
+        channels: Channels = 1 if source.all_gray() else 3
         begin_pack(folder, name, source, options)
         stopped = threading.Event()
 
@@ -140,14 +140,17 @@ def pack_lock(folder: Path) -> Iterator[None]:
 
 def begin_pack(folder: Path, name: str, source: Source, options: Options) -> None:
     """Write the note of a pack in `folder` unless it exists; raise ValueError if another pack was begun there."""
-    wanted = Begun(**options.model_dump() | {"version": VERSION, "name": name, "source": source.digest})
+    wanted = Begun(
+        **options.model_dump() | {"version": VERSION, "name": name, "source": source.digest, "decoding": DECODING}
+    )
     there = read_note_of_pack(folder)
     if there is None:
         write_atomically(folder / BEGUN, wanted.model_dump_json(indent=1).encode())
     elif there != wanted:
         begun, asked = there.model_dump(), wanted.model_dump()
         key = next(key for key in asked if begun[key] != asked[key])
-        other = {"source": "of other images", "version": "of another format"}.get(key, f"with {key}={begun[key]}")
+        why = {"source": "of other images", "version": "of another format", "decoding": "by an earlier version"}
+        other = why.get(key, f"with {key}={begun[key]}")
         raise ValueError(f"{folder}: a pack {other} was begun here: finish that, or remove the folder")
 
 

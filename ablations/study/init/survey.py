@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from vitcore.data.decode import eight_bits, is_gray, open_image
-from vitcore.data.imagefolder import list_flat, list_parts
+from vitcore.data.imagefolder import list_images
 from vitcore.data.pack import MANIFEST, manifest, read_index
 
 SMALLEST_CLASS = 2  # minimum images per class to train and validate on
@@ -78,13 +78,10 @@ def survey_folder(path: Path) -> Survey:
     """Return the survey of a folder after decoding every image. Raises the errors of `survey`."""
     if path.is_file():
         raise ValueError(f"{path}: is a file: a folder of class folders is needed")
-    if not path.is_dir():
-        raise ValueError(f"{path}: no such folder")
-    own_split = (path / "train").is_dir()
-    listing = list_parts(path) if own_split else list_flat(path)
+    listing = list_images(path)
     counts = np.bincount(listing.labels[listing.train], minlength=len(listing.classes)).tolist()
     classes = dict(zip(listing.classes, counts, strict=True))
-    refuse_small(path, classes, np.bincount(listing.labels).tolist(), own_split)
+    refuse_small(path, classes, np.bincount(listing.labels).tolist(), listing.own_split)
     with ThreadPoolExecutor() as pool:
         looked = dict(zip(listing.files, pool.map(shorter_side, listing.files), strict=True))
     broken = [f"{file.relative_to(path)}: {why}" for file, why in looked.items() if isinstance(why, str)]
@@ -99,7 +96,7 @@ def survey_folder(path: Path) -> Survey:
         name=folder.name,
         train=len(listing.train),
         test=len(listing.test),
-        own_split=own_split,
+        own_split=listing.own_split,
         classes=classes,
         channels=channels,
         sides=list(sides.values()),

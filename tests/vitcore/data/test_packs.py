@@ -21,6 +21,7 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms.functional import center_crop, resize
 
 from ablations.cli import data as data_commands
+from vitcore.data.decode import DECODING
 from vitcore.data.lookup import describe
 from vitcore.data.pack import Pack, find, manifest, verify
 from vitcore.data.pack_options import Options
@@ -229,7 +230,7 @@ def test_other_options_than_those_of_a_pack_are_refused(whole: bool, folder: Pat
     root, words = packed(folder, home, crop=11), ("data", "pack", "photos", str(folder))
     if not whole:
         (root / "manifest.json").unlink()
-        begun = {"version": 2, "name": "photos", "size": 12, "crop": 11, "format": "bytes"}
+        begun = {"version": 2, "name": "photos", "size": 12, "crop": 11, "format": "bytes", "decoding": DECODING}
         (root / "begun.json").write_text(json.dumps(begun | {"source": find_source(str(folder), None).digest}))
     for option, wanted, there in (("--size", "14", "12"), ("--crop", "448", "11"), ("--format", "jpeg", "bytes")):
         said = f"{option} {wanted}: {root} is packed with {option} {there}: give the other one another NAME"
