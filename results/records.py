@@ -203,8 +203,8 @@ class ComparedRow(OfStudy):
     delta: B - A. delta_ci95_images: interval over seeds and test images, which the verdict uses where it is known.
     worse_by_at_most: the one-sided 95% bound on how much worse B is. untested: why there is no verdict, or None.
     resolvable_difference: the smallest difference that the test would have resolved with 80% power. identical: seeds
-    left out of the test, because their trials are identical in A and B. Fields with defaults describe the test. Without
-    a test, they keep the defaults.
+    left out of the test, because their trials are identical in A and B. interim: whether the study of a side is
+    unfinished. Fields with defaults describe the test. Without a test, they keep the defaults.
     """
 
     objective: str
@@ -222,6 +222,7 @@ class ComparedRow(OfStudy):
     method: str | None = None
     n_pairs: int | None = None
     identical: Sequence[int] = ()
+    interim: bool = False
     delta_ci95_images: Interval | None = None
     contrast: ChangedContrast | None
     notes: Sequence[str]
@@ -244,7 +245,8 @@ class Comparison:
     """A comparison of two sets of results, A and B, arm by arm.
 
     provenance: name -> {"a": values, "b": values}, for each provenance field, recipe or setting that differs. family:
-    the number of distinct tests. verdicts: verdict -> number of rows.
+    the number of distinct tests. judged: whether all tested rows have verdicts, even of unfinished sides. verdicts:
+    verdict -> number of rows.
     """
 
     a: Contents
@@ -252,7 +254,13 @@ class Comparison:
     rows: Sequence[ComparedRow]
     provenance: Mapping[str, Mapping[str, Sequence[str]]]
     family: int
+    judged: bool
     verdicts: Mapping[str, int]
+
+    @property
+    def withheld_rows(self) -> list[ComparedRow]:
+        """The rows without a verdict because a side is unfinished."""
+        return [] if self.judged else [row for row in self.rows if row.interim]
 
 
 @dataclass(frozen=True)

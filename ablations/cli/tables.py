@@ -113,11 +113,15 @@ def compare(
             "much. In the metric's unit: 0.01 is a point of accuracy.",
         ),
     ] = None,
+    interim: Annotated[
+        bool, typer.Option("--interim", help="Give marked verdicts even before all planned trials are done.")
+    ] = False,
 ) -> None:
     """Compare two sets of results, arm by arm.
 
-    Arms are matched by their settings, not by their names. With 'published', checks each claim of a study's source
-    against its trials.
+    Arms are matched by their settings, not by their names. Verdicts are given once all planned trials of both sides are
+    done; until then, --fail-on exits with 2. With 'published', checks each claim of a study's source against its
+    trials.
 
     Examples:
         ablate compare runs colleague.parquet
@@ -137,7 +141,7 @@ def compare(
             raise ValueError(f"--fail-on {fail_on}: {b} numbers are from another setting, so nothing counts as worse")
         first, damaged = load_readable(a, studies)
         with print_damaged(damaged):
-            print(published.render(published.compare_published(first), shown))
+            print(published.render(published.compare_published(first, interim), shown))
         return
     first, damaged = load_readable(a, studies)
     if margin is not None and margin >= 1 and any(units.is_accuracy(study.plan.metric) for study in first):
@@ -146,11 +150,11 @@ def compare(
         raise ValueError(f"{b}: no such run directory or exported file{suggestion(b, [published.NAME])}")
     second, its_damaged = load_readable(Path(b), studies)
     with print_damaged([*damaged, *its_damaged]):
-        comparison = comparing.compare(first, second)
+        comparison = comparing.compare(first, second, interim)
         print(summary.render(comparison, shown))
         if fail_on:
             found = summary.gate_text(comparison, margin)
-            if reason := summary.unjudged_reason(comparison):
+            if reason := summary.unjudged_reason(comparison, margin):
                 raise ValueError(f"--fail-on {fail_on}: {reason} ({found})")
             print(f"--fail-on {fail_on}: {found}", file=sys.stderr)
             if summary.failing_rows(comparison, margin):

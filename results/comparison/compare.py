@@ -10,23 +10,35 @@ from dataclasses import replace
 
 from results.comparison.matching import Pair, are_comparable, differing_settings, matched_pairs, sides
 from results.comparison.notes import change_notes, metric_notes, row_notes
-from results.comparison.testing import Test, adjusted, deficit_bound, pair_test, resolvable_differences, test_verdict
+from results.comparison.testing import (
+    Test,
+    adjusted,
+    deficit_bound,
+    pair_test,
+    resolvable_differences,
+    test_verdict,
+    withheld,
+)
 from results.records import ChangedContrast, ComparedRow, Comparison, Contents, Reached, Row, study_fields
 from results.study_results import StudyResults
 from results.tables import provenance as mixed
 
 
-def compare(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> Comparison:
+def compare(a: Sequence[StudyResults], b: Sequence[StudyResults], interim: bool = False) -> Comparison:
     """Return the comparison of B with A, with a row for each pair of arms.
 
     The tests of all arms form one Holm family, in which equal tests count once. The tests of equivalence form a second
-    family, and the tests of changed contrasts a third. Raises ValueError if a study's claim cannot be parsed.
+    family, and the tests of changed contrasts a third. Tests of unfinished sides belong to these families, but without
+    `interim` they give no p values and verdicts. Raises ValueError if a study's claim cannot be parsed.
     """
-    pairs = matched_pairs(sides(a), sides(b))
+    pairs = matched_pairs(sides(a, interim), sides(b, interim))
     tests = adjusted([pair_test(pair, lambda side: side.trials) for pair in pairs])
     changes = adjusted([pair_test(pair, lambda side: side.contrast) for pair in pairs])
     family = len({test.trials for test in tests if test and test.p is not None})
-    columns = pairs, tests, resolvable_differences(tests, family), changes
+    resolvable = resolvable_differences(tests, family)
+    if not interim:
+        tests, changes = withheld(tests, pairs), withheld(changes, pairs)
+    columns = pairs, tests, resolvable, changes
     rows = [compared_row(*values, family) for values in zip(*columns, strict=True)]
     return Comparison(
         a=contents(a),
@@ -34,6 +46,7 @@ def compare(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> Comparison:
         rows=rows,
         provenance=provenance(a, b) | differing_recipes(pairs),
         family=family,
+        judged=interim or not any(row.interim for row in rows),
         verdicts=dict(Counter(row.verdict for row in rows if row.verdict)),
     )
 
@@ -66,6 +79,7 @@ def compared_row(
         worse_by_at_most=deficit_bound(test),
         resolvable_difference=resolvable,
         method=test.method,
+        interim=bool(pair.unfinished),
         n_pairs=test.pairs or None,
         identical=test.identical,
     )
@@ -87,7 +101,8 @@ def untested_reason(pair: Pair, test: Test | None) -> str | None:
         return f"only in {'B' if pair.a is None else 'A'}"
     if test is not None:
         lacks_verdict = test.method != "none" and test.p is None
-        return (test.difference.why or None) if lacks_verdict else None
+        unfinished = f"{' and '.join(pair.unfinished)} unfinished" if pair.unfinished else None
+        return (test.difference.why or unfinished) if lacks_verdict else None
     a, b = pair.a, pair.b
     if a.study.plan.metric != b.study.plan.metric:
         return "other metric"

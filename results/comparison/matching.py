@@ -18,6 +18,7 @@ class Side:
     """An arm of one set of results (A or B), with its row in the study's table.
 
     trials: the metric in finished trials. contrast: paired differences from the baseline, or None for a baseline.
+    interim: whether a planned trial of the study is not over.
     """
 
     study: StudyResults
@@ -26,6 +27,7 @@ class Side:
     trials: Sample
     contrast: Sample | None
     outcomes: Sequence[Outcome]
+    interim: bool
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,11 @@ class Pair:
     b: Side | None
     first: Side
 
+    @property
+    def unfinished(self) -> list[str]:
+        """The names of the sides whose study is unfinished, of "A" and "B"."""
+        return [name for name, side in (("A", self.a), ("B", self.b)) if side and side.interim]
+
 
 def matched_pairs(in_a: Sequence[Side], in_b: Sequence[Side]) -> list[Pair]:
     """Return a pair for every arm of A, then for every arm of B that is not yet in a pair."""
@@ -44,18 +51,22 @@ def matched_pairs(in_a: Sequence[Side], in_b: Sequence[Side]) -> list[Pair]:
     return pairs + [Pair(counterpart(side, in_a), side, first=side) for side in in_b if id(side) not in paired]
 
 
-def sides(studies: Sequence[StudyResults]) -> list[Side]:
-    """Return every arm of every study, including tuned arms at their tuned values."""
+def sides(studies: Sequence[StudyResults], interim: bool = False) -> list[Side]:
+    """Return every arm of every study, including tuned arms at their tuned values.
+
+    interim: whether rows have verdicts before all planned trials are over.
+    """
     found = []
     for untuned in studies:
-        rows = {row.arm: row for row in study_table.table(untuned).rows}
+        made = study_table.table(untuned, interim=interim)
+        rows = {row.arm: row for row in made.rows}
         study, _ = tuning.with_tuned(untuned)
         plan = study.plan
         trials, outcomes = contrast.samples_by_arm(study, plan.metric), outcomes_by_arm(study)
         for arm in plan.arms:
             name, own, baseline = arm.name, trials[arm.name], trials[arm.baseline]
             difference = None if own is baseline else own - baseline
-            found.append(Side(study, arm, rows[name], own, difference, outcomes[name]))
+            found.append(Side(study, arm, rows[name], own, difference, outcomes[name], made.interim))
     return found
 
 

@@ -28,9 +28,12 @@ from results.tables.formats import Cell, Grid
 NAME = "published"  # the name of the second set of results on the command line
 
 
-def compare_published(studies: Sequence[StudyResults]) -> PublishedComparison:
-    """Return the judged claims and the arms with published numbers. Raises ValueError if the studies have neither."""
-    tables = [study_table.table(study) for study in studies]
+def compare_published(studies: Sequence[StudyResults], interim: bool = False) -> PublishedComparison:
+    """Return the judged claims and the arms with published numbers.
+
+    interim: whether to judge claims before all planned trials are over. Raises ValueError without claims and numbers.
+    """
+    tables = [study_table.table(study, interim=interim) for study in studies]
     judged = [claim_row(claim, table) for table in tables for claim in table.claims]
     rows = [
         PublishedRow(

@@ -26,7 +26,8 @@ def csv_row(row: ComparedRow) -> dict[str, Plain]:
     for name, side in (("a", row.a), ("b", row.b)):
         values |= {f"{name}_{field}": getattr(side, field, None) for field in ("mean", "n", "planned")}
     tested = ("p", "p_holm", "verdict", "untested", "resolvable_difference", "method", "n_pairs", "notes")
-    return layout.flat_cells(values | {name: getattr(row, name) for name in ("delta", "delta_ci95", *tested)})
+    values |= {name: getattr(row, name) for name in ("delta", "delta_ci95", *tested)}
+    return layout.flat_cells(values | {"verdict": row.verdict and f"{row.verdict}{interim_mark(row)}"})
 
 
 def as_grid(comparison: Comparison) -> Grid:
@@ -70,7 +71,12 @@ def difference_cells(row: ComparedRow | PublishedClaim, unit: units.Unit) -> lis
 def verdict_cell(row: ComparedRow) -> str:
     if row.verdict == IDENTICAL and len({side.n for side in (row.a, row.b) if side}) > 1:
         return f"identical in {units.amount_text(len(row.identical), 'common seed')}"  # the means are over all seeds
-    return row.verdict.replace("-", " ") if row.verdict else f"– ({row.untested})"
+    return row.verdict.replace("-", " ") + interim_mark(row) if row.verdict else f"– ({row.untested})"
+
+
+def interim_mark(row: ComparedRow) -> str:
+    """Return " (interim)" for a verdict on an unfinished side, or ""."""
+    return " (interim)" if row.interim and row.verdict != IDENTICAL else ""
 
 
 def side_cells(side: Reached | None, unit: units.Unit) -> list[Cell]:
@@ -84,11 +90,22 @@ def closing_lines(comparison: Comparison) -> list[str]:
     counts = Counter(verdict_cell(row) for row in comparison.rows)
     summary = ", ".join(f"{count} {text.replace('– ', 'untested ')}" for text, count in counts.items()) or "none"
     lines = [f"Of {units.amount_text(len(comparison.rows), 'arm')}: {summary}."]
+    if text := interim_text(comparison):
+        lines.insert(0, text)
     if text := sensitivity_text(comparison):
         lines.append(f"{text[0].upper()}{text[1:]}.")
     for name, both in comparison.provenance.items():
         lines.append(f"{name} differs: A {', '.join(both['a']) or 'unknown'}; B {', '.join(both['b']) or 'unknown'}.")
     return lines
+
+
+def interim_text(comparison: Comparison) -> str:
+    """Return a warning that sides are unfinished, or "" if all tested rows are of finished studies."""
+    studies = dict.fromkeys(row.name for row in comparison.rows if row.interim)
+    if not studies:
+        return ""
+    so = "a verdict says what it would be now" if comparison.judged else "so there is no verdict (--interim shows it)"
+    return f"Interim: planned trials of {', '.join(studies)} are not over, {so}."
 
 
 def sensitivity_text(comparison: Comparison) -> str:
@@ -114,11 +131,13 @@ def failing_rows(comparison: Comparison, margin: float | None) -> list[ComparedR
     """Return the rows that fail `--fail-on worse`.
 
     Without a margin, rows with the verdict worse fail. With a margin, a compared arm fails unless B is shown not to be
-    worse by the margin or more. margin: in stored units, where 0.01 is one point of accuracy.
+    worse by the margin or more. Rows without a verdict because a side is unfinished do not fail. margin: in stored
+    units, where 0.01 is one point of accuracy.
     """
     if margin is None:
         return [row for row in comparison.rows if row.verdict == verdict.WORSE]
-    rows = [row for row in comparison.rows if row.method]  # the arms have equal configs and metrics in A and B
+    unjudged = comparison.withheld_rows
+    rows = [row for row in comparison.rows if row.method and row not in unjudged]  # of equal configs and metrics
     return [row for row in rows if row.worse_by_at_most is None or row.worse_by_at_most >= margin]
 
 
@@ -130,7 +149,7 @@ def gate_text(comparison: Comparison, margin: float | None = None) -> str:
         described = [f"{row.arm} of {row.name} {difference_text(row)}" for row in failed]
         found = f"{len(failed)} of {units.amount_text(tested, 'tested arm')} worse"
     else:
-        compared = sum(row.method is not None for row in rows)
+        compared = sum(row.method is not None for row in rows) - len(comparison.withheld_rows)
         described = [f"{row.arm} of {row.name}: {bound_text(row)}" for row in failed]
         found = f"{len(failed)} of {units.amount_text(compared, 'arm')} may be worse by {margin:g} or more"
     found += f" ({', '.join(described)})" if described else ""
@@ -158,12 +177,15 @@ def divergence_text(row: ComparedRow) -> str:
     return sentences.diverged_text(row.b) if row.b else ""
 
 
-def unjudged_reason(comparison: Comparison) -> str:
+def unjudged_reason(comparison: Comparison, margin: float | None = None) -> str:
     """Return why a gate cannot judge the comparison, or "" if an arm was tested or every difference is bounded.
 
     Identical arms have a bound without a test. A row whose results were lost has no bound, and must not pass a gate.
+    Unfinished sides must not pass either, but do not hide a row that fails.
     """
     rows = comparison.rows
+    if comparison.withheld_rows:
+        return "" if failing_rows(comparison, margin) else interim_text(comparison).rstrip(".")
     if any(row.p_holm is not None for row in rows) or (rows and all(row.worse_by_at_most is not None for row in rows)):
         return ""
     identical = sum(row.verdict == IDENTICAL for row in rows)

@@ -112,6 +112,14 @@ def adjusted(tests: Sequence[Test | None]) -> list[Test | None]:
     return [test and replace(test, p_holm=p, p_margin=margin) for test, p, margin in zip(tests, *both, strict=True)]
 
 
+def withheld(tests: Sequence[Test | None], pairs: Sequence[Pair]) -> list[Test | None]:
+    """Return the tests, those of pairs with an unfinished side without p values."""
+    return [
+        replace(test, p=None, p_holm=None, p_margin=None) if test and pair.unfinished else test
+        for test, pair in zip(tests, pairs, strict=True)
+    ]
+
+
 def holm_over_tests(tests: Sequence[Test | None], name: str) -> list[float | None]:
     """Return the p values in field `name`, adjusted by Holm's method. Equal tests in several studies count once."""
     family = {test.trials: p for test in tests if test and (p := getattr(test, name)) is not None}

@@ -164,6 +164,39 @@ def test_holes_are_named_on_their_side() -> None:
     assert "B: seed 1 missing: not started" in row.notes
 
 
+@pytest.mark.parametrize("unfinished", ["A", "B", "A and B"])
+def test_an_unfinished_side_has_no_verdict(unfinished: str) -> None:
+    """Verdicts and p values are those of --interim, where they are marked."""
+    hole = {"1d": [0.94, 0.95, 0.93, 0.94, None]}
+    a = make_study(**(hole if "A" in unfinished else {}))
+    b = make_study(**{"2d": WORSE}, **(hole if "B" in unfinished else {}))
+    row, now = (row_of_arm(compare([a], [b], interim), "position=2d") for interim in (False, True))
+    assert (row.verdict, row.p, row.p_holm, row.untested) == (None, None, None, f"{unfinished} unfinished")
+    assert (now.verdict, now.untested, row.interim, now.interim) == ("worse", None, True, True)
+    assert (row.delta, row.delta_ci95) == (now.delta, now.delta_ci95)
+    withheld, given = compare([a], [b]), compare([a], [b], interim=True)
+    assert (withheld.judged, given.judged) == (False, True)
+    assert f"– ({unfinished} unfinished)" in render(withheld, "md")
+    assert "so there is no verdict (--interim shows it)" in render(withheld, "md")
+    assert "worse (interim)" in render(given, "md")
+    assert "worse (interim)" in render(given, "csv")
+
+
+def test_tests_of_an_unfinished_study_stay_in_the_family() -> None:
+    """The verdicts of finished studies do not wait, and their p values do not shrink."""
+    whole = make_study(), make_study(**{"2d": WORSE})
+    plan = synthetic.hybrid_stem()
+    open_a, open_b = synthetic.results(plan), with_other_code(synthetic.results(plan))
+    open_b = shifted_results(replace(open_b, correct={}), [0.01, -0.01, 0.02, 0.0, 0.01])
+    open_b.columns["status"][0] = "missing"
+    found = compare([whole[0], open_a], [whole[1], open_b])
+    everything = compare([whole[0], open_a], [whole[1], open_b], interim=True)
+    assert found.family == everything.family == 4
+    row, same = (row_of_arm(one, "position=2d") for one in (found, everything))
+    assert (row.p_holm, row.verdict) == (same.p_holm, "worse")
+    assert [one.untested for one in found.rows if one.study == "hybrid-stem"] == ["B unfinished"] * 3
+
+
 def test_provenance_names_what_differs() -> None:
     """A plug-in counts where both sides loaded it: trials that do not use it are the same without it."""
 

@@ -56,6 +56,29 @@ def test_the_gate_takes_a_margin(tmp_path: Path, ablate: Ablate) -> None:
         assert f"'{word}' is not a number above 0" in refusal(ablate, "compare", a, b, *margin[:-1], word)
 
 
+@pytest.mark.parametrize("margin", [[], ["--margin", "0.01"]])
+def test_an_unfinished_side_never_passes_the_gate(tmp_path: Path, ablate: Ablate, margin: list[str]) -> None:
+    """The exit status is 2 with one line, or 1 where an arm of a finished study fails."""
+    a, b = written(tmp_path / "a"), written(tmp_path / "b", none=[0.70, 0.68, 0.71, 0.69, None])
+    gate = ("--fail-on", "worse", *margin)
+    for first, second in ((a, b), (b, a)):
+        status, output, errors = ablate("compare", first, second, *gate, "--json")
+        assert status == 2
+        assert "Interim: planned trials of position-embedding@digits are not over, so there is no verdict" in errors
+        assert errors.count("\n") == 1
+        assert not json.loads(output)["judged"]
+    status, output, errors = ablate("compare", a, b, *gate, "--interim")
+    assert status == 1
+    assert "worse (interim)" in output
+    plan = synthetic.hybrid_stem(overrides={"width": 64})
+    for folder, worse in ((a, 0.0), (b, 0.01)):
+        numbers = {arm["name"]: [0.9 - worse * (5 + seed) for seed in range(5)] for arm in plan["arms"]}
+        synthetic.write(Path(folder), plan, synthetic.from_accuracies(plan, numbers))
+    status, _, errors = ablate("compare", a, b, *gate)
+    assert status == 1
+    assert "1 B unfinished" in errors
+
+
 def test_compare_takes_the_studies_that_it_is_asked_for(tmp_path: Path, ablate: Ablate) -> None:
     a = written(tmp_path / "a")
     synthetic.write(tmp_path / "a", synthetic.pooling())
