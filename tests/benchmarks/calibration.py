@@ -33,9 +33,9 @@ from calibration_studies import (
     study,
     template,
     tested_on,
-    tuned_row,
     verdict,
 )
+from calibration_tuning import tuning
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import ttost_paired
 
@@ -213,33 +213,6 @@ def power(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         found = (contrast_rows(one)[0].verdict == "equivalent" for one in made)
         what = f"power, {arms} arms, {n} seeds: one equivalent within {100 * margin:.2f} points"
         yield share_of(what, found, 0.8, 0.8)
-
-
-def tuning(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """Count means above the truth, and verdicts, if each seed's rate is chosen by the other seeds.
-
-    Seeds share the choice, which varies between studies, and no interval over seeds contains that. So a verdict is
-    over the other arm's whole grid.
-    """
-    sharp, blunt = (np.array([-0.08, near, 0, near, -0.08])[:, None, None] for near in (-0.08, -0.01))
-    peaks = {"one clearly best": sharp, "two others within a point of it": blunt, "all five alike": 0.0 * sharp}
-    above, verdicts = [], {grid: list[bool]() for grid in peaks}
-    for _ in range(studies):
-        training = 0.9 + rng.normal(0, SD, (5, 2, 5))  # all five rates equally good
-        test, validation = (training + rng.normal(0, SD, (5, 2, 5)) for _ in range(2))
-        above.append(tuned_row(test, validation).mean > 0.9)
-        for grid, peak in peaks.items():
-            verdicts[grid].append(any_resolved([tuned_row(test + peak, validation + peak)]))
-    yield share_of("a rate of five alike, chosen by the other seeds' validation: a mean too high", above, 0.5, 0.5)
-    for close in (0.0, 0.9):
-        alike = []
-        for _ in range(studies):
-            test = 0.9 + rng.normal(0, SD, (5, 2, 5))
-            validation = 0.9 + close * (test - 0.9) + math.sqrt(1 - close**2) * rng.normal(0, SD, (5, 2, 5))
-            alike.append(any_resolved([tuned_row(test + blunt, validation + blunt)]))
-        yield share_of(f"two arms alike, validation and test correlated by {close:.1f}: a verdict", alike)
-    for grid, found in verdicts.items():
-        yield share_of(f"two arms alike, each at its own rate, {grid}: a verdict", found)
 
 
 def pilots(rng: np.random.Generator, studies: int) -> Iterator[Line]:

@@ -120,20 +120,3 @@ def tested_on(base: StudyResults, index: Sequence[np.ndarray], right: list[list[
     ids = np.reshape(base.columns["id"], accuracies.shape)
     correct = {ids[a, s]: (index[s], right[a][s]) for a in range(2) for s in range(len(index))}
     return replace(study(accuracies, base), correct=correct)
-
-
-@cache
-def tuned_template(rates: int) -> StudyResults:
-    grid = [0.001 * (i + 1) for i in range(rates)]
-    stems = {"stem": ["v0", "v1"]}
-    plan = synthetic.make_plan("s", stems, {"stem": "v0"}, curves={"lr": grid}, split=OFFICIAL, margin=None)
-    plan = synthetic.tuned(plan, "stem")
-    return synthetic.results(plan, synthetic.from_accuracies(plan, {arm["name"]: [0.9] * 5 for arm in plan["arms"]}))
-
-
-def tuned_row(test: np.ndarray, validation: np.ndarray) -> Row:
-    """Return the row of the arm at its tuned rate; test, validation: (rates, arms, seeds)."""
-    base = tuned_template(len(test))
-    columns = base.columns | {"test_accuracy": test.ravel().tolist(), "val_accuracy": validation.ravel().tolist()}
-    rows = table(replace(base, columns=columns)).rows
-    return next(row for row in rows if row.arm == "stem=v1,lr=tuned")
