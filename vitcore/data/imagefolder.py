@@ -32,7 +32,7 @@ SYSTEM_FOLDERS = frozenset(  # of macOS archives, network drives, Windows and di
     {"__macosx", "@eadir", "@recycle", "@recently-snapshot", "#recycle", "#snapshot", "$recycle.bin"}
     | {"system volume information", "lost+found", "__pycache__"}
 )
-AT_ONCE = 4096  # files given to the threads at once, which limits the memory
+PART = 32  # files that a thread takes at once, because handing over one takes as long as reading a small one
 File = TypeVar("File")
 Result = TypeVar("Result")
 Folder = tuple[int, int]  # device and inode, which identify a folder
@@ -42,7 +42,7 @@ Folder = tuple[int, int]  # device and inode, which identify a folder
 class Listing(Generic[File]):
     """The image files of a dataset, with their labels (M,) and the indices of the training and the test images.
 
-    own_split: whether the data set has a folder of test images; otherwise, a fifth of each class is for testing.
+    parts: the names of the folders of training and test images, or () if a fifth of each class is for testing.
     """
 
     files: Sequence[File]
@@ -50,7 +50,7 @@ class Listing(Generic[File]):
     classes: tuple[str, ...]
     train: Indices
     test: Indices
-    own_split: bool = False
+    parts: tuple[str, ...] = ()
 
 
 @cache
@@ -117,9 +117,10 @@ def name_bytes(name: str) -> bytes:
 
 def in_threads(work: Callable[[Path], Result], files: Sequence[Path]) -> Iterator[Result]:
     """Yield the result of `work` for each file, in order."""
+    parts = [files[first : first + PART] for first in range(0, len(files), PART)]
     with ThreadPoolExecutor() as pool:
-        for first in range(0, len(files), AT_ONCE):
-            yield from pool.map(work, files[first : first + AT_ONCE])
+        for results in pool.map(lambda part: [work(file) for file in part], parts):
+            yield from results
 
 
 def read_folder(root: Path, size: int, channels: int) -> Raw:
@@ -163,6 +164,8 @@ def list_images(root: Path) -> Listing[Path]:
     """Return the images in a folder, also if a class is too small; raise ConfigError if its layout is invalid."""
     if not root.is_dir():
         refuse(root, "no such folder")
+    if not is_utf8(str(root.resolve())):
+        refuse(root, "the path of a folder has to be UTF-8; give it another name")
     names = folder_names(root)
     train = part_name(names, TRAIN)
     return list_flat(root) if train is None else list_parts(root, train, part_name(names, TESTS))
@@ -193,7 +196,7 @@ def list_parts(root: Path, train: str, test: str | None) -> Listing[Path]:
     test_files, test_labels = list_classes(root, test, classes, empty_allowed=True)
     labels = np.array(train_labels + test_labels, np.int64)
     train_places, test_places = np.split(np.arange(len(labels)), [len(train_labels)])
-    return Listing(train_files + test_files, labels, classes, train_places, test_places, own_split=True)
+    return Listing(train_files + test_files, labels, classes, train_places, test_places, (train, test))
 
 
 def list_flat(root: Path) -> Listing[Path]:

@@ -1,19 +1,24 @@
 """The survey of a folder or a pack of images, from which a recipe is written."""
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from vitcore.data.decode import eight_bits, is_gray, open_image
-from vitcore.data.imagefolder import list_images
-from vitcore.data.pack import MANIFEST, manifest, read_index
+from ablations.study.init import duplicates, findings, left_out
+from results.safe_text import printable
+from vitcore.data.decode import Look, eight_bits, look, open_stream
+from vitcore.data.files import open_regular
+from vitcore.data.imagefolder import Listing, in_threads, list_images
+from vitcore.data.pack import MANIFEST, Pack, manifest, read_index
+from vitcore.data.shuffle import Indices
 
 SMALLEST_CLASS = 2  # minimum images per class to train and validate on
 NAMED = 5
 FEW = 0.02  # largest fraction of the images that can be outliers
+DECODED = 20_000  # most images of a folder that are decoded; of more, only headers and ends are read
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,7 @@ class Survey:
     sides: Sequence[int]  # the shorter side of every readable image, in pixels; one value for a pack
     broken: Sequence[str]  # files that cannot be read
     odd: Sequence[str] = ()  # the few images much smaller or larger than the others, with their shorter side
+    notes: Sequence[str] = ()  # further lines, each on one property of the images that their owner should know
 
     @property
     def side(self) -> int:
@@ -47,13 +53,14 @@ class Survey:
             f"size     {low} to {high} pixels (shorter side); nine in ten have at least {self.side}",
             f"color    {'gray' if self.channels == 1 else 'RGB'}",
         ]
+        lines += self.notes
         if self.odd:
             lines.append(f"odd      {len(self.odd)} much smaller or larger than the others, such as {self.odd[0]}")
         if self.broken:
             some = "; ".join(self.broken[:NAMED])
             files, them = ("1 file", "it") if len(self.broken) == 1 else (f"{len(self.broken)} files", "them")
             lines.append(f"broken   {files}, which `ablate run` refuses: remove {them}: {some}")
-        return lines
+        return [printable(line) for line in lines]
 
 
 def survey(path: Path) -> Survey:
@@ -65,53 +72,94 @@ def survey(path: Path) -> Survey:
 
 
 def survey_pack(path: Path) -> Survey:
-    """Return the survey of a pack from its index, without decoding images."""
+    """Return the survey of a pack from its index. Decodes only images whose checksums are equal."""
     known = manifest(path, path.name)
-    labels = read_index(path, known)["label"][: known.train]
-    counts = np.bincount(labels, minlength=len(known.classes)).tolist()
-    classes = dict(zip(known.classes, counts, strict=True))
-    refuse_small(path, classes, counts, own_split=True)
-    return Survey(known.name, known.name, known.train, known.test, True, classes, known.channels, [known.size], [])
+    records = read_index(path, known)
+    labels = records["label"].astype(np.int64)
+    train, test = class_counts(labels[: known.train], known.classes), class_counts(labels[known.train :], known.classes)
+    classes = dict(zip(known.classes, train, strict=True))
+    refuse_small(path, classes, train, own_split=True)
+    groups = duplicates.equal_images(records, partial(Pack, path, known))
+    places = np.arange(known.train, known.images)
+    notes = [
+        *findings.class_notes(known.classes, train, test),
+        *duplicates.notes(groups, "image {}".format, labels, places),
+    ]
+    size = [known.size]
+    return Survey(
+        known.name, known.name, known.train, known.test, True, classes, known.channels, size, broken=[], notes=notes
+    )
 
 
 def survey_folder(path: Path) -> Survey:
-    """Return the survey of a folder after decoding every image. Raises the errors of `survey`."""
+    """Return the survey of a folder after a look at every image. Raises the errors of `survey`."""
     if path.is_file():
         raise ValueError(f"{path}: is a file: a folder of class folders is needed")
     listing = list_images(path)
-    counts = np.bincount(listing.labels[listing.train], minlength=len(listing.classes)).tolist()
-    classes = dict(zip(listing.classes, counts, strict=True))
-    refuse_small(path, classes, np.bincount(listing.labels).tolist(), listing.own_split)
-    with ThreadPoolExecutor() as pool:
-        looked = dict(zip(listing.files, pool.map(shorter_side, listing.files), strict=True))
-    broken = [f"{file.relative_to(path)}: {why}" for file, why in looked.items() if isinstance(why, str)]
-    sides = {file: side for file, side in looked.items() if isinstance(side, int)}
-    if not sides:
-        raise ValueError(f"{path}: none of its {len(looked)} images can be read ({broken[0]})")
-    with open_image(next(iter(sides))) as first:
-        channels = 1 if is_gray(first) else 3  # the same rule as in vitcore.data.imagefolder
+    train, test = (class_counts(listing.labels[part], listing.classes) for part in (listing.train, listing.test))
+    classes = dict(zip(listing.classes, train, strict=True))
+    refuse_small(path, classes, np.add(train, test).tolist(), bool(listing.parts))
+    names = [str(file.relative_to(path)) for file in listing.files]
+    decode = len(names) <= DECODED
+    seen = dict(zip(names, in_threads(partial(inspect, decode=decode), listing.files), strict=True))
+    broken = [f"{name}: {why}" for name, why in seen.items() if isinstance(why, str)]
+    looks = {name: found for name, found in seen.items() if isinstance(found, Look)}
+    if not looks:
+        raise ValueError(f"{path}: none of its {len(seen)} images can be read ({broken[0]})")
+    sides = {name: min(found.size) for name, found in looks.items()}
     folder = path.resolve()
     return Survey(
         data=f"imagefolder:{folder}",
         name=folder.name,
         train=len(listing.train),
         test=len(listing.test),
-        own_split=listing.own_split,
+        own_split=bool(listing.parts),
         classes=classes,
-        channels=channels,
+        channels=1 if all(one.gray for one in looks.values()) else 3,
         sides=list(sides.values()),
         broken=broken,
-        odd=[f"{file.relative_to(path)} ({side} pixels)" for file, side in outliers(sides).items()],
+        odd=[f"{name} ({side} pixels)" for name, side in outliers(sides).items()],
+        notes=[
+            *findings.image_notes(looks),
+            *findings.class_notes(listing.classes, train, test),
+            *copies(listing, names, [place for place, name in enumerate(names) if name in looks]),
+            *left_out.notes(path, listing),
+        ],
     )
 
 
-def outliers(sides: dict[Path, int]) -> dict[Path, int]:
+def class_counts(labels: Indices, classes: Sequence[str]) -> list[int]:
+    counts: list[int] = np.bincount(labels, minlength=len(classes)).tolist()
+    return counts
+
+
+def copies(listing: Listing[Path], names: Sequence[str], readable: Sequence[int]) -> Iterator[str]:
+    """Yield the notes on files with equal content. readable: indices of the files that are images."""
+    groups = duplicates.equal_files([listing.files[place] for place in readable])
+    placed = ([readable[place] for place in group] for group in groups)
+    return duplicates.notes(placed, names.__getitem__, listing.labels, listing.test)
+
+
+def inspect(file: Path, decode: bool) -> Look | str:
+    """Return the facts about an image or, if it cannot be read, the reason. decode: whether to decode it for that."""
+    try:
+        with open_regular(file) as stream:
+            found = look(stream)
+            if decode:
+                stream.seek(0)
+                eight_bits(open_stream(stream)).load()
+            return found
+    except Exception as error:  # whatever Pillow's many decoders raise
+        return str(error)
+
+
+def outliers(sides: dict[str, int]) -> dict[str, int]:
     """Return the images whose shorter side is below half or above twice the median.
 
-    sides: file -> shorter side in pixels. Returns {} if these images are over 2% of all.
+    sides: name -> shorter side in pixels. Returns {} if these images are over 2% of all.
     """
     median = float(np.median(list(sides.values())))
-    found = {file: side for file, side in sides.items() if not median / 2 <= side <= 2 * median}
+    found = {name: side for name, side in sides.items() if not median / 2 <= side <= 2 * median}
     return found if len(found) <= FEW * len(sides) else {}
 
 
@@ -130,13 +178,3 @@ def refuse_small(path: Path, classes: dict[str, int], in_all: Sequence[int], own
             f"{path}: too few images in {len(small)} of {len(classes)} classes: {', '.join(small[:NAMED])}{more}; "
             f"each needs {f'{SMALLEST_CLASS} in train/' if own_split else whole}"
         )
-
-
-def shorter_side(file: Path) -> int | str:
-    """Return the shorter side of an image in pixels, or the reason why it cannot be decoded."""
-    try:
-        with open_image(file) as image:
-            eight_bits(image).load()
-            return min(image.size)
-    except Exception as error:  # whatever Pillow's many decoders raise
-        return str(error)

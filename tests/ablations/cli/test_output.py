@@ -146,7 +146,7 @@ def test_cells_and_headers_of_a_csv_are_no_formulas() -> None:
     [
         ("listdir", lambda folder: store.sorted_paths(folder / "trials")),
         ("listdir", store.read_plans),
-        ("scandir", lambda folder: list_classes(folder, ["studies"])),
+        ("scandir", lambda folder: list_classes(folder, "", ["studies"])),
     ],
 )
 def test_unreadable_folder_is_called_unreadable(

@@ -7,6 +7,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from in_process import Ablate, refusal
 from photographs import packed, photographs
 
 from vitcore.config import Config
@@ -187,6 +188,15 @@ def test_file_names_of_another_encoding_work(folder: Path, home: Path) -> None:
     assert describe(f"imagefolder:{renamed}").fingerprint != before
     assert len(load(Config(data=f"imagefolder:{renamed}", patch=2)).test) == 7
     assert manifest(packed(renamed, home), "photos").images == 24
+
+
+def test_a_path_of_another_encoding_is_refused(folder: Path, ablate: Ablate) -> None:
+    folder.rename(folder.with_name(LATIN_1))
+    data, there = f"data=imagefolder:{LATIN_1}", ("--data-dir", str(folder.parent))
+    for words in (("init", LATIN_1), ("data", "pack", "cafe", LATIN_1, *there), ("plan", "demo", data)):
+        assert "caf\\udce9" in refusal(ablate, *words)
+    with pytest.raises(ConfigError, match=r"has to be UTF-8"):
+        Config(data=f"imagefolder:{folder.with_name(LATIN_1)}", patch=2)
 
 
 @pytest.mark.parametrize("part", ["train", "test"])
