@@ -196,7 +196,7 @@ def test_a_path_of_another_encoding_is_refused(folder: Path, ablate: Ablate) -> 
     for words in (("init", LATIN_1), ("data", "pack", "cafe", LATIN_1, *there), ("plan", "demo", data)):
         assert "caf\\udce9" in refusal(ablate, *words)
     with pytest.raises(ConfigError, match=r"has to be UTF-8"):
-        Config(data=f"imagefolder:{folder.with_name(LATIN_1)}", patch=2)
+        describe(f"imagefolder:{folder.with_name(LATIN_1)}")
 
 
 @pytest.mark.parametrize("part", ["train", "test"])
