@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from results import store
-from results.store import correctness
+from results.store import correctness, ledger
 from results.store.inspection_data import Inspection, pack, unpack
 from results.store.json_files import parse_json
 from results.store.record import Record
-from results.store.schemas import ExportHeader, Plain, TrialRow, validated
+from results.store.schemas import Declaration, ExportHeader, Plain, TrialRow, validated
 from results.study_results import HISTORY, NUMBERS, TEXTS, StudyResults, assemble
 from results.tables import formats
 
@@ -76,11 +76,18 @@ def parquet(studies: Sequence[StudyResults], inside: Mapping[str, Inspection] = 
     for row in rows:
         row["inspect"] = pack(inside[row["id"]]) if row["id"] in inside else ""
     plans = [store.plan_content(study.plan) for study in studies]
-    header = {"schema": store.SCHEMA, "plans": plans, "trials": fingerprint(rows)}
+    declared = [one.content() for one in all_declarations(studies)]
+    header = {"schema": store.SCHEMA, "plans": plans, "declarations": declared, "trials": fingerprint(rows)}
     metadata = {KEY: json.dumps(header | {"checksum": store.checksum(header)}, allow_nan=False)}
     buffer = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows, SCHEMA.with_metadata(metadata)), buffer, compression="zstd")
     return buffer.getvalue()
+
+
+def all_declarations(studies: Sequence[StudyResults]) -> list[Declaration]:
+    """Return the declarations that concern any of the studies, each once, by time."""
+    found = {(one.time, one.plan, *one.seeds): one for study in studies for one in study.plan.declarations}
+    return sorted(found.values(), key=lambda one: one.time)
 
 
 def trial_rows(study: StudyResults) -> list[Json]:
@@ -121,7 +128,10 @@ def read(path: Path) -> list[StudyResults]:
         planned = {trial.id for plan in header.plans for arm in plan.arms for trial in arm.trials}
         if missing := planned - records.keys():
             raise store.Broken(f"no row for trial {min(missing)}")
-    return [assemble(plan, records) for plan in header.plans]
+    declared = header.declarations
+    if declared is None:  # 0.23 wrote the file
+        declared = [one for plan in header.plans for one in ledger.declarations_of_plan(plan)]
+    return [assemble(ledger.with_declarations(plan, declared), records) for plan in header.plans]
 
 
 def read_inspections(path: Path) -> dict[str, Inspection]:

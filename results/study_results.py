@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from results import store
 from results.metrics import MEASURES, METRICS
-from results.store import eval_files, record
+from results.store import eval_files, ledger, record
 from results.store.correctness import Correct
 from results.store.record import FAULTS, PARTS, PROVENANCE, Record
 from results.store.schemas import Plan, PlannedTrial
@@ -82,16 +82,16 @@ class StudyResults:
 
 
 def load_plans(source: Path, plans: Sequence[Plan], parts: Collection[str] = PARTS) -> list[StudyResults]:
-    """Return the results of the given plans in a run directory. The directory's own plans are not read.
+    """Return the results of the given plans in a run directory, with the declarations of its ledger.
 
-    parts: which of PARTS to read besides the results. Raises NewerSchema if a newer version wrote the results.
+    parts: which of PARTS to read besides the results. Raises NewerSchema if a newer version wrote the results, and the
+    errors of `ledger.read_declarations`.
     """
+    declarations = ledger.read_declarations(source)
     ids = {trial.id for plan in plans for arm in plan.arms for trial in arm.trials}
     records = record.read_many(source, sorted(ids), parts)
-    return [
-        assemble(with_stage_seconds(plan, source), records | records_of_started(source, plan, records))
-        for plan in plans
-    ]
+    known = [ledger.with_declarations(with_stage_seconds(plan, source), declarations) for plan in plans]
+    return [assemble(plan, records | records_of_started(source, plan, records)) for plan in known]
 
 
 def with_stage_seconds(plan: Plan, runs: Path) -> Plan:

@@ -63,7 +63,7 @@ RECIPES = {
 
 @pytest.mark.parametrize("field", [*STUDIES, "recipe key"])
 def test_a_field_of_a_study_is_text_or_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str) -> None:
-    """A text is planned as it stands or refused; only the plan's folder is written."""
+    """A text is planned as it stands or refused; only the plan's folder and the ledger are written."""
     monkeypatch.chdir(tmp_path)
     taken, no_change = 0, lambda text: {}
     for text in TEXTS:
@@ -78,9 +78,9 @@ def test_a_field_of_a_study_is_text_or_one_error(tmp_path: Path, monkeypatch: py
         taken += 1
         shown = status_view.render([status.status(plan, tmp_path / "runs", status.SlurmState())]).plain
         assert {"\n"} >= set(re.findall(r"[^\S ]|\x1b", shown))
-    assert folder_paths(tmp_path) - {"s.yaml", "r.yaml", "runs"} <= {
-        "runs/studies", "runs/studies/s@r", "runs/studies/s@r/plan.json",
-        "runs/studies/s@r/looks.json", "runs/studies/s@r/turns",
+    declarations = {f"runs/ledger/{path.name}" for path in (tmp_path / "runs/ledger").glob("*.json")}
+    assert folder_paths(tmp_path) - {"s.yaml", "r.yaml", "runs"} <= declarations | {
+        "runs/ledger", "runs/studies", "runs/studies/s@r", "runs/studies/s@r/plan.json", "runs/studies/s@r/turns",
         *(f"runs/studies/s@r/turns/{number:04d}{rest}" for number in range(200) for rest in ("", "/released.json")),
     }  # fmt: skip
     assert taken >= (50 if field in ("texts", "arm") else 0)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ablations.study.naming import ALL_ARMS, matching_names
 from results import store
-from results.store import lease
+from results.store import lease, ledger
 from results.store.files import refuse_links
 from results.store.plan_files import parent_setting
 from results.store.schemas import Arm, Entry, Plan, Settings
@@ -26,10 +26,10 @@ def read(runs: Path, plan_name: str) -> Plan | None:
 
 
 def write(runs: Path, plan: Plan) -> None:
-    """Write plan.json if the plan on disk is still the plan that `plan` extends (compare and swap).
+    """Declare a plan in the ledger, and write plan.json if the plan on disk is still the one that `plan` extends.
 
     Raises ValueError if another run has written a different plan, and OSError if writing fails. Raises TimeoutError if
-    another process holds the lock for TURN_SECONDS. Raises the errors of `read` and `refuse_links`.
+    another process holds the lock for TURN_SECONDS. Raises the errors of `read`, `refuse_links` and `declare`.
     """
     folder = store.study_folder(runs, plan.name)
     refuse_links(runs, folder / "turns")
@@ -39,6 +39,7 @@ def write(runs: Path, plan: Plan) -> None:
             if there is not None and not plan.pruned:
                 check_same_table(there, plan)
             raise ValueError(f"{plan.name}: another run changed its plan meanwhile: give the command again")
+        ledger.declare(runs, plan)
         store.write_plan(folder / "plan.json", plan)
 
 

@@ -73,7 +73,7 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
         baseline=design.main_baseline,
         split=split(describe(design.data)),
         seeds=list(seeds),
-        looks=[len(seeds)],
+        grows=study.grows,
         stages=list(stages.values()),
         arms=arms,
         family=contrasts(at_own_values or arms),

@@ -14,7 +14,7 @@ from ablations.planning.jobs import digest, read
 from ablations.study.naming import current_name, only_name
 from results.store import plan_files
 from results.store.json_files import timestamp
-from results.store.schemas import Looks, Plan
+from results.store.schemas import Plan
 from vitcore.config import Config
 from vitcore.data.lookup import describe
 from vitcore.options import ConfigError
@@ -46,19 +46,9 @@ def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False
     from ablations.planning import plan as planning
 
     plan = planning.build(design, wanted)
-    if old is None:
-        before = plan_files.read_looks(plan_files.study_folder(runs, name))
-    else:
-        before = plan_files.looks_of(old) if has_results(runs, old) else Looks(looks=[], trials=[])
+    if old is not None:
         plan = plan.model_copy(update={"pruned": timestamp()}) if prune else growing.grown(old, plan)
-    common = {*before.trials} & {*plan_files.looks_of(plan).trials}
-    looks = sorted({*plan.looks, *(before.looks if common else [])})
-    return plan.model_copy(update={"name": name, "looks": looks, "made_from": known, "extends": digest(old)})
-
-
-def has_results(runs: Path, plan: Plan) -> bool:
-    """Return whether a trial of the plan has a result, before which there is nothing to look at."""
-    return any(Path(runs, "trials", trial.id, "result.json").exists() for arm in plan.arms for trial in arm.trials)
+    return plan.model_copy(update={"name": name, "made_from": known, "extends": digest(old)})
 
 
 def inputs_digest(design: "Design", seeds: Sequence[int], code: str, old: Plan | None = None) -> str:

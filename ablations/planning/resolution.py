@@ -2,7 +2,9 @@
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +12,9 @@ import numpy as np
 from ablations.planning.jobs import read
 from results import units
 from results.load import load_studies
-from results.statistics import deviations, interim, power, tuning
+from results.statistics import deviations, looks, power, tuning
 from results.statistics.contrast import Sample, samples_by_arm
+from results.store import ledger
 from results.store.schemas import Plan
 from results.study_results import StudyResults
 
@@ -36,8 +39,10 @@ class Spread:
 class Resolution:
     """The differences and margins that a plan resolves with 80% power, as `ablate plan --json` prints them.
 
-    They are in the metric's unit, and None if unknown or infinite. A number of seeds over power.MOST_SEEDS is None. In
-    a tuned study, they are those of the worst case, in which all grid points of an arm are equally good.
+    They are in the metric's unit, and None if unknown or infinite. A number of seeds over power.MOST_SEEDS is None.
+    They allow for the looks that were taken: p is multiplied by `factor` in a table with `seeds` seeds, and by
+    `factor_of_more` in a table with more. In a tuned study, they are those of the worst case, in which all grid points
+    of an arm are equally good.
     """
 
     spread: Spread | None = None
@@ -49,6 +54,8 @@ class Resolution:
     seeds: int
     contrasts: int
     grid_points: int = 1  # of each tuned arm; 1 without tuning
+    factor: int = 1
+    factor_of_more: int = 1
     margin: float | None  # the declared equivalence margin
     seeds_for: dict[str, int | None] = field(default_factory=dict)  # difference -> number of seeds that resolves it
     note: str
@@ -56,18 +63,38 @@ class Resolution:
 
 def resolution(plan: Plan, runs: Path) -> Resolution:
     seeds, family, margin = len(plan.seeds), max(plan.family, 1), plan.margin
-    tests = family * interim.correction_factor(plan)
+    factor, factor_of_more = factors_of_tables(plan, runs)
     again = f"beyond {plan.split.folds} seeds every image is tested again, so that more seeds gain less than this says"
     points = max((len(entry.points) for entry in plan.tuned), default=1)
-    note = again if plan.split.folds else ""
-    known = Resolution(seeds=seeds, contrasts=family, grid_points=points, margin=margin, note=note)
+    known = Resolution(
+        seeds=seeds,
+        contrasts=family,
+        grid_points=points,
+        factor=factor,
+        factor_of_more=factor_of_more,
+        margin=margin,
+        note=again if plan.split.folds else "",
+    )
     found = spread(plan, runs)
     if found is None:
         return known
     sd = found.bound
+    tests = family * factor
     smallest = finite_or_none(power.smallest_margin(seeds, sd, tests, points))
     one_is_best = power.resolvable_difference(seeds, sd, tests) if points > 1 else math.inf
     wanted = POINTS if units.is_accuracy(plan.metric) else ()
+
+    def fewest(seeds_for: Callable[[int], int | None]) -> int | None:
+        """Return the fewest seeds for a number of tests, which is larger if they are more than the plan has."""
+        planned = seeds_for(tests)
+        return planned if planned is not None and planned <= seeds else seeds_for(family * factor_of_more)
+
+    def to_show_equivalent(tests: int) -> int | None:
+        return None if margin is None else power.seeds_to_show_equivalent(margin, sd, tests, points)
+
+    def to_resolve(difference: float, tests: int) -> int | None:
+        return power.seeds_to_resolve(difference, sd, tests, points)
+
     return replace(
         known,
         spread=found,
@@ -75,9 +102,17 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
         difference_if_one_is_best=finite_or_none(one_is_best),
         smallest_margin=smallest,
         margin_reachable=None if margin is None else smallest is not None and smallest <= margin,
-        margin_seeds=None if margin is None else power.seeds_to_show_equivalent(margin, sd, tests, points),
-        seeds_for={str(difference): power.seeds_to_resolve(difference, sd, tests, points) for difference in wanted},
+        margin_seeds=fewest(to_show_equivalent),
+        seeds_for={str(difference): fewest(partial(to_resolve, difference)) for difference in wanted},
     )
+
+
+def factors_of_tables(plan: Plan, runs: Path) -> tuple[int, int]:
+    """Return the factors by which looks multiply p in tables of (the plan's seeds, other numbers of seeds)."""
+    known = ledger.with_declarations(plan, ledger.read_declarations(runs))
+    now = ledger.declaration(plan, ended=ledger.ended_trials(runs, plan))
+    more = now.model_copy(update={"seeds": [*now.seeds, max(now.seeds, default=0) + 1]})
+    return looks.planned_factor(known, now), looks.planned_factor(known, more)
 
 
 def spread(plan: Plan, runs: Path) -> Spread | None:
@@ -118,7 +153,7 @@ def resolution_lines(found: Resolution, metric: str, objective: str = "") -> lis
     contrasts, freedom = units.amount_text(found.contrasts, "contrast"), units.amount_text(spread.freedom, "degree")
     lines = [
         f"{size_text(found.difference, unit)} in {units.metric_name(metric, objective)} with {seeds_text(found.seeds)} "
-        f"(80% power, {contrasts})",
+        f"(80% power, {contrasts}{look_text(found.factor)})",
         f"differences spread by {unit.size_text(spread.sd)} ({freedom} of freedom, from "
         f"{spread.source}); computed with its upper 80% bound, {unit.size_text(spread.bound)}",
     ]
@@ -129,7 +164,9 @@ def resolution_lines(found: Resolution, metric: str, objective: str = "") -> lis
     if found.seeds_for:
         wanted = [f"{unit.size_text(float(one))} {seeds_text(seeds)}" for one, seeds in found.seeds_for.items()]
         beyond = any(seeds is None or seeds > found.seeds for seeds in found.seeds_for.values())
-        lines.append("to resolve " + ", ".join(wanted) + (f" ({found.note})" if found.note and beyond else ""))
+        after = f"after an earlier table{look_text(found.factor_of_more)}" if found.factor_of_more > 2 else ""
+        notes = "; ".join(filter(None, [after, found.note])) if beyond else ""
+        lines.append("to resolve " + ", ".join(wanted) + (f" ({notes})" if notes else ""))
     return lines
 
 
@@ -147,6 +184,10 @@ def margin_text(found: Resolution, margin: float, unit: units.Unit) -> str:
     if found.margin_reachable:
         return f"{text} with 80% power, and within {size_text(found.smallest_margin, unit)} too"
     return f"{text} with less than 80% power: that takes {seeds_text(found.margin_seeds)}"
+
+
+def look_text(factor: int) -> str:
+    return f", p times {factor} for looks" if factor > 1 else ""
 
 
 def size_text(value: float | None, unit: units.Unit) -> str:

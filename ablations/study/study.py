@@ -47,6 +47,8 @@ class Study(Options):
     #: `test@axis` and `test@patch-axis` use the recipe's image sizes and patch sizes.
     evals: list[str] = []
     margin: float | None = Field(default=None, gt=0)  #: The equivalence margin, by default the recipe's.
+    #: Whether seeds may be added after a table. The first table is then corrected for later ones too.
+    grows: bool = False
     published: dict[str, float] = {}  #: Published numbers by arm. `width=axis[-1]` is the recipe's last width.
     published_of: str = ""  #: The publication and setting of the published numbers, by default the source.
     claims: list[str] = []  #: Claims of the source about two arms: `a < b` or `a ~ b`.

@@ -11,6 +11,7 @@ from results.comparison.matching import Pair, Side, are_comparable
 from results.statistics import intervals, p_values, power, verdict
 from results.statistics.contrast import Sample
 from results.statistics.intervals import Estimate
+from results.tables.outcomes import p_diverges_more
 
 IDENTICAL = "identical"
 
@@ -66,7 +67,7 @@ def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | 
         b=b,
         difference=difference,
         tested=tested,
-        p=verdict.p_with_divergence(p, b.row, a.row) if left is a.trials else p,
+        p=p_of_arms(p, a, b) if left is a.trials else p,
         p_margin=None if margin is None else p_values.tost_p(tested, margin),
         method=method,
         pairs=pairs,
@@ -74,6 +75,13 @@ def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | 
         repeated=[seed for seed in common if seed not in equal and left.ids[seed] == right.ids[seed]],
         trials=(*(left.ids[seed] for seed in left.seeds), "/", *(right.ids[seed] for seed in right.seeds)),
     )
+
+
+def p_of_arms(p: float | None, a: Side, b: Side) -> float | None:
+    """Return the p value of B against A, combined with the test on whether trials of B diverge more often."""
+    seeds = {*a.study.plan.seeds, *b.study.plan.seeds}
+    more = p_diverges_more(b.outcomes, a.outcomes, seeds)
+    return verdict.p_with_divergence(p, (b.row.diverged, a.row.diverged), more)
 
 
 def estimate_difference(a: Sample, b: Sample, same_split: bool) -> tuple[Estimate, str, int]:

@@ -96,6 +96,9 @@ class Sample:
         mine, theirs = self.correct.get(seed), other.correct.get(seed)
         return mine is not None and theirs is not None and (mine[0] is theirs[0] or np.array_equal(mine[0], theirs[0]))
 
+    def only_seeds(self, seeds: Collection[int]) -> "Sample":
+        return replace(self, values={s: v for s, v in self.values.items() if s in seeds})
+
     def without_seeds(self, seeds: Collection[int]) -> "Sample":
         return replace(self, values={s: v for s, v in self.values.items() if s not in seeds})
 

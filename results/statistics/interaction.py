@@ -12,7 +12,7 @@ import numpy as np
 
 from results import units
 from results.records import Interaction
-from results.statistics import interim, p_values, verdict
+from results.statistics import looks, p_values, verdict
 from results.statistics.contrast import Sample
 from results.statistics.verdict import UNRESOLVED, is_significant
 from results.store.schemas import Interaction as Planned
@@ -32,7 +32,7 @@ def judge_interactions(
     planned = study.plan.interactions
     found = [interaction_sample([samples[name] for name in entry.arms]) for entry in planned]
     p = [
-        None if {*entry.arms} & {*unjudged} else interim.p_value(sample, study.plan)
+        None if {*entry.arms} & {*unjudged} else looks.p_value(sample, study.plan)
         for entry, sample in zip(planned, found, strict=True)
     ]
     p_holm = p_values.holm(p, len(planned))

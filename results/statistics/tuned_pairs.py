@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from results import units
-from results.statistics import interim, p_values, verdict
+from results.statistics import looks, p_values, verdict
 from results.statistics.contrast import Sample
 from results.statistics.intervals import Estimate
 from results.store.schemas import Plan
@@ -26,6 +26,10 @@ class Pair:
     own: Sample
     ahead: tuple[Sample, ...] = ()
     behind: tuple[Sample, ...] = ()
+
+    def only_seeds(self, seeds: Collection[int]) -> "Pair":
+        ahead, behind = (tuple(one.only_seeds(seeds) for one in side) for side in (self.ahead, self.behind))
+        return Pair(self.own.only_seeds(seeds), ahead, behind)
 
 
 def pair(a: str, b: str, plan: Plan, samples: Mapping[str, Sample], gone: Collection[str] = ()) -> Pair:
@@ -45,12 +49,12 @@ def p_value(of: Pair, plan: Plan) -> float | None:
     The leading arm, at its tuned value, is tested against the other arm's tuned value and grid points. The result is
     the largest p value. A point where the other arm is not behind, or is not tested, counts as p = 1.
     """
-    own, value = interim.p_value(of.own, plan), of.own.mean.value
+    own, value = looks.p_value(of.own, plan), of.own.mean.value
     if own is None or value is None:
         return own
     found = [own]
     for sample in of.ahead if (value > 0) == units.higher_is_better(plan.metric) else of.behind:
-        p = interim.p_value(sample, plan) if (sample.mean.value or 0.0) * value > 0 else None
+        p = looks.p_value(sample, plan) if (sample.mean.value or 0.0) * value > 0 else None
         found.append(1.0 if p is None else p)
     return max(found)
 
@@ -66,21 +70,31 @@ def advantages(of: Pair, plan: Plan) -> list[Estimate]:
 
 
 def p_equivalence(of: Pair, plan: Plan) -> float | None:
-    """Return the p value of equivalence, or None without a margin or an interval.
+    """Return the p value of equivalence, corrected for looks, or None without a margin or an interval.
 
-    It is the largest one-sided p value of `advantages`, corrected for looks.
+    At each look, it is the largest one-sided p value of `advantages`.
     """
-    if plan.margin is None:
+    margin = plan.margin
+    if margin is None or of.own.tested.se is None:
         return None
-    found = [p_values.p_below(one, plan.margin) for one in advantages(of, plan)]
-    return None if None in found else min(1.0, interim.correction_factor(plan) * max(p for p in found if p is not None))
+
+    def p_at(seeds: frozenset[int]) -> float | None:
+        found = [p_values.p_below(one, margin) for one in advantages(of.only_seeds(seeds), plan)]
+        return None if None in found else max(p for p in found if p is not None)
+
+    return looks.smallest_p(looks.looks_at(of.own, plan), p_at)
 
 
 def margin_met(of: Pair, plan: Plan) -> float | None:
     """Return the smallest margin within which the arms are equivalent, or None if an interval is missing.
 
-    It is the largest upper end of the 90% intervals of `advantages`. Planned looks widen the intervals.
+    At each look, it is the largest upper end of the intervals of `advantages`: 90% at a look that is not corrected, and
+    wider at others. The smallest over the looks counts, as for `p_equivalence`.
     """
-    level = 1 - 2 * verdict.ALPHA / interim.correction_factor(plan)
-    found = [one.interval(level) for one in advantages(of, plan)]
-    return None if None in found else max(interval[1] for interval in found if interval is not None)
+    met = []
+    for look in looks.looks_at(of.own, plan):
+        level = 1 - 2 * verdict.ALPHA / look.factor
+        found = [one.interval(level) for one in advantages(of.only_seeds(look.seeds), plan)]
+        if look.is_whole and None not in found:
+            met.append(max(interval[1] for interval in found if interval is not None))
+    return min(met, default=None)

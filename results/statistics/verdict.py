@@ -5,7 +5,6 @@ comparisons.
 """
 
 from results.records import Row
-from results.statistics import p_values
 from results.statistics.intervals import Estimate
 from results.store.schemas import Arm
 from results.units import Unit, amount_text
@@ -48,17 +47,17 @@ def is_significant(p: float | None) -> bool:
     return p is not None and p < ALPHA
 
 
-def p_with_divergence(p: float | None, arm: Row, baseline: Row, looks: int = 1) -> float | None:
+def p_with_divergence(p: float | None, diverged: tuple[int, int], more: float) -> float | None:
     """Return the p value of a contrast, combined with Fisher's exact test on whether the arm diverges more often.
 
-    p: p value of the finished pairs, or None if they were not tested. looks: the factor that corrects Fisher's p value
-    for repeated looks. The result is twice the smaller p value, for two tests. Fisher's p value counts alone if p is
-    None, or if both arm and baseline have diverged trials. If no trial of the arm diverged, the result is p.
+    p: p value of the finished pairs, or None if they were not tested. diverged: numbers of diverged trials of (arm,
+    baseline). more: Fisher's p value, corrected for looks. The result is twice the smaller p value, for two tests.
+    Fisher's p value counts alone if p is None, or if both arm and baseline have diverged trials. If no trial of the arm
+    diverged, the result is p.
     """
-    k, others = arm.diverged, baseline.diverged
+    k, others = diverged
     if not k:
         return p
-    more = min(1.0, looks * p_values.fisher_p(k, arm.ended_trials, others, baseline.ended_trials))
     return more if p is None or others else min(1.0, 2 * min(p, more))
 
 

@@ -7,15 +7,13 @@ from typing import Any, NamedTuple
 
 from results.spelling import suggestion
 from results.store.files import Broken, safe_name
-from results.store.json_files import SCHEMA, NewerSchema, checksum, read, read_json, write_json
-from results.store.schemas import Looks, Plan, Settings, unknown_field, validated
+from results.store.json_files import SCHEMA, NewerSchema, checksum, read_json, write_json
+from results.store.schemas import Plan, Settings, unknown_field, validated
 
 # Settings that do not change a trial's id: a copy of vitcore.identity.HOW_IT_RUNS, which `results` does not import.
 HOW_IT_RUNS = frozenset({"device", "threads", "compile", "cuda_graph", "attention", "micro_batch", "gpus"})
-LOOKS = "looks.json"
 REMEDY = (
-    "remove it alone; its `ablate run` or `submit` with the same settings and --seeds writes it again (trials stay; "
-    f"without {LOOKS} beside it, p is no longer corrected for tables of fewer seeds)"
+    "remove it alone; its `ablate run` or `submit` with the same settings and --seeds writes it again (trials stay)"
 )
 
 
@@ -30,26 +28,9 @@ def plan_content(plan: Plan) -> dict[str, object]:
 
 
 def write_plan(path: Path, plan: Plan) -> None:
-    """Write a plan with a checksum that reveals later edits, and its looks to a file beside it."""
-    write_json(path.parent / LOOKS, {"schema": SCHEMA, **looks_of(plan).content()})
+    """Write a plan with a checksum that reveals later edits."""
     content = plan_content(plan)
     write_json(path, content | {"checksum": checksum(content)})
-
-
-def looks_of(plan: Plan) -> Looks:
-    trials = [arm.trials[0].id for arm in plan.arms if arm.trials]
-    return Looks(looks=plan.looks or [len(plan.seeds)], trials=trials)  # plans of earlier versions have no looks
-
-
-def read_looks(folder: Path) -> Looks:
-    """Return the looks in a plan's folder, or empty looks if the file is missing. Raises Broken or NewerSchema."""
-    try:
-        return read(folder / LOOKS, Looks)
-    except FileNotFoundError:
-        return Looks(looks=[], trials=[])
-    except Broken as error:  # its text begins with the file's name
-        then = "remove it (p is then no longer corrected for tables of fewer seeds)"
-        raise Broken(f"{folder}/{error}: {then}") from None
 
 
 def read_plan(path: Path) -> Plan:

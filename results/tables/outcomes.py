@@ -3,10 +3,10 @@
 import json
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from results.statistics import intervals
+from results.statistics import intervals, p_values
 from results.store import eval_files
 from results.store.schemas import EvalSummary
 from results.study_results import StudyResults
@@ -28,6 +28,11 @@ class Outcome(NamedTuple):
     suspect_hardware: float
     host: str
     value: float
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the trial diverged, or finished with the metric."""
+        return self.status == "diverged" or (self.status == "finished" and not math.isnan(self.value))
 
 
 def outcomes_by_arm(study: StudyResults) -> dict[str, list[Outcome]]:
@@ -51,12 +56,23 @@ def absence_notes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
         f"{sentences.seeds_text(seeds)} {state}{f': {reason}' if reason else ''}"
         for (state, reason), seeds in found.items()
     ]
-    diverged = sum(trial.status == "diverged" for trial in outcomes)
-    ended = diverged + sum(trial.status == "finished" and not math.isnan(trial.value) for trial in outcomes)
+    diverged, ended = divergence(outcomes)
     if diverged:
         low, high = intervals.clopper_pearson(diverged, ended)
         notes.append(f"{diverged} of {ended} diverged (95% interval {low:.0%} to {high:.0%})")
     return notes
+
+
+def divergence(outcomes: Sequence[Outcome]) -> tuple[int, int]:
+    """Return (number of diverged trials, number of trials that are over)."""
+    over = [trial.status for trial in outcomes if trial.is_over]
+    return over.count("diverged"), len(over)
+
+
+def p_diverges_more(arm: Sequence[Outcome], baseline: Sequence[Outcome], seeds: Collection[int]) -> float:
+    """Return the p value of Fisher's exact test that an arm diverges more often than its baseline with these seeds."""
+    own, other = ([trial for trial in outcomes if trial.seed in seeds] for outcomes in (arm, baseline))
+    return p_values.fisher_p(*divergence(own), *divergence(other))
 
 
 def absence(trial: Outcome, metric: str) -> tuple[str, str] | None:

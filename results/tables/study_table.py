@@ -18,19 +18,19 @@ from results.statistics import (
     deviations,
     interaction,
     intervals,
+    looks,
     p_values,
     tuned_pairs,
     tuning,
     verdict,
 )
-from results.statistics import interim as looks
 from results.statistics.contrast import Sample
 from results.statistics.tuned_pairs import Pair
 from results.store.schemas import Arm, Plan
 from results.study_results import StudyResults
 from results.style import current_style
 from results.tables import layout, provenance, sentences
-from results.tables.outcomes import Outcome, absence_notes, outcomes_by_arm
+from results.tables.outcomes import Outcome, absence_notes, divergence, outcomes_by_arm, p_diverges_more
 
 FEW = 5
 INTERIM = "no verdict before all planned trials are done"
@@ -45,12 +45,13 @@ START = "start_fewshot5_accuracy"
 class Tested:
     """The tests of an arm against its baseline. A p value is None if there was no test.
 
-    family: the number of contrasts corrected together. p_holm: p adjusted within the family. p_margin: the adjusted p
-    value of equivalence.
+    family: the number of contrasts corrected together. looks: the number of looks corrected for. p_holm: p adjusted
+    within the family. p_margin: the adjusted p value of equivalence.
     """
 
     pair: Pair
     family: int
+    looks: int
     p: float | None
     p_holm: float | None
     p_margin: float | None
@@ -70,8 +71,9 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
     unjudged = {arm.name for arm in plan.arms if {arm.name, arm.baseline} & at_edge}
     baselines = {arm.name: arm.baseline for arm in plan.arms if arm.name != arm.baseline}
     pairs = {name: tuned_pairs.pair(name, other, plan, samples, gone) for name, other in baselines.items()}
-    alone = rows_alone(whole, samples, besides)
-    tested, unfinished = contrast_tests(pairs, alone, plan, unjudged), is_unfinished(study)
+    outcomes = outcomes_by_arm(whole)
+    alone = rows_alone(whole, samples, outcomes, besides)
+    tested, unfinished = contrast_tests(pairs, outcomes, plan, unjudged), is_unfinished(study)
     judged = interim or not unfinished
     rows = rows_with_contrasts(alone, tested, plan, judged)
     for name, interval in simultaneous_intervals(pairs, plan) if simultaneous else ():
@@ -147,9 +149,14 @@ def arm_row(arm: Arm, outcomes: Sequence[Outcome], finished: Sample, metric: str
     )
 
 
-def rows_alone(study: StudyResults, samples: Mapping[str, Sample], besides: Sequence[str]) -> dict[str, Row]:
+def rows_alone(
+    study: StudyResults,
+    samples: Mapping[str, Sample],
+    outcomes: Mapping[str, Sequence[Outcome]],
+    besides: Sequence[str],
+) -> dict[str, Row]:
     """Return arm -> row without difference. besides: further metrics. Raises ValueError for a metric without values."""
-    plan, outcomes = study.plan, outcomes_by_arm(study)
+    plan = study.plan
     rows = {arm.name: arm_row(arm, outcomes[arm.name], samples[arm.name], plan.metric) for arm in plan.arms}
     measured: dict[str, dict[str, float | Interval | None]] = {name: {} for name in rows}
     for metric in besides:
@@ -196,7 +203,7 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: boo
         family=test.family,
         margin=plan.margin,
         unit=units.unit(plan.metric),
-        looks=looks.correction_factor(plan),
+        looks=test.looks,
         grid=bool(test.pair.ahead),
         diverged=any(diverged),
     )
@@ -214,22 +221,37 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: boo
 
 
 def contrast_tests(
-    pairs: Mapping[str, Pair], rows: Mapping[str, Row], plan: Plan, unjudged: Collection[str]
+    pairs: Mapping[str, Pair], outcomes: Mapping[str, Sequence[Outcome]], plan: Plan, unjudged: Collection[str]
 ) -> dict[str, Tested]:
     """Return arm -> tests of the arm against its baseline, with p values adjusted within each of `families`.
 
-    rows: arm -> row, which has the counts of diverged trials. unjudged: arms that get no adjusted p values, because a
-    best value of the arm or of its baseline lies at the edge of the grid.
+    outcomes: arm -> outcomes of its trials. unjudged: arms that get no adjusted p values, because a best value of the
+    arm or of its baseline lies at the edge of the grid.
     """
-    factor, found = looks.correction_factor(plan), dict[str, Tested]()
+    found, contrasts = dict[str, Tested](), looks.planned_contrasts(plan)
+    counted = {name: looks.looks(contrast, plan) for name, contrast in contrasts.items()}
     for names, size in families(pairs, plan):
-        p_pairs = {name: tuned_pairs.p_value(pairs[name], plan) for name in names}
-        p = [verdict.p_with_divergence(p_pairs[name], rows[name], rows[rows[name].baseline], factor) for name in names]
+        p = [contrast_p(name, pairs[name], outcomes, plan, counted[name]) for name in names]
         p_own = [None if name in unjudged else one for name, one in zip(names, p, strict=True)]
         p_within = [None if name in unjudged else tuned_pairs.p_equivalence(pairs[name], plan) for name in names]
         adjusted = p_values.holm(p_own, size), p_values.holm(p_within, size)
-        found |= {name: Tested(pairs[name], size, *own) for name, *own in zip(names, p, *adjusted, strict=True)}
+        for name, *own in zip(names, p, *adjusted, strict=True):
+            found[name] = Tested(pairs[name], size, len(counted[name]), *own)
     return found
+
+
+def contrast_p(
+    name: str, pair: Pair, outcomes: Mapping[str, Sequence[Outcome]], plan: Plan, counted: Sequence[looks.Look]
+) -> float | None:
+    """Return the p value of an arm against its baseline, by finished pairs and by how often trials diverge.
+
+    counted: the looks at the contrast.
+    """
+    baseline = next(arm.baseline for arm in plan.arms if arm.name == name)
+    own, other = outcomes[name], outcomes[baseline]
+    diverged = divergence(own)[0], divergence(other)[0]
+    more = looks.smallest_p(counted, lambda seeds: p_diverges_more(own, other, seeds))
+    return verdict.p_with_divergence(tuned_pairs.p_value(pair, plan), diverged, more)
 
 
 def families(pairs: Collection[str], plan: Plan) -> list[tuple[list[str], int]]:

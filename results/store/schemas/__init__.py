@@ -14,6 +14,8 @@ from results.store.schemas.base import unknown_field as unknown_field
 from results.store.schemas.base import validated as validated
 from results.store.schemas.exports import ExportHeader as ExportHeader
 from results.store.schemas.exports import TrialRow as TrialRow
+from results.store.schemas.ledger import Declaration as Declaration
+from results.store.schemas.ledger import DeclaredArm as DeclaredArm
 from results.store.schemas.plans import Arm as Arm
 from results.store.schemas.plans import Asked as Asked
 from results.store.schemas.plans import Entry as Entry

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Json, model_validator
 
 from results.store.schemas.base import Schema, Settings, Sha256, TrialId
+from results.store.schemas.ledger import Declaration
 from results.store.schemas.plans import Plan
 from results.store.schemas.trials import EvalSummary, check_accuracies
 
@@ -12,9 +13,14 @@ OR_EMPTY = BeforeValidator(lambda text: "{}" if text == "" else text)  # "": the
 
 
 class ExportHeader(Schema):
-    """The metadata of an exported Parquet file. trials: SHA-256 of all rows. checksum: SHA-256 of the other fields."""
+    """The metadata of an exported Parquet file.
+
+    declarations: those of the ledger that concern the trials; None in exports of 0.23. trials: SHA-256 of all rows.
+    checksum: SHA-256 of the other fields.
+    """
 
     plans: list[Plan]
+    declarations: list[Declaration] | None = None
     trials: Sha256
     checksum: Sha256
 

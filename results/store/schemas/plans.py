@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import Field, FiniteFloat, model_validator
 
 from results.store.schemas.base import Axes, Count, Flops, Schema, Seconds, Seed, Settings, Sha256, TrialId
+from results.store.schemas.ledger import Declaration
 
 
 class PlannedTrial(Schema):
@@ -158,7 +159,7 @@ class StatedSpread(Stated):
 
 
 class Looks(Schema):
-    """The content of studies/<name>/looks.json, which remains if plan.json is removed."""
+    """The content of studies/<name>/looks.json, which 0.23 wrote. Later versions write declarations instead."""
 
     looks: list[Count]  #: Numbers of seeds that the plan has had, ascending.
     trials: list[TrialId]  #: Id of each arm's first trial. Only a plan with one of them has these looks.
@@ -206,7 +207,8 @@ class Plan(Schema):
     baseline: str  #: The arm that the others are compared with.
     split: Split  #: How the test images are chosen.
     seeds: list[Seed]  #: Seeds with which every arm is trained.
-    looks: list[Count] = []  #: Numbers of seeds that the plan has had, ascending.
+    grows: bool = False  #: Whether the study declares that seeds may be added after a table.
+    looks: list[Count] = []  #: Numbers of seeds that the plan has had, in plans of 0.23.
     stages: list[Stage] = []  #: Stages that arms start or learn from, parents first.
     arms: Annotated[list[Arm], Field(min_length=1)]  #: Arms in the order of the table.
     family: Count  #: Number of contrasts that Holm's method corrects together.
@@ -218,6 +220,12 @@ class Plan(Schema):
     asked: Asked | None = None  #: Command-line arguments with which the plan can be made again.
     checksum: Sha256 | None = None  #: SHA-256 of the rest of the file.
     extends: str = Field(default="", exclude=True)  # digest of the plan that this plan replaces
+    declarations: list[Declaration] = Field(default=[], exclude=True)  # of these trials, by time, set at loading
+
+    @property
+    def arm_trials(self) -> frozenset[str]:
+        """The ids of all trials of the arms."""
+        return frozenset(trial.id for arm in self.arms for trial in arm.trials)
 
     @property
     def baseline_arm(self) -> Arm:

@@ -188,7 +188,7 @@ def test_spread_is_the_studys_own_else_the_recipes_else_unknown(plan: Callable[.
     bound = deviations.sd_bound(0.01, 2)
     assert own.difference == pytest.approx(power.resolvable_difference(3, bound))
     assert own.seeds_for == {
-        "0.01": power.seeds_to_resolve(0.01, bound), "0.005": power.seeds_to_resolve(0.005, bound)
+        "0.01": power.seeds_to_resolve(0.01, bound, 6), "0.005": power.seeds_to_resolve(0.005, bound, 6)
     }  # fmt: skip
 
 

@@ -154,52 +154,6 @@ def test_an_arm_that_stays_is_measured_again(tmp_path: Path) -> None:
     assert kept.params == first["position=none"]
 
 
-def plan_with_a_result(runs: Path, study: Design) -> None:
-    write(runs, plan := prepare(study, runs, 5))
-    trial = runs / "trials" / plan.arms[-1].trials[0].id
-    trial.mkdir(parents=True)
-    (trial / "result.json").touch()
-
-
-def test_there_is_nothing_to_look_at_before_the_first_result(tmp_path: Path) -> None:
-    runs = tmp_path / "runs"
-    write(runs, prepare(design(tmp_path), runs, 5))
-    assert prepare(design(tmp_path), runs, 10).looks == [10]
-    plan_with_a_result(runs, design(tmp_path))
-    assert prepare(design(tmp_path), runs, 10).looks == [5, 10]
-
-
-def test_pruning_forgets_no_look(tmp_path: Path) -> None:
-    runs = tmp_path / "runs"
-    plan_with_a_result(runs, design(tmp_path))
-    raised = prepare(design(tmp_path), runs, 10, prune=True)
-    assert raised.looks == [5, 10]
-    write(runs, raised)
-    cut = prepare(design(tmp_path, STUDY.replace("[none, 1d]", "[1d, 2d]")), runs, 5, prune=True)
-    assert (cut.seeds, cut.looks) == ([0, 1, 2, 3, 4], [5, 10])
-    write(runs, cut)
-    assert prepare(design(tmp_path), runs, 20).looks == [5, 10, 20]
-    anew = prepare(design(tmp_path, recipe=RECIPE.replace("steps: 4", "steps: 8")), runs, 5, prune=True)
-    assert anew.looks == [5]
-
-
-def test_looks_outlive_a_removed_plan(tmp_path: Path) -> None:
-    """Plans of versions that wrote no looks.json get one. Without a common trial, looks do not count."""
-    runs, folder = tmp_path / "runs", tmp_path / "runs/studies/s@r"
-    plan_with_a_result(runs, design(tmp_path))
-    for seeds in (5, 10, 10):
-        write(runs, prepare(design(tmp_path), runs, seeds))
-        (folder / "looks.json").rename(tmp_path / "looks.json")
-    (folder / "plan.json").unlink()
-    assert prepare(design(tmp_path), runs, 10).looks == [10]
-    (tmp_path / "looks.json").rename(folder / "looks.json")
-    assert prepare(design(tmp_path), runs, 10).looks == [5, 10]
-    assert prepare(design(tmp_path, recipe=RECIPE.replace("steps: 4", "steps: 8")), runs, 10).looks == [10]
-    (folder / "looks.json").write_text("[]")
-    with pytest.raises(ValueError, match=r"s@r/looks.json is not a JSON object: remove it"):
-        prepare(design(tmp_path), runs, 10)
-
-
 def test_a_plan_has_what_the_recipe_states_of_its_arms_at_twice_the_steps(tmp_path: Path) -> None:
     known = f"""{RECIPE}
     at_twice_the_steps: {{how: measured, source: by hand, n: 5, differences: {{patch=2: -0.01, pool=cls: 0.02}}}}

@@ -13,6 +13,7 @@ import pandas as pd
 from results import store
 from results.metrics import MEASURES, METRICS
 from results.records import Comparison, Table
+from results.store import ledger
 from results.store.lease import Watch
 from results.store.record import Record
 from results.store.schemas import Plan
@@ -25,8 +26,14 @@ PROVENANCE = ("code", "revision", "host", "device", "python", "torch", "numpy")
 
 
 def results(plan: dict[str, Any] | Plan, records: Mapping[str, Record] | None = None) -> StudyResults:
-    """The study in memory; a simulated record for every trial that `records` does not give."""
-    return assemble(Plan.model_validate(plan), simulate(plan) | dict(records or {}))
+    """The study in memory; a simulated record for every trial that `records` does not give.
+
+    A plan with `looks` was declared with each of these numbers of seeds, and had a table with each.
+    """
+    planned = Plan.model_validate(plan)
+    if planned.looks:
+        planned = ledger.with_declarations(planned, ledger.declarations_of_plan(planned))
+    return assemble(planned, simulate(plan) | dict(records or {}))
 
 
 def with_holes() -> StudyResults:

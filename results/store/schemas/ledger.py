@@ -1,0 +1,38 @@
+"""Schema of the files in ledger/, which record what plans declared before and between tables."""
+
+from functools import cached_property
+from typing import Annotated
+
+from pydantic import Field, FiniteFloat
+
+from results.store.schemas.base import Count, Schema, Seed, TrialId
+
+
+class DeclaredArm(Schema):
+    baseline: str  #: Name of the arm that it is compared with.
+    trials: list[TrialId]  #: Ids of its trials, by seed.
+
+
+class Declaration(Schema):
+    """The content of a file in ledger/: what a plan declared, when, and which trials had results at that time."""
+
+    plan: Annotated[str, Field(min_length=1)]  #: Name of the plan.
+    time: str  #: Time in UTC, or "" if unknown.
+    metric: str  #: The metric that is compared, or "" if unknown.
+    margin: Annotated[FiniteFloat, Field(gt=0)] | None  #: Largest difference that counts as equivalent.
+    baseline: str  #: The arm that the others are compared with.
+    grows: bool = False  #: Whether the study declares that seeds may be added after a table.
+    seeds: list[Seed]  #: Seeds with which every arm is trained.
+    family: Count  #: Number of contrasts that Holm's method corrects together.
+    points_family: Count = 0  #: Number of contrasts between arms at equal values on the tuning grid.
+    arms: dict[str, DeclaredArm]  #: Arm -> its baseline and trials.
+    ended: list[TrialId]  #: Trials of the plan that had results when this was declared.
+
+    @cached_property
+    def ids(self) -> frozenset[str]:
+        """The ids of all trials of the arms."""
+        return frozenset(trial for arm in self.arms.values() for trial in arm.trials)
+
+    @cached_property
+    def ended_ids(self) -> frozenset[str]:
+        return frozenset(self.ended)
