@@ -5,6 +5,7 @@ evaluated trial. All exports except TensorBoard's also write the trial's setting
 trial has been evaluated, and ModuleNotFoundError if the tracker's package is not installed.
 """
 
+import hashlib
 import io
 import json
 import math
@@ -22,6 +23,7 @@ from results.store.files import open_no_follow, read_bytes
 from results.store.schemas import Settings
 from results.study_results import StudyResults
 
+LONGEST_FOLDER = 200  # characters of a name that becomes a folder; file systems allow 255 bytes
 CURVES = ("train_loss", "val_loss", "val_accuracy", "lr")
 
 Point = tuple[float, int, dict[str, float]]  # seconds of training, step, name -> scalar
@@ -104,9 +106,16 @@ def write_tensorboard(studies: Sequence[StudyResults], folder: Path) -> None:
 
 
 def folder_name(name: str) -> str:
-    """Return the name of a study or arm, quoted so that it becomes exactly one folder."""
+    """Return the name of a study or arm, quoted so that it becomes exactly one folder.
+
+    A name that file systems would refuse is cut off, and ends with a hash of the whole.
+    """
     text = quote(name, safe="=,@+ ")
-    return f"%2E{text[1:]}" if text.startswith(".") else text
+    if text.startswith("."):
+        text = f"%2E{text[1:]}"
+    if len(text) <= LONGEST_FOLDER:
+        return text
+    return f"{text[: LONGEST_FOLDER - 9]}~{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def encode_events(points: Iterable[Point]) -> bytes:

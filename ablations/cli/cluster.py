@@ -67,7 +67,7 @@ def submit(
         return
     if todo:
         submitting.preflight(chosen, place.runs)
-    guards.ensure_writable(place.runs)
+    guards.ensure_publishable(place.runs)
     for plan in plans:
         write(place.runs, plan)
     print(submitting.submit(plans, place, chosen, arm))

@@ -2,7 +2,6 @@
 
 import importlib
 import os
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from ablations.cluster import campaign as campaigns
 from ablations.cluster.campaign import Campaign
 from results import store
 from results.safe_text import one_line
+from results.store.files import check_hard_links
 from slurm.queries.ask import ask
 
 
@@ -46,13 +46,7 @@ def check_data(campaign: Campaign) -> None:
 
 def check_link(campaign: Campaign) -> None:
     """Check that os.link, which publishes results, works in the run directory."""
-    one, other = (campaign.folder / f".{uuid.uuid4().hex}" for _ in range(2))
-    one.touch()
-    try:
-        os.link(one, other)
-    finally:
-        one.unlink()
-        other.unlink(missing_ok=True)
+    check_hard_links(campaign.folder)
 
 
 def check_sbatch(campaign: Campaign) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablations.execution import provenance
 from ablations.planning.jobs import digest, read
-from ablations.study.naming import current_name, only_name
+from ablations.study.naming import check_length, current_name, only_name
 from results.store import plan_files
 from results.store.json_files import timestamp
 from results.store.schemas import Plan
@@ -29,11 +29,12 @@ def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False
 
     seeds: the number of seeds; None for the recipe's. prune: whether to drop arms and seeds that are not asked for.
     code: the result of provenance.code_digest. If it is "" or has plug-ins, the plan is always rebuilt. Raises
-    ValueError if the old plan is unreadable, several old plans match, or the two plans cannot share a table. Also
-    raises the errors of `plan.build`.
+    ValueError if a new name is too long, the old plan is unreadable, several old plans match, or the two plans cannot
+    share a table. Also raises the errors of `plan.build`.
     """
     name, asked = design.name, list(range(seeds if seeds is not None else design.recipe.seeds))
     if name not in plan_files.planned_names(runs):
+        check_length(name)
         plans = plan_files.read_plans(runs).readable
         older = [plan.name for plan in plans if current_name(plan) == name]
         name = only_name(older, design.overrides, plans, runs) if older else name

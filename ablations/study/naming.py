@@ -1,5 +1,6 @@
 """Names of arms, studies, recipes and plans."""
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -10,6 +11,8 @@ from results.store.plan_files import learned_settings
 from results.store.schemas import Plan
 
 ALL_ARMS = ("*",)
+LONGEST_NAME = 200  # bytes of a plan's name: a file system allows 255, and a figure being written takes about 50 more
+SHOWN = 60  # first characters of a name that is too long
 
 
 def matching_names(names: Sequence[str], globs: Sequence[str], owner: str) -> set[str]:
@@ -39,6 +42,16 @@ def plan_name(study: str, recipe: str, overrides: Mapping[str, Any]) -> str:
     """
     learned = learned_settings(overrides)
     return f"{study}@{recipe}" + (f"+{store.checksum(learned)[:6]}" if learned else "")
+
+
+def check_length(name: str) -> None:
+    """Raise ValueError if the name of a plan, from which files are named, is longer than file systems allow."""
+    length = len(os.fsencode(name))
+    if length > LONGEST_NAME:
+        raise ValueError(
+            f"{name[:SHOWN]}...: the name of the study and recipe has {length} bytes; at most {LONGEST_NAME}, "
+            "as files are named after it"
+        )
 
 
 def current_name(plan: Plan) -> str:

@@ -46,6 +46,20 @@ def refuse_links(root: Path, *paths: Path) -> None:
                 raise ValueError(f"{part}: is a link, through which nothing is written or removed")
 
 
+def check_hard_links(folder: Path) -> None:
+    """Raise ValueError if the file system of a folder has no hard links, by which results are published."""
+    one, other = (folder / f".{uuid.uuid4().hex}" for _ in range(2))
+    one.touch()
+    try:
+        os.link(one, other)
+    except OSError as error:
+        why = f"its file system has no hard links ({error.strerror}), by which results are published"
+        raise ValueError(f"{folder}: {why}: give a folder on another file system") from None
+    finally:
+        one.unlink()
+        other.unlink(missing_ok=True)
+
+
 def open_no_follow(path: str, flags: int) -> int:
     """Open a file and return its descriptor, as `open` expects of its `opener`. Raises OSError for a symbolic link."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)

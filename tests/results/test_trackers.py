@@ -70,6 +70,10 @@ def test_a_mirror_grows_and_is_replaced_where_a_trial_was_retried(tmp_path: Path
 def test_names_cannot_leave_the_folder() -> None:
     expected = {"model=timm/resnet18": "model=timm%2Fresnet18", "..": "%2E.", "../../etc": "%2E.%2F..%2Fetc"}
     assert {name: trackers.folder_name(name) for name in expected} == expected
+    long = ["a" * 300, "a" * 301, "ä" * 90]
+    folders = {trackers.folder_name(name) for name in long}
+    assert len(folders) == 3
+    assert {len(name) for name in folders} == {trackers.LONGEST_FOLDER}
 
 
 def test_a_run_directory_and_its_export_give_the_same_events(tmp_path: Path, ablate: Ablate) -> None:

@@ -8,6 +8,7 @@ from ablations.execution.launch import Place
 from ablations.execution.retry import trials_to_run
 from ablations.planning.jobs import Job
 from results import store
+from results.store.files import check_hard_links
 
 
 def ensure_trainable(jobs: list[Job], place: Place) -> None:
@@ -25,7 +26,7 @@ def ensure_trainable(jobs: list[Job], place: Place) -> None:
         if job.cost is not None and (job.config["device"] == "cpu" or not machine.gpus()):
             check_memory(job.config, job.cost, limit)
     ensure_data(jobs, place)
-    ensure_writable(place.runs)
+    ensure_publishable(place.runs)
     if place.checkpoints:
         ensure_writable(place.checkpoints, "--checkpoints", mode=0o700)
 
@@ -46,6 +47,12 @@ def ensure_data(jobs: list[Job], place: Place) -> None:
             open_pack(folder, manifest(folder, name))
         elif name.startswith(FOLDER) and name in left:  # every image is decoded, which only training needs
             check_images(image_folder(name), describe(name).channels)
+
+
+def ensure_publishable(runs: Path) -> None:
+    """Create a run directory if it is missing. Raises ValueError if results cannot be written or linked there."""
+    ensure_writable(runs)
+    check_hard_links(runs)
 
 
 def ensure_writable(folder: Path, option: str = "--runs", mode: int = 0o777) -> None:
