@@ -16,15 +16,14 @@ from typing import Any
 import numpy as np
 import scipy.special
 import scipy.stats
-import synthetic
 from calibration_comparisons import comparisons
 from calibration_digits import digits, row_text
+from calibration_images import images
 from calibration_studies import (
     ALPHA,
     FOLDS,
     SD,
     Line,
-    answers,
     any_resolved,
     contrast_rows,
     covers,
@@ -32,7 +31,6 @@ from calibration_studies import (
     share_of,
     study,
     template,
-    tested_on,
     verdict,
 )
 from calibration_tuning import tuning
@@ -43,7 +41,6 @@ from ablations.planning.resolution import differences
 from results.records import Row
 from results.statistics import deviations
 from results.statistics.power import resolvable_difference, smallest_margin
-from results.store.schemas import Split
 from results.tables.study_table import table
 
 
@@ -80,9 +77,9 @@ def null_studies(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         wrong = (verdict(seeds_and_arms(rng, arms, n)) for _ in range(studies))
         yield share_of(f"null study of {arms} arms, {n} seeds: a verdict", wrong)
     yield share_of("... spreads of 0.3 to 2 points", (verdict(uneven_spreads(rng, 3, 5)) for _ in range(studies)))
-    for images in (360, 10000):
-        coarse = (verdict(np.round(uneven_spreads(rng, 3, 5) * images) / images) for _ in range(studies))
-        yield share_of(f"... and accuracies in steps of 1/{images}", coarse)
+    for count in (360, 10000):
+        coarse = (verdict(np.round(uneven_spreads(rng, 3, 5) * count) / count) for _ in range(studies))
+        yield share_of(f"... and accuracies in steps of 1/{count}", coarse)
     holes = (verdict(draw_with_holes(rng, 3, 5), interim=True) for _ in range(studies))
     yield share_of("... a fifth of the trials missing", holes)
     for n in (3, 5):
@@ -181,20 +178,6 @@ def simultaneous_coverage(rng: np.random.Generator, studies: int) -> Iterator[Li
         yield share_of(f"simultaneous intervals of 7 arms, {n} seeds: all hold", both, 0.93, 1.0)
         marginal = (all(covers(row.delta_ci95, 0) for row in of) for of in rows)
         yield share_of("... marginal ones (not adjusted)", marginal, high=1.0)
-
-
-def images(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """Count how often intervals contain the truth if test images, fixed or in repeated folds, are a sample."""
-    index, base = [np.arange(500)] * 5, template(1, 5)
-    rows = (contrast_rows(tested_on(base, index, answers(rng, index, 500)))[0] for _ in range(studies))
-    both = (covers(row.delta_ci95_images, 0) for row in rows)
-    yield share_of("seeds x images, 5 seeds, one test set of 500: interval of a difference", both, 0.95, 1.0)
-    for n in (5, 7, 10, 20):
-        base = template(1, n, folds=True)
-        index = [synthetic.fold(seed, Split(**synthetic.DIGITS)) for seed in range(n)]
-        rows = (contrast_rows(tested_on(base, index, answers(rng, index, 1797)))[0] for _ in range(studies))
-        found = (covers(row.delta_ci95, 0) for row in rows)
-        yield share_of(f"folds of 1,797 images, {n} seeds: interval of a difference", found, 0.935, 0.965)
 
 
 def power(rng: np.random.Generator, studies: int) -> Iterator[Line]:

@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import scipy.special
 import synthetic
 
 from results.records import ComparedRow, Row
@@ -101,22 +100,3 @@ def covers(interval: Sequence[float] | None, truth: float) -> bool:
 def seeds_and_arms(rng: np.random.Generator, arms: int, n: int) -> np.ndarray:
     """Draw accuracies (arms + 1, n): an effect of each seed, and one of each trial."""
     return 0.9 + rng.normal(0, SD, n) + rng.normal(0, SD, (arms + 1, n))
-
-
-def answers(rng: np.random.Generator, index: Sequence[np.ndarray], images: int) -> list[list[np.ndarray]]:
-    """Draw [arm][seed] -> right or wrong (images,) of two arms of equal accuracy that find different images hard.
-
-    Images are a sample too: their difficulty, for all and for each arm, is drawn anew.
-    """
-    hard, seed = rng.normal(2.5, 1.5, images), rng.normal(0, 0.1, (2, len(index)))
-    own = hard + rng.normal(0, 1.5, (2, images))
-    odds = [[own[arm, at] + seed[arm, s] for s, at in enumerate(index)] for arm in range(2)]
-    return [[(rng.random(len(one)) < scipy.special.expit(one)).astype(np.uint8) for one in arm] for arm in odds]
-
-
-def tested_on(base: StudyResults, index: Sequence[np.ndarray], right: list[list[np.ndarray]]) -> StudyResults:
-    """Return the study whose trials gave these answers."""
-    accuracies = np.array([[one.mean() for one in arm] for arm in right])
-    ids = np.reshape(base.columns["id"], accuracies.shape)
-    correct = {ids[a, s]: (index[s], right[a][s]) for a in range(2) for s in range(len(index))}
-    return replace(study(accuracies, base), correct=correct)

@@ -1,0 +1,107 @@
+"""Calibration of repeated looks: studies that grow after a table, under one name or several, and on disk."""
+
+import math
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import synthetic
+from calibration_studies import SD, Line, any_resolved, contrast_rows, seeds_and_arms, share_of, study, template
+
+from ablations.planning import jobs
+from results import store
+from results.load import load_studies
+from results.statistics.power import seeds_to_resolve
+from results.store import ledger
+from results.study_results import StudyResults
+from results.tables.study_table import table
+
+PATHS = {  # seeds at each table -> share of the studies, as many tables take long
+    (5, 26): 2.0,
+    (6, 8, 12, 16, 24): 0.8,
+    tuple(range(5, 16)): 0.4,
+}
+SECOND_FACTOR = 6  # by which p of a second table is multiplied
+UNDECLARED = 0.062  # what a first table that is not corrected adds, at most, on any of PATHS
+
+
+def looks(rng: np.random.Generator, studies: int) -> Iterator[Line]:
+    """Count studies of which any table, up to the first verdict, calls an arm different that is not."""
+    for path, share in PATHS.items():
+        for grows in (False, True):
+            drawn = (seeds_and_arms(rng, 3, path[-1]) for _ in range(round(share * studies)))
+            found = (any_verdict(whole, path, grows) for whole in drawn)
+            name = "one by one to 15" if len(path) > 5 else ", ".join(map(str, path))
+            what = f"tables at {name} seeds{', growth declared' if grows else ''}: a verdict at any"
+            yield share_of(what, found, high=0.05 if grows else UNDECLARED)
+    for names, what in ((("s", "copy"), "the study file is copied"), (("s", "s"), "its folder is removed")):
+        drawn = (seeds_and_arms(rng, 3, 26) for _ in range(studies))
+        found = (any_verdict(whole, (5, 26), names=names) for whole in drawn)
+        yield share_of(f"tables at 5, 26 seeds, between them {what}: a verdict at any", found, high=UNDECLARED)
+    yield power_after_a_look(rng, studies)
+    same = (on_disk(rng, copied) for copied in (True, False) for _ in range(max(1, studies // 400)))
+    yield share_of("... on disk: the same p values", same, 1.0, 1.0)
+
+
+def power_after_a_look(rng: np.random.Generator, studies: int) -> Line:
+    """Count resolved differences after as many seeds as a plan asks for once there was a table with 5."""
+    arms, effect, sd = 3, 1.2 * SD, SD * math.sqrt(2)
+    seeds = seeds_to_resolve(effect, sd, arms * SECOND_FACTOR)
+    worse = effect * (np.arange(arms + 1) == 1)[:, None]
+    base = grown_template(arms, (5, seeds), ("s", "s"))
+    made = (study(seeds_and_arms(rng, arms, seeds) - worse, base) for _ in range(studies))
+    found = (contrast_rows(one)[0].verdict == "worse" for one in made)
+    return share_of(
+        f"power after a table at 5 seeds, {seeds} seeds: worse by {100 * effect:.2f} points", found, 0.8, 0.84
+    )
+
+
+def any_verdict(whole: np.ndarray, path: Sequence[int], grows: bool = False, names: Sequence[str] = ()) -> bool:
+    """Return whether any table on a path calls an arm different. whole: accuracies (arms, seeds)."""
+    names = names or ["s"] * len(path)
+    for i, seeds in enumerate(path):
+        base = grown_template(len(whole) - 1, tuple(path[: i + 1]), tuple(names[: i + 1]), grows)
+        if any_resolved(contrast_rows(study(whole[:, :seeds], base))):
+            return True
+    return False
+
+
+@cache
+def grown_template(arms: int, path: tuple[int, ...], names: tuple[str, ...], grows: bool = False) -> StudyResults:
+    """Return a study as the last plan on a path. Each plan was declared after the trials of the one before ended."""
+    declared, ended = [], list[str]()
+    for time, (seeds, name) in enumerate(zip(path, names, strict=True)):
+        base = template(arms, seeds)
+        plan = base.plan.model_copy(update={"name": f"{name}@digits", "study": name, "grows": grows})
+        declared.append(ledger.declaration(plan, f"2026-01-01T00:00:{time:02}Z", ended))
+        ended = sorted(declared[-1].ids)
+    return StudyResults(
+        plan.model_copy(update={"declarations": declared}), base.columns, base.evaluations, base.correct
+    )
+
+
+def on_disk(rng: np.random.Generator, copied: bool) -> bool:
+    """Return whether a run directory gives the p values of `grown_template` after 5 and then 26 seeds.
+
+    copied: whether the second plan has another name; otherwise the first one's folder is removed before it.
+    """
+    whole, path = seeds_and_arms(rng, 3, 26), (5, 26)
+    names = ("s", "copy" if copied else "s")
+    with tempfile.TemporaryDirectory() as folder:
+        runs = Path(folder)
+        for seeds, name in zip(path, names, strict=True):
+            plan = template(3, seeds).plan.model_copy(update={"name": f"{name}@digits", "study": name})
+            jobs.write(runs, plan)
+            for arm, accuracies in zip(plan.arms, whole, strict=True):
+                for trial, accuracy in list(zip(arm.trials, accuracies, strict=False))[0 if seeds == 5 else 5 :]:
+                    record = synthetic.finished(accuracy, config=arm.config | {"seed": trial.seed}, seed=trial.seed)
+                    synthetic.write_trial(store.trial(runs, trial.id), record)
+            (found,) = load_studies(runs, [plan.name])
+            made = table(found)
+            if not copied and seeds == 5:
+                shutil.rmtree(store.study_folder(runs, plan.name))
+    known = contrast_rows(study(whole, grown_template(3, path, names)))
+    return [row.p_holm for row in made.rows[1:]] == [row.p_holm for row in known]
