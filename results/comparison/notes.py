@@ -1,6 +1,7 @@
 """The notes on a row of a comparison."""
 
 from results import units
+from results.comparison.joint_looks import look_note
 from results.comparison.matching import Pair, Side, are_namesakes, differing_settings
 from results.comparison.testing import Test, common_margin, test_verdict
 from results.statistics import verdict
@@ -37,6 +38,7 @@ def row_notes(pair: Pair, test: Test | None, family: int) -> list[str]:
         test.tested,
         test.p_holm,
         family=family,
+        looks=len(test.looks),
         margin=common_margin(a, b),
         unit=units.unit(a.study.plan.metric),
         diverged=bool(a.row.diverged or b.row.diverged),
@@ -57,6 +59,8 @@ def test_notes(test: Test) -> list[str]:
         found.append(f"{test.pairs} pairs, the other seeds on one side only: partially overlapping samples (Derrick)")
     if test.identical and test.method != "none":
         found.append(f"{sentences.seeds_text(test.identical)}: the same weights on both sides, left out of the test")
+    if test.method != "none" and (looks := look_note(test.looks)):
+        found.append(looks)
     if test.repeated:
         found.append(f"{sentences.seeds_text(test.repeated)}: the same trial gave another number")
     return found

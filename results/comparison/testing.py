@@ -7,26 +7,36 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from results import units
+from results.comparison.joint_looks import JointLook, joint_looks
 from results.comparison.matching import Pair, Side, are_comparable
 from results.statistics import intervals, p_values, power, verdict
 from results.statistics.contrast import Sample
 from results.statistics.intervals import Estimate
-from results.tables.outcomes import p_diverges_more
+from results.tables.outcomes import divergence
 
 IDENTICAL = "identical"
+
+
+@dataclass(frozen=True)
+class AtLook:
+    """The estimate behind a test at a look, and the factor of its p value."""
+
+    factor: int
+    tested: Estimate
 
 
 @dataclass(frozen=True)
 class Test:
     """The test of the difference B - A between two arms or their contrasts, without identical trials.
 
-    Trials of a seed are identical if their final weights and values are equal in A and B. p: the p value of the null
-    hypothesis of no difference. tested: the difference with the standard error behind p, over seeds and, where answers
-    are known, test images. For arms, p is combined with a test of divergence if trials of B diverged. p_margin: the p
-    value of equivalence within the common margin. `adjusted` sets p_holm by Holm's method, and corrects p_margin.
-    method: paired, overlapping, welch, or none if a side has only identical trials. pairs: the number of paired seeds.
-    identical: seeds with identical trials. repeated: seeds whose trial has one id in A and B, but different values.
-    trials: trial ids, by which equal tests are recognized.
+    Trials of a seed are identical if their final weights and values are equal in A and B. tested: the difference with
+    the standard error behind p, over seeds and, where answers are known, test images. p: the p value of the null
+    hypothesis of no difference. For arms, p is combined with a test of divergence if trials of B diverged. p_margin:
+    the p value of equivalence within the common margin. looks: the looks at the difference, for which p and p_margin
+    are corrected. at_looks: `tested` at the looks whose seeds both sides still have. `adjusted` sets p_holm by Holm's
+    method, and corrects p_margin. method: paired, overlapping, welch, or none if a side has only identical trials.
+    pairs: the number of paired seeds. identical: seeds with identical trials. repeated: seeds whose trial has one id in
+    A and B, but different values. trials: trial ids, by which equal tests are recognized.
     """
 
     a: Side
@@ -35,12 +45,19 @@ class Test:
     tested: Estimate
     p: float | None
     p_margin: float | None
+    looks: list[JointLook]
+    at_looks: list[AtLook]
     method: str
     pairs: int
     identical: list[int]
     repeated: list[int]
     trials: tuple[str, ...]
     p_holm: float | None = None
+
+    @property
+    def factor(self) -> int:
+        """The factor of the p value over all seeds."""
+        return next(look.factor for look in self.looks if look.is_last)
 
 
 def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | None:
@@ -55,20 +72,27 @@ def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | 
     equal = [seed for seed in common if left.values[seed] == right.values[seed]]
     identical = [seed for seed in equal if left.weights[seed] and left.weights[seed] == right.weights[seed]]
     new_a, new_b = left.without_seeds(identical), right.without_seeds(identical)
+    same_split = a.study.plan.split == b.study.plan.split
     if identical and not (new_a.values and new_b.values):
         difference, method, pairs = Estimate(len(identical), 0.0, why=IDENTICAL), "none", 0
     else:
-        difference, method, pairs = estimate_difference(new_a, new_b, a.study.plan.split == b.study.plan.split)
+        difference, method, pairs = estimate_difference(new_a, new_b, same_split)
     tested = difference.with_extra_variance(images_variance(new_a, new_b))
-    p = None if method == "none" else tested.p_value
+    counted = joint_looks(left, a.study.plan, right, b.study.plan)
+    at_looks = [
+        AtLook(look.factor, estimate_at(look, new_a, new_b, tested, same_split)) for look in counted if look.is_whole
+    ]
+    p = None if method == "none" else p_over_looks(at_looks, tested)
     margin = common_margin(a, b)
     return Test(
         a=a,
         b=b,
         difference=difference,
         tested=tested,
-        p=p_of_arms(p, a, b) if left is a.trials else p,
-        p_margin=None if margin is None else p_values.tost_p(tested, margin),
+        p=p_of_arms(p, a, b, counted) if left is a.trials else p,
+        p_margin=None if margin is None else p_equivalence(at_looks, margin),
+        looks=counted,
+        at_looks=at_looks,
         method=method,
         pairs=pairs,
         identical=identical,
@@ -77,10 +101,47 @@ def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | 
     )
 
 
-def p_of_arms(p: float | None, a: Side, b: Side) -> float | None:
+def estimate_at(look: JointLook, a: Sample, b: Sample, whole: Estimate, same_split: bool) -> Estimate:
+    """Return the estimate behind the test of b - a at a look. whole: the estimate over all seeds."""
+    if look.is_last:
+        return whole
+    some_a, some_b = a.only_seeds(look.a), b.only_seeds(look.b)
+    difference, _, _ = estimate_difference(some_a, some_b, same_split)
+    return difference.with_extra_variance(images_variance(some_a, some_b))
+
+
+def p_over_looks(at_looks: Sequence[AtLook], whole: Estimate) -> float | None:
+    """Return the p value of no difference, corrected for looks, or None if no test is possible now.
+
+    As in a table, a look with a difference of the opposite sign counts as 1.
+    """
+    if whole.p_value is None:
+        return None
+    found = [1.0]
+    for look in at_looks:
+        p = look.tested.p_value
+        if p is not None and (look.tested.value or 0.0) * (whole.value or 0.0) > 0:
+            found.append(look.factor * p)
+    return min(found)
+
+
+def p_equivalence(at_looks: Sequence[AtLook], margin: float) -> float | None:
+    """Return the p value of equivalence, corrected for looks, or None if no look has an interval."""
+    tests = [(look.factor, p_values.tost_p(look.tested, margin)) for look in at_looks]
+    found = [factor * p for factor, p in tests if p is not None]
+    return min(1.0, *found) if found else None
+
+
+def p_of_arms(p: float | None, a: Side, b: Side, counted: Sequence[JointLook]) -> float | None:
     """Return the p value of B against A, combined with the test on whether trials of B diverge more often."""
-    seeds = {*a.study.plan.seeds, *b.study.plan.seeds}
-    more = p_diverges_more(b.outcomes, a.outcomes, seeds)
+    more = 1.0
+    for look in counted:
+        if look.is_whole:
+            own, others = (
+                divergence([trial for trial in side.outcomes if trial.seed in seeds])
+                for side, seeds in ((b, look.b), (a, look.a))
+            )
+            more = min(more, look.factor * p_values.fisher_p(*own, *others))
     return verdict.p_with_divergence(p, (b.row.diverged, a.row.diverged), more)
 
 
@@ -138,14 +199,14 @@ def holm_over_tests(tests: Sequence[Test | None], name: str) -> list[float | Non
 def resolvable_differences(tests: Sequence[Test | None], family: int) -> list[float | None]:
     """Return the smallest difference that each test would resolve with 80% power, or None without a standard error.
 
-    Standard deviations are pooled per metric and method. family: the number of distinct tests.
+    Standard deviations are pooled per metric, method and factor of looks. family: the number of distinct tests.
     """
-    groups: dict[tuple[str, str], dict[tuple[str, ...], Estimate]] = defaultdict(dict)
+    groups: dict[tuple[str, str, int], dict[tuple[str, ...], Estimate]] = defaultdict(dict)
     for test in filter(None, tests):
-        groups[test.method, test.a.study.plan.metric][test.trials] = test.tested
+        groups[test.method, test.a.study.plan.metric, test.factor][test.trials] = test.tested
     found: dict[tuple[str, ...], float | None] = {}
-    for group in groups.values():
-        found |= zip(group, power.resolvable_differences(list(group.values()), family), strict=True)
+    for (_, _, factor), group in groups.items():
+        found |= zip(group, power.resolvable_differences(list(group.values()), factor * family), strict=True)
     return [found[test.trials] if test else None for test in tests]
 
 
@@ -163,17 +224,23 @@ def test_verdict(test: Test) -> str | None:
 
 
 def deficit_bound(test: Test) -> float | None:
-    """Return the one-sided 95% upper bound on how much worse B is than A.
+    """Return the one-sided 95% upper bound on how much worse B is than A, corrected for looks.
 
     The bound is negative if B is shown to be better. It equals the observed deficit if all differences, or all values
     of each side, are equal. It is None if more trials diverged in B than in A, or if there are too few trials.
     """
     if test.difference.value is None or test.b.row.diverged > test.a.row.diverged:
         return None
-    worse = -test.tested if units.higher_is_better(test.a.study.plan.metric) else test.tested
-    interval = worse.interval(1 - 2 * verdict.ALPHA)
-    if interval is not None:
-        return interval[1]
+    higher = units.higher_is_better(test.a.study.plan.metric)
+    found = []
+    for look in test.at_looks:
+        worse = -look.tested if higher else look.tested
+        interval = worse.interval(1 - 2 * verdict.ALPHA / look.factor)
+        if interval is not None:
+            found.append(interval[1])
+    if found:
+        return min(found)
+    worse = -test.tested if higher else test.tested
     return worse.value if test.method == "none" or worse.n > 1 else None
 
 

@@ -57,7 +57,17 @@ def smallest_p(looks: Sequence[Look], p_at: Callable[[frozenset[int]], float | N
 
 def looks_at(pairs: Sample, plan: Plan) -> list[Look]:
     """Return the looks at a sample of differences."""
-    return looks([frozenset(pairs.ids[seed].split("-")) for seed in pairs.seeds], plan)
+    return looks(trials_by_seed(pairs), plan)
+
+
+def declared_at(sample: Sample, plan: Plan) -> list[Declaration]:
+    """Return the declarations that are looks at a sample, by time."""
+    return declarations_with_tables(trials_by_seed(sample), plan.declarations)
+
+
+def trials_by_seed(sample: Sample) -> list[Trials]:
+    """Return the trials behind each value of a sample."""
+    return [frozenset(sample.ids[seed].split("-")) for seed in sample.seeds]
 
 
 def looks(contrast: Sequence[Trials], plan: Plan) -> list[Look]:
@@ -67,10 +77,15 @@ def looks(contrast: Sequence[Trials], plan: Plan) -> list[Look]:
     """
     declared = declarations_with_tables(contrast, plan.declarations)
     sets = dict.fromkeys([*(frozenset(one.seeds) for one in declared), frozenset(plan.seeds)])
-    grows = plan.grows or any(one.grows for one in declared[:1])
+    grows = declares_growth(plan, declared)
     return [
         Look(seeds, factor_of_look(number, grows), seeds.issubset(plan.seeds)) for number, seeds in enumerate(sets, 1)
     ]
+
+
+def declares_growth(plan: Plan, declared: Sequence[Declaration]) -> bool:
+    """Return whether growth is declared by a plan or by the first of its declarations."""
+    return plan.grows or any(one.grows for one in declared[:1])
 
 
 def factor_of_look(number: int, grows: bool) -> int:
@@ -101,8 +116,7 @@ def planned_factor(plan: Plan, new: Declaration) -> int:
         earlier = [one for one in dict.fromkeys(frozenset(one.seeds) for one in taken)]
         seeds = frozenset(new.seeds)
         number = earlier.index(seeds) + 1 if seeds in earlier else len(earlier) + 1
-        grows = plan.grows or any(one.grows for one in taken[:1])
-        factors.append(factor_of_look(number, grows))
+        factors.append(factor_of_look(number, declares_growth(plan, taken)))
     return max(factors)
 
 

@@ -16,9 +16,11 @@ from synthetic import ACCURACIES as SEEDS
 from synthetic import row_of_arm
 
 from results.comparison.compare import compare
+from results.comparison.joint_looks import joint_looks
 from results.comparison.summary import failing_rows, gate_text, render
 from results.records import ComparedRow
-from results.statistics import intervals
+from results.statistics import contrast, intervals
+from results.store import ledger
 from results.store.schemas import Plan
 from results.study_results import StudyResults
 
@@ -180,6 +182,80 @@ def test_an_unfinished_side_has_no_verdict(unfinished: str) -> None:
     assert "so there is no verdict (--interim shows it)" in render(withheld, "md")
     assert "worse (interim)" in render(given, "md")
     assert "worse (interim)" in render(given, "csv")
+
+
+def grown(study: StudyResults, *numbers: int, day: int = 1, grows: bool = False) -> StudyResults:
+    """Return the study as it is after tables with these numbers of seeds, the last its own, an hour apart."""
+    declared, ended = [], list[str]()
+    for hour, number in enumerate(numbers):
+        arms = [arm.model_copy(update={"trials": arm.trials[:number]}) for arm in study.plan.arms]
+        plan = study.plan.model_copy(update={"arms": arms, "seeds": study.plan.seeds[:number], "grows": grows})
+        declared.append(ledger.declaration(plan, f"2026-01-{day:02}T{hour:02}:00:00Z", ended))
+        ended = sorted(declared[-1].ids)
+    plan = study.plan.model_copy(update={"declarations": declared, "grows": grows})
+    return replace(study, plan=plan)
+
+
+def ten_seeds(shift: float, seed: int) -> StudyResults:
+    rng = np.random.default_rng(seed)
+    numbers = {name.partition("=")[2]: (0.9 - shift + 0.01 * rng.standard_normal(10)).tolist() for name in SEEDS}
+    return make_study(synthetic.position(seeds=10), **numbers)
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_p_of_a_comparison_counts_the_looks_of_both_sides(grows: bool) -> None:
+    """B grew from 4 to 7 to 10 seeds: SciPy's p times 1 (2 if growth was declared), 6 and 12, the smallest counts."""
+    a, b = grown(ten_seeds(0.0, 0), 10, day=1), grown(ten_seeds(0.008, 1), 4, 7, 10, day=2, grows=grows)
+    found = compare([a], [with_own_weights(b)])
+    for row in found.rows:
+        left, right = (np.array(values_of(side, row.arm)) for side in (a, b))
+        p_values = []
+        for number, factor in ((4, 2 if grows else 1), (7, 6), (10, 12)):
+            some = intervals.overlapping_samples(left, right[:number], number)
+            p = scipy.stats.ttest_rel(right, left).pvalue if number == 10 else some.p_value
+            if (some.value > 0) == (row.delta > 0):
+                p_values.append(factor * p)
+        assert row.p == pytest.approx(min(1.0, *p_values))
+        note = (
+            f"p is the smallest of {2 if grows else 1} x that of 10 and 4 seeds, 6 x that of 10 and 7 seeds, 12 x that"
+        )
+        assert any(note in one for one in row.notes)
+
+
+def test_looks_of_both_sides_are_merged_by_time() -> None:
+    """A looked at 5 seeds before there was a B; then both grow in turn, and A loses its last seeds."""
+    a, b = grown(ten_seeds(0.0, 0), 5, 7, 10, day=1), grown(ten_seeds(0.0, 1), 5, 10, day=1)
+    late = [one.model_copy(update={"time": f"2026-01-01T01:{30 + i}:00Z"}) for i, one in enumerate(b.plan.declarations)]
+    samples = [contrast.samples_by_arm(one, "test_accuracy")["position=2d"] for one in (a, b)]
+    b = replace(b, plan=b.plan.model_copy(update={"declarations": late}))
+    counted = joint_looks(samples[0], a.plan, samples[1], b.plan)
+    assert [(len(one.a), len(one.b), one.factor, one.is_whole) for one in counted] == [
+        (7, 5, 1, True), (7, 10, 6, True), (10, 10, 12, True)
+    ]  # fmt: skip
+    pruned = a.plan.model_copy(update={"seeds": a.plan.seeds[:6]})
+    counted = joint_looks(samples[0], pruned, samples[1], b.plan)
+    assert [(len(one.a), one.factor, one.is_whole) for one in counted] == [
+        (7, 1, False), (7, 6, False), (10, 12, False), (6, 20, True)
+    ]  # fmt: skip
+
+
+def test_the_bound_of_a_gate_counts_looks() -> None:
+    """The bound is the smallest of 95% at the first look, and 1 - 5% / 6 at the second."""
+    a, b = grown(ten_seeds(0.0, 0), 10), grown(ten_seeds(0.0, 1), 5, 10, day=2)
+    row = row_of_arm(compare([a], [with_own_weights(b)]), "position=2d")
+    left, right = (np.array(values_of(side, "position=2d")) for side in (a, b))
+    first = intervals.overlapping_samples(right[:5], left, 5).interval(0.9)[1]
+    last = scipy.stats.ttest_rel(left, right).confidence_interval(1 - 0.1 / 6).high
+    assert row.worse_by_at_most == pytest.approx(min(first, last))
+
+
+def values_of(study: StudyResults, arm: str) -> list[float]:
+    names = zip(study.columns["arm"], study.columns["test_accuracy"], strict=True)
+    return [value for name, value in names if name == arm]
+
+
+def with_own_weights(study: StudyResults) -> StudyResults:
+    return replace(study, columns=study.columns | {"weights_sha256": [""] * len(study.columns["id"])})
 
 
 def test_tests_of_an_unfinished_study_stay_in_the_family() -> None:
