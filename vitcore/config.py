@@ -8,7 +8,7 @@ variants.
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, create_model, model_serializer, model_validator
 
 from vitcore.options import AnyOptions, ConfigError, Options
 from vitcore.sizes import is_architectural, is_reference, sizes
@@ -206,6 +206,8 @@ class Config(Options):
         try:
             return schema(**mine)
         except ConfigError as error:
+            for key in mine.keys() - schema.model_fields.keys() & Config.model_fields.keys():
+                raise ConfigError(f"unknown key '{prefix}{key}'; did you mean '{key}'?") from None
             raise ConfigError(f"{slot}={getattr(self, slot)}: {error}") from None
 
 
@@ -216,6 +218,18 @@ class Epochs(Options):
     batch: Many
     data_fraction: Fraction
     val_fraction: Fraction
+
+
+def check_settings(settings: Values) -> None:
+    """Raise ConfigError if a setting by itself has a wrong value, such as `lr=fast`, or if `model` is unknown.
+
+    Names of variants and data, options such as `position.base`, and combinations are left to Config. Loads no PyTorch.
+    """
+    fields = {**Config.model_fields, "epochs": Epochs.model_fields["epochs"]}
+    given: dict[str, Any] = {key: value for key, value in settings.items() if key in fields}
+    types: dict[str, Any] = {key: (fields[key].annotation, fields[key]) for key in given}
+    create_model("Given", __base__=Options, **types)(**given)
+    merge(settings)
 
 
 def merge(*layers: Values) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """The values of the setting `model`: named sizes of this package's ViTs, and reference models from timm."""
 
+import re
+
 from vitcore.options import ConfigError
 from vitcore.unknown_keys import joined_names
 
@@ -25,6 +27,12 @@ ARCHITECTURE = (
 )  # fmt: skip
 
 
+# vit_base_patch16_224, vit_b_16, ViT-B/16, google/vit-base-patch16-224
+OTHER_SPELLING = re.compile(
+    r"(?:.*/)?(?:vit|deit)[-_]?(ti|tiny|s|small|b|base|l|large|h|huge)[-_/]?(?:patch)?(\d+)", re.IGNORECASE
+)
+
+
 def is_reference(model: object) -> bool:
     return str(model).startswith(REFERENCE)
 
@@ -32,6 +40,17 @@ def is_reference(model: object) -> bool:
 def is_architectural(key: str) -> bool:
     """Return whether reference models from timm fix `key`, which is a field or an option such as `position.base`."""
     return key.partition(".")[0] in ARCHITECTURE
+
+
+def model_hint(name: str) -> str:
+    """Return "; did you mean ...?" for a name of a model in other code, or "" if it resembles none."""
+    meant = []
+    if found := OTHER_SPELLING.match(name):
+        initial = found[1][0].upper()
+        meant.append(f"{'Ti' if initial == 'T' else initial}/{found[2]}")
+    if re.fullmatch("[a-z][a-z0-9]*[0-9_][a-z0-9_.]*", name):
+        meant.append(REFERENCE + name)
+    return f"; did you mean {' or '.join(map(repr, meant))}?" if meant else ""
 
 
 def sizes(model: object) -> dict[str, float]:
@@ -42,6 +61,7 @@ def sizes(model: object) -> dict[str, float]:
     if name not in SIZES or not slash or not patch.isdecimal():
         raise ConfigError(
             f"model={model}: a size of {joined_names(SIZES)}, a slash and the patch, as in S/16, or timm/NAME"
+            f"{model_hint(str(model))}"
         )
     width, depth, heads, hidden = SIZES[name]
     return {"width": width, "depth": depth, "heads": heads, "mlp_ratio": hidden / width, "patch": int(patch)}

@@ -43,7 +43,8 @@ def complete_parts(config: Config) -> None:
         raise ConfigError(f"init_from={config.init_from}: model={config.model} has other parts: none")
     for key in config.options:
         if key.partition(".")[0] not in VARIANTS:
-            raise ConfigError(unknown_key(key, otherwise=f": options are spelled {', '.join(VARIANTS)} + '.name'"))
+            spelled = f": options are spelled {', '.join(VARIANTS)} + '.name'"
+            raise ConfigError(unknown_key(key, [*type(config).model_fields, *config.shorthands], spelled))
     # A reference model leaves only some slots open.
     slots = [slot for slot in VARIANTS if not (config.model and is_architectural(slot))]
     chosen = {slot: VARIANTS[slot][getattr(config, slot)] for slot in slots}

@@ -1,15 +1,16 @@
 """The command `ablate`: its subcommands and its one-line error messages."""
 
 import os
+import re
 import sys
 import tempfile
 import traceback
-from importlib import metadata
+from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
 
 import typer
 
-from ablations.cli import benches, clean, cluster, data, figures, planning, running, tables, watching
+from ablations.cli import benches, clean, cluster, data, figures, habits, planning, running, tables, watching
 from ablations.cli.answer import BAD_INPUT, FAILED, INTERRUPTED
 from ablations.cli.getting_started import demo, init, listing, show
 from ablations.cli.help import App
@@ -31,7 +32,6 @@ COMMANDS = {
     "Results": (tables.table, figures.plot, figures.report, figures.inspect, tables.compare, tables.export),
     "Develop": (planning.check,),
 }
-PRINTING = ("ablate table", "ablate compare")  # commands that print results and have no --out
 for panel, commands in COMMANDS.items():
     for command in commands:
         app.command(command.__name__.rstrip("_"), rich_help_panel=panel)(command)
@@ -42,8 +42,22 @@ app.add_typer(benches.app, name="bench", rich_help_panel="Develop")
 
 def print_version(asked: bool) -> None:
     if asked:
+        from importlib import metadata  # imported here because it takes a tenth of the time of `ablate --help`
+
         print(f"ablate {metadata.version('vit-ablations')}")
         raise typer.Exit
+
+
+@app.command("help", hidden=True)
+def help_(words: Annotated[list[str] | None, typer.Argument(metavar="COMMAND")] = None) -> None:
+    """Print the help of a command."""
+    app([*(words or []), "--help"], prog_name="ablate", standalone_mode=False)
+
+
+@app.command("version", hidden=True)
+def version_() -> None:
+    """Print the version."""
+    print_version(True)
 
 
 @app.callback()
@@ -94,8 +108,25 @@ def refuse_usage(error: Any) -> NoReturn:
     if error.ctx and error.message == error.ctx.get_help():
         print(error.message, file=sys.stderr)
     else:
-        problem = one_line(error.format_message()).replace("Value error, ", "").rstrip(".")  # pydantic's prefix
-        prints = command in PRINTING and getattr(error, "option_name", "") in ("--out", "-o")
-        advice = "redirect what it prints with > FILE" if prints else f"see {command} -h"
-        print(f"{command}: {problem} ({advice})", file=sys.stderr)
+        print(f"{command}: {one_line(usage_problem(error, command, sys.argv[1:]))}", file=sys.stderr)
     sys.exit(BAD_INPUT)
+
+
+def usage_problem(error: Any, command: str, words: Sequence[str]) -> str:
+    """Return what is wrong with the usage, and what to type instead.
+
+    error: Click's error. command: the words before it, such as "ablate run". words: all words after `ablate`.
+    """
+    problem = str(error.format_message()).replace("Value error, ", "").rstrip(".")  # pydantic's prefix
+    see = f"see {command} -h"
+    if hasattr(error, "possibilities"):  # an unknown option
+        if answer := habits.option_answer(error.option_name, error.ctx.command, words):
+            return f"{error.message.rstrip('.')}: {answer}"
+    elif unknown := re.match("No such command '(.*?)'", problem):
+        if command == "ablate" and (answer := habits.command_answer(unknown[1])):
+            return f"{unknown[0]}: {answer}"
+    elif hasattr(error, "param_type") and (example := habits.first_example(error.ctx.command)):
+        see = f"as in `{example}`; {see}"
+    elif problem.startswith("Got unexpected extra") and command == "ablate demo":
+        return f"takes no words: `{habits.command_line(['run', *words])}`"
+    return f"{problem} ({see})"

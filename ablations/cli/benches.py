@@ -12,6 +12,7 @@ from ablations.cli.answer import INTERRUPTED, show_json
 from ablations.cli.help import App
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.arguments import Asked, designs, parse_words, resolve_settings
+from ablations.cli.inputs.corrections import check_overrides
 from ablations.cli.inputs.directories import data_folder, load_plugins
 from ablations.cli.inputs.guards import ensure_writable
 from results import store
@@ -62,9 +63,9 @@ def step(
         ablate bench step width=192 heads=3 --rounds 5
         ablate bench step --recipe cifar10 --gpu
     """
+    _, settings, source = set_up(words, recipe, gpu, random_images, out, plugin, data_dir)
     from ablations.bench.step import bench
 
-    _, settings, source = set_up(words, recipe, gpu, random_images, out, plugin, data_dir)
     show(out, as_json, lambda: bench(Config(**settings), source, rounds, steps, compiled))
 
 
@@ -90,10 +91,10 @@ def study(
         ablate bench study position-embedding
         ablate bench study pooling --recipe cifar10 --gpu
     """
+    asked, _, source = set_up(words, recipe, gpu, random_images, out, plugin, data_dir, studies=True)
     from ablations.bench.study import bench
     from ablations.study.naming import matching_names
 
-    asked, _, source = set_up(words, recipe, gpu, random_images, out, plugin, data_dir, studies=True)
     found = designs(asked, recipe, data_dir)
     pairs = [(one, matching_names([arm.name for arm in one.arms], arm, one.name)) for one in found]
     show(out, as_json, *(partial(bench, *pair, rounds, steps, source) for pair in pairs))
@@ -119,9 +120,9 @@ def loop(
         ablate bench loop
         ablate bench loop --seeds 4 --rounds 3
     """
+    asked, settings, source = set_up(words, recipe, gpu, False, out, plugin, data_dir)
     from ablations.bench.loop import bench
 
-    asked, settings, source = set_up(words, recipe, gpu, False, out, plugin, data_dir)
     if "position" in asked.overrides:
         raise ValueError(f"position={asked.overrides['position']}: is what the study varies: leave it out")
     show(out, as_json, lambda: bench(settings, seeds, rounds, source))
@@ -148,9 +149,9 @@ def input_(
         ablate bench input
         ablate bench input --recipe cifar10 --random-images
     """
+    _, settings, source = set_up(words, recipe, gpu, random_images, out, plugin, data_dir)
     from ablations.bench.input import bench
 
-    _, settings, source = set_up(words, recipe, gpu, random_images, out, plugin, data_dir)
     show(out, as_json, lambda: bench(Config(**settings), source, rounds, steps))
 
 
@@ -174,9 +175,9 @@ def startup(
         ablate bench startup
         ablate bench startup compile=true --rounds 3
     """
+    _, settings, source = set_up(words, recipe, gpu, random_images, out, plugin, data_dir)
     from ablations.bench.startup import bench
 
-    _, settings, source = set_up(words, recipe, gpu, random_images, out, plugin, data_dir)
     show(out, as_json, lambda: bench(Config(**settings), rounds, source))
 
 
@@ -196,11 +197,12 @@ def set_up(
     `out`, and sets the variables that `data_folder` sets. Raises ValueError if an argument is not valid, a GPU is
     missing, or `out` cannot be written.
     """
-    from ablations.bench.process import Source
+    asked, device = parse_words(words or []), {"device": "cuda" if gpu else "cpu"}
+    check_overrides(asked.overrides, asked.studies, recipe)
+    from ablations.bench.process import Source  # imported here because mistakes are answered before torch is loaded
     from ablations.study.reading import read_recipe
     from vitcore.runtime.device import require_gpu
 
-    asked, device = parse_words(words or []), {"device": "cuda" if gpu else "cpu"}
     if asked.studies and not studies:
         raise ValueError(f"'{asked.studies[0]}' is not key=value: studies are for `ablate bench study`")
     if studies and not asked.studies:

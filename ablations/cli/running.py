@@ -12,6 +12,7 @@ import typer
 from ablations.cli.answer import FAILED, INTERRUPTED, show_json
 from ablations.cli.inputs import guards, parameters
 from ablations.cli.inputs.arguments import parse_words, prepare_plans, resolve_settings, trial_ids
+from ablations.cli.inputs.corrections import SETTINGS, check_overrides
 from ablations.cli.inputs.directories import folder_options, make_place, runs_folder
 from ablations.execution import machine, slots
 from ablations.execution import retry as retrying
@@ -21,6 +22,7 @@ from results import store
 from results.store.schemas import Plan, Settings
 from results.units import amount_text
 from vitcore.config import Config, merge
+from vitcore.unknown_keys import usual_name
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -136,13 +138,13 @@ def train(
         ablate train position=2d seed=1
         ablate train data=imagefolder:photos image_size=32 patch=4 steps=100
     """
-    from ablations.planning import init_checks
+    place = make_place(runs, data_dir, plugin, checkpoints)
+    config = one_config(words, recipe, data_dir)
+    from ablations.planning import init_checks  # imported here because mistakes are answered before torch is loaded
     from vitcore.analysis.cost import measure
     from vitcore.data.splits import check
     from vitcore.identity import trial_id
 
-    place = make_place(runs, data_dir, plugin, checkpoints)
-    config = one_config(words, recipe, data_dir)
     check(config)
     before = init_checks.ancestors(config, place.runs)
     parents = init_checks.parent_names(before)
@@ -167,8 +169,12 @@ def one_config(words: list[str], recipe: str, data_dir: Path | None) -> Config:
     asked = parse_words(words)
     if asked.margin is not None:
         raise ValueError(f"margin={asked.margin:g}: applies to studies: give it to `ablate run`")
-    if asked.studies:
-        raise ValueError(f"'{asked.studies[0]}' is not key=value: train takes one config, run takes studies")
+    for word in map(usual_name, asked.studies[:1]):
+        if word in SETTINGS:
+            raise ValueError(f"'{asked.studies[0]}' is not key=value: write {word}=VALUE")
+        again = f"`ablate run {shlex.quote(asked.studies[0])}` trains a study"
+        raise ValueError(f"'{asked.studies[0]}' is not key=value: train takes one config; {again}")
+    check_overrides(asked.overrides, [], recipe)
     return Config(**resolve_settings(merge(read_recipe(recipe).config, asked.overrides), data_dir))
 
 

@@ -1,6 +1,7 @@
 """The commands `ablate table`, `compare` and `export`, which print and export results."""
 
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +12,9 @@ import typer
 
 from ablations.cli.answer import FAILED, print_damaged, show_json
 from ablations.cli.inputs import parameters
-from ablations.cli.inputs.directories import source_path
+from ablations.cli.inputs.arguments import existing_names
+from ablations.cli.inputs.corrections import refuse_csv
+from ablations.cli.inputs.directories import folder_options, source_path
 from ablations.cli.inputs.sources import named_results, results_on_recipes, styled
 from ablations.study.naming import matching_names, stem
 
@@ -92,7 +95,7 @@ def of_arms(table: "Table", globs: Sequence[str]) -> "Table":
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="A", help="A run directory or an exported file.")],
+    a: Annotated[str, typer.Argument(metavar="A", help="A run directory or an exported file.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Another one, judged against A; or 'published'.")],
     words: Annotated[
         list[str] | None, typer.Argument(metavar="STUDY...", help="Compare only these.  [default: all]")
@@ -139,16 +142,17 @@ def compare(
     if b == published.NAME:
         if fail_on:
             raise ValueError(f"--fail-on {fail_on}: {b} numbers are from another setting, so nothing counts as worse")
-        first, damaged = load_readable(a, studies)
+        first, damaged = load_readable(Path(a), studies)
         with print_damaged(damaged):
             print(published.render(published.compare_published(first, interim), shown))
         return
-    first, damaged = load_readable(a, studies)
+    (source, its_studies), (other, others) = compared_sources(a, b, studies)
+    first, damaged = load_readable(source, its_studies)
     if margin is not None and margin >= 1 and any(units.is_accuracy(study.plan.metric) for study in first):
         raise ValueError(f"--margin {margin:g}: below 1, as a share of the images (0.03 is 3 points)")
-    if not Path(b).exists():
+    if not other.exists():
         raise ValueError(f"{b}: no such run directory or exported file{suggestion(b, [published.NAME])}")
-    second, its_damaged = load_readable(Path(b), studies)
+    second, its_damaged = load_readable(other, others)
     with print_damaged([*damaged, *its_damaged]):
         comparison = comparing.compare(first, second, interim)
         print(summary.render(comparison, shown))
@@ -159,6 +163,29 @@ def compare(
             print(f"--fail-on {fail_on}: {found}", file=sys.stderr)
             if summary.failing_rows(comparison, margin):
                 raise typer.Exit(FAILED)
+
+
+def compared_sources(a: str, b: str, studies: list[str]) -> list[tuple[Path, list[str]]]:
+    """Return (source, studies to compare) for A and for B. A study's folder stands for its run directory and its name.
+
+    Raises ValueError if A or B is a .csv or .yaml file, or if they are two studies of one run directory.
+    """
+    paths = [Path(a), Path(b)]
+    for path in paths:
+        refuse_csv(path)
+    folders = [path.absolute() for path in paths if (path / "plan.json").is_file()]
+    default = source_path(None)
+    there = existing_names(default) if default.is_dir() else []
+    same_source = len(folders) == 2 and folders[0].parent == folders[1].parent
+    yaml = [path for path in paths if path.suffix in (".yaml", ".yml")]
+    if same_source or yaml or {a, b} <= {*there}:
+        names = shlex.join(dict.fromkeys(path.name for path in paths))
+        runs = folder_options(paths[0].parent.parent) if same_source else ""
+        raise ValueError(f"{a} and {b}: compare takes two sets of results; of one set: `ablate table {names}{runs}`")
+    return [
+        (path.absolute().parents[1], [*studies, path.name]) if path.absolute() in folders else (path, studies)
+        for path in paths
+    ]
 
 
 def export(

@@ -9,7 +9,7 @@ from ablations.study.recipe import Recipe
 from ablations.study.study import Study
 from vitcore.config import Config
 from vitcore.options import ConfigError
-from vitcore.unknown_keys import OTHER_NAMES, joined_names, spelling_hint
+from vitcore.unknown_keys import spelling_hint, usual_name
 
 HERE = Path(__file__).parents[1]
 Record = TypeVar("Record", Study, Recipe)
@@ -30,21 +30,32 @@ def find(kind: str, name: str) -> Path:
     if path.suffix in (".yaml", ".yml"):
         if not path.exists():
             beside = [str(one) for one in sorted(path.parent.glob("*.y*ml"))]
-            raise ValueError(f"{path}: no such file{spelling_hint(path, [*beside, *known])}")
+            meant = path.stem if path.stem in known else path
+            raise ValueError(f"{path}: no such file{spelling_hint(meant, [*beside, *known])}")
         return path
     if name not in known:
-        if path.is_dir() and kind == "recipes":
-            raise ValueError(f"--recipe {name}: is a folder: `ablate init {name}` writes a recipe for its images")
-        if path.with_name(f"{path.name}.yaml").is_file():
-            raise ValueError(f"unknown name '{name}'; did you mean the file '{name}.yaml'?")
-        single, other = ("study", "recipes") if kind == "studies" else ("recipe", "studies")
-        if name in packaged_names(other):
-            instead = f"name a study, with --recipe {name}" if kind == "studies" else f"see `ablate show {name}`"
-            raise ValueError(f"{name}: is one of the {other}, not a {single}: {instead}")
-        raise ValueError(
-            f"unknown {single} '{name}'{spelling_hint(name, known)} (known: {joined_names([*known, 'a .yaml file'])})"
-        )
+        raise ValueError(unknown_name(kind, name))
     return HERE / kind / f"{name}.yaml"
+
+
+def unknown_name(kind: str, name: str) -> str:
+    """Return the message that no study or recipe has a name, with what was probably meant. kind: as in `find`."""
+    path, known = Path(name), packaged_names(kind)
+    single, other = ("study", "recipes") if kind == "studies" else ("recipe", "studies")
+    if path.is_dir():
+        option = "--recipe " if kind == "recipes" else ""
+        return f"{option}{name}: is a folder: `ablate init {name}` writes a recipe for its images"
+    if path.with_name(f"{path.name}.yaml").is_file():
+        return f"unknown name '{name}'; did you mean the file '{name}.yaml'?"
+    if name in packaged_names(other):
+        instead = f"name a study, with --recipe {name}" if kind == "studies" else f"see `ablate show {name}`"
+        return f"{name}: is one of the {other}, not a {single}: {instead}"
+    named = (path.stem, name.partition("@")[0])  # of studies/demo, of demo@digits
+    hint = spelling_hint(next((one for one in named if one in known), name), known)
+    setting = usual_name(name)
+    if kind == "studies" and setting in key_checks.SETTINGS and not hint:
+        return f"'{name}': is a setting, not a study: {setting}=VALUE"
+    return f"unknown {single} '{name}'{hint} (`ablate list` shows all; or give a .yaml file)"
 
 
 def read_study(name: str) -> Study:
@@ -74,9 +85,10 @@ def read_record(record: type[Record], path: Path) -> Record:
     """Return the study or recipe in a YAML file. Raises ValueError if the file, a key or a value is not valid."""
     content = stages.flatten_starts(strict_yaml.read(path))
     if (kind := kind_of(content)) not in (own := record.__name__.lower(), ""):
-        raise ValueError(f"{path}: is a {kind}, not a {own}")
+        instead = f": give it as --recipe {path}" if kind == "recipe" else ""
+        raise ValueError(f"{path}: is a {kind}, not a {own}{instead}")
     for key in content.keys() - record.model_fields.keys():
-        if record is Recipe and (setting := OTHER_NAMES.get(key, key)) in Config.model_fields:
+        if record is Recipe and (setting := usual_name(key)) in Config.model_fields:
             raise ValueError(f"{path}: unknown key '{key}'; did you mean '{setting}' below 'config:'?")
     try:
         return record(**{"name": path.stem, **content})

@@ -2,9 +2,9 @@
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,10 +14,18 @@ from ablations.cli.inputs.directories import load_plugins
 from vitcore.config import Config
 
 if TYPE_CHECKING:
+    from ablations.study.recipe import Recipe
+    from ablations.study.study import Study
     from vitcore.variant import Variant
 
 
 def list_(
+    what: Annotated[
+        Literal["studies", "recipes", "variants", "settings"] | None,
+        typer.Argument(
+            metavar="studies|recipes|variants|settings", help="What to list.  [default: studies and recipes]"
+        ),
+    ] = None,
     variants: Annotated[
         bool, typer.Option("--variants", help="List every position, pooling, stem and so on, with its options.")
     ] = False,
@@ -31,32 +39,43 @@ def list_(
 
     Examples:
         ablate list
-        ablate list --variants --plugin fourier.py
-        ablate list --settings
+        ablate list variants --plugin fourier.py
+        ablate list settings
     """
     from ablations.study.reading import packaged_names, read_recipe, read_study
 
-    if settings:
+    if settings or what == "settings":
         described = documented_settings()
         content: object = {"settings": described}
         width = max(map(len, described))
         text = "\n".join(f"{name:{width}}  {meaning}" for name, meaning in described.items())
-    elif variants:
+    elif variants or what == "variants":
         load_plugins(plugin)
         content, text = {"variants": catalog()}, catalog_text(catalog())
     else:
-        studies = [read_study(name) for name in packaged_names("studies")]
-        recipes = [read_recipe(name) for name in packaged_names("recipes")]
-        content = {"studies": [s.model_dump() for s in studies], "recipes": [r.model_dump() for r in recipes]}
-        width = max(map(len, [*packaged_names("studies"), *packaged_names("recipes")]))
-        lines = ["Studies", *(f"  {study.name:{width}}  {study.question}" for study in studies), "Recipes"]
-        for recipe in recipes:
-            lines.append(f"  {recipe.name:{width}}  {recipe.description.split('. ')[0].rstrip('.')}")
+        records: dict[str, Sequence[Study | Recipe]] = {
+            "studies": [read_study(name) for name in packaged_names("studies")],
+            "recipes": [read_recipe(name) for name in packaged_names("recipes")],
+        }
+        shown = {kind: found for kind, found in records.items() if what in (kind, None)}
+        content = {kind: [one.model_dump() for one in found] for kind, found in shown.items()}
+        width = max(len(one.name) for found in records.values() for one in found)
+        lines = []
+        for kind, found in shown.items():
+            lines.append(kind.capitalize())
+            lines += [f"  {one.name:{width}}  {summary(one)}" for one in found]
         text = "\n".join(lines)
     if as_json:
         show_json([content])
     else:
         print(text)
+
+
+def summary(record: "Study | Recipe") -> str:
+    """Return a study's question, or the first sentence of a recipe's description."""
+    from ablations.study.study import Study
+
+    return record.question if isinstance(record, Study) else record.description.split(". ")[0].rstrip(".")
 
 
 def documented_settings() -> dict[str, str]:

@@ -8,7 +8,7 @@ import typer
 
 from ablations.cli.answer import show_json
 from ablations.cli.inputs import parameters
-from ablations.cli.inputs.arguments import RECIPE, existing_names
+from ablations.cli.inputs.arguments import RECIPE, existing_names, expand_plan_names, parse_words
 from ablations.cli.inputs.directories import source_path
 from ablations.study.naming import assignments, stem
 from results.units import duration_text, unit
@@ -39,6 +39,8 @@ def show(
     """
     from ablations.study.reading import find, read_recipe, read_study
 
+    named, recipe = expand_plan_names(parse_words([study]), recipe, source_path(runs))
+    study = named.studies[0]
     asked, on = read_study(study), read_recipe(recipe)
     found = answers(asked.name, source_path(runs))
     if as_json:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablations.cli.inputs import ablate_toml
+from ablations.cli.inputs.corrections import check_assignment, check_overrides, check_word
 from ablations.execution.launch import Place
 from ablations.planning.jobs import jobs, read
 from ablations.study.naming import ALL_ARMS, assignments, current_name, only_name, plan_name, stem, with_settings
@@ -43,19 +44,55 @@ def parse_words(words: Iterable[str]) -> Asked:
     """
     studies, overrides = [], {}
     for word in words:
-        if "=" in word and not word.endswith((".yaml", ".yml")):
+        if "=" in word and word != "=" and not word.endswith((".yaml", ".yml")) and "@" not in word.partition("=")[0]:
             from ablations.study import strict_yaml  # imported here because most words are names
 
             key, value = strict_yaml.assignment(word)
+            check_assignment(word, key, value)
             if key in overrides:
                 raise ValueError(f"{key} is set twice")
             overrides[key] = value
         else:
+            check_word(word)
             studies.append(word)
     margin = overrides.pop(MARGIN, None)
     if margin is not None and not (isinstance(margin, int | float) and margin > 0):
         raise ValueError(f"margin={margin}: a number above 0, in the metric (0.03 of an accuracy is 3 points)")
     return Asked(studies, overrides, margin)
+
+
+def expand_plan_names(asked: Asked, recipe_name: str, runs: Path) -> tuple[Asked, str]:
+    """Return (the words with studies in place of names of plans such as demo@digits, the recipe in these names).
+
+    A plan in the run directory `runs` also gives its study's file, its settings and its margin. Without any name of a
+    plan, returns the arguments. Raises ValueError if a plan's settings are unknown, or if the names, or a name and
+    `recipe_name`, differ in the recipe or in settings.
+    """
+    names = [word for word in asked.studies if "@" in word]
+    if not names:
+        return asked, recipe_name
+    there = {plan.name: plan for plan in existing_plans(runs)}
+    meant = {name: named_run(name, there.get(name), runs) for name in names}
+    own, recipe = meant[names[0]]
+    for name, (other, on) in meant.items():
+        if (on, other.overrides) != (recipe, own.overrides):
+            raise ValueError(f"{names[0]} and {name}: differ in recipe or settings: give each a command of its own")
+    if recipe_name not in (RECIPE, recipe) and stem(recipe_name) != stem(recipe):
+        raise ValueError(f"{names[0]} --recipe {recipe_name}: the name says the recipe already: leave --recipe out")
+    studies = [meant[word][0].studies[0] if word in meant else word for word in asked.studies]
+    margin = own.margin if asked.margin is None else asked.margin
+    return Asked(studies, own.overrides | asked.overrides, margin), recipe
+
+
+def named_run(name: str, plan: Plan | None, runs: Path) -> tuple[Asked, str]:
+    """Return (the study and settings, the recipe) that the name of a plan stands for. plan: the plan, if it exists."""
+    study, _, recipe = name.partition("@")
+    if plan is None:
+        if re.search("[+,]", recipe):
+            raise ValueError(f"{name}: was not run in {runs}: name its study, recipe and settings")
+        return Asked([study], {}), recipe
+    written = plan.asked or schemas.Asked(study=study, recipe=plan.recipe)
+    return Asked([written.study], plan.overrides, written.margin), written.recipe
 
 
 def designs(asked: Asked, recipe_name: str, data_dir: Path | None) -> "list[Design]":
@@ -80,7 +117,8 @@ def study_names(asked: Asked) -> list[str]:
     Raises ValueError if the command names no study.
     """
     if not asked.studies:
-        raise ValueError(f"name a study ({', '.join(packaged_studies())}), a .yaml file, or 'all'")
+        single = "; for one model: `ablate train KEY=VALUE`" if asked.overrides else ""
+        raise ValueError("name a study (`ablate list` shows them), a .yaml file, or 'all'" + single)
     names = (name for word in asked.studies for name in (packaged_studies() if word == "all" else [word]))
     return list(dict.fromkeys(names))
 
@@ -259,9 +297,10 @@ def prepare_plans(
     """
     from ablations.planning.prepare import prepare
 
-    asked = parse_words(words)
-    warn_of_other_recipe(asked, recipe_name, place.runs)
+    asked, recipe_name = expand_plan_names(parse_words(words), recipe_name, place.runs)
+    check_overrides(asked.overrides, asked.studies, recipe_name)
     made = designs(asked, recipe_name, data_dir)
+    warn_of_other_recipe(asked, recipe_name, place.runs)
     prune |= stated and use_stated_pack(made, data_dir)
     plans = []
     for name, design in zip(study_names(asked), track_planning(made), strict=True):

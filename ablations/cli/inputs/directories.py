@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablations.cli.inputs import ablate_toml
+from ablations.cli.inputs.corrections import refuse_csv
 from ablations.execution.launch import Place
 from ablations.reporting.cleaning import Keep
 
@@ -15,8 +16,14 @@ if TYPE_CHECKING:
 
 
 def source_path(source: Path | None) -> Path:
-    """Return the run directory or exported file to read: --runs, or the directory in ablate.toml."""
-    return source if source is not None else Path(os.path.expanduser(ablate_toml.read().runs))
+    """Return the run directory or exported file to read: --runs, or the directory in ablate.toml.
+
+    Raises ValueError if it is a .csv file.
+    """
+    if source is not None:
+        refuse_csv(source)
+        return source
+    return Path(os.path.expanduser(ablate_toml.read().runs))
 
 
 def runs_folder(runs: Path | None) -> Path:

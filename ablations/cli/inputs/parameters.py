@@ -65,6 +65,8 @@ def number_option(
 def refuse_options(context: typer.Context, words: list[str] | None) -> list[str] | None:
     """Return `words` unchanged. Raises ValueError if a word sets an option, such as seeds=3 instead of --seeds 3."""
     options = {option for one in context.command.params for option in one.opts}
+    if words == ["help"]:
+        raise ValueError(f"'help': `{context.command_path} --help`")
     for word in words or ():
         key, equals, value = word.partition("=")
         if equals and (option := f"--{key.replace('_', '-')}") in options:

@@ -40,7 +40,7 @@ def command_pages(group: Any, prefix: str = "", panel: str = "") -> Iterator[Pag
     """Yield each command, and then each command of each group. panel: that of the whole group."""
     groups = {name: one for name, one in group.commands.items() if hasattr(one, "commands")}
     for name, command in group.commands.items():
-        if name not in groups:
+        if name not in groups and not command.hidden:
             yield Page(prefix + name, panel or command.rich_help_panel, command)
     for name, one in groups.items():
         yield from command_pages(one, f"{name} ", one.rich_help_panel)

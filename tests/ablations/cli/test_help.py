@@ -16,7 +16,7 @@ from vitcore.variants import VARIANTS
 
 
 def commands(group: typer.Typer, prefix: str = "") -> Iterator[str]:
-    for info in group.registered_commands:
+    for info in (one for one in group.registered_commands if not one.hidden):
         yield prefix + (info.name or info.callback.__name__)
     for one in group.registered_groups:
         assert one.typer_instance is not None

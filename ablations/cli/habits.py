@@ -1,0 +1,147 @@
+"""Answers to commands and options of other tools, such as git, Hydra, W&B, timm and scikit-learn."""
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from vitcore.config import Config
+from vitcore.unknown_keys import usual_name
+
+TRAINS = "`ablate run STUDY` trains every arm of a study"
+READS = "`ablate table STUDY`, `ablate plot STUDY` and `ablate report` show results"
+COMMANDS = {  # what other tools call it -> what does it here
+    "`ablate list`": "ls dir studies recipes search browse",
+    "`ablate list --variants`": "models modules components",
+    "`ablate list --settings`": "settings options parameters params config configs",
+    TRAINS: "sweep multirun grid grid-search fit start launch execute exec go experiment study agent",
+    "`ablate run STUDY` continues what is unfinished": "resume continue restart",
+    "`tune: {lr: [1e-3, 1e-4]}` in a study's file tunes every arm": "tune optimize hpo",
+    "`ablate plan STUDY` shows what a run would do": "dry-run preview estimate",
+    READS: "result results summary metrics leaderboard eval evaluate test predict score ranking",
+    "`ablate report` writes one HTML page": "gui ui dashboard serve board tensorboard",
+    "`ablate plot STUDY`": "figure figures graph draw",
+    "`ablate status --watch`": "watch ps top monitor",
+    "`ablate status`": "queue squeue sacct st info",
+    "`ablate logs STUDY`": "log tail cat",
+    "`ablate compare A B`": "diff cmp vs",
+    "`ablate cancel STUDY` for SLURM jobs, Ctrl-C for a run here": "stop kill abort scancel",
+    "`ablate clean` lists files that nothing needs; to forget results, remove the run directory": (
+        "rm remove delete del prune reset undo gc"
+    ),
+    "`ablate submit STUDY --profile NAME`": "sbatch srun slurm queue-up deploy",
+    "`ablate profile init NAME` describes a cluster": "cluster setup configure",
+    "`ablate init FOLDER` writes a recipe for your images": "new create add",
+    "`ablate check FILE`": "validate lint verify doctor",
+    "`ablate bench step`": "benchmark profile-speed speed timeit",
+    "`ablate data download NAME`": "download fetch pull",
+    "`ablate data -h`": "dataset datasets",
+    "`ablate export --to wandb --out FOLDER`, then `wandb sync`": "sync login push upload wandb mlflow",
+    "`ablate export --out FILE.csv`": "csv save dump",
+    "`ablate --version`": "--ver",
+}
+INSTEAD_OF_COMMAND = {other: answer for answer, others in COMMANDS.items() for other in others.split()}
+
+OPTIONS = {  # what other tools call it -> what does it here
+    "--runs DIR says where results go": "out o output output-dir out-dir save-dir log-dir logdir results-dir workdir",
+    "--recipe NAME|FILE": "config c config-name config-path config-file cfg recipes conf",
+    "--jobs N": "num-workers n-jobs nproc parallel processes",
+    "--seeds N trains seeds 0 to N-1 of every arm": "seed n-seeds num-seeds random-state repeats repeat trials",
+    "--arm GLOB, as in --arm 'position=*'": "arms only filter select variant",
+    "leave it out: every study trains all its arms": "m multirun sweep grid all",
+    "leave it out: the same command continues what is unfinished": "resume continue auto-resume restart",
+    "finished trials stay; --runs OTHER trains them anew": "force f overwrite y yes rerun fresh",
+    "leave it out: progress is always shown; `ablate logs STUDY` prints more": "verbose v debug vv",
+    "leave it out, and redirect what is printed with > FILE": "quiet q silent",
+    "device=cuda": "cuda gpu use-gpu",
+    "device=cpu": "cpu no-cuda no-gpu",
+    "precision=bf16": "amp fp16 bf16 mixed-precision half",
+    "leave it out; afterwards `ablate export --to wandb --out FOLDER`": "wandb log-wandb mlflow report-to project",
+    "leave it out: results are named STUDY@RECIPE, after the study's file": "name run-name tag exp-name",
+    "max_hours in a profile, or --max-hours HOURS": "timeout max-time budget",
+}
+INSTEAD_OF_OPTION = {other: answer for answer, others in OPTIONS.items() for other in others.split()}
+OF_COMMANDS = {  # options whose answer differs between commands
+    "table": {
+        **{name: f"--format {name}" for name in ("csv", "latex", "md", "html", "json")},
+        **dict.fromkeys(("tex",), "--format latex"),
+        **dict.fromkeys(
+            ("metric", "metrics", "column", "sort"), "--columns NAME,..., as in --columns arm,val_accuracy"
+        ),
+        **dict.fromkeys(("out", "o", "output"), "redirect what it prints with > FILE"),
+    },
+    "plot": {name: f"--format {name}" for name in ("pdf", "png", "svg")},
+    "compare": dict.fromkeys(("out", "o", "output"), "redirect what it prints with > FILE"),
+    "export": dict.fromkeys(("format", "f", "csv"), "the ending says it: --out FILE.csv or FILE.parquet"),
+    "report": dict.fromkeys(("format", "f", "pdf"), "a report is a page: --out FILE.html"),
+    "submit": dict.fromkeys(
+        ("partition", "time", "gres", "account", "qos", "mem", "cpus-per-task", "gpu", "nodes", "constraint"),
+        "is a key of the profile's file: `ablate profile init NAME` writes one",
+    ),
+    "demo": dict.fromkeys(("seeds", "recipe", "seed"), "is for `ablate run demo`"),
+}
+DRY = ("dry-run", "dry", "n", "dryrun", "preview", "plan", "print-config")
+
+
+def command_answer(name: str) -> str:
+    """Return what does here what the command `name` does in other tools, or "" if none does."""
+    return INSTEAD_OF_COMMAND.get(name.lower().replace("_", "-"), "")
+
+
+def option_answer(option: str, command: Any, words: Sequence[str]) -> str:
+    """Return what does here what an unknown option does in other tools, or "" if nothing does.
+
+    command: the Click command with the unknown option. words: the command line after `ablate`.
+    """
+    given = next((word for word in words if written_option(word).startswith(option)), option)
+    name = written_option(given).lstrip("-").replace("_", "-").lower()
+    if "-help" in words:
+        return f"`{command_line(['--help' if word == '-help' else word for word in words])}`"
+    if name == "v" and words[0] == given:
+        return "`ablate --version`"
+    if name in DRY and command.name == "run":
+        planned = ["plan" if word == "run" else word for word in words if word != given]
+        return f"`{command_line(planned)}` shows what it would do"
+    if answer := OF_COMMANDS.get(command.name, {}).get(name):
+        return f"use {answer}" if answer.startswith("--") else answer
+    takes_settings = any("KEY=VALUE" in (one.metavar or "") for one in command.params)
+    setting = usual_name(name)
+    is_setting = setting in Config.model_fields or setting in Config.shorthands
+    if takes_settings and is_setting and (setting != "seed" or command.name == "train") and not is_flag(given, words):
+        return f"settings are words: `{command_line(with_setting(given, setting, words))}`"
+    answer = INSTEAD_OF_OPTION.get(name, "")
+    first = answer.partition(" ")[0]
+    if first.startswith("--"):
+        return f"use {answer}" if any(first in one.opts for one in command.params) else ""
+    if not takes_settings:
+        return ""
+    if "=" in first:
+        return f"settings are words: `{command_line([first if word == given else word for word in words])}`"
+    return answer
+
+
+def written_option(word: str) -> str:
+    return word.partition("=")[0]
+
+
+def is_flag(given: str, words: Sequence[str]) -> bool:
+    """Return whether an option on the command line has no value."""
+    following = [*words, "-"][words.index(given) + 1] if given in words else "-"
+    return "=" not in given and following.startswith("-")
+
+
+def with_setting(given: str, setting: str, words: Sequence[str]) -> list[str]:
+    """Return the words with `setting=value` in place of the option `given` and its value."""
+    position = words.index(given)
+    if "=" in given:
+        return [*words[:position], f"{setting}={given.partition('=')[2]}", *words[position + 1 :]]
+    return [*words[:position], f"{setting}={words[position + 1]}", *words[position + 2 :]]
+
+
+def command_line(words: Sequence[str]) -> str:
+    return shlex.join(["ablate", *words])
+
+
+def first_example(command: Any) -> str:
+    """Return the first example in a command's help text, or "" if there is none."""
+    after = (command.help or "").partition("Examples:\n")[2]
+    return after.strip().partition("\n")[0].strip()

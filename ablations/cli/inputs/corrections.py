@@ -1,0 +1,125 @@
+"""Corrections of words on the command line that are neither studies nor settings. This module loads no torch."""
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from results.store.schemas import Settings
+from vitcore.config import Config, check_settings
+from vitcore.options import ConfigError
+from vitcore.unknown_keys import spelling_hint, unknown_key, usual_name
+
+SETTINGS = (*Config.model_fields, *Config.shorthands)
+PATHS = ("data", "init_from", "teacher")  # settings whose values may be paths, which may contain commas
+SEVERAL = re.compile(r"(?:choice|range|grid)\((.*)\)|\[(.*)\]|(.*,.*)", re.DOTALL)
+SEED_RANGE = re.compile(r"\d+(?:-|\.\.|:)\d+|range\(.*\)")
+
+
+def check_word(word: str, overrides: Iterable[str] = ()) -> None:
+    """Raise ValueError with a correction if a word is neither a study nor a setting in a way that others are used to.
+
+    overrides: keys of the settings before the word.
+    """
+    path = Path(word)
+    if (path / "plan.json").is_file():
+        name, runs = shlex.quote(path.absolute().name), shlex.quote(str(path.parent.parent))
+        raise ValueError(f"{word}: is a study's folder: name the study: {name} --runs {runs}")
+    if (path / "studies").is_dir() and (path / "trials").is_dir():
+        raise ValueError(f"{word}: is a run directory: give it as --runs {shlex.quote(word)}")
+    refuse_csv(path)
+    if path.suffix == ".parquet":
+        raise ValueError(f"{word}: is no study: exported results are read with --runs {shlex.quote(word)}")
+    if word == "*":
+        raise ValueError("'*': every packaged study is called 'all'")
+    if word == "=":
+        raise ValueError("'=' stands alone: write key=value without spaces, as in lr=1e-3")
+    key, colon, value = word.partition(":")
+    if colon and value and "/" not in word and usual_name(key) in SETTINGS:
+        raise ValueError(f"'{word}' is not key=value: write {usual_name(key)}={value}")
+    if word.startswith("~") and usual_name(word) in SETTINGS:
+        raise ValueError(f"'{word}' is not key=value: leave {usual_name(word)} out, and it has the recipe's value")
+    if "," in word and not path.exists():
+        raise ValueError(f"'{word}': separate studies by spaces: {word.replace(',', ' ')}")
+
+
+def refuse_csv(source: Path) -> None:
+    """Raise ValueError if results are to be read from a .csv file."""
+    if source.suffix.lower() == ".csv":
+        raise ValueError(
+            f"{source}: a .csv is for other programs: results are read from a run directory, or from the file that "
+            "`ablate export --out FILE.parquet` writes"
+        )
+
+
+def check_assignment(word: str, key: str, value: Any) -> None:
+    """Raise ValueError if `key=value` has two equals signs or no value."""
+    if isinstance(value, str) and value.startswith("="):
+        raise ValueError(f"{word}: write one equals sign: {key}={value.lstrip('=')}")
+    if value == "" and key not in ("model", "position_at"):  # these two may be empty
+        raise ValueError(f"{word}: the value is missing: write {key}=VALUE, without spaces")
+
+
+def check_overrides(overrides: Settings, studies: Sequence[str], recipe: str) -> None:
+    """Raise ValueError if a setting of the command line is unknown or has an invalid value.
+
+    What only Config knows is left to it: names of variants, options such as `position.base`, settings of stages such as
+    `pretrain.lr`, and combinations.
+    """
+    for key, value in overrides.items():
+        if key in SETTINGS:
+            check_one_value(key, value, studies, recipe)
+        elif "." not in key and spelling_hint(usual_name(key), SETTINGS):
+            raise ValueError(unknown_key(key, SETTINGS))
+    check_settings(overrides)
+
+
+def check_one_value(key: str, value: Any, studies: Sequence[str], recipe: str) -> None:
+    """Raise ValueError if a setting is given several values, with the study that compares them.
+
+    studies: the studies of the command. recipe: its recipe.
+    """
+    values = several_values(key, value)
+    if key == "seed" and (values or SEED_RANGE.fullmatch(str(value))):
+        count = len(values) or "N"
+        raise ValueError(f"seed={value}: is one seed: `ablate run STUDY --seeds {count}` trains several of every arm")
+    if not values:
+        return
+    from ablations.study.key_checks import FIXED  # imported here because it loads the schemas of YAML files
+
+    listed = ", ".join(values)
+    if key in FIXED:
+        arms = ", ".join(f"'{key}={one}': {{{key}: {one}}}" for one in values[1:])
+        varied = f"arms: {{{arms}}}"
+    else:
+        varied = f"factors: {{{key}: [{listed}]}}"
+    text = shlex.quote(f"{{question: 'Which {key}?', baseline: {{{key}: {values[0]}}}, {varied}}}".replace("'", '"'))
+    on = "" if recipe == "digits" else f" --recipe {shlex.quote(recipe)}"
+    first = f"`curves: {{{key}: [{listed}]}}` in a study's file trains every arm at each; a study of {key} alone is"
+    what = first if studies and key not in FIXED else "values to compare are a study:"
+    said = value if isinstance(value, str) else listed
+    raise ValueError(f"{key}={said}: one value; {what} echo {text} > {key}.yaml && ablate run {key}.yaml{on}")
+
+
+def several_values(key: str, value: Any) -> list[str]:
+    """Return the values that are meant by a list or by text such as "1e-3,1e-4" or "choice(a,b)", or [] for one value.
+
+    Each value is valid by itself. A comma in a path is a part of it.
+    """
+    if isinstance(value, list):
+        parts = [str(one) for one in value]
+    else:
+        found = SEVERAL.fullmatch(str(value))
+        inside = next((group for group in found.groups() if group is not None), "") if found else ""
+        parts = [part.strip() for part in inside.split(",") if part.strip()]
+    if len(parts) < 2 or (key in PATHS and re.search("[/:]", str(value))):
+        return []
+    from ablations.study import strict_yaml  # imported here because it loads the YAML reader
+
+    for part in parts:
+        try:
+            check_settings({key: strict_yaml.parse(part, key)})
+        except ConfigError:
+            return []
+    return parts
