@@ -310,6 +310,22 @@ def finite_rates(slot: str, name: str) -> None:
             assert 0 <= rate < math.inf, f"{slot}={name}: {rate} at step {step} of {steps}"
 
 
+def after_one_step() -> Callable[[], bool]:
+    """Return a `stop` that ends training after a step."""
+    answers = iter([False])
+    return lambda: next(answers, True)
+
+
+def resumes_after_every_step(slot: str, name: str) -> None:
+    """Check that a training that resumes from a checkpoint after each step equals one without checkpoints."""
+    config = Config(**merge(tiny(slot, name).model_dump(), {"steps": 8, "layer_decay": 0.8}))  # several groups
+    whole, pieces = Memory(), Memory()
+    train(config, whole)
+    while pieces.weights is None:
+        train(config, pieces, stop=after_one_step())
+    assert whole.weights == pieces.weights, f"{slot}={name}: resumed after every step, it ends differently"
+
+
 CONTRACTS: dict[str, Contract] = {
     "trains": trains,
     "deterministic": deterministic,
@@ -328,5 +344,6 @@ CONTRACTS_OF: dict[str, dict[str, Contract]] = {
     "pool": {"works beside prefix tokens": beside_prefix, "reads patches, or the class token": reads_its_tokens},
     "objective": {"learns each image alone": learns_an_image_alone},
     "augment": {"is the same in any batch": same_in_any_batch},
+    "optimizer": {"resumes after every step": resumes_after_every_step},
     "schedule": {"has a rate at every step": finite_rates},
 }

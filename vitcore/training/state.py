@@ -26,6 +26,7 @@ from vitcore.training.distillation import Teacher
 from vitcore.training.distributed import ALONE, Ranks
 from vitcore.training.divergence import DivergedError, Suspicion
 from vitcore.training.evaluation import evaluation_batch
+from vitcore.training.optimization.stored_state import INDEX
 from vitcore.training.run import Outcome, Run, Status
 from vitcore.training.step import TrainStep
 from vitcore.training.transfer import Weights
@@ -147,9 +148,7 @@ class Training:
     def state(self) -> dict[str, Tensor]:
         """Return a checkpoint, name -> tensor: weights, optimizer state, average, recent losses and counters."""
         tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
-        for name, parameter in self.model.named_parameters():
-            for key, tensor in self.optimizer.state[parameter].items():
-                tensors[f"optimizer.{name}.{key}"] = tensor
+        tensors |= self.train_step.optimizer_state.tensors()
         if self.average:
             tensors |= {f"average.{name}": tensor for name, tensor in self.average.state_dict().items()}
         tensors["losses"] = self.losses[: self.since]
@@ -168,13 +167,7 @@ class Training:
         self.model.load_state_dict(prefixed("model.", tensors))
         if self.average:
             self.average.load_state_dict(prefixed("average.", tensors))
-        for name, parameter in self.model.named_parameters():
-            if state := prefixed(f"optimizer.{name}.", tensors):
-                self.optimizer.state[parameter] = {
-                    # Float64 scalars stay on the host, where the optimizer reads them at each step.
-                    key: tensor if tensor.dtype == torch.float64 and tensor.ndim == 0 else tensor.to(self.device)
-                    for key, tensor in state.items()
-                }
+        self.train_step.optimizer_state.restore(tensors, self.device, WHAT)
         self.since = len(tensors["losses"])
         self.losses[: self.since] = tensors["losses"]
         self.step, self.seconds = int(tensors["step"]), tensors["seconds"].item()
@@ -229,24 +222,11 @@ def parsed_checkpoint(payload: bytes, own: Mapping[str, Tensor], steps: int) -> 
 
     own: name -> tensor for the state of the resuming run. steps: the run's total number of steps.
     """
-    fixed = {name for name in own if not name.startswith(("optimizer.", "losses", *LATER))}
+    fixed = {name for name in own if not name.startswith((INDEX, "losses", *LATER))}
     tensors = read_fitting(payload, {name: own[name] for name in fixed}, WHAT)
     for name in LATER if "micro_batch" in tensors else ():
         check_fit(WHAT, name, tensors.get(name, SCALAR), own[name])
-    check_optimizer({name: tensor for name, tensor in tensors.items() if name.startswith("optimizer.")}, own)
     losses, step, micro_batch = tensors.get("losses", SCALAR), tensors["step"], tensors.get("micro_batch", 1)
     if losses.ndim != 1 or not len(losses) <= step < steps or micro_batch < 1:
         raise ConfigError(f"{WHAT}: {losses.numel()} losses, step={step}, micro_batch={micro_batch}")
     return tensors
-
-
-def check_optimizer(tensors: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
-    """Raise ConfigError if a tensor of the optimizer is missing, or neither a scalar nor shaped like its parameter."""
-    kept: dict[str, set[str]] = {}
-    for name, tensor in tensors.items():
-        parameter, _, key = name.removeprefix("optimizer.").rpartition(".")
-        check_fit(WHAT, name, tensor, own.get(f"model.{parameter}", SCALAR) if tensor.ndim else SCALAR)
-        kept.setdefault(parameter, set()).add(key)
-    for parameter, keys in kept.items():
-        if any(keys < others for others in kept.values()):
-            raise ConfigError(f"{WHAT}: optimizer.{parameter} has only {', '.join(sorted(keys))}")

@@ -180,6 +180,7 @@ def eager_reason(config: Config, device: str, optimizer: torch.optim.Optimizer, 
         f"stem.patches={config.patches}: shapes change by step": len(config.patches) > 1,
         # Other optimizers may count steps on the host, and a graph would repeat the count at its capture.
         f"optimizer={config.optimizer}: not fused": not all(group.get("fused") for group in optimizer.param_groups),
+        f"optimizer={config.optimizer}: not PyTorch's": not type(optimizer).__module__.startswith("torch.optim."),
         f"model={config.model}: the host seeds what it drops": isinstance(model, Reference) and model.drops,
     }
     return next((reason for reason, true in reasons.items() if true), "")

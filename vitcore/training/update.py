@@ -21,6 +21,7 @@ from vitcore.training.objectives import OBJECTIVE, Classification
 from vitcore.training.optimization.ema import Average
 from vitcore.training.optimization.optimizers import OPTIMIZER, optimizer, set_rate
 from vitcore.training.optimization.schedules import learning_rate
+from vitcore.training.optimization.stored_state import OptimizerState
 from vitcore.training.transfer import Weights, copy_weights
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class Update:
         self.trained: Callable[..., Any] = self.model  # or the compiled model
         self.parameters = list(self.model.parameters())  # once: collecting them slows down small models
         self.optimizer = optimizer(self.model, config)
+        self.optimizer_state = OptimizerState(self.optimizer, self.model, config.optimizer)
         default_average = OPTIMIZER[config.optimizer].average(self.model, self.optimizer)
         self.average = Average(self.model, config.ema) if config.ema else default_average
         self.share: float | Tensor = 0.0  # fraction by which the average moves toward the weights
@@ -140,7 +142,8 @@ class Update:
     def apply_gradients(self) -> None:
         if self.config.clip_norm:
             nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
-        self.optimizer.step()
+        with self.optimizer_state.verified_step():
+            self.optimizer.step()
         if self.average:
             self.average.update(self.share)
 

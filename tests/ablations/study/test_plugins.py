@@ -163,9 +163,41 @@ def test_exception_of_a_part_is_reported_with_its_line(write: Write, capsys: pyt
     """
     path = write("mine.py", source)
     assert not check_plugin(path)
+    first, again = [line for line in capsys.readouterr().out.splitlines() if "FAILED" in line]
+    assert "position=fixed: exports: " in first
+    assert first.endswith(f"(the check runs in float64: follow x.dtype) [{path}:7]")
+    assert again == "  FAILED  position=fixed: the same again: is unchanged by compile; says where a patch is"
+
+
+WRONG = """\
+    import torch
+    from vitcore import POOLING, POSITION, Pooling, Position
+
+    class Wrong(Position):
+        '''A table of the wrong length.'''
+        def tokens(self, x, layer, grid):
+            return x + torch.zeros(7, x.shape[-1], dtype=x.dtype, device=x.device)
+
+    class Misspelled(Pooling):
+        '''A pooling that calls what is not there.'''
+        def forward(self, x, prefix):
+            return x.average(dim=1)
+
+    POSITION["wrong"], POOLING["misspelled"] = Wrong, Misspelled
+"""
+
+
+def test_one_mistake_is_printed_once(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong shape breaks nearly every contract, in other words on each device; so does a misspelled method."""
+    path = write("mine.py", WRONG)
+    assert not check_plugin(path)
     failed = [line for line in capsys.readouterr().out.splitlines() if "FAILED" in line]
-    assert "position=fixed: exports: " in failed[0]
-    assert all(line.endswith(f"(the check runs in float64: follow x.dtype) [{path}:7]") for line in failed)
+    assert len(failed) == 4
+    assert failed[0].startswith("  FAILED  position=wrong: trains: The size of tensor a (16)")
+    assert failed[0].endswith(f" [{path}:7]")
+    assert failed[1].startswith("  FAILED  position=wrong: the same again: deterministic; resumes; ")
+    assert failed[2].startswith("  FAILED  pool=misspelled: trains: ")
+    assert failed[3].startswith("  FAILED  pool=misspelled: the same again: deterministic; resumes; ")
 
 
 def test_pooling_need_not_say_whether_it_reads_a_class_token(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
@@ -181,3 +213,29 @@ def test_pooling_need_not_say_whether_it_reads_a_class_token(write: Write, capsy
         POOLING["largest"] = Largest
     """
     assert check_plugin(write("mine.py", source)), capsys.readouterr().out
+
+
+OF_TIMM = """
+    import timm.optim
+    from vitcore import OPTIMIZER, Optimizer
+
+    class OfTimm(Optimizer):
+        '''An optimizer of timm.'''
+        @classmethod
+        def make(cls, groups, config):
+            return timm.optim.create_optimizer_v2(groups, opt="{name}", lr=config.lr)
+
+    OPTIMIZER["of-timm"] = OfTimm
+"""
+
+
+def test_an_optimizer_is_checked_to_resume(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    """LAMB counts its steps in its groups, and a checkpoint stores them."""
+    assert check_plugin(write("mine.py", OF_TIMM.format(name="lamb")))
+    assert "  ok      optimizer=of-timm: resumes after every step\n" in capsys.readouterr().out
+
+
+def test_an_optimizer_that_cannot_resume_fails_its_check(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    assert not check_plugin(write("mine.py", OF_TIMM.format(name="lookahead_adamw")))
+    said = "optimizer=of-timm: trains: optimizer=of-timm: cannot be resumed: a step changes its attribute"
+    assert f"  FAILED  {said} _base_optimizer: keep it in `state` or `param_groups`" in capsys.readouterr().out

@@ -172,7 +172,7 @@ def mutations(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, bytes]]:
             "longer": torch.zeros(*tensor.shape, 3),
             "other kind": torch.zeros_like(tensor, dtype=torch.int32 if tensor.is_floating_point() else torch.float32),
             "negative": torch.full_like(tensor, -1),
-            "huge": torch.full_like(tensor, 2**31),
+            "huge": torch.full_like(tensor, 255 if tensor.dtype == torch.uint8 else 2**31),
         }
         yield f"no {name}", as_file({key: value for key, value in tensors.items() if key != name})
         yield from ((f"{name}: {what}", as_file({**tensors, name: value})) for what, value in wrong.items())

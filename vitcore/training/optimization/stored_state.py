@@ -1,0 +1,247 @@
+"""An optimizer's state in a checkpoint: what `state` holds for each parameter, and `param_groups` for each group.
+
+Tensors of any shape are stored as safetensors. Numbers, text and the structure of lists are JSON in the tensor INDEX.
+Checkpoints of versions before 0.24 lack INDEX, and hold only tensors of parameters.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+from torch import Tensor, nn, optim
+
+from vitcore.options import ConfigError
+from vitcore.training.optimization.fingerprint import CONSTANTS, Fingerprints
+
+INDEX = "optimizer"
+OF_PARAMETERS, OF_GROUPS = "optimizer.", "optimizer_groups."  # prefixes of the tensors' names
+SET_BY_TRAINING = ("params", "lr")  # keys of a group
+PLAIN = (bool, int, float, str, type(None))
+DTYPES = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"]
+
+
+class Record(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", ser_json_inf_nan="constants")
+
+
+class StoredTensor(Record):
+    tensor: str  # its name in the checkpoint
+    dtype: str
+    shape: tuple[int, ...]
+    host: bool = False  # whether it was in host memory while the parameters were on a GPU
+
+
+class StoredList(Record):
+    items: list[Stored]
+    kind: Literal["list", "tuple"]
+
+
+Stored = bool | int | float | str | StoredTensor | StoredList | None
+Values = dict[str, Stored]
+
+
+class StoredState(Record):
+    """The JSON of INDEX. parameters: name -> values. groups: values, in the order of the optimizer."""
+
+    version: Literal[1] = 1
+    parameters: dict[str, Values]
+    groups: list[Values]
+
+
+class OptimizerState:
+    """The state of a model's optimizer, to store and to restore. name: the value of `config.optimizer`, for errors."""
+
+    def __init__(self, optimizer: optim.Optimizer, model: nn.Module, name: str) -> None:
+        self.optimizer, self.name = optimizer, name
+        self.parameters = dict(model.named_parameters())
+        self.device = next(iter(self.parameters.values())).device
+        self.fingerprints = Fingerprints(optimizer)
+        self.initial = self.fingerprints.attributes()
+        self.verified = False
+        self.lacks_groups = False  # whether the restored checkpoint held no values of groups
+
+    @contextmanager
+    def verified_step(self) -> Iterator[None]:
+        """Raise ConfigError after the first step in this context if no checkpoint can store the optimizer's state."""
+        if self.verified:
+            yield
+            return
+        groups, generators = self.stored({}).groups, default_generators(self.device)
+        yield
+        after = self.stored({}).groups
+        if default_generators(self.device) != generators:
+            raise self.error("a step draws from a default generator: draw from one that is seeded by the step")
+        if self.lacks_groups and after != groups:
+            raise self.error("the newest checkpoint is of an older version, which stored no values of groups")
+        self.verified = True
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return name -> tensor for a checkpoint. Raises ConfigError if part of the state cannot be stored."""
+        tensors: dict[str, Tensor] = {}
+        index = self.stored(tensors).model_dump_json().encode()
+        return {**tensors, INDEX: torch.frombuffer(bytearray(index), dtype=torch.uint8)}
+
+    def stored(self, tensors: dict[str, Tensor]) -> StoredState:
+        """Return the state, and add its tensors to `tensors`. Raises ConfigError if part of it cannot be stored."""
+        for attribute, fingerprint in self.fingerprints.attributes().items():
+            if fingerprint != self.initial.get(attribute):
+                raise self.error(f"a step changes its attribute {attribute}: keep it in `state` or `param_groups`")
+        names: dict[Tensor, str] = {parameter: name for name, parameter in self.parameters.items()}
+        pack = Packer(self, tensors)
+        parameters: dict[str, Values] = {}
+        for parameter, state in self.optimizer.state.items():
+            if parameter not in names:
+                raise self.error(f"`state` has the key {parameter!r:.40}: its keys are the model's parameters")
+            if state:
+                parameters[names[parameter]] = pack.values(state, f"{OF_PARAMETERS}{names[parameter]}.")
+        groups = [
+            pack.values(changing(group), f"{OF_GROUPS}{number}.")
+            for number, group in enumerate(self.optimizer.param_groups)
+        ]
+        return StoredState(parameters=parameters, groups=groups)
+
+    def restore(self, tensors: Mapping[str, Tensor], device: torch.device, what: str) -> None:
+        """Restore the state from a checkpoint's tensors. what: the start of an error message.
+
+        Raises ConfigError if the state is damaged or does not fit the optimizer.
+        """
+        if INDEX in tensors:
+            index = read_index(tensors[INDEX], what)
+        else:
+            index, self.lacks_groups = earlier_index(tensors, self.parameters, what), True
+        if unknown := index.parameters.keys() - self.parameters.keys():
+            raise ConfigError(f"{what}: {OF_PARAMETERS}{min(unknown)}: the model has no such parameter")
+        groups = self.optimizer.param_groups
+        if not self.lacks_groups and len(index.groups) != len(groups):
+            raise ConfigError(f"{what}: {len(index.groups)} groups of parameters, not {len(groups)}")
+        unpack = Unpacker(tensors, device, what)
+        for name, values in index.parameters.items():
+            self.optimizer.state[self.parameters[name]] = unpack.values(values)
+        for group, values in zip(groups, index.groups, strict=False):
+            group.update(unpack.values(values))
+
+    def error(self, why: str) -> ConfigError:
+        return ConfigError(f"optimizer={self.name}: cannot be resumed: {why}")
+
+
+def changing(group: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a group that a step may change."""
+    return {
+        key: value for key, value in group.items() if key not in SET_BY_TRAINING and not isinstance(value, CONSTANTS)
+    }
+
+
+def default_generators(device: torch.device) -> list[Any]:
+    """Return the states of the default generators of Python, NumPy and PyTorch."""
+    of_numpy = np.random.get_state(legacy=False)["state"]
+    states = [random.getstate(), of_numpy["pos"], of_numpy["key"].tolist(), torch.get_rng_state().tolist()]
+    if device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device).tolist())
+    return states
+
+
+class Packer:
+    """Turns values of an optimizer into JSON, and adds their tensors to `tensors`."""
+
+    def __init__(self, owner: OptimizerState, tensors: dict[str, Tensor]) -> None:
+        self.owner, self.tensors = owner, tensors
+        self.memory = {address(one): f"the parameter {name}" for name, one in owner.parameters.items()}
+
+    def values(self, values: Mapping[str, Any], prefix: str) -> Values:
+        return {key: self.value(one, f"{prefix}{key}") for key, one in values.items()}
+
+    def value(self, value: Any, name: str) -> Stored:
+        if type(value) in PLAIN:
+            return value
+        if isinstance(value, Tensor):
+            return self.tensor(value, name)
+        if type(value) is list:
+            return StoredList(kind="list", items=[self.value(one, f"{name}.{i}") for i, one in enumerate(value)])
+        if type(value) is tuple:
+            return StoredList(kind="tuple", items=[self.value(one, f"{name}.{i}") for i, one in enumerate(value)])
+        raise self.owner.error(f"{name} is a {type(value).__name__}: a number, text, a tensor, or a list of these")
+
+    def tensor(self, tensor: Tensor, name: str) -> StoredTensor:
+        dtype = dtype_name(tensor)
+        if type(tensor) not in (Tensor, nn.Parameter) or tensor.layout != torch.strided or dtype not in DTYPES:
+            kind = f"{type(tensor).__name__} of {dtype}, {tensor.layout}"
+            raise self.owner.error(f"{name} is a {kind}: a plain dense tensor of {', '.join(DTYPES)}")
+        there = self.memory.setdefault(address(tensor), name) if tensor.numel() else name
+        if there != name:
+            raise self.owner.error(f"{name} shares its memory with {there}: copy it")
+        self.tensors[name] = tensor.detach().contiguous()
+        host = tensor.device.type == "cpu" != self.owner.device.type
+        return StoredTensor(tensor=name, dtype=dtype, shape=tuple(tensor.shape), host=host)
+
+
+class Unpacker:
+    """Turns JSON back into the values of an optimizer on `device`."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], device: torch.device, what: str) -> None:
+        self.tensors, self.device, self.what = tensors, device, what
+
+    def values(self, values: Values) -> dict[str, Any]:
+        return {key: self.value(one) for key, one in values.items()}
+
+    def value(self, value: Stored) -> Any:
+        if isinstance(value, StoredTensor):
+            return self.tensor(value)
+        if isinstance(value, StoredList):
+            items = [self.value(one) for one in value.items]
+            return items if value.kind == "list" else tuple(items)
+        return value
+
+    def tensor(self, stored: StoredTensor) -> Tensor:
+        if (tensor := self.tensors.get(stored.tensor)) is None:
+            raise ConfigError(f"{self.what}: {stored.tensor} is missing")
+        if (dtype_name(tensor), tuple(tensor.shape)) != (stored.dtype, stored.shape):
+            there, here = f"{dtype_name(tensor)} {tuple(tensor.shape)}", f"{stored.dtype} {stored.shape}"
+            raise ConfigError(f"{self.what}: {stored.tensor} is {there}, not {here}")
+        # Float64 scalars stay on the host, where the optimizer reads them at each step.
+        on_host = stored.host or (tensor.dtype == torch.float64 and tensor.ndim == 0)
+        return tensor if on_host else tensor.to(self.device)
+
+
+def address(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def dtype_name(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def read_index(index: Tensor, what: str) -> StoredState:
+    """Return the content of INDEX; raise ConfigError if it is damaged."""
+    if index.dtype != torch.uint8 or index.ndim != 1:
+        raise ConfigError(f"{what}: {INDEX} is {dtype_name(index)} {tuple(index.shape)}, not uint8 (n,)")
+    try:
+        return StoredState.model_validate_json(index.numpy().tobytes())
+    except ValidationError:
+        raise ConfigError(f"{what}: {INDEX} is not the JSON of an optimizer's state") from None
+
+
+def earlier_index(tensors: Mapping[str, Tensor], parameters: Mapping[str, nn.Parameter], what: str) -> StoredState:
+    """Return the index of a checkpoint of versions before 0.24.
+
+    Raises ConfigError if a tensor fits neither a scalar nor its parameter, or lacks what other parameters have.
+    """
+    kept: dict[str, Values] = {}
+    for name, tensor in tensors.items():
+        if not name.startswith(OF_PARAMETERS):
+            continue
+        parameter, _, key = name.removeprefix(OF_PARAMETERS).rpartition(".")
+        shape, whole = tuple(tensor.shape), tuple(parameters[parameter].shape) if parameter in parameters else ()
+        fits = len(shape) == len(whole) and all(mine in (1, its) for mine, its in zip(shape, whole, strict=True))
+        if not tensor.is_floating_point() or not (fits or shape == ()):
+            raise ConfigError(f"{what}: {name} is {dtype_name(tensor)} {shape}, not float32 {whole}")
+        kept.setdefault(parameter, {})[key] = StoredTensor(tensor=name, dtype=dtype_name(tensor), shape=shape)
+    for parameter, values in kept.items():
+        if any(values.keys() < others.keys() for others in kept.values()):
+            raise ConfigError(f"{what}: {OF_PARAMETERS}{parameter} has only {', '.join(sorted(values))}")
+    return StoredState(parameters=kept, groups=[])
