@@ -76,16 +76,27 @@ def check_plugin(file: Path) -> bool:
 
 
 def check_part(slot: str, name: str, file: Path | None = None) -> bool:
-    """Run the contract tests on a variant, and return whether all pass. file: the plug-in of the variant, if any."""
-    passed = True
+    """Run the contract tests on a variant, and return whether all pass. file: the plug-in of the variant, if any.
+
+    Failures with the same message, or at the same line of the plug-in, are printed once. A last line names the others.
+    """
+    causes: set[str] = set()
+    repeated = []
     for title, contract in contracts(slot, name):
         try:
             contract(slot, name)
             print(f"  ok      {slot}={name}: {title}")
         except (Exception, SystemExit) as error:  # any exception of a user's part is a failed check, not a crash
-            passed = False
-            print(f"  FAILED  {slot}={name}: {title}: {message_line(error)}{hint(error)}{innermost_line(error, file)}")
-    return passed
+            message, line = message_line(error), innermost_line(error, file)
+            cause = line or message
+            if cause in causes:
+                repeated.append(title)
+                continue
+            causes.add(cause)
+            print(f"  FAILED  {slot}={name}: {title}: {message}{hint(error)}{line}")
+    if repeated:
+        print(f"  FAILED  {slot}={name}: the same again: {'; '.join(repeated)}")
+    return not causes
 
 
 def hint(error: BaseException) -> str:
@@ -98,7 +109,8 @@ def hint(error: BaseException) -> str:
 
 def innermost_line(error: BaseException, file: Path | None) -> str:
     """Return the plug-in's innermost line in the traceback as " [FILE:LINE]", or "" if there is none."""
-    frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
+    raised = error.__cause__ or error.__context__ or error
+    frames = traceback.extract_tb(raised.__traceback__)
     lines = [frame.lineno for frame in frames if file and Path(frame.filename).resolve() == file.resolve()]
     return f" [{file}:{lines[-1]}]" if lines else ""
 
