@@ -19,6 +19,7 @@ import scipy.stats
 from calibration_comparisons import comparisons
 from calibration_digits import digits, row_text
 from calibration_images import images
+from calibration_looks import looks
 from calibration_studies import (
     ALPHA,
     FOLDS,
@@ -134,22 +135,6 @@ def claim_lines(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     judged = (table(study(seeds_and_arms(rng, 4, 5), claims=claims)).claims for _ in range(studies))
     found = (any(claim.verdict in ("agree", "disagree") for claim in of) for of in judged)
     yield share_of(f"{len(claims)} claims of arms that do not differ: one judged", found)
-
-
-def looks(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    planned = (5, 10, 20, 40)
-    bases = [template(3, k, looks=planned[: i + 1]) for i, k in enumerate(planned)]
-    corrected, first_plain = [], []
-    for _ in range(studies):
-        whole = seeds_and_arms(rng, 3, 40)
-        found = [contrast_rows(study(whole[:, :k], base)) for k, base in zip(planned, bases, strict=True)]
-        later = [any_resolved(rows) for rows in found[1:]]
-        early = min(row.p_holm for row in found[0])  # planned with one number of seeds: not corrected
-        corrected.append(any(later) or len(planned) * early < ALPHA)
-        first_plain.append(any(later) or early < ALPHA)
-    yield share_of("planned looks at 5, 10, 20, 40 seeds: a verdict at any", corrected)
-    # Not promised: a study of 5 seeds that are all there will be needs no correction, and nobody knows yet.
-    yield share_of("... stopping at 5 where that table, not corrected yet, resolves", first_plain, high=1.0)
 
 
 def coverage(rng: np.random.Generator, studies: int) -> Iterator[Line]:

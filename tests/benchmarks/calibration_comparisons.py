@@ -1,14 +1,17 @@
 """Calibration of `ablate compare`: how often two sets of results that do not differ get a verdict."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
+from calibration_looks import UNDECLARED, grown_template
 from calibration_studies import FOLDS, OFFICIAL, SD, Line, any_resolved, seeds_and_arms, share_of, study, template
 
 from results.comparison.compare import compare
 from results.store.schemas import Split
 from results.study_results import StudyResults
+
+PATH = (5, 10, 20)
 
 
 def comparisons(rng: np.random.Generator, studies: int) -> Iterator[Line]:
@@ -22,9 +25,43 @@ def comparisons(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     yield share_of("compare, 5 arms, Welch: a verdict", welch)
     shared = [differs(study(whole[:, :5]), with_later_seeds(study(whole[:, 5:]))) for whole in overlap(rng, studies)]
     yield share_of("compare, 5 arms, 3 of 5 seeds common: a verdict", shared)
-    for noise in (0.4, 0.6, 0.8, 1.0, 1.5):
+    for noise in (0.4, 0.8, 1.5):
         again = [rerun(rng, noise) for _ in range(studies // 2)]
         yield share_of(f"compare, 8 arms, the same trials again, {noise} images of noise: a verdict", again)
+    yield from growing(rng, studies)
+
+
+def growing(rng: np.random.Generator, studies: int) -> Iterator[Line]:
+    """Count verdicts at any of several comparisons while sides grow, up to the first."""
+    for grows in (False, True):
+        found = (differs_on_path(rng, [(20, k) for k in PATH], grows) for _ in range(studies))
+        what = f"compare, 4 arms, B has 5, 10, 20 seeds{', growth declared' if grows else ''}: a verdict at any"
+        yield share_of(what, found, high=0.05 if grows else UNDECLARED)
+    found = (differs_on_path(rng, [(k, k) for k in PATH]) for _ in range(studies))
+    yield share_of("compare, 4 arms, both sides have 5, 10, 20 seeds: a verdict at any", found, high=UNDECLARED)
+    by_seed = [one_by_one(rng) for _ in range(studies)]
+    yield share_of("compare, 4 arms, after each of B's 10 planned seeds: a verdict at any", (one for one, _ in by_seed))
+    now = (one for _, one in by_seed)
+    yield share_of("... with --interim, stopping at the first verdict (what this avoids)", now, high=1.0)
+
+
+def differs_on_path(rng: np.random.Generator, path: Sequence[tuple[int, int]], grows: bool = False) -> bool:
+    """Return whether any comparison on a path calls an arm different. path: the numbers of seeds of A and B."""
+    whole = [seeds_and_arms(rng, 3, 20) for _ in range(2)]
+    for i in range(len(path)):
+        numbers = [tuple(dict.fromkeys(of)) for of in zip(*path[: i + 1], strict=True)]
+        bases = [grown_template(3, of, ("s",) * len(of), grows) for of in numbers]
+        if differs(*(study(one[:, : of[-1]], base) for one, of, base in zip(whole, numbers, bases, strict=True))):
+            return True
+    return False
+
+
+def one_by_one(rng: np.random.Generator) -> tuple[bool, bool]:
+    """Return whether a comparison after each of B's seeds gives a verdict, without and with --interim."""
+    first, second = (seeds_and_arms(rng, 3, 10) for _ in range(2))
+    a, sides = study(first), [study(np.where(np.arange(10) < k, second, np.nan)) for k in (3, 5, 7, 10)]
+    usual = any(differs(a, b) for b in sides)
+    return usual, any(any_resolved(compare([a], [b], interim=True).rows) for b in sides)
 
 
 def overlap(rng: np.random.Generator, studies: int) -> Iterator[np.ndarray]:

@@ -58,11 +58,10 @@ def share_of(what: str, found: Iterable[bool], low: float = 0.0, high: float = A
 
 
 @cache
-def template(arms: int, seeds: int, folds: bool = False, looks: tuple[int, ...] = ()) -> StudyResults:
+def template(arms: int, seeds: int, folds: bool = False) -> StudyResults:
     values = [f"v{i}" for i in range(arms + 1)]
     split = synthetic.DIGITS if folds else OFFICIAL
-    more = {"looks": list(looks)} if looks else {}
-    plan = synthetic.make_plan("s", {"stem": values}, {"stem": "v0"}, seeds=seeds, split=split, margin=None, **more)
+    plan = synthetic.make_plan("s", {"stem": values}, {"stem": "v0"}, seeds=seeds, split=split, margin=None)
     records = synthetic.from_accuracies(plan, {arm["name"]: [0.9] * seeds for arm in plan["arms"]})
     made = synthetic.results(plan, records)
     return made if folds else replace(made, plan=made.plan.model_copy(update={"split": Split(**CONTINUOUS)}))
