@@ -18,7 +18,8 @@ class Row:
     diverged nor failed. delta, p, verdict: comparison with the arm `baseline` over n_pairs seeds. margin_met: the
     smallest equivalence margin that the arm meets, before Holm's correction. delta_ci95_images: interval over seeds and
     images. delta_ci95_simultaneous: interval that holds for a whole family at once. measured: metric -> mean for
-    further metrics, and metric + INTERVAL -> confidence interval.
+    further metrics, and metric + INTERVAL -> confidence interval. first_declared: the verdict under what was declared
+    before there were results, or "no verdict", if the study declares something else now.
     """
 
     arm: str
@@ -44,6 +45,7 @@ class Row:
     failed: int
     missing: int
     notes: Sequence[str]
+    first_declared: str | None = None
     measured: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -123,7 +125,8 @@ class Table:
     besides: further metrics. family: the number of planned contrasts that are corrected together. points_family: the
     number of contrasts at equal values of tuned settings. interim: whether a trial has neither finished with the metric
     nor diverged. judged: whether verdicts are given. varied, tuned: names of settings. departures: name -> settings
-    that differ from the recipe's. abridged: whether its notes are "short" or "none", not "all".
+    that differ from the recipe's. warnings: notes that are always shown. abridged: whether its notes are "short" or
+    "none", not "all".
     """
 
     study: str
@@ -154,6 +157,7 @@ class Table:
     claims: Sequence[Claim]
     notes: Sequence[str]
     caveats: Sequence[str]
+    warnings: Sequence[str] = ()
     notes_of: NoteSubjects
     abridged: bool = False
 

@@ -85,7 +85,7 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
         "plan": plan,
         "table": table,
         "answer": sentences.answer(table),
-        "notes": [note for note in table.notes if note not in differing],
+        "notes": [*table.warnings, *(note for note in table.notes if note not in differing)],
         "differing": differing,
         "differ": ", ".join(note.partition(" differs ")[0] for note in differing),
         "departing": sentences.departure_text(table),

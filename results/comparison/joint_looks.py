@@ -33,11 +33,12 @@ def joint_looks(a: Sample, plan_a: Plan, b: Sample, plan_b: Plan) -> list[JointL
     declared_a, declared_b = looks.declared_at(a, plan_a), looks.declared_at(b, plan_b)
     whole = frozenset(plan_a.seeds), frozenset(plan_b.seeds)
     states = dict.fromkeys([*states_by_time(declared_a, declared_b), whole])
-    grows = looks.declares_growth(plan_a, declared_a) or looks.declares_growth(plan_b, declared_b)
+    grows_a = looks.declares_growth(looks.trials_by_seed(a), declared_a, plan_a)
+    grows_b = looks.declares_growth(looks.trials_by_seed(b), declared_b, plan_b)
     return [
         JointLook(
             *state,
-            factor=looks.factor_of_look(number, grows),
+            factor=looks.factor_of_look(number, grows_a or grows_b),
             is_whole=state[0] <= whole[0] and state[1] <= whole[1],
             is_last=state == whole,
         )

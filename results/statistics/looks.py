@@ -77,15 +77,24 @@ def looks(contrast: Sequence[Trials], plan: Plan) -> list[Look]:
     """
     declared = declarations_with_tables(contrast, plan.declarations)
     sets = dict.fromkeys([*(frozenset(one.seeds) for one in declared), frozenset(plan.seeds)])
-    grows = declares_growth(plan, declared)
+    grows = declares_growth(contrast, declared, plan)
     return [
         Look(seeds, factor_of_look(number, grows), seeds.issubset(plan.seeds)) for number, seeds in enumerate(sets, 1)
     ]
 
 
-def declares_growth(plan: Plan, declared: Sequence[Declaration]) -> bool:
-    """Return whether growth is declared by a plan or by the first of its declarations."""
-    return plan.grows or any(one.grows for one in declared[:1])
+def declares_growth(contrast: Sequence[Trials], declared: Sequence[Declaration], plan: Plan) -> bool:
+    """Return whether a declaration says, before a seed of the contrast had results, that its study grows.
+
+    Without declarations, the plan decides.
+    """
+    early = [one for one in declared if not has_results(contrast, one)]
+    return any(one.grows for one in early) if declared else plan.grows
+
+
+def has_results(contrast: Sequence[Trials], at: Declaration) -> bool:
+    """Return whether all trials of a seed of the contrast had results when `at` was declared."""
+    return any(trials <= at.ended_ids for trials in contrast)
 
 
 def factor_of_look(number: int, grows: bool) -> int:
@@ -99,7 +108,7 @@ def declarations_with_tables(contrast: Sequence[Trials], declarations: Iterable[
     found = []
     for one in reversed([one for one in declarations if any(trials <= one.ids for trials in contrast)]):
         replaced = following.get(one.plan)
-        if replaced is None or any(trials <= replaced.ended_ids for trials in contrast):
+        if replaced is None or has_results(contrast, replaced):
             found.append(one)
         following[one.plan] = one
     return found[::-1]
@@ -113,10 +122,10 @@ def planned_factor(plan: Plan, new: Declaration) -> int:
     factors = [1]
     for contrast in planned_contrasts(plan).values():
         taken = declarations_with_tables(contrast, [*plan.declarations, new])[:-1]
-        earlier = [one for one in dict.fromkeys(frozenset(one.seeds) for one in taken)]
+        earlier = list(dict.fromkeys(frozenset(one.seeds) for one in taken))
         seeds = frozenset(new.seeds)
         number = earlier.index(seeds) + 1 if seeds in earlier else len(earlier) + 1
-        factors.append(factor_of_look(number, declares_growth(plan, taken)))
+        factors.append(factor_of_look(number, declares_growth(contrast, [*taken, new], plan)))
     return max(factors)
 
 

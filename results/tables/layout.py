@@ -102,6 +102,9 @@ COLUMNS = {
     "failed": Column("failed", lambda row, unit: str(row.failed)),
     "missing": Column("missing", lambda row, unit: str(row.missing)),
     "notes": Column("notes", lambda row, unit: "; ".join(row.notes), numeric=False),
+    "first_declared": Column(
+        "verdict as first declared", lambda row, unit: str(row.first_declared or "").replace("-", " "), numeric=False
+    ),
 }
 SHOWN = (
     *("arm", "n", "mean", "delta", "delta_ci95_images", "delta_ci95_simultaneous"),
@@ -138,10 +141,14 @@ def json_record(table: Table, columns: Sequence[str] | None) -> dict[str, Any]:
     return json_object(table) | {"rows": rows}
 
 
-def with_interim_marks(table: Table) -> Sequence[Row]:
-    """Return the table's rows, with "(interim)" after each verdict if the table is interim."""
+def with_marks(table: Table) -> Sequence[Row]:
+    """Return the table's rows with verdicts marked if they are interim, or differ from those declared first."""
     mark = " (interim)" if table.interim else ""
-    return [replace(row, verdict=row.verdict and f"{row.verdict}{mark}") for row in table.rows]
+    rows = []
+    for row in table.rows:
+        first = "" if row.first_declared in (None, row.verdict) else f" (first declared: {row.first_declared})"
+        rows.append(replace(row, verdict=row.verdict and f"{row.verdict}{mark}{first}"))
+    return rows
 
 
 def abridged(table: Table, columns: Sequence[str], notes: str) -> Table:
@@ -149,7 +156,7 @@ def abridged(table: Table, columns: Sequence[str], notes: str) -> Table:
 
     "all" changes nothing. "short" drops footnotes about columns that are not in `columns`, and the lists of trials in
     the table's notes. "none" also drops all footnotes about arms and all the table's notes. "short" and "none" keep the
-    footnotes on missing, failed and diverged trials.
+    footnotes on missing, failed and diverged trials, and the table's warnings.
     """
     if notes == "all":
         return table
@@ -205,7 +212,7 @@ def header(name: str, table: Table) -> str:
 def cells_by_arm(table: Table, columns: Sequence[str]) -> dict[str, list[Cell]]:
     """Return arm -> cells of its row. The first cell has the footnotes."""
     unit, found = units.unit(table.metric), {}
-    for row in with_interim_marks(table):
+    for row in with_marks(table):
         first, *rest = [Cell(column(name).text(row, unit), sort_key(row.value(name))) for name in columns]
         found[row.arm] = [replace(first, notes=row.notes), *rest]
     return found
@@ -271,7 +278,7 @@ def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
     if table.claims and not table.abridged:
         judged = [f"{claims.with_labels(one.claim)}: {claims.VERDICT_TEXT[one.verdict]}" for one in table.claims]
         lines.append(f"Claims of {table.source or 'the study'}: {'; '.join(judged)}.")
-    lines += [f"Note: {note}." for note in table.notes]
+    lines += [f"Note: {note}." for note in [*table.warnings, *table.notes]]
     return lines + ([] if table.abridged else [f"Not covered: {caveat}" for caveat in table.caveats])
 
 
@@ -298,7 +305,7 @@ def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None = None) -> l
     rows = []
     for table in tables:
         interactions = {one.name: one for one in table.interactions}
-        for row in with_interim_marks(table):
+        for row in with_marks(table):
             own, cells = interactions.get(row.arm), {name: row.value(name) for name in columns or COLUMNS}
             cells |= {name: getattr(own, key, [] if key == "notes" else None) for name, key in extra.items()}
             rows.append(flat_cells(cells))

@@ -29,7 +29,7 @@ from results.statistics.tuned_pairs import Pair
 from results.store.schemas import Arm, Plan
 from results.study_results import StudyResults
 from results.style import current_style
-from results.tables import layout, provenance, sentences
+from results.tables import declared_first, layout, provenance, sentences
 from results.tables.outcomes import Outcome, absence_notes, divergence, outcomes_by_arm, p_diverges_more
 
 FEW = 5
@@ -58,7 +58,18 @@ class Tested:
 
 
 def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = False, simultaneous: bool = False) -> Table:
-    """Return the table of a study, with accuracies as fractions.
+    """Return the table of a study, with warnings about what was declared after there were results.
+
+    The arguments and errors are those of `table_of_plan`.
+    """
+    found = table_of_plan(study, besides, interim, simultaneous)
+    return declared_first.with_warnings(found, study, lambda other: table_of_plan(other, (), interim))
+
+
+def table_of_plan(
+    study: StudyResults, besides: Sequence[str] = (), interim: bool = False, simultaneous: bool = False
+) -> Table:
+    """Return the table of a study as its plan declares it now, with accuracies as fractions.
 
     besides: further metrics. interim: whether to give verdicts before all planned trials are done. simultaneous:
     whether to add intervals that hold for all differences of a family at once. Raises ValueError if no trial has a

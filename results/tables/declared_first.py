@@ -1,0 +1,89 @@
+"""Warnings in a table that something was declared after results, with the verdicts under what was declared first."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from results import units
+from results.records import Row, Table
+from results.statistics import claims
+from results.statistics.declared import Earlier, declared_earlier, plan_as_declared
+from results.store.schemas import Declaration, Plan
+from results.study_results import StudyResults
+from results.style import current_style
+
+NO_VERDICT = "no verdict"
+
+
+def with_warnings(table: Table, study: StudyResults, table_of: Callable[[StudyResults], Table]) -> Table:
+    """Return the table with a warning for each earlier declaration that differs from what the plan now declares.
+
+    Rows get the verdict under what was declared first. table_of: makes the table of a study.
+    """
+    rows, warnings = {row.arm: row for row in table.rows}, []
+    for earlier in declared_earlier(study.plan):
+        declared_after = changes_text(earlier, study.plan)
+        try:
+            other = table_of(study_as_declared(study, earlier.declaration))
+        except ValueError as error:
+            warnings.append(f"{declared_after}; the verdicts under it cannot be given: {error}")
+            continue
+        first = {row.arm: row for row in other.rows}
+        for name in [name for name in rows if name in earlier.arms or is_tuned_form(name, earlier, study.plan)]:
+            rows[name] = replace(rows[name], first_declared=first[name].verdict or NO_VERDICT)
+        warnings.append(f"{declared_after}; {verdicts_text(table, other, earlier, rows)}")
+    return replace(table, rows=list(rows.values()), warnings=[*table.warnings, *warnings])
+
+
+def is_tuned_form(name: str, earlier: Earlier, plan: Plan) -> bool:
+    """Return whether `name` is a tuned arm with a point among the arms of an earlier declaration."""
+    return any(entry.name == name and not set(earlier.arms).isdisjoint(entry.points) for entry in plan.tuned)
+
+
+def study_as_declared(study: StudyResults, one: Declaration) -> StudyResults:
+    """Return the study under an earlier declaration. Raises ValueError if its trials or arms do not allow it."""
+    values = study.columns.get(one.metric, [])
+    if all(math.isnan(value) for value in values):
+        raise ValueError(f"no trial here has the metric {one.metric}")
+    return replace(study, plan=plan_as_declared(study.plan, one))
+
+
+def changes_text(earlier: Earlier, plan: Plan) -> str:
+    """Return text such as "margin 5.00 points was declared after results; before, s@r declared 3.00 points"."""
+    one = earlier.declaration
+    now = declared_texts(plan)
+    then = declared_texts(one)
+    here = ", ".join(f"{name} {now[name]}" for name in earlier.changed)
+    first = ", ".join(f"{name} {then[name]}" for name in earlier.changed)
+    when = f" on {one.time[:16].replace('T', ' ')} UTC" if one.time else ""
+    return f"declared after there were results: {here}; declared first, by {one.plan}{when}: {first}"
+
+
+def declared_texts(declared: Declaration | Plan) -> dict[str, str]:
+    """Return the metric, margin, baseline and family of a plan or a declaration as text."""
+    margin, points = declared.margin, declared.points_family
+    family = units.amount_text(declared.family, "contrast")
+    return {
+        "metric": declared.metric,
+        "margin": "none" if margin is None else units.unit(declared.metric).size_text(margin),
+        "baseline": current_style().label(declared.baseline),
+        "family": f"of {family}{f' and {points} at equal values' if points else ''}",
+    }
+
+
+def verdicts_text(table: Table, other: Table, earlier: Earlier, rows: Mapping[str, Row]) -> str:
+    """Return the verdicts of `other`, the table under what was declared first, where they differ from the table's."""
+    judged = {one.claim: one.verdict for one in table.claims}
+    differing = [
+        f"{current_style().label(row.arm)} {str(row.first_declared).replace('-', ' ')}"
+        for row in rows.values()
+        if row.first_declared is not None and row.first_declared != (row.verdict or NO_VERDICT)
+    ]
+    differing += [
+        f"claim {claims.with_labels(one.claim)} {claims.VERDICT_TEXT[one.verdict]}"
+        for one in other.claims
+        if one.verdict != judged[one.claim]
+    ]
+    if not table.judged:
+        return "there are no verdicts yet"
+    return f"under that: {', '.join(differing)}" if differing else "the verdicts under that are the same"
