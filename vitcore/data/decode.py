@@ -67,7 +67,7 @@ def open_stream(stream: BinaryIO, formats: tuple[str, ...] = IMAGE_FORMATS) -> I
         raise unreadable_error(listed if isinstance(error, UnidentifiedImageError) else error) from None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # there is one for each image
 class Look:
     """The facts about an image that its header tells. size: width and height in pixels, as stored.
 

@@ -6,7 +6,7 @@
     timm:NAME                  timm.data.create_dataset(NAME, root=data_dir), splits train and validation
 
 Tars are read without unpacking. Compressed tars are not supported. The names of the folders train/ and test/, and the
-hidden files that are left out, are those of vitcore/data/imagefolder.py.
+hidden files that are left out, are those of vitcore/data/listing.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ import numpy as np
 from vitcore.data.dataset import small_class
 from vitcore.data.decode import LARGEST, SUFFIXES, is_gray, open_content, open_image, upright
 from vitcore.data.files import open_regular, reason
-from vitcore.data.imagefolder import (
+from vitcore.data.listing import (
+    NO_IMAGES,
     TESTS,
     TRAIN,
     File,
@@ -199,7 +200,7 @@ def from_members(found: list[Member], origin: str) -> Source:
     """
     found = sorted(found, key=lambda one: str(one.path))
     if not found:
-        raise ValueError(f"{origin}: has no images ({', '.join(sorted(SUFFIXES))})")
+        raise ValueError(f"{origin}: {NO_IMAGES}")
     trains, tests = ([is_part(one.path.parent.parent.name, known) for one in found] for known in (TRAIN, TESTS))
     divided = any(trains) or any(tests)
     parts = (*TRAIN, *TESTS) if divided else ()

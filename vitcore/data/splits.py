@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitcore.data.augmentation.crops import center_crop
 from vitcore.data.builtin import BUILT_IN
-from vitcore.data.crops import center_crop
 from vitcore.data.dataset import Raw, moments
 from vitcore.data.homes import data_home
 from vitcore.data.imagefolder import read_folder

@@ -11,7 +11,8 @@ from ablations.study.init import duplicates, findings, left_out
 from results.safe_text import printable
 from vitcore.data.decode import Look, eight_bits, look, open_stream
 from vitcore.data.files import open_regular
-from vitcore.data.imagefolder import Listing, in_threads, list_images
+from vitcore.data.imagefolder import in_threads
+from vitcore.data.listing import Listing, list_images
 from vitcore.data.pack import MANIFEST, Pack, manifest, read_index
 from vitcore.data.shuffle import Indices
 

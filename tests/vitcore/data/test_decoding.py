@@ -45,6 +45,9 @@ def test_images_are_turned_as_by_pillow(orientation: int, form: str) -> None:
     content = turned(orientation, form)
     expected = ImageOps.exif_transpose(Image.open(io.BytesIO(content)))
     assert np.array_equal(upright(open_content(content)), expected)
+    assert np.array_equal(upright(open_content(content).convert("RGB")), expected), (
+        "as timm and torchvision give images"
+    )
     once = upright(open_content(content)).convert("RGB")
     assert np.array_equal(upright(once), expected), "a second call turns nothing"
     assert look(io.BytesIO(content)).orientation == (1 if form == "TIFF" else orientation), "Pillow turns TIFFs"

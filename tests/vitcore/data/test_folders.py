@@ -11,7 +11,7 @@ from in_process import Ablate, refusal
 from photographs import packed, photographs
 
 from vitcore.config import Config
-from vitcore.data.imagefolder import list_folder
+from vitcore.data.listing import list_folder
 from vitcore.data.lookup import describe
 from vitcore.data.pack import manifest
 from vitcore.data.pack_sources import find_source
@@ -161,6 +161,7 @@ def test_the_exact_name_goes_first(folder: Path) -> None:
         ({"Training": 3, "Rest": 3}, "if 'Training' is a class like 'Rest', give its folder another name"),
         ({"Test/a": 3, "Test/b": 3, "val/a": 3, "val/b": 3}, "has Test/, val/ but no train/ beside them"),
         ({"train/a": 3, "train/b": 3, "test/a": 3}, "test: has no folder of the class 'b', which is in train/$"),
+        ({"train/a": 3, "train/b": 3, "test/a": 0, "test/b": 0}, r"test: has no images \(\.bmp, "),
         ({f"train/{c}": 3 for c in "abcd"} | {"val/c": 1}, "val: has no folder of the class 'a', .* .2 more classes"),
     ],
 )

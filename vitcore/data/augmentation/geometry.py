@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from vitcore.data.crops import crop_by_products
+from vitcore.data.augmentation.crops import crop_by_products
 from vitcore.keyed_random import integers_on_cpu, site_code, uniforms
 from vitcore.options import ConfigError
 from vitcore.runtime.device import send
