@@ -35,7 +35,8 @@ def write(
     studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Inspection] = {}, left_out: Sequence[str] = ()
 ) -> None:
     """Write the report, as in `render`, to `path` completely or not at all. Raises ValueError for an unknown font."""
-    store.write_bytes(path, render(studies, datetime.now(UTC), inside, left_out).encode())
+    page = render(studies, datetime.now(UTC), inside, left_out)
+    store.write_bytes(path, page.encode(errors="backslashreplace"))  # a path on the page may not be UTF-8
 
 
 def render(

@@ -22,12 +22,17 @@ class PlainStream:
 
     def __init__(self, stream: Any) -> None:
         self.rich_proxied_file = stream
-        if getattr(stream, "errors", "") == "strict" and hasattr(stream, "reconfigure"):
+        if getattr(stream, "errors", "") in ("strict", "surrogateescape") and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that is not UTF-8 gets ? for ±
 
     def write(self, text: str) -> int:
-        self.rich_proxied_file.write(printable(text, LINES))
+        with until_pipe_closes(self.rich_proxied_file):
+            self.rich_proxied_file.write(printable(text, LINES))
         return len(text)
+
+    def flush(self) -> None:
+        with until_pipe_closes(self.rich_proxied_file):
+            self.rich_proxied_file.flush()
 
     def writelines(self, lines: Any) -> None:
         for line in lines:
@@ -38,10 +43,40 @@ class PlainStream:
 
 
 @contextmanager
-def plain_output() -> Iterator[None]:
-    """Escape control characters in standard output and standard error until the block ends."""
-    with redirect_stdout(PlainStream(sys.stdout)), redirect_stderr(PlainStream(sys.stderr)):
+def until_pipe_closes(stream: Any) -> Iterator[None]:
+    """Ignore that the reader of a stream is gone, as after `| head`. What is written later goes nowhere."""
+    try:
         yield
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())  # so that Python's own flush at the exit succeeds
+        os.close(nowhere)
+
+
+@contextmanager
+def plain_output() -> Iterator[None]:
+    """Escape control characters in standard output and standard error until the block ends.
+
+    A command whose output nobody reads does its work all the same: streams that are closed write nowhere.
+    """
+    open_closed_streams()
+    with redirect_stdout(PlainStream(sys.stdout)), redirect_stderr(PlainStream(sys.stderr)):
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+
+
+def open_closed_streams() -> None:
+    """Connect standard streams that were closed before the start, as by `>&-`, with the null device.
+
+    Python represents these as None. A file that is opened later would otherwise take their place.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest that is free, which is the stream's own
+            setattr(sys, name, os.fdopen(descriptor, mode))
 
 
 @contextmanager

@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablations.cli.inputs import ablate_toml
-from ablations.cli.inputs.corrections import check_assignment, check_overrides, check_word
+from ablations.cli.inputs.corrections import (
+    check_assignment,
+    check_overrides,
+    check_word,
+    refuse_other_encodings,
+)
 from ablations.execution.launch import Place
 from ablations.planning.jobs import jobs, read
 from ablations.study.naming import ALL_ARMS, assignments, current_name, only_name, plan_name, stem, with_settings
@@ -44,6 +49,7 @@ def parse_words(words: Iterable[str]) -> Asked:
     """
     studies, overrides = [], {}
     for word in words:
+        refuse_other_encodings(word)
         if "=" in word and word != "=" and not word.endswith((".yaml", ".yml")) and "@" not in word.partition("=")[0]:
             from ablations.study import strict_yaml  # imported here because most words are names
 
@@ -353,6 +359,7 @@ def track_planning(made: "Sequence[Design]") -> "Iterable[Design]":
 
 
 def absolute_name(name: str) -> str:
+    refuse_other_encodings(name)
     return str(Path(name).absolute()) if stem(name) != name else name
 
 

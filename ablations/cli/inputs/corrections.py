@@ -53,6 +53,14 @@ def refuse_csv(source: Path) -> None:
         )
 
 
+def refuse_other_encodings(word: str) -> None:
+    """Raise ValueError if a word is not UTF-8: names and settings are written to JSON, YAML and HTML."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{word}: is not UTF-8: rename it, or set a locale with UTF-8 (LC_ALL=C.UTF-8)") from None
+
+
 def check_assignment(word: str, key: str, value: Any) -> None:
     """Raise ValueError if `key=value` has two equals signs or no value."""
     if isinstance(value, str) and value.startswith("="):

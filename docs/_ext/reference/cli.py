@@ -7,7 +7,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from ablations.cli import app
+from ablations.cli.app import app
 from ablations.cli.help import EXAMPLES, paragraphs, row, usage
 from reference.markup import fence, prose, shell, table, toctree
 

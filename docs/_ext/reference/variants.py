@@ -22,7 +22,7 @@ def overview() -> str:
         [
             "# Variants\n",
             "A setting that chooses a part of the model or of its training takes one of these names. "
-            "`ablate list --variants` prints them, with the variants of your plug-ins.\n",
+            "`ablate list variants` prints them, with the variants of your plug-ins.\n",
             table(["setting", "variants"], rows),
             toctree(VARIANTS),
         ]

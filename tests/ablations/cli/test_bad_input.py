@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from in_process import Ablate, refusal
 
-from ablations import cli
 from ablations.execution import runner
 
 BAD = [
@@ -222,7 +221,7 @@ def test_a_bug_of_ours_is_one_line_and_a_log(ablate: Ablate, tmp_path: Path, mon
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.delenv("ABLATE_TRACEBACK", raising=False)
-    monkeypatch.setattr(cli, "app", broken)
+    monkeypatch.setattr("ablations.cli.app.app", broken)
     status, _, errors = ablate()
     (log,) = tmp_path.glob("ablate-*.log")
     assert (status, errors.count("\n")) == (1, 1)

@@ -9,7 +9,8 @@ import pytest
 import typer
 from in_process import Ablate, json_output, refusal
 
-from ablations.cli import app, check
+from ablations.cli import check
+from ablations.cli.app import app
 from ablations.cli.help import PANELS
 from vitcore.config import Config
 from vitcore.variants import VARIANTS

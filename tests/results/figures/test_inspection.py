@@ -205,7 +205,7 @@ def test_an_export_is_inspected_without_torch(exported: tuple[Path, list[str]], 
     words = ["ablate", "inspect", ids[0][:8], "position-embedding", "--arm", "position=2?", "--runs", str(file)]
     code = (
         f"import sys; sys.argv = {[*words, '--format', 'svg']}\n"
-        "from ablations import cli; cli.app(standalone_mode=False); sys.exit('torch' in sys.modules)"
+        "from ablations.cli.app import app; app(standalone_mode=False); sys.exit('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -1,0 +1,133 @@
+"""The subcommands of `ablate`, and its one-line error messages."""
+
+import os
+import re
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from ablations.cli import benches, clean, cluster, data, figures, planning, running, tables, watching
+from ablations.cli.answer import BAD_INPUT, FAILED, INTERRUPTED
+from ablations.cli.getting_started import demo, init, listing, show
+from ablations.cli.help import App
+from ablations.cli.inputs import habits
+from ablations.extras import install_hint
+from ablations.reporting.output import plain_output
+from results.safe_text import one_line
+from vitcore.data.files import reason_with_file
+
+USAGE: Any = typer.BadParameter.__base__  # Click's UsageError; newer versions of typer bundle their own Click
+
+app = App(
+    help="Ablation studies for Vision Transformers: declare, run, compare.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+COMMANDS = {
+    "Run": (demo.demo, init.init, listing.list_, show.show, planning.plan, running.run, running.train, running.retry),
+    "Cluster": (cluster.submit, watching.status, watching.logs, cluster.cancel, clean.clean),
+    "Results": (tables.table, figures.plot, figures.report, figures.inspect, tables.compare, tables.export),
+    "Develop": (planning.check,),
+}
+for panel, commands in COMMANDS.items():
+    for command in commands:
+        app.command(command.__name__.rstrip("_"), rich_help_panel=panel)(command)
+app.add_typer(cluster.app, name="profile", rich_help_panel="Cluster")
+app.add_typer(data.app, name="data", rich_help_panel="Data")
+app.add_typer(benches.app, name="bench", rich_help_panel="Develop")
+
+
+def print_version(asked: bool) -> None:
+    if asked:
+        from importlib import metadata  # imported here because it takes a tenth of the time of `ablate --help`
+
+        print(f"ablate {metadata.version('vit-ablations')}")
+        raise typer.Exit
+
+
+@app.command("help", hidden=True)
+def help_(words: Annotated[list[str] | None, typer.Argument(metavar="COMMAND")] = None) -> None:
+    """Print the help of a command."""
+    app([*(words or []), "--help"], prog_name="ablate", standalone_mode=False)
+
+
+@app.command("version", hidden=True)
+def version_() -> None:
+    """Print the version."""
+    print_version(True)
+
+
+@app.callback()
+def settings(
+    version: Annotated[
+        bool, typer.Option("--version", "-V", help="Print the version.", callback=print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Handle the options of the command `ablate` itself, such as --version."""
+
+
+@plain_output()
+def main() -> NoReturn:
+    """Run the command `ablate` and exit. An error gives one line on standard error.
+
+    The exit status is BAD_INPUT for ValueError, OSError, wrong usage and a missing package. It is INTERRUPTED for
+    Ctrl-C. It is FAILED for any other error, whose traceback goes to a file. If ABLATE_TRACEBACK is set, ValueError,
+    OSError and these other errors propagate.
+    """
+    try:
+        sys.exit(app(prog_name="ablate", standalone_mode=False))
+    except USAGE as error:
+        refuse_usage(error)
+    except KeyboardInterrupt:
+        refuse("interrupted; nothing finished is lost, the same command continues", INTERRUPTED)
+    except Exception as error:  # the last handler: users get one line, and the traceback goes to a file
+        if isinstance(error, ModuleNotFoundError) and (advice := install_hint(error)):
+            refuse(advice)
+        if os.environ.get("ABLATE_TRACEBACK"):
+            raise
+        if isinstance(error, ValueError | OSError):
+            refuse(reason_with_file(error) if isinstance(error, OSError) else str(error))
+        with tempfile.NamedTemporaryFile("w", prefix="ablate-", suffix=".log", delete=False) as log:
+            traceback.print_exception(error, file=log)
+        problem = f"unexpected {type(error).__name__}: {str(error)[:200]}"
+        refuse(f"{problem}; the traceback is in {log.name}: please report it", FAILED)
+
+
+def refuse(message: str, status: int = BAD_INPUT) -> NoReturn:
+    """Print a one-line error message on standard error, and exit with `status`."""
+    print(f"ablate: {one_line(message)}", file=sys.stderr)
+    sys.exit(status)
+
+
+def refuse_usage(error: Any) -> NoReturn:
+    """Print a message about invalid usage on standard error, and exit. If there were no arguments, print the help."""
+    command = error.ctx.command_path if error.ctx else "ablate"
+    if error.ctx and error.message == error.ctx.get_help():
+        print(error.message, file=sys.stderr)
+    else:
+        print(f"{command}: {one_line(usage_problem(error, command, sys.argv[1:]))}", file=sys.stderr)
+    sys.exit(BAD_INPUT)
+
+
+def usage_problem(error: Any, command: str, words: Sequence[str]) -> str:
+    """Return what is wrong with the usage, and what to type instead.
+
+    error: Click's error. command: the words before it, such as "ablate run". words: all words after `ablate`.
+    """
+    problem = str(error.format_message()).replace("Value error, ", "").rstrip(".")  # pydantic's prefix
+    see = f"see {command} -h"
+    if hasattr(error, "possibilities"):  # an unknown option
+        if answer := habits.option_answer(error.option_name, error.ctx.command, words):
+            return f"{error.message.rstrip('.')}: {answer}"
+    elif unknown := re.match("No such command '(.*?)'", problem):
+        if command == "ablate" and (answer := habits.command_answer(unknown[1])):
+            return f"{unknown[0]}: {answer}"
+    elif hasattr(error, "param_type") and (example := habits.first_example(error.ctx.command)):
+        see = f"as in `{example}`; {see}"
+    elif problem.startswith("Got unexpected extra") and command == "ablate demo":
+        return f"takes no words: `{habits.command_line(['run', *words])}`"
+    return f"{problem} ({see})"
