@@ -3,7 +3,8 @@
 sd: the standard deviation of the per-seed differences, above 0. family: the number of contrasts corrected for. tests:
 the number of contrasts times the number of looks. points: the number of grid points of each tuned arm, all equally
 good, or 1 without tuning. An arm is then tested against every point of the other arm (see `tuned_pairs`), so that power
-is lower. It is higher than computed where other points are worse than the best.
+is lower. It is higher than computed where other points are worse than the best. images: the variance that the choice
+of test images adds to the mean difference, whatever the number of seeds; 0 if seeds draw their test images.
 """
 
 import math
@@ -23,24 +24,26 @@ NODES = 2000  # quantiles of the standard deviation over which the power is aver
 DRAWS = 10_000  # simulated studies behind the power with tuning
 
 
-def seeds_to_resolve(difference: float, sd: float, family: int = 1, points: int = 1) -> int | None:
+def seeds_to_resolve(difference: float, sd: float, family: int = 1, points: int = 1, images: float = 0.0) -> int | None:
     """Return the fewest pairs that resolve a difference with 80% power, or None if over MOST_SEEDS are needed."""
-    return fewest_seeds(lambda n: power_to_resolve(n, difference, sd, family, points) >= POWER)
+    return fewest_seeds(lambda n: power_to_resolve(n, difference, sd, family, points, images) >= POWER)
 
 
-def seeds_to_show_equivalent(margin: float, sd: float, tests: int = 1, points: int = 1) -> int | None:
+def seeds_to_show_equivalent(
+    margin: float, sd: float, tests: int = 1, points: int = 1, images: float = 0.0
+) -> int | None:
     """Return the fewest pairs that show equal arms equivalent with 80% power, or None if over MOST_SEEDS are needed."""
-    return fewest_seeds(lambda n: equivalence_power(n, sd, margin, tests, points) >= POWER)
+    return fewest_seeds(lambda n: equivalence_power(n, sd, margin, tests, points, images) >= POWER)
 
 
-def smallest_margin(n: int, sd: float, tests: int = 1, points: int = 1) -> float:
+def smallest_margin(n: int, sd: float, tests: int = 1, points: int = 1, images: float = 0.0) -> float:
     """Return the smallest margin within which n pairs show equal arms equivalent with 80% power, or inf for n < 2."""
     if n < 2:
         return math.inf
-    return threshold(lambda margin: equivalence_power(n, sd, margin, tests, points) >= POWER, sd, halvings=40)
+    return threshold(lambda margin: equivalence_power(n, sd, margin, tests, points, images) >= POWER, sd, halvings=40)
 
 
-def equivalence_power(n: int, sd: float, margin: float, tests: int = 1, points: int = 1) -> float:
+def equivalence_power(n: int, sd: float, margin: float, tests: int = 1, points: int = 1, images: float = 0.0) -> float:
     """Return the probability that n pairs show two equal arms to be equivalent, in Holm's first step.
 
     Each one-sided test has level 5% / tests, and no difference may be resolved at 5%. With mean D and standard
@@ -50,15 +53,32 @@ def equivalence_power(n: int, sd: float, margin: float, tests: int = 1, points: 
     """
     if n < 2:
         return 0.0
+    size, weight = standard_error(n, sd, images)
+    critical, room = intervals.t_quantile(1 - 0.05 / tests, n - 1), margin / size
     if points > 1:
         means, spreads = grid_differences(n, points, points)
-        bounds = intervals.t_quantile(1 - 0.05 / tests, n - 1) * spreads
+        bounds = critical * np.sqrt(weight * spreads**2 + 1 - weight)
         ahead, behind = (means + bounds)[:, :, 0], (bounds - means)[:, 0]  # each grid against the other's first point
-        return float((np.maximum(ahead, behind).max(axis=1) < margin * math.sqrt(n) / sd).mean())
-    spread = np.sqrt(special.chdtri(n - 1, (np.arange(NODES) + 0.5) / NODES) / (n - 1))  # (NODES,): S / sd
-    room = margin * math.sqrt(n) / sd - intervals.t_quantile(1 - 0.05 / tests, n - 1) * spread
-    room = np.minimum(room, intervals.t_quantile(0.975, n - 1) * spread)
-    return float(np.where(room > 0, 2 * special.ndtr(room) - 1, 0.0).mean())
+        return float((np.maximum(ahead, behind).max(axis=1) < room).mean())
+    spread = quantiles_of_spread(n, weight)
+    largest = np.minimum(room - critical * spread, intervals.t_quantile(0.975, n - 1) * spread)
+    return float(np.where(largest > 0, 2 * special.ndtr(largest) - 1, 0.0).mean())
+
+
+def standard_error(n: int, sd: float, images: float) -> tuple[float, float]:
+    """Return the standard error of a mean difference over n pairs, and the share of seeds in its square."""
+    squared = sd**2 / n + images
+    return math.sqrt(squared), sd**2 / n / squared
+
+
+def quantiles_of_spread(n: int, weight: float) -> np.ndarray:
+    """Return quantiles (NODES,) of an estimated standard error, as multiples of the true one.
+
+    weight: the share of seeds in its square. The share of images is estimated from so many images that it is certain.
+    """
+    seeds = special.chdtri(n - 1, (np.arange(NODES) + 0.5) / NODES) / (n - 1)
+    found: np.ndarray = np.sqrt(weight * seeds + 1 - weight)
+    return found
 
 
 def fewest_seeds(enough: Callable[[int], bool]) -> int | None:
@@ -88,11 +108,11 @@ def resolvable_differences(differences: Sequence[Estimate], family: int) -> list
     ]
 
 
-def resolvable_difference(n: int, sd: float, family: int = 1, points: int = 1) -> float:
+def resolvable_difference(n: int, sd: float, family: int = 1, points: int = 1, images: float = 0.0) -> float:
     """Return the smallest difference that n pairs resolve with 80% power in Holm's first step, or inf for n < 2."""
     if n < 2:
         return math.inf
-    return sd * threshold(lambda size: power_to_resolve(n, size, 1.0, family, points) >= POWER, 1.0, halvings=60)
+    return threshold(lambda size: power_to_resolve(n, size, sd, family, points, images) >= POWER, sd, halvings=60)
 
 
 def threshold(enough: Callable[[float], bool], start: float, halvings: int) -> float:
@@ -106,16 +126,22 @@ def threshold(enough: Callable[[float], bool], start: float, halvings: int) -> f
     return high
 
 
-def power_to_resolve(n: int, difference: float, sd: float, family: int = 1, points: int = 1) -> float:
+def power_to_resolve(
+    n: int, difference: float, sd: float, family: int = 1, points: int = 1, images: float = 0.0
+) -> float:
     """Return the probability that n pairs resolve a difference at 5% two-sided, in Holm's first step.
 
     For a family of m contrasts, it is P(T'_{n-1}(difference sqrt(n) / sd) > t_{1 - 0.025/m, n-1}), where T' is
     noncentral t. With several points, the difference from each of them must be resolved, which is simulated.
     """
-    critical, shift = intervals.t_quantile(1 - 0.025 / family, n - 1), difference * math.sqrt(n) / sd
+    size, weight = standard_error(n, sd, images)
+    critical, shift = intervals.t_quantile(1 - 0.025 / family, n - 1), difference / size
     if points > 1:
         means, spreads = grid_differences(n, 1, points)
-        return float((shift + means > critical * spreads).all(axis=(1, 2)).mean())
+        resolved = shift + means > critical * np.sqrt(weight * spreads**2 + 1 - weight)
+        return float(resolved.all(axis=(1, 2)).mean())
+    if images:
+        return float(special.ndtr(shift - critical * quantiles_of_spread(n, weight)).mean())
     below = float(special.nctdtr(n - 1, shift, critical))
     if math.isnan(below):  # SciPy's result where the tail is too thin
         return float(shift > critical)

@@ -5,10 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 import scipy.stats
 import synthetic
 
 from results.comparison.compare import compare
+from results.statistics import power
 from results.statistics.contrast import Sample
 from results.store.schemas import Plan
 from results.study_results import StudyResults
@@ -140,3 +142,21 @@ def test_folds_have_no_second_standard_error() -> None:
     one = Sample({0: 0.1, 1: 0.2}, {0: (index, index / 4), 1: (index, index / 5)}, {0: "a", 1: "b"}, folds=5)
     assert one.mean_over_images is None
     assert one.tested == one.mean
+
+
+@pytest.mark.parametrize(("n", "images", "tests"), [(5, 0.3, 1), (3, 1.0, 3), (20, 0.05, 2)])
+def test_planned_power_counts_the_noise_of_test_images(n: int, images: float, tests: int) -> None:
+    """The power is that of t tests on simulated seeds and images; more seeds do not help against images."""
+    rng, studies = np.random.default_rng(0), 20_000
+    seeds = rng.normal(0, 1, (studies, n))
+    mean = seeds.mean(axis=1) + rng.normal(0, np.sqrt(images), studies)
+    size = np.sqrt(seeds.var(axis=1, ddof=1) / n + images)
+    t = scipy.stats.t(n - 1)
+    difference = power.resolvable_difference(n, 1.0, tests, images=images)
+    assert (t.sf((mean + difference) / size) < 0.025 / tests).mean() == pytest.approx(0.8, abs=0.015)
+    margin = power.smallest_margin(n, 1.0, tests, images=images)
+    below, above = t.cdf((mean - margin) / size), t.sf((mean + margin) / size)
+    tie = (np.maximum(below, above) < 0.05 / tests) & (t.sf(abs(mean) / size) > 0.025)
+    assert tie.mean() == pytest.approx(0.8, abs=0.015)
+    assert power.seeds_to_resolve(1.001 * difference, 1.0, tests, images=images) == n
+    assert power.seeds_to_resolve(2 * np.sqrt(images), 1.0, tests, images=images) is None
