@@ -20,6 +20,7 @@ from calibration_comparisons import comparisons
 from calibration_digits import digits, row_text
 from calibration_images import images
 from calibration_looks import looks
+from calibration_memory import memory
 from calibration_studies import (
     ALPHA,
     FOLDS,
@@ -217,6 +218,7 @@ SUITE: dict[Callable[[np.random.Generator, int], Iterator[Line]], int] = {
     stopping: 1000,
     claim_lines: 2000,
     looks: 2000,
+    memory: 1000,
     comparisons: 1000,
     coverage: 4000,
     simultaneous_coverage: 600,
