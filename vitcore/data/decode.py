@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,7 @@ TURNS = {  # EXIF orientation -> the name of Pillow's transposition that turns t
     8: "ROTATE_90",
 }
 JPEG_END = b"\xff\xd9"
+warnings.filterwarnings("ignore", "Corrupt EXIF data", UserWarning)  # `orientation` copes, and its images are intact
 PNG_SIGNATURE = 8  # bytes before the first chunk
 PNG_EXIF = {b"eXIf", b"Raw profile type exif", b"XML:com.adobe.xmp"}  # chunks and keywords that may hold an orientation
 PNG_TEXTS = {b"tEXt", b"zTXt", b"iTXt"}

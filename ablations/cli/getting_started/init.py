@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 SHORTER = 4  # the steps of the recipe divided by the steps of a trial of --tune
 LEAST_STEPS = 100
+LONGEST_NAME = 100  # characters of the recipe's name, which is a part of longer names
 METRIC = "val_accuracy"  # the test images are for the studies that use the recipe
 
 
@@ -43,9 +44,9 @@ def init(
 ) -> None:
     """Write a recipe for your own images.
 
-    Checks the size of every image, and the folder for channels, classes, splits and broken files. Chooses image size,
-    patch, model, steps, rates and margin by rules. Writes the reason beside each number, and prints the commands
-    to run next.
+    Looks at every image. Shows sizes, colors, unequal classes, copies in the training and the test set, and files that
+    are broken or left out. Chooses image size, patch, model, steps, rates and margin by rules. Writes the reason beside
+    each number, and prints the commands to run next.
 
     Examples:
         ablate init ~/photos
@@ -55,7 +56,9 @@ def init(
     from ablations.study.init.survey import survey
     from vitcore.data.lookup import FOLDER, find_pack
 
-    target = out or Path((re.sub(r"[^A-Za-z0-9_-]+", "-", path.resolve().name).strip("-") or "recipe") + ".yaml")
+    target = out or Path(
+        (re.sub(r"[^A-Za-z0-9_-]+", "-", path.resolve().name).strip("-")[:LONGEST_NAME] or "recipe") + ".yaml"
+    )
     if target.exists():
         raise ValueError(f"{target}: exists already; use --out to name another file")
     if target.suffix not in (".yaml", ".yml"):

@@ -30,7 +30,7 @@ class Survey:
     name: str
     train: int
     test: int
-    own_split: bool  # whether train/ and test/ are given; otherwise, a fifth of each class is the test set
+    split: str  # how the test images are chosen
     classes: dict[str, int]  # class -> number of training and validation images
     channels: int
     sides: Sequence[int]  # the shorter side of every readable image, in pixels; one value for a pack
@@ -47,9 +47,8 @@ class Survey:
         counts = sorted(self.classes.values())
         each = f"{counts[0]:,}" if counts[0] == counts[-1] else f"{counts[0]:,} to {counts[-1]:,}"
         low, high = min(self.sides), max(self.sides)
-        split = "train/ and test/ as given" if self.own_split else "a fifth of each class is the test set"
         lines = [
-            f"images   {self.train:,} to train and validate, {self.test:,} to test ({split})",
+            f"images   {self.train:,} to train and validate, {self.test:,} to test ({self.split})",
             f"classes  {len(counts):,}, of {each} training images each",
             f"size     {low} to {high} pixels (shorter side); nine in ten have at least {self.side}",
             f"color    {'gray' if self.channels == 1 else 'RGB'}",
@@ -86,9 +85,17 @@ def survey_pack(path: Path) -> Survey:
         *findings.class_notes(known.classes, train, test),
         *duplicates.notes(groups, "image {}".format, labels, places),
     ]
-    size = [known.size]
     return Survey(
-        known.name, known.name, known.train, known.test, True, classes, known.channels, size, broken=[], notes=notes
+        data=known.name,
+        name=known.name,
+        train=known.train,
+        test=known.test,
+        split="as packed",
+        classes=classes,
+        channels=known.channels,
+        sides=[known.size],
+        broken=[],
+        notes=notes,
     )
 
 
@@ -114,7 +121,7 @@ def survey_folder(path: Path) -> Survey:
         name=folder.name,
         train=len(listing.train),
         test=len(listing.test),
-        own_split=bool(listing.parts),
+        split=" and ".join(f"{part}/" for part in listing.parts) or "a fifth of each class is the test set",
         classes=classes,
         channels=1 if all(one.gray for one in looks.values()) else 3,
         sides=list(sides.values()),
@@ -167,7 +174,8 @@ def outliers(sides: dict[str, int]) -> dict[str, int]:
 def refuse_small(path: Path, classes: dict[str, int], in_all: Sequence[int], own_split: bool) -> None:
     """Raise a ValueError that names the classes with too few images, if there are any.
 
-    classes: class -> training images. in_all: training and test images in each class. own_split: as in `Survey`.
+    classes: class -> training images. in_all: training and test images in each class.
+    own_split: whether the test images have a folder of their own.
     """
     counts: Sequence[int] = [*classes.values()] if own_split else in_all
     pairs = zip(classes.items(), counts, strict=True)
