@@ -18,7 +18,8 @@ from results.store.schemas import Environment, Eval, EvalSummary, Failure, Lease
 from results.store.trials import CONFIG, read_vouched
 
 Part = TypeVar("Part")
-FAULTS = ("suspect_hardware",)  # the step at which a loss was NaN, but finite when recomputed
+# The step at which a loss was NaN, but finite when recomputed; the number of diverged results that `retry` set aside.
+FAULTS = ("suspect_hardware", "retried_diverged")
 PROVENANCE = (
     *("code", "revision", "host", "device", "threads", "ranks", "micro_batch", "fused"),
     *("compile", "attention", "matmul_precision", "tf32"),
@@ -80,6 +81,7 @@ def read(runs: Path, trial_id: str, parts: Collection[str]) -> Record:
         values["config"] = "" if config is None else json.dumps(config, sort_keys=True)
     if state.attempt is None:
         return Record(values)
+    values["retried_diverged"] = trial.retried_divergences(state) or None
     if "provenance" in parts:
         values |= read_or_none(lambda: read_provenance(state)) or {}
     history: list[Mapping[str, Any]] = []
@@ -101,7 +103,7 @@ def read(runs: Path, trial_id: str, parts: Collection[str]) -> Record:
 def result_values(trial: store.Trial, result: Result) -> dict[str, Any]:
     """Return name -> value for the numbers of a result, the digest of its weights, and the trial's evals as JSON."""
     values = {name: result.metrics.get(name) for name in METRICS}
-    values |= {name: getattr(result, name) for name in (*MEASURES, *FAULTS)}
+    values |= {name: getattr(result, name) for name in (*MEASURES, "suspect_hardware")}
     later = eval_files.summaries(trial, result)
     evals = {"evals": json.dumps(later, default=EvalSummary.content, sort_keys=True)} if later else {}
     return {**values, "weights_sha256": result.weights_sha256 or "", **evals}

@@ -116,6 +116,20 @@ class Trial:
         attempts = self.attempts()
         return read_failure(attempts[-1] / "failure.json") if attempts else None
 
+    def retried_divergences(self, state: TrialState) -> int:
+        """Return how many diverged results `retry` set aside. state: the trial's, which has an attempt.
+
+        Raises NewerSchema if a newer version wrote such a result.
+        """
+        assert state.attempt is not None
+        if int(state.attempt.name) == 1:  # nearly all trials: saves the listing of the attempts
+            return 0
+        found = 0
+        for attempt in self.attempts():
+            with contextlib.suppress(FileNotFoundError, Broken):
+                found += read_sealed(attempt / RETRIED, Result).status == "diverged"
+        return found
+
     def config(self, result: Result | None = None) -> Settings:
         """Return the resolved config, verified if `result` has the SHA-256 of config.json.
 

@@ -6,10 +6,12 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from results import units
 from results.statistics import intervals, p_values
 from results.store import eval_files
 from results.store.schemas import EvalSummary
 from results.study_results import StudyResults
+from results.style import current_style
 from results.tables import sentences
 
 
@@ -61,6 +63,19 @@ def absence_notes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
         low, high = intervals.clopper_pearson(diverged, ended)
         notes.append(f"{diverged} of {ended} diverged (95% interval {low:.0%} to {high:.0%})")
     return notes
+
+
+def retry_warnings(study: StudyResults) -> list[str]:
+    """Return a warning that names the trials that were trained again after they had diverged, or []."""
+    seeds: dict[str, list[int]] = defaultdict(list)
+    for arm, seed, count in zip(*(study.columns[name] for name in ("arm", "seed", "retried_diverged")), strict=True):
+        if not math.isnan(count):
+            seeds[arm].append(seed)
+    if not seeds:
+        return []
+    named = ", ".join(f"{current_style().label(arm)} {sentences.seeds_text(own)}" for arm, own in seeds.items())
+    trials = units.amount_text(sum(map(len, seeds.values())), "trial")
+    return [f"{trials} diverged and may have been trained again, by ablate retry --diverged: {named}"]
 
 
 def divergence(outcomes: Sequence[Outcome]) -> tuple[int, int]:

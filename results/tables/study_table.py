@@ -30,7 +30,7 @@ from results.store.schemas import Arm, Plan
 from results.study_results import StudyResults
 from results.style import current_style
 from results.tables import declared_first, layout, provenance, sentences
-from results.tables.outcomes import Outcome, absence_notes, divergence, outcomes_by_arm, p_diverges_more
+from results.tables.outcomes import Outcome, absence_notes, divergence, outcomes_by_arm, p_diverges_more, retry_warnings
 
 FEW = 5
 INTERIM = "no verdict before all planned trials are done"
@@ -107,6 +107,7 @@ def table_of_plan(
         interactions=[one if judged else one.without_verdict(INTERIM) for one in interactions],
         claims=[one if judged else one.without_verdict(INTERIM) for one in judged_claims],
         notes=study_notes(study, rows.get(plan.baseline)),
+        warnings=retry_warnings(study),
         notes_of=note_subjects(plan, alone, rows),
     )
 

@@ -5,6 +5,7 @@ import csv
 import io
 import itertools
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -57,8 +58,8 @@ def declare(text: str = STUDY, seeds: int = 5, name: str = "s") -> Plan:
     return plan
 
 
-def finish(plan: Plan) -> None:
-    """Leave the results of all trials."""
+def finish(plan: Plan, diverged: Collection[tuple[str, int]] = ()) -> None:
+    """Leave the results of all trials that have none. diverged: arms and seeds of trials that diverge."""
     for arm in plan.arms:
         for one in arm.trials:
             trial, change = store.trial(Path("runs"), one.id), DIFFERENCES[arm.config["position"]][one.seed]
@@ -68,12 +69,11 @@ def finish(plan: Plan) -> None:
             with synthetic.claimed(trial) as attempt:
                 attempt.write_env({"schema": 1, "device": "A core", "threads": 1})
                 accuracy = SHARED[one.seed] + change
-                metrics = {
-                    "test_accuracy": accuracy,
-                    "val_accuracy": accuracy - 2 * change,
-                    "test_loss": 1.0 - accuracy,
-                }
-                attempt.publish({"status": "finished", "metrics": metrics})
+                if (arm.name, one.seed) in diverged:
+                    attempt.publish({"status": "diverged", "metrics": {}, "diverged_at_step": 3})
+                else:
+                    metrics = {"test_accuracy": accuracy, "val_accuracy": accuracy - 2 * change}
+                    attempt.publish({"status": "finished", "metrics": metrics})
 
 
 @pytest.fixture(scope="module")
@@ -293,3 +293,21 @@ def test_growth_that_is_declared_after_a_table_has_no_effect(looked_at: Ablate) 
     write_yaml("s", STUDY + "grows: true\n")
     assert looked_at("run", "s.yaml", *RUN)[0] == 0
     assert row(looked_at, "s.yaml", "position=2d")["p"] == pytest.approx(paired_p("2d", 5))
+
+
+def test_diverged_trials_that_were_retried_are_named(tmp_path: Path, ablate: Ablate) -> None:
+    """Before they were trained again, and after; in an export too, and whatever the notes."""
+    write_yaml("r", RECIPE)
+    plan = declare()
+    finish(plan, diverged=[("position=2d", 1), ("position=2d", 4), ("position=none", 0)])
+    assert json_output(ablate, "table", "s.yaml", *RUN)["warnings"] == []
+    assert ablate("retry", "s.yaml", *RUN, "--diverged")[0] == 0
+    named = "ablate retry --diverged: position=none seed 0, position=2d seeds 1, 4"
+    for _ in range(2):
+        assert ablate("export", "--out", "all.parquet")[0] == 0
+        for place in ("runs", "all.parquet"):
+            text = ablate("table", "s.yaml", *RUN, "--notes", "none", "--runs", place)[1]
+            assert f"Note: 3 trials diverged and may have been trained again, by {named}." in text
+        finish(plan)
+    kept = sorted(Path("runs/trials").glob("*/attempts/*/retried-result.json"))
+    assert len(kept) == 3

@@ -63,7 +63,7 @@ def with_weights(study: StudyResults) -> StudyResults:
 
 
 def assert_same(a: StudyResults, b: StudyResults) -> None:
-    assert a.plan == b.plan
+    assert a.plan.content() == b.plan.content()
     pd.testing.assert_frame_equal(a.trials, b.trials)
     pd.testing.assert_frame_equal(a.history, b.history)
     assert a.correct.keys() == b.correct.keys()
