@@ -97,8 +97,9 @@ def next_commands(recipe: Path, runs: Path | None, data_dir: Path | None) -> str
 def measure(found: "Survey", device: str, place: Place, workers: int | None, where: str) -> "dict[str, Choice]":
     """Train a grid of learning rates and widths. Return key -> choice for the pair with the best validation accuracy.
 
-    A tie goes to the pair that `ablate init` chooses without --tune. device: choices.CPU or choices.GPU. where: the
-    --runs option for the advice on failed trials. Raises the errors of `ensure_trainable`, `train_here` and `finish`.
+    A tie goes to the pair that `ablate init` chooses without --tune, and so does the choice if all trials diverged.
+    device: choices.CPU or choices.GPU. where: the --runs option for the advice on failed trials. Raises the errors of
+    `ensure_trainable`, `train_here` and `finish`.
     """
     from ablations.study.init import choices
 
@@ -114,6 +115,9 @@ def measure(found: "Survey", device: str, place: Place, workers: int | None, whe
     lr, width = max(reached, key=lambda pair: (reached[pair], pair == by_rule))
     rates, widths = (sorted({pair[place] for pair in reached}) for place in (0, 1))
     measured = f"best of {len(reached)} pairs, {100 * reached[lr, width]:.1f}% validation accuracy, one seed"
+    if not any(reached.values()):
+        unmeasured = f"by rule, as all {len(reached)} trials of --tune diverged"
+        return {"lr": choices.Choice("lr", lr, unmeasured), "width": choices.Choice("width", width, "as for lr")}
     return {
         "lr": choices.Choice("lr", lr, f"{measured}{edge_note(lr, rates)}"),
         "width": choices.Choice("width", width, f"as for lr{edge_note(width, widths)}"),
@@ -138,6 +142,7 @@ def tuning_jobs(settings: Settings) -> list[Job]:
 
 
 def accuracy(runs: Path, job: Job) -> float:
+    """Return a job's validation accuracy, or 0 if it diverged, which no other job falls below."""
     result = store.trial(runs, job.id).state().result
     return float(result.metrics.get(METRIC) or 0.0) if result else 0.0
 

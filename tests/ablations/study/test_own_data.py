@@ -142,6 +142,18 @@ def test_tuning_takes_the_best_of_what_it_trained(monkeypatch: pytest.MonkeyPatc
     assert "width: 128" in choices.render(found, CPU, chosen)
 
 
+def test_tuning_takes_no_rate_from_trials_that_all_diverged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The recipe keeps the rate of the rule, and says so."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(init, "train_here", lambda jobs, place, workers, metric: None)
+    monkeypatch.setattr(init, "finish", lambda summary, asked, where: None)
+    found = survey(photos(tmp_path / "pets"))
+    chosen = init.measure(found, CPU, Place(tmp_path / "runs", None), None, "")
+    by_rule = {one.key: one.value for one in choices.config_choices(found, CPU)}
+    assert {key: one.value for key, one in chosen.items()} == {key: by_rule[key] for key in ("lr", "width")}
+    assert chosen["lr"].reason == "by rule, as all 6 trials of --tune diverged"
+
+
 def test_tuning_names_run_directories_as_given(ablate: Ablate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     named: list[str] = []
     monkeypatch.setattr(init, "train_here", lambda jobs, place, workers, metric: None)
