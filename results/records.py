@@ -16,10 +16,11 @@ class Row:
 
     n: the number of finished trials with the metric. missing: the number of trials without the metric that neither
     diverged nor failed. delta, p, verdict: comparison with the arm `baseline` over n_pairs seeds. margin_met: the
-    smallest equivalence margin that the arm meets, before Holm's correction. delta_ci95_images: interval over seeds and
-    images. delta_ci95_simultaneous: interval that holds for a whole family at once. measured: metric -> mean for
-    further metrics, and metric + INTERVAL -> confidence interval. first_declared: the verdict under what was declared
-    before there were results, or "no verdict", if the study declares something else now.
+    smallest equivalence margin that the arm meets after Holm's correction, a number or a share like the plan's margin.
+    delta_ci95_images: interval over seeds and images. delta_ci95_simultaneous: interval that holds for a whole family
+    at once. measured: metric -> mean for further metrics, and metric + INTERVAL -> confidence interval.
+    first_declared: the verdict under what was declared before there were results, or "no verdict", if the study
+    declares something else now.
     """
 
     arm: str
@@ -33,7 +34,7 @@ class Row:
     p: float | None = None
     p_holm: float | None = None
     verdict: str | None = None
-    margin_met: float | None = None
+    margin_met: float | str | None = None
     published: float | None
     params: int | None
     flops: int | None
@@ -146,7 +147,7 @@ class Table:
     split: Split
     family: int
     points_family: int
-    margin: float | None
+    margin: float | str | None
     interim: bool
     judged: bool
     budget: str

@@ -235,7 +235,7 @@ def rerun_command(plan: Plan) -> str:
     asked = plan.asked or Asked(study=plan.study, recipe=plan.recipe)
     overrides = plan.overrides.items()
     settings = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in overrides]
-    settings += [f"margin={asked.margin:g}"] if asked.margin is not None else []
+    settings += [] if asked.margin is None else [f"margin={asked.margin}"]
     words = ["ablate", "run", asked.study, *settings]
     words += ["--recipe", asked.recipe, "--seeds", str(len(plan.seeds))]
     words += [word for plugin in asked.plugins for word in ("--plugin", plugin)]

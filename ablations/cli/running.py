@@ -168,7 +168,7 @@ def one_config(words: list[str], recipe: str, data_dir: Path | None) -> Config:
 
     asked = parse_words(words)
     if asked.margin is not None:
-        raise ValueError(f"margin={asked.margin:g}: applies to studies: give it to `ablate run`")
+        raise ValueError(f"margin={asked.margin}: applies to studies: give it to `ablate run`")
     for word in map(usual_name, asked.studies[:1]):
         if word in SETTINGS:
             raise ValueError(f"'{asked.studies[0]}' is not key=value: write {word}=VALUE")

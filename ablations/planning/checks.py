@@ -87,9 +87,9 @@ def check_shares(design: Design) -> None:
             )
 
 
-def check_margin(margin: float | None, where: str) -> None:
+def check_margin(margin: float | str | None, where: str) -> None:
     """Raise ValueError for an accuracy's margin of 1 or more: 3, meant as points, makes every arm equivalent."""
-    if margin is not None and margin >= 1:
+    if isinstance(margin, float) and margin >= 1:
         raise ValueError(f"{where}: margin={margin:g}: below 1, as a share of the images (0.03 is 3 points)")
 
 

@@ -3,8 +3,8 @@
 import os
 from typing import TYPE_CHECKING
 
+from results.margins import margin_text
 from results.store.schemas import Plan, PlannedData
-from results.units import unit
 from vitcore.data.lookup import FOLDER, describe
 
 if TYPE_CHECKING:
@@ -66,6 +66,6 @@ def notes(design: "Design") -> list[str]:
     if own is None or own == design.applicable_recipe.margin or design.study.margin is not None:
         return []
     return [
-        f"no arm is called equivalent: the margin of {unit(design.metric).size_text(own)} in the recipe "
+        f"no arm is called equivalent: the margin of {margin_text(own, design.metric)} in the recipe "
         f"{design.recipe.name} is for its own data, not for {data_name(design.data)}; set a margin in the study"
     ]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ablations.planning.jobs import read
-from results import units
+from results import margins, units
 from results.load import load_studies
 from results.statistics import deviations, looks, power, tuning
 from results.statistics.contrast import Sample, samples_by_arm
@@ -56,13 +56,15 @@ class Resolution:
     grid_points: int = 1  # of each tuned arm; 1 without tuning
     factor: int = 1
     factor_of_more: int = 1
-    margin: float | None  # the declared equivalence margin
+    margin: float | str | None  # the declared equivalence margin, a difference or a share of the baseline's error
+    margin_size: float | None = None  # the margin as a difference, None if the baseline's mean is unknown
+    margin_too_wide: str = ""  # why the margin is too wide to call an arm equivalent
     seeds_for: dict[str, int | None] = field(default_factory=dict)  # difference -> number of seeds that resolves it
     note: str
 
 
 def resolution(plan: Plan, runs: Path) -> Resolution:
-    seeds, family, margin = len(plan.seeds), max(plan.family, 1), plan.margin
+    seeds, family = len(plan.seeds), max(plan.family, 1)
     factor, factor_of_more = factors_of_tables(plan, runs)
     again = f"beyond {plan.split.folds} seeds every image is tested again, so that more seeds gain less than this says"
     points = max((len(entry.points) for entry in plan.tuned), default=1)
@@ -72,10 +74,13 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
         grid_points=points,
         factor=factor,
         factor_of_more=factor_of_more,
-        margin=margin,
+        margin=plan.margin,
         note=again if plan.split.folds else "",
     )
-    found = spread(plan, runs)
+    study = so_far(plan, runs)
+    known = with_margin_size(known, plan, baseline_mean(plan, study))
+    margin = None if known.margin_too_wide else known.margin_size
+    found = spread(plan, study)
     if found is None:
         return known
     sd = found.bound
@@ -115,10 +120,35 @@ def factors_of_tables(plan: Plan, runs: Path) -> tuple[int, int]:
     return looks.planned_factor(known, now), looks.planned_factor(known, more)
 
 
-def spread(plan: Plan, runs: Path) -> Spread | None:
+def so_far(plan: Plan, runs: Path) -> StudyResults | None:
+    """Return the study's results so far, or None if it has no plan in the run directory yet."""
+    if read(runs, plan.name) is None:
+        return None
+    (study,) = load_studies(runs, [plan.name], parts=())
+    return study
+
+
+def baseline_mean(plan: Plan, study: StudyResults | None) -> float | None:
+    """Return the baseline's mean so far, or else the one that the recipe expects, or else None."""
+    if study is not None:
+        mean = samples_by_arm(study, study.plan.metric)[study.plan.baseline].mean.value
+        if mean is not None:
+            return mean
+    return next((stated.mean for stated in plan.expected if stated.metric == plan.metric), None)
+
+
+def with_margin_size(known: Resolution, plan: Plan, mean: float | None) -> Resolution:
+    """Return the resolution with the margin's size. mean: the baseline's, None if unknown."""
+    if plan.margin is None or (mean is None and isinstance(plan.margin, str)):
+        return known
+    size = plan.margin if mean is None else margins.margin_at(plan.margin, mean, plan.metric)
+    wide = "" if mean is None else margins.too_wide(plan.margin, mean, plan.metric, plan.classes)
+    return replace(known, margin_size=float(size), margin_too_wide=wide)
+
+
+def spread(plan: Plan, study: StudyResults | None) -> Spread | None:
     """Return the spread of the study's differences so far, pooled over arms, or else the recipe's, or else None."""
-    if read(runs, plan.name) is not None:
-        (study,) = load_studies(runs, [plan.name], parts=())
+    if study is not None:
         groups = differences(tuning.tuned_arms_only(study))  # the differences that the table tests
         if any(pairs.mean.se is not None for group in groups for pairs in group):
             numbers = [[pairs.numbers for pairs in group] for group in groups]
@@ -160,7 +190,7 @@ def resolution_lines(found: Resolution, metric: str, objective: str = "") -> lis
     if found.grid_points > 1:
         lines.insert(1, grid_text(found, unit))
     if found.margin is not None:
-        lines.append(margin_text(found, found.margin, unit))
+        lines.append(margin_line(found, margins.margin_text(found.margin, metric), unit))
     if found.seeds_for:
         wanted = [f"{unit.size_text(float(one))} {seeds_text(seeds)}" for one, seeds in found.seeds_for.items()]
         beyond = any(seeds is None or seeds > found.seeds for seeds in found.seeds_for.values())
@@ -179,8 +209,13 @@ def grid_text(found: Resolution, unit: units.Unit) -> str:
     )
 
 
-def margin_text(found: Resolution, margin: float, unit: units.Unit) -> str:
-    text = f"equal arms are shown equivalent within {unit.size_text(margin)}"
+def margin_line(found: Resolution, margin: str, unit: units.Unit) -> str:
+    if found.margin_too_wide:
+        return f"no arm can be called equivalent: {found.margin_too_wide}"
+    if found.margin_size is None:
+        return f"equal arms are shown equivalent within {margin}: unknown before the baseline has trials"
+    size = f" ({unit.size_text(found.margin_size)})" if isinstance(found.margin, str) else ""
+    text = f"equal arms are shown equivalent within {margin}{size}"
     if found.margin_reachable:
         return f"{text} with 80% power, and within {size_text(found.smallest_margin, unit)} too"
     return f"{text} with less than 80% power: that takes {seeds_text(found.margin_seeds)}"

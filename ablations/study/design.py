@@ -115,7 +115,7 @@ class Design(Layers):
         return self.sized_names(self.study.metric)[0]
 
     @property
-    def margin(self) -> float | None:
+    def margin(self) -> float | str | None:
         """The study's equivalence margin or, if it sets none, the recipe's. None if neither applies."""
         return self.study.margin if self.study.margin is not None else self.applicable_recipe.margin
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from ablations.study.stages import Values
+from results.margins import Margin
 from results.store.schemas import LaterDifference
 from slurm.profiles.profile import Profile
 from vitcore.options import Options
@@ -105,7 +106,8 @@ class Recipe(Options):
     arms: dict[str, Values] = {}  #: Settings of arms, for the studies that name an arm of the recipe.
     #: Settings of the stages in studies. `finetune` has the settings of arms that start from stages.
     stages: dict[str, Values] = {}
-    margin: float | None = Field(default=None, gt=0)  #: The equivalence margin of studies that set none.
+    #: The equivalence margin of studies that set none: a difference, or a share of the baseline's error as in `25%`.
+    margin: Margin | None = None
     caveats: list[str] = []  #: Warnings to readers, which tables and reports print.
     expected: list[Expected] = []  #: Expected results of the recipe's trials.
     #: The training time of a trial on a CPU (`cpu`, in float32) and on a GPU (`gpu`). Evaluations do not count.

@@ -7,6 +7,7 @@ from pydantic import Field, field_validator
 
 from ablations.study.budget import Budget
 from ablations.study.stages import LINKS, Values
+from results.margins import Margin
 from vitcore.options import Options
 
 # "axis": the recipe's values. "all": every variant of a slot. A list may contain "axis" among its values.
@@ -46,7 +47,8 @@ class Study(Options):
     #: Evals, which workers compute from the weights: `fewshot`, `inspect`, `test@SIZE`, `test@patchP`, `test@mergeR`.
     #: `test@axis` and `test@patch-axis` use the recipe's image sizes and patch sizes.
     evals: list[str] = []
-    margin: float | None = Field(default=None, gt=0)  #: The equivalence margin, by default the recipe's.
+    #: The equivalence margin, by default the recipe's: a difference, or a share of the baseline's error as in `25%`.
+    margin: Margin | None = None
     #: Whether seeds may be added after a table. The first table is then corrected for later ones too.
     grows: bool = False
     published: dict[str, float] = {}  #: Published numbers by arm. `width=axis[-1]` is the recipe's last width.

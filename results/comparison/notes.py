@@ -3,7 +3,7 @@
 from results import units
 from results.comparison.joint_looks import look_note
 from results.comparison.matching import Pair, Side, are_namesakes, differing_settings
-from results.comparison.testing import Test, common_margin, test_verdict
+from results.comparison.testing import Test, test_verdict
 from results.statistics import verdict
 from results.tables import layout, sentences
 from results.tables.outcomes import absence_notes
@@ -39,8 +39,7 @@ def row_notes(pair: Pair, test: Test | None, family: int) -> list[str]:
         test.p_holm,
         family=family,
         looks=len(test.looks),
-        margin=common_margin(a, b),
-        unit=units.unit(a.study.plan.metric),
+        tie=test.tie,
         diverged=bool(a.row.diverged or b.row.diverged),
     )
     return found + test_notes(test) + limits

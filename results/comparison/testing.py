@@ -6,12 +6,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from results import units
+from results import margins, units
 from results.comparison.joint_looks import JointLook, joint_looks
 from results.comparison.matching import Pair, Side, are_comparable
-from results.statistics import intervals, p_values, power, verdict
+from results.statistics import contrast, intervals, p_values, power, verdict
 from results.statistics.contrast import Sample
 from results.statistics.intervals import Estimate
+from results.statistics.ratios import Ratio
+from results.statistics.verdict import Tie
+from results.store.schemas import Plan
 from results.tables.outcomes import divergence
 
 IDENTICAL = "identical"
@@ -19,9 +22,12 @@ IDENTICAL = "identical"
 
 @dataclass(frozen=True)
 class AtLook:
-    """The estimate behind a test at a look, and the factor of its p value."""
+    """The samples and estimates behind a test at a look, as in `Test`, and the factor of its p value."""
 
     factor: int
+    a: Sample
+    b: Sample
+    difference: Estimate
     tested: Estimate
 
 
@@ -32,11 +38,12 @@ class Test:
     Trials of a seed are identical if their final weights and values are equal in A and B. tested: the difference with
     the standard error behind p, over seeds and, where answers are known, test images. p: the p value of the null
     hypothesis of no difference. For arms, p is combined with a test of divergence if trials of B diverged. p_margin:
-    the p value of equivalence within the common margin. looks: the looks at the difference, for which p and p_margin
-    are corrected. at_looks: `tested` at the looks whose seeds both sides still have. `adjusted` sets p_holm by Holm's
-    method, and corrects p_margin. method: paired, overlapping, welch, or none if a side has only identical trials.
-    pairs: the number of paired seeds. identical: seeds with identical trials. repeated: seeds whose trial has one id in
-    A and B, but different values. trials: trial ids, by which equal tests are recognized.
+    the p value of equivalence within the common margin. tie: None without such a margin. looks: the looks at the
+    difference, for which p and p_margin are corrected. at_looks: the looks whose seeds both sides still have.
+    `adjusted` sets p_holm by Holm's method, and corrects p_margin. method: paired, overlapping, welch, or none if a
+    side has only identical trials. pairs: the number of paired seeds. identical: seeds with identical trials. repeated:
+    seeds whose trial has one id in A and B, but different values. trials: trial ids, by which equal tests are
+    recognized.
     """
 
     a: Side
@@ -47,6 +54,7 @@ class Test:
     p_margin: float | None
     looks: list[JointLook]
     at_looks: list[AtLook]
+    tie: Tie | None
     method: str
     pairs: int
     identical: list[int]
@@ -79,18 +87,19 @@ def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | 
         difference, method, pairs = estimate_difference(new_a, new_b, same_split)
     tested = difference.with_extra_variance(images_variance(new_a, new_b))
     counted = joint_looks(left, a.study.plan, right, b.study.plan)
-    at_looks = [
-        AtLook(look.factor, estimate_at(look, new_a, new_b, tested, same_split)) for look in counted if look.is_whole
-    ]
+    whole = AtLook(1, new_a, new_b, difference, tested)
+    at_looks = [at_look(look, whole, same_split) for look in counted if look.is_whole]
     p = None if method == "none" else p_over_looks(at_looks, tested)
-    margin = common_margin(a, b)
+    same = a.study.plan.margin == b.study.plan.margin and left is a.trials
+    tie = tie_within(a.study.plan, whole) if same else None
     return Test(
         a=a,
         b=b,
         difference=difference,
         tested=tested,
         p=p_of_arms(p, a, b, counted) if left is a.trials else p,
-        p_margin=None if margin is None else p_equivalence(at_looks, margin),
+        p_margin=p_equivalence(at_looks, a.study.plan) if tie and not tie.too_wide else None,
+        tie=tie,
         looks=counted,
         at_looks=at_looks,
         method=method,
@@ -101,13 +110,13 @@ def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | 
     )
 
 
-def estimate_at(look: JointLook, a: Sample, b: Sample, whole: Estimate, same_split: bool) -> Estimate:
-    """Return the estimate behind the test of b - a at a look. whole: the estimate over all seeds."""
+def at_look(look: JointLook, whole: AtLook, same_split: bool) -> AtLook:
+    """Return the estimates behind the test of b - a at a look. whole: those over all seeds."""
     if look.is_last:
-        return whole
-    some_a, some_b = a.only_seeds(look.a), b.only_seeds(look.b)
-    difference, _, _ = estimate_difference(some_a, some_b, same_split)
-    return difference.with_extra_variance(images_variance(some_a, some_b))
+        return replace(whole, factor=look.factor)
+    a, b = whole.a.only_seeds(look.a), whole.b.only_seeds(look.b)
+    difference, _, _ = estimate_difference(a, b, same_split)
+    return AtLook(look.factor, a, b, difference, difference.with_extra_variance(images_variance(a, b)))
 
 
 def p_over_looks(at_looks: Sequence[AtLook], whole: Estimate) -> float | None:
@@ -125,10 +134,13 @@ def p_over_looks(at_looks: Sequence[AtLook], whole: Estimate) -> float | None:
     return min(found)
 
 
-def p_equivalence(at_looks: Sequence[AtLook], margin: float) -> float | None:
+def p_equivalence(at_looks: Sequence[AtLook], plan: Plan) -> float | None:
     """Return the p value of equivalence, corrected for looks, or None if no look has an interval."""
-    tests = [(look.factor, p_values.tost_p(look.tested, margin)) for look in at_looks]
-    found = [factor * p for factor, p in tests if p is not None]
+    found = []
+    for look in at_looks:
+        tie = tie_within(plan, look)
+        if tie is not None and tie.p_value is not None:
+            found.append(look.factor * tie.p_value)
     return min(1.0, *found) if found else None
 
 
@@ -173,6 +185,29 @@ def images_variance(a: Sample, b: Sample) -> float:
     if paired is not None:
         return paired
     return (a.images_variance or 0.0) + (b.images_variance or 0.0)
+
+
+def tie_within(plan: Plan, at: AtLook) -> Tie | None:
+    """Return the difference b - a beside the margin of both studies, or None without a margin.
+
+    A margin that is a share is one of A's error.
+    """
+    if plan.margin is None or at.a.mean.value is None:
+        return None
+    tested, here = Ratio.of_mean(at.tested), Ratio.of_mean(at.difference)
+    if isinstance(plan.margin, str):
+        a, b = contrast.error(at.a, plan.metric), contrast.error(at.b, plan.metric)
+        tested = relative_change(a.tested, b.tested, at.tested)
+        here = relative_change(a.on_these_images.tested, b.on_these_images.tested, at.difference)
+    text = margins.margin_text(plan.margin, plan.metric, "A")
+    wide = margins.too_wide(plan.margin, at.a.mean.value, plan.metric, plan.classes)
+    return Tie(text, margins.bound(plan.margin), tested, here, wide)
+
+
+def relative_change(a: Estimate, b: Estimate, difference: Estimate) -> Ratio | None:
+    """Return (b - a) / a for two means and the estimate of their difference, of either sign."""
+    ratio = Ratio.of_means(b, a, difference)
+    return ratio and ratio.minus_one()
 
 
 def adjusted(tests: Sequence[Test | None]) -> list[Test | None]:
@@ -242,8 +277,3 @@ def deficit_bound(test: Test) -> float | None:
         return min(found)
     worse = -test.tested if higher else test.tested
     return worse.value if test.method == "none" or worse.n > 1 else None
-
-
-def common_margin(a: Side, b: Side) -> float | None:
-    """Return the equivalence margin that both studies declare, or None if it is missing or differs."""
-    return a.study.plan.margin if a.study.plan.margin == b.study.plan.margin else None

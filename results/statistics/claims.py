@@ -12,7 +12,7 @@ from results.records import Claim, Row
 from results.statistics import p_values, tuned_pairs, verdict
 from results.statistics.contrast import Sample
 from results.statistics.tuned_pairs import Pair
-from results.statistics.verdict import EQUIVALENT, RESOLVED
+from results.statistics.verdict import EQUIVALENT, RESOLVED, Tie
 from results.store.schemas import Plan
 from results.style import current_style
 
@@ -40,7 +40,12 @@ def judge_claims(
     `tuning.unstable_points`). Raises ValueError if a claim is not "a < b" or "a ~ b".
     """
     asked = [point for text in plan.claims for point in claims_at_points(text, plan)]
-    pairs = {(a, b): tuned_pairs.pair(a, b, plan, samples, gone) for a, _, b in asked if a in rows and b in rows}
+    pairs = {
+        (a, b): tuned_pairs.pair(a, b, plan, samples, gone, rows[a].baseline)
+        for a, _, b in asked
+        if a in rows and b in rows
+    }
+    ties = {(a, b): tuned_pairs.tie(pair, plan, rows[rows[a].baseline].mean) for (a, b), pair in pairs.items()}
     contrasts = {
         (a, b): arm for a, b in pairs for arm, other in ((a, b), (b, a)) if arm != other and rows[arm].baseline == other
     }
@@ -49,7 +54,8 @@ def judge_claims(
     own = [names for names in pairs if names not in contrasts]
     p = [None if {*names} & set(unjudged) else tuned_pairs.p_value(pairs[names], plan) for names in own]
     p_holm |= zip(own, p_values.holm(p, len(own)), strict=True)
-    p_within = [tuned_pairs.p_equivalence(pairs[names], plan) for names in own]
+    wide = {names for names, tie in ties.items() if tie and tie.too_wide}
+    p_within = [None if names in wide else tuned_pairs.p_equivalence(pairs[names], plan) for names in own]
     p_margin |= zip(own, p_values.holm(p_within, len(own)), strict=True)
     found = []
     for claim in asked:
@@ -57,7 +63,7 @@ def judge_claims(
         if absent := [name for name in names if name not in rows]:
             found.append(Claim(" ".join(claim), note=f"no arm {', '.join(absent)} in the plan"))
         else:
-            found.append(judged_claim(plan, rows, claim, pairs[names], p_holm[names], p_margin[names]))
+            found.append(judged_claim(plan, rows, claim, pairs[names], ties[names], p_holm[names], p_margin[names]))
     return found
 
 
@@ -95,9 +101,15 @@ def with_labels(text: str) -> str:
 
 
 def judged_claim(
-    plan: Plan, rows: Mapping[str, Row], claim: Parts, pair: Pair, p_holm: float | None, p_margin: float | None
+    plan: Plan,
+    rows: Mapping[str, Row],
+    claim: Parts,
+    pair: Pair,
+    tie: Tie | None,
+    p_holm: float | None,
+    p_margin: float | None,
 ) -> Claim:
-    """Return a claim with its verdict, difference and note. pair: the differences a - b.
+    """Return a claim with its verdict, difference and note. pair: the differences a - b. tie: None without a margin.
 
     p_holm, p_margin: adjusted p values of no difference and of equivalence. Without `p_holm` the claim is untested;
     without `p_margin` the arms are never judged equivalent.
@@ -106,8 +118,8 @@ def judged_claim(
     diverged = rows[a].diverged, rows[b].diverged
     higher = units.higher_is_better(plan.metric)
     word = verdict.verdict(difference, p_holm, p_margin, higher_is_better=higher, diverged=diverged)
-    tie = verdict.is_significant(p_margin) and not any(diverged)
-    judged = verdict_on_claim(relation, word, difference.value, tie)
+    within = verdict.is_significant(p_margin) and not any(diverged)
+    judged = verdict_on_claim(relation, word, difference.value, within)
     return Claim(
         claim=" ".join(claim),
         verdict=judged,
@@ -115,7 +127,7 @@ def judged_claim(
         delta_ci95=difference.interval(),
         p_holm=p_holm,
         n_pairs=difference.n,
-        note=claim_note(relation, judged, word, pair.own, plan),
+        note=claim_note(relation, judged, word, pair.own, tie),
     )
 
 
@@ -130,15 +142,16 @@ def verdict_on_claim(relation: str, word: str | None, difference: float | None, 
     return DISAGREE if word in RESOLVED else UNRESOLVED
 
 
-def claim_note(relation: str, judged: str | None, word: str | None, pairs: Sample, plan: Plan) -> str:
+def claim_note(relation: str, judged: str | None, word: str | None, pairs: Sample, tie: Tie | None) -> str:
     """Return a note on the verdict `judged` of a claim, or "" if it needs none. word: the verdict on `pairs`, a - b."""
     if judged is None:
         return f"untested: {pairs.mean.why or 'the best value of an arm lies at the edge of its grid'}"
     if relation == "~":
-        return "no margin declared within which arms tie" if plan.margin is None else ""
+        if tie is None:
+            return "no margin declared within which arms tie"
+        return f"not called equivalent: {tie.too_wide}" if judged == UNRESOLVED and tie.too_wide else ""
     if word == verdict.UNRESOLVED:
         return "; ".join(verdict.images_notes(pairs.mean, pairs.tested))
-    if word != EQUIVALENT or plan.margin is None:
+    if word != EQUIVALENT or tie is None:
         return ""
-    within = units.unit(plan.metric).size_text(plan.margin)
-    return f"equivalent within {within}: a smaller difference is not excluded"
+    return f"equivalent within {tie.margin}: a smaller difference is not excluded"

@@ -96,11 +96,25 @@ class Sample:
         mine, theirs = self.correct.get(seed), other.correct.get(seed)
         return mine is not None and theirs is not None and (mine[0] is theirs[0] or np.array_equal(mine[0], theirs[0]))
 
+    @property
+    def on_these_images(self) -> "Sample":
+        """The sample without the answers that show how much the choice of test images matters."""
+        return self if self.folds else replace(self, correct={})
+
     def only_seeds(self, seeds: Collection[int]) -> "Sample":
         return replace(self, values={s: v for s, v in self.values.items() if s in seeds})
 
     def without_seeds(self, seeds: Collection[int]) -> "Sample":
         return replace(self, values={s: v for s, v in self.values.items() if s not in seeds})
+
+
+def error(sample: Sample, metric: str) -> Sample:
+    """Return the error rates of a sample of accuracies, or a sample of another metric unchanged."""
+    if not units.is_accuracy(metric):
+        return sample
+    values = {seed: 1 - value for seed, value in sample.values.items()}
+    wrong = {seed: (index, 1 - right.astype(float)) for seed, (index, right) in sample.correct.items()}
+    return replace(sample, values=values, correct=wrong)
 
 
 def spans_repetitions(seeds: Iterable[int], folds: int | None) -> bool:

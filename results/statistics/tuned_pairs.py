@@ -5,13 +5,14 @@ leading arm, at its tuned value, must therefore beat the other arm at every grid
 level 5%, and so does this intersection-union test (Berger 1982).
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from results import units
-from results.statistics import looks, p_values, verdict
+from results import margins, units
+from results.statistics import contrast, looks, ratios, verdict
 from results.statistics.contrast import Sample
-from results.statistics.intervals import Estimate
+from results.statistics.ratios import AtLevel, Ratio
+from results.statistics.verdict import Tie
 from results.store.schemas import Plan
 
 
@@ -20,26 +21,35 @@ class Pair:
     """The per-seed differences a - b of two arms, without excluded grid points.
 
     own: a - b, each at its tuned value if it is tuned. ahead: a at its tuned value minus b at each grid point, empty if
-    b is not tuned. behind: a at each grid point minus b at its tuned value, empty if a is not tuned.
+    b is not tuned. behind: a at each grid point minus b at its tuned value, empty if a is not tuned. error: the
+    baseline's error of which the margin is a share, or None if the margin is in the metric's unit.
     """
 
     own: Sample
     ahead: tuple[Sample, ...] = ()
     behind: tuple[Sample, ...] = ()
+    error: Sample | None = None
 
     def only_seeds(self, seeds: Collection[int]) -> "Pair":
         ahead, behind = (tuple(one.only_seeds(seeds) for one in side) for side in (self.ahead, self.behind))
-        return Pair(self.own.only_seeds(seeds), ahead, behind)
+        return replace(self, own=self.own.only_seeds(seeds), ahead=ahead, behind=behind)
 
 
-def pair(a: str, b: str, plan: Plan, samples: Mapping[str, Sample], gone: Collection[str] = ()) -> Pair:
-    """Return the differences between the arms `a` and `b`. gone: grid points left out (`tuning.unstable_points`)."""
+def pair(
+    a: str, b: str, plan: Plan, samples: Mapping[str, Sample], gone: Collection[str] = (), baseline: str = ""
+) -> Pair:
+    """Return the differences between the arms `a` and `b`.
+
+    gone: grid points left out (`tuning.unstable_points`). baseline: the arm whose error a margin is a share of, by
+    default `b`.
+    """
     grids = {entry.name: entry.points for entry in plan.tuned}
     one, other = ([samples[point] for point in grids.get(name, ()) if point not in gone] for name in (a, b))
     return Pair(
         samples[a] - samples[b],
         tuple(samples[a] - point for point in other),
         tuple(point - samples[b] for point in one),
+        contrast.error(samples[baseline or b], plan.metric) if isinstance(plan.margin, str) else None,
     )
 
 
@@ -59,42 +69,71 @@ def p_value(of: Pair, plan: Plan) -> float | None:
     return max(found)
 
 
-def advantages(of: Pair, plan: Plan) -> list[Estimate]:
+def advantages(of: Pair, plan: Plan) -> list[Ratio | None]:
     """Return each arm's advantage, at its tuned value and at each grid point, over the other's tuned value.
 
-    Two arms are equivalent if all advantages lie below the margin.
+    An advantage is in the metric's unit, or a ratio to `of.error`. Two arms are equivalent if all advantages lie below
+    the margin.
     """
     first, second = (of.behind, of.ahead) if units.higher_is_better(plan.metric) else (of.ahead, of.behind)
-    own = of.own.tested
-    return [own, -own, *(sample.tested for sample in first), *(-sample.tested for sample in second)]
+    own = ratio(of.own, of.error)
+    behind = [ratio(sample, of.error) for sample in first]
+    ahead = [ratio(sample, of.error) for sample in second]
+    return [own, own and -own, *behind, *(one and -one for one in ahead)]
+
+
+def ratio(difference: Sample, error: Sample | None) -> Ratio | None:
+    """Return the mean difference as a ratio to the mean error over the same seeds, or to 1 without an error."""
+    if error is None:
+        return Ratio.of_mean(difference.tested)
+    beyond = difference - error
+    seeds = beyond.values
+    return Ratio.of_means(difference.only_seeds(seeds).tested, error.only_seeds(seeds).tested, beyond.tested)
+
+
+def tie(of: Pair, plan: Plan, baseline: float | None) -> Tie | None:
+    """Return the difference beside the plan's margin, or None without a margin. baseline: the baseline's mean."""
+    if plan.margin is None:
+        return None
+    return Tie(
+        margins.margin_text(plan.margin, plan.metric),
+        margins.bound(plan.margin),
+        ratio(of.own, of.error),
+        ratio(of.own.on_these_images, of.error and of.error.on_these_images),
+        "" if baseline is None else margins.too_wide(plan.margin, baseline, plan.metric, plan.classes),
+    )
 
 
 def p_equivalence(of: Pair, plan: Plan) -> float | None:
-    """Return the p value of equivalence, corrected for looks, or None without a margin or an interval.
+    """Return the p value of equivalence, corrected for looks, or None without a margin or a test.
 
     At each look, it is the largest one-sided p value of `advantages`.
     """
-    margin = plan.margin
-    if margin is None or of.own.tested.se is None:
+    if plan.margin is None or of.own.tested.se is None:
         return None
+    bound = margins.bound(plan.margin)
 
     def p_at(seeds: frozenset[int]) -> float | None:
-        found = [p_values.p_below(one, margin) for one in advantages(of.only_seeds(seeds), plan)]
+        found = [one.p_below(bound) if one else None for one in advantages(of.only_seeds(seeds), plan)]
         return None if None in found else max(p for p in found if p is not None)
 
     return looks.smallest_p(looks.looks_at(of.own, plan), p_at)
 
 
-def margin_met(of: Pair, plan: Plan) -> float | None:
-    """Return the smallest margin within which the arms are equivalent, or None if an interval is missing.
+def margins_met(pairs: Sequence[Pair | None], family: int, plan: Plan) -> list[float | None]:
+    """Return the smallest margin within which each pair is equivalent after Holm's correction, or None without a test.
 
-    At each look, it is the largest upper end of the intervals of `advantages`: 90% at a look that is not corrected, and
-    wider at others. The smallest over the looks counts, as for `p_equivalence`.
+    family: the planned number of pairs. If the plan's margin is a share of the baseline's error, so are the results.
     """
-    met = []
+    groups = [advantages_at_looks(pair, plan) if pair else [] for pair in pairs]
+    return ratios.smallest_bounds(groups, family, verdict.ALPHA)
+
+
+def advantages_at_looks(of: Pair, plan: Plan) -> list[AtLevel]:
+    """Return the `advantages` at each look with a test, with the factor that corrects its p value."""
+    found = []
     for look in looks.looks_at(of.own, plan):
-        level = 1 - 2 * verdict.ALPHA / look.factor
-        found = [one.interval(level) for one in advantages(of.only_seeds(look.seeds), plan)]
-        if look.is_whole and None not in found:
-            met.append(max(interval[1] for interval in found if interval is not None))
-    return min(met, default=None)
+        tested = [one for one in advantages(of.only_seeds(look.seeds), plan) if one and one.df is not None]
+        if look.is_whole and len(tested) == 2 + len(of.ahead) + len(of.behind):
+            found.append(AtLevel(look.factor, tested))
+    return found

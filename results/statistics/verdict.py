@@ -4,14 +4,48 @@ The p value of equivalence comes from `tuned_pairs.p_equivalence` for tables and
 comparisons.
 """
 
+from dataclasses import dataclass
+
 from results.records import Row
 from results.statistics.intervals import Estimate
+from results.statistics.ratios import Ratio
 from results.store.schemas import Arm
 from results.units import Unit, amount_text
 
 ALPHA = 0.05
+TOST_LEVEL = 1 - 2 * ALPHA  # of the interval that lies within the margin if both one-sided tests reject
 BETTER, WORSE, EQUIVALENT, UNRESOLVED = "better", "worse", "equivalent", "not-resolved"
 RESOLVED = (BETTER, WORSE)
+
+
+@dataclass(frozen=True)
+class Tie:
+    """A difference beside the margin of equivalence.
+
+    margin: the margin as text. bound: the margin in the unit of the ratios. tested: the difference as a ratio to that
+    unit, over seeds and images if known. on_these_images: the same over seeds alone. too_wide: why the margin is too
+    wide for a verdict, or "".
+    """
+
+    margin: str
+    bound: float
+    tested: Ratio | None
+    on_these_images: Ratio | None
+    too_wide: str = ""
+
+    @property
+    def p_value(self) -> float | None:
+        """The p value of equivalence by two one-sided tests (Schuirmann 1987), or None without a test."""
+        if self.tested is None:
+            return None
+        below, above = self.tested.p_below(self.bound), (-self.tested).p_below(self.bound)
+        return None if below is None or above is None else max(below, above)
+
+    def is_within(self, level: float, *, on_these_images: bool = False) -> bool:
+        """Return whether the interval at this level lies within the margin."""
+        ratio = self.on_these_images if on_these_images else self.tested
+        interval = ratio.interval(level) if ratio else None
+        return interval is not None and -self.bound < interval[0] and interval[1] < self.bound
 
 
 def verdict(
@@ -68,8 +102,7 @@ def verdict_notes(
     p_holm: float | None,
     *,
     family: int,
-    margin: float | None,
-    unit: Unit,
+    tie: Tie | None,
     looks: int = 1,
     grid: bool = False,
     diverged: bool = False,
@@ -77,16 +110,15 @@ def verdict_notes(
     """Return notes on why a verdict differs from what the unadjusted 95% interval suggests.
 
     word: the verdict. difference: the estimate over seeds. tested: the estimate behind the verdict, over seeds and
-    images if known. family, looks: the numbers of contrasts and looks corrected for. grid: whether the arm was compared
-    with the baseline's whole tuning grid (see `results.statistics.tuned_pairs`). diverged: whether trials of either arm
-    diverged.
+    images if known. tie: None without a margin. family, looks: the numbers of contrasts and looks corrected for. grid:
+    whether the arm was compared with the baseline's whole tuning grid (see `results.statistics.tuned_pairs`). diverged:
+    whether trials of either arm diverged.
     """
     if word is None or p_holm is None:
         return []
     notes = []
     tests = amount_text(family, "contrast") + (f" and {looks} looks" if looks > 1 else "")
     tests += " and over the whole grid of the other" if grid else ""
-    tie = margin is not None and is_within_margin(tested, margin, 1 - 2 * ALPHA)
     if word in (EQUIVALENT, UNRESOLVED):
         if is_significant(p_holm):
             notes.append("resolved, but trials diverged in the arm that finished pairs favor")
@@ -94,20 +126,27 @@ def verdict_notes(
             notes.append(f"the 95% interval excludes 0, but not after correction for {tests}")
         else:
             notes += images_notes(difference, tested)
-        if word == EQUIVALENT and not is_within_margin(tested, margin or 0.0, 1 - ALPHA):
-            notes.append("equivalence is two one-sided tests at 5%: the 90% interval is within the margin")
-        elif word == UNRESOLVED and tie and not diverged:
-            notes.append(f"the 90% interval is within the margin, but not after correction for {tests}")
-        elif word == UNRESOLVED and not diverged and is_within_margin(difference, margin or 0.0, 1 - 2 * ALPHA):
-            notes.append("the 90% interval is within the margin on these test images only, not over seeds and images")
-        return notes
-    if tie:
-        notes.append(f"a resolved difference, yet within the margin of {unit.size_text(margin or 0.0)}")
+        return notes + (tie_notes(word, tie, tests) if tie and not diverged else [])
+    if tie and tie.is_within(TOST_LEVEL):
+        notes.append(f"a resolved difference, yet within the margin of {tie.margin}")
     if not excludes_zero(tested):
         by = "by how often it diverges (Fisher's exact test)" if diverged else "at an earlier look"
         contains = "; the 95% interval over all seeds contains 0" if tested.se is not None else ""
         notes.append(f"resolved {by}{contains}")
     return notes
+
+
+def tie_notes(word: str, tie: Tie, tests: str) -> list[str]:
+    """Return a note if the interval suggests another verdict than equivalent or not-resolved, or why it is withheld."""
+    if word == EQUIVALENT:
+        strictly = tie.is_within(1 - ALPHA)
+        return [] if strictly else ["equivalence is two one-sided tests at 5%: the 90% interval is within the margin"]
+    if tie.is_within(TOST_LEVEL):
+        why = tie.too_wide or f"the 90% interval is within the margin, but not after correction for {tests}"
+        return [f"not called equivalent: {why}" if tie.too_wide else why]
+    if tie.is_within(TOST_LEVEL, on_these_images=True):
+        return ["the 90% interval is within the margin on these test images only, not over seeds and images"]
+    return []
 
 
 def images_notes(difference: Estimate, tested: Estimate) -> list[str]:
@@ -126,11 +165,6 @@ def speed_notes(arm: Arm, row: Row, unit: Unit) -> list[str]:
         return []
     other = f"{unit.signed_text(there.difference)}{unit.of_difference}"
     return [f"optimization speed: at twice the steps the difference is {other} ({there.origin})"]
-
-
-def is_within_margin(difference: Estimate, margin: float, level: float) -> bool:
-    interval = difference.interval(level)
-    return interval is not None and -margin < interval[0] and interval[1] < margin
 
 
 def excludes_zero(difference: Estimate) -> bool:

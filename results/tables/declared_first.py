@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from results import units
+from results import margins, units
 from results.records import Row, Table
 from results.statistics import claims
 from results.statistics.declared import Earlier, declared_earlier, plan_as_declared
@@ -65,7 +65,7 @@ def declared_texts(declared: Declaration | Plan) -> dict[str, str]:
     family = units.amount_text(declared.family, "contrast")
     return {
         "metric": declared.metric,
-        "margin": "none" if margin is None else units.unit(declared.metric).size_text(margin),
+        "margin": "none" if margin is None else margins.margin_text(margin, declared.metric),
         "baseline": current_style().label(declared.baseline),
         "family": f"of {family}{f' and {points} at equal values' if points else ''}",
     }

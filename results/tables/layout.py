@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from results import units
+from results import margins, units
 from results.records import INTERVAL, Interval, Row, Table, json_object
 from results.spelling import suggestion
 from results.statistics import claims, interaction
@@ -69,6 +69,13 @@ def verdict_cell(row: Row) -> str:
     return "baseline" if row.arm == row.baseline else str(row.verdict or "–").replace("-", " ")
 
 
+def margin_met_text(margin: float | str | None, unit: Unit) -> str:
+    """Return a smallest margin without its unit, rounded up like every bound, or "" for None."""
+    if margin is None or isinstance(margin, str):
+        return margin or ""
+    return unit.bound_text(margin).removesuffix(unit.of_difference)
+
+
 COLUMNS = {
     "arm": Column("arm", lambda row, unit: current_style().label(row.arm), numeric=False),
     "n": Column("n", lambda row, unit: count_of_planned(row.n, row.planned)),
@@ -87,12 +94,7 @@ COLUMNS = {
     "p": Column("p", lambda row, unit: units.probability_text(row.p)),
     "p_holm": Column("p (Holm)", lambda row, unit: units.probability_text(row.p_holm)),
     "verdict": Column("verdict", lambda row, unit: verdict_cell(row), numeric=False),
-    "margin_met": Column(  # rounded up like every bound
-        "margin met",
-        lambda row, unit: (
-            "" if row.margin_met is None else unit.bound_text(row.margin_met).removesuffix(unit.of_difference)
-        ),
-    ),
+    "margin_met": Column("margin met", lambda row, unit: margin_met_text(row.margin_met, unit)),
     "published": Column("published†", lambda row, unit: unit.value_text(row.published)),
     "params": Column("params", lambda row, unit: units.count_text(row.params)),
     "flops": Column("FLOPs", lambda row, unit: units.count_text(row.flops)),
@@ -256,9 +258,9 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
     if "delta_ci95_simultaneous" in columns:
         parts.append("simultaneous: 95% for all contrasts of a family at once (max-t)")
     if table.margin is not None:
-        parts.append(f"equivalent: within {unit.size_text(table.margin)}, after Holm too")
+        parts.append(f"equivalent: within {margins.margin_text(table.margin, table.metric)}, after Holm too")
     if "margin_met" in columns:
-        parts.append("margin met: the smallest that holds the 90% interval, not adjusted")
+        parts.append("margin met: the smallest margin within which the arm is equivalent, after Holm too")
     further_lines = sentences.interim_text(table), sentences.departure_text(table)
     return [f"{'; '.join(parts)}.", *filter(None, further_lines)]
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from results import margins
 from results.records import Interval, Reached, Row, Table
 from results.statistics.verdict import BETTER, EQUIVALENT, UNRESOLVED, WORSE
 from results.store.plan_files import learned_settings
@@ -29,7 +30,7 @@ def sentence(row: Row, table: Table) -> str:
     if row.verdict in (BETTER, WORSE):
         return f"{row.verdict} than {baseline} {difference_text(row, measure)}"
     if row.verdict == EQUIVALENT:
-        return f"equivalent to {baseline} within {measure.size_text(table.margin or 0.0)}"
+        return f"equivalent to {baseline} within {margins.margin_text(table.margin or 0.0, table.metric)}"
     return f"not resolved against {baseline}: {bound_text(intervals(row), measure)}{divergence_text(row)}"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from results import units
+from results import margins, units
 from results.records import INTERVAL, Interval, NoteSubjects, Row, Table
 from results.statistics import (
     claims,
@@ -26,6 +26,7 @@ from results.statistics import (
 )
 from results.statistics.contrast import Sample
 from results.statistics.tuned_pairs import Pair
+from results.statistics.verdict import Tie
 from results.store.schemas import Arm, Plan
 from results.study_results import StudyResults
 from results.style import current_style
@@ -46,7 +47,8 @@ class Tested:
     """The tests of an arm against its baseline. A p value is None if there was no test.
 
     family: the number of contrasts corrected together. looks: the number of looks corrected for. p_holm: p adjusted
-    within the family. p_margin: the adjusted p value of equivalence.
+    within the family. p_margin: the adjusted p value of equivalence. margin_met: the smallest margin for which it is
+    below 5%. tie: None without a margin.
     """
 
     pair: Pair
@@ -55,6 +57,8 @@ class Tested:
     p: float | None
     p_holm: float | None
     p_margin: float | None
+    margin_met: float | None
+    tie: Tie | None
 
 
 def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = False, simultaneous: bool = False) -> Table:
@@ -84,7 +88,7 @@ def table_of_plan(
     pairs = {name: tuned_pairs.pair(name, other, plan, samples, gone) for name, other in baselines.items()}
     outcomes = outcomes_by_arm(whole)
     alone = rows_alone(whole, samples, outcomes, besides)
-    tested, unfinished = contrast_tests(pairs, outcomes, plan, unjudged), is_unfinished(study)
+    tested, unfinished = contrast_tests(pairs, alone, outcomes, plan, unjudged), is_unfinished(study)
     judged = interim or not unfinished
     rows = rows_with_contrasts(alone, tested, plan, judged)
     for name, interval in simultaneous_intervals(pairs, plan) if simultaneous else ():
@@ -106,7 +110,7 @@ def table_of_plan(
         tuned=list(plan.tune),
         interactions=[one if judged else one.without_verdict(INTERIM) for one in interactions],
         claims=[one if judged else one.without_verdict(INTERIM) for one in judged_claims],
-        notes=study_notes(study, rows.get(plan.baseline)),
+        notes=[*study_notes(study), *withheld_notes(tested, rows)],
         warnings=retry_warnings(study),
         notes_of=note_subjects(plan, alone, rows),
     )
@@ -213,8 +217,7 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: boo
         pairs.tested,
         test.p_holm,
         family=test.family,
-        margin=plan.margin,
-        unit=units.unit(plan.metric),
+        tie=test.tie,
         looks=test.looks,
         grid=bool(test.pair.ahead),
         diverged=any(diverged),
@@ -226,27 +229,41 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: boo
         p=test.p if judged else None,
         p_holm=p_holm,
         verdict=word,
-        margin_met=None if any(diverged) or test.p_holm is None else tuned_pairs.margin_met(test.pair, plan),
+        margin_met=None if any(diverged) else margin_met(test.margin_met, plan),
         n_pairs=difference.n,
         delta_ci95_images=images.interval() if images else None,
     )
 
 
+def margin_met(bound: float | None, plan: Plan) -> float | str | None:
+    """Return a smallest margin as the plan's margin is: in the metric's unit, or as a share such as "25%"."""
+    return margins.share_text(bound) if isinstance(plan.margin, str) and bound is not None else bound
+
+
 def contrast_tests(
-    pairs: Mapping[str, Pair], outcomes: Mapping[str, Sequence[Outcome]], plan: Plan, unjudged: Collection[str]
+    pairs: Mapping[str, Pair],
+    rows: Mapping[str, Row],
+    outcomes: Mapping[str, Sequence[Outcome]],
+    plan: Plan,
+    unjudged: Collection[str],
 ) -> dict[str, Tested]:
     """Return arm -> tests of the arm against its baseline, with p values adjusted within each of `families`.
 
-    outcomes: arm -> outcomes of its trials. unjudged: arms that get no adjusted p values, because a best value of the
-    arm or of its baseline lies at the edge of the grid.
+    rows: arm -> row with its mean. outcomes: arm -> outcomes of its trials. unjudged: arms that get no adjusted p
+    values, because a best value of the arm or of its baseline lies at the edge of the grid.
     """
     found, contrasts = dict[str, Tested](), looks.planned_contrasts(plan)
     counted = {name: looks.looks(contrast, plan) for name, contrast in contrasts.items()}
     for names, size in families(pairs, plan):
         p = [contrast_p(name, pairs[name], outcomes, plan, counted[name]) for name in names]
         p_own = [None if name in unjudged else one for name, one in zip(names, p, strict=True)]
-        p_within = [None if name in unjudged else tuned_pairs.p_equivalence(pairs[name], plan) for name in names]
-        adjusted = p_values.holm(p_own, size), p_values.holm(p_within, size)
+        ties = [tuned_pairs.tie(pairs[name], plan, rows[rows[name].baseline].mean) for name in names]
+        p_within = [
+            None if name in unjudged or (tie and tie.too_wide) else tuned_pairs.p_equivalence(pairs[name], plan)
+            for name, tie in zip(names, ties, strict=True)
+        ]
+        met = tuned_pairs.margins_met([None if name in unjudged else pairs[name] for name in names], size, plan)
+        adjusted = p_values.holm(p_own, size), p_values.holm(p_within, size), met, ties
         for name, *own in zip(names, p, *adjusted, strict=True):
             found[name] = Tested(pairs[name], size, len(counted[name]), *own)
     return found
@@ -306,7 +323,17 @@ def outlier_notes(differences: Mapping[str, Sample], unit: units.Unit) -> dict[s
     return notes
 
 
-def study_notes(study: StudyResults, baseline: Row | None) -> list[str]:
+def withheld_notes(tested: Mapping[str, Tested], rows: Mapping[str, Row]) -> list[str]:
+    """Return notes on why no arm is called equivalent to a baseline, with its name if there are several."""
+    ties = {rows[name].baseline: test.tie for name, test in tested.items()}
+    return [
+        f"no arm is called equivalent{f' to {current_style().label(name)}' if len(ties) > 1 else ''}: {tie.too_wide}"
+        for name, tie in ties.items()
+        if tie and tie.too_wide
+    ]
+
+
+def study_notes(study: StudyResults) -> list[str]:
     """Return the notes on the whole study, including the notes of its plan."""
     plan, notes = study.plan, [*provenance.provenance_notes(study.columns), *study.plan.notes]
     seeds = len(plan.seeds)
@@ -323,9 +350,4 @@ def study_notes(study: StudyResults, baseline: Row | None) -> list[str]:
     if means := [f"{name} {fmean(found.values()):.1%} (n = {len(found)})" for name, found in accuracy.items()]:
         notes.append(f"5-shot accuracy of the weights that arms start from: {', '.join(means)}")
     notes += looks.look_notes(plan)
-    if plan.margin is not None and baseline and baseline.mean is not None and units.is_accuracy(plan.metric):
-        error = 1 - baseline.mean
-        if error < plan.margin:
-            margin, largest = map(units.unit(plan.metric).size_text, (plan.margin, error))
-            notes.append(f"the margin of {margin} is wider than the baseline's error of {largest}")
     return notes

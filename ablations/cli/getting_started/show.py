@@ -11,6 +11,7 @@ from ablations.cli.inputs import parameters
 from ablations.cli.inputs.arguments import RECIPE, existing_names, expand_plan_names, parse_words
 from ablations.cli.inputs.directories import source_path
 from ablations.study.naming import assignments, stem
+from results.margins import margin_text
 from results.units import duration_text, unit
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def show(
 def description_parts(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
     """Yield (title, text) for each line of a study's description. A text may be "", and a title may repeat."""
     margin, whose = (study.margin, "") if study.margin else (recipe.margin, f" (the margin of {recipe.name})")
-    within = f"; equivalent within {unit(study.metric).size_text(margin)}{whose}" if margin else ""
+    within = f"; equivalent within {margin_text(margin, study.metric)}{whose}" if margin else ""
     yield "source", study.source
     yield "found", study.found.strip()
     yield "metric", f"{study.metric}{within}"

@@ -20,6 +20,7 @@ from ablations.execution.launch import Place
 from ablations.planning.jobs import jobs, read
 from ablations.study.naming import ALL_ARMS, assignments, current_name, only_name, plan_name, stem, with_settings
 from results import store
+from results.margins import checked_margin
 from results.store import plan_files, schemas
 from results.store.plan_files import learned_settings
 from results.store.schemas import Plan, Settings
@@ -39,13 +40,13 @@ class Asked:
 
     studies: list[str]
     overrides: Settings
-    margin: float | None = None  # replaces the margin of the studies
+    margin: float | str | None = None  # replaces the margin of the studies
 
 
 def parse_words(words: Iterable[str]) -> Asked:
     """Return the studies and settings among the words of a command line.
 
-    Raises ValueError if a setting is invalid or given twice, or if the margin is not a positive number.
+    Raises ValueError if a setting or the margin is invalid, or if one is given twice.
     """
     studies, overrides = [], {}
     for word in words:
@@ -62,9 +63,7 @@ def parse_words(words: Iterable[str]) -> Asked:
             check_word(word)
             studies.append(word)
     margin = overrides.pop(MARGIN, None)
-    if margin is not None and not (isinstance(margin, int | float) and margin > 0):
-        raise ValueError(f"margin={margin}: a number above 0, in the metric (0.03 of an accuracy is 3 points)")
-    return Asked(studies, overrides, margin)
+    return Asked(studies, overrides, None if margin is None else checked_margin(margin))
 
 
 def expand_plan_names(asked: Asked, recipe_name: str, runs: Path) -> tuple[Asked, str]:
@@ -149,7 +148,7 @@ def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -
     """
     asked = parse_words(words or [])
     if asked.margin is not None:
-        raise ValueError(f"margin={asked.margin:g}: is declared before results are read: give it to `ablate run`")
+        raise ValueError(f"margin={asked.margin}: is declared before results are read: give it to `ablate run`")
     if "all" in asked.studies:
         return []
     overrides, there = resolve_settings(asked.overrides), existing_names(source)

@@ -4,6 +4,7 @@ from ablations.study.reading import find, packaged_names, read_recipe
 from ablations.study.recipe import Expected, Recipe
 from reference.markup import code, literal, prose, shell, table, toctree
 from reference.studies import settings
+from results.margins import margin_text
 
 
 def pages() -> dict[str, str]:
@@ -40,7 +41,7 @@ def page(recipe: Recipe) -> str:
 
 
 def facts(recipe: Recipe) -> str:
-    margin = f" Margin: {100 * recipe.margin:g} points." if recipe.margin else ""
+    margin = f" Margin: {margin_text(recipe.margin, 'test_accuracy')}." if recipe.margin else ""
     lines = [f"Seeds: {recipe.seeds}.{margin}\n"]
     for kind, took in recipe.cost.items():
         lines.append(f"- A trial takes {took.seconds:,g} s on {prose(took.device)} ({kind}; {prose(took.origin)}).")

@@ -3,8 +3,9 @@
 from functools import cached_property
 from typing import Annotated
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field
 
+from results.margins import Margin
 from results.store.schemas.base import Count, Schema, Seed, TrialId
 
 
@@ -19,7 +20,7 @@ class Declaration(Schema):
     plan: Annotated[str, Field(min_length=1)]  #: Name of the plan.
     time: str  #: Time in UTC, or "" if unknown.
     metric: str  #: The metric that is compared, or "" if unknown.
-    margin: Annotated[FiniteFloat, Field(gt=0)] | None  #: Largest difference that counts as equivalent.
+    margin: Margin | None  #: Largest difference that counts as equivalent, or a share of the baseline's error.
     baseline: str  #: The arm that the others are compared with.
     grows: bool = False  #: Whether the study declares that seeds may be added after a table.
     seeds: list[Seed]  #: Seeds with which every arm is trained.

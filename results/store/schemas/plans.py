@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, FiniteFloat, model_validator
 
+from results.margins import Margin
 from results.store.schemas.base import Axes, Count, Flops, Schema, Seconds, Seed, Settings, Sha256, TrialId
 from results.store.schemas.ledger import Declaration
 
@@ -172,7 +173,7 @@ class Asked(Schema):
     recipe: str
     plugins: list[str] = []
     data_dir: str | None = None
-    margin: FiniteFloat | None = None
+    margin: Margin | None = None
 
 
 class Plan(Schema):
@@ -191,7 +192,8 @@ class Plan(Schema):
     departures: Settings = {}  #: Settings whose values differ from the recipe's in the baseline.
     metric: str  #: The metric that is compared.
     evals: list[str] = []  #: Evals that trials need unless their entry lists its own.
-    margin: Annotated[FiniteFloat, Field(gt=0)] | None  #: Largest difference that counts as equivalent.
+    #: Largest difference that counts as equivalent: in the metric's unit, or a share of the baseline's error ("25%").
+    margin: Margin | None
     claims: list[str]  #: Claims in the publication that compare two arms.
     caveats: list[str]  #: Caveats for the reader.
     notes: list[str] = []  #: Footnotes on the whole study.
@@ -241,6 +243,12 @@ class Plan(Schema):
         """The training objective that all arms share, or "" if the arms differ."""
         found = {arm.config.get("objective", "classification") for arm in self.arms}
         return str(found.pop()) if len(found) == 1 else ""
+
+    @property
+    def classes(self) -> int | None:
+        """The number of classes that all arms tell apart, or None if it is unknown or they learn something else."""
+        found = {arm.config.get("classes", self.data and self.data.classes) for arm in self.arms}
+        return found.pop() if len(found) == 1 and self.objective == "classification" else None
 
     def evals_of(self, entry: Entry) -> list[str]:
         """Return the names of the evals that the trials of an entry need: its own list, or else the plan's."""

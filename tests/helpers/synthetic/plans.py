@@ -50,7 +50,7 @@ def make_plan(
     plan = {"schema": 1, "name": f"{study}@digits", "study": study, "recipe": "digits", "overrides": {}}
     plan |= {"question": f"What does {' and '.join(factors)} do?", "source": "arXiv 2010.11929", "found": ""}
     plan |= {"description": "1,797 handwritten digits, 8x8 pixels; 1,320 steps of 32 images."}
-    plan |= {"metric": "test_accuracy", "margin": 0.03, "claims": [], "figure": "intervals"}
+    plan |= {"metric": "test_accuracy", "margin": 0.025, "claims": [], "figure": "intervals"}
     plan |= {"caveats": ["The 13 writers of digits are in train and test."]}
     plan |= {"factors": {name: list(values) for name, values in factors.items()}}
     plan |= {"curves": {name: list(values) for name, values in curves.items()}}

@@ -11,10 +11,10 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 from statsmodels.stats.weightstats import ttost_paired
 
-from results import units
 from results.statistics import deviations, intervals, p_values, power
 from results.statistics.intervals import Estimate
-from results.statistics.verdict import is_within_margin, verdict, verdict_notes
+from results.statistics.ratios import Ratio
+from results.statistics.verdict import Tie, verdict, verdict_notes
 
 RNG = np.random.default_rng(20111)
 TABLES = [(RNG.normal(0.9, 0.02, n), RNG.normal(0.89, 0.05, n)) for n in (2, 3, 5, 10, 40) for _ in range(4)]
@@ -22,6 +22,11 @@ TABLES = [(RNG.normal(0.9, 0.02, n), RNG.normal(0.89, 0.05, n)) for n in (2, 3, 
 
 def estimate(value: float, se: float) -> Estimate:
     return Estimate(5, value, se, 4)
+
+
+def tie(difference: Estimate, margin: float, on_these_images: Estimate | None = None) -> Tie:
+    ratios = [Ratio.of_mean(one) for one in (difference, on_these_images or difference)]
+    return Tie(f"{100 * margin:.2f} points", margin, *ratios)
 
 
 def test_differences_are_those_of_scipy() -> None:
@@ -68,7 +73,8 @@ def test_equivalence_is_that_of_statsmodels() -> None:
     for (a, b), margin in itertools.product(TABLES, (0.005, 0.02, 0.05, 0.2)):
         p, *_ = ttost_paired(a, b, -margin, margin)
         assert p_values.tost_p(intervals.mean(a - b), margin) == pytest.approx(p)
-        assert is_within_margin(intervals.mean(a - b), margin, level=0.90) == (p < 0.05)
+        assert tie(intervals.mean(a - b), margin).p_value == pytest.approx(p)
+        assert tie(intervals.mean(a - b), margin).is_within(0.90) == (p < 0.05)
 
 
 def test_proportion_is_the_exact_interval_of_statsmodels() -> None:
@@ -158,7 +164,7 @@ def test_a_note_says_why_interval_and_verdict_disagree() -> None:
         ("not-resolved", estimate(0.2, 0.01), estimate(0.2, 0.1), 0.2, "on these test images only"),
     ):
         tested = over_images or difference
-        notes = verdict_notes(word, difference, tested, p_holm, family=3, margin=0.03, unit=units.PERCENT)
+        notes = verdict_notes(word, difference, tested, p_holm, family=3, tie=tie(tested, 0.03, difference))
         assert [str(expected) in note for note in notes] == ([] if expected is None else [True])
 
 

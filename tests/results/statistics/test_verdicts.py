@@ -59,7 +59,7 @@ def test_a_tie_needs_a_margin() -> None:
     assert (tie.verdict, tie.note) == ("not-resolved", "no margin declared within which arms tie")
     assert gap.verdict == "disagree"
     assert "a smaller difference is not excluded" in judged_claims("position=2d < position=1d")[0].note  # equivalent
-    assert judged_claims("position=none ~ position=1d", margin=0.5)[0].verdict == "agree"
+    assert judged_claims("position=none ~ position=1d", margin=0.5, metric="test_loss")[0].verdict == "agree"
 
 
 def test_a_claim_about_the_whole_curve_is_judged_at_each_point() -> None:

@@ -212,7 +212,7 @@ def plan_file(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("edit", ['"margin": 0.03', '"seeds": [\n  0'])
+@pytest.mark.parametrize("edit", ['"margin": 0.025', '"seeds": [\n  0'])
 def test_an_edited_plan_is_refused(tmp_path: Path, plan_file: Path, edit: str) -> None:
     assert edit in plan_file.read_text()
     plan_file.write_text(plan_file.read_text().replace(edit, edit[:-1] + "9"))

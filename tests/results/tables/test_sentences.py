@@ -30,7 +30,7 @@ def test_sentences_say_what_the_verdict_allows() -> None:
     found = make_table(relative=[0.90, 0.99, 0.91, 0.99, 0.90])
     worse, baseline, equivalent, unknown = (sentences.sentence(row, found) for row in found.rows)
     assert re.fullmatch(r"worse than position=1d by 18\.40 points \(95% CI 1\d\.\d\d to \d\d\.\d\d\)", worse)
-    assert (baseline, equivalent) == ("the baseline", "equivalent to position=1d within 3.00 points")
+    assert (baseline, equivalent) == ("the baseline", "equivalent to position=1d within 2.50 points")
     bound = 100 * max(map(abs, row_of_arm(found, "position=relative").delta_ci95))
     assert unknown == f"not resolved against position=1d: any difference is at most {bound:.2f} points (95% CI)"
 
@@ -71,7 +71,7 @@ def test_the_answer_puts_arms_of_one_verdict_together() -> None:
     worse = [row_of_arm(found, name) for name in ("position=none", "position=relative")]
     told = [f"{row.arm} by {-100 * row.delta:.2f} points (95% CI " for row in worse]
     assert text.index("worse than position=1d: ") < text.index(told[0]) < text.index(told[1])
-    assert "; position=2d is equivalent to position=1d within 3.00 points." in text
+    assert "; position=2d is equivalent to position=1d within 2.50 points." in text
     found = unresolved(found)
     largest = max(abs(end) for row in found.rows for end in row.delta_ci95 or [])
     bound = f"any difference is at most {100 * largest:.2f} points, by the 95% CI of each"

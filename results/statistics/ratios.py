@@ -1,0 +1,141 @@
+"""Ratios of two means over the same seeds, and the smallest ratios that Holm's method shows not to be exceeded.
+
+A bound on a ratio is tested by a linear contrast of the two means (Fieller 1954), which is an exact t test for normal
+values. A single mean is the ratio to a bottom of exactly 1.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import special
+
+from results.statistics.intervals import Estimate, Interval, t_quantile
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """The ratio top / bottom of two means, bottom above 0.
+
+    variances, covariance: squared standard errors of top and bottom, and their covariance. df: degrees of freedom, None
+    without a test.
+    """
+
+    top: float
+    bottom: float = 1.0
+    variances: tuple[float, float] = (0.0, 0.0)
+    covariance: float = 0.0
+    df: float | None = None
+
+    @classmethod
+    def of_mean(cls, mean: Estimate) -> "Ratio | None":
+        """Return a mean as its ratio to 1, or None without a value."""
+        if mean.value is None:
+            return None
+        return cls(mean.value, variances=((mean.se or 0.0) ** 2, 0.0), df=mean.df)
+
+    @classmethod
+    def of_means(cls, top: Estimate, bottom: Estimate, difference: Estimate) -> "Ratio | None":
+        """Return top / bottom, or None without values or unless bottom is above 0. difference: top - bottom.
+
+        The covariance follows from the variance of the difference, and the degrees of freedom are the difference's.
+        """
+        if top.value is None or bottom.value is None or bottom.value <= 0:
+            return None
+        variances = (top.se or 0.0) ** 2, (bottom.se or 0.0) ** 2
+        largest = math.sqrt(variances[0] * variances[1])
+        covariance = (sum(variances) - (difference.se or 0.0) ** 2) / 2
+        return cls(top.value, bottom.value, variances, min(max(covariance, -largest), largest), difference.df)
+
+    def minus_one(self) -> "Ratio":
+        """Return (top - bottom) / bottom."""
+        own, other = self.variances
+        spread = own - 2 * self.covariance + other
+        return replace(self, top=self.top - self.bottom, variances=(spread, other), covariance=self.covariance - other)
+
+    def __neg__(self) -> "Ratio":
+        return replace(self, top=-self.top, covariance=-self.covariance)
+
+    @property
+    def value(self) -> float:
+        return self.top / self.bottom
+
+    def p_below(self, bound: float) -> float | None:
+        """Return the one-sided p value of the null hypothesis top / bottom >= bound, or None without a test."""
+        if self.df is None:
+            return None
+        variance = self.variances[0] - 2 * bound * self.covariance + bound**2 * self.variances[1]
+        if variance <= 0:
+            return 1.0
+        return float(special.stdtr(self.df, (self.top - bound * self.bottom) / math.sqrt(variance)))
+
+    def interval(self, level: float = 0.95) -> Interval | None:
+        """Return Fieller's interval (low, high) of the ratio, or None without a test or if it is unbounded."""
+        if self.df is None:
+            return None
+        t = t_quantile((1 + level) / 2, self.df)
+        low, high = (float(bounds(end, *moments(self))) for end in (-t, t))
+        return (low, high) if math.isfinite(high) else None
+
+
+def moments(ratio: Ratio) -> tuple[float, float, float, float, float]:
+    return ratio.top, ratio.bottom, *ratio.variances, ratio.covariance
+
+
+def bounds(t: float | np.ndarray, *of: float | np.ndarray) -> np.ndarray:
+    """Return the upper bounds of ratios that lie t standard errors above, or the lower ones for negative t.
+
+    of: the `moments` of the ratios, as numbers or arrays. A bound is infinite if the bottom is not clearly above 0.
+    """
+    top, bottom, top_variance, bottom_variance, covariance = map(np.asarray, of)
+    square = np.square(t)
+    a = bottom**2 - square * bottom_variance
+    b = top * bottom - square * covariance
+    c = top**2 - square * top_variance
+    root = np.sqrt(np.maximum(b**2 - a * c, 0.0))
+    bounded = a > 0
+    return np.where(bounded, (b + np.sign(t) * root) / np.where(bounded, a, 1.0), np.inf)
+
+
+@dataclass(frozen=True)
+class AtLevel:
+    """Ratios that are tested together. factor: what their p value is multiplied by."""
+
+    factor: int
+    ratios: Sequence[Ratio]
+
+
+def smallest_bounds(groups: Sequence[Sequence[AtLevel]], family: int, alpha: float) -> list[float | None]:
+    """Return for each group the smallest bound below which Holm's method shows its ratios to be, or None.
+
+    Each group is one hypothesis with several tests, of which the smallest p value times its factor counts. The p value
+    of a test is the largest of its ratios' at a common bound. family: the planned number of hypotheses. alpha: the
+    error rate.
+
+    Holm's method rejects at a bound in any order, each time at alpha / (number of hypotheses left). The next hypothesis
+    to be rejected as the bound grows is therefore the one with the smallest bound at the level of the next step.
+    """
+    known = [i for i, group in enumerate(groups) if group]
+    found: list[float | None] = [None] * len(groups)
+    tests = [test for i in known for test in groups[i]]
+    if not tests:
+        return found
+    columns = np.array([moments(one) for test in tests for one in test.ratios]).T
+    levels = np.array([(one.df or 0.0, test.factor) for test in tests for one in test.ratios])
+    different, kind = np.unique(levels, axis=0, return_inverse=True)
+    freedom, factors = different.T
+    first_ratios = np.cumsum([0, *(len(test.ratios) for test in tests[:-1])])
+    first_tests = np.cumsum([0, *(len(groups[i]) for i in known[:-1])])
+    left, reached, planned = np.full(len(known), True), -math.inf, max(family, len(groups))
+    for size in range(planned, planned - len(known), -1):
+        t = special.stdtrit(freedom, 1 - alpha / (size * factors))[kind.ravel()]
+        of_tests = np.maximum.reduceat(bounds(t, *columns), first_ratios)
+        upper = np.where(left, np.minimum.reduceat(of_tests, first_tests), np.inf)
+        at = int(np.argmin(upper))
+        reached = max(reached, float(upper[at]))
+        if not math.isfinite(reached):
+            break
+        found[known[at]] = reached
+        left[at] = False
+    return found
