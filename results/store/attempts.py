@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results.store import checkpoints, lease
-from results.store.files import Broken, Patience, append, npz_bytes, read_bytes, sync_folder, write_bytes
+from results.store.files import (
+    Broken,
+    Patience,
+    append,
+    forget_missing,
+    npz_bytes,
+    read_bytes,
+    sync_folder,
+    write_bytes,
+)
 from results.store.json_files import SCHEMA, checksum, write_json
 from results.store.schemas import Fact, Facts
 from results.store.trials import CONFIG, Trial, read_metrics
@@ -158,13 +167,21 @@ def claim(trial: Trial, watch: lease.Watch) -> Attempt | None:
     attempts = trial.attempts()
     if attempts and not watch.is_dead(attempts[-1]):
         return None
+    if attempts:  # of another node perhaps, whose result this node believes to be missing
+        forget_missing(trial.path)
     if has_result(trial):  # checked after the lease: a holder publishes before releasing it
         return None
     path = lease.take_next(trial.path / "attempts", watch)
     if path is None:
         return None
     attempt = Attempt(trial, path)
-    if has_result(trial, aside=path / "broken-result.json"):
+    try:
+        forget_missing(trial.path)
+        is_over = has_result(trial, aside=path / "broken-result.json")
+    except BaseException:
+        attempt.release()
+        raise
+    if is_over:
         attempt.release()
         return None
     return attempt

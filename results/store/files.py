@@ -179,6 +179,16 @@ def append(path: Path, content: bytes) -> None:
             raise
 
 
+def forget_missing(folder: Path) -> None:
+    """Change a folder for a moment, so that an NFS client looks anew for files that it believes to be missing.
+
+    Raises OSError if the folder cannot be changed.
+    """
+    change = folder / f".look-{uuid.uuid4().hex}"
+    change.mkdir()
+    change.rmdir()
+
+
 def sync_folder(folder: Path) -> None:
     """Sync a folder to disk, so that its renames and links survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import synthetic
+from node_cache import NodeCache
 
 from results import store
 from results.store import lease
@@ -204,6 +205,23 @@ def test_resume_takes_the_newest_checkpoint_whose_checksum_holds(trial: store.Tr
 def test_torn_last_line_of_metrics_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n{"st')
     assert [line.step for line in store.read_metrics(tmp_path)] == [1, 2]
+
+
+def test_claim_sees_the_result_of_another_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS may answer for 30 s that a file is missing, which the node has looked for before."""
+    trial, node = store.trial(tmp_path, "0" * 12), NodeCache(30.0)
+    trial.create({"config": {}})
+    with monkeypatch.context() as cached:
+        node.install(cached.setattr)
+        assert trial.state().status == "missing"
+    with synthetic.claimed(trial) as attempt:
+        attempt.publish({"status": "finished", "metrics": {}})
+    with monkeypatch.context() as cached:
+        node.install(cached.setattr)
+        node.forget(trial.path / "attempts" / "0001")  # the listing of attempts has been asked for again
+        assert trial.state().result is None
+        assert store.claim(trial, lease.Watch()) is None
+    assert store.claim(trial, lease.Watch()) is None
 
 
 def test_lock_taken_from_a_stale_listing_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
