@@ -28,7 +28,17 @@ app = App(
     pretty_exceptions_enable=False,
 )
 COMMANDS = {
-    "Run": (demo.demo, init.init, listing.list_, show.show, planning.plan, running.run, running.train, running.retry),
+    "Run": (
+        demo.demo,
+        init.init,
+        listing.list_,
+        show.show,
+        planning.plan,
+        running.run,
+        running.work,
+        running.train,
+        running.retry,
+    ),
     "Cluster": (cluster.submit, watching.status, watching.logs, cluster.cancel, clean.clean),
     "Results": (tables.table, figures.plot, figures.report, figures.inspect, tables.compare, tables.export),
     "Develop": (planning.check,),

@@ -1,6 +1,8 @@
 """The commands `ablate run`, `train` and `retry`, which train on this machine."""
 
+import os
 import shlex
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -49,6 +51,9 @@ def run(
         Path | None,
         typer.Option(metavar="DIR", help="Mirror the training curves to this folder for TensorBoard while trials run."),
     ] = None,
+    plan_only: Annotated[
+        bool, typer.Option("--plan-only", help="Write the plans for `ablate work`; train nothing.")
+    ] = False,
 ) -> None:
     """Train missing trials on this machine.
 
@@ -67,14 +72,89 @@ def run(
     todo = jobs(plans, arm)
     if max_hours is not None:
         estimate.check_max_hours(max_hours, plans, todo, place.runs, estimate.local_device(plans))
-    guards.ensure_trainable(todo, place)
+    if plan_only:
+        guards.ensure_writable(place.runs)
+    else:
+        guards.ensure_trainable(todo, place)
     warn_of_enlarged(job.config for job in todo)
     for planned in plans:
         write(place.runs, planned)
+    if plan_only:
+        print(f"planned: ablate work {place.runs}")
+        return
     with mirroring(plans, place.runs, tensorboard):
         summary = train_here(todo, place, workers, publisher(plans, arm, place.runs))
     finish(summary, len(todo), folder_options(runs), plans)
     print(next_commands(plans, place.runs, folder_options(runs)))
+
+
+def work(
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="RUNS", help="The run directory.  [default: ablate.toml's, or runs]")
+    ] = None,
+    workers: parameters.Workers = None,
+    minutes: Annotated[
+        float | None,
+        parameters.number_option(
+            "--minutes",
+            metavar="MINUTES",
+            min=0,
+            above=True,
+            kind=float,
+            help="Save checkpoints and end before so much time has passed.  [default: the end of a SLURM job]",
+        ),
+    ] = None,
+    gpus: Annotated[
+        int | None, parameters.number_option("--gpus", min=1, help="Only trials on so many GPUs.  [default: all]")
+    ] = None,
+    plugin: parameters.Plugins = None,
+    data_dir: parameters.DataDir = None,
+    checkpoints: parameters.Checkpoints = None,
+    keep_weights: parameters.Keeping = None,
+) -> None:
+    """Train unclaimed trials of all planned studies until none is left.
+
+    Start it as often as you like, on any machine that sees the run directory: no trial is trained twice. Plan the
+    studies first, with `ablate run` or `ablate submit`. It ends at once if other processes hold all trials that are
+    left. It waits up to ten minutes for a trial that others start from. SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 save
+    checkpoints and end it.
+
+    Examples:
+        ablate work /shared/runs
+        srun --ntasks=4 --gpus-per-task=1 ablate work /shared/runs --minutes 235
+    """
+    from ablations.cluster.submit import publish_pending
+    from ablations.execution import runner
+    from ablations.reporting.lines import Lines
+
+    place = make_place(folder, data_dir, plugin, checkpoints, keep_weights)
+    plans = store.read_plans(place.runs).all()
+    if not plans:
+        raise ValueError(f"{place.runs}: no study is planned there: ablate run STUDY --runs {place.runs} --plan-only")
+    ensure_plugins(plans, place)
+    guards.ensure_writable(place.runs)
+    todo = [job for job in jobs(plans) if gpus is None or job.ranks == gpus]
+    if renewed := retrying.reopen_lost_parents(place.runs, [job for job in todo if job.parents], place.code):
+        print(retrying.renewal_line(renewed), flush=True)
+    if machine.is_login_node():
+        workers = min(workers or machine.LOGIN_NODE_TRIALS, machine.LOGIN_NODE_TRIALS)
+    deadline = machine.stop_time(60 * minutes if minutes else machine.seconds_left())
+    with runner.signal_handler(lambda *_: os.kill(os.getpid(), signal.SIGTERM), signal.SIGUSR1, signal.SIGUSR2):
+        summary = runner.pull(todo, place, Lines(), machine.process_name(), workers, deadline)
+    done, failed = amount_text(len(summary.done), "trial"), len(summary.failed) + len(summary.blocked)
+    print(f"{done} done here, {failed} failed, {summary.left} left", flush=True)
+    if not summary.left and gpus is None and (written := publish_pending(place.runs, plans)):
+        print(written)
+    finish(summary, len(summary.done) + failed + summary.left, folder_options(folder), plans)
+
+
+def ensure_plugins(plans: Iterable[Plan], place: Place) -> None:
+    """Raise ValueError if a plan was made with a plug-in that is not loaded: its trials would fail."""
+    loaded = {Path(file).name for file in place.plugins}
+    for plan in plans:
+        missing = [file for file in (plan.asked.plugins if plan.asked else ()) if Path(file).name not in loaded]
+        if missing:
+            raise ValueError(f"{plan.name}: was planned with a plug-in: --plugin {missing[0]}")
 
 
 def next_commands(plans: Sequence[Plan], runs: Path, where: str) -> str:

@@ -12,8 +12,7 @@ from ablations.cluster import campaign as campaigns
 from ablations.cluster.campaign import Campaign
 from ablations.cluster.reconciliation import Reconciliation
 from ablations.execution import runner
-from ablations.execution.messages import Ended, Progress
-from ablations.planning.jobs import Job
+from ablations.reporting.lines import Lines
 from ablations.reporting.output import plain_output
 from results import store
 from slurm.queries import queue
@@ -93,22 +92,6 @@ def stop_on_notice(end: float) -> None:
     """Stop the run on SIGUSR2. Near the time limit `end`, do nothing, because the run has its own deadline."""
     if end - time.monotonic() > NOTICE_SECONDS:
         os.kill(os.getpid(), signal.SIGTERM)
-
-
-class Lines:
-    """A display of a pool that prints a line with the time for each event, into the task's log."""
-
-    def show_running(self, slot: int, job: Job, progress: Progress | None) -> None: ...
-    def show_idle(self, slot: int) -> None: ...
-
-    def show_compiling(self, slot: int, job: Job) -> None:
-        print(f"{store.timestamp()} {job.id} compiling the first step", flush=True)
-
-    def show_end(self, job: Job, end: Ended) -> None:
-        print(f"{store.timestamp()} {job.id} {end.kind} {end.cause}", flush=True)
-
-    def say(self, text: str) -> None:
-        print(f"{store.timestamp()} {text}", flush=True)
 
 
 @plain_output()

@@ -1,8 +1,11 @@
 """The cores, GPUs and nodes that this process may use, on this machine or in a SLURM job."""
 
+import math
 import os
 import re
 import shutil
+import socket
+import time
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
@@ -56,6 +59,25 @@ def oom_kills() -> int:
 def nodes() -> int:
     """Return the number of nodes of this SLURM job; 1 outside a job."""
     return int(os.environ.get("SLURM_JOB_NUM_NODES", "1"))
+
+
+def process_name() -> str:
+    """Return a name that no other process on any machine has now."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def seconds_left() -> float:
+    """Return the time until SLURM ends this job, or infinity outside a job and in old versions of SLURM."""
+    end = os.environ.get("SLURM_JOB_END_TIME", "")
+    return int(end) - time.time() if end.isdecimal() and int(end) else math.inf
+
+
+def stop_time(seconds: float) -> float:
+    """Return when trials must save a checkpoint and stop, in seconds of the monotonic clock.
+
+    seconds: the time until this process is killed. A tenth of it is kept, but at least 10 s and at most a minute.
+    """
+    return time.monotonic() + seconds - min(60.0, max(10.0, seconds / 10))
 
 
 def is_login_node() -> bool:

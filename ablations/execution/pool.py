@@ -6,27 +6,34 @@
              runs --Exited--> waits; ends if too many workers died on it
              waits --the disk says that it is over, failed or blocked, or that nothing trains its parent--> ends
 
+A pool that pulls takes its trials from a list that other pools share, and leaves to them what they have claimed.
+
 ablations.execution.runner calls `tick` as time passes, `handle` with each message of a worker, and `stop` at a signal.
 """
 
 import queue
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from itertools import islice
+from typing import Literal, Protocol
 
 from ablations.execution import messages
 from ablations.execution.launch import Place, WorkerProcess
 from ablations.execution.machine import oom_kills
 from ablations.planning.jobs import Job, all_on_cpu
+from results.store import lease
 from results.store.standing import Kind, Standing, Standings
 
 CRASHED_STARTS = 3
 KILLED_STARTS = 20
 DEATHS = 5  # workers that die on one trial before its attempt begins; later deaths are counted on disk
 HELD_SECONDS = 2.0
+PULL_SECONDS = 60.0  # between looks of a pool that pulls at a trial that another pool holds
+PARENT_SECONDS = 10.0  # between looks of such a pool at a trial whose parent another pool trains
+PATIENCE_SECONDS = 600.0  # how long such a pool waits for parents while it trains nothing
 SILENT_SECONDS = 300.0  # heartbeats begin once PyTorch is imported, which may take minutes
 LONGEST_LOOK = 1.0  # maximum silence counted per check, because this process itself may have been suspended
 
@@ -52,6 +59,7 @@ class RunSummary:
     failed: dict[str, str] = field(default_factory=dict)  # id -> cause, as in `blocked` and `interrupted`
     blocked: dict[str, str] = field(default_factory=dict)  # trials whose parent failed or diverged
     interrupted: dict[str, str] = field(default_factory=dict)  # trials that the same command continues
+    left: int = 0  # trials that a pool that pulls did not take, or left to the pools that hold them
     stopped: bool = False  # whether the run was stopped on request
 
     def add(self, job: Job, end: messages.Ended) -> None:
@@ -68,6 +76,7 @@ class PoolTrial:
     job: Job
     due: float = 0.0  # the earliest start, in seconds of the monotonic clock
     deaths: int = 0  # workers that died on the trial since its last attempt began
+    elsewhere: Literal["", "trial", "parent"] = ""  # whether another pool trains the trial or its parent
 
 
 @dataclass
@@ -87,7 +96,9 @@ class Slot:
 class Pool:
     """A pool of workers for some jobs: its slots, its trials and their transitions.
 
-    on_over: called with each job that ends without being interrupted. summary: the record of how trials end.
+    on_over: called with each job that ends without being interrupted. summary: the record of how trials end. pulls:
+    whether the pool ends once other pools hold all trials that are left, and records only how its own trials end. It
+    waits PATIENCE_SECONDS for parents that others train.
     """
 
     jobs: Sequence[Job]
@@ -96,13 +107,16 @@ class Pool:
     display: Display
     on_over: Callable[[Job], None]
     summary: RunSummary
+    pulls: bool = False
 
     def __post_init__(self) -> None:
         self.trials = {job.id: PoolTrial(job) for job in self.jobs}  # not ended, in the order in which they wait
         self.events: queue.SimpleQueue[tuple[WorkerProcess, messages.Heard]] = queue.SimpleQueue()
         self.warned: set[str] = set()
         self.memory_kills = oom_kills()
-        self.looked = time.monotonic()
+        self.looked = self.worked = time.monotonic()
+        self.watch = lease.Watch()
+        self.is_closed = False
 
     @property
     def workers(self) -> list[WorkerProcess]:
@@ -110,7 +124,20 @@ class Pool:
 
     @property
     def has_work(self) -> bool:
-        return bool(self.trials) and not self.summary.stopped
+        return bool(self.trials) and not self.summary.stopped and not self.is_exhausted
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether a pool that pulls trains nothing, and has nothing left to take or to wait for."""
+        if not self.pulls or self.slots_in_state(WorkerState.BUSY):
+            return False
+        left = {trial.elsewhere for trial in self.trials.values()}
+        has_waited = time.monotonic() - self.worked > PATIENCE_SECONDS
+        return self.is_closed or left <= ({"trial", "parent"} if has_waited else {"trial"})
+
+    def close(self) -> None:
+        """Take no further trial. Trials that run go on."""
+        self.is_closed = True
 
     def stop(self) -> None:
         self.summary.stopped = True
@@ -120,13 +147,17 @@ class Pool:
     def tick(self) -> None:
         """Give trials to idle workers, start workers for the remaining trials, and kill silent workers."""
         now = time.monotonic()
+        absent = self.slots_in_state(WorkerState.ABSENT)
+        starting = len(self.slots_in_state(WorkerState.STARTING))
+        ready = self.ready_trials(now)
+        if self.slots_in_state(WorkerState.BUSY):
+            self.worked = now
         for slot in self.slots_in_state(WorkerState.IDLE):
-            if (trial := self.next_trial(now)) is not None:
+            if (trial := next(ready, None)) is not None:
                 self.assign(slot, trial)
-        waiting = len(self.due_trials(now))
-        for slot in self.slots_in_state(WorkerState.ABSENT):
-            if waiting > len(self.slots_in_state(WorkerState.STARTING, WorkerState.IDLE)):
-                slot.worker, slot.state, slot.silent = self.start(slot), WorkerState.STARTING, 0.0
+        waiting = list(islice(ready, starting + len(absent))) if absent else []
+        for slot in absent[: max(0, len(waiting) - starting)]:
+            slot.worker, slot.state, slot.silent = self.start(slot), WorkerState.STARTING, 0.0
         self.kill_silent(now)
 
     def start(self, slot: Slot) -> WorkerProcess:
@@ -141,20 +172,35 @@ class Pool:
 
     def next_trial(self, now: float) -> PoolTrial | None:
         """Return the first waiting trial that may begin, or None. Trials before it end, wait or are interrupted."""
-        return next((trial for trial in self.due_trials(now) if self.may_begin(trial)), None)
+        return next(self.ready_trials(now), None)
+
+    def ready_trials(self, now: float) -> Iterator[PoolTrial]:
+        """Yield the waiting trials that may begin. Trials between them end, wait or are interrupted."""
+        if not self.is_closed:
+            yield from filter(self.may_begin, self.due_trials(now))
 
     def may_begin(self, trial: PoolTrial) -> bool:
         """Return whether a trial may begin. If not, end, interrupt or delay it, depending on its state on disk."""
         found = trial.job.standing(Standings(self.place.runs, self.place.code))
         if not found.is_pending:
             self.end(trial, end_elsewhere(found))
+        elif self.pulls and self.is_held(found):
+            self.wait(trial, PULL_SECONDS, "trial")
         elif found.start.kind is Kind.READY:
             return True
         elif found.kind is Kind.RUNNING or found.start.running or found.start.open[0] in self.trials:
-            self.wait(trial, HELD_SECONDS)  # for another run, or for the parent
+            self.wait(trial, PARENT_SECONDS if self.pulls else HELD_SECONDS, "parent")
         else:
             self.interrupt(trial, found.start.why)
         return False
+
+    def is_held(self, found: Standing) -> bool:
+        """Return whether a trial with this standing is held by a process that is not known to be dead."""
+        return (
+            found.kind is Kind.RUNNING
+            and found.state.attempt is not None
+            and not self.watch.is_dead(found.state.attempt)
+        )
 
     def assign(self, slot: Slot, trial: PoolTrial) -> None:
         assert slot.worker is not None
@@ -209,6 +255,8 @@ class Pool:
                 slot.state, slot.trial = WorkerState.LEAVING if event.leaving else WorkerState.IDLE, None
                 self.display.show_idle(slot.number)
                 self.settle(trial, event)
+                if self.pulls and event.kind != "held" and not self.slots_in_state(WorkerState.BUSY):
+                    self.look_again()
 
     def free(self, slot: Slot, code: int) -> None:
         """Free the slot of a worker that has exited with `code`. Make its trial wait, or interrupt it."""
@@ -255,7 +303,7 @@ class Pool:
     def settle(self, trial: PoolTrial, end: messages.Ended) -> None:
         match end.kind:
             case "held":
-                self.wait(trial, HELD_SECONDS)
+                self.wait(trial, PULL_SECONDS if self.pulls else HELD_SECONDS, "trial")
             case "stopped":
                 self.wait(trial)
             case "again":
@@ -267,10 +315,16 @@ class Pool:
             case _:
                 self.end(trial, end)
 
-    def wait(self, trial: PoolTrial, seconds: float = 0.0) -> None:
-        """Move a trial to the end of the queue, where it waits for at least `seconds`."""
-        trial.due = time.monotonic() + seconds
+    def wait(self, trial: PoolTrial, seconds: float = 0.0, elsewhere: Literal["", "trial", "parent"] = "") -> None:
+        """Move a trial to the end of the queue, where it waits for at least `seconds`. elsewhere: as in PoolTrial."""
+        trial.due, trial.elsewhere = time.monotonic() + seconds, elsewhere
         self.trials[trial.job.id] = self.trials.pop(trial.job.id)
+
+    def look_again(self) -> None:
+        """Let no trial that others hold wait for its next look: before the pool ends, it looks at each once more."""
+        for trial in self.trials.values():
+            if trial.elsewhere:
+                trial.due, trial.elsewhere = 0.0, ""
 
     def interrupt(self, trial: PoolTrial, cause: str) -> None:
         """End a trial that cannot go on in this run; its checkpoints stay for the next run."""
@@ -280,7 +334,8 @@ class Pool:
 
     def end(self, trial: PoolTrial, end: messages.Ended) -> None:
         del self.trials[trial.job.id]
-        self.summary.add(trial.job, end)
+        if not (self.pulls and end.elsewhere):
+            self.summary.add(trial.job, end)
         self.display.show_end(trial.job, end)
         if not self.has_work:  # the workers exit while `on_over` publishes the last study
             for worker in self.workers:
@@ -288,7 +343,7 @@ class Pool:
         self.on_over(trial.job)
         for child in self.trials.values():
             if trial.job.id in child.job.parents:
-                child.due = 0.0
+                child.due, child.elsewhere = 0.0, ""
 
 
 def end_elsewhere(found: Standing) -> messages.Ended:

@@ -7,7 +7,8 @@ import math
 import queue
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
@@ -21,6 +22,8 @@ from results.store.standing import Standings
 STOP_SECONDS = 60.0
 LISTEN_SECONDS = 0.2
 CALLED_OFF_SECONDS = 5.0  # between calls of `called_off`
+SPREAD = 32  # jobs: enough for 100 tasks (tests/benchmarks/bench_pull.py), and few enough to go seed by seed
+CLOSING_FRACTION = 0.02
 
 
 def run(
@@ -58,7 +61,45 @@ def run(
     return summary
 
 
-def drive(pool: Pool, deadline: float, called_off: Callable[[], bool]) -> None:
+def pull(
+    jobs: Sequence[Job],
+    place: Place,
+    display: Display,
+    task: str,
+    workers: int | None = None,
+    deadline: float = math.inf,
+    called_off: Callable[[], bool] = lambda: False,
+) -> RunSummary:
+    """Run the jobs that no other process has claimed until none is left, and return how the jobs run here ended.
+
+    task: a name that differs between the pools that share the jobs. No job begins in the last CLOSING_FRACTION of the
+    time before the deadline. If jobs are left then, the summary says that the run was stopped. The other arguments and
+    the errors are those of `run`.
+    """
+    summary, began = RunSummary(), time.monotonic()
+    closing = deadline if math.isinf(deadline) else deadline - CLOSING_FRACTION * (deadline - began)
+    for group in group_by_ranks(pull_order(jobs, task)):
+        if not summary.stopped:
+            slots = make_slots(group, workers, place.trials_per_gpu)
+            pool = Pool(group, place, slots, display, lambda job: None, summary, pulls=True)
+            drive(pool, deadline, called_off, closing)
+            summary.left += len(pool.trials)
+            summary.stopped |= any(not trial.elsewhere for trial in pool.trials.values())
+    return summary
+
+
+def pull_order(jobs: Iterable[Job], task: str) -> list[Job]:
+    """Return the jobs by seed, parents first. Each task begins elsewhere among the first SPREAD jobs.
+
+    So tasks that begin at the same time rarely compete for the same trial.
+    """
+    by_seed = sorted(jobs, key=lambda job: int(job.config["seed"]))
+    window = min(SPREAD, len(by_seed))
+    offset = zlib.crc32(task.encode()) % max(1, window)
+    return by_seed[offset:window] + by_seed[:offset] + by_seed[window:]
+
+
+def drive(pool: Pool, deadline: float, called_off: Callable[[], bool], closing: float = math.inf) -> None:
     """Run a pool until no trial is left, SIGINT or SIGTERM arrives, `deadline` passes or `called_off()` is true.
 
     Workers then have STOP_SECONDS to save a checkpoint and end, before they are killed. deadline: seconds of the
@@ -72,6 +113,8 @@ def drive(pool: Pool, deadline: float, called_off: Callable[[], bool]) -> None:
                 asked = now if due else asked
                 if now > deadline or (due and called_off()):
                     pool.stop()
+                if now > closing:
+                    pool.close()
                 pool.tick()
                 with suppress(queue.Empty):
                     pool.handle(*pool.events.get(timeout=LISTEN_SECONDS))

@@ -1,6 +1,6 @@
 """What it costs that many pools pull trials from one run directory: system calls, seconds, doubled attempts.
 
-    PYTHONPATH=tests/helpers python tests/benchmarks/bench_pull.py --folder /tmp/pull-bench
+    python tests/benchmarks/bench_pull.py --folder /tmp/pull-bench
 
 Each puller is a process without torch. It looks and claims as a pool and its worker do, and trains by sleeping. With
 `--cached SECONDS` each process acts as a node of its own, with caches like those of NFS, and sees no other process.

@@ -18,6 +18,7 @@ from ablations.execution import attempts
 from ablations.execution.launch import Place
 from ablations.planning import step_times
 from ablations.planning.step_times import Device
+from ablations.reporting.lines import Lines
 from results import store
 from results.store.schemas import StepTime
 from slurm.profiles.profile import Profile
@@ -100,7 +101,7 @@ def test_output_of_a_task_has_no_control_characters(
     runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder,) = runs.glob("submissions/2*")
-    monkeypatch.setattr(node, "reconcile_patiently", lambda campaign: node.Lines().say("\x1b[2J\u202e"))
+    monkeypatch.setattr(node, "reconcile_patiently", lambda campaign: Lines().say("\x1b[2J\u202e"))
     monkeypatch.setattr(node.no_progress, "give_up", lambda campaign: "\x07")
     assert node.last(str(folder)) == node.FAILED
     assert job.run("builtins:int", ["\x1b[2J\u202e"], []) == job.REFUSED

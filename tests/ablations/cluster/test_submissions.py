@@ -18,6 +18,7 @@ from ablations.execution import runner
 from ablations.execution.launch import Place
 from ablations.planning import estimate
 from ablations.reporting import cleaning, log_tails, publish, status
+from ablations.reporting.lines import Lines
 from ablations.reporting.status_view import render
 from results import store
 from results.store import lease, plan_files
@@ -175,7 +176,7 @@ def test_pool_that_is_called_off_stops(runs: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(runner, "CALLED_OFF_SECONDS", 0.0)
     first = submitted(runs).jobs()[0]
     job = replace(first, config=first.config | {"device": "cpu"})
-    tally = runner.run([job], Place(runs, None), node.Lines(), 1, called_off=lambda: True)
+    tally = runner.run([job], Place(runs, None), Lines(), 1, called_off=lambda: True)
     assert tally.stopped
     assert not tally.done
     assert store.trial(runs, job.id).state().status == "missing"
