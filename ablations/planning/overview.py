@@ -14,8 +14,11 @@ from ablations.planning.step_times import Device
 from ablations.reporting.cleaning import Keep, kept_weights
 from ablations.study.naming import ALL_ARMS
 from results import store, units
+from results.statistics.declared import declared_earlier
+from results.store import ledger
 from results.store.schemas import Expected, Plan
 from results.store.standing import Standings
+from results.tables.declared_first import changes_text
 
 BYTES_A_PARAMETER = 4
 CHECKPOINT = 3 * BYTES_A_PARAMETER  # a parameter's value and AdamW's two moments
@@ -73,6 +76,7 @@ class Overview:
     resolvable_difference: float | None
     resolution: Resolution
     confounds: dict[str, list[str]]
+    declared_first: list[str]  # what the plan declares otherwise than was declared before there were results
     wall: Wall | None  # None: trials run elsewhere, or nothing is left to train
 
 
@@ -112,8 +116,16 @@ def overview(
         resolvable_difference=resolved.difference,
         resolution=resolved,
         confounds={one.name: one.notes for one in matching_arms(plan, arms) if one.notes},
+        declared_first=declared_first(plan, runs),
         wall=wall_time(plan, cost, len(untrained), workers) if here else None,
     )
+
+
+def declared_first(plan: Plan, runs: Path) -> list[str]:
+    """Return what the plan declares after there were results, otherwise than was declared before, as text."""
+    now = ledger.declaration(plan, ended=ledger.ended_trials(runs, plan))
+    known = ledger.with_declarations(plan, [*ledger.read_declarations(runs), now])
+    return [changes_text(earlier, known) for earlier in declared_earlier(known)]
 
 
 def wall_time(plan: Plan, cost: estimate.Cost, todo: int, workers: int | None) -> Wall | None:
@@ -162,7 +174,7 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
     ]
     lines += [f"  data    {data_summary.images_text(plan.data, plan)}"] if plan.data else []
     lines += [f"  cheaper {line}" for line in cheaper.suggestions(view.hours, view.hours_from.unit, plan)]
-    lines += [f"  note    {note}" for note in [*plan.notes, *precision_notes(view, plan)]]
+    lines += [f"  note    {note}" for note in [*view.declared_first, *plan.notes, *precision_notes(view, plan)]]
     lines += [f"  {line}" for line in map(expected_text, plan.expected)]
     width = max(len(arm.name) for arm in shown)
     lines += [f"  {arm.name:{width}}  {'; '.join(arm.notes) or '-'}" for arm in shown]

@@ -76,7 +76,7 @@ def looks(contrast: Sequence[Trials], plan: Plan) -> list[Look]:
     contrast: the trials of each seed.
     """
     declared = declarations_with_tables(contrast, plan.declarations)
-    sets = dict.fromkeys([*(frozenset(one.seeds) for one in declared), frozenset(plan.seeds)])
+    sets = dict.fromkeys([*(one.seed_set for one in declared), frozenset(plan.seeds)])
     grows = declares_growth(contrast, declared, plan)
     return [
         Look(seeds, factor_of_look(number, grows), seeds.issubset(plan.seeds)) for number, seeds in enumerate(sets, 1)
@@ -122,7 +122,7 @@ def planned_factor(plan: Plan, new: Declaration) -> int:
     factors = [1]
     for contrast in planned_contrasts(plan).values():
         taken = declarations_with_tables(contrast, [*plan.declarations, new])[:-1]
-        earlier = list(dict.fromkeys(frozenset(one.seeds) for one in taken))
+        earlier = list(dict.fromkeys(one.seed_set for one in taken))
         seeds = frozenset(new.seeds)
         number = earlier.index(seeds) + 1 if seeds in earlier else len(earlier) + 1
         factors.append(factor_of_look(number, declares_growth(contrast, [*taken, new], plan)))

@@ -69,6 +69,7 @@ def description_parts(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, s
     yield "baseline", assignments(study.baseline, ", ") or "the recipe's"
     yield from varied_parts(study, recipe)
     yield "budget", f"equal {study.budget}"
+    yield "seeds", "more may be added after a table: the first is corrected for it" if study.grows else ""
     yield "figure", study.figure
     if study.published_of:
         yield "published", f"in {study.published_of.strip()}:"

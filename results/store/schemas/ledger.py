@@ -35,6 +35,10 @@ class Declaration(Schema):
         return frozenset(trial for arm in self.arms.values() for trial in arm.trials)
 
     @cached_property
+    def seed_set(self) -> frozenset[int]:
+        return frozenset(self.seeds)
+
+    @cached_property
     def arm_of(self) -> dict[str, str]:
         """The name of each trial's arm: trial id -> arm."""
         return {trial: name for name, arm in self.arms.items() for trial in arm.trials}

@@ -66,7 +66,7 @@ def test_declarations_keep_their_order_although_a_clock_is_behind(tmp_path: Path
     path.unlink()
     ledger.write(tmp_path, ahead)
     ledger.declare(tmp_path, planned(margin=0.05))
-    assert [one.margin for one in ledger.read_declarations(tmp_path)] == [0.03, 0.05]
+    assert [one.margin for one in ledger.read_declarations(tmp_path)] == [first.margin, 0.05]
 
 
 def old_plan(runs: Path, looks: list[int], **given: Any) -> Plan:
@@ -105,7 +105,7 @@ def test_looks_of_a_plan_that_was_removed_under_an_earlier_version_are_read(tmp_
 
 
 def damage(path: Path) -> None:
-    path.write_text(path.read_text().replace("0.03", "0.05"))
+    path.write_text(path.read_text().replace('"seeds"', '"sEeds"'))
 
 
 def truncate(path: Path) -> None:
