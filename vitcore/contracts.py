@@ -35,7 +35,12 @@ SOURCE = re.compile(r"https?://\S+|arXiv \d{4}\.\d{4,5}")
 
 
 def contracts(slot: str, name: str) -> list[tuple[str, Contract]]:
-    """Return a variant's contracts as pairs (description, check); raise AssertionError if there is no such variant."""
+    """Return a variant's contracts as pairs (description, check); raise AssertionError if there is no such variant.
+
+    slot: "model" for a reference model, such as timm/NAME.
+    """
+    if slot == "model":
+        return [*CONTRACTS_OF_MODELS.items()]
     assert name in VARIANTS[slot], f"{slot}={name}: no such entry"
     of_parts = CONTRACTS_OF_PARTS if slot in PARTS else {}
     return [*CONTRACTS.items(), *of_parts.items(), *CONTRACTS_OF.get(slot, {}).items()]
@@ -333,6 +338,7 @@ CONTRACTS: dict[str, Contract] = {
     "leaves the others' initial values": independent,
     "says what it is": documented,
 }
+CONTRACTS_OF_MODELS: dict[str, Contract] = {"deterministic": deterministic, "resumes": resumes}
 CONTRACTS_OF_PARTS: dict[str, Contract] = {
     "declares its initial values": declares_its_values,
     "runs at another resolution or says why not": other_resolution,

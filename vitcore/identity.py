@@ -13,7 +13,7 @@ from vitcore.config import Config
 from vitcore.data.lookup import describe
 from vitcore.model.position import POSITION
 from vitcore.options import Settings
-from vitcore.sizes import is_architectural
+from vitcore.sizes import REFERENCE, is_architectural, registered_digest
 from vitcore.training.parents import LINKS, identifying_value
 from vitcore.variants import VARIANTS
 
@@ -64,6 +64,8 @@ def identity(config: Config) -> Settings:
     versions: Settings = {slot: variants[getattr(config, slot)].version(config) for slot, variants in VARIANTS.items()}
     if config.model:  # a reference model has no part of this package, whatever the fields say
         fields, versions = without_architecture(fields), without_architecture(versions)
+        if digest := registered_digest(config.model.removeprefix(REFERENCE)):
+            versions["model"] = digest
     fields["parts"] = {slot: version for slot, version in versions.items() if slot in fields or version != 1}
     raised = {name: number for name, number in NUMERICS.items() if number != 1}
     return fields | ({"numerics": raised} if raised else {})

@@ -1,6 +1,7 @@
 """The values of the setting `model`: named sizes of this package's ViTs, and reference models from timm."""
 
 import re
+import sys
 
 from vitcore.options import ConfigError
 from vitcore.unknown_keys import joined_names
@@ -19,6 +20,7 @@ SIZES = {
 }
 
 REFERENCE = "timm/"  # model=timm/NAME is a classifier from timm
+REGISTERED: dict[str, str] = {}  # name in timm's registry -> digest of the plug-in that registered it
 # The fields that a reference model fixes, together with the options of these slots.
 ARCHITECTURE = (
     "width", "depth", "heads", "mlp_ratio", "mlp", "norm", "bias", "block", "self_attention", "token_merging",
@@ -35,6 +37,22 @@ OTHER_SPELLING = re.compile(
 
 def is_reference(model: object) -> bool:
     return str(model).startswith(REFERENCE)
+
+
+def registered_digest(name: str) -> str:
+    """Return the digest of the plug-in that registered a model with timm, or "" for a model of timm's own.
+
+    name: in timm's registry. Raises ValueError if other code registered the model, because its edits would go unseen.
+    """
+    if name in REGISTERED:
+        return REGISTERED[name]
+    timm = sys.modules.get("timm")  # until it is imported, nobody has registered a model
+    if timm is None or not timm.is_model(name):
+        return ""
+    module = timm.model_entrypoint(name).__module__
+    if not module.startswith("timm."):
+        raise ValueError(f"model={REFERENCE}{name}: of {module}, neither timm's own nor of a plug-in's file (--plugin)")
+    return ""
 
 
 def is_architectural(key: str) -> bool:

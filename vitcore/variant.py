@@ -15,8 +15,8 @@ class Variant:
     """Base class of all variants. A variant is one choice for a slot, the field of Config with the name `slot`.
 
     `numerics` is an integer version of what the variant computes. It is part of the id of every trial with the variant.
-    Increase it when a change alters the variant's results. A variant in a plug-in may use the hash of its file instead.
-    The hash does not cover modules that the plug-in imports. A variant that relies on them must declare `numerics`.
+    Increase it when a change alters the variant's results. A variant in a plug-in may use the hash of its file and of
+    the local files that the file imports instead. With `numerics`, no edit of these files changes an id.
 
     An option at its neutral value is left out of a trial's identity, so that a new option does not change trial ids.
     The neutral value is the option's default, unless `neutral` has another value. If you change a default, add the old
@@ -26,7 +26,7 @@ class Variant:
     slot: ClassVar[str]
     numerics: ClassVar[int]
     neutral: ClassVar[Mapping[str, options.Setting]] = {}
-    digest: ClassVar[str]  # the hash of a plug-in's file, set where plug-ins are loaded
+    digest: ClassVar[str]  # the hash of a plug-in's files, set where plug-ins are loaded
 
     class Options(options.Options):
         """The options that only this variant understands. The base class has none."""

@@ -20,6 +20,7 @@ from vitcore.data import splits
 from vitcore.data.builtin import BUILT_IN
 from vitcore.data.lookup import find_pack
 from vitcore.options import ConfigError
+from vitcore.sizes import REFERENCE
 from vitcore.variants import VARIANTS
 
 
@@ -68,11 +69,12 @@ def check_plugin(file: Path) -> bool:
 
     Raises ValueError if the plug-in cannot be loaded or adds no part.
     """
-    plugins.load([file])
-    if not (added := plugins.parts_of(file)):
+    plugin = plugins.loaded(file)
+    if not (plugin.parts or plugin.models):
         raise ValueError(f"plugin {file}: adds nothing to {', '.join(filter(str.isupper, dir(vitcore)))}")
     print(file)
-    return all([check_part(slot, name, file) for slot, name in added])
+    passed = [check_part(slot, name, file) for slot, name in plugin.parts]
+    return all([*passed, *(check_part("model", f"{REFERENCE}{name}", file) for name in plugin.models)])
 
 
 def check_part(slot: str, name: str, file: Path | None = None) -> bool:

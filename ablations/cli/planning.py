@@ -8,7 +8,7 @@ import typer
 from ablations.cli.answer import FAILED, show_json
 from ablations.cli.inputs import guards, parameters
 from ablations.cli.inputs.arguments import prepare_plans, slurm_profile
-from ablations.cli.inputs.directories import data_folder, load_plugins, make_place
+from ablations.cli.inputs.directories import data_folder, imported_files, load_plugins, make_place
 from ablations.planning.jobs import jobs
 
 
@@ -67,7 +67,7 @@ def plan(
         estimate.check_max_hours(max_hours, plans, jobs(plans, arm), place.runs, device)
     keep, here = place.keep_weights, bool(device.name) and chosen is None
     views = [
-        overview(plan, place.runs, plans[:position], device, keep, workers, arm, here)
+        overview(plan, place.runs, plans[:position], device, keep, workers, arm, here, imported_files(place.plugins))
         for position, plan in enumerate(plans)
     ]
     if as_json:

@@ -2,7 +2,7 @@
 
     runs/submissions/<campaign>/campaign.json     plans, profile, plug-ins
     runs/submissions/<campaign>/private.json      the parts of the profile that may hold secrets; mode 0600
-    runs/submissions/<campaign>/code/             a copy of the packages and plug-ins, which the nodes import
+    runs/submissions/<campaign>/code/             a copy of packages, plug-ins and their local imports, for the nodes
     runs/submissions/<campaign>/arrays/000k/      one folder per job array (slurm.submission.arrays)
     runs/submissions/<campaign>/arrays/000k/cancelled-<index>.json   present if scancel ended this task
     runs/submissions/<campaign>/cancelled.json    written by `ablate cancel`
@@ -110,12 +110,7 @@ def create(
     staging = folder.with_name(f".{folder.name}")
     for package in PACKAGES:
         shutil.copytree(HOME / package, staging / "code" / package, ignore=shutil.ignore_patterns("__pycache__"))
-    plugins = []
-    for file, digest in place.plugins.items():
-        copy = f"{Path(file).stem}-{digest}.py"
-        (staging / "code" / "plugins").mkdir(exist_ok=True)
-        shutil.copyfile(file, staging / "code" / "plugins" / copy)
-        plugins.append(str(folder / "code" / "plugins" / copy))
+    plugins = [str(folder / copy_plugin(Path(file), digest, staging)) for file, digest in place.plugins.items()]
     content = {
         "schema": store.SCHEMA,
         "plans": list(plans),
@@ -130,6 +125,23 @@ def create(
     store.write_json(staging / "private.json", profile.model_dump(include=PRIVATE), mode=0o600)
     staging.rename(folder)
     return load(folder)
+
+
+def copy_plugin(file: Path, digest: str, folder: Path) -> Path:
+    """Copy a plug-in, and the local files that it imports, into `folder`; return the copy's path relative to it.
+
+    The files lie beside the plug-in's copy, so that it imports them, and not what is on PYTHONPATH by then.
+    """
+    from ablations.study import plugins  # imported here because it loads torch
+
+    home = Path("code", "plugins")
+    copy = home / f"{file.stem}-{digest}.py"
+    (folder / home).mkdir(exist_ok=True)
+    shutil.copyfile(file, folder / copy)
+    for local in plugins.loaded(file).files:
+        (folder / home / local.relative).parent.mkdir(parents=True, exist_ok=True)
+        (folder / home / local.relative).write_bytes(local.content)
+    return copy
 
 
 def load(folder: Path) -> Campaign:

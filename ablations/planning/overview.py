@@ -1,7 +1,7 @@
 """The overview of a plan: its trials, hours, disk space, and the differences that its seeds can resolve."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
@@ -78,6 +78,7 @@ class Overview:
     confounds: dict[str, list[str]]
     declared_first: list[str]  # what the plan declares otherwise than was declared before there were results
     wall: Wall | None  # None: trials run elsewhere, or nothing is left to train
+    plugins: Mapping[str, Sequence[str]]  # file -> the local files that it imports, whose edits change ids too
 
 
 def overview(
@@ -89,12 +90,14 @@ def overview(
     workers: int | None = None,
     arms: Sequence[str] = ALL_ARMS,
     here: bool = True,
+    plugins: Mapping[str, Sequence[str]] | None = None,
 ) -> Overview:
     """Return the overview of a plan.
 
     earlier: plans of the same command, whose trials are not counted again. keep: which weights stay on disk. workers:
     concurrent trials; None for this machine's default. arms: glob patterns. here: whether trials run on this machine.
-    Raises ValueError if a pattern matches no arm or a file in `runs` is unreadable.
+    plugins: file -> the local files that it imports. Raises ValueError if a pattern matches no arm or a file in `runs`
+    is unreadable.
     """
     before = {job.id for other in earlier for job in jobs([other])}
     mine = jobs([plan], arms)
@@ -118,6 +121,7 @@ def overview(
         confounds={one.name: one.notes for one in matching_arms(plan, arms) if one.notes},
         declared_first=declared_first(plan, runs),
         wall=wall_time(plan, cost, len(untrained), workers) if here else None,
+        plugins=plugins or {},
     )
 
 
@@ -173,6 +177,7 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
         "  resolves " + "\n           ".join(resolved),
     ]
     lines += [f"  data    {data_summary.images_text(plan.data, plan)}"] if plan.data else []
+    lines += [f"  plug-in {', with '.join(filter(None, [file, ', '.join(own)]))}" for file, own in view.plugins.items()]
     lines += [f"  cheaper {line}" for line in cheaper.suggestions(view.hours, view.hours_from.unit, plan)]
     lines += [f"  note    {note}" for note in [*view.declared_first, *plan.notes, *precision_notes(view, plan)]]
     lines += [f"  {line}" for line in map(expected_text, plan.expected)]

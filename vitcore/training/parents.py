@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from vitcore.data.files import open_regular
 from vitcore.options import ConfigError
-from vitcore.sizes import REFERENCE, is_reference
+from vitcore.sizes import REFERENCE, is_reference, registered_digest
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -64,7 +64,8 @@ def identifying_value(key: str, value: str) -> str | dict[str, str]:
     if key == "init_from":
         return {"sha256": file_sha256(key, value)}
     name, path = timm_teacher(value)
-    return {"model": name, "sha256": file_sha256(key, path)}
+    digest = registered_digest(name)
+    return {"model": name, "sha256": file_sha256(key, path)} | ({"digest": digest} if digest else {})
 
 
 def file_sha256(key: str, path: str) -> str:

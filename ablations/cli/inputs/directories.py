@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,15 @@ def load_plugins(files: list[Path] | None) -> dict[str, str]:
     from ablations.study import plugins  # imported here because it loads torch
 
     return plugins.load(dict.fromkeys(path.resolve() for path in named))
+
+
+def imported_files(files: Collection[str]) -> dict[str, list[str]]:
+    """Return plug-in -> the local files that it imports. files: loaded plug-ins."""
+    if not files:
+        return {}
+    from ablations.study import plugins  # imported here because it loads torch
+
+    return {file: [str(local.relative) for local in plugins.loaded(Path(file)).files] for file in files}
 
 
 def make_place(

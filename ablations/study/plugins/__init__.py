@@ -1,67 +1,102 @@
-"""Plug-ins: Python files by users that add variants to vitcore's dictionaries of variants.
+"""Plug-ins: Python files by users that add variants to vitcore's dictionaries, or models to timm's registry.
 
-The digest of the file identifies the parts (variants) that the file adds. It does not cover imported modules: a part
-that computes in an imported module must declare `numerics`.
+The digest of the file and of all local files that it imports identifies what the file adds.
 """
 
 import hashlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+from ablations.study.plugins import local_imports
+from ablations.study.plugins.local_imports import NEIGHBORS, LocalFile, LocalImports
 from vitcore.config import Config
 from vitcore.options import Options
+from vitcore.sizes import REGISTERED
 from vitcore.variant import Variant
 from vitcore.variants import BASES, VARIANTS
 
-_PARTS: dict[Path, list[tuple[str, str]]] = {}  # loaded plug-in -> (slot, name) of each part
+
+@dataclass(frozen=True)
+class Plugin:
+    """A loaded plug-in, with what it added and the local files that it imports."""
+
+    digest: str
+    parts: list[tuple[str, str]]  # (slot, name) of variants
+    models: list[str]  # names in timm's registry
+    files: list[LocalFile]
+
+
+LOADED: dict[Path, Plugin] = {}
 
 
 def load(paths: Iterable[Path]) -> dict[str, str]:
     """Load plug-ins and return file path -> digest. Each file is loaded once per process.
 
     Raises ValueError if a file cannot be read or imported, redefines a name, or adds an invalid part. Also raises it if
-    a part belongs to another plug-in. The dictionaries are restored before an error is raised.
+    a part belongs to another plug-in, or if a local file has the name of another module. The dictionaries are restored
+    before an error is raised.
     """
-    return {str(path): load_one(Path(os.path.expanduser(path)).resolve()) for path in paths}
+    return {str(path): loaded(path).digest for path in paths}
 
 
-def load_one(path: Path) -> str:
-    """Load a plug-in unless this process has loaded it, and return its digest. Raises the errors of `load`."""
+def loaded(path: Path) -> Plugin:
+    """Return a plug-in, after loading it unless this process has done so. Raises the errors of `load`."""
+    path = Path(os.path.expanduser(path)).resolve()
+    if path not in LOADED:
+        LOADED[path] = load_one(path)
+    return LOADED[path]
+
+
+def load_one(path: Path) -> Plugin:
     try:
         source = path.read_bytes()
     except OSError as error:
         raise ValueError(f"plugin {path}: cannot be read ({error.strerror})") from None
-    digest = hashlib.sha256(source).hexdigest()[:12]
     name = f"plugin_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
-    if name in sys.modules:
-        return digest
-    spec = importlib.util.spec_from_file_location(name, path)
+    # As a package, so that `from . import helper` finds the modules beside it.
+    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=[str(path.parent)])
     if spec is None:
         raise ValueError(f"plugin {path}: is not a Python file")
+    imports = LocalImports(path, source)
+    NEIGHBORS.add(imports, name)
     before = {slot: dict(parts) for slot, parts in VARIANTS.items()}
+    modules, models = {*sys.modules}, registered_models()
     sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         run(path, source, sys.modules[name])
+        imports.add_loaded(modules, f"{name}.")
+        files = sorted(imports.files.values(), key=lambda file: file.module)
+        digest = local_imports.digest(source, files)
         new = added_variants(path, before)
         identify([VARIANTS[slot][name] for slot, name in new], path, digest)
         refuse_breakage(path)
     except BaseException:
-        del sys.modules[name]
+        for module in sys.modules.keys() - modules:
+            if module.startswith(name) or module.partition(".")[0] in imports.neighbors:
+                del sys.modules[module]
         for slot, parts in VARIANTS.items():
             parts.clear()
             parts.update(before[slot])
         raise
-    _PARTS[path] = new
-    return digest
+    added = [name for name, entry_point in registered_models().items() if models.get(name) is not entry_point]
+    REGISTERED.update(dict.fromkeys(added, digest))
+    return Plugin(digest, new, added, files)
 
 
-def parts_of(path: Path) -> list[tuple[str, str]]:
-    """Return (slot, name) for each part that a loaded plug-in added."""
-    return _PARTS[Path(os.path.expanduser(path)).resolve()]
+def registered_models() -> dict[str, Callable[..., Any]]:
+    """Return name -> entry point of the models in timm's registry that are not timm's own."""
+    if "timm" not in sys.modules:  # importing it takes seconds
+        return {}
+    import timm
+
+    entry_points = {name: timm.model_entrypoint(name) for name in timm.list_models()}
+    return {name: entry for name, entry in entry_points.items() if not entry.__module__.startswith("timm.")}
 
 
 def run(path: Path, source: bytes, module: ModuleType) -> None:

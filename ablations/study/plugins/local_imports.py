@@ -1,0 +1,249 @@
+"""The local files that a plug-in imports: modules beside it, and modules outside Python's library folders.
+
+They are found from the text of the plug-in and of the files that it imports, inside functions too. Modules beside a
+plug-in come before modules of the same name on PYTHONPATH, so that a copy of plug-in and neighbors imports the copies.
+"""
+
+import ast
+import hashlib
+import importlib
+import importlib.util
+import site
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+
+from ablations.execution.provenance import PACKAGES
+
+LIBRARIES = tuple(
+    Path(folder).resolve()
+    for folder in {
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        *site.getsitepackages(),
+        site.getusersitepackages(),
+    }
+)
+
+
+@dataclass(frozen=True)
+class LocalFile:
+    """A local file that a plug-in imports. module: its name, dotted, without the plug-in's own name."""
+
+    module: str
+    path: Path
+    content: bytes
+
+    @property
+    def relative(self) -> Path:
+        """The path of the file, relative to a folder from which the module can be imported."""
+        parts = self.module.split(".")
+        return Path(*(parts if self.path.stem == "__init__" else parts[:-1]), self.path.name)
+
+
+@dataclass(frozen=True)
+class Name:
+    """The dotted name of a module that a file imports. relative: whether it is relative to the plug-in's folder."""
+
+    dotted: str
+    relative: bool
+
+
+def digest(source: bytes, files: Iterable[LocalFile]) -> str:
+    """Return the digest of a plug-in and its local files, whichever folder they are in: 12 hexadecimal digits."""
+    found = hashlib.sha256(source)
+    for file in sorted(files, key=lambda file: file.module):
+        found.update(f"\0{file.module}\0{hashlib.sha256(file.content).hexdigest()}".encode())
+    return found.hexdigest()[:12]
+
+
+class LocalImports:
+    """The local files that the text of a plug-in imports, directly or by way of each other.
+
+    neighbors: the top-level modules beside the plug-in that it imports by their own name. Raises ValueError if a
+    neighbor has the name of another module that Python would find first.
+    """
+
+    def __init__(self, plugin: Path, source: bytes) -> None:
+        importlib.invalidate_caches()
+        self.plugin, self.folder = plugin, str(plugin.parent)
+        self.files: dict[str, LocalFile] = {}
+        self.neighbors: set[str] = set()
+        pending = [(source, "")]
+        while pending:
+            text, package = pending.pop()
+            for name in imported_names(text, package):
+                for spec in self.local_specs(name):
+                    if (file := self.add(spec.name, spec.origin)) is not None:
+                        pending.append((file.content, package_of(spec)))
+
+    def add(self, module: str, origin: str | None) -> LocalFile | None:
+        """Add the file of a module, unless it is unreadable. Return it if it is new and Python source."""
+        if origin is None or module in self.files or Path(origin).resolve() == self.plugin:
+            return None
+        try:
+            content = Path(origin).read_bytes()
+        except OSError:
+            return None
+        self.files[module] = file = LocalFile(module, Path(origin), content)
+        return file if origin.endswith(".py") else None
+
+    def local_specs(self, name: Name) -> Iterator[ModuleSpec]:
+        """Yield the specs of a module and the packages around it, from the outermost, if they are local."""
+        top, *rest = name.dotted.split(".")
+        spec = beside(top, self.folder) if name.relative else self.top_spec(top)
+        for part in rest:
+            if spec is None:
+                return
+            yield spec
+            inside = spec.submodule_search_locations
+            spec = PathFinder.find_spec(f"{spec.name}.{part}", list(inside)) if inside is not None else None
+        if spec is not None:
+            yield spec
+
+    def top_spec(self, name: str) -> ModuleSpec | None:
+        """Return the spec of a top-level module if it is local, or None. Raises the error of `refuse_shadow`."""
+        own, other = beside(name, self.folder), elsewhere(name)
+        if own is None or (own.origin is None and other is not None and other.origin is not None):
+            return other if other is not None and is_local(other) else None
+        refuse_shadow(self.plugin, own, other)
+        if not is_local(own):
+            return None
+        self.neighbors.add(name)
+        return own
+
+    def add_loaded(self, before: set[str], prefix: str) -> None:
+        """Add the local modules that the plug-in has loaded in ways that its text does not show.
+
+        before: names of the modules that were loaded before the plug-in. prefix: the plug-in's name and a dot.
+        """
+        tops = {module.partition(".")[0] for module in self.files}
+        for name, module in list(sys.modules.items()):
+            top = name.partition(".")[0]
+            own = top in tops or name.startswith(prefix) or name not in before
+            spec = getattr(module, "__spec__", None)
+            if own and f"{name}." != prefix and isinstance(spec, ModuleSpec) and is_local(spec):
+                self.add(name.removeprefix(prefix), spec.origin)
+
+
+def imported_names(text: bytes, package: str) -> Iterator[Name]:
+    """Yield the names that Python source imports, inside functions too. package: the package that the text is in."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):  # importing it will say so
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (Name(alias.name, relative=False) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from names_imported_from(node, package)
+        elif isinstance(node, ast.Call) and (name := literal_import(node)):
+            yield Name(name, relative=False)
+
+
+def names_imported_from(node: ast.ImportFrom, package: str) -> Iterator[Name]:
+    """Yield the module of `from module import names`, and the names, which may be modules too."""
+    around = package.split(".") if package else []
+    if node.level > len(around) + 1:
+        return
+    base = around[: len(around) - node.level + 1] if node.level else []
+    base += node.module.split(".") if node.module else []
+    if base:
+        yield Name(".".join(base), node.level > 0)
+    yield from (Name(".".join([*base, alias.name]), node.level > 0) for alias in node.names if alias.name != "*")
+
+
+def literal_import(call: ast.Call) -> str:
+    """Return the module that a call such as importlib.import_module("name") imports, or ""."""
+    function = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if function not in ("import_module", "__import__") or not call.args:
+        return ""
+    first = call.args[0]
+    return first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
+
+
+def package_of(spec: ModuleSpec) -> str:
+    return spec.name if spec.submodule_search_locations is not None else spec.name.rpartition(".")[0]
+
+
+def beside(name: str, folder: str) -> ModuleSpec | None:
+    return PathFinder.find_spec(name, [folder])
+
+
+def elsewhere(name: str) -> ModuleSpec | None:
+    """Return the spec of a module that is not beside a plug-in, or None."""
+    for finder in sys.meta_path:
+        if finder is not NEIGHBORS and (spec := finder.find_spec(name, None)) is not None:
+            return spec
+    return None
+
+
+def is_local(spec: ModuleSpec) -> bool:
+    """Return whether a module is a file or folder outside Python's library folders and outside this suite."""
+    if spec.name.partition(".")[0] in PACKAGES:
+        return False
+    places = list(spec.submodule_search_locations or []) if spec.origin is None else [spec.origin]
+    return (spec.origin is None or spec.has_location) and not any(map(in_library, places))
+
+
+def in_library(place: str) -> bool:
+    path = Path(place).resolve()
+    return any(path.is_relative_to(folder) for folder in LIBRARIES)
+
+
+def refuse_shadow(plugin: Path, own: ModuleSpec, other: ModuleSpec | None) -> None:
+    """Raise ValueError if a neighbor has the name of a module of Python, of this suite or of an installed package."""
+    if own.origin is None or other is None or other.origin is None or is_local(other):
+        return
+    file = Path(own.origin)
+    if file.resolve() != Path(other.origin).resolve():
+        shown = f"{own.name}/" if file.stem == "__init__" else file.name
+        both = f"both {shown} beside it and {other.origin} have this name"
+        raise ValueError(f"plugin {plugin}: imports {own.name}, and {both}: rename {shown}")
+
+
+class FromText(SourceFileLoader):
+    """Loads a module from its text, never from compiled code that may be older than an edit in the same second."""
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        path = self.get_filename(fullname)
+        code: CodeType = self.source_to_code(self.get_data(path), path)
+        return code
+
+
+class Neighbors(MetaPathFinder):
+    """Finds the modules beside loaded plug-ins, before modules of the same name elsewhere."""
+
+    def __init__(self) -> None:
+        self.folders: dict[str, str] = {}  # top-level name -> the folder with it
+        self.files: dict[str, LocalFile] = {}  # module -> its file
+
+    def add(self, imports: LocalImports, plugin_name: str) -> None:
+        """Find the neighbors of a plug-in from now on. Raises ValueError if another module has the name of one."""
+        files = {name: file for name, file in imports.files.items() if name.partition(".")[0] in imports.neighbors}
+        for name, file in files.items():
+            known = self.files[name].path if name in self.files else getattr(sys.modules.get(name), "__file__", None)
+            if known and Path(known) != file.path and Path(known).read_bytes() != file.content:
+                raise ValueError(f"plugin {imports.plugin}: imports {file.path}, and {known} has its name: rename one")
+        self.files |= files
+        self.folders |= dict.fromkeys([*imports.neighbors, plugin_name], imports.folder)
+        if self not in sys.meta_path:
+            sys.meta_path.insert(0, self)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        folder = self.folders.get(fullname.partition(".")[0])
+        if folder is None:
+            return None
+        spec = PathFinder.find_spec(fullname, [folder] if path is None else path)
+        if spec is not None and type(spec.loader) is SourceFileLoader:
+            spec.loader = FromText(spec.loader.name, spec.loader.path)
+        return spec
+
+
+NEIGHBORS = Neighbors()
