@@ -38,11 +38,12 @@ TURNS = {  # EXIF orientation -> the name of Pillow's transposition that turns t
     8: "ROTATE_90",
 }
 JPEG_END = b"\xff\xd9"
-warnings.filterwarnings("ignore", "Corrupt EXIF data", UserWarning)  # `orientation` copes, and its images are intact
 PNG_SIGNATURE = 8  # bytes before the first chunk
 PNG_EXIF = {b"eXIf", b"Raw profile type exif", b"XML:com.adobe.xmp"}  # chunks and keywords that may hold an orientation
 PNG_TEXTS = {b"tEXt", b"zTXt", b"iTXt"}
 LONGEST_KEYWORD = max(map(len, PNG_EXIF))
+
+warnings.filterwarnings("ignore", "Corrupt EXIF data", UserWarning)  # `orientation` copes, and its images are intact
 
 
 def open_image(file: Path) -> Image:
