@@ -2,10 +2,11 @@
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from ablations.planning.jobs import read
 from results import margins, units
 from results.load import load_studies
 from results.statistics import deviations, looks, power, tuning
-from results.statistics.contrast import Sample, samples_by_arm
+from results.statistics.contrast import PER_IMAGE, Sample, samples_by_arm
 from results.store import ledger
 from results.store.schemas import Plan
 from results.study_results import StudyResults
@@ -29,10 +30,11 @@ class Spread:
     bound: float  # the upper 80% confidence bound of the standard deviation
     freedom: int
     source: str
+    images: float | None = 0.0  # the variance that test images add to a mean difference; None: they do, but unknown
 
     @classmethod
-    def from_sd(cls, sd: float, freedom: int, source: str) -> "Spread":
-        return cls(sd, deviations.sd_bound(sd, freedom), freedom, source)
+    def from_sd(cls, sd: float, freedom: int, source: str, images: float | None = 0.0) -> "Spread":
+        return cls(sd, deviations.sd_bound(sd, freedom), freedom, source, images)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,10 +85,10 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
     found = spread(plan, study)
     if found is None:
         return known
-    sd = found.bound
+    sd, images = found.bound, found.images or 0.0
     tests = family * factor
-    smallest = finite_or_none(power.smallest_margin(seeds, sd, tests, points))
-    one_is_best = power.resolvable_difference(seeds, sd, tests) if points > 1 else math.inf
+    smallest = finite_or_none(power.smallest_margin(seeds, sd, tests, points, images))
+    one_is_best = power.resolvable_difference(seeds, sd, tests, 1, images) if points > 1 else math.inf
     wanted = POINTS if units.is_accuracy(plan.metric) else ()
 
     def fewest(seeds_for: Callable[[int], int | None]) -> int | None:
@@ -95,15 +97,15 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
         return planned if planned is not None and planned <= seeds else seeds_for(family * factor_of_more)
 
     def to_show_equivalent(tests: int) -> int | None:
-        return None if margin is None else power.seeds_to_show_equivalent(margin, sd, tests, points)
+        return None if margin is None else power.seeds_to_show_equivalent(margin, sd, tests, points, images)
 
     def to_resolve(difference: float, tests: int) -> int | None:
-        return power.seeds_to_resolve(difference, sd, tests, points)
+        return power.seeds_to_resolve(difference, sd, tests, points, images)
 
     return replace(
         known,
         spread=found,
-        difference=finite_or_none(power.resolvable_difference(seeds, sd, tests, points)),
+        difference=finite_or_none(power.resolvable_difference(seeds, sd, tests, points, images)),
         difference_if_one_is_best=finite_or_none(one_is_best),
         smallest_margin=smallest,
         margin_reachable=None if margin is None else smallest is not None and smallest <= margin,
@@ -124,8 +126,13 @@ def so_far(plan: Plan, runs: Path) -> StudyResults | None:
     """Return the study's results so far, or None if it has no plan in the run directory yet."""
     if read(runs, plan.name) is None:
         return None
-    (study,) = load_studies(runs, [plan.name], parts=())
+    (study,) = load_studies(runs, [plan.name], parts=("correct",) if verdicts_need_images(plan) else ())
     return study
+
+
+def verdicts_need_images(plan: Plan) -> bool:
+    """Return whether verdicts count the noise of test images, because all seeds share them and answers are stored."""
+    return plan.split.folds is None and plan.metric == PER_IMAGE
 
 
 def baseline_mean(plan: Plan, study: StudyResults | None) -> float | None:
@@ -153,11 +160,21 @@ def spread(plan: Plan, study: StudyResults | None) -> Spread | None:
         if any(pairs.mean.se is not None for group in groups for pairs in group):
             numbers = [[pairs.numbers for pairs in group] for group in groups]
             sd, _ = deviations.pooled_sd(list(itertools.chain(*numbers)))
-            return Spread.from_sd(sd, deviations.pooled_df(numbers), "the differences of this study so far")
+            source = "the differences of this study so far"
+            return Spread.from_sd(sd, deviations.pooled_df(numbers), source, images_variance(plan, groups))
     stated = plan.spread
     if stated and stated.metric == plan.metric:
-        return Spread.from_sd(stated.sd, stated.freedom, f"the recipe ({stated.how}: {stated.source})")
+        source, images = f"the recipe ({stated.how}: {stated.source})", images_variance(plan, [])
+        return Spread.from_sd(stated.sd, stated.freedom, source, images)
     return None
+
+
+def images_variance(plan: Plan, groups: Sequence[Sequence[Sample]]) -> float | None:
+    """Return the mean variance that test images add to the differences, 0 if they add none, or None if unknown."""
+    if not verdicts_need_images(plan):
+        return 0.0
+    known = [pairs.images_variance for group in groups for pairs in group if pairs.images_variance is not None]
+    return fmean(known) if known else None
 
 
 def differences(study: StudyResults) -> list[list[Sample]]:
@@ -187,6 +204,8 @@ def resolution_lines(found: Resolution, metric: str, objective: str = "") -> lis
         f"differences spread by {unit.size_text(spread.sd)} ({freedom} of freedom, from "
         f"{spread.source}); computed with its upper 80% bound, {unit.size_text(spread.bound)}",
     ]
+    if spread.images != 0.0:
+        lines.append(images_text(spread.images, unit))
     if found.grid_points > 1:
         lines.insert(1, grid_text(found, unit))
     if found.margin is not None:
@@ -198,6 +217,15 @@ def resolution_lines(found: Resolution, metric: str, objective: str = "") -> lis
         notes = "; ".join(filter(None, [after, found.note])) if beyond else ""
         lines.append("to resolve " + ", ".join(wanted) + (f" ({notes})" if notes else ""))
     return lines
+
+
+def images_text(variance: float | None, unit: units.Unit) -> str:
+    """Return what the choice of test images adds to the noise. variance: of a mean difference, None if unknown."""
+    if variance is None:
+        return (
+            "this leaves out the noise of the test images, which is known once trials are over: differences are larger"
+        )
+    return f"test images add a standard error of {unit.size_text(math.sqrt(variance))}, however many seeds there are"
 
 
 def grid_text(found: Resolution, unit: units.Unit) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import numpy as np
 import pytest
 import synthetic
 from designs import TAUGHT, design
@@ -23,6 +24,7 @@ from ablations.planning.step_times import Device, StepTime
 from ablations.study.design import Design
 from ablations.study.reading import packaged_names, read_recipe, read_study
 from results import store
+from results.load import load_studies
 from results.statistics import deviations, power
 from results.store.schemas import Arm, Expected, Plan, PlannedData
 from vitcore.analysis.cost import measure
@@ -218,6 +220,34 @@ def test_the_plan_of_a_tuned_study_counts_the_whole_grid(plan: Callable[..., Pla
     line = resolution.resolution_lines(found, "test_accuracy")[1]
     assert line.startswith("if all 3 grid points of an arm are equally good")
     assert line.endswith(f"; {100 * alone:.2f} points if one is clearly best")
+
+
+def test_a_plan_counts_the_noise_of_test_images_that_all_seeds_share(plan: Callable[..., Plan], tmp_path: Path) -> None:
+    """It is that of the differences so far; before there are any, the text says that it is left out."""
+    made = plan(RECIPE + STATED)
+    made = made.model_copy(update={"split": made.split.model_copy(update={"folds": None, "images": 400})})
+    unknown = resolution.resolution(made, tmp_path)
+    assert unknown.spread.images is None
+    assert any("leaves out the noise of the test images" in line for line in lines_of(unknown))
+    store.write_plan(store.study_folder(tmp_path, made.name) / "plan.json", made)
+    rng, index = np.random.default_rng(0), np.arange(400)
+    for arm in made.arms:
+        for trial in arm.trials:
+            correct = (rng.random(400) < 0.8).astype(np.uint8)
+            record = synthetic.finished(correct.mean(), config=arm.config, seed=trial.seed, correct=(index, correct))
+            synthetic.write_trial(store.trial(tmp_path, trial.id), record)
+    found = resolution.resolution(made, tmp_path)
+    (group,) = resolution.differences(load_studies(tmp_path, [made.name])[0])
+    images = group[0].images_variance
+    assert found.spread.images == pytest.approx(images)
+    assert found.difference == pytest.approx(power.resolvable_difference(3, found.spread.bound, 1, 1, images))
+    assert any(
+        f"test images add a standard error of {100 * images**0.5:.2f} points" in line for line in lines_of(found)
+    )
+
+
+def lines_of(found: resolution.Resolution) -> list[str]:
+    return resolution.resolution_lines(found, "test_accuracy")
 
 
 def test_plan_says_whether_the_margin_is_within_reach(plan: Callable[..., Plan], tmp_path: Path) -> None:
