@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from results import store
 from results.metrics import MEASURES, METRICS
+from results.recorded_sizes import with_recorded_sizes
 from results.store import eval_files, ledger, record
 from results.store.correctness import Correct
 from results.store.record import FAULTS, PARTS, PROVENANCE, Record
@@ -134,7 +135,11 @@ def records_of_started(runs: Path, plan: Plan, records: Mapping[str, Record]) ->
 
 
 def assemble(plan: Plan, records: Mapping[str, Record]) -> StudyResults:
-    """Return the results of a study. records: trial id -> record, at least for the trials of the plan."""
+    """Return the results of a study. records: trial id -> record, at least for the trials of the plan.
+
+    The plan of the results has the parameters and FLOPs that the trials recorded.
+    """
+    plan = with_recorded_sizes(plan, records)
     cells = [(arm.name, trial.seed, trial.id) for arm in plan.arms for trial in arm.trials]
     mine = {trial_id: records[trial_id] for _, _, trial_id in cells}
     later = {trial_id: eval_metrics(record) for trial_id, record in mine.items() if record.values.get("evals")}

@@ -63,7 +63,7 @@ def finished(
     values = {"status": "finished", "reason": "", "config": json.dumps(config, sort_keys=True)}
     values |= {"test_accuracy": accuracy, "val_accuracy": accuracy, "test_loss": 2.3 * (1.01 - accuracy)}
     values |= {"val_loss": 2.2 * (1.01 - accuracy), "train_loss": 0.5 * (1.01 - accuracy)}
-    values |= {"params": 51000, "flops": 1600000, "train_seconds": 9.0 + 0.1 * seed, "images_per_second": 4700.0}
+    values |= {"train_seconds": 9.0 + 0.1 * seed, "images_per_second": 4700.0}
     values |= {"steps": STEPS, "images": 32 * STEPS, "code": "0123456789ab", "revision": "v0.1.0", "host": "laptop"}
     values |= {"device": "cpu", "threads": "1", "python": "3.11.2", "torch": "2.14.1", "numpy": "2.4.6"}
     return Record(values, curve(accuracy, float(config.get("lr", 0.002))), correct)
@@ -97,7 +97,8 @@ def simulate(plan: dict[str, Any] | Plan) -> dict[str, Record]:
         for trial in arm.trials:
             config = arm.config | {"seed": trial.seed}
             index = fold(trial.seed, planned.split)
-            records[trial.id] = trained(config, truth(config), index, difficulty)
+            record = trained(config, truth(config), index, difficulty)
+            records[trial.id] = changed(record, params=arm.params, flops=arm.flops)
     return records
 
 
@@ -108,6 +109,7 @@ def from_accuracies(plan: dict[str, Any] | Plan, accuracies: Mapping[str, Sequen
         for trial, accuracy in zip(arm.trials, accuracies[arm.name], strict=True):
             config = SETTING | arm.values | {"seed": trial.seed}
             known = None if accuracy is None else finished(accuracy, config=config, seed=trial.seed)
+            known = known and changed(known, params=arm.params, flops=arm.flops)
             records[trial.id] = known or hole("missing", "not started")
     return records
 

@@ -43,6 +43,31 @@ def test_every_point_of_a_curve_has_its_own_baseline_and_confounds_are_footnotes
     assert "[1] one token fewer (no class token)" in text
 
 
+def test_a_table_shows_the_parameters_and_flops_that_trials_recorded() -> None:
+    """The plan may be of other code than the trials; where trials of an arm differ, the table says so."""
+    plan = synthetic.position()
+    ids = {arm["name"]: [trial["id"] for trial in arm["trials"]] for arm in plan["arms"]}
+    records = synthetic.simulate(plan)
+    changes = {key: {"params": 40_000, "flops": 1_000_000} for key in ids["position=none"]}
+    changes[ids["position=2d"][0]] = {"params": 60_000}
+    study = synthetic.results(plan, {key: synthetic.changed(records[key], **new) for key, new in changes.items()})
+    found = table(study)
+    none, mixed, same = (row_of_arm(found, f"position={name}") for name in ("none", "2d", "1d"))
+    planned = {arm["name"]: arm for arm in plan["arms"]}
+    assert (none.params, none.flops) == (40_000, 1_000_000)
+    assert (same.params, same.flops) == (planned["position=1d"]["params"], planned["position=1d"]["flops"])
+    assert (mixed.params, mixed.flops) == (None, planned["position=2d"]["flops"])
+    before = planned["position=none"]["params"], planned["position=none"]["flops"]
+    assert none.notes == [
+        f"trained with 40,000 parameters, not the {before[0]:,} of the plan: the code has changed since",
+        f"trained with 1,000,000 FLOPs an image, not the {before[1]:,} of the plan: the code has changed since",
+    ]
+    own = f"{planned['position=2d']['params']:,}"
+    assert f"trained with {own} or 60,000 parameters, not the {own} of the plan" in mixed.notes[-1]
+    assert not [note for note in same.notes if "of the plan" in note]
+    assert {arm.name: arm.params for arm in study.plan.arms}["position=none"] == 40_000  # of figures too
+
+
 def test_official_test_sets_have_a_second_interval() -> None:
     """Where all seeds test the same images, there is an interval over seeds and images too."""
     found = table(synthetic.results(synthetic.position(split={"kind": "official", "images": 500})))
