@@ -69,7 +69,7 @@ def claim_row(claim: Claim, table: Table) -> PublishedClaim:
     published = {row.arm: row.published for row in table.rows}
     a, _, b = claims.parse_claim(claim.claim)
     left, right = published.get(a), published.get(b)
-    notes = [*metric_notes(table.metric, table.objective), claim.note]
+    notes = [*metric_notes(table.metric, table.objective), claim.note, *table.warnings]
     if claim.verdict == claims.UNRESOLVED and claim.delta_ci95:
         notes.append(sentences.bound_text([claim.delta_ci95], units.unit(table.metric)))
     return PublishedClaim(

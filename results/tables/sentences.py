@@ -94,7 +94,7 @@ def answer(table: Table) -> str:
         what, rest = " and ".join(table.tuned), verdict_counts([row for row in compared if row not in tuned])
         text = f"each at its own {what}, {text}. At equal {what}: {rest}"
     note = "" if "lr" in table.varied else " All at the baseline's learning rate."
-    return f"{start} {text}.{note}{first_declared_text(compared)}"
+    return " ".join(filter(None, [f"{start} {text}.{note}", first_declared_text(compared)]))
 
 
 def first_declared_text(rows: Sequence[Row]) -> str:
@@ -104,7 +104,7 @@ def first_declared_text(rows: Sequence[Row]) -> str:
         return ""
     texts = [f"{current_style().label(row.arm)} {str(row.first_declared).replace('-', ' ')}" for row in differing]
     more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
-    return f" Under what was declared first: {', '.join(texts[:NAMED])}{more}."
+    return f"Under what was declared first: {', '.join(texts[:NAMED])}{more}."
 
 
 def clauses(rows: Sequence[Row], table: Table) -> str:

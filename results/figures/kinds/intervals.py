@@ -22,7 +22,7 @@ from results.records import Table
 from results.statistics.verdict import RESOLVED
 from results.study_results import StudyResults
 from results.style import COLUMN, current_style
-from results.tables import layout
+from results.tables import layout, sentences
 from results.units import is_accuracy, unit
 
 LABEL_WIDTH = 1.5  # inches, the width at which an arm's name is wrapped
@@ -61,6 +61,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     if published and stacked:
         source = layout.published_source(table)
         notes.append(f"* published in another setting, its level is not comparable: {source}.")
+    notes.append(sentences.first_declared_text(table.rows))
     return [*filter(None, notes)]
 
 

@@ -1,9 +1,10 @@
 """Schema of the files in ledger/, which record what plans declared before and between tables."""
 
+from datetime import datetime
 from functools import cached_property
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from results.margins import Margin
 from results.store.schemas.base import Count, Schema, Seed, TrialId
@@ -18,7 +19,7 @@ class Declaration(Schema):
     """The content of a file in ledger/: what a plan declared, when, and which trials had results at that time."""
 
     plan: Annotated[str, Field(min_length=1)]  #: Name of the plan.
-    time: str  #: Time in UTC, or "" if unknown.
+    time: Annotated[str, Field(pattern="^(2[0-9]{3}-.+Z)?$")]  #: Time in UTC, or "" if unknown.
     metric: str  #: The metric that is compared, or "" if unknown.
     margin: Margin | None  #: Largest difference that counts as equivalent, or a share of the baseline's error.
     baseline: str  #: The arm that the others are compared with.
@@ -28,6 +29,14 @@ class Declaration(Schema):
     points_family: Count = 0  #: Number of contrasts between arms at equal values on the tuning grid.
     arms: dict[str, DeclaredArm]  #: Arm -> its baseline and trials.
     ended: list[TrialId]  #: Trials of the plan that had results when this was declared.
+
+    @field_validator("time")
+    @classmethod
+    def check_time(cls, time: str) -> str:
+        """Return the time. Raises ValueError if it is not in ISO format."""
+        if time:
+            datetime.fromisoformat(time)
+        return time
 
     @cached_property
     def ids(self) -> frozenset[str]:

@@ -1,5 +1,7 @@
 """The ledger: declarations of plans that outlive the plans, and are never lost or changed in silence."""
 
+import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -120,6 +122,49 @@ def test_a_damaged_declaration_is_named(tmp_path: Path, spoil: Any) -> None:
     for act in (lambda: ledger.read_declarations(tmp_path), lambda: ledger.declare(tmp_path, planned(margin=0.1))):
         with pytest.raises(ValueError, match=rf"ledger/{path.name}: edited or damaged: restore it, or remove it"):
             act()
+
+
+def changed_file(runs: Path, **fields: Any) -> Path:
+    """Write a declaration with other fields, under the name that its bytes give it."""
+    ledger.declare(runs, planned())
+    (path,) = (runs / "ledger").iterdir()
+    payload = json.dumps(store.read_json(path) | fields).encode()
+    path.unlink()
+    changed = runs / "ledger" / ledger.file_name(payload)
+    changed.write_bytes(payload)
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"time": "yesterday"}, "time: string should match pattern"),
+        ({"time": "2026-99-99T00:00:00Z"}, "time: "),
+        ({"time": "9999-12-31T23:59:59.999999Z"}, "time: string should match pattern"),
+        ({"ended": ["../../x"]}, "ended.0: string should match pattern"),
+        ({"arms": {"a": {"trials": []}}}, "arms.a.baseline: field required"),
+        ({"seeds": [True]}, "seeds.0: input should be a valid integer"),
+        ({"margin": -1.0}, "margin"),
+        ({"schema": 2}, "schema 2 is newer than this version reads"),
+    ],
+)
+def test_a_declaration_of_another_form_is_one_clear_line(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
+    path = changed_file(tmp_path, **fields)
+    with pytest.raises(ValueError) as error:
+        ledger.read_declarations(tmp_path)
+    assert message in str(error.value)
+    assert f"ledger/{path.name}" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_nothing_waits_for_a_pipe_and_other_files_are_left_alone(tmp_path: Path) -> None:
+    ledger.declare(tmp_path, planned())
+    (tmp_path / "ledger/notes.txt").write_text("mine")
+    (tmp_path / "ledger/.0123.json.tmp").write_text("torn")
+    assert len(ledger.read_declarations(tmp_path)) == 1
+    os.mkfifo(tmp_path / "ledger/0123456789abcdef.json")
+    with pytest.raises(ValueError, match=r"ledger/0123456789abcdef.json is not a regular file"):
+        ledger.read_declarations(tmp_path)
 
 
 def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
