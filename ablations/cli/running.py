@@ -73,7 +73,7 @@ def run(
     if max_hours is not None:
         estimate.check_max_hours(max_hours, plans, todo, place.runs, estimate.local_device(plans))
     if plan_only:
-        guards.ensure_writable(place.runs)
+        guards.ensure_publishable(place.runs)
     else:
         guards.ensure_trainable(todo, place)
     warn_of_enlarged(job.config for job in todo)
@@ -132,7 +132,7 @@ def work(
     if not plans:
         raise ValueError(f"{place.runs}: no study is planned there: ablate run STUDY --runs {place.runs} --plan-only")
     ensure_plugins(plans, place)
-    guards.ensure_writable(place.runs)
+    guards.ensure_publishable(place.runs)
     todo = [job for job in jobs(plans) if gpus is None or job.ranks == gpus]
     if renewed := retrying.reopen_lost_parents(place.runs, [job for job in todo if job.parents], place.code):
         print(retrying.renewal_line(renewed), flush=True)

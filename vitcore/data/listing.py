@@ -197,7 +197,8 @@ def files_below(folder: Path, above: frozenset[Folder]) -> Iterator[Path]:
             if is_hidden(entry.name):
                 continue
             path = folder / entry.name
-            if is_folder(path) if entry.is_symlink() else entry.is_dir():
+            holds_files = is_folder(path) if entry.is_symlink() else entry.is_dir()
+            if holds_files:
                 yield from files_below(path, above | {own})
             else:
                 yield path

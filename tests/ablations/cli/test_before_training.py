@@ -39,7 +39,7 @@ def test_the_longest_name_is_planned(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP])
-@pytest.mark.parametrize("command", ["run s.yaml", "train position=1d"])
+@pytest.mark.parametrize("command", ["run s.yaml", "run s.yaml --plan-only", "train position=1d"])
 def test_file_systems_without_hard_links_are_refused(
     command: str, code: int, ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
