@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 CLUSTER := test_devcluster.py test_ranks.py test_submit.py test_status.py test_queue.py test_profile_keys.py
-TESTS := -m pytest -q -n 2 --dist worksteal -m 'not slow' $(addprefix --ignore tests/slurm/,$(CLUSTER))
+TESTS := -m pytest -o console_output_style=count -n 2 --dist worksteal -m 'not slow' $(addprefix --ignore tests/slurm/,$(CLUSTER))
 OLDEST := .venv-oldest
 STUDIES := position-embedding pooling patch-size data-fraction hybrid-stem
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -39,12 +39,14 @@ docs: $(STAMP)
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
 
 lint: $(STAMP)
+	@echo "style and types: a minute"
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 # A thread each: two processes of two threads on two cores wait for each other, and take twice the CPU.
 test: lint
+	@echo "tests: four minutes on two idle cores; each line ends with how many are done, of how many"
 	OMP_NUM_THREADS=1 $(BIN)/python $(TESTS)
 
 # The same tests with the lowest versions that pyproject.toml names. Warnings are shown, not errors: old packages warn of

@@ -1,10 +1,50 @@
-"""A dev cluster's queue, and functions that wait for results, a report or an empty queue."""
+"""Processes that end with their test; a dev cluster's queue; waits for results, a report or an empty queue."""
 
+import os
+import signal
+import subprocess
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from small_study import results, trials
 
 from slurm.devcluster import Cluster, wait_until
+
+MARK = "STARTED_BY_TEST"  # an environment variable, which children inherit and a new session keeps
+PATIENCE = 900.0  # seconds to wait for an event, on a machine however busy; it only bounds a hang
+
+
+@contextmanager
+def started(
+    words: Sequence[str], env: Mapping[str, str] = os.environ, **options: Any
+) -> "Iterator[subprocess.Popen[str]]":
+    """Yield a process with pipes for its output as text; kill it and all that it started when the block ends."""
+    mark = uuid.uuid4().hex
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(words, env={**env, MARK: mark}, **pipes | options)
+    try:
+        yield process
+    finally:
+        for pid in marked(mark):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+        process.wait()
+
+
+def marked(mark: str) -> list[int]:
+    """Return the processes that `started` with a mark, and their descendants."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):  # it has ended, or is of another user
+            if f"{MARK}={mark}".encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found
 
 
 def published(runs: Path) -> list[int]:

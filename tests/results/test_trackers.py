@@ -1,18 +1,19 @@
 """Exports to trackers: settings, curves and results, read back with the trackers' own readers."""
 
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import synthetic
 from in_process import Ablate, refusal
+from waits import PATIENCE
 
 from ablations.reporting import live_curves
 from results import trackers
 from results.store.schemas import Plan
 from results.trackers import CURVES, tracked_runs
+from slurm.devcluster import wait_until
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[float, int, float]]]:
@@ -126,7 +127,4 @@ def test_curves_are_mirrored_while_trials_run(monkeypatch: pytest.MonkeyPatch, t
     with live_curves.mirroring([plan], tmp_path / "runs", None):
         pass
     with live_curves.mirroring([plan], tmp_path / "runs", tmp_path / "curves"):
-        deadline = time.monotonic() + 30
-        while not list(tmp_path.rglob("*tfevents*")) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert list(tmp_path.rglob("*tfevents*"))
+        wait_until(lambda: list(tmp_path.rglob("*tfevents*")), "curves", PATIENCE, every=0.01)

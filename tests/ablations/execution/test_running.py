@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
@@ -21,6 +21,7 @@ import pytest
 from designs import design
 from run_trials import Quiet, job_of, outcomes, serve_all, workers_of
 from small_study import RECIPE, STUDY, command
+from waits import PATIENCE, started
 
 from ablations.cli.running import failures
 from ablations.execution import attempts, machine, pool, runner
@@ -51,7 +52,7 @@ def with_plugin(folder: Path, source: str) -> Place:
 
 
 def wait_for(folder: Path, pattern: str) -> None:
-    wait_until(lambda: any((folder / "runs/trials").glob(pattern)), pattern, 60, every=0.05)
+    wait_until(lambda: any((folder / "runs/trials").glob(pattern)), pattern, PATIENCE, every=0.05)
 
 
 @pytest.fixture(scope="module")
@@ -224,20 +225,34 @@ def test_a_worker_says_once_for_all_seeds_that_it_compiles(tmp_path: Path, monke
     assert (events.count(Compiling()), sum(isinstance(event, Ended) for event in events)) == (2, 4)
 
 
-def start_run(folder: Path, *more: str) -> "subprocess.Popen[str]":
-    words = command("run", "s.yaml", "--recipe", "r.yaml", *more)
-    return subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+HOLDING = """
+import time
+from results.store.attempts import Attempt
+
+log = Attempt.log
+
+def log_and_wait(attempt, line):
+    log(attempt, line)
+    while attempt.path.name == "0001" and not attempt.patience.given_up():
+        time.sleep(0.01)
+
+Attempt.log = log_and_wait
+"""  # a first attempt waits after its first evaluation until it is asked to stop: a test is never too late
+
+
+def started_run(folder: Path, *more: str) -> "AbstractContextManager[subprocess.Popen[str]]":
+    return started(command("run", "s.yaml", "--recipe", "r.yaml", *more), cwd=folder)
 
 
 @pytest.mark.slow
 def test_two_runs_at_once_share_the_work(tmp_path: Path) -> None:
     """A second run in a directory waits for the trials that the first holds: each is trained once."""
     jobs = jobs_of([plan(tmp_path, steps=600)])
-    runs = [start_run(tmp_path, "--jobs", "1") for _ in range(2)]
-    for process in runs:
-        output, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors
-        assert "position=none" in output
+    with started_run(tmp_path, "--jobs", "1") as one, started_run(tmp_path, "--jobs", "1") as other:
+        for process in (one, other):
+            output, errors = process.communicate(timeout=PATIENCE)
+            assert process.returncode == 0, errors
+            assert "position=none" in output
     for job in jobs:
         trial = store.trial(tmp_path / "runs", job.id)
         assert len(trial.attempts()) == 1
@@ -250,26 +265,27 @@ def test_interrupted_run_continues_where_it_was(
 ) -> None:
     jobs, calm = undisturbed
     plan(tmp_path, steps=300)
-    process = start_run(tmp_path, "--seeds", "1", "--jobs", "1")
-    wait_for(tmp_path, "*/attempts/0001/metrics.jsonl")
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "the same command continues" in errors
-    assert list((tmp_path / "runs/trials").glob("*/attempts/0001/checkpoints/*"))
-    assert not workers_of(process.pid)
+    (tmp_path / "holding.py").write_text(HOLDING)
+    with started_run(tmp_path, "--seeds", "1", "--jobs", "1", "--plugin", "holding.py") as process:
+        wait_for(tmp_path, "*/attempts/0001/metrics.jsonl")
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 130
+        assert "the same command continues" in errors
+        assert list((tmp_path / "runs/trials").glob("*/attempts/0001/checkpoints/*"))
+        assert not workers_of(process.pid)
     runner.run(jobs, Place(tmp_path / "runs", None), Quiet(), workers=1)
     assert outcomes(tmp_path / "runs", jobs) == calm
 
 
 def test_workers_of_a_killed_run_stop_with_a_checkpoint(tmp_path: Path) -> None:
     plan(tmp_path, steps=100_000)
-    process = start_run(tmp_path, "--seeds", "1", "--jobs", "1")
-    wait_for(tmp_path, "*/attempts/0001/log")
-    workers = workers_of(process.pid)
-    process.kill()
-    process.communicate()
-    wait_until(lambda: not any(lease.start_time(pid) for pid in workers), "the worker's end")
+    with started_run(tmp_path, "--seeds", "1", "--jobs", "1") as process:
+        wait_for(tmp_path, "*/attempts/0001/log")
+        workers = workers_of(process.pid)
+        process.kill()
+        process.communicate()
+        wait_until(lambda: not any(lease.start_time(pid) for pid in workers), "the worker's end", PATIENCE)
     assert list((tmp_path / "runs/trials").glob("*/attempts/0001/checkpoints/*"))
 
 
@@ -278,23 +294,28 @@ def test_stopped_worker_is_killed_and_its_trial_resumed(
 ) -> None:
     """After SIGSTOP `status` names the worker. The pool kills it for lack of heartbeats. The result is the same."""
     jobs, calm = undisturbed
-    planned, job, runs = plan(tmp_path, 300, seeds=1), jobs[0], tmp_path / "runs"
+    planned, job, place = plan(tmp_path, 300, seeds=1), jobs[0], with_plugin(tmp_path, HOLDING)
+    runs = place.runs
     shown: list[str] = []
+
+    class Display(Quiet):
+        def say(self, text: str) -> None:
+            super().say(text)
+            if "no heartbeat" in text:  # the one worker that was stopped has been killed
+                monkeypatch.setattr(pool, "SILENT_SECONDS", 300.0)
 
     def stop() -> None:
         wait_for(tmp_path, "*/attempts/0001/metrics.jsonl")
         (pid,) = workers_of(os.getpid())
         os.kill(pid, signal.SIGSTOP)
-        wait_until(lambda: "(stopped)" in Path(f"/proc/{pid}/status").read_text(), "SIGSTOP", every=0.05)
+        wait_until(lambda: "(stopped)" in Path(f"/proc/{pid}/status").read_text(), "SIGSTOP", PATIENCE, every=0.05)
         arms = status.status(planned, runs, status.SlurmState()).arms
         shown.extend([f"{pid}", *(cause.cause for arm in arms for cause in arm.causes)])
         monkeypatch.setattr(pool, "SILENT_SECONDS", 2.0)  # only while this worker, the only one, is stopped
-        wait_until(lambda: not lease.start_time(pid), "SIGKILL", 60, every=0.05)
-        monkeypatch.setattr(pool, "SILENT_SECONDS", 300.0)
 
-    thread, display = threading.Thread(target=stop), Quiet()
+    thread, display = threading.Thread(target=stop), Display()
     thread.start()
-    tally = runner.run([job], Place(runs, None), display, workers=1)
+    tally = runner.run([job], place, display, workers=1)
     thread.join()
     assert tally.done == [job.id]
     assert len(store.trial(runs, job.id).attempts()) == 2
@@ -319,7 +340,7 @@ def test_worker_that_reaches_no_step_ends_after_its_parent(tmp_path: Path) -> No
         pid = int(process.stdout.readline())
         process.kill()
     try:
-        wait_until(lambda: not lease.start_time(pid), "the worker's end", 20)
+        wait_until(lambda: not lease.start_time(pid), "the worker's end", PATIENCE)
     finally:
         if lease.start_time(pid):
             os.kill(pid, signal.SIGKILL)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import synthetic
 from node_cache import NodeCache
+from waits import started
 
 from results import store
 from results.store import lease
@@ -34,13 +35,13 @@ def trial(tmp_path: Path) -> store.Trial:
 def other_holder(trial: store.Trial) -> Iterator[subprocess.Popen[str]]:
     """Start another process that holds the trial's first attempt; kill it at the end."""
     code = (
-        "import sys, time; from pathlib import Path; from results import store; from results.store import lease\n"
-        "a = store.claim(store.Trial(Path(sys.argv[1])), lease.Watch()); print(a.path.name, flush=True); time.sleep(60)"
+        "import sys; from pathlib import Path; from results import store; from results.store import lease\n"
+        "a = store.claim(store.Trial(Path(sys.argv[1])), lease.Watch()); print(a.path.name, flush=True)\n"
+        "sys.stdin.read()"
     )
-    with subprocess.Popen([sys.executable, "-c", code, trial.path], stdout=subprocess.PIPE, text=True) as process:
+    with started([sys.executable, "-c", code, str(trial.path)], stdin=subprocess.PIPE) as process:
         assert process.stdout.readline() == "0001\n"
         yield process
-        process.kill()
 
 
 def publish(trial: store.Trial) -> None:

@@ -1,7 +1,6 @@
 """Checkpoints of the papers' .npz format: read as timm reads them, or refused in one line, however hostile."""
 
 import os
-import time
 import zipfile
 from collections.abc import Callable
 from functools import partial
@@ -161,14 +160,12 @@ MEMBERS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize(("make", "why"), MEMBERS.values(), ids=MEMBERS)
 def test_an_odd_member_is_one_line(make: Callable[[Path], object], why: str, tmp_path: Path) -> None:
-    """Within seconds, `init_from` names the file and the reason."""
+    """`init_from` names the file and the reason, and neither waits for a pipe nor reads a device without end."""
     path = tmp_path / "w.npz"
     make(path)
-    start = time.monotonic()
     with pytest.raises(ConfigError, match=rf"init_from={path}: .*{why}") as error:
         weights_for(Config(init_from=str(path)), None)
     assert "\n" not in str(error.value)
-    assert time.monotonic() - start < 5
 
 
 def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
