@@ -26,6 +26,7 @@ from results.store.record import Record
 from results.store.schemas import Declaration, ExportHeader, Plain, TrialRow, validated
 from results.study_results import HISTORY, NUMBERS, TEXTS, StudyResults, assemble
 from results.tables import formats
+from results.tables.outcomes import outcomes_by_arm
 
 Json = dict[str, Any]
 
@@ -234,7 +235,9 @@ def csv_text(studies: Sequence[StudyResults]) -> str:
     """Return CSV text with one row per planned trial: its study, its results and the settings of its config."""
     frames = []
     for study in studies:
+        collapsed = {(arm, one.seed): one.collapsed for arm, own in outcomes_by_arm(study).items() for one in own}
         trials = study.trials.drop(columns=["config", "evals"])
+        trials["collapsed"] = [collapsed[cell] for cell in zip(trials["arm"], trials["seed"], strict=True)]
         config = pd.DataFrame([flat_settings(text) for text in study.trials["config"]])
         config = config.drop(columns=[name for name in config if name in trials])
         frames.append(pd.concat([trials, config], axis=1).assign(study=study.name))

@@ -14,13 +14,13 @@ Interval = tuple[float, float]
 class Row:
     """A row of a study's table: the results of one arm. Accuracies are fractions and unknown values are None.
 
-    n: the number of finished trials with the metric. missing: the number of trials without the metric that neither
-    diverged nor failed. delta, p, verdict: comparison with the arm `baseline` over n_pairs seeds. margin_met: the
-    smallest equivalence margin that the arm meets after Holm's correction, a number or a share like the plan's margin.
-    delta_ci95_images: interval over seeds and images. delta_ci95_simultaneous: interval that holds for a whole family
-    at once. measured: metric -> mean for further metrics, and metric + INTERVAL -> confidence interval.
-    first_declared: the verdict under what was declared before there were results, or "no verdict", if the study
-    declares something else now.
+    n: the number of finished trials with the metric. collapsed: how many of them collapsed. missing: the number of
+    trials without the metric that neither diverged nor failed. delta, p, verdict: comparison with the arm `baseline`
+    over n_pairs seeds. margin_met: the smallest equivalence margin that the arm meets after Holm's correction, a number
+    or a share like the plan's margin. delta_ci95_images: interval over seeds and images. delta_ci95_simultaneous:
+    interval that holds for a whole family at once. measured: metric -> mean for further metrics, and metric + INTERVAL
+    -> confidence interval. first_declared: the verdict under what was declared before there were results, or "no
+    verdict", if the study declares something else now.
     """
 
     arm: str
@@ -43,6 +43,7 @@ class Row:
     delta_ci95_images: Interval | None = None
     delta_ci95_simultaneous: Interval | None = None
     diverged: int
+    collapsed: int = 0
     failed: int
     missing: int
     notes: Sequence[str]
@@ -53,6 +54,11 @@ class Row:
     def ended_trials(self) -> int:
         """The number of trials that diverged, or finished with the metric."""
         return self.n + self.diverged
+
+    @property
+    def breakdowns(self) -> int:
+        """The number of trials that diverged or collapsed."""
+        return self.diverged + self.collapsed
 
     def value(self, column: str) -> Any:
         """Return the value of a column: a field, a further metric, or the interval of a further metric."""
@@ -69,7 +75,8 @@ INTERVAL = "_ci95"  # suffix of a metric's confidence interval
 class Claim:
     """A published claim about two arms, and the study's verdict on it.
 
-    verdict: agree, disagree, not-resolved, or None if untested. delta: the first arm minus the second.
+    verdict: agree, disagree, not-resolved, or None if untested. delta: the difference that `of` names, as in the
+    table's row if there is one, else the first arm minus the second.
     """
 
     claim: str
@@ -79,6 +86,7 @@ class Claim:
     p_holm: float | None = None
     n_pairs: int | None = None
     note: str = ""
+    of: str = ""
 
     def without_verdict(self, note: str) -> "Claim":
         """Return the claim with `note` in place of its p value and verdict, or unchanged if it has no verdict."""
@@ -124,10 +132,10 @@ class Table:
     """A study's table: its rows, and the facts from which its caption and closing lines are written.
 
     besides: further metrics. family: the number of planned contrasts that are corrected together. points_family: the
-    number of contrasts at equal values of tuned settings. interim: whether a trial has neither finished with the metric
-    nor diverged. judged: whether verdicts are given. varied, tuned: names of settings. departures: name -> settings
-    that differ from the recipe's. warnings: notes that are always shown. abridged: whether its notes are "short" or
-    "none", not "all".
+    number of contrasts at equal values of tuned settings. looks: the most looks that a contrast had. interim: whether a
+    trial has neither finished with the metric nor diverged. judged: whether verdicts are given. varied, tuned: names of
+    settings. departures: name -> settings that differ from the recipe's. warnings: notes that are always shown.
+    abridged: whether its notes are "short" or "none", not "all".
     """
 
     study: str
@@ -148,6 +156,7 @@ class Table:
     family: int
     points_family: int
     margin: float | str | None
+    looks: int = 1
     interim: bool
     judged: bool
     budget: str
@@ -184,6 +193,7 @@ class Reached:
     diverged: int
     failed: int
     missing: int
+    collapsed: int = 0
 
     @property
     def ended_trials(self) -> int:

@@ -184,11 +184,12 @@ def progress_text(trials: pd.DataFrame) -> str:
 def claim_view(claim: Claim, metric: str) -> dict[str, str]:
     unit = units.unit(metric)
     delta = "" if claim.delta is None else f"{unit.signed_text(claim.delta)}{unit.of_difference}"
+    of = f"{claim.of} " if delta else ""
     interval = claim.delta_ci95 and f" [{', '.join(map(unit.signed_text, claim.delta_ci95))}]"
     return {
         "text": claims.with_labels(claim.claim),
         "verdict": claims.VERDICT_TEXT[claim.verdict],
-        "basis": "; ".join(part for part in (f"{delta}{interval or ''}", claim.note) if part),
+        "basis": "; ".join(part for part in (f"{of}{delta}{interval or ''}", claim.note) if part),
     }
 
 

@@ -114,7 +114,7 @@ def untested_reason(pair: Pair, test: Test | None) -> str | None:
 
 
 def arm_results(row: Row) -> Reached:
-    return Reached(row.mean, row.n, row.ci95, row.planned, row.diverged, row.failed, row.missing)
+    return Reached(row.mean, row.n, row.ci95, row.planned, row.diverged, row.failed, row.missing, row.collapsed)
 
 
 def contents(studies: Sequence[StudyResults]) -> Contents:

@@ -40,7 +40,7 @@ def row_notes(pair: Pair, test: Test | None, family: int) -> list[str]:
         family=family,
         looks=len(test.looks),
         tie=test.tie,
-        diverged=bool(a.row.diverged or b.row.diverged),
+        broken=bool(a.row.breakdowns or b.row.breakdowns),
     )
     return found + test_notes(test) + limits
 

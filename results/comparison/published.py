@@ -69,13 +69,14 @@ def claim_row(claim: Claim, table: Table) -> PublishedClaim:
     published = {row.arm: row.published for row in table.rows}
     a, _, b = claims.parse_claim(claim.claim)
     left, right = published.get(a), published.get(b)
+    sign = -1 if claim.of == f"{b} - {a}" else 1
     notes = [*metric_notes(table.metric, table.objective), claim.note, *table.warnings]
     if claim.verdict == claims.UNRESOLVED and claim.delta_ci95:
         notes.append(sentences.bound_text([claim.delta_ci95], units.unit(table.metric)))
     return PublishedClaim(
         **study_fields(table),
         **json_object(claim),
-        published_delta=None if left is None or right is None else left - right,
+        published_delta=None if left is None or right is None else sign * (left - right),
         notes=[note for note in notes if note],
     )
 
@@ -112,7 +113,8 @@ def claims_grid(found: PublishedComparison) -> Grid:
     return Grid(
         title="What is claimed, judged by our trials",
         caption=[
-            "ours: the first arm minus the second, paired by seed, ± is the 95% t interval, accuracies in points; "
+            "ours: the difference as in the study's table, or else the first arm minus the second, paired by seed, "
+            "± is the 95% t interval, accuracies in points; "
             "published†: the same difference of the published numbers."
         ],
         header=["study", "claim", "ours", "pairs", "p (Holm)", "published†", "verdict"],

@@ -15,7 +15,7 @@ from results.statistics.intervals import Estimate
 from results.statistics.ratios import Ratio
 from results.statistics.verdict import Tie
 from results.store.schemas import Plan
-from results.tables.outcomes import divergence
+from results.tables.outcomes import breakdowns
 
 IDENTICAL = "identical"
 
@@ -145,16 +145,16 @@ def p_equivalence(at_looks: Sequence[AtLook], plan: Plan) -> float | None:
 
 
 def p_of_arms(p: float | None, a: Side, b: Side, counted: Sequence[JointLook]) -> float | None:
-    """Return the p value of B against A, combined with the test on whether trials of B diverge more often."""
+    """Return the p value of B against A, combined with the test on whether trials of B break down more often."""
     more = 1.0
     for look in counted:
         if look.is_whole:
             own, others = (
-                divergence([trial for trial in side.outcomes if trial.seed in seeds])
+                breakdowns([trial for trial in side.outcomes if trial.seed in seeds])
                 for side, seeds in ((b, look.b), (a, look.a))
             )
             more = min(more, look.factor * p_values.fisher_p(*own, *others))
-    return verdict.p_with_divergence(p, (b.row.diverged, a.row.diverged), more)
+    return verdict.p_with_breakdowns(p, (b.row.breakdowns, a.row.breakdowns), more)
 
 
 def estimate_difference(a: Sample, b: Sample, same_split: bool) -> tuple[Estimate, str, int]:
@@ -254,7 +254,7 @@ def test_verdict(test: Test) -> str | None:
         test.p_holm,
         test.p_margin,
         higher_is_better=units.higher_is_better(test.a.study.plan.metric),
-        diverged=(test.b.row.diverged, test.a.row.diverged),
+        broken=(test.b.row.breakdowns, test.a.row.breakdowns),
     )
 
 

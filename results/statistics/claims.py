@@ -111,23 +111,28 @@ def judged_claim(
 ) -> Claim:
     """Return a claim with its verdict, difference and note. pair: the differences a - b. tie: None without a margin.
 
+    The difference is a - b, or b - a if the table has that row.
+
     p_holm, p_margin: adjusted p values of no difference and of equivalence. Without `p_holm` the claim is untested;
     without `p_margin` the arms are never judged equivalent.
     """
     (a, relation, b), difference = claim, pair.own.mean
-    diverged = rows[a].diverged, rows[b].diverged
+    broken = rows[a].breakdowns, rows[b].breakdowns
     higher = units.higher_is_better(plan.metric)
-    word = verdict.verdict(difference, p_holm, p_margin, higher_is_better=higher, diverged=diverged)
-    within = verdict.is_significant(p_margin) and not any(diverged)
+    word = verdict.verdict(difference, p_holm, p_margin, higher_is_better=higher, broken=broken)
+    within = verdict.is_significant(p_margin) and not any(broken)
+    of_table = rows[b].baseline == a and rows[a].baseline != b
+    shown = -difference if of_table else difference
     judged = verdict_on_claim(relation, word, difference.value, within)
     return Claim(
         claim=" ".join(claim),
         verdict=judged,
-        delta=difference.value,
-        delta_ci95=difference.interval(),
+        delta=shown.value,
+        delta_ci95=shown.interval(),
         p_holm=p_holm,
         n_pairs=difference.n,
         note=claim_note(relation, judged, word, pair.own, tie),
+        of=f"{b} - {a}" if of_table else f"{a} - {b}",
     )
 
 

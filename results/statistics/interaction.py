@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from results import units
+from results import collapse, units
 from results.records import Interaction
 from results.statistics import looks, p_values, verdict
 from results.statistics.contrast import Sample
@@ -65,6 +65,8 @@ def judged_interaction(
             notes.append("its logit has the opposite sign: an interaction of the scale")
         if diverged := [arm for arm in entry.arms if (arm, "diverged") in ended]:
             notes.append(f"trials of {', '.join(diverged)} diverged")
+        if collapsed := [arm for arm in entry.arms if collapse.collapsed_seeds(samples[arm].values, study.plan)]:
+            notes.append(f"trials of {', '.join(collapsed)} collapsed")
         word = UNRESOLVED if notes else POSITIVE if estimate.value > 0 else NEGATIVE
     return Interaction(
         name=entry.name,

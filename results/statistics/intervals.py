@@ -182,9 +182,12 @@ def images_variance(correct: np.ndarray) -> float:
 def simultaneous_level(samples: Sequence[np.ndarray]) -> float:
     """Return the marginal level at which all t intervals hold at once with probability 95% (max-t, like Dunnett's).
 
-    samples: matrices of per-seed differences (n, contrasts), correlated within a matrix and independent between
-    matrices. The result is simulated with a fixed seed, from studentized normal samples with the observed correlations.
+    It is 95% for a single contrast, and never less. samples: matrices of per-seed differences (n, contrasts),
+    correlated within a matrix and independent between matrices. The result is simulated with a fixed seed, from
+    studentized normal samples with the observed correlations.
     """
+    if sum(sample.shape[1] for sample in samples) <= 1:
+        return 0.95
     rng = np.random.default_rng(0)
     largest = np.zeros(DRAWS)  # largest P(|T| <= t) of the contrasts, by draw
     for sample in samples:
@@ -195,7 +198,7 @@ def simultaneous_level(samples: Sequence[np.ndarray]) -> float:
             deviation = drawn.std(axis=1, ddof=1)
             t = np.abs(drawn.mean(axis=1)) * math.sqrt(n) / np.where(deviation > 0, deviation, np.inf)
             np.maximum(some, (1 - 2 * special.stdtr(n - 1, -t)).max(axis=1), out=some)
-    return float(np.quantile(largest, 0.95))
+    return max(0.95, float(np.quantile(largest, 0.95)))
 
 
 def clopper_pearson(k: int, n: int) -> Interval:

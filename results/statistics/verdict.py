@@ -54,23 +54,23 @@ def verdict(
     p_margin: float | None,
     *,
     higher_is_better: bool,
-    diverged: tuple[int, int] = (0, 0),
+    broken: tuple[int, int] = (0, 0),
 ) -> str | None:
     """Return better, worse, equivalent or not-resolved, or None if no test is possible.
 
     p_holm, p_margin: adjusted p values of no difference and of equivalence. Without a margin, p_margin is None.
-    diverged: numbers of diverged trials of (arm, baseline). If any trial diverged, the verdict is never equivalent, and
-    never favors the side with more diverged trials. With equal numbers, it is not-resolved. Without a standard error,
-    only divergence was tested: the verdict is worse or not-resolved.
+    broken: numbers of trials of (arm, baseline) that diverged or collapsed. If there are any, the verdict is never
+    equivalent, and never favors the side with more of them. With equal numbers, it is not-resolved. Without a standard
+    error, only their rate was tested: the verdict is worse or not-resolved.
     """
     if p_holm is None:
         return None
     resolved = is_significant(p_holm)
-    if difference.value is None or difference.se is None:  # tested only by how often trials diverged
+    if difference.value is None or difference.se is None:  # tested only by how often trials broke down
         return WORSE if resolved else UNRESOLVED
     direction = BETTER if (difference.value > 0) == higher_is_better else WORSE
-    if any(diverged):
-        possible = WORSE if diverged[0] > diverged[1] else BETTER if diverged[0] < diverged[1] else None
+    if any(broken):
+        possible = WORSE if broken[0] > broken[1] else BETTER if broken[0] < broken[1] else None
         return direction if resolved and direction == possible else UNRESOLVED
     if resolved:
         return direction
@@ -81,15 +81,15 @@ def is_significant(p: float | None) -> bool:
     return p is not None and p < ALPHA
 
 
-def p_with_divergence(p: float | None, diverged: tuple[int, int], more: float) -> float | None:
-    """Return the p value of a contrast, combined with Fisher's exact test on whether the arm diverges more often.
+def p_with_breakdowns(p: float | None, broken: tuple[int, int], more: float) -> float | None:
+    """Return the p value of a contrast, combined with Fisher's exact test on whether the arm breaks down more often.
 
-    p: p value of the finished pairs, or None if they were not tested. diverged: numbers of diverged trials of (arm,
-    baseline). more: Fisher's p value, corrected for looks. The result is twice the smaller p value, for two tests.
-    Fisher's p value counts alone if p is None, or if both arm and baseline have diverged trials. If no trial of the arm
-    diverged, the result is p.
+    p: p value of the finished pairs, or None if they were not tested. broken: numbers of trials of (arm, baseline) that
+    diverged or collapsed. more: Fisher's p value, corrected for looks. The result is twice the smaller p value, for two
+    tests. Fisher's p value counts alone if p is None, or if both arm and baseline have such trials. If the arm has
+    none, the result is p.
     """
-    k, others = diverged
+    k, others = broken
     if not k:
         return p
     return more if p is None or others else min(1.0, 2 * min(p, more))
@@ -105,14 +105,14 @@ def verdict_notes(
     tie: Tie | None,
     looks: int = 1,
     grid: bool = False,
-    diverged: bool = False,
+    broken: bool = False,
 ) -> list[str]:
     """Return notes on why a verdict differs from what the unadjusted 95% interval suggests.
 
     word: the verdict. difference: the estimate over seeds. tested: the estimate behind the verdict, over seeds and
     images if known. tie: None without a margin. family, looks: the numbers of contrasts and looks corrected for. grid:
-    whether the arm was compared with the baseline's whole tuning grid (see `results.statistics.tuned_pairs`). diverged:
-    whether trials of either arm diverged.
+    whether the arm was compared with the baseline's whole tuning grid (see `results.statistics.tuned_pairs`). broken:
+    whether trials of either arm diverged or collapsed.
     """
     if word is None or p_holm is None:
         return []
@@ -121,16 +121,16 @@ def verdict_notes(
     tests += " and over the whole grid of the other" if grid else ""
     if word in (EQUIVALENT, UNRESOLVED):
         if is_significant(p_holm):
-            notes.append("resolved, but trials diverged in the arm that finished pairs favor")
+            notes.append("resolved, but trials diverged or collapsed in the arm that finished pairs favor")
         elif excludes_zero(tested):
             notes.append(f"the 95% interval excludes 0, but not after correction for {tests}")
         else:
             notes += images_notes(difference, tested)
-        return notes + (tie_notes(word, tie, tests) if tie and not diverged else [])
+        return notes + (tie_notes(word, tie, tests) if tie and not broken else [])
     if tie and tie.is_within(TOST_LEVEL):
         notes.append(f"a resolved difference, yet within the margin of {tie.margin}")
     if not excludes_zero(tested):
-        by = "by how often it diverges (Fisher's exact test)" if diverged else "at an earlier look"
+        by = "by how often it diverges or collapses (Fisher's exact test)" if broken else "at an earlier look"
         contains = "; the 95% interval over all seeds contains 0" if tested.se is not None else ""
         notes.append(f"resolved {by}{contains}")
     return notes

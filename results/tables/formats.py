@@ -50,13 +50,14 @@ class Grid:
 
     @cached_property
     def footnotes(self) -> list[str]:
-        """The distinct notes of all cells, in the order of their numbers.
+        """The distinct notes of all cells, in the order of their numbers. Minor notes come last.
 
-        Within a cell, notes that may change a verdict come first, then notes on model sizes, then minor notes.
+        Within a cell, notes that may change a verdict come before notes on model sizes.
         """
         cells = [cell for row in self.rows for cell in row]
-        ordered = (sorted(cell.notes, key=lambda note: (is_minor(note), note.startswith(SIZES))) for cell in cells)
-        return list(dict.fromkeys(note for notes in ordered for note in notes))
+        ordered = (sorted(cell.notes, key=lambda note: note.startswith(SIZES)) for cell in cells)
+        distinct = dict.fromkeys(note for notes in ordered for note in notes)
+        return sorted(distinct, key=is_minor)
 
     def marked_texts(self, escape: Callable[[str], str], form: str) -> list[list[str]]:
         """Return the escaped text of each cell with its footnote numbers, formatted by `form`, such as " [{}]"."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from results import margins, units
+from results import collapse, margins, units
 from results.records import INTERVAL, Interval, Row, Table, json_object
 from results.spelling import suggestion
 from results.statistics import claims, interaction
@@ -101,6 +101,7 @@ COLUMNS = {
     "baseline": Column("baseline", lambda row, unit: current_style().label(row.baseline), numeric=False),
     "n_pairs": Column("pairs", lambda row, unit: "" if row.n_pairs is None else str(row.n_pairs)),
     "diverged": Column("diverged", lambda row, unit: str(row.diverged)),
+    "collapsed": Column("collapsed", lambda row, unit: str(row.collapsed)),
     "failed": Column("failed", lambda row, unit: str(row.failed)),
     "missing": Column("missing", lambda row, unit: str(row.missing)),
     "notes": Column("notes", lambda row, unit: "; ".join(row.notes), numeric=False),
@@ -249,7 +250,9 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
     if "delta_ci95_images" in columns:
         wider = "seeds x images the wider interval for other test images too, which verdicts need"
         parts.append(f"its ± is over seeds on these test images, {wider}")
-    family, own = f"p after Holm over {units.amount_text(table.family, 'planned contrast')}", " and ".join(table.tuned)
+    also = f" and {table.looks} looks" if table.looks > 1 else ""
+    family = f"p after Holm over {units.amount_text(table.family, 'planned contrast')}{also}"
+    own = " and ".join(table.tuned)
     parts.append(f"{family} at their own {own}, over {table.points_family} at equal ones" if own else family)
     if own:
         parts.append(f"each at its own {own}, p is the largest against any point of the other's grid")
@@ -258,11 +261,31 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
     if "delta_ci95_simultaneous" in columns:
         parts.append("simultaneous: 95% for all contrasts of a family at once (max-t)")
     if table.margin is not None:
-        parts.append(f"equivalent: within {margins.margin_text(table.margin, table.metric)}, after Holm too")
+        parts.append(f"equivalent: within {margins.margin_text(table.margin, table.metric)}, after Holm{also} too")
     if "margin_met" in columns:
-        parts.append("margin met: the smallest margin within which the arm is equivalent, after Holm too")
-    further_lines = sentences.interim_text(table), sentences.departure_text(table)
+        parts.append(f"margin met: the smallest margin within which the arm is equivalent, after Holm{also} too")
+    names = family_names(table)
+    if len(names) > 2:
+        each = f"each of {len(names)} families ({', '.join(names)}) errs in at most 5% of null studies"
+        parts.append(f"{each}, all together in at most {5 * len(names)}%")
+    missed = collapse.unseen_failures(len(table.seeds)) if table.judged else ""
+    further_lines = sentences.interim_text(table), sentences.departure_text(table), missed
     return [f"{'; '.join(parts)}.", *filter(None, further_lines)]
+
+
+def family_names(table: Table) -> list[str]:
+    """Return the names of the families of tests that are corrected separately."""
+    pairs = {(row.arm, row.baseline) for row in table.rows}
+    others = [claims.parse_claim(one.claim) for one in table.claims]
+    is_own = any((a, b) not in pairs and (b, a) not in pairs for a, _, b in others)
+    found = {
+        "contrasts": table.family > 0,
+        "contrasts at equal values": table.points_family > 0,
+        "equivalence": table.margin is not None,
+        "interactions": bool(table.interactions),
+        "claims about other pairs": is_own,
+    }
+    return [name for name, there in found.items() if there]
 
 
 def unit_suffix(unit: Unit) -> str:

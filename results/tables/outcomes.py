@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from results import units
+from results import collapse, units
 from results.statistics import intervals, p_values
 from results.store import eval_files
-from results.store.schemas import EvalSummary
+from results.store.schemas import EvalSummary, Plan
 from results.study_results import StudyResults
 from results.style import current_style
 from results.tables import sentences
@@ -19,7 +19,7 @@ class Outcome(NamedTuple):
     """The outcome of one planned trial. A number that does not exist is NaN.
 
     evals: the trial's evals as JSON. suspect_hardware: a step whose loss was NaN but finite when recomputed. value: the
-    study's metric.
+    study's metric. collapsed: whether the trial finished with an accuracy as in `results.collapse`.
     """
 
     seed: int
@@ -30,6 +30,7 @@ class Outcome(NamedTuple):
     suspect_hardware: float
     host: str
     value: float
+    collapsed: bool = False
 
     @property
     def is_over(self) -> bool:
@@ -38,17 +39,25 @@ class Outcome(NamedTuple):
 
 
 def outcomes_by_arm(study: StudyResults) -> dict[str, list[Outcome]]:
+    """Return arm -> outcomes of its planned trials."""
     found: dict[str, list[Outcome]] = {arm.name: [] for arm in study.plan.arms}
-    names = ("arm", *Outcome._fields[:-1], study.plan.metric)
+    names = ("arm", *Outcome._fields[:-2], study.plan.metric)
     for arm, *values in zip(*(study.columns[name] for name in names), strict=True):
         found[arm].append(Outcome(*values))
-    return found
+    return {arm: with_collapsed(outcomes, study.plan) for arm, outcomes in found.items()}
+
+
+def with_collapsed(outcomes: Sequence[Outcome], plan: Plan) -> list[Outcome]:
+    """Return the outcomes of an arm, with those marked that collapsed."""
+    values = {trial.seed: trial.value for trial in outcomes if trial.is_over and trial.status == "finished"}
+    gone = collapse.collapsed_seeds(values, plan)
+    return [trial._replace(collapsed=trial.seed in gone) for trial in outcomes]
 
 
 def absence_notes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
-    """Return notes on trials that lack the metric, have damaged files, or ran on suspect hardware.
+    """Return notes on trials that lack the metric, collapsed, have damaged files, or ran on suspect hardware.
 
-    If a trial diverged, the last note has the rate of divergence among trials that diverged or have the metric.
+    If a trial diverged or collapsed, a note has the rate among trials that diverged or have the metric.
     """
     found: dict[tuple[str, str], list[int]] = defaultdict(list)
     for trial in outcomes:
@@ -58,10 +67,17 @@ def absence_notes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
         f"{sentences.seeds_text(seeds)} {state}{f': {reason}' if reason else ''}"
         for (state, reason), seeds in found.items()
     ]
-    diverged, ended = divergence(outcomes)
-    if diverged:
-        low, high = intervals.clopper_pearson(diverged, ended)
-        notes.append(f"{diverged} of {ended} diverged (95% interval {low:.0%} to {high:.0%})")
+    over = [trial for trial in outcomes if trial.is_over]
+    collapsed = [trial for trial in over if trial.collapsed]
+    if collapsed:
+        unit = units.unit(metric)
+        reached = ", ".join(f"{unit.value_text(trial.value)}{unit.of_value}" for trial in collapsed)
+        notes.append(f"{sentences.seeds_text([trial.seed for trial in collapsed])} collapsed: {reached}")
+    diverged = sum(trial.status == "diverged" for trial in over)
+    for count, what in ((diverged, "diverged"), (len(collapsed), "collapsed")):
+        if count:
+            low, high = intervals.clopper_pearson(count, len(over))
+            notes.append(f"{count} of {len(over)} {what} (95% interval {low:.0%} to {high:.0%})")
     return notes
 
 
@@ -78,16 +94,16 @@ def retry_warnings(study: StudyResults) -> list[str]:
     return [f"{trials} diverged and may have been trained again, by ablate retry --diverged: {named}"]
 
 
-def divergence(outcomes: Sequence[Outcome]) -> tuple[int, int]:
-    """Return (number of diverged trials, number of trials that are over)."""
-    over = [trial.status for trial in outcomes if trial.is_over]
-    return over.count("diverged"), len(over)
+def breakdowns(outcomes: Sequence[Outcome]) -> tuple[int, int]:
+    """Return (number of trials that diverged or collapsed, number of trials that are over)."""
+    over = [trial for trial in outcomes if trial.is_over]
+    return sum(trial.status == "diverged" or trial.collapsed for trial in over), len(over)
 
 
-def p_diverges_more(arm: Sequence[Outcome], baseline: Sequence[Outcome], seeds: Collection[int]) -> float:
-    """Return the p value of Fisher's exact test that an arm diverges more often than its baseline with these seeds."""
+def p_breaks_down_more(arm: Sequence[Outcome], baseline: Sequence[Outcome], seeds: Collection[int]) -> float:
+    """Return the p value of Fisher's exact test that an arm breaks down more often than its baseline."""
     own, other = ([trial for trial in outcomes if trial.seed in seeds] for outcomes in (arm, baseline))
-    return p_values.fisher_p(*divergence(own), *divergence(other))
+    return p_values.fisher_p(*breakdowns(own), *breakdowns(other))
 
 
 def absence(trial: Outcome, metric: str) -> tuple[str, str] | None:

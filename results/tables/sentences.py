@@ -38,6 +38,11 @@ def difference_text(row: Row, measure: Unit) -> str:
     """Return the difference as text: "by 18.23 points (95% CI 16.30 to 20.16)" or "as 5 of 5 trials diverged"."""
     if row.delta is None or row.delta_ci95 is None:
         return f"as {diverged_text(row)}"
+    if any(low <= 0 <= high for low, high in intervals(row)):  # the verdict has another reason than this interval
+        why = f"as {diverged_text(row)}" if row.breakdowns else "at an earlier look"
+        end_to_end = " to ".join(map(measure.signed_text, intervals(row)[-1]))
+        now = f"{measure.signed_text(row.delta)}{measure.of_difference} (95% CI {end_to_end})"
+        return f"{why}; over all seeds the difference is {now}"
     towards = 1 if row.delta > 0 else -1
     low, high = sorted(towards * end for end in row.delta_ci95)
     interval = f"(95% CI {measure.value_text(low)} to {measure.value_text(high)})"
@@ -61,12 +66,16 @@ def bound_text(intervals: Sequence[Interval], measure: Unit, source: str = " (95
 
 
 def divergence_text(row: Row) -> str:
-    return f", and {diverged_text(row)}" if row.diverged else ""
+    return f", and {diverged_text(row)}" if row.breakdowns else ""
 
 
 def diverged_text(reached: Row | Reached) -> str:
-    """Return how many of the ended trials diverged, such as "2 of 5 trials diverged"."""
-    return f"{reached.diverged} of {amount_text(reached.ended_trials, 'trial')} diverged"
+    """Return how many of the ended trials diverged or collapsed, such as "2 of 5 trials diverged"."""
+    trials = f" of {amount_text(reached.ended_trials, 'trial')}"
+    if not reached.collapsed:
+        return f"{reached.diverged}{trials} diverged"
+    collapsed = f"{reached.collapsed}{trials} collapsed"
+    return f"{reached.diverged} diverged and {collapsed}" if reached.diverged else collapsed
 
 
 def untested_reason(row: Row) -> str:
@@ -164,7 +173,7 @@ def arm_list(rows: Sequence[Row]) -> str:
     points: dict[str, list[str]] = {}
     for row in rows:
         head, _, point = name_parts(row)
-        diverged = f" ({diverged_text(row)})" if row.diverged else ""
+        diverged = f" ({diverged_text(row)})" if row.breakdowns else ""
         at = points.setdefault(head if point else f"{head}{diverged}", [])
         at += [f"{point}{diverged}"] if point else []
     listed = {head: " and ".join(filter(None, [", ".join(at[:-1]), *at[-1:]])) for head, at in points.items()}

@@ -31,7 +31,14 @@ from results.store.schemas import Arm, Plan
 from results.study_results import StudyResults
 from results.style import current_style
 from results.tables import declared_first, layout, provenance, sentences
-from results.tables.outcomes import Outcome, absence_notes, divergence, outcomes_by_arm, p_diverges_more, retry_warnings
+from results.tables.outcomes import (
+    Outcome,
+    absence_notes,
+    breakdowns,
+    outcomes_by_arm,
+    p_breaks_down_more,
+    retry_warnings,
+)
 
 FEW = 5
 INTERIM = "no verdict before all planned trials are done"
@@ -103,6 +110,7 @@ def table_of_plan(
         besides=list(besides),
         objective=plan.objective,
         published_of=plan.published_of or plan.source,
+        looks=max((test.looks for test in tested.values()), default=1),
         interim=unfinished,
         judged=judged,
         varied=list(dict.fromkeys(varied)),
@@ -159,6 +167,7 @@ def arm_row(arm: Arm, outcomes: Sequence[Outcome], finished: Sample, metric: str
         flops=arm.flops,
         baseline=arm.baseline,
         diverged=count["diverged"],
+        collapsed=sum(trial.collapsed for trial in outcomes),
         failed=count["failed"],
         missing=len(outcomes) - mean.n - count["diverged"] - count["failed"],
         notes=[*arm.notes, *absence_notes(outcomes, metric), *no_interval],
@@ -199,9 +208,9 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: boo
     """Return an arm's row with notes, its difference from `baseline` and, only if `judged`, p values and a verdict."""
     pairs = test.pair.own
     difference, images = pairs.mean, pairs.mean_over_images
-    diverged = row.diverged, baseline.diverged
+    broken = row.breakdowns, baseline.breakdowns
     p_holm, higher = test.p_holm if judged else None, units.higher_is_better(plan.metric)
-    word = verdict.verdict(difference, p_holm, test.p_margin, higher_is_better=higher, diverged=diverged)
+    word = verdict.verdict(difference, p_holm, test.p_margin, higher_is_better=higher, broken=broken)
     notes = []
     if difference.n < max(row.n, baseline.n):
         common = f"the difference is over {sentences.seeds_text(pairs.seeds)}, which both arms finished"
@@ -220,7 +229,7 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: boo
         tie=test.tie,
         looks=test.looks,
         grid=bool(test.pair.ahead),
-        diverged=any(diverged),
+        broken=any(broken),
     )
     return replace(
         row.with_notes(notes),
@@ -229,7 +238,7 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: boo
         p=test.p if judged else None,
         p_holm=p_holm,
         verdict=word,
-        margin_met=None if any(diverged) else margin_met(test.margin_met, plan),
+        margin_met=None if any(broken) else margin_met(test.margin_met, plan),
         n_pairs=difference.n,
         delta_ci95_images=images.interval() if images else None,
     )
@@ -272,15 +281,15 @@ def contrast_tests(
 def contrast_p(
     name: str, pair: Pair, outcomes: Mapping[str, Sequence[Outcome]], plan: Plan, counted: Sequence[looks.Look]
 ) -> float | None:
-    """Return the p value of an arm against its baseline, by finished pairs and by how often trials diverge.
+    """Return the p value of an arm against its baseline, by finished pairs and by how often trials break down.
 
     counted: the looks at the contrast.
     """
     baseline = next(arm.baseline for arm in plan.arms if arm.name == name)
     own, other = outcomes[name], outcomes[baseline]
-    diverged = divergence(own)[0], divergence(other)[0]
-    more = looks.smallest_p(counted, lambda seeds: p_diverges_more(own, other, seeds))
-    return verdict.p_with_divergence(tuned_pairs.p_value(pair, plan), diverged, more)
+    broken = breakdowns(own)[0], breakdowns(other)[0]
+    more = looks.smallest_p(counted, lambda seeds: p_breaks_down_more(own, other, seeds))
+    return verdict.p_with_breakdowns(tuned_pairs.p_value(pair, plan), broken, more)
 
 
 def families(pairs: Collection[str], plan: Plan) -> list[tuple[list[str], int]]:

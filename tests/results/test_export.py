@@ -120,4 +120,4 @@ def test_the_example_holds_the_studies_of_make_demo_and_the_verdicts_of_the_read
     assert {status for study in found.values() for status in study.trials["status"]} == {"finished"}
     assert EXAMPLE.stat().st_size < 500_000
     rows = {row.arm: (row.n, row.verdict) for row in table(found["position-embedding"]).rows}
-    assert (rows["position=none"], rows["position=2d"]) == ((5, "worse"), (5, "equivalent"))
+    assert (rows["position=none"], rows["position=2d"]) == ((5, "worse"), (5, "not-resolved"))

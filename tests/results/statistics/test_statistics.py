@@ -148,7 +148,7 @@ def test_verdict() -> None:
         (estimate(-0.2, 0.01), 0.001, 0.03, True, (1, 1), "not-resolved"),
     ):
         p_margin = None if margin is None else p_values.tost_p(difference, margin)
-        found = verdict(difference, p_holm, p_margin, higher_is_better=higher, diverged=diverged)
+        found = verdict(difference, p_holm, p_margin, higher_is_better=higher, broken=diverged)
         assert found == expected, (difference, diverged)
 
 
@@ -190,6 +190,8 @@ def test_simultaneous_level_is_dunnetts_where_that_applies() -> None:
     for contrasts in (1, 4):
         equal = np.repeat(arm[:5, :1], contrasts, axis=1)
         assert intervals.simultaneous_level([equal]) == pytest.approx(0.95, abs=0.01)
+        assert intervals.simultaneous_level([equal]) >= 0.95
+    assert intervals.simultaneous_level([np.random.default_rng(1).normal(size=(3, 1))]) == 0.95
 
 
 def test_one_value_far_from_four_or_more_others_is_an_outlier() -> None:

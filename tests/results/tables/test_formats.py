@@ -22,7 +22,7 @@ from results.tables.study_table import table
 ROW = [
     *("arm", "n", "planned", "mean", "sd", "ci95", "delta", "delta_ci95", "p", "p_holm", "verdict", "margin_met"),
     *("published", "params", "flops", "baseline", "n_pairs", "delta_ci95_images", "delta_ci95_simultaneous"),
-    *("diverged", "failed", "missing", "notes", "first_declared"),
+    *("diverged", "collapsed", "failed", "missing", "notes", "first_declared"),
 ]
 
 

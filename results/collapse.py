@@ -1,0 +1,40 @@
+"""Trials that collapsed: that finished with an accuracy no better than chance, or far below the arm's other trials."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from results import units
+from results.store.schemas import Plan
+
+OTHERS = 0.5  # share of the median of the arm's other trials below which a trial collapsed
+Z95 = 1.645  # normal quantile of a one-sided 5% test
+RARE, FEW = 1 / 8, 10  # rate of a failure that fewer seeds than FEW often miss
+
+
+def collapsed_seeds(accuracies: Mapping[int, float], plan: Plan) -> list[int]:
+    """Return the seeds of an arm whose trials collapsed. accuracies: seed -> accuracy. Other metrics never collapse.
+
+    A trial collapsed if its accuracy is below half of the median of the arm's others, or not above chance at 5%
+    (one-sided, by the normal approximation for the number of test images). Chance is 1 / classes.
+    """
+    if not units.is_accuracy(plan.metric):
+        return []
+    chance = 1 / plan.classes if plan.classes else 0.0
+    images = plan.split.images / (plan.split.folds or 1)
+    limit = chance + Z95 * math.sqrt(chance * (1 - chance) / images)
+    found = []
+    for seed, accuracy in accuracies.items():
+        others = [one for other, one in accuracies.items() if other != seed]
+        if (chance and accuracy <= limit) or (others and accuracy < OTHERS * float(np.median(others))):
+            found.append(seed)
+    return found
+
+
+def unseen_failures(seeds: int) -> str:
+    """Return how often few seeds miss a rare failure, as text, or "" for a single seed or many."""
+    if not 1 < seeds < FEW:
+        return ""
+    missed = (1 - RARE) ** seeds
+    return f"{seeds} seeds miss a failure of 1 in {1 / RARE:.0f} trials in {missed:.0%} of studies."
