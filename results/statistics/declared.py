@@ -7,7 +7,7 @@ seed of the contrast had results. Of one plan's declarations before that, only i
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from results.statistics import looks
+from results.statistics import claims, looks
 from results.statistics.looks import Trials
 from results.store.schemas import Arm, Declaration, Plan
 
@@ -36,6 +36,42 @@ def declared_earlier(plan: Plan) -> list[Earlier]:
             names.append(name)
             changed += changed_fields(first, arm, arms[arm.baseline], plan)
     return [Earlier(one, names, list(dict.fromkeys(changed))) for one, names, changed in found.values()]
+
+
+@dataclass(frozen=True)
+class EarlierClaims:
+    """The declaration that came first for a plan that now claims something else.
+
+    added: claims that were not declared before their arms had results. left_out: claims that the plan lacks now.
+    """
+
+    declaration: Declaration
+    added: Sequence[str]
+    left_out: Sequence[str]
+
+
+def claims_declared_earlier(plan: Plan) -> EarlierClaims | None:
+    """Return the first declaration of other claims, or None if the plan's claims were declared before any result."""
+    contrasts = [trials for contrast in looks.planned_contrasts(plan).values() for trials in contrast]
+    early = {one.plan: one for one in plan.declarations if one.metric and not looks.has_results(contrasts, one)}
+    if not early or any({*one.claims} == {*plan.claims} for one in early.values()):
+        return None
+    first = next(iter(early.values()))
+    added = [claim for claim in plan.claims if claim not in first.claims and was_claimed_late(claim, plan)]
+    left_out = [claim for claim in first.claims if claim not in plan.claims]
+    return EarlierClaims(first, added, left_out) if added or left_out else None
+
+
+def was_claimed_late(claim: str, plan: Plan) -> bool:
+    """Return whether no plan declared a claim before a seed of its two arms had results."""
+    arms = {arm.name: arm for arm in plan.arms}
+    arms |= {entry.name: arms[entry.points[0]] for entry in plan.tuned}
+    trials = []
+    for a, _, b in claims.claims_at_points(claim, plan):
+        if a in arms and b in arms:
+            own, other = arms[a].ids, arms[b].ids
+            trials += [frozenset((own[seed], other[seed])) for seed in own if seed in other]
+    return not any(claim in one.claims and not looks.has_results(trials, one) for one in plan.declarations)
 
 
 def first_declaration(arm: Arm, baseline: Arm, contrast: Sequence[Trials], plan: Plan) -> Declaration | None:

@@ -53,6 +53,7 @@ def declaration(plan: Plan, time: str = "", ended: Iterable[str] = ()) -> Declar
         seeds=plan.seeds,
         family=plan.family,
         points_family=plan.points_family,
+        claims=plan.claims,
         arms={arm.name: DeclaredArm(baseline=arm.baseline, trials=[*arm.ids.values()]) for arm in plan.arms},
         ended=list(ended),
     )

@@ -1,13 +1,13 @@
 """Warnings in a table that something was declared after results, with the verdicts under what was declared first."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from results import margins, units
 from results.records import Row, Table
 from results.statistics import claims
-from results.statistics.declared import Earlier, declared_earlier, plan_as_declared
+from results.statistics.declared import Earlier, claims_declared_earlier, declared_earlier, plan_as_declared
 from results.store.schemas import Declaration, Plan
 from results.study_results import StudyResults
 from results.style import current_style
@@ -32,12 +32,32 @@ def with_warnings(table: Table, study: StudyResults, table_of: Callable[[StudyRe
         for name in [name for name in rows if name in earlier.arms or is_tuned_form(name, earlier, study.plan)]:
             rows[name] = replace(rows[name], first_declared=first[name].verdict or NO_VERDICT)
         warnings.append(f"{declared_after}; {verdicts_text(table, other, earlier, rows)}")
+    warnings += claim_warnings(study.plan)
     return replace(table, rows=list(rows.values()), warnings=[*table.warnings, *warnings])
 
 
 def is_tuned_form(name: str, earlier: Earlier, plan: Plan) -> bool:
     """Return whether `name` is a tuned arm with a point among the arms of an earlier declaration."""
     return any(entry.name == name and not set(earlier.arms).isdisjoint(entry.points) for entry in plan.tuned)
+
+
+def claim_warnings(plan: Plan) -> list[str]:
+    """Return a warning, in a list, if the plan's claims are not those that were declared before any result."""
+    earlier = claims_declared_earlier(plan)
+    if earlier is None:
+        return []
+    texts = []
+    if earlier.added:
+        texts.append(f"claims declared after there were results: {claims_text(earlier.added)}")
+    if earlier.left_out:
+        texts.append(
+            f"left out of the claims {declared_first_text(earlier.declaration)}: {claims_text(earlier.left_out)}"
+        )
+    return ["; ".join(texts)]
+
+
+def claims_text(texts: Sequence[str]) -> str:
+    return ", ".join(map(claims.with_labels, texts))
 
 
 def study_as_declared(study: StudyResults, one: Declaration) -> StudyResults:
@@ -55,8 +75,13 @@ def changes_text(earlier: Earlier, plan: Plan) -> str:
     then = declared_texts(one)
     here = ", ".join(f"{name} {now[name]}" for name in earlier.changed)
     first = ", ".join(f"{name} {then[name]}" for name in earlier.changed)
+    return f"declared after there were results: {here}; {declared_first_text(one)}: {first}"
+
+
+def declared_first_text(one: Declaration) -> str:
+    """Return text such as "declared first, by pooling@digits on 2026-01-31 12:00 UTC"."""
     when = f" on {one.time[:16].replace('T', ' ')} UTC" if one.time else ""
-    return f"declared after there were results: {here}; declared first, by {one.plan}{when}: {first}"
+    return f"declared first, by {one.plan}{when}"
 
 
 def declared_texts(declared: Declaration | Plan) -> dict[str, str]:

@@ -27,6 +27,7 @@ class Declaration(Schema):
     seeds: list[Seed]  #: Seeds with which every arm is trained.
     family: Count  #: Number of contrasts that Holm's method corrects together.
     points_family: Count = 0  #: Number of contrasts between arms at equal values on the tuning grid.
+    claims: list[str] = []  #: Claims that compare two arms.
     arms: dict[str, DeclaredArm]  #: Arm -> its baseline and trials.
     ended: list[TrialId]  #: Trials of the plan that had results when this was declared.
 

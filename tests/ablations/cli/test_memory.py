@@ -311,3 +311,20 @@ def test_diverged_trials_that_were_retried_are_named(tmp_path: Path, ablate: Abl
         finish(plan)
     kept = sorted(Path("runs/trials").glob("*/attempts/*/retried-result.json"))
     assert len(kept) == 3
+
+
+def test_claims_that_were_chosen_after_a_table_are_named(tmp_path: Path, ablate: Ablate) -> None:
+    """So are those that were left out, as fewer claims are corrected less. Claims about later arms are clean."""
+    write_yaml("r", RECIPE)
+    first, chosen = "position=none < position=2d", "position=relative < position=2d"
+    text = STUDY.replace("[none, 1d, 2d, relative]", "[none, 1d, 2d]")
+    finish(declare(f"{text}claims: ['{first}']\n"))
+    both = declare(f"{STUDY}claims: ['{first}', '{chosen}']\n")
+    assert json_output(ablate, "table", "s.yaml", *RUN)["warnings"] == []
+    finish(both)
+    assert json_output(ablate, "table", "s.yaml", *RUN)["warnings"] == []
+    declare(f"{STUDY}claims: ['{chosen}', 'position=none < position=1d']\n")
+    for words in (("table", "s.yaml", *RUN, "--notes", "none"), ("plan", "s.yaml", *RUN)):
+        printed = ablate(*words)[1]
+        assert "claims declared after there were results: position=none < position=1d;" in printed.replace("\\", "")
+        assert "left out of the claims declared first, by s@r on 2" in printed
