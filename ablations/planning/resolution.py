@@ -200,7 +200,7 @@ def resolution_lines(found: Resolution, metric: str, objective: str = "") -> lis
     contrasts, freedom = units.amount_text(found.contrasts, "contrast"), units.amount_text(spread.freedom, "degree")
     lines = [
         f"{size_text(found.difference, unit)} in {units.metric_name(metric, objective)} with {seeds_text(found.seeds)} "
-        f"(80% power, {contrasts}{look_text(found.factor)})",
+        f"(80% power, {', '.join(filter(None, [contrasts, look_text(found.factor)]))})",
         f"differences spread by {unit.size_text(spread.sd)} ({freedom} of freedom, from "
         f"{spread.source}); computed with its upper 80% bound, {unit.size_text(spread.bound)}",
     ]
@@ -213,8 +213,7 @@ def resolution_lines(found: Resolution, metric: str, objective: str = "") -> lis
     if found.seeds_for:
         wanted = [f"{unit.size_text(float(one))} {seeds_text(seeds)}" for one, seeds in found.seeds_for.items()]
         beyond = any(seeds is None or seeds > found.seeds for seeds in found.seeds_for.values())
-        after = f"after an earlier table{look_text(found.factor_of_more)}" if found.factor_of_more > 2 else ""
-        notes = "; ".join(filter(None, [after, found.note])) if beyond else ""
+        notes = "; ".join(filter(None, [look_text(found.factor_of_more), found.note])) if beyond else ""
         lines.append("to resolve " + ", ".join(wanted) + (f" ({notes})" if notes else ""))
     return lines
 
@@ -250,7 +249,8 @@ def margin_line(found: Resolution, margin: str, unit: units.Unit) -> str:
 
 
 def look_text(factor: int) -> str:
-    return f", p times {factor} for looks" if factor > 1 else ""
+    """Return how looks multiply p as text. factor: 1, 2 for the first look of a study that grows, or more."""
+    return {1: "", 2: "p times 2, as the study grows"}.get(factor, f"p times {factor} after earlier tables")
 
 
 def size_text(value: float | None, unit: units.Unit) -> str:
