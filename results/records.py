@@ -18,9 +18,10 @@ class Row:
     trials without the metric that neither diverged nor failed. delta, p, verdict: comparison with the arm `baseline`
     over n_pairs seeds. margin_met: the smallest equivalence margin that the arm meets after Holm's correction, a number
     or a share like the plan's margin. delta_ci95_images: interval over seeds and images. delta_ci95_simultaneous:
-    interval that holds for a whole family at once. measured: metric -> mean for further metrics, and metric + INTERVAL
-    -> confidence interval. first_declared: the verdict under what was declared before there were results, or "no
-    verdict", if the study declares something else now.
+    interval that holds for a whole family at once. error_ratio: the arm's error / the baseline's, of an accuracy.
+    images_share: share of the difference's variance that comes from the choice of test images. measured: metric -> mean
+    for further metrics, and metric + INTERVAL -> confidence interval. first_declared: the verdict under what was
+    declared before there were results, or "no verdict", if the study declares something else now.
     """
 
     arm: str
@@ -42,6 +43,9 @@ class Row:
     n_pairs: int | None = None
     delta_ci95_images: Interval | None = None
     delta_ci95_simultaneous: Interval | None = None
+    error_ratio: float | None = None
+    error_ratio_ci95: Interval | None = None
+    images_share: float | None = None
     diverged: int
     collapsed: int = 0
     failed: int

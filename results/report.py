@@ -77,7 +77,7 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
     uses: trial id -> number of studies that share the trial. inside: trial id -> inspection.
     """
     plan, table = study.plan, study_table.table(study)
-    columns, differing = layout.shown_columns(table), mixed.provenance_notes(study.columns)
+    columns, differing = layout.shown_columns(table, roomy=True), mixed.provenance_notes(study.columns)
     grid = layout.as_grid(table, columns)
     footnotes = list(enumerate(grid.footnotes, 1))
     return {

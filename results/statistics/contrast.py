@@ -69,6 +69,14 @@ class Sample:
         return None if self.images_variance is None else self.mean.with_extra_variance(self.images_variance)
 
     @property
+    def images_share(self) -> float | None:
+        """The share of the variance of `mean_over_images` that comes from the choice of test images, or None."""
+        both = self.mean_over_images
+        if both is None or both.se is None or self.images_variance is None:
+            return None
+        return self.images_variance / both.se**2
+
+    @property
     def tested(self) -> Estimate:
         """The estimate that verdicts use: the mean over seeds and images where it is known, else over seeds.
 

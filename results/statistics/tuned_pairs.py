@@ -91,6 +91,15 @@ def ratio(difference: Sample, error: Sample | None) -> Ratio | None:
     return Ratio.of_means(difference.only_seeds(seeds).tested, error.only_seeds(seeds).tested, beyond.tested)
 
 
+def error_ratio(arm: Sample, baseline: Sample, metric: str) -> Ratio | None:
+    """Return the ratio of an arm's error to the baseline's over common seeds, or None for other metrics."""
+    if not units.is_accuracy(metric):
+        return None
+    own, other = contrast.error(arm, metric), contrast.error(baseline, metric)
+    pairs = own - other
+    return Ratio.of_means(own.only_seeds(pairs.values).tested, other.only_seeds(pairs.values).tested, pairs.tested)
+
+
 def tie(of: Pair, plan: Plan, baseline: float | None) -> Tie | None:
     """Return the difference beside the plan's margin, or None without a margin. baseline: the baseline's mean."""
     if plan.margin is None:

@@ -17,6 +17,7 @@ from results.tables import formats, sentences
 from results.tables.formats import Cell, Grid
 from results.units import Unit
 
+RATIO = "{:.2f}"
 BUDGETS = {"epochs": "epochs", "flops": "training FLOPs"}
 
 
@@ -76,6 +77,12 @@ def margin_met_text(margin: float | str | None, unit: Unit) -> str:
     return unit.bound_text(margin).removesuffix(unit.of_difference)
 
 
+def error_ratio_text(row: Row) -> str:
+    """Return the error ratio with its interval, such as "1.70 [1.18, 2.45]", or "" for None."""
+    interval = interval_text(row.error_ratio_ci95, RATIO.format)
+    return "" if row.error_ratio is None else f"{row.error_ratio:.2f} {interval}".rstrip()
+
+
 COLUMNS = {
     "arm": Column("arm", lambda row, unit: current_style().label(row.arm), numeric=False),
     "n": Column("n", lambda row, unit: count_of_planned(row.n, row.planned)),
@@ -90,6 +97,13 @@ COLUMNS = {
     ),
     "delta_ci95_simultaneous": Column(
         "95% CI, simultaneous", lambda row, unit: interval_text(row.delta_ci95_simultaneous, unit.signed_text)
+    ),
+    "error_ratio": Column("error ratio", lambda row, unit: error_ratio_text(row)),
+    "error_ratio_ci95": Column(
+        "95% CI of error ratio", lambda row, unit: interval_text(row.error_ratio_ci95, RATIO.format)
+    ),
+    "images_share": Column(
+        "variance from images", lambda row, unit: "" if row.images_share is None else f"{row.images_share:.0%}"
     ),
     "p": Column("p", lambda row, unit: units.probability_text(row.p)),
     "p_holm": Column("p (Holm)", lambda row, unit: units.probability_text(row.p_holm)),
@@ -110,14 +124,17 @@ COLUMNS = {
     ),
 }
 SHOWN = (
-    *("arm", "n", "mean", "delta", "delta_ci95_images", "delta_ci95_simultaneous"),
+    *("arm", "n", "mean", "delta", "delta_ci95_images", "delta_ci95_simultaneous", "error_ratio"),
     *("p_holm", "verdict", "margin_met", "published", "params", "flops"),
 )
 NOTES = ("all", "short", "none")
 COMPARED = {  # columns that compare an arm with its baseline
     *("delta", "delta_ci95", "delta_ci95_images", "delta_ci95_simultaneous", "p", "p_holm", "verdict", "margin_met"),
+    *("error_ratio", "error_ratio_ci95", "images_share"),
 }
-WHERE_KNOWN = ("delta_ci95_images", "delta_ci95_simultaneous", "margin_met", "published")  # shown if a row has a value
+# shown if a row has a value
+WHERE_KNOWN = ("delta_ci95_images", "delta_ci95_simultaneous", "error_ratio", "margin_met", "published")
+ROOMY = ("error_ratio",)  # shown in HTML alone, unless asked for
 JUDGED = ("p_holm", "verdict")  # hidden in a table without verdicts
 
 
@@ -128,7 +145,7 @@ def render(table: Table, format: str, columns: Sequence[str] | None = None, note
     unknown format, or an unknown or repeated column.
     """
     check_columns(columns, table)
-    form, shown = formats.find_format(format), columns or shown_columns(table)
+    form, shown = formats.find_format(format), columns or shown_columns(table, roomy=format == "html")
     written = abridged(table, shown if form.write else columns or list(COLUMNS), notes or form.notes)
     return formats.document(
         format,
@@ -191,9 +208,9 @@ def unknown_column(name: str, metrics: Sequence[str]) -> ValueError:
     return ValueError(f"columns={name}: one of {', '.join(known)}{suggestion(name, known)}")
 
 
-def shown_columns(table: Table) -> list[str]:
-    """Return the default columns of a table, which are the columns in SHOWN that apply."""
-    columns = [name for name in SHOWN if table.judged or name not in JUDGED]
+def shown_columns(table: Table, roomy: bool = False) -> list[str]:
+    """Return the default columns of a table, which are the columns in SHOWN that apply. roomy: also those in ROOMY."""
+    columns = [name for name in SHOWN if (table.judged or name not in JUDGED) and (roomy or name not in ROOMY)]
     return [n for n in columns if n not in WHERE_KNOWN or any(row.value(n) is not None for row in table.rows)]
 
 
@@ -253,6 +270,8 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
     also = f" and {table.looks} looks" if table.looks > 1 else ""
     family = f"p after Holm over {units.amount_text(table.family, 'planned contrast')}{also}"
     own = " and ".join(table.tuned)
+    if "error_ratio" in columns:
+        parts.append("error ratio: the arm's error / the baseline's with its 95% interval (Fieller)")
     parts.append(f"{family} at their own {own}, over {table.points_family} at equal ones" if own else family)
     if own:
         parts.append(f"each at its own {own}, p is the largest against any point of the other's grid")
@@ -296,6 +315,7 @@ def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
     """Return the lines below the footnotes. An abridged table has no answer, claims or caveats."""
     lines = [dagger_line(published_source(table))] if "published" in columns else []
     lines += [] if table.abridged else [f"Answer: {sentences.answer(table)}"]
+    lines += filter(None, [sentences.variance_text(table)])
     if table.interactions:  # interactions have no row
         described = "; ".join(interaction.sentence(one, table.metric) for one in table.interactions)
         corrected = f"Holm over {len(table.interactions)}"

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from results import margins
 from results.records import Interval, Reached, Row, Table
 from results.statistics.verdict import BETTER, EQUIVALENT, UNRESOLVED, WORSE
@@ -212,6 +214,19 @@ def setting_parts(recipe: str, data: PlannedData | None, overrides: Mapping[str,
     place = f"{data.name} (recipe {recipe})" if data and named else recipe
     learned = learned_settings(overrides).items()
     return [place, *(f"{key}={value}" for key, value in learned if not (named and key == "data"))]
+
+
+def variance_text(table: Table) -> str:
+    """Return how much of the differences' variance comes from seeds and from test images, or "" if it is unknown."""
+    shares = [row.images_share for row in table.rows if row.images_share is not None]
+    if not shares:
+        return ""
+    share, seeds = float(np.median(shares)), max(row.n_pairs or 0 for row in table.rows)
+    usual = " (the median)" if len(shares) > 1 else ""
+    return (
+        f"Variance of a difference{usual}: {1 - share:.0%} from {amount_text(seeds, 'seed')}, {share:.0%} from the "
+        f"choice of {amount_text(table.split.images, 'test image')}."
+    )
 
 
 def interim_text(table: Table) -> str:

@@ -25,6 +25,7 @@ from results.statistics import (
     verdict,
 )
 from results.statistics.contrast import Sample
+from results.statistics.ratios import Ratio
 from results.statistics.tuned_pairs import Pair
 from results.statistics.verdict import Tie
 from results.store.schemas import Arm, Plan
@@ -100,6 +101,8 @@ def table_of_plan(
     rows = rows_with_contrasts(alone, tested, plan, judged)
     for name, interval in simultaneous_intervals(pairs, plan) if simultaneous else ():
         rows[name] = replace(rows[name], delta_ci95_simultaneous=interval)
+    for name, other in baselines.items():
+        rows[name] = with_error_ratio(rows[name], tuned_pairs.error_ratio(samples[name], samples[other], plan.metric))
     p_margins = {name: test.p_margin for name, test in tested.items()}
     interactions = interaction.judge_interactions(whole, samples, unjudged)
     judged_claims = claims.judge_claims(plan, rows, samples, p_margins, unjudged, gone)
@@ -241,6 +244,17 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: boo
         margin_met=None if any(broken) else margin_met(test.margin_met, plan),
         n_pairs=difference.n,
         delta_ci95_images=images.interval() if images else None,
+        images_share=pairs.images_share,
+    )
+
+
+def with_error_ratio(row: Row, ratio: Ratio | None) -> Row:
+    """Return a row with the ratio of its error to the baseline's, and its interval, which no error makes negative."""
+    if ratio is None:
+        return row
+    interval = ratio.interval()
+    return replace(
+        row, error_ratio=ratio.value, error_ratio_ci95=interval and (max(0.0, interval[0]), max(0.0, interval[1]))
     )
 
 

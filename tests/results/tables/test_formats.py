@@ -22,6 +22,7 @@ from results.tables.study_table import table
 ROW = [
     *("arm", "n", "planned", "mean", "sd", "ci95", "delta", "delta_ci95", "p", "p_holm", "verdict", "margin_met"),
     *("published", "params", "flops", "baseline", "n_pairs", "delta_ci95_images", "delta_ci95_simultaneous"),
+    *("error_ratio", "error_ratio_ci95", "images_share"),
     *("diverged", "collapsed", "failed", "missing", "notes", "first_declared"),
 ]
 
