@@ -23,11 +23,15 @@ def collapsed_seeds(accuracies: Mapping[int, float], plan: Plan) -> list[int]:
         return []
     chance = 1 / plan.classes if plan.classes else 0.0
     images = plan.split.images / (plan.split.folds or 1)
-    limit = chance + Z95 * math.sqrt(chance * (1 - chance) / images)
+    return fallen_seeds(accuracies, chance + Z95 * math.sqrt(chance * (1 - chance) / images) if chance else 0.0)
+
+
+def fallen_seeds(accuracies: Mapping[int, float], limit: float) -> list[int]:
+    """Return the seeds whose accuracies are at most `limit`, unless it is 0, or below half of the others' median."""
     found = []
     for seed, accuracy in accuracies.items():
         others = [one for other, one in accuracies.items() if other != seed]
-        if (chance and accuracy <= limit) or (others and accuracy < OTHERS * float(np.median(others))):
+        if (limit and accuracy <= limit) or (others and accuracy < OTHERS * float(np.median(others))):
             found.append(seed)
     return found
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from results import collapse
 from results.statistics import intervals
 from results.store.schemas import Arm, Plan, Tuned
 from results.study_results import StudyResults
@@ -82,7 +83,7 @@ def choose_points(entry: Tuned, by_arm: Trials, plan: Plan, arms: Mapping[str, A
     trials = [[by_arm[name].get(seed) for name in entry.points] for seed in seeds]
     reached = np.array([[validation_score(trial, chance) for trial in row] for row in trials])
     diverged = np.array([[is_diverged(trial) for trial in row] for row in trials])
-    fell = collapsed(reached, chance) & ~diverged
+    fell = collapsed(np.where(diverged, np.nan, reached), chance)
     shape = [len(values) for values in plan.tune.values()]
     chosen: dict[int, int | None] = dict(zip(seeds, cross_fit(reached, shape, (diverged, fell)), strict=True))
     bad = diverged | fell
@@ -122,10 +123,11 @@ def is_diverged(trial: Trial | None) -> bool:
 
 
 def collapsed(reached: np.ndarray, chance: float) -> np.ndarray:
-    """Return which trials (n, points) reach no more than chance, or less than half of their point's median."""
-    known = np.nan_to_num(reached, nan=np.inf)
-    medians = [np.median(column[~np.isnan(column)]) if not np.isnan(column).all() else 0.0 for column in reached.T]
-    found: np.ndarray = (known <= chance) | (known < np.array(medians) / 2)
+    """Return which trials (n, points) reach no more than chance, or less than half of the median of their point."""
+    found = np.zeros(reached.shape, bool)
+    for point, column in enumerate(reached.T):
+        known = {row: float(score) for row, score in enumerate(column) if not math.isnan(score)}
+        found[collapse.fallen_seeds(known, chance), point] = True
     return found
 
 

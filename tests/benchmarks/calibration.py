@@ -40,9 +40,11 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import ttost_paired
 
 from ablations.planning.resolution import differences
+from results import collapse
 from results.records import Row
 from results.statistics import deviations
 from results.statistics.power import resolvable_difference, smallest_margin
+from results.tables import layout
 from results.tables.study_table import table
 
 
@@ -129,10 +131,14 @@ def rare_failures(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         fails = [rng.random(n) < 1 / 8 for _ in range(studies)]
         drawn = (0.9 + rng.normal(0, SD / 3, (2, n)) + np.array([[0.0], [0.015]]) for _ in range(studies))
         fallen = (np.where([np.zeros(n, bool), fail], 0.1, one) for one, fail in zip(drawn, fails, strict=True))
-        better = [contrast_rows(study(one))[0].verdict == "better" for one in fallen]
+        tables = [table(study(one)) for one in fallen]
+        better = [made.rows[1].verdict == "better" for made in tables]
         yield share_of(f"better by 1.5 points, 1 trial in 8 collapses, {n} seeds: better (a limit)", better, high=1.0)
         seen = (found for found, fail in zip(better, fails, strict=True) if fail.any())
         yield share_of("... although a trial collapsed", seen, 0.0, 0.0)
+        if n < collapse.FEW:
+            said = (any(collapse.unseen_failures(n) in line for line in layout.captions(made, [])) for made in tables)
+            yield share_of("... and the table says how often so few seeds miss such a failure", said, 1.0, 1.0)
 
 
 def stopping(rng: np.random.Generator, studies: int) -> Iterator[Line]:
