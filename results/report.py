@@ -185,7 +185,7 @@ def claim_view(claim: Claim, metric: str) -> dict[str, str]:
     unit = units.unit(metric)
     delta = "" if claim.delta is None else f"{unit.signed_text(claim.delta)}{unit.of_difference}"
     of = f"{claim.of} " if delta else ""
-    interval = claim.delta_ci95 and f" [{', '.join(map(unit.signed_text, claim.delta_ci95))}]"
+    interval = claim.delta_ci95 and f" [{', '.join(unit.signed_interval(claim.delta_ci95))}]"
     return {
         "text": claims.with_labels(claim.claim),
         "verdict": claims.VERDICT_TEXT[claim.verdict],

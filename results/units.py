@@ -34,6 +34,15 @@ class Unit:
         """Return the difference as text with its sign and without its unit, or "" for None."""
         return "" if number is None else f"{number * self.scale:+z.{self.decimals}f}"
 
+    def signed_interval(self, interval: tuple[float, float]) -> tuple[str, str]:
+        """Return both ends of a difference's interval as text, as in `signed_text`.
+
+        Ends of an interval that excludes 0 get the decimals by which they differ from 0.
+        """
+        low, high = (end * self.scale for end in interval)
+        decimals = decimals_apart((low, high), self.decimals)
+        return f"{low:+z.{decimals}f}", f"{high:+z.{decimals}f}"
+
     def size_text(self, number: float) -> str:
         """Return the absolute difference as text with its unit, such as "18.23 points"."""
         return f"{abs(number) * self.scale:.{self.decimals}f}{self.of_difference}"
@@ -42,6 +51,18 @@ class Unit:
         """Return the absolute difference as text with its unit, rounded up because it is an upper bound."""
         step = 10.0**self.decimals
         return f"{math.ceil(abs(number) * self.scale * step) / step:.{self.decimals}f}{self.of_difference}"
+
+
+def decimals_apart(interval: tuple[float, float], decimals: int) -> int:
+    """Return at least `decimals`, and up to four more if rounding would move an end of the interval onto 0.
+
+    An interval that contains 0 gets no more.
+    """
+    low, high = interval
+    nearest = min(abs(low), abs(high))
+    if low <= 0 <= high:
+        return decimals
+    return next((digits for digits in range(decimals, decimals + 5) if round(nearest, digits)), decimals)
 
 
 PERCENT = Unit(scale=100.0, decimals=2, of_value="%", of_difference=" points", range=1.0)

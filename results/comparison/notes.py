@@ -77,7 +77,7 @@ def change_notes(change: Test | None) -> list[str]:
     if difference.value is None or change.p_holm is None:
         tested = "that its difference from the baseline moved is not tested"
     else:
-        by = layout.plus_minus(unit.signed_text(difference.value), difference.interval(), unit)
+        by = layout.difference_text(difference.value, difference.interval(), unit)
         p = units.probability_text(change.p_holm)
         moved = f"its difference from the baseline moved by {by}{unit.of_difference}"
         tested = f"{moved}, p {p if p[0] == '<' else f'= {p}'}"

@@ -62,7 +62,7 @@ def row_cells(row: ComparedRow) -> list[Cell]:
 def difference_cells(row: ComparedRow | PublishedClaim, unit: units.Unit) -> list[Cell]:
     """Return the cells of a difference with its interval, the number of pairs, and the adjusted p value."""
     return [
-        Cell(layout.plus_minus(unit.signed_text(row.delta), row.delta_ci95, unit), row.delta),
+        Cell(layout.difference_text(row.delta, row.delta_ci95, unit), row.delta),
         Cell("" if row.n_pairs is None else str(row.n_pairs), row.n_pairs),
         Cell(units.probability_text(row.p_holm), row.p_holm),
     ]

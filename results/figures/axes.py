@@ -126,13 +126,13 @@ def flops_unit(most: float) -> tuple[float, str]:
 
 
 def set_log_ticks(axis: Axis, low: float, high: float) -> None:
-    """Put ticks on a log axis, at 1, 2 and 5 times powers of ten if three fit, else closer or evenly spaced."""
+    """Put three to seven ticks on a log axis: at multiples of powers of ten, or evenly spaced in a short range."""
     axis.set_minor_locator(NullLocator())
-    axis.set_major_locator(MaxNLocator(4))
+    axis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     decades = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
-    for steps in ([1, 2, 5], [1, 1.5, 2, 3, 4, 5, 6, 8]):
+    for steps in ([1, 2, 5], [1, 3], [1], [1, 1.5, 2, 3, 4, 5, 6, 8]):
         ticks = [tick for tick in np.outer(decades, steps).flat if low <= tick <= high]
-        if len(ticks) >= 3:
+        if 3 <= len(ticks) <= 7:
             axis.set_major_locator(FixedLocator(ticks))
             break
     axis.set_major_formatter(lambda tick, _: f"{tick:,g}")

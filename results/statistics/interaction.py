@@ -97,7 +97,7 @@ def sentence(interaction: Interaction, metric: str) -> str:
         return f"{name}: {why}"
     details = []
     if interaction.ci95:
-        details.append(f"95% CI {' to '.join(map(unit.signed_text, interaction.ci95))}")
+        details.append(f"95% CI {' to '.join(unit.signed_interval(interaction.ci95))}")
     if interaction.logit is not None:
         details.append(f"logit {interaction.logit:+z.2f}")
     size = f"{unit.signed_text(interaction.interaction)}{unit.of_difference}"

@@ -55,9 +55,28 @@ def plus_minus(text: str, interval: Interval | None, unit: Unit) -> str:
     return f"{text} ± {unit.value_text((interval[1] - interval[0]) / 2)}" if interval else text
 
 
+def difference_text(difference: float | None, interval: Interval | None, unit: Unit) -> str:
+    """Return a difference and half the width of its interval, such as "-0.60 ± 0.59".
+
+    If the interval excludes 0, both get the decimals by which the difference is larger.
+    """
+    if difference is None or not interval or interval[0] <= 0 <= interval[1]:
+        return plus_minus(unit.signed_text(difference), interval, unit)
+    half = (interval[1] - interval[0]) / 2
+    finer = [replace(unit, decimals=unit.decimals + more) for more in range(5)]
+    apart = (one for one in finer if one.value_text(abs(difference)) != one.value_text(half))
+    chosen = next(apart, unit)
+    return plus_minus(chosen.signed_text(difference), interval, chosen)
+
+
 def interval_text(interval: Interval | None, write: Callable[[float], str]) -> str:
     """Return an interval as "[low, high]", each end formatted by `write`, or "" for None."""
     return f"[{write(interval[0])}, {write(interval[1])}]" if interval else ""
+
+
+def difference_interval(interval: Interval | None, unit: Unit) -> str:
+    """Return a difference's interval as "[low, high]", or "" for None."""
+    return f"[{', '.join(unit.signed_interval(interval))}]" if interval else ""
 
 
 def count_of_planned(n: int, planned: int) -> str:
@@ -90,13 +109,13 @@ COLUMNS = {
     "mean": Column("{metric}", lambda row, unit: plus_minus(unit.value_text(row.mean), row.ci95, unit)),
     "sd": Column("sd", lambda row, unit: unit.value_text(row.sd)),
     "ci95": Column("95% CI", lambda row, unit: interval_text(row.ci95, unit.value_text)),
-    "delta": Column("difference", lambda row, unit: plus_minus(unit.signed_text(row.delta), row.delta_ci95, unit)),
-    "delta_ci95": Column("95% CI of difference", lambda row, unit: interval_text(row.delta_ci95, unit.signed_text)),
+    "delta": Column("difference", lambda row, unit: difference_text(row.delta, row.delta_ci95, unit)),
+    "delta_ci95": Column("95% CI of difference", lambda row, unit: difference_interval(row.delta_ci95, unit)),
     "delta_ci95_images": Column(
-        "95% CI, seeds x images", lambda row, unit: interval_text(row.delta_ci95_images, unit.signed_text)
+        "95% CI, seeds x images", lambda row, unit: difference_interval(row.delta_ci95_images, unit)
     ),
     "delta_ci95_simultaneous": Column(
-        "95% CI, simultaneous", lambda row, unit: interval_text(row.delta_ci95_simultaneous, unit.signed_text)
+        "95% CI, simultaneous", lambda row, unit: difference_interval(row.delta_ci95_simultaneous, unit)
     ),
     "error_ratio": Column("error ratio", lambda row, unit: error_ratio_text(row)),
     "error_ratio_ci95": Column(

@@ -23,7 +23,7 @@ from results.statistics.verdict import RESOLVED
 from results.study_results import StudyResults
 from results.style import COLUMN, current_style
 from results.tables import layout, sentences
-from results.units import is_accuracy, unit
+from results.units import decimals_apart, is_accuracy, unit
 
 LABEL_WIDTH = 1.5  # inches, the width at which an arm's name is wrapped
 ROW, NARROW_ROW = 0.44, 0.6  # inches
@@ -131,7 +131,7 @@ def verdict_text(row: Any, metric: str) -> str:
         return word
     kind, usual = ("accuracy", 1) if is_accuracy(metric) else ("loss", 3)
     usual += any(round(bound, usual) == 0 != bound for bound in (row.delta_low, row.delta_high))  # 0 has no sign
-    digits = current_style().digits.get(kind, usual)
+    digits = decimals_apart((row.delta_low, row.delta_high), current_style().digits.get(kind, usual))
     text = signed_text(row.delta, digits) + unit(metric).of_difference
     if not np.isnan(row.delta_low):
         text += f" [{signed_text(row.delta_low, digits)}, {signed_text(row.delta_high, digits)}]"

@@ -11,6 +11,7 @@ import synthetic
 from figure_studies import at_new_sizes, complete, draw_figure, lines_of, spread, texts, usual_figure, words
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from results.figures import axes, frame, lines
@@ -49,6 +50,34 @@ def test_a_bound_near_zero_is_written_with_its_sign() -> None:
     numbers = {"reference": False, "delta": 0.37, "delta_low": -0.03, "delta_high": 0.77}
     row = SimpleNamespace(n=3, planned=3, verdict="not resolved", **numbers)
     assert "+0.37 points [\N{MINUS SIGN}0.03, +0.77]" in intervals.verdict_text(row, "test_accuracy")
+
+
+def test_an_interval_without_zero_is_not_written_with_one() -> None:
+    """[+0.0, +0.6] would read as if the arms could be equal."""
+    for low, written in ((0.04, "+0.04, +0.58"), (0.003, "+0.003, +0.580")):
+        numbers = {"reference": False, "delta": 0.31, "delta_low": low, "delta_high": 0.58}
+        row = SimpleNamespace(n=5, planned=5, verdict="better", **numbers)
+        assert f"[{written}]" in intervals.verdict_text(row, "test_accuracy")
+
+
+@pytest.mark.parametrize(
+    ("limits", "written"),
+    [
+        ((0.9, 1.1), "0.9 1 1.1"),
+        ((1.0, 1.3), "1 1.1 1.2 1.3"),
+        ((7, 13), "8 10 12"),
+        ((1.26, 3.3), "1.5 2 3"),
+        ((0.35, 17), "0.5 1 2 5 10"),
+        ((0.05, 40), "0.1 0.3 1 3 10 30"),
+        ((1, 1e5), "1 10 100 1,000 10,000 100,000"),
+    ],
+)
+def test_a_log_axis_has_a_few_round_ticks(limits: tuple[float, float], written: str) -> None:
+    ax = Figure().add_subplot()
+    ax.set(xscale="log", xlim=limits)
+    axes.set_log_ticks(ax.xaxis, *limits)
+    ticks = [tick for tick in ax.get_xticks() if limits[0] <= round(tick, 9) <= limits[1]]
+    assert " ".join(map(ax.xaxis.get_major_formatter(), ticks)) == written
 
 
 def test_a_line_that_is_above_another_looks_above_it() -> None:

@@ -18,6 +18,7 @@ from results.records import Table
 from results.tables import across_recipes, layout
 from results.tables.layout import render
 from results.tables.study_table import table
+from results.units import unit
 
 ROW = [
     *("arm", "n", "planned", "mean", "sd", "ci95", "delta", "delta_ci95", "p", "p_holm", "verdict", "margin_met"),
@@ -260,3 +261,13 @@ def test_several_studies_are_one_csv(tmp_path: Path, ablate: Ablate) -> None:
     assert {(row["study"], row["recipe"]) for row in rows[:4]} == {("position-embedding", "digits")}
     assert {(row["study"], row["recipe"]) for row in rows[4:]} == {("patch-size", "digits")}
     assert [row["arm"] for row in rows[4:]] == ["patch=1", "patch=2", "patch=4"]
+
+
+def test_rounding_does_not_move_an_interval_onto_zero() -> None:
+    """A difference of 0.604 ± 0.596 points and its interval from 0.00004 get the decimals that tell."""
+    percent = unit("test_accuracy")
+    assert layout.difference_text(0.00604, (0.00008, 0.012), percent) == "+0.604 ± 0.596"
+    assert layout.difference_interval((0.00004, 0.012), percent) == "[+0.004, +1.200]"
+    assert layout.difference_interval((-0.012, -0.0000004), percent) == "[-1.20000, -0.00004]"
+    assert layout.difference_interval((-0.00004, 0.012), percent) == "[+0.00, +1.20]"  # it contains 0
+    assert layout.difference_text(0.006, (-0.0001, 0.0121), percent) == "+0.60 ± 0.61"
