@@ -18,7 +18,7 @@ from results.statistics.declared import declared_earlier
 from results.store import ledger
 from results.store.schemas import Expected, Plan
 from results.store.standing import Standings
-from results.tables.declared_first import changes_text, claim_warnings
+from results.tables.declared_first import changes_text, claim_warnings, late_warnings
 
 BYTES_A_PARAMETER = 4
 CHECKPOINT = 3 * BYTES_A_PARAMETER  # a parameter's value and AdamW's two moments
@@ -129,7 +129,8 @@ def declared_first(plan: Plan, runs: Path) -> list[str]:
     """Return what the plan declares after there were results, otherwise than was declared before, as text."""
     now = ledger.declaration(plan, ended=ledger.ended_trials(runs, plan))
     known = ledger.with_declarations(plan, [*ledger.read_declarations(runs), now])
-    return [*(changes_text(earlier, known) for earlier in declared_earlier(known)), *claim_warnings(known)]
+    changes = [changes_text(earlier, known) for earlier in declared_earlier(known)]
+    return [*changes, *claim_warnings(known), *late_warnings(known)]
 
 
 def wall_time(plan: Plan, cost: estimate.Cost, todo: int, workers: int | None) -> Wall | None:

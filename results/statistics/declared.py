@@ -38,6 +38,16 @@ def declared_earlier(plan: Plan) -> list[Earlier]:
     return [Earlier(one, names, list(dict.fromkeys(changed))) for one, names, changed in found.values()]
 
 
+def declared_too_late(plan: Plan) -> list[str]:
+    """Return the arms whose contrast was first declared when all of its trials had results already."""
+    found = []
+    for name, contrast in looks.planned_contrasts(plan).items():
+        known = [one for one in plan.declarations if any(trials <= one.ids for trials in contrast)]
+        if known and all(trials <= known[0].ended_ids for trials in contrast if trials <= known[0].ids):
+            found.append(name)
+    return found
+
+
 @dataclass(frozen=True)
 class EarlierClaims:
     """The declaration that came first for a plan that now claims something else.

@@ -7,7 +7,13 @@ from dataclasses import replace
 from results import margins, units
 from results.records import Row, Table
 from results.statistics import claims
-from results.statistics.declared import Earlier, claims_declared_earlier, declared_earlier, plan_as_declared
+from results.statistics.declared import (
+    Earlier,
+    claims_declared_earlier,
+    declared_earlier,
+    declared_too_late,
+    plan_as_declared,
+)
 from results.store.schemas import Declaration, Plan
 from results.study_results import StudyResults
 from results.style import current_style
@@ -32,7 +38,7 @@ def with_warnings(table: Table, study: StudyResults, table_of: Callable[[StudyRe
         for name in [name for name in rows if name in earlier.arms or is_tuned_form(name, earlier, study.plan)]:
             rows[name] = replace(rows[name], first_declared=first[name].verdict or NO_VERDICT)
         warnings.append(f"{declared_after}; {verdicts_text(table, other, earlier, rows)}")
-    warnings += claim_warnings(study.plan)
+    warnings += [*claim_warnings(study.plan), *late_warnings(study.plan)]
     return replace(table, rows=list(rows.values()), warnings=[*table.warnings, *warnings])
 
 
@@ -54,6 +60,19 @@ def claim_warnings(plan: Plan) -> list[str]:
             f"left out of the claims {declared_first_text(earlier.declaration)}: {claims_text(earlier.left_out)}"
         )
     return ["; ".join(texts)]
+
+
+def late_warnings(plan: Plan) -> list[str]:
+    """Return a warning, in a list, if the run directory does not know what was declared before there were results."""
+    late = declared_too_late(plan)
+    contrasts = sum(arm.name != arm.baseline for arm in plan.arms)
+    if not late:
+        return []
+    named = "all arms" if len(late) == contrasts else ", ".join(map(current_style().label, late))
+    return [
+        f"the comparison of {named} was first declared here when all its trials had results: "
+        "whether it was looked at before is not known"
+    ]
 
 
 def claims_text(texts: Sequence[str]) -> str:

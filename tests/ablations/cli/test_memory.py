@@ -328,3 +328,16 @@ def test_claims_that_were_chosen_after_a_table_are_named(tmp_path: Path, ablate:
         printed = ablate(*words)[1]
         assert "claims declared after there were results: position=none < position=1d;" in printed.replace("\\", "")
         assert "left out of the claims declared first, by s@r on 2" in printed
+
+
+def test_trials_that_were_copied_without_the_ledger_have_an_unknown_past(looked_at: Ablate) -> None:
+    """So has a comparison of arms of two studies, declared after both."""
+    shutil.copytree("runs/trials", "elsewhere/trials")
+    write_yaml("one", STUDY.replace("[none, 1d, 2d, relative]", "[1d, 2d]"))
+    assert looked_at("run", "one.yaml", *RUN, "--runs", "elsewhere")[0] == 0
+    late = "the comparison of all arms was first declared here when all its trials had results"
+    (warning,) = json_output(looked_at, "table", "one", *RUN, "--runs", "elsewhere")["warnings"]
+    assert late in warning
+    raised = declare(STUDY, seeds=6)
+    finish(raised)
+    assert not any(late in one for one in json_output(looked_at, "table", "s.yaml", *RUN)["warnings"])
