@@ -220,10 +220,11 @@ class ComparedRow(OfStudy):
     """A row of a comparison: one arm in results A and in results B. One of the two may lack the arm.
 
     delta: B - A. delta_ci95_images: interval over seeds and test images, which the verdict uses where it is known.
-    worse_by_at_most: the one-sided 95% bound on how much worse B is. untested: why there is no verdict, or None.
-    resolvable_difference: the smallest difference that the test would have resolved with 80% power. identical: seeds
-    left out of the test, because their trials are identical in A and B. interim: whether the study of a side is
-    unfinished. Fields with defaults describe the test. Without a test, they keep the defaults.
+    worse_by_at_most: the one-sided 95% bound on how much worse B is. worse_share_at_most: the same as a share of A's
+    error. untested: why there is no verdict, or None. resolvable_difference: the smallest difference that the test
+    would have resolved with 80% power. identical: seeds left out of the test, because their trials are identical in A
+    and B. interim: whether the study of a side is unfinished. Fields with defaults describe the test. Without a test,
+    they keep the defaults.
     """
 
     objective: str
@@ -236,6 +237,7 @@ class ComparedRow(OfStudy):
     p_holm: float | None = None
     verdict: str | None = None
     worse_by_at_most: float | None = None
+    worse_share_at_most: float | None = None
     untested: str | None
     resolvable_difference: float | None = None
     method: str | None = None

@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -106,14 +107,11 @@ def compare(
         Literal["worse"] | None, typer.Option(help="Exit with 1 if B is worse; prints how large a loss was detectable.")
     ] = None,
     margin: Annotated[
-        float | None,
-        parameters.number_option(
+        str | None,
+        typer.Option(
             metavar="X",
-            min=0,
-            above=True,
-            kind=float,
             help="With --fail-on worse: exit with 1 unless every common arm is shown not to be worse by this "
-            "much. In the metric's unit: 0.01 is a point of accuracy.",
+            "much. In the metric's unit, where 0.01 is a point of accuracy, or as a share of A's error: 25%.",
         ),
     ] = None,
     interim: Annotated[
@@ -137,7 +135,8 @@ def compare(
     from results.spelling import suggestion
 
     if margin is not None and not fail_on:
-        raise ValueError(f"--margin {margin:g}: needs --fail-on worse")
+        raise ValueError(f"--margin {margin}: needs --fail-on worse")
+    limit = None if margin is None else margin_of(margin)
     shown, studies = "json" if as_json else format, [stem(word) for word in words or []]
     if b == published.NAME:
         if fail_on:
@@ -148,8 +147,8 @@ def compare(
         return
     (source, its_studies), (other, others) = compared_sources(a, b, studies)
     first, damaged = load_readable(source, its_studies)
-    if margin is not None and margin >= 1 and any(units.is_accuracy(study.plan.metric) for study in first):
-        raise ValueError(f"--margin {margin:g}: below 1, as a share of the images (0.03 is 3 points)")
+    if isinstance(limit, float) and limit >= 1 and any(units.is_accuracy(study.plan.metric) for study in first):
+        raise ValueError(f"--margin {margin}: below 1, as a share of the images (0.03 is 3 points)")
     if not other.exists():
         raise ValueError(f"{b}: no such run directory or exported file{suggestion(b, [published.NAME])}")
     second, its_damaged = load_readable(other, others)
@@ -157,11 +156,11 @@ def compare(
         comparison = comparing.compare(first, second, interim)
         print(summary.render(comparison, shown))
         if fail_on:
-            found = summary.gate_text(comparison, margin)
-            if reason := summary.unjudged_reason(comparison, margin):
+            found = summary.gate_text(comparison, limit)
+            if reason := summary.unjudged_reason(comparison, limit):
                 raise ValueError(f"--fail-on {fail_on}: {reason} ({found})")
             print(f"--fail-on {fail_on}: {found}", file=sys.stderr)
-            if summary.failing_rows(comparison, margin):
+            if summary.failing_rows(comparison, limit):
                 raise typer.Exit(FAILED)
 
 
@@ -186,6 +185,15 @@ def compared_sources(a: str, b: str, studies: list[str]) -> list[tuple[Path, lis
         (path.absolute().parents[1], [*studies, path.name]) if path.absolute() in folders else (path, studies)
         for path in paths
     ]
+
+
+def margin_of(text: str) -> float | str:
+    """Return the margin of `--margin`. Raises ValueError if it is neither a number above 0 nor a share such as 25%."""
+    from results.margins import checked_margin
+
+    with suppress(ValueError):
+        return checked_margin(text if text.endswith("%") else float(text))
+    raise ValueError(f"--margin {text}: '{text}' is not a number above 0, or a share of A's error up to 50% (25%)")
 
 
 def export(

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from results import units
+from results import margins, units
 from results.comparison.testing import IDENTICAL
 from results.records import ComparedRow, Comparison, PublishedClaim, Reached
 from results.statistics import verdict
@@ -127,21 +127,27 @@ def sensitivity_text(comparison: Comparison) -> str:
     return f"differences of {', '.join(found)} or more would have been seen (80% power)"
 
 
-def failing_rows(comparison: Comparison, margin: float | None) -> list[ComparedRow]:
+def failing_rows(comparison: Comparison, margin: float | str | None) -> list[ComparedRow]:
     """Return the rows that fail `--fail-on worse`.
 
     Without a margin, rows with the verdict worse fail. With a margin, a compared arm fails unless B is shown not to be
     worse by the margin or more. Rows without a verdict because a side is unfinished do not fail. margin: in stored
-    units, where 0.01 is one point of accuracy.
+    units, where 0.01 is one point of accuracy, or a share of A's error such as "25%".
     """
     if margin is None:
         return [row for row in comparison.rows if row.verdict == verdict.WORSE]
     unjudged = comparison.withheld_rows
     rows = [row for row in comparison.rows if row.method and row not in unjudged]  # of equal configs and metrics
-    return [row for row in rows if row.worse_by_at_most is None or row.worse_by_at_most >= margin]
+    largest = margins.bound(margin)
+    found = []
+    for row in rows:
+        bound = row.worse_share_at_most if isinstance(margin, str) else row.worse_by_at_most
+        if bound is None or bound >= largest:
+            found.append(row)
+    return found
 
 
-def gate_text(comparison: Comparison, margin: float | None = None) -> str:
+def gate_text(comparison: Comparison, margin: float | str | None = None) -> str:
     """Return the report for `--fail-on worse`: failing rows, sensitivity of the tests, and what was not tested."""
     rows, failed = comparison.rows, failing_rows(comparison, margin)
     if margin is None:
@@ -150,8 +156,10 @@ def gate_text(comparison: Comparison, margin: float | None = None) -> str:
         found = f"{len(failed)} of {units.amount_text(tested, 'tested arm')} worse"
     else:
         compared = sum(row.method is not None for row in rows) - len(comparison.withheld_rows)
-        described = [f"{row.arm} of {row.name}: {bound_text(row)}" for row in failed]
-        found = f"{len(failed)} of {units.amount_text(compared, 'arm')} may be worse by {margin:g} or more"
+        is_share = isinstance(margin, str)
+        described = [f"{row.arm} of {row.name}: {bound_text(row, is_share)}" for row in failed]
+        size = f"{margin} of A's error" if is_share else f"{margin:g}"
+        found = f"{len(failed)} of {units.amount_text(compared, 'arm')} may be worse by {size} or more"
     found += f" ({', '.join(described)})" if described else ""
     untested = Counter(IDENTICAL if row.verdict == IDENTICAL else row.untested for row in rows)
     rest = [f"{count} {reason}" for reason, count in untested.items() if reason]
@@ -165,10 +173,12 @@ def difference_text(row: ComparedRow) -> str:
     return f"by {units.unit(row.metric).size_text(row.delta)}"
 
 
-def bound_text(row: ComparedRow) -> str:
+def bound_text(row: ComparedRow, is_share: bool = False) -> str:
     """Return how much worse B may be, such as "up to 6.20 points", or why there is no bound."""
-    if row.worse_by_at_most is None:
-        return row.untested or divergence_text(row)
+    if is_share and row.worse_share_at_most is not None:
+        return f"up to {margins.share_text(row.worse_share_at_most)} of A's error"
+    if row.worse_by_at_most is None or is_share:
+        return row.untested or divergence_text(row) or "no bound"
     return f"up to {units.unit(row.metric).bound_text(row.worse_by_at_most)}"
 
 
@@ -177,7 +187,7 @@ def divergence_text(row: ComparedRow) -> str:
     return sentences.diverged_text(row.b) if row.b else ""
 
 
-def unjudged_reason(comparison: Comparison, margin: float | None = None) -> str:
+def unjudged_reason(comparison: Comparison, margin: float | str | None = None) -> str:
     """Return why a gate cannot judge the comparison, or "" if an arm was tested or every difference is bounded.
 
     Identical arms have a bound without a test. A row whose results were lost has no bound, and must not pass a gate.

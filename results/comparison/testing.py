@@ -187,6 +187,22 @@ def images_variance(a: Sample, b: Sample) -> float:
     return (a.images_variance or 0.0) + (b.images_variance or 0.0)
 
 
+def deficit_share_bound(test: Test) -> float | None:
+    """Return the `deficit_bound` as a share of A's error, or of A's value of a metric that is not an accuracy."""
+    if test.method == "none" or deficit_bound(test) is None:
+        return deficit_bound(test)
+    metric, found = test.a.study.plan.metric, []
+    for look in test.at_looks:
+        a, b = contrast.error(look.a, metric), contrast.error(look.b, metric)
+        growth = relative_change(a.tested, b.tested, look.tested)
+        if growth is not None and units.higher_is_better(metric) and not units.is_accuracy(metric):
+            growth = -growth
+        interval = growth.interval(1 - 2 * verdict.ALPHA / look.factor) if growth else None
+        if interval is not None:
+            found.append(interval[1])
+    return min(found, default=None)
+
+
 def tie_within(plan: Plan, at: AtLook) -> Tie | None:
     """Return the difference b - a beside the margin of both studies, or None without a margin.
 

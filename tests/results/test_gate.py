@@ -56,6 +56,23 @@ def test_the_gate_takes_a_margin(tmp_path: Path, ablate: Ablate) -> None:
         assert f"'{word}' is not a number above 0" in refusal(ablate, "compare", a, b, *margin[:-1], word)
 
 
+def test_the_gate_takes_a_share_of_as_error(tmp_path: Path, ablate: Ablate) -> None:
+    """The bound on the growth of the error is that of a one-sided test of B's error - (1 + share) x A's."""
+    noisy = [0.70, 0.80, 0.78, 0.72, 0.79]
+    a, b = written(tmp_path / "a"), written(tmp_path / "b", none=noisy)
+    gate = ("compare", a, b, "--fail-on", "worse", "--margin")
+    status, output, errors = ablate(*gate, "20%", "--json")
+    row = next(row for row in json.loads(output)["rows"] if row["arm"] == "position=none")
+    errs = [1 - np.array(one) for one in (synthetic.ACCURACIES["position=none"], noisy)]
+    contrast = errs[1] - (1 + row["worse_share_at_most"]) * errs[0]
+    assert scipy.stats.ttest_1samp(contrast, 0, alternative="less").pvalue == pytest.approx(0.05)
+    assert status == (row["worse_share_at_most"] >= 0.2)
+    assert "may be worse by 20% of A's error or more" in errors
+    assert ablate(*gate, "50%")[0] == 0
+    for word in ("80%", "x%"):
+        assert "a share of A's error up to 50%" in refusal(ablate, *gate, word)
+
+
 @pytest.mark.parametrize("margin", [[], ["--margin", "0.01"]])
 def test_an_unfinished_side_never_passes_the_gate(tmp_path: Path, ablate: Ablate, margin: list[str]) -> None:
     """The exit status is 2 with one line, or 1 where an arm of a finished study fails."""
