@@ -28,6 +28,7 @@ LIBRARIES = tuple(
         site.getusersitepackages(),
     }
 )
+INSTALLED = {"site-packages", "dist-packages"}
 
 
 @dataclass(frozen=True)
@@ -191,8 +192,9 @@ def is_local(spec: ModuleSpec) -> bool:
 
 
 def in_library(place: str) -> bool:
+    """Return whether a file is in a library folder, or in one of another prefix, which a cluster puts on PYTHONPATH."""
     path = Path(place).resolve()
-    return any(path.is_relative_to(folder) for folder in LIBRARIES)
+    return not INSTALLED.isdisjoint(path.parts) or any(path.is_relative_to(folder) for folder in LIBRARIES)
 
 
 def refuse_shadow(plugin: Path, own: ModuleSpec, other: ModuleSpec | None) -> None:

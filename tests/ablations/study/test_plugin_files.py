@@ -158,6 +158,15 @@ def test_modules_on_pythonpath_are_local_files(write: Write, monkeypatch: pytest
     assert before != after == digest(folder / "mine.py")
 
 
+def test_packages_that_are_installed_elsewhere_are_no_local_files(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clusters put installed packages on PYTHONPATH."""
+    monkeypatch.syspath_prepend(write({"site-packages/helper.py": "N = 1\n"}) / "site-packages")
+    with alone():
+        assert plugins.loaded(write({"mine.py": "import helper\n"}) / "mine.py").files == []
+
+
 @pytest.mark.parametrize(
     ("files", "shown"),
     [
