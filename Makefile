@@ -81,7 +81,7 @@ test-slurm-storm: $(STAMP)
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -q -m slow tests $(addprefix --ignore tests/,slurm ablations/execution/test_storm.py vitcore/interop)
 
-# Whether intervals cover, verdicts err and plans have power as often as they say; label noise on digits: 10 minutes.
+# Whether intervals cover, verdicts err and plans have power as often as they say; label noise on digits: 12 minutes.
 calibration: $(STAMP)
 	PYTHONPATH=tests/helpers $(BIN)/python tests/benchmarks/calibration.py
 
