@@ -1,5 +1,6 @@
-"""The command `ablate demo`, which trains a small study in under two minutes."""
+"""The command `ablate demo`, which trains a small study in one to two minutes."""
 
+import math
 import platform
 from importlib import metadata
 from pathlib import Path
@@ -13,28 +14,32 @@ from ablations.execution.launch import Place
 from ablations.planning.jobs import Job, jobs, write
 from results import store
 from results.store.schemas import Plan
-from results.units import amount_text
+from results.units import amount_text, duration_text
 
 STUDY, RECIPE, SEEDS = "demo", "digits", 3
+SLOWER = 1.6  # trials that run at once slow each other down, and the report takes seconds
 
 
 def demo(runs: parameters.Runs = None, workers: parameters.Workers = None) -> None:
     """Train 9 tiny ViTs, and show a table and a report.
 
     Shows whether a ViT needs position embeddings. Trains three arms (none, 1d, 2d) with three seeds each, on the 1,797
-    images of digits that come with scikit-learn. Takes under two minutes on two idle cores, and needs no GPU and no
+    images of digits that come with scikit-learn. Takes one to two minutes on two idle cores, and needs no GPU and no
     network. Finished trials are not trained again.
 
     Examples:
         ablate demo
         ablate demo --runs /tmp/demo
     """
+    from ablations.planning.measure_steps import measure_missing
     from ablations.reporting.progress import GrowingTable
 
     place = make_place(runs, None, None)
     (plan,) = prepare_plans([STUDY], RECIPE, place, SEEDS, prune=False, data_dir=None)
     todo = jobs([plan])
     ensure_trainable(todo, place)
+    if unfinished(todo, place):
+        measure_missing([plan], place.runs, place.data_dir, lambda line: None)
     print(announcement(plan, todo, place, workers), flush=True)
     write(place.runs, plan)
     table = GrowingTable(todo, place.runs)
@@ -43,23 +48,29 @@ def demo(runs: parameters.Runs = None, workers: parameters.Workers = None) -> No
     print(results_text(plan, place.runs, folder_options(runs)))
 
 
+def unfinished(todo: list[Job], place: Place) -> list[str]:
+    """Return the ids of the trials that are not over."""
+    return [job.id for job in todo if not store.trial(place.runs, job.id).state().is_over]
+
+
 def announcement(plan: Plan, todo: list[Job], place: Place, workers: int | None) -> str:
     from ablations.execution.slots import make_slots
     from ablations.planning import estimate
 
-    left = [job.id for job in todo if not store.trial(place.runs, job.id).state().is_over]
+    left = unfinished(todo, place)
     seconds = estimate.seconds([plan], place.runs, estimate.local_device([plan]))
     places = len(make_slots(todo, workers))
     found = {one.name: one for one in metadata.distributions()}
     named = [f"{name} {found[name].version}" for name in ("vit-ablations", "torch", "timm") if name in found]
     size = sum(file.size or 0 for one in found.values() for file in one.files or ())
     installed = f"{', '.join([*named, f'Python {platform.python_version()}'])}; {size / 1e9:.1f} GB with all they need"
-    takes = f"about {max(20, sum(seconds[key] for key in left) / places):.0f} s" if left else "a few seconds"
+    least = 10 * math.ceil(sum(seconds[key] for key in left) / places / 10)
+    takes = f"{duration_text(least)} to {duration_text(SLOWER * least)}" if left else "a few seconds"
     planned = f"{amount_text(len(plan.arms), 'arm')} x {amount_text(len(plan.seeds), 'seed')}"
     return (
         f"{plan.question}\n"
         f"  trains     {len(left)} of {amount_text(len(todo), 'trial')}: {planned}\n"
-        f"  takes      {takes} on idle cores, {amount_text(places, 'trial')} at a time; the first steps measure it\n"
+        f"  takes      {takes}, by 50 steps of each arm just now; {amount_text(places, 'trial')} at a time\n"
         f"  installed  {installed}\n"
         f"  writes     {place.runs}, a few MB; downloads nothing\n"
     )
