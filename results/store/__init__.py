@@ -4,7 +4,7 @@
     runs/trials/<id>/attempts/000k/           the files of one attempt; an attempt never has two writers
     runs/trials/<id>/result.json              a hard link, made once and last: if it exists, the trial is over
     runs/studies/<name>/plan.json             the arms and trials of a study
-    runs/studies/<name>/looks.json            the numbers of seeds that the plan has had
+    runs/ledger/<digest>.json                 what plans declared, and when
 
 Files are plain JSON, JSON lines, safetensors and npz without pickles. A checksum in the name of
 each checkpoint and in the content of each result reveals torn or edited files.

@@ -208,6 +208,14 @@ def test_no_option_hides_what_was_declared_first(looked_at: Ablate) -> None:
             assert "declared after there were results: margin 2.00 points" in text
 
 
+def test_report_and_figure_say_it_too(looked_at: Ablate) -> None:
+    assert looked_at("run", *edited_margin(looked_at), *RUN)[0] == 0
+    assert looked_at("report")[0] == 0
+    text = Path("runs/report.html").read_text()
+    assert "Declared after there were results: margin 2.00 points" in text
+    assert "<!-- Under what was declared first: " in text
+
+
 def test_another_metric_under_another_name_gives_the_verdict_under_the_first(looked_at: Ablate) -> None:
     """In val_accuracy, all differences have the other sign."""
     write_yaml("val", STUDY.replace("[none, 1d, 2d, relative]", "[1d, 2d]") + "metric: val_accuracy\n")
