@@ -112,16 +112,17 @@ def work(
     checkpoints: parameters.Checkpoints = None,
     keep_weights: parameters.Keeping = None,
 ) -> None:
-    """Train unclaimed trials of all planned studies until none is left.
+    """Train unclaimed trials until none is left.
 
-    Start it as often as you like, on any machine that sees the run directory: no trial is trained twice. Plan the
-    studies first, with `ablate run` or `ablate submit`. It ends at once if other processes hold all trials that are
-    left. It waits up to ten minutes for a trial that others start from. SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 save
-    checkpoints and end it.
+    Takes the trials of all planned studies. Start it as often as you like, on any machine that sees the run directory:
+    no trial is trained twice. Plan the studies first, with `ablate run` or `ablate submit`. It ends at once if other
+    processes hold all trials that are left. It waits up to ten minutes for a trial that others start from. SIGTERM,
+    SIGINT, SIGUSR1 and SIGUSR2 save checkpoints and end it. To use several GPUs of a SLURM allocation as tasks, put
+    `srun --ntasks=4 --gpus-per-task=1` before the command.
 
     Examples:
         ablate work /shared/runs
-        srun --ntasks=4 --gpus-per-task=1 ablate work /shared/runs --minutes 235
+        ablate work /shared/runs --minutes 235
     """
     from ablations.cluster.submit import publish_pending
     from ablations.execution import runner
