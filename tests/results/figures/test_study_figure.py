@@ -295,5 +295,5 @@ def test_footnotes_are_numbered_as_they_appear() -> None:
     disagrees = "the 95% interval excludes 0, but not after correction for 2 contrasts"
     rows = [[formats.Cell("", notes=[start, size])], [formats.Cell("", notes=[start, disagrees])]]
     made = formats.Grid(title="", caption=[], header=[""], numeric=[False], rows=rows)
-    assert made.footnotes == [size, start, disagrees]
-    assert [made.footnote_numbers(cell) for (cell,) in rows] == ["1,2", "2,3"]
+    assert made.footnotes == [size, disagrees, start]
+    assert [made.footnote_numbers(cell) for (cell,) in rows] == ["1,3", "2,3"]

@@ -124,8 +124,11 @@ def test_an_early_verdict_whose_interval_reaches_zero_later_is_footnoted() -> No
     assert found.delta_ci95[0] < 0 < found.delta_ci95[1]
     assert "resolved at an earlier look; the 95% interval over all seeds contains 0" in found.notes
     about = table(synthetic.results(synthetic.position(margin=None)))
-    low, high = (f"{100 * end:.2f}" for end in found.delta_ci95)
     for one in (found, contrast_row([-value for value in values], [5, 10])):
+        low, high = (f"{100 * end:+.2f}" for end in one.delta_ci95)
+        assert f"at an earlier look; over all seeds the difference is {100 * one.delta:+.2f} points" in sentence(
+            one, about
+        )
         assert f"(95% CI {low} to {high})" in sentence(one, about)
 
 
