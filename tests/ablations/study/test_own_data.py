@@ -192,7 +192,7 @@ def test_a_recipe_states_nothing_of_other_data(pets: str, where: str) -> None:
     )
     assert (plan.split.kind, plan.split.images) == ("official", 6)
     (note,) = plan.notes
-    assert "margin of 3.00 points" in note
+    assert "margin of 1.00 points" in note
     assert "not for pets" in note
     plan = build(design(baseline, overrides, margin=0.02), [0])
     assert (plan.margin, plan.notes) == (0.02, [])
