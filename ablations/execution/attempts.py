@@ -96,6 +96,16 @@ def faulty_node(past: Sequence[EndedAttempt]) -> str:
     return faults[-1] if faults and past[-1].node and faults.count(faults[-1]) > 1 else ""
 
 
+def last_faulty_node(trial: store.Trial, code: str) -> str:
+    """Return `faulty_node` of a trial's attempts so far. code: as for `earlier_failures`."""
+    paths = trial.attempts()
+    if len(paths) < 2:
+        return ""
+    ended = earlier_failures(trial, paths[-1], code)
+    newest = read_failure(paths[-1], code)
+    return faulty_node([*ended, newest]) if newest else ""
+
+
 def retry_delay(past: Sequence[EndedAttempt]) -> float:
     """Return the seconds to wait before the next attempt, so that a temporary machine fault can pass."""
     count = sum(one.machine and one.cause != KILLED for one in past)  # preemption looks like a kill

@@ -11,6 +11,7 @@ A pool that pulls takes its trials from a list that other pools share, and leave
 ablations.execution.runner calls `tick` as time passes, `handle` with each message of a worker, and `stop` at a signal.
 """
 
+import os
 import queue
 import signal
 import time
@@ -20,10 +21,11 @@ from enum import Enum
 from itertools import islice
 from typing import Literal, Protocol
 
-from ablations.execution import messages
+from ablations.execution import attempts, messages
 from ablations.execution.launch import Place, WorkerProcess
 from ablations.execution.machine import oom_kills
 from ablations.planning.jobs import Job, all_on_cpu
+from results import store
 from results.store import lease
 from results.store.standing import Kind, Standing, Standings
 
@@ -184,7 +186,7 @@ class Pool:
         found = trial.job.standing(Standings(self.place.runs, self.place.code))
         if not found.is_pending:
             self.end(trial, end_elsewhere(found))
-        elif self.pulls and self.is_held(found):
+        elif self.pulls and (self.is_held(found) or self.is_for_other_nodes(trial)):
             self.wait(trial, PULL_SECONDS, "trial")
         elif found.start.kind is Kind.READY:
             return True
@@ -200,6 +202,14 @@ class Pool:
             found.kind is Kind.RUNNING
             and found.state.attempt is not None
             and not self.watch.is_dead(found.state.attempt)
+        )
+
+    def is_for_other_nodes(self, trial: PoolTrial) -> bool:
+        """Return whether machine faults on this node ended the trial's newest attempt and an earlier one."""
+        node = os.environ.get("SLURMD_NODENAME", "")
+        return (
+            bool(node)
+            and attempts.last_faulty_node(store.trial(self.place.runs, trial.job.id), self.place.code) == node
         )
 
     def assign(self, slot: Slot, trial: PoolTrial) -> None:
@@ -331,6 +341,8 @@ class Pool:
         del self.trials[trial.job.id]
         self.summary.interrupted[trial.job.id] = cause
         self.display.say(f"{trial.job.name} interrupted: {cause}; what it saved stays")
+        if self.pulls and len(self.summary.interrupted) > 1:  # this node or its disk is to blame
+            self.close()
 
     def end(self, trial: PoolTrial, end: messages.Ended) -> None:
         del self.trials[trial.job.id]

@@ -154,6 +154,25 @@ def test_a_failure_elsewhere_is_not_this_pools(tmp_path: Path, staged: tuple[lis
     assert made.summary == RunSummary()
 
 
+def test_a_pool_leaves_trials_that_its_node_broke_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third fault there would end the trial for good. After two such trials the pool takes no other."""
+    some = [Job(f"{number:012x}", {"seed": 0, "device": "cpu"}, "a", "s") for number in range(3)]
+    code = Place(tmp_path / "runs", None).code
+    for _ in range(2):
+        with synthetic.claimed(store.trial(tmp_path / "runs", some[0].id)) as attempt:
+            attempt.write_env({"schema": 1, "node": "node1", "code": code})
+            attempt.fail("RuntimeError: ECC", "", code, kind="machine", again=True)
+    for node, taken in (("node1", some[1]), ("node2", some[0]), ("", some[0])):
+        monkeypatch.setenv("SLURMD_NODENAME", node)
+        made = pulling(tmp_path, some)
+        assert made.next_trial(time.monotonic()).job == taken
+    for trial in [*made.trials.values()][:2]:
+        assert made.next_trial(time.monotonic()) is not None
+        made.settle(trial, Ended("interrupted", "RuntimeError: ECC, twice on node1: it goes on elsewhere"))
+    assert made.next_trial(time.monotonic()) is None
+    assert not made.has_work
+
+
 def test_pools_begin_at_different_trials_seed_by_seed(tmp_path: Path) -> None:
     some = [Job(f"{number:012x}", {"seed": number % 50, "device": "cpu"}, "a", "s") for number in range(500)]
     orders = [runner.pull_order(some, f"node{number}:7") for number in range(20)]
