@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Mapping
-
-import numpy as np
+from statistics import median
 
 from results import units
 from results.store.schemas import Plan
@@ -31,7 +30,7 @@ def fallen_seeds(accuracies: Mapping[int, float], limit: float) -> list[int]:
     found = []
     for seed, accuracy in accuracies.items():
         others = [one for other, one in accuracies.items() if other != seed]
-        if (limit and accuracy <= limit) or (others and accuracy < OTHERS * float(np.median(others))):
+        if (limit and accuracy <= limit) or (others and accuracy < OTHERS * median(others)):
             found.append(seed)
     return found
 

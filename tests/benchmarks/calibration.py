@@ -217,15 +217,15 @@ def pilots(rng: np.random.Generator, studies: int) -> Iterator[Line]:
 
 SUITE: dict[Callable[[np.random.Generator, int], Iterator[Line]], int] = {
     oracles: 1000,
-    null_studies: 3000,
+    null_studies: 2000,
     ties: 2000,
     divergences: 2000,
     rare_failures: 1000,
     stopping: 1000,
     claim_lines: 2000,
-    looks: 2000,
+    looks: 1600,
     memory: 1000,
-    comparisons: 1000,
+    comparisons: 800,
     coverage: 4000,
     simultaneous_coverage: 600,
     images: 1000,
