@@ -6,9 +6,7 @@ An image is turned upright by its EXIF orientation. Transparent pixels are laid 
 from __future__ import annotations
 
 import io
-import os
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -37,11 +35,8 @@ TURNS = {  # EXIF orientation -> the name of Pillow's transposition that turns t
     7: "TRANSVERSE",
     8: "ROTATE_90",
 }
-JPEG_END = b"\xff\xd9"
-PNG_SIGNATURE = 8  # bytes before the first chunk
-PNG_EXIF = {b"eXIf", b"Raw profile type exif", b"XML:com.adobe.xmp"}  # chunks and keywords that may hold an orientation
-PNG_TEXTS = {b"tEXt", b"zTXt", b"iTXt"}
-LONGEST_KEYWORD = max(map(len, PNG_EXIF))
+JPEG_END, PNG_END = b"\xff\xd9", b"IEND\xaeB`\x82"
+PNG_EXIF = (b"eXIf", b"tEXt", b"zTXt", b"iTXt")  # the kinds of chunks that may hold an orientation
 
 warnings.filterwarnings("ignore", "Corrupt EXIF data", UserWarning)  # `orientation` copes, and its images are intact
 
@@ -71,8 +66,8 @@ def open_stream(stream: BinaryIO, formats: tuple[str, ...] = IMAGE_FORMATS) -> I
 
 
 @dataclass(frozen=True, slots=True)  # there is one for each image
-class Look:
-    """The facts about an image that its header tells. size: width and height in pixels, as stored.
+class Facts:
+    """What is known of an image without its pixels. size: width and height in pixels, as stored.
 
     orientation: 1 to 8, as of `orientation`. alpha: whether pixels may be transparent.
     """
@@ -83,55 +78,31 @@ class Look:
     alpha: bool
 
 
-def look(stream: BinaryIO) -> Look:
-    """Return the facts about the image in an open file. Decodes it only if header and end do not tell that it is whole.
+def facts(content: bytes) -> Facts:
+    """Return the facts about an image. Decodes it only if header and end do not tell that it is whole.
 
     Raises ValueError if the image cannot be read, or its values are of an unknown range.
     """
-    with open_stream(stream) as image:
-        place = stream.tell()
+    with open_content(content) as image:
         try:
-            decode = needs_decoding(image, stream)
-            stream.seek(place)
+            decode = needs_decoding(image, content)
             if decode:
                 eight_bits(image).load()
             turned = orientation(image) if decode or image.format != "PNG" else 1
-            return Look(image.size, is_gray(image), turned, image.has_transparency_data)
+            return Facts(image.size, is_gray(image), turned, image.has_transparency_data)
         except Exception as error:  # Pillow's decoders raise many types
             raise unreadable_error(error) from None
 
 
-def needs_decoding(image: Image, stream: BinaryIO) -> bool:
+def needs_decoding(image: Image, content: bytes) -> bool:
     """Return whether only decoding tells that an image is whole, or how it is turned."""
     if image.mode in ("I", "F"):
         return True
     if image.format in ("JPEG", "MPO"):
-        return read_end(stream, len(JPEG_END)) != JPEG_END
+        return not content.endswith(JPEG_END)
     if image.format == "PNG":
-        marks = set(png_marks(stream))
-        return b"IEND" not in marks or not marks.isdisjoint(PNG_EXIF)
+        return not content.endswith(PNG_END) or any(kind in content for kind in PNG_EXIF)
     return image.format != "WEBP"  # of which opening reads all
-
-
-def read_end(stream: BinaryIO, most: int) -> bytes:
-    """Return up to `most` bytes at the end of an open file."""
-    length = stream.seek(0, os.SEEK_END)
-    stream.seek(max(0, length - most))
-    return stream.read(most)
-
-
-def png_marks(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield the kind of each complete chunk of a PNG, or the keyword if the chunk is a text. Reads no pixels."""
-    length = stream.seek(0, os.SEEK_END)
-    place = PNG_SIGNATURE
-    while place < length:
-        stream.seek(place)
-        header = stream.read(8)
-        place += 12 + int.from_bytes(header[:4])  # with the chunk's checksum
-        if place > length:
-            return
-        kind = header[4:]
-        yield stream.read(LONGEST_KEYWORD).partition(b"\0")[0] if kind in PNG_TEXTS else kind
 
 
 def middle_square(image: Image, size: int, channels: int) -> Bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -13,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from vitcore.data.dataset import About, Bytes, Raw
-from vitcore.data.decode import DECODING, LARGEST, Look, is_translucent, look, middle_square, open_image
+from vitcore.data.decode import DECODING, LARGEST, Facts, facts, is_translucent, middle_square, open_image
 from vitcore.data.files import read_regular, reason
 from vitcore.data.listing import list_folder, name_bytes, refuse
 from vitcore.options import ConfigError
@@ -26,26 +25,26 @@ Result = TypeVar("Result")
 def describe_folder(root: Path) -> About:
     """Return the facts about a folder of images. The first image gives the size, by its shorter side.
 
-    The images are gray if all of them are. Files are read, and decoded only where `look` needs it or pixels may be
-    transparent. Raises ConfigError if the folder is invalid or `look` finds a file broken.
+    The images are gray if all of them are. Files are read, and decoded only where `facts` needs it or pixels may be
+    transparent. Raises ConfigError if the folder is invalid or `facts` finds a file broken.
     """
     listing = list_folder(root)
     total = hashlib.sha256()
-    looks: list[Look] = []
+    images: list[Facts] = []
     broken: list[str] = []
-    for file, (sha256, found) in zip(listing.files, in_threads(read_look, listing.files), strict=True):
+    for file, (sha256, found) in zip(listing.files, in_threads(read_facts, listing.files), strict=True):
         total.update(name_bytes(file.relative_to(root).as_posix()) + b"\0" + sha256)
-        if isinstance(found, Look):
-            looks.append(found)
+        if isinstance(found, Facts):
+            images.append(found)
         else:
             broken.append(f"{file}: {found}")
     refuse_broken(broken)
     fingerprint: dict[str, str | int] = {"images": len(listing.files), "sha256": total.hexdigest()}
-    if any(one.orientation != 1 for one in looks) or has_translucent(listing.files, looks):
+    if any(one.orientation != 1 for one in images) or has_translucent(listing.files, images):
         fingerprint["decoding"] = DECODING
     return About(
-        image_size=min(looks[0].size),
-        channels=1 if all(one.gray for one in looks) else 3,
+        image_size=min(images[0].size),
+        channels=1 if all(one.gray for one in images) else 3,
         classes=len(listing.classes),
         train_size=len(listing.train),
         test_size=len(listing.test),
@@ -53,20 +52,20 @@ def describe_folder(root: Path) -> About:
     )
 
 
-def read_look(file: Path) -> tuple[bytes, Look | str]:
+def read_facts(file: Path) -> tuple[bytes, Facts | str]:
     """Return the sha256 of a file, and the facts about its image or, if it is broken, the reason."""
     try:
         content = read_regular(file, LARGEST)
     except OSError as error:
         return b"", f"cannot be read as an image ({reason(error)})"
     try:
-        found: Look | str = look(io.BytesIO(content))
+        found: Facts | str = facts(content)
     except ValueError as error:
         found = str(error)
     return hashlib.sha256(content).digest(), found
 
 
-def has_translucent(files: Sequence[Path], looks: Sequence[Look]) -> bool:
+def has_translucent(files: Sequence[Path], images: Sequence[Facts]) -> bool:
     """Return whether an image has a pixel that is not opaque. Decodes images with an alpha channel, up to the first."""
 
     def translucent(file: Path) -> bool:
@@ -76,7 +75,7 @@ def has_translucent(files: Sequence[Path], looks: Sequence[Look]) -> bool:
         except ValueError as error:
             refuse(file, str(error))
 
-    return any(in_threads(translucent, [file for file, one in zip(files, looks, strict=True) if one.alpha]))
+    return any(in_threads(translucent, [file for file, one in zip(files, images, strict=True) if one.alpha]))
 
 
 def in_threads(work: Callable[[Path], Result], files: Sequence[Path]) -> Iterator[Result]:

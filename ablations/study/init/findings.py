@@ -5,38 +5,39 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from results.units import amount_text
-from vitcore.data.decode import Look
+from vitcore.data.decode import Facts
 
 LEAST_CUT = 0.1  # share of the median image outside the middle square from which on it is reported
 LEAST_RATIO = 3  # of the largest and the smallest class
 FEW_TESTS = 10  # test images of a class
 
 
-def image_notes(looks: Mapping[str, Look]) -> Iterator[str]:
-    """Yield a line on mixed colors, orientation, alpha channels and shapes, each if there are any. looks: by name."""
-    gray = [name for name, look in looks.items() if look.gray]
-    turned = [name for name, look in looks.items() if look.orientation != 1]
-    alpha = [name for name, look in looks.items() if look.alpha]
-    if 0 < len(gray) < len(looks):
-        yield f"mixed    {len(gray):,} of {len(looks):,} images are gray, such as {gray[0]}: gray becomes RGB"
-    if turned:
-        many = amount_text(len(turned), "image")
-        yield f"turned   {many} with an EXIF orientation, such as {turned[0]}: turned upright"
-    if alpha:
-        many = amount_text(len(alpha), "image")
-        yield f"alpha    {many} with an alpha channel, such as {alpha[0]}: transparent pixels become white"
-    yield from shape_notes(looks)
+def example(word: str, names: Sequence[str], said: str, then: str = "", noun: str = "image") -> list[str]:
+    """Return a line on the number of some images, with the first as an example, or [] if there are none."""
+    return [f"{word:8} {amount_text(len(names), noun)} {said}, such as {names[0]}{then}"] if names else []
 
 
-def shape_notes(looks: Mapping[str, Look]) -> Iterator[str]:
-    cuts = {name: 1 - min(look.size) / max(look.size) for name, look in looks.items()}
+def image_notes(images: Mapping[str, Facts]) -> Iterator[str]:
+    """Yield a line on mixed colors, orientation, alpha channels and shapes, each if there are any. images: by name."""
+    gray = [name for name, image in images.items() if image.gray]
+    turned = [name for name, image in images.items() if image.orientation != 1]
+    alpha = [name for name, image in images.items() if image.alpha]
+    if len(gray) < len(images):
+        yield from example("mixed", gray, f"of {len(images):,} in gray", ": gray becomes RGB")
+    yield from example("turned", turned, "with an EXIF orientation", ": turned upright")
+    yield from example("alpha", alpha, "with an alpha channel", ": transparent pixels become white")
+    yield from shape_notes(images)
+
+
+def shape_notes(images: Mapping[str, Facts]) -> Iterator[str]:
+    cuts = {name: 1 - min(image.size) / max(image.size) for name, image in images.items()}
     median = float(np.median(list(cuts.values())))
     halved = [name for name, cut in cuts.items() if cut > 0.5]
     if median < LEAST_CUT and not halved:
         return
     line = f"shape    the middle square leaves out {median:.0%} of the median image"
     if halved:
-        width, height = looks[halved[0]].size
+        width, height = images[halved[0]].size
         more = f"more than half of {amount_text(len(halved), 'image')}"
         line += f", and {more}, such as {halved[0]} ({width} x {height} pixels)"
     yield line

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from results.units import amount_text
+from ablations.study.init.findings import example
 from vitcore.data.decode import SUFFIXES, open_stream
 from vitcore.data.files import open_regular
 from vitcore.data.imagefolder import in_threads
@@ -20,18 +20,16 @@ def notes(root: Path, listing: Listing[Path]) -> Iterator[str]:
     yield from folder_notes(root, listing)
     odd = [file for part in parts for file in files_of_classes(part, listing, root) if not has_suffix(file)]
     kinds = dict(zip(odd, in_threads(image_kind, odd), strict=True))
-    own = [file for file in odd if kinds[file] and kinds[file] not in FOREIGN]
     foreign = [file for file in odd if kinds[file] in FOREIGN]
+    own = [file for file in odd if kinds[file] and file not in foreign]
     stray = [file for folder in dict.fromkeys((root, *parts)) for file in stray_images(folder)]
-    for word, files, said, remedy in (
-        ("skipped", own, "left out because of the ending", ": rename or convert them"),
-        ("unread", foreign, "left out because of the format", ": convert them"),
-        ("stray", stray, "left out, in no class folder", ""),
-    ):
-        if files:
-            kind = f" ({kinds[files[0]]})" if files[0] in kinds else ""
-            such = f"such as {files[0].relative_to(root)}{kind}"
-            yield f"{word:8} {amount_text(len(files), 'image')} {said}, {such}{remedy}"
+
+    def names(files: list[Path]) -> list[str]:
+        return [f"{file.relative_to(root)} ({kinds[file]})" for file in files]
+
+    yield from example("skipped", names(own), "left out because of the ending", ": rename or convert them")
+    yield from example("unread", names(foreign), "left out because of the format", ": convert them")
+    yield from example("stray", [str(file.relative_to(root)) for file in stray], "left out, in no class folder")
 
 
 def folder_notes(root: Path, listing: Listing[Path]) -> Iterator[str]:

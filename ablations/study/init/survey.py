@@ -1,6 +1,6 @@
 """The survey of a folder or a pack of images, from which a recipe is written."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,17 +9,17 @@ import numpy as np
 
 from ablations.study.init import duplicates, findings, left_out
 from results.safe_text import printable
-from vitcore.data.decode import Look, eight_bits, look, open_stream
-from vitcore.data.files import open_regular
-from vitcore.data.imagefolder import in_threads
-from vitcore.data.listing import Listing, list_images
+from vitcore.data.decode import Facts, eight_bits, open_image
+from vitcore.data.files import reason
+from vitcore.data.imagefolder import in_threads, read_facts
+from vitcore.data.listing import list_images
 from vitcore.data.pack import MANIFEST, Pack, manifest, read_index
 from vitcore.data.shuffle import Indices
 
 SMALLEST_CLASS = 2  # minimum images per class to train and validate on
 NAMED = 5
 FEW = 0.02  # largest fraction of the images that can be outliers
-DECODED = 20_000  # most images of a folder that are decoded; of more, only headers and ends are read
+DECODED = 20_000  # most images of a folder of which all are decoded; of more, only those that `facts` decodes
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def survey_pack(path: Path) -> Survey:
 
 
 def survey_folder(path: Path) -> Survey:
-    """Return the survey of a folder after a look at every image. Raises the errors of `survey`."""
+    """Return the survey of a folder from all its images. Raises the errors of `survey`."""
     if path.is_file():
         raise ValueError(f"{path}: is a file: a folder of class folders is needed")
     listing = list_images(path)
@@ -109,12 +109,17 @@ def survey_folder(path: Path) -> Survey:
     refuse_small(path, classes, np.add(train, test).tolist(), bool(listing.parts))
     names = [str(file.relative_to(path)) for file in listing.files]
     decode = len(names) <= DECODED
-    seen = dict(zip(names, in_threads(partial(inspect, decode=decode), listing.files), strict=True))
-    broken = [f"{name}: {why}" for name, why in seen.items() if isinstance(why, str)]
-    looks = {name: found for name, found in seen.items() if isinstance(found, Look)}
-    if not looks:
-        raise ValueError(f"{path}: none of its {len(seen)} images can be read ({broken[0]})")
-    sides = {name: min(found.size) for name, found in looks.items()}
+    images: dict[str, Facts] = {}
+    broken: list[str] = []
+    contents: dict[int, bytes] = {}  # index of a readable image -> its sha256
+    for index, (sha256, found) in enumerate(in_threads(partial(inspect, decode=decode), listing.files)):
+        if isinstance(found, Facts):
+            images[names[index]], contents[index] = found, sha256
+        else:
+            broken.append(f"{names[index]}: {found}")
+    if not images:
+        raise ValueError(f"{path}: none of its {len(names)} images can be read ({broken[0]})")
+    sides = {name: min(found.size) for name, found in images.items()}
     folder = path.resolve()
     return Survey(
         data=f"imagefolder:{folder}",
@@ -123,14 +128,14 @@ def survey_folder(path: Path) -> Survey:
         test=len(listing.test),
         split=" and ".join(f"{part}/" for part in listing.parts) or "a fifth of each class is the test set",
         classes=classes,
-        channels=1 if all(one.gray for one in looks.values()) else 3,
+        channels=1 if all(one.gray for one in images.values()) else 3,
         sides=list(sides.values()),
         broken=broken,
         odd=[f"{name} ({side} pixels)" for name, side in outliers(sides).items()],
         notes=[
-            *findings.image_notes(looks),
+            *findings.image_notes(images),
             *findings.class_notes(listing.classes, train, test),
-            *copies(listing, names, [place for place, name in enumerate(names) if name in looks]),
+            *duplicates.notes(duplicates.equal(contents), names.__getitem__, listing.labels, listing.test),
             *left_out.notes(path, listing),
         ],
     )
@@ -141,24 +146,15 @@ def class_counts(labels: Indices, classes: Sequence[str]) -> list[int]:
     return counts
 
 
-def copies(listing: Listing[Path], names: Sequence[str], readable: Sequence[int]) -> Iterator[str]:
-    """Yield the notes on files with equal content. readable: indices of the files that are images."""
-    groups = duplicates.equal_files([listing.files[place] for place in readable])
-    placed = ([readable[place] for place in group] for group in groups)
-    return duplicates.notes(placed, names.__getitem__, listing.labels, listing.test)
-
-
-def inspect(file: Path, decode: bool) -> Look | str:
-    """Return the facts about an image or, if it cannot be read, the reason. decode: whether to decode it for that."""
-    try:
-        with open_regular(file) as stream:
-            found = look(stream)
-            if decode:
-                stream.seek(0)
-                eight_bits(open_stream(stream)).load()
-            return found
-    except Exception as error:  # whatever Pillow's many decoders raise
-        return str(error)
+def inspect(file: Path, decode: bool) -> tuple[bytes, Facts | str]:
+    """Return the result of `read_facts`. decode: whether an image that cannot be decoded is broken too."""
+    sha256, found = read_facts(file)
+    if decode and isinstance(found, Facts):
+        try:
+            eight_bits(open_image(file)).load()
+        except Exception as error:  # whatever Pillow's many decoders raise
+            return sha256, reason(error)
+    return sha256, found
 
 
 def outliers(sides: dict[str, int]) -> dict[str, int]:

@@ -93,7 +93,7 @@ CASES = {
     ),
     "mixed": (
         save("train/cat/0000.png", Image.new("L", (20, 20))),
-        "mixed    1 of 44 images are gray, such as train/cat/0000.png: gray becomes RGB",
+        "mixed    1 image of 44 in gray, such as train/cat/0000.png: gray becomes RGB",
     ),
     "oblong": (
         save("train/dog/0005.png", Image.new("RGB", (50, 20))),
@@ -191,23 +191,6 @@ def unchecked(pack: survey.Pack) -> survey.Pack:
     return pack
 
 
-def test_only_files_that_may_be_equal_are_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
-    whole = duplicates.file_sha256
-
-    def noted(file: Path) -> bytes:
-        read.append(file.name)
-        return whole(file)
-
-    monkeypatch.setattr(duplicates, "file_sha256", noted)
-    contents = {"a": b"1" * 9000, "b": b"1" * 9000, "c": b"2" * 9000, "d": b"2" + b"1" * 8999, "e": b"", "f": b""}
-    for name, content in contents.items():
-        (tmp_path / name).write_bytes(content)
-    files = [tmp_path / name for name in contents]
-    assert duplicates.equal_files(files) == [[0, 1], [4, 5]]
-    assert sorted(read) == ["a", "b", "d", "e", "f"]
-
-
 @pytest.mark.parametrize("most", [10, 100])
 def test_large_folders_are_not_decoded(most: int, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond some number of images, headers and ends tell what is broken, and pixels are left to `ablate run`."""
@@ -219,6 +202,11 @@ def test_large_folders_are_not_decoded(most: int, root: Path, monkeypatch: pytes
     cut.write_bytes(cut.read_bytes()[:90])
     broken = [line.partition(": ")[0] for line in survey.survey(root).broken]
     assert broken == ["train/cat/0001.png", "train/cat/0002.png"][most < 44 :]
+
+
+def test_a_file_that_is_no_regular_file_is_named_once(root: Path) -> None:
+    os.mkfifo(root / "train" / "cat" / "pipe.png")
+    assert survey.survey(root).broken == ["train/cat/pipe.png: cannot be read as an image (Not a regular file)"]
 
 
 def test_names_of_another_encoding_are_printed(root: Path, ablate: Ablate) -> None:

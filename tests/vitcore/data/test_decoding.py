@@ -14,7 +14,7 @@ from PIL import Image, ImageOps
 from PIL.PngImagePlugin import PngInfo
 
 from vitcore.config import Config
-from vitcore.data.decode import DECODING, ORIENTATION, look, middle_square, open_content, upright
+from vitcore.data.decode import DECODING, ORIENTATION, facts, middle_square, open_content, upright
 from vitcore.data.imagefolder import describe_folder
 from vitcore.data.lookup import describe
 from vitcore.data.pack import manifest
@@ -50,7 +50,7 @@ def test_images_are_turned_as_by_pillow(orientation: int, form: str) -> None:
     )
     once = upright(open_content(content)).convert("RGB")
     assert np.array_equal(upright(once), expected), "a second call turns nothing"
-    assert look(io.BytesIO(content)).orientation == (1 if form == "TIFF" else orientation), "Pillow turns TIFFs"
+    assert facts(content).orientation == (1 if form == "TIFF" else orientation), "Pillow turns TIFFs"
 
 
 @pytest.mark.parametrize("orientation", range(2, 9))
@@ -60,7 +60,7 @@ def test_an_orientation_in_xmp_behind_the_pixels_counts(orientation: int) -> Non
     content = encoded(Image.fromarray(PIXELS), "PNG", pnginfo=info)
     pixels, end = content.partition(b"IDAT")[0][:-4], content.index(b"IDAT") - 4
     moved = content[:33] + content[end:-12] + pixels[33:] + content[-12:]  # the text stands before IEND
-    assert look(io.BytesIO(moved)).orientation == orientation
+    assert facts(moved).orientation == orientation
     assert np.array_equal(upright(open_content(moved)), ImageOps.exif_transpose(Image.open(io.BytesIO(moved))))
 
 
