@@ -63,14 +63,14 @@ def load_one(path: Path) -> Plugin:
     spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=[str(path.parent)])
     if spec is None:
         raise ValueError(f"plugin {path}: is not a Python file")
-    imports = LocalImports(path, source)
-    NEIGHBORS.add(imports, name)
+    imports = LocalImports(path, spec, source)
+    NEIGHBORS.add(imports)
     before = {slot: dict(parts) for slot, parts in VARIANTS.items()}
     modules, models = {*sys.modules}, registered_models()
     sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         run(path, source, sys.modules[name])
-        imports.add_loaded(modules, f"{name}.")
+        imports.add_loaded(modules)
         files = sorted(imports.files.values(), key=lambda file: file.module)
         digest = local_imports.digest(source, files)
         new = added_variants(path, before)

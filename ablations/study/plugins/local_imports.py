@@ -7,14 +7,15 @@ plug-in come before modules of the same name on PYTHONPATH, so that a copy of pl
 import ast
 import hashlib
 import importlib
-import importlib.util
 import site
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.util import resolve_name
 from pathlib import Path
 from types import CodeType, ModuleType
 
@@ -46,14 +47,6 @@ class LocalFile:
         return Path(*(parts if self.path.stem == "__init__" else parts[:-1]), self.path.name)
 
 
-@dataclass(frozen=True)
-class Name:
-    """The dotted name of a module that a file imports. relative: whether it is relative to the plug-in's folder."""
-
-    dotted: str
-    relative: bool
-
-
 def digest(source: bytes, files: Iterable[LocalFile]) -> str:
     """Return the digest of a plug-in and its local files, whichever folder they are in: 12 hexadecimal digits."""
     found = hashlib.sha256(source)
@@ -65,97 +58,86 @@ def digest(source: bytes, files: Iterable[LocalFile]) -> str:
 class LocalImports:
     """The local files that the text of a plug-in imports, directly or by way of each other.
 
-    neighbors: the top-level modules beside the plug-in that it imports by their own name. Raises ValueError if a
-    neighbor has the name of another module that Python would find first.
+    plugin: the spec of the plug-in, as a package. neighbors: the top-level modules beside the plug-in that it imports
+    by their own name. Raises ValueError if a neighbor has the name of another module that Python would find first.
     """
 
-    def __init__(self, plugin: Path, source: bytes) -> None:
+    def __init__(self, path: Path, plugin: ModuleSpec, source: bytes) -> None:
         importlib.invalidate_caches()
-        self.plugin, self.folder = plugin, str(plugin.parent)
+        self.path, self.folder, self.plugin = path, str(path.parent), plugin
         self.files: dict[str, LocalFile] = {}
         self.neighbors: set[str] = set()
-        pending = [(source, "")]
+        pending = [(source, plugin.name)]
         while pending:
             text, package = pending.pop()
             for name in imported_names(text, package):
                 for spec in self.local_specs(name):
-                    if (file := self.add(spec.name, spec.origin)) is not None:
-                        pending.append((file.content, package_of(spec)))
+                    if (file := self.add(spec)) is not None:
+                        pending.append((file.content, spec.parent or ""))
 
-    def add(self, module: str, origin: str | None) -> LocalFile | None:
+    def add(self, spec: ModuleSpec) -> LocalFile | None:
         """Add the file of a module, unless it is unreadable. Return it if it is new and Python source."""
-        if origin is None or module in self.files or Path(origin).resolve() == self.plugin:
+        module = spec.name.removeprefix(f"{self.plugin.name}.")
+        if spec.origin is None or module in self.files or Path(spec.origin).resolve() == self.path:
             return None
         try:
-            content = Path(origin).read_bytes()
+            content = Path(spec.origin).read_bytes()
         except OSError:
             return None
-        self.files[module] = file = LocalFile(module, Path(origin), content)
-        return file if origin.endswith(".py") else None
+        self.files[module] = file = LocalFile(module, Path(spec.origin), content)
+        return file if spec.origin.endswith(".py") else None
 
-    def local_specs(self, name: Name) -> Iterator[ModuleSpec]:
+    def local_specs(self, name: str) -> Iterator[ModuleSpec]:
         """Yield the specs of a module and the packages around it, from the outermost, if they are local."""
-        top, *rest = name.dotted.split(".")
-        spec = beside(top, self.folder) if name.relative else self.top_spec(top)
+        top, *rest = name.split(".")
+        spec = self.plugin if top == self.plugin.name else self.top_spec(top)
         for part in rest:
-            if spec is None:
-                return
+            if spec is None or spec.submodule_search_locations is None:
+                break
             yield spec
-            inside = spec.submodule_search_locations
-            spec = PathFinder.find_spec(f"{spec.name}.{part}", list(inside)) if inside is not None else None
+            spec = PathFinder.find_spec(f"{spec.name}.{part}", list(spec.submodule_search_locations))
         if spec is not None:
             yield spec
 
     def top_spec(self, name: str) -> ModuleSpec | None:
         """Return the spec of a top-level module if it is local, or None. Raises the error of `refuse_shadow`."""
-        own, other = beside(name, self.folder), elsewhere(name)
+        own, other = PathFinder.find_spec(name, [self.folder]), elsewhere(name)
         if own is None or (own.origin is None and other is not None and other.origin is not None):
             return other if other is not None and is_local(other) else None
-        refuse_shadow(self.plugin, own, other)
+        refuse_shadow(self.path, own, other)
         if not is_local(own):
             return None
         self.neighbors.add(name)
         return own
 
-    def add_loaded(self, before: set[str], prefix: str) -> None:
+    def add_loaded(self, before: set[str]) -> None:
         """Add the local modules that the plug-in has loaded in ways that its text does not show.
 
-        before: names of the modules that were loaded before the plug-in. prefix: the plug-in's name and a dot.
+        before: names of the modules that were loaded before the plug-in.
         """
-        tops = {module.partition(".")[0] for module in self.files}
+        tops = {self.plugin.name, *(module.partition(".")[0] for module in self.files)}
         for name, module in list(sys.modules.items()):
-            top = name.partition(".")[0]
-            own = top in tops or name.startswith(prefix) or name not in before
+            own = name.partition(".")[0] in tops or name not in before
             spec = getattr(module, "__spec__", None)
-            if own and f"{name}." != prefix and isinstance(spec, ModuleSpec) and is_local(spec):
-                self.add(name.removeprefix(prefix), spec.origin)
+            if own and isinstance(spec, ModuleSpec) and is_local(spec):
+                self.add(spec)
 
 
-def imported_names(text: bytes, package: str) -> Iterator[Name]:
+def imported_names(text: bytes, package: str) -> Iterator[str]:
     """Yield the names that Python source imports, inside functions too. package: the package that the text is in."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):  # importing it will say so
         return
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (Name(alias.name, relative=False) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield from names_imported_from(node, package)
-        elif isinstance(node, ast.Call) and (name := literal_import(node)):
-            yield Name(name, relative=False)
-
-
-def names_imported_from(node: ast.ImportFrom, package: str) -> Iterator[Name]:
-    """Yield the module of `from module import names`, and the names, which may be modules too."""
-    around = package.split(".") if package else []
-    if node.level > len(around) + 1:
-        return
-    base = around[: len(around) - node.level + 1] if node.level else []
-    base += node.module.split(".") if node.module else []
-    if base:
-        yield Name(".".join(base), node.level > 0)
-    yield from (Name(".".join([*base, alias.name]), node.level > 0) for alias in node.names if alias.name != "*")
+        with suppress(ImportError):  # a relative name beyond the outermost package: importing it will say so
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                module = resolve_name("." * node.level + (node.module or ""), package)
+                yield from (f"{module}.{alias.name}" for alias in node.names)  # of which some are modules
+            elif isinstance(node, ast.Call) and (name := literal_import(node)):
+                yield resolve_name(name, package)
 
 
 def literal_import(call: ast.Call) -> str:
@@ -165,14 +147,6 @@ def literal_import(call: ast.Call) -> str:
         return ""
     first = call.args[0]
     return first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
-
-
-def package_of(spec: ModuleSpec) -> str:
-    return spec.name if spec.submodule_search_locations is not None else spec.name.rpartition(".")[0]
-
-
-def beside(name: str, folder: str) -> ModuleSpec | None:
-    return PathFinder.find_spec(name, [folder])
 
 
 def elsewhere(name: str) -> ModuleSpec | None:
@@ -224,15 +198,15 @@ class Neighbors(MetaPathFinder):
         self.folders: dict[str, str] = {}  # top-level name -> the folder with it
         self.files: dict[str, LocalFile] = {}  # module -> its file
 
-    def add(self, imports: LocalImports, plugin_name: str) -> None:
+    def add(self, imports: LocalImports) -> None:
         """Find the neighbors of a plug-in from now on. Raises ValueError if another module has the name of one."""
         files = {name: file for name, file in imports.files.items() if name.partition(".")[0] in imports.neighbors}
         for name, file in files.items():
             known = self.files[name].path if name in self.files else getattr(sys.modules.get(name), "__file__", None)
             if known and Path(known) != file.path and Path(known).read_bytes() != file.content:
-                raise ValueError(f"plugin {imports.plugin}: imports {file.path}, and {known} has its name: rename one")
+                raise ValueError(f"plugin {imports.path}: imports {file.path}, and {known} has its name: rename one")
         self.files |= files
-        self.folders |= dict.fromkeys([*imports.neighbors, plugin_name], imports.folder)
+        self.folders |= dict.fromkeys([*imports.neighbors, imports.plugin.name], imports.folder)
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 

@@ -45,7 +45,9 @@ FILES = {
     "pkg/__init__.py": "from . import deep\nfrom .stars import *\n",
     "pkg/deep.py": "D = 1\n",
     "pkg/stars.py": "__all__ = ['D']\nfrom pkg.deep import D\n",
-    "pkg/inner.py": "from .deep import D\nimport space.part\ndef scale(): return D\n",
+    "pkg/inner.py": "import importlib\nfrom .deep import D\nimport space.part\n"
+    "def scale(): return D, importlib.import_module('.named', __package__)\n",
+    "pkg/named.py": "",
     "space/part.py": "S = 1\n",
     "unused.py": "U = 1\n",
     "pkg/unused.py": "U = 1\n",
