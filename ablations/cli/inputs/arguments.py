@@ -73,7 +73,7 @@ def expand_plan_names(asked: Asked, recipe_name: str, runs: Path) -> tuple[Asked
     plan, returns the arguments. Raises ValueError if a plan's settings are unknown, or if the names, or a name and
     `recipe_name`, differ in the recipe or in settings.
     """
-    names = [word for word in asked.studies if "@" in word]
+    names = [word for word in asked.studies if "@" in word and stem(word) == word]
     if not names:
         return asked, recipe_name
     there = {plan.name: plan for plan in existing_plans(runs)}

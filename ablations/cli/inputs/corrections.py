@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from results.store.plan_files import HOW_IT_RUNS
 from results.store.schemas import Settings
 from vitcore.config import Config, check_settings
 from vitcore.options import ConfigError
@@ -89,14 +90,18 @@ def check_one_value(key: str, value: Any, studies: Sequence[str], recipe: str) -
     studies: the studies of the command. recipe: its recipe.
     """
     values = several_values(key, value)
+    listed = ", ".join(values)
+    said = f"{key}={value if isinstance(value, str) else listed}"
     if key == "seed" and (values or SEED_RANGE.fullmatch(str(value))):
-        count = len(values) or "N"
-        raise ValueError(f"seed={value}: is one seed: `ablate run STUDY --seeds {count}` trains several of every arm")
+        raise ValueError(
+            f"{said}: is one seed: `ablate run STUDY --seeds {len(values) or 'N'}` trains several of every arm"
+        )
     if not values:
         return
+    if key in HOW_IT_RUNS:
+        raise ValueError(f"{said}: one value: it is how a trial runs, not what it learns")
     from ablations.study.key_checks import FIXED  # imported here because it loads the schemas of YAML files
 
-    listed = ", ".join(values)
     if key in FIXED:
         arms = ", ".join(f"'{key}={one}': {{{key}: {one}}}" for one in values[1:])
         varied = f"arms: {{{arms}}}"
@@ -106,8 +111,7 @@ def check_one_value(key: str, value: Any, studies: Sequence[str], recipe: str) -
     on = "" if recipe == "digits" else f" --recipe {shlex.quote(recipe)}"
     first = f"`curves: {{{key}: [{listed}]}}` in a study's file trains every arm at each; a study of {key} alone is"
     what = first if studies and key not in FIXED else "values to compare are a study:"
-    said = value if isinstance(value, str) else listed
-    raise ValueError(f"{key}={said}: one value; {what} echo {text} > {key}.yaml && ablate run {key}.yaml{on}")
+    raise ValueError(f"{said}: one value; {what} echo {text} > {key}.yaml && ablate run {key}.yaml{on}")
 
 
 def several_values(key: str, value: Any) -> list[str]:
@@ -115,12 +119,10 @@ def several_values(key: str, value: Any) -> list[str]:
 
     Each value is valid by itself. A comma in a path is a part of it.
     """
-    if isinstance(value, list):
-        parts = [str(one) for one in value]
-    else:
-        found = SEVERAL.fullmatch(str(value))
-        inside = next((group for group in found.groups() if group is not None), "") if found else ""
-        parts = [part.strip() for part in inside.split(",") if part.strip()]
+    found = SEVERAL.fullmatch(str(value))
+    inside = next(filter(None, found.groups()), "") if found else ""
+    parts = value if isinstance(value, list) else inside.split(",")
+    parts = [text for part in parts if (text := str(part).strip())]
     if len(parts) < 2 or (key in PATHS and re.search("[/:]", str(value))):
         return []
     from ablations.study import strict_yaml  # imported here because it loads the YAML reader

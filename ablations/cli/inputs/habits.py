@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from vitcore.config import Config
+from ablations.cli.inputs.corrections import SETTINGS
 from vitcore.unknown_keys import usual_name
 
 TRAINS = "`ablate run STUDY` trains every arm of a study"
@@ -92,10 +92,12 @@ def option_answer(option: str, command: Any, words: Sequence[str]) -> str:
 
     command: the Click command with the unknown option. words: the command line after `ablate`.
     """
-    given = next((word for word in words if written_option(word).startswith(option)), option)
-    name = written_option(given).lstrip("-").replace("_", "-").lower()
     if "-help" in words:
         return f"`{command_line(['--help' if word == '-help' else word for word in words])}`"
+    given = next((word for word in words if word.startswith(option)), "")
+    if not given:  # a letter inside a word of several, such as -xv
+        return ""
+    name = given.partition("=")[0].lstrip("-").replace("_", "-").lower()
     if name == "v" and words[0] == given:
         return "`ablate --version`"
     if name in DRY and command.name == "run":
@@ -105,9 +107,9 @@ def option_answer(option: str, command: Any, words: Sequence[str]) -> str:
         return f"use {answer}" if answer.startswith("--") else answer
     takes_settings = any("KEY=VALUE" in (one.metavar or "") for one in command.params)
     setting = usual_name(name)
-    is_setting = setting in Config.model_fields or setting in Config.shorthands
-    if takes_settings and is_setting and (setting != "seed" or command.name == "train") and not is_flag(given, words):
-        return f"settings are words: `{command_line(with_setting(given, setting, words))}`"
+    is_setting = setting in SETTINGS and (setting != "seed" or command.name == "train")
+    if takes_settings and is_setting and (corrected := with_setting(given, setting, words)):
+        return f"settings are words: `{command_line(corrected)}`"
     answer = INSTEAD_OF_OPTION.get(name, "")
     first = answer.partition(" ")[0]
     if first.startswith("--"):
@@ -119,22 +121,15 @@ def option_answer(option: str, command: Any, words: Sequence[str]) -> str:
     return answer
 
 
-def written_option(word: str) -> str:
-    return word.partition("=")[0]
-
-
-def is_flag(given: str, words: Sequence[str]) -> bool:
-    """Return whether an option on the command line has no value."""
-    following = [*words, "-"][words.index(given) + 1] if given in words else "-"
-    return "=" not in given and following.startswith("-")
-
-
 def with_setting(given: str, setting: str, words: Sequence[str]) -> list[str]:
-    """Return the words with `setting=value` in place of the option `given` and its value."""
+    """Return the words with `setting=value` in place of the option `given` and its value, or [] if it has no value."""
     position = words.index(given)
+    before, after = words[:position], words[position + 1 :]
     if "=" in given:
-        return [*words[:position], f"{setting}={given.partition('=')[2]}", *words[position + 1 :]]
-    return [*words[:position], f"{setting}={words[position + 1]}", *words[position + 2 :]]
+        return [*before, f"{setting}={given.partition('=')[2]}", *after]
+    if not after or after[0].startswith("-"):
+        return []
+    return [*before, f"{setting}={after[0]}", *after[1:]]
 
 
 def command_line(words: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ WORKS = [
     (f"run s@r {ON}", "| position=none"),
     ("plan s@r", "6 finished"),
     ("plan demo@digits", "demo@digits: "),
+    ("plan me@home/s.yaml --recipe me@home/r.yaml", "6 finished"),
     ("show s@r", "s@r: "),
     ("table s@r", "| position=none"),
     ("status s@r", "6/6 done"),
@@ -45,6 +46,8 @@ ANSWERED = [
     ("train model=S/16,B/16", 'baseline: {model: S/16}, arms: {"model=B/16": {model: B/16}}'),
     ("train seed=0,1,2", "seed=0,1,2: is one seed: `ablate run STUDY --seeds 3`"),
     ("train seed=range(5)", "`ablate run STUDY --seeds N`"),
+    ("train device=cuda,cpu", "device=cuda,cpu: one value: it is how a trial runs, not what it learns"),
+    ("train threads=[1,2]", "threads=1, 2: one value: it is how a trial runs, not what it learns"),
     ("train +lr=1e-2", "unknown key '+lr'; did you mean 'lr'?"),
     ("train ++lr=1e-2", "unknown key '++lr'; did you mean 'lr'?"),
     ("train ~lr", "'~lr' is not key=value: leave lr out, and it has the recipe's value"),
@@ -153,6 +156,7 @@ ANSWERED = [
 @pytest.mark.parametrize(("words", "answer"), WORKS, ids=[words for words, _ in WORKS])
 def test_a_habit_that_has_a_meaning_here_works(copied: Ablate, tmp_path: Path, words: str, answer: str) -> None:
     (tmp_path / "copy").symlink_to("runs")
+    (tmp_path / "me@home").symlink_to(".")
     status, output, errors = copied(*words.split())
     assert status == 0, errors
     assert answer in output
