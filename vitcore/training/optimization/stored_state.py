@@ -161,22 +161,22 @@ class Packer:
             return value
         if isinstance(value, Tensor):
             return self.tensor(value, name)
-        if type(value) is list:
-            return StoredList(kind="list", items=[self.value(one, f"{name}.{i}") for i, one in enumerate(value)])
-        if type(value) is tuple:
-            return StoredList(kind="tuple", items=[self.value(one, f"{name}.{i}") for i, one in enumerate(value)])
-        raise self.owner.error(f"{name} is a {type(value).__name__}: a number, text, a tensor, or a list of these")
+        if type(value) in (list, tuple):
+            items = [self.value(one, f"{name}.{number}") for number, one in enumerate(value)]
+            return StoredList(items=items, kind="list" if type(value) is list else "tuple")
+        kind = type(value).__name__
+        raise self.owner.error(f"{name} has the type {kind}: a number, text, a tensor, or a list of these")
 
     def tensor(self, tensor: Tensor, name: str) -> StoredTensor:
         dtype = dtype_name(tensor)
         if type(tensor) not in (Tensor, nn.Parameter) or tensor.layout != torch.strided or dtype not in DTYPES:
             kind = f"{type(tensor).__name__} of {dtype}, {tensor.layout}"
             raise self.owner.error(f"{name} is a {kind}: a plain dense tensor of {', '.join(DTYPES)}")
-        there = self.memory.setdefault(address(tensor), name) if tensor.numel() else name
-        if there != name:
-            raise self.owner.error(f"{name} shares its memory with {there}: copy it")
+        first = self.memory.setdefault(address(tensor), name) if tensor.numel() else name
+        if first != name:
+            raise self.owner.error(f"{name} shares its memory with {first}: copy it")
         self.tensors[name] = tensor.detach().contiguous()
-        host = tensor.device.type == "cpu" != self.owner.device.type
+        host = tensor.device.type == "cpu" and self.owner.device.type != "cpu"
         return StoredTensor(tensor=name, dtype=dtype, shape=tuple(tensor.shape), host=host)
 
 
