@@ -4,7 +4,6 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -91,16 +90,12 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
     one_is_best = power.resolvable_difference(seeds, sd, tests, 1, images) if points > 1 else math.inf
     wanted = POINTS if units.is_accuracy(plan.metric) else ()
 
-    def fewest(seeds_for: Callable[[int], int | None]) -> int | None:
-        """Return the fewest seeds for a number of tests, which is larger if they are more than the plan has."""
-        planned = seeds_for(tests)
-        return planned if planned is not None and planned <= seeds else seeds_for(family * factor_of_more)
-
-    def to_show_equivalent(tests: int) -> int | None:
-        return None if margin is None else power.seeds_to_show_equivalent(margin, sd, tests, points, images)
-
-    def to_resolve(difference: float, tests: int) -> int | None:
-        return power.seeds_to_resolve(difference, sd, tests, points, images)
+    def fewest(seeds_for: Callable[..., int | None], size: float) -> int | None:
+        """Return the fewest seeds. More than the plan has are for the tests of a table with more seeds."""
+        planned = seeds_for(size, sd, tests, points, images)
+        if planned is not None and planned <= seeds:
+            return planned
+        return seeds_for(size, sd, family * factor_of_more, points, images)
 
     return replace(
         known,
@@ -109,8 +104,8 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
         difference_if_one_is_best=finite_or_none(one_is_best),
         smallest_margin=smallest,
         margin_reachable=None if margin is None else smallest is not None and smallest <= margin,
-        margin_seeds=fewest(to_show_equivalent),
-        seeds_for={str(difference): fewest(partial(to_resolve, difference)) for difference in wanted},
+        margin_seeds=None if margin is None else fewest(power.seeds_to_show_equivalent, margin),
+        seeds_for={str(difference): fewest(power.seeds_to_resolve, difference) for difference in wanted},
     )
 
 

@@ -9,6 +9,7 @@ from vitcore.data.decode import Facts
 
 LEAST_CUT = 0.1  # share of the median image outside the middle square from which on it is reported
 LEAST_RATIO = 3  # of the largest and the smallest class
+MOST_OUTLIERS = 0.02  # largest fraction of the images that can be outliers
 FEW_TESTS = 10  # test images of a class
 
 
@@ -18,7 +19,7 @@ def example(word: str, names: Sequence[str], said: str, then: str = "", noun: st
 
 
 def image_notes(images: Mapping[str, Facts]) -> Iterator[str]:
-    """Yield a line on mixed colors, orientation, alpha channels and shapes, each if there are any. images: by name."""
+    """Yield a line on mixed colors, orientation, alpha channels, shapes and sizes, if there are any. images: by name."""
     gray = [name for name, image in images.items() if image.gray]
     turned = [name for name, image in images.items() if image.orientation != 1]
     alpha = [name for name, image in images.items() if image.alpha]
@@ -27,6 +28,15 @@ def image_notes(images: Mapping[str, Facts]) -> Iterator[str]:
     yield from example("turned", turned, "with an EXIF orientation", ": turned upright")
     yield from example("alpha", alpha, "with an alpha channel", ": transparent pixels become white")
     yield from shape_notes(images)
+    yield from example("odd", outliers(images), "much smaller or larger than the others")
+
+
+def outliers(images: Mapping[str, Facts]) -> list[str]:
+    """Return the images whose shorter side is below half or above twice the median, or [] if they are over 2%."""
+    sides = {name: min(image.size) for name, image in images.items()}
+    median = float(np.median(list(sides.values())))
+    found = [f"{name} ({side} pixels)" for name, side in sides.items() if not median / 2 <= side <= 2 * median]
+    return found if len(found) <= MOST_OUTLIERS * len(sides) else []
 
 
 def shape_notes(images: Mapping[str, Facts]) -> Iterator[str]:

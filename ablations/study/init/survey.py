@@ -18,7 +18,6 @@ from vitcore.data.shuffle import Indices
 
 SMALLEST_CLASS = 2  # minimum images per class to train and validate on
 NAMED = 5
-FEW = 0.02  # largest fraction of the images that can be outliers
 DECODED = 20_000  # most images of a folder of which all are decoded; of more, only those that `facts` decodes
 
 
@@ -35,7 +34,6 @@ class Survey:
     channels: int
     sides: Sequence[int]  # the shorter side of every readable image, in pixels; one value for a pack
     broken: Sequence[str]  # files that cannot be read
-    odd: Sequence[str] = ()  # the few images much smaller or larger than the others, with their shorter side
     notes: Sequence[str] = ()  # further lines, each on one property of the images that their owner should know
 
     @property
@@ -54,8 +52,6 @@ class Survey:
             f"color    {'gray' if self.channels == 1 else 'RGB'}",
         ]
         lines += self.notes
-        if self.odd:
-            lines.append(f"odd      {len(self.odd)} much smaller or larger than the others, such as {self.odd[0]}")
         if self.broken:
             some = "; ".join(self.broken[:NAMED])
             files, them = ("1 file", "it") if len(self.broken) == 1 else (f"{len(self.broken)} files", "them")
@@ -119,7 +115,6 @@ def survey_folder(path: Path) -> Survey:
             broken.append(f"{names[index]}: {found}")
     if not images:
         raise ValueError(f"{path}: none of its {len(names)} images can be read ({broken[0]})")
-    sides = {name: min(found.size) for name, found in images.items()}
     folder = path.resolve()
     return Survey(
         data=f"imagefolder:{folder}",
@@ -129,9 +124,8 @@ def survey_folder(path: Path) -> Survey:
         split=" and ".join(f"{part}/" for part in listing.parts) or "a fifth of each class is the test set",
         classes=classes,
         channels=1 if all(one.gray for one in images.values()) else 3,
-        sides=list(sides.values()),
+        sides=[min(image.size) for image in images.values()],
         broken=broken,
-        odd=[f"{name} ({side} pixels)" for name, side in outliers(sides).items()],
         notes=[
             *findings.image_notes(images),
             *findings.class_notes(listing.classes, train, test),
@@ -155,16 +149,6 @@ def inspect(file: Path, decode: bool) -> tuple[bytes, Facts | str]:
         except Exception as error:  # whatever Pillow's many decoders raise
             return sha256, reason(error)
     return sha256, found
-
-
-def outliers(sides: dict[str, int]) -> dict[str, int]:
-    """Return the images whose shorter side is below half or above twice the median.
-
-    sides: name -> shorter side in pixels. Returns {} if these images are over 2% of all.
-    """
-    median = float(np.median(list(sides.values())))
-    found = {name: side for name, side in sides.items() if not median / 2 <= side <= 2 * median}
-    return found if len(found) <= FEW * len(sides) else {}
 
 
 def refuse_small(path: Path, classes: dict[str, int], in_all: Sequence[int], own_split: bool) -> None:
