@@ -206,7 +206,9 @@ class Config(Options):
         try:
             return schema(**mine)
         except ConfigError as error:
-            for key in mine.keys() - schema.model_fields.keys() & Config.model_fields.keys():
+            settings = (mine.keys() - schema.model_fields.keys()) & Config.model_fields.keys()
+            if settings:
+                key = min(settings)
                 raise ConfigError(f"unknown key '{prefix}{key}'; did you mean '{key}'?") from None
             raise ConfigError(f"{slot}={getattr(self, slot)}: {error}") from None
 

@@ -67,7 +67,7 @@ def list_images(root: Path) -> Listing[Path]:
 
 
 def part_name(names: Sequence[str], known: Sequence[str]) -> str | None:
-    """Return the name of the training or the test folder, or None. A name as in `known` goes before 'Train'."""
+    """Return the name of the training or the test folder, or None. 'train' takes precedence over 'Train'."""
     for wanted in known:
         alike = [name for name in names if name.casefold() == wanted]
         if alike:

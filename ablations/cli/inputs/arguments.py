@@ -76,17 +76,17 @@ def expand_plan_names(asked: Asked, recipe_name: str, runs: Path) -> tuple[Asked
     names = [word for word in asked.studies if "@" in word and stem(word) == word]
     if not names:
         return asked, recipe_name
-    there = {plan.name: plan for plan in existing_plans(runs)}
-    meant = {name: named_run(name, there.get(name), runs) for name in names}
-    own, recipe = meant[names[0]]
-    for name, (other, on) in meant.items():
-        if (on, other.overrides) != (recipe, own.overrides):
+    plans = {plan.name: plan for plan in existing_plans(runs)}
+    named = {name: named_run(name, plans.get(name), runs) for name in names}
+    first, recipe = named[names[0]]
+    for name, (other, its_recipe) in named.items():
+        if (its_recipe, other.overrides) != (recipe, first.overrides):
             raise ValueError(f"{names[0]} and {name}: differ in recipe or settings: give each a command of its own")
     if recipe_name not in (RECIPE, recipe) and stem(recipe_name) != stem(recipe):
         raise ValueError(f"{names[0]} --recipe {recipe_name}: the name says the recipe already: leave --recipe out")
-    studies = [meant[word][0].studies[0] if word in meant else word for word in asked.studies]
-    margin = own.margin if asked.margin is None else asked.margin
-    return Asked(studies, own.overrides | asked.overrides, margin), recipe
+    studies = [named[word][0].studies[0] if word in named else word for word in asked.studies]
+    margin = first.margin if asked.margin is None else asked.margin
+    return Asked(studies, first.overrides | asked.overrides, margin), recipe
 
 
 def named_run(name: str, plan: Plan | None, runs: Path) -> tuple[Asked, str]:

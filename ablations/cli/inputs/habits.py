@@ -28,11 +28,11 @@ COMMANDS = {  # what other tools call it -> what does it here
     "`ablate clean` lists files that nothing needs; to forget results, remove the run directory": (
         "rm remove delete del prune reset undo gc"
     ),
-    "`ablate submit STUDY --profile NAME`": "sbatch srun slurm queue-up deploy",
+    "`ablate submit STUDY --profile NAME`": "sbatch srun slurm deploy",
     "`ablate profile init NAME` describes a cluster": "cluster setup configure",
     "`ablate init FOLDER` writes a recipe for your images": "new create add",
     "`ablate check FILE`": "validate lint verify doctor",
-    "`ablate bench step`": "benchmark profile-speed speed timeit",
+    "`ablate bench step`": "benchmark speed timeit",
     "`ablate data download NAME`": "download fetch pull",
     "`ablate data -h`": "dataset datasets",
     "`ablate export --to wandb --out FOLDER`, then `wandb sync`": "sync login push upload wandb mlflow",
@@ -42,10 +42,10 @@ COMMANDS = {  # what other tools call it -> what does it here
 INSTEAD_OF_COMMAND = {other: answer for answer, others in COMMANDS.items() for other in others.split()}
 
 OPTIONS = {  # what other tools call it -> what does it here
-    "--runs DIR says where results go": "out o output output-dir out-dir save-dir log-dir logdir results-dir workdir",
+    "--runs DIR for where results go": "out o output output-dir out-dir save-dir log-dir logdir results-dir workdir",
     "--recipe NAME|FILE": "config c config-name config-path config-file cfg recipes conf",
     "--jobs N": "num-workers n-jobs nproc parallel processes",
-    "--seeds N trains seeds 0 to N-1 of every arm": "seed n-seeds num-seeds random-state repeats repeat trials",
+    "--seeds N, for seeds 0 to N-1 of every arm": "seed n-seeds num-seeds random-state repeats repeat trials",
     "--arm GLOB, as in --arm 'position=*'": "arms only filter select variant",
     "leave it out: every study trains all its arms": "m multirun sweep grid all",
     "leave it out: the same command continues what is unfinished": "resume continue auto-resume restart",

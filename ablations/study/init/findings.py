@@ -19,7 +19,7 @@ def example(word: str, names: Sequence[str], said: str, then: str = "", noun: st
 
 
 def image_notes(images: Mapping[str, Facts]) -> Iterator[str]:
-    """Yield a line on mixed colors, orientation, alpha channels, shapes and sizes, if there are any. images: by name."""
+    """Yield a line on each of mixed colors, orientation, alpha channels, shapes and sizes. images: name -> facts."""
     gray = [name for name, image in images.items() if image.gray]
     turned = [name for name, image in images.items() if image.orientation != 1]
     alpha = [name for name, image in images.items() if image.alpha]
@@ -65,7 +65,7 @@ def class_notes(classes: Sequence[str], train: Sequence[int], test: Sequence[int
     if ratio >= LEAST_RATIO:
         yield (
             f"balance  '{classes[large]}' has {ratio:,.0f} times as many training images as '{classes[small]}': "
-            "accuracy speaks mostly of the large classes"
+            "accuracy mostly reflects the large classes"
         )
     few = [place for place, count in enumerate(test) if count < FEW_TESTS]
     if few:
@@ -73,5 +73,5 @@ def class_notes(classes: Sequence[str], train: Sequence[int], test: Sequence[int
         have = "class has" if len(few) == 1 else "classes have"
         yield (
             f"tests    {len(few):,} {have} fewer than {FEW_TESTS} test images, such as '{classes[least]}' with "
-            f"{test[least]}: their share of the accuracy is coarse"
+            f"{test[least]}: accuracy on them is coarse"
         )

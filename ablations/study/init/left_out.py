@@ -11,7 +11,7 @@ from vitcore.data.listing import TESTS, TRAIN, Listing, folder_names, is_hidden,
 
 BRANDS = {b"heic": "HEIC", b"heix": "HEIC", b"mif1": "HEIC", b"msf1": "HEIC", b"avif": "AVIF", b"avis": "AVIF"}
 STARTS = {b"\0\0\0\x0cJXL ": "JPEG XL", b"\xff\x0a": "JPEG XL", b"\0\0\0\x0cjP  ": "JPEG 2000"}
-FOREIGN = frozenset({*BRANDS.values(), *STARTS.values()})
+UNSUPPORTED = frozenset({*BRANDS.values(), *STARTS.values()})
 
 
 def notes(root: Path, listing: Listing[Path]) -> Iterator[str]:
@@ -20,15 +20,15 @@ def notes(root: Path, listing: Listing[Path]) -> Iterator[str]:
     yield from folder_notes(root, listing)
     odd = [file for part in parts for file in files_of_classes(part, listing, root) if not has_suffix(file)]
     kinds = dict(zip(odd, in_threads(image_kind, odd), strict=True))
-    foreign = [file for file in odd if kinds[file] in FOREIGN]
-    own = [file for file in odd if kinds[file] and file not in foreign]
+    unsupported = [file for file in odd if kinds[file] in UNSUPPORTED]
+    supported = [file for file in odd if kinds[file] and kinds[file] not in UNSUPPORTED]
     stray = [file for folder in dict.fromkeys((root, *parts)) for file in stray_images(folder)]
 
     def names(files: list[Path]) -> list[str]:
         return [f"{file.relative_to(root)} ({kinds[file]})" for file in files]
 
-    yield from example("skipped", names(own), "left out because of the ending", ": rename or convert them")
-    yield from example("unread", names(foreign), "left out because of the format", ": convert them")
+    yield from example("skipped", names(supported), "left out because of the ending", ": rename or convert them")
+    yield from example("unread", names(unsupported), "left out because of the format", ": convert them")
     yield from example("stray", [str(file.relative_to(root)) for file in stray], "left out, in no class folder")
 
 

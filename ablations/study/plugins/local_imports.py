@@ -101,14 +101,14 @@ class LocalImports:
 
     def top_spec(self, name: str) -> ModuleSpec | None:
         """Return the spec of a top-level module if it is local, or None. Raises the error of `refuse_shadow`."""
-        own, other = PathFinder.find_spec(name, [self.folder]), elsewhere(name)
-        if own is None or (own.origin is None and other is not None and other.origin is not None):
+        neighbor, other = PathFinder.find_spec(name, [self.folder]), elsewhere(name)
+        if neighbor is None or (neighbor.origin is None and other is not None and other.origin is not None):
             return other if other is not None and is_local(other) else None
-        refuse_shadow(self.path, own, other)
-        if not is_local(own):
+        refuse_shadow(self.path, neighbor, other)
+        if not is_local(neighbor):
             return None
         self.neighbors.add(name)
-        return own
+        return neighbor
 
     def add_loaded(self, before: set[str]) -> None:
         """Add the local modules that the plug-in has loaded in ways that its text does not show.
@@ -171,15 +171,15 @@ def in_library(place: str) -> bool:
     return not INSTALLED.isdisjoint(path.parts) or any(path.is_relative_to(folder) for folder in LIBRARIES)
 
 
-def refuse_shadow(plugin: Path, own: ModuleSpec, other: ModuleSpec | None) -> None:
+def refuse_shadow(plugin: Path, neighbor: ModuleSpec, other: ModuleSpec | None) -> None:
     """Raise ValueError if a neighbor has the name of a module of Python, of this suite or of an installed package."""
-    if own.origin is None or other is None or other.origin is None or is_local(other):
+    if neighbor.origin is None or other is None or other.origin is None or is_local(other):
         return
-    file = Path(own.origin)
+    file = Path(neighbor.origin)
     if file.resolve() != Path(other.origin).resolve():
-        shown = f"{own.name}/" if file.stem == "__init__" else file.name
+        shown = f"{neighbor.name}/" if file.stem == "__init__" else file.name
         both = f"both {shown} beside it and {other.origin} have this name"
-        raise ValueError(f"plugin {plugin}: imports {own.name}, and {both}: rename {shown}")
+        raise ValueError(f"plugin {plugin}: imports {neighbor.name}, and {both}: rename {shown}")
 
 
 class FromText(SourceFileLoader):

@@ -69,7 +69,7 @@ ANSWERED = [
     ("train --trainer.max_epochs 5", "settings are words: `ablate train epochs=5`"),
     ("train --model vit_tiny_patch16_224", "settings are words: `ablate train model=vit_tiny_patch16_224`"),
     ("train --seed 3", "settings are words: `ablate train seed=3`"),
-    ("run s.yaml --seed 3", "--seed: use --seeds N trains seeds 0 to N-1 of every arm"),
+    ("run s.yaml --seed 3", "--seed: use --seeds N, for seeds 0 to N-1 of every arm"),
     ("run s.yaml --gpus 2", "settings are words: `ablate run s.yaml gpus=2`"),
     ("run s.yaml --device cuda", "settings are words: `ablate run s.yaml device=cuda`"),
     ("run s.yaml --cuda", "settings are words: `ablate run s.yaml device=cuda`"),

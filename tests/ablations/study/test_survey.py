@@ -102,7 +102,7 @@ CASES = {
     ),
     "few tests": (
         lambda root: (root / "test" / "dog" / "0000.png").unlink(),
-        "tests    1 class has fewer than 10 test images, such as 'dog' with 9: their share of the accuracy is coarse",
+        "tests    1 class has fewer than 10 test images, such as 'dog' with 9: accuracy on them is coarse",
     ),
     "jfif": (
         unlike("train/dog/photo.jfif", "JPEG"),

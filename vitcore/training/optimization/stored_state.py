@@ -201,8 +201,8 @@ class Unpacker:
         if (tensor := self.tensors.get(stored.tensor)) is None:
             raise ConfigError(f"{self.what}: {stored.tensor} is missing")
         if (dtype_name(tensor), tuple(tensor.shape)) != (stored.dtype, stored.shape):
-            there, here = f"{dtype_name(tensor)} {tuple(tensor.shape)}", f"{stored.dtype} {stored.shape}"
-            raise ConfigError(f"{self.what}: {stored.tensor} is {there}, not {here}")
+            found = f"{dtype_name(tensor)} {tuple(tensor.shape)}"
+            raise ConfigError(f"{self.what}: {stored.tensor} is {found}, not {stored.dtype} {stored.shape}")
         # Float64 scalars stay on the host, where the optimizer reads them at each step.
         on_host = stored.host or (tensor.dtype == torch.float64 and tensor.ndim == 0)
         return tensor if on_host else tensor.to(self.device)
@@ -237,7 +237,7 @@ def earlier_index(tensors: Mapping[str, Tensor], parameters: Mapping[str, nn.Par
             continue
         parameter, _, key = name.removeprefix(OF_PARAMETERS).rpartition(".")
         shape, whole = tuple(tensor.shape), tuple(parameters[parameter].shape) if parameter in parameters else ()
-        fits = len(shape) == len(whole) and all(mine in (1, its) for mine, its in zip(shape, whole, strict=True))
+        fits = len(shape) == len(whole) and all(size in (1, most) for size, most in zip(shape, whole, strict=True))
         if not tensor.is_floating_point() or not (fits or shape == ()):
             raise ConfigError(f"{what}: {name} is {dtype_name(tensor)} {shape}, not float32 {whole}")
         kept.setdefault(parameter, {})[key] = StoredTensor(tensor=name, dtype=dtype_name(tensor), shape=shape)
