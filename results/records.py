@@ -60,7 +60,7 @@ class Row:
         return self.n + self.diverged
 
     @property
-    def breakdowns(self) -> int:
+    def unstable(self) -> int:
         """The number of trials that diverged or collapsed."""
         return self.diverged + self.collapsed
 

@@ -1,10 +1,9 @@
 """The notes on a row of a comparison."""
 
 from results import units
-from results.comparison.joint_looks import look_note
 from results.comparison.matching import Pair, Side, are_namesakes, differing_settings
 from results.comparison.testing import Test, test_verdict
-from results.statistics import verdict
+from results.statistics import looks, verdict
 from results.tables import layout, sentences
 from results.tables.outcomes import absence_notes
 
@@ -40,7 +39,7 @@ def row_notes(pair: Pair, test: Test | None, family: int) -> list[str]:
         family=family,
         looks=len(test.looks),
         tie=test.tie,
-        broken=bool(a.row.breakdowns or b.row.breakdowns),
+        unstable=bool(a.row.unstable or b.row.unstable),
     )
     return found + test_notes(test) + limits
 
@@ -58,8 +57,8 @@ def test_notes(test: Test) -> list[str]:
         found.append(f"{test.pairs} pairs, the other seeds on one side only: partially overlapping samples (Derrick)")
     if test.identical and test.method != "none":
         found.append(f"{sentences.seeds_text(test.identical)}: the same weights on both sides, left out of the test")
-    if test.method != "none" and (looks := look_note(test.looks)):
-        found.append(looks)
+    if test.method != "none" and len(test.looks) > 1:
+        found.append(looks.correction_text(test.looks, "comparisons of A and B"))
     if test.repeated:
         found.append(f"{sentences.seeds_text(test.repeated)}: the same trial gave another number")
     return found

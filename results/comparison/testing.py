@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from results import margins, units
-from results.comparison.joint_looks import JointLook, joint_looks
 from results.comparison.matching import Pair, Side, are_comparable
-from results.statistics import contrast, intervals, p_values, power, verdict
+from results.statistics import contrast, intervals, looks, p_values, power, verdict
 from results.statistics.contrast import Sample
 from results.statistics.intervals import Estimate
+from results.statistics.looks import Look
 from results.statistics.ratios import Ratio
 from results.statistics.verdict import Tie
 from results.store.schemas import Plan
-from results.tables.outcomes import breakdowns
+from results.tables.outcomes import unstable_trials
 
 IDENTICAL = "identical"
 
@@ -52,7 +52,7 @@ class Test:
     tested: Estimate
     p: float | None
     p_margin: float | None
-    looks: list[JointLook]
+    looks: list[Look]
     at_looks: list[AtLook]
     tie: Tie | None
     method: str
@@ -86,7 +86,8 @@ def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | 
     else:
         difference, method, pairs = estimate_difference(new_a, new_b, same_split)
     tested = difference.with_extra_variance(images_variance(new_a, new_b))
-    counted = joint_looks(left, a.study.plan, right, b.study.plan)
+    trials = [looks.trials_by_seed(sample) for sample in (left, right)]
+    counted = looks.looks((trials[0], a.study.plan), (trials[1], b.study.plan))
     whole = AtLook(1, new_a, new_b, difference, tested)
     at_looks = [at_look(look, whole, same_split) for look in counted if look.is_whole]
     p = None if method == "none" else p_over_looks(at_looks, tested)
@@ -110,51 +111,41 @@ def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | 
     )
 
 
-def at_look(look: JointLook, whole: AtLook, same_split: bool) -> AtLook:
+def at_look(look: Look, whole: AtLook, same_split: bool) -> AtLook:
     """Return the estimates behind the test of b - a at a look. whole: those over all seeds."""
     if look.is_last:
         return replace(whole, factor=look.factor)
-    a, b = whole.a.only_seeds(look.a), whole.b.only_seeds(look.b)
+    seeds_a, seeds_b = look.seeds
+    a, b = whole.a.only_seeds(seeds_a), whole.b.only_seeds(seeds_b)
     difference, _, _ = estimate_difference(a, b, same_split)
     return AtLook(look.factor, a, b, difference, difference.with_extra_variance(images_variance(a, b)))
 
 
 def p_over_looks(at_looks: Sequence[AtLook], whole: Estimate) -> float | None:
-    """Return the p value of no difference, corrected for looks, or None if no test is possible now.
-
-    As in a table, a look with a difference of the opposite sign counts as 1.
-    """
+    """Return the p value of no difference, corrected for looks, or None if no test is possible now."""
     if whole.p_value is None:
         return None
-    found = [1.0]
-    for look in at_looks:
-        p = look.tested.p_value
-        if p is not None and (look.tested.value or 0.0) * (whole.value or 0.0) > 0:
-            found.append(look.factor * p)
-    return min(found)
+    return looks.smallest_product((at.factor, looks.p_of_same_sign(at.tested, whole)) for at in at_looks)
 
 
 def p_equivalence(at_looks: Sequence[AtLook], plan: Plan) -> float | None:
     """Return the p value of equivalence, corrected for looks, or None if no look has an interval."""
-    found = []
-    for look in at_looks:
-        tie = tie_within(plan, look)
-        if tie is not None and tie.p_value is not None:
-            found.append(look.factor * tie.p_value)
-    return min(1.0, *found) if found else None
+    ties = [(at.factor, tie_within(plan, at)) for at in at_looks]
+    found = [(factor, tie.p_value) for factor, tie in ties if tie and tie.p_value is not None]
+    return looks.smallest_product(found) if found else None
 
 
-def p_of_arms(p: float | None, a: Side, b: Side, counted: Sequence[JointLook]) -> float | None:
-    """Return the p value of B against A, combined with the test on whether trials of B break down more often."""
-    more = 1.0
-    for look in counted:
-        if look.is_whole:
-            own, others = (
-                breakdowns([trial for trial in side.outcomes if trial.seed in seeds])
-                for side, seeds in ((b, look.b), (a, look.a))
-            )
-            more = min(more, look.factor * p_values.fisher_p(*own, *others))
-    return verdict.p_with_breakdowns(p, (b.row.breakdowns, a.row.breakdowns), more)
+def p_of_arms(p: float | None, a: Side, b: Side, counted: Sequence[Look]) -> float | None:
+    """Return the p value of B against A, combined with the test on whether B is less stable."""
+
+    def p_at(look: Look) -> float:
+        counts = list[int]()
+        for side, seeds in zip((b, a), reversed(look.seeds), strict=True):
+            counts += unstable_trials([trial for trial in side.outcomes if trial.seed in seeds])
+        return p_values.fisher_p(*counts)
+
+    more = looks.smallest_product((look.factor, p_at(look)) for look in counted if look.is_whole)
+    return verdict.p_with_stability(p, (b.row.unstable, a.row.unstable), more)
 
 
 def estimate_difference(a: Sample, b: Sample, same_split: bool) -> tuple[Estimate, str, int]:
@@ -270,7 +261,7 @@ def test_verdict(test: Test) -> str | None:
         test.p_holm,
         test.p_margin,
         higher_is_better=units.higher_is_better(test.a.study.plan.metric),
-        broken=(test.b.row.breakdowns, test.a.row.breakdowns),
+        unstable=(test.b.row.unstable, test.a.row.unstable),
     )
 
 

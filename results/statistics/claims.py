@@ -117,10 +117,10 @@ def judged_claim(
     without `p_margin` the arms are never judged equivalent.
     """
     (a, relation, b), difference = claim, pair.own.mean
-    broken = rows[a].breakdowns, rows[b].breakdowns
+    unstable = rows[a].unstable, rows[b].unstable
     higher = units.higher_is_better(plan.metric)
-    word = verdict.verdict(difference, p_holm, p_margin, higher_is_better=higher, broken=broken)
-    within = verdict.is_significant(p_margin) and not any(broken)
+    word = verdict.verdict(difference, p_holm, p_margin, higher_is_better=higher, unstable=unstable)
+    within = verdict.is_significant(p_margin) and not any(unstable)
     of_table = rows[b].baseline == a and rows[a].baseline != b
     shown = -difference if of_table else difference
     judged = verdict_on_claim(relation, word, difference.value, within)

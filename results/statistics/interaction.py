@@ -76,7 +76,7 @@ def judged_interaction(
         ci95=estimate.interval(),
         logit=logit.value if logit else None,
         logit_ci95=logit.interval() if logit else None,
-        p=four.tested.p_value,
+        p=looks.p_value(four, study.plan),
         p_holm=p_holm,
         verdict=word,
         notes=notes,

@@ -7,62 +7,86 @@ sums to 1 over any number of looks, this errs in at most 5%. The first look of a
 grows is left uncorrected, because nobody knows yet whether more follow. With it, all looks err in at most 7.5%.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from results.statistics.contrast import Sample
+from results.statistics.intervals import Estimate
 from results.store.schemas import Declaration, Plan
 
 Trials = frozenset[str]  # the trials of one seed of a contrast, by id
+Seeds = frozenset[int]
 
 
 @dataclass(frozen=True)
 class Look:
-    """The seeds of a look, the factor of its p value, and whether the plan still has all of its seeds."""
+    """The seeds of a look, and the factor of its p value.
 
-    seeds: frozenset[int]
+    seeds: one set for a study's table, and those of A and B for a comparison. is_whole: whether the plans still have
+    all of these seeds. is_last: whether they have no others.
+    """
+
+    seeds: tuple[Seeds, ...]
     factor: int
     is_whole: bool
+    is_last: bool
 
 
 def p_value(pairs: Sample, plan: Plan) -> float | None:
     """Return the p value of a contrast, corrected for its looks, or None if no test is possible.
 
-    pairs: the per-seed differences arm - baseline. A look without a test counts as p = 1, and so does a look whose
-    difference has the opposite sign: the verdict is about the difference over all seeds.
+    pairs: the per-seed differences arm - baseline.
     """
-    whole = pairs.tested
-    if whole.p_value is None:
+    if pairs.tested.p_value is None:
         return None
+    return smallest_product(
+        (look.factor, p_of_same_sign(pairs.only_seeds(*look.seeds).tested, pairs.tested))
+        for look in looks_at(pairs, plan)
+        if look.is_whole
+    )
 
-    def p_at(seeds: frozenset[int]) -> float | None:
-        some = pairs.only_seeds(seeds).tested
-        return some.p_value if (some.value or 0.0) * (whole.value or 0.0) > 0 else None
 
-    return smallest_p(looks_at(pairs, plan), p_at)
+def p_of_same_sign(at_look: Estimate, whole: Estimate) -> float | None:
+    """Return the p value at a look, or None without a test or if the difference over all seeds has the other sign.
 
-
-def smallest_p(looks: Sequence[Look], p_at: Callable[[frozenset[int]], float | None]) -> float:
-    """Return the smallest product of a look's p value and its factor, at most 1.
-
-    p_at: returns the p value over the given seeds, or None, which counts as 1.
+    A verdict is about the difference over all seeds.
     """
-    smallest = 1.0
-    for look in looks:
-        p = p_at(look.seeds) if look.is_whole else None
-        if p is not None:
-            smallest = min(smallest, look.factor * p)
-    return smallest
+    return at_look.p_value if (at_look.value or 0.0) * (whole.value or 0.0) > 0 else None
+
+
+def smallest_product(products: Iterable[tuple[int, float | None]]) -> float:
+    """Return the smallest product of a factor and a p value, at most 1. A p value of None counts as 1."""
+    return min([1.0, *(factor * p for factor, p in products if p is not None)])
 
 
 def looks_at(pairs: Sample, plan: Plan) -> list[Look]:
     """Return the looks at a sample of differences."""
-    return looks(trials_by_seed(pairs), plan)
+    return looks((trials_by_seed(pairs), plan))
 
 
-def declared_at(sample: Sample, plan: Plan) -> list[Declaration]:
-    """Return the declarations that are looks at a sample, by time."""
-    return declarations_with_tables(trials_by_seed(sample), plan.declarations)
+def looks(*sides: tuple[Sequence[Trials], Plan]) -> list[Look]:
+    """Return the looks at a contrast by time. The last is the plans' own, unless an earlier look had the same seeds.
+
+    sides: the trials of each seed of the contrast, and its plan; for a comparison, those of A and those of B.
+    """
+    declared = [declarations_with_tables(contrast, plan.declarations) for contrast, plan in sides]
+    grows = any(declares_growth(*side, own) for side, own in zip(sides, declared, strict=True))
+    whole = tuple(frozenset(plan.seeds) for _, plan in sides)
+    states = dict.fromkeys([*seeds_by_time(declared), whole])
+    return [
+        Look(state, factor_of_look(number, grows), all(map(Seeds.issubset, state, whole)), state == whole)
+        for number, state in enumerate(states, 1)
+    ]
+
+
+def seeds_by_time(declared: Sequence[Sequence[Declaration]]) -> Iterator[tuple[Seeds, ...]]:
+    """Yield the seeds of each side after each declaration, from when all sides have one. declared: those of a side."""
+    dated = [(one.time, side, one.seed_set) for side, own in enumerate(declared) for one in own]
+    now = dict[int, Seeds]()
+    for _, side, seeds in sorted(dated, key=lambda entry: entry[0]):
+        now[side] = seeds
+        if len(now) == len(declared):
+            yield tuple(now[side] for side in range(len(declared)))
 
 
 def trials_by_seed(sample: Sample) -> list[Trials]:
@@ -70,20 +94,7 @@ def trials_by_seed(sample: Sample) -> list[Trials]:
     return [frozenset(sample.ids[seed].split("-")) for seed in sample.seeds]
 
 
-def looks(contrast: Sequence[Trials], plan: Plan) -> list[Look]:
-    """Return the looks at a contrast by time. The last is the plan's, unless an earlier look had the same seeds.
-
-    contrast: the trials of each seed.
-    """
-    declared = declarations_with_tables(contrast, plan.declarations)
-    sets = dict.fromkeys([*(one.seed_set for one in declared), frozenset(plan.seeds)])
-    grows = declares_growth(contrast, declared, plan)
-    return [
-        Look(seeds, factor_of_look(number, grows), seeds.issubset(plan.seeds)) for number, seeds in enumerate(sets, 1)
-    ]
-
-
-def declares_growth(contrast: Sequence[Trials], declared: Sequence[Declaration], plan: Plan) -> bool:
+def declares_growth(contrast: Sequence[Trials], plan: Plan, declared: Sequence[Declaration]) -> bool:
     """Return whether a declaration says, before a seed of the contrast had results, that its study grows.
 
     Without declarations, the plan decides.
@@ -119,14 +130,9 @@ def planned_factor(plan: Plan, new: Declaration) -> int:
 
     new: the plan's declaration, made now.
     """
-    factors = [1]
-    for contrast in planned_contrasts(plan).values():
-        taken = declarations_with_tables(contrast, [*plan.declarations, new])[:-1]
-        earlier = list(dict.fromkeys(one.seed_set for one in taken))
-        seeds = frozenset(new.seeds)
-        number = earlier.index(seeds) + 1 if seeds in earlier else len(earlier) + 1
-        factors.append(factor_of_look(number, declares_growth(contrast, [*taken, new], plan)))
-    return max(factors)
+    later = plan.model_copy(update={"seeds": new.seeds, "declarations": [*plan.declarations, new]})
+    counted = [looks((contrast, later)) for contrast in planned_contrasts(plan).values()]
+    return max((look.factor for one in counted for look in one if look.is_last), default=1)
 
 
 def planned_contrasts(plan: Plan) -> dict[str, list[Trials]]:
@@ -141,20 +147,27 @@ def planned_contrasts(plan: Plan) -> dict[str, list[Trials]]:
 
 
 def look_notes(plan: Plan) -> list[str]:
-    """Return a note on the looks and how p is corrected for them, or [] if each contrast has had one look."""
-    found = [looks(contrast, plan) for contrast in planned_contrasts(plan).values()]
+    """Return notes on the looks and how p is corrected for them, or [] if each contrast has had one look."""
+    found = [looks((contrast, plan)) for contrast in planned_contrasts(plan).values()]
     most = max(found, key=len, default=[])
     if len(most) < 2:
         return []
-    counted = ", ".join(f"{look.factor} x that of {seeds_text(look)}" for look in most)
-    rate = "2.7 to 3.6%, at most 5%" if most[0].factor > 1 else "5.1 to 6.1%, at most 7.5%"
-    fewer = "" if min(map(len, found)) == len(most) else " (fewer looks for arms that were added later)"
-    gone = " ('gone' seeds count as p = 1)" if not all(look.is_whole for look in most) else ""
+    rate = "2.7 to 3.6%, at most 5%," if most[0].factor > 1 else "5.1 to 6.1%, at most 7.5%,"
+    fewer = "" if min(map(len, found)) == len(most) else " (fewer for arms that were added later)"
     return [
-        f"tables were made, or could have been, with {len(most)} numbers of seeds{fewer}: p is the smallest of "
-        f"{counted}{gone}; a verdict at any of them errs in {rate} of null studies (simulated)"
+        f"{correction_text(most, 'tables')}{fewer}",
+        f"a verdict in any of these tables is wrong in {rate} of null studies (simulated)",
     ]
 
 
-def seeds_text(look: Look) -> str:
-    return f"{len(look.seeds)} seeds{'' if look.is_whole else ', gone'}"
+def correction_text(counted: Sequence[Look], what: str) -> str:
+    """Return how p is corrected for looks, as text. what: the looks, "tables" or "comparisons"."""
+    sizes = [" and ".join(str(len(seeds)) for seeds in look.seeds) for look in counted]
+    products = [
+        f"{look.factor} x p with {size} seeds" if look.is_whole else f"1, as {size} seeds are gone"
+        for look, size in zip(counted, sizes, strict=True)
+    ]
+    return (
+        f"p is corrected for {len(counted)} {what} that were or could have been made: "
+        f"the smallest of {', '.join(products)}"
+    )

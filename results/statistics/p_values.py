@@ -1,25 +1,8 @@
-"""The p values of tests: one-sided, equivalence, Fisher's exact test, and Holm's correction for several tests."""
+"""Fisher's exact test, and Holm's correction of p values for several tests."""
 
 import itertools
 import math
 from collections.abc import Sequence
-
-from scipy import special
-
-from results.statistics.intervals import Estimate
-
-
-def p_below(difference: Estimate, bound: float) -> float | None:
-    """Return the one-sided p value of the null hypothesis difference >= bound, or None without a standard error."""
-    if difference.value is None or difference.se is None or difference.df is None:
-        return None
-    return float(special.stdtr(difference.df, (difference.value - bound) / difference.se))
-
-
-def tost_p(difference: Estimate, margin: float) -> float | None:
-    """Return the p value of equivalence by two one-sided tests (Schuirmann 1987), or None without a standard error."""
-    below, above = p_below(difference, margin), p_below(-difference, margin)
-    return None if below is None or above is None else max(below, above)
 
 
 def holm(p: Sequence[float | None], family: int) -> list[float | None]:

@@ -61,10 +61,10 @@ class Ratio:
     def value(self) -> float:
         return self.top / self.bottom
 
-    def p_below(self, bound: float) -> float | None:
-        """Return the one-sided p value of the null hypothesis top / bottom >= bound, or None without a test."""
+    def p_below(self, bound: float) -> float:
+        """Return the one-sided p value of the null hypothesis top / bottom >= bound, or 1 without a test."""
         if self.df is None:
-            return None
+            return 1.0
         variance = self.variances[0] - 2 * bound * self.covariance + bound**2 * self.variances[1]
         if variance <= 0:
             return 1.0

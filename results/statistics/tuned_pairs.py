@@ -83,12 +83,16 @@ def advantages(of: Pair, plan: Plan) -> list[Ratio | None]:
 
 
 def ratio(difference: Sample, error: Sample | None) -> Ratio | None:
-    """Return the mean difference as a ratio to the mean error over the same seeds, or to 1 without an error."""
+    """Return the mean difference as a ratio to the mean error over the same seeds, or to 1 without an error.
+
+    Identical differences have no test, although errors vary.
+    """
     if error is None:
         return Ratio.of_mean(difference.tested)
     beyond = difference - error
-    seeds = beyond.values
-    return Ratio.of_means(difference.only_seeds(seeds).tested, error.only_seeds(seeds).tested, beyond.tested)
+    top, bottom = (sample.only_seeds(beyond.values).tested for sample in (difference, error))
+    found = Ratio.of_means(top, bottom, beyond.tested)
+    return found and replace(found, df=top.df)
 
 
 def error_ratio(arm: Sample, baseline: Sample, metric: str) -> Ratio | None:
@@ -121,12 +125,9 @@ def p_equivalence(of: Pair, plan: Plan) -> float | None:
     if plan.margin is None or of.own.tested.se is None:
         return None
     bound = margins.bound(plan.margin)
-
-    def p_at(seeds: frozenset[int]) -> float | None:
-        found = [one.p_below(bound) if one else None for one in advantages(of.only_seeds(seeds), plan)]
-        return None if None in found else max(p for p in found if p is not None)
-
-    return looks.smallest_p(looks.looks_at(of.own, plan), p_at)
+    return looks.smallest_product(
+        (at.factor, max(one.p_below(bound) for one in at.ratios)) for at in advantages_at_looks(of, plan)
+    )
 
 
 def margins_met(pairs: Sequence[Pair | None], family: int, plan: Plan) -> list[float | None]:
@@ -142,7 +143,7 @@ def advantages_at_looks(of: Pair, plan: Plan) -> list[AtLevel]:
     """Return the `advantages` at each look with a test, with the factor that corrects its p value."""
     found = []
     for look in looks.looks_at(of.own, plan):
-        tested = [one for one in advantages(of.only_seeds(look.seeds), plan) if one and one.df is not None]
+        tested = [one for one in advantages(of.only_seeds(*look.seeds), plan) if one and one.df is not None]
         if look.is_whole and len(tested) == 2 + len(of.ahead) + len(of.behind):
             found.append(AtLevel(look.factor, tested))
     return found

@@ -1,8 +1,4 @@
-"""Verdicts on a difference, and notes on why a verdict and the 95% interval seem to disagree.
-
-The p value of equivalence comes from `tuned_pairs.p_equivalence` for tables and claims, and from `p_values.tost_p` for
-comparisons.
-"""
+"""Verdicts on a difference, and notes on why a verdict and the 95% interval seem to disagree."""
 
 from dataclasses import dataclass
 
@@ -36,10 +32,9 @@ class Tie:
     @property
     def p_value(self) -> float | None:
         """The p value of equivalence by two one-sided tests (Schuirmann 1987), or None without a test."""
-        if self.tested is None:
+        if self.tested is None or self.tested.df is None:
             return None
-        below, above = self.tested.p_below(self.bound), (-self.tested).p_below(self.bound)
-        return None if below is None or above is None else max(below, above)
+        return max(self.tested.p_below(self.bound), (-self.tested).p_below(self.bound))
 
     def is_within(self, level: float, *, on_these_images: bool = False) -> bool:
         """Return whether the interval at this level lies within the margin."""
@@ -54,12 +49,12 @@ def verdict(
     p_margin: float | None,
     *,
     higher_is_better: bool,
-    broken: tuple[int, int] = (0, 0),
+    unstable: tuple[int, int] = (0, 0),
 ) -> str | None:
     """Return better, worse, equivalent or not-resolved, or None if no test is possible.
 
     p_holm, p_margin: adjusted p values of no difference and of equivalence. Without a margin, p_margin is None.
-    broken: numbers of trials of (arm, baseline) that diverged or collapsed. If there are any, the verdict is never
+    unstable: numbers of trials of (arm, baseline) that diverged or collapsed. If there are any, the verdict is never
     equivalent, and never favors the side with more of them. With equal numbers, it is not-resolved. Without a standard
     error, only their rate was tested: the verdict is worse or not-resolved.
     """
@@ -69,8 +64,8 @@ def verdict(
     if difference.value is None or difference.se is None:  # tested only by how often trials broke down
         return WORSE if resolved else UNRESOLVED
     direction = BETTER if (difference.value > 0) == higher_is_better else WORSE
-    if any(broken):
-        possible = WORSE if broken[0] > broken[1] else BETTER if broken[0] < broken[1] else None
+    if any(unstable):
+        possible = WORSE if unstable[0] > unstable[1] else BETTER if unstable[0] < unstable[1] else None
         return direction if resolved and direction == possible else UNRESOLVED
     if resolved:
         return direction
@@ -81,15 +76,15 @@ def is_significant(p: float | None) -> bool:
     return p is not None and p < ALPHA
 
 
-def p_with_breakdowns(p: float | None, broken: tuple[int, int], more: float) -> float | None:
+def p_with_stability(p: float | None, unstable: tuple[int, int], more: float) -> float | None:
     """Return the p value of a contrast, combined with Fisher's exact test on whether the arm breaks down more often.
 
-    p: p value of the finished pairs, or None if they were not tested. broken: numbers of trials of (arm, baseline) that
-    diverged or collapsed. more: Fisher's p value, corrected for looks. The result is twice the smaller p value, for two
-    tests. Fisher's p value counts alone if p is None, or if both arm and baseline have such trials. If the arm has
+    p: p value of the finished pairs, or None if they were not tested. unstable: as in `verdict`. more: Fisher's p
+    value, corrected for looks. The result is twice the smaller p value, for two tests. Fisher's p value counts alone if
+    p is None, or if both arm and baseline have such trials. If the arm has
     none, the result is p.
     """
-    k, others = broken
+    k, others = unstable
     if not k:
         return p
     return more if p is None or others else min(1.0, 2 * min(p, more))
@@ -105,13 +100,13 @@ def verdict_notes(
     tie: Tie | None,
     looks: int = 1,
     grid: bool = False,
-    broken: bool = False,
+    unstable: bool = False,
 ) -> list[str]:
     """Return notes on why a verdict differs from what the unadjusted 95% interval suggests.
 
     word: the verdict. difference: the estimate over seeds. tested: the estimate behind the verdict, over seeds and
     images if known. tie: None without a margin. family, looks: the numbers of contrasts and looks corrected for. grid:
-    whether the arm was compared with the baseline's whole tuning grid (see `results.statistics.tuned_pairs`). broken:
+    whether the arm was compared with the baseline's whole tuning grid (see `results.statistics.tuned_pairs`). unstable:
     whether trials of either arm diverged or collapsed.
     """
     if word is None or p_holm is None:
@@ -126,11 +121,11 @@ def verdict_notes(
             notes.append(f"the 95% interval excludes 0, but not after correction for {tests}")
         else:
             notes += images_notes(difference, tested)
-        return notes + (tie_notes(word, tie, tests) if tie and not broken else [])
+        return notes + (tie_notes(word, tie, tests) if tie and not unstable else [])
     if tie and tie.is_within(TOST_LEVEL):
         notes.append(f"a resolved difference, yet within the margin of {tie.margin}")
     if not excludes_zero(tested):
-        by = "by how often it diverges or collapses (Fisher's exact test)" if broken else "at an earlier look"
+        by = "by how often it diverges or collapses (Fisher's exact test)" if unstable else "at an earlier look"
         contains = "; the 95% interval over all seeds contains 0" if tested.se is not None else ""
         notes.append(f"resolved {by}{contains}")
     return notes

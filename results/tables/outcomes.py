@@ -94,16 +94,16 @@ def retry_warnings(study: StudyResults) -> list[str]:
     return [f"{trials} diverged and may have been trained again, by ablate retry --diverged: {named}"]
 
 
-def breakdowns(outcomes: Sequence[Outcome]) -> tuple[int, int]:
+def unstable_trials(outcomes: Sequence[Outcome]) -> tuple[int, int]:
     """Return (number of trials that diverged or collapsed, number of trials that are over)."""
     over = [trial for trial in outcomes if trial.is_over]
     return sum(trial.status == "diverged" or trial.collapsed for trial in over), len(over)
 
 
-def p_breaks_down_more(arm: Sequence[Outcome], baseline: Sequence[Outcome], seeds: Collection[int]) -> float:
-    """Return the p value of Fisher's exact test that an arm breaks down more often than its baseline."""
+def p_less_stable(arm: Sequence[Outcome], baseline: Sequence[Outcome], seeds: Collection[int]) -> float:
+    """Return the p value of Fisher's exact test that an arm diverges or collapses more often than its baseline."""
     own, other = ([trial for trial in outcomes if trial.seed in seeds] for outcomes in (arm, baseline))
-    return p_values.fisher_p(*breakdowns(own), *breakdowns(other))
+    return p_values.fisher_p(*unstable_trials(own), *unstable_trials(other))
 
 
 def absence(trial: Outcome, metric: str) -> tuple[str, str] | None:

@@ -41,7 +41,7 @@ def difference_text(row: Row, measure: Unit) -> str:
     if row.delta is None or row.delta_ci95 is None:
         return f"as {diverged_text(row)}"
     if any(low <= 0 <= high for low, high in intervals(row)):  # the verdict has another reason than this interval
-        why = f"as {diverged_text(row)}" if row.breakdowns else "at an earlier look"
+        why = f"as {diverged_text(row)}" if row.unstable else "at an earlier look"
         end_to_end = " to ".join(map(measure.signed_text, intervals(row)[-1]))
         now = f"{measure.signed_text(row.delta)}{measure.of_difference} (95% CI {end_to_end})"
         return f"{why}; over all seeds the difference is {now}"
@@ -68,7 +68,7 @@ def bound_text(intervals: Sequence[Interval], measure: Unit, source: str = " (95
 
 
 def divergence_text(row: Row) -> str:
-    return f", and {diverged_text(row)}" if row.breakdowns else ""
+    return f", and {diverged_text(row)}" if row.unstable else ""
 
 
 def diverged_text(reached: Row | Reached) -> str:
@@ -175,7 +175,7 @@ def arm_list(rows: Sequence[Row]) -> str:
     points: dict[str, list[str]] = {}
     for row in rows:
         head, _, point = name_parts(row)
-        diverged = f" ({diverged_text(row)})" if row.breakdowns else ""
+        diverged = f" ({diverged_text(row)})" if row.unstable else ""
         at = points.setdefault(head if point else f"{head}{diverged}", [])
         at += [f"{point}{diverged}"] if point else []
     listed = {head: " and ".join(filter(None, [", ".join(at[:-1]), *at[-1:]])) for head, at in points.items()}

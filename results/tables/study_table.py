@@ -35,10 +35,10 @@ from results.tables import declared_first, layout, provenance, sentences
 from results.tables.outcomes import (
     Outcome,
     absence_notes,
-    breakdowns,
     outcomes_by_arm,
-    p_breaks_down_more,
+    p_less_stable,
     retry_warnings,
+    unstable_trials,
 )
 
 FEW = 5
@@ -211,9 +211,9 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: boo
     """Return an arm's row with notes, its difference from `baseline` and, only if `judged`, p values and a verdict."""
     pairs = test.pair.own
     difference, images = pairs.mean, pairs.mean_over_images
-    broken = row.breakdowns, baseline.breakdowns
+    unstable = row.unstable, baseline.unstable
     p_holm, higher = test.p_holm if judged else None, units.higher_is_better(plan.metric)
-    word = verdict.verdict(difference, p_holm, test.p_margin, higher_is_better=higher, broken=broken)
+    word = verdict.verdict(difference, p_holm, test.p_margin, higher_is_better=higher, unstable=unstable)
     notes = []
     if difference.n < max(row.n, baseline.n):
         common = f"the difference is over {sentences.seeds_text(pairs.seeds)}, which both arms finished"
@@ -232,7 +232,7 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: boo
         tie=test.tie,
         looks=test.looks,
         grid=bool(test.pair.ahead),
-        broken=any(broken),
+        unstable=any(unstable),
     )
     return replace(
         row.with_notes(notes),
@@ -241,7 +241,7 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: boo
         p=test.p if judged else None,
         p_holm=p_holm,
         verdict=word,
-        margin_met=None if any(broken) else margin_met(test.margin_met, plan),
+        margin_met=None if any(unstable) else margin_met(test.margin_met, plan),
         n_pairs=difference.n,
         delta_ci95_images=images.interval() if images else None,
         images_share=pairs.images_share,
@@ -276,7 +276,7 @@ def contrast_tests(
     values, because a best value of the arm or of its baseline lies at the edge of the grid.
     """
     found, contrasts = dict[str, Tested](), looks.planned_contrasts(plan)
-    counted = {name: looks.looks(contrast, plan) for name, contrast in contrasts.items()}
+    counted = {name: looks.looks((contrast, plan)) for name, contrast in contrasts.items()}
     for names, size in families(pairs, plan):
         p = [contrast_p(name, pairs[name], outcomes, plan, counted[name]) for name in names]
         p_own = [None if name in unjudged else one for name, one in zip(names, p, strict=True)]
@@ -301,9 +301,11 @@ def contrast_p(
     """
     baseline = next(arm.baseline for arm in plan.arms if arm.name == name)
     own, other = outcomes[name], outcomes[baseline]
-    broken = breakdowns(own)[0], breakdowns(other)[0]
-    more = looks.smallest_p(counted, lambda seeds: p_breaks_down_more(own, other, seeds))
-    return verdict.p_with_breakdowns(tuned_pairs.p_value(pair, plan), broken, more)
+    unstable = unstable_trials(own)[0], unstable_trials(other)[0]
+    more = looks.smallest_product(
+        (look.factor, p_less_stable(own, other, *look.seeds)) for look in counted if look.is_whole
+    )
+    return verdict.p_with_stability(tuned_pairs.p_value(pair, plan), unstable, more)
 
 
 def families(pairs: Collection[str], plan: Plan) -> list[tuple[list[str], int]]:

@@ -16,10 +16,9 @@ from synthetic import ACCURACIES as SEEDS
 from synthetic import row_of_arm
 
 from results.comparison.compare import compare
-from results.comparison.joint_looks import joint_looks
 from results.comparison.summary import failing_rows, gate_text, render
 from results.records import ComparedRow
-from results.statistics import contrast, intervals
+from results.statistics import contrast, intervals, looks
 from results.store import ledger
 from results.store.schemas import Plan
 from results.study_results import StudyResults
@@ -216,9 +215,7 @@ def test_p_of_a_comparison_counts_the_looks_of_both_sides(grows: bool) -> None:
             if (some.value > 0) == (row.delta > 0):
                 p_values.append(factor * p)
         assert row.p == pytest.approx(min(1.0, *p_values))
-        note = (
-            f"p is the smallest of {2 if grows else 1} x that of 10 and 4 seeds, 6 x that of 10 and 7 seeds, 12 x that"
-        )
+        note = f"the smallest of {2 if grows else 1} x p with 10 and 4 seeds, 6 x p with 10 and 7 seeds, 12 x p"
         assert any(note in one for one in row.notes)
 
 
@@ -227,14 +224,15 @@ def test_looks_of_both_sides_are_merged_by_time() -> None:
     a, b = grown(ten_seeds(0.0, 0), 5, 7, 10, day=1), grown(ten_seeds(0.0, 1), 5, 10, day=1)
     late = [one.model_copy(update={"time": f"2026-01-01T01:{30 + i}:00Z"}) for i, one in enumerate(b.plan.declarations)]
     samples = [contrast.samples_by_arm(one, "test_accuracy")["position=2d"] for one in (a, b)]
+    trials = list(map(looks.trials_by_seed, samples))
     b = replace(b, plan=b.plan.model_copy(update={"declarations": late}))
-    counted = joint_looks(samples[0], a.plan, samples[1], b.plan)
-    assert [(len(one.a), len(one.b), one.factor, one.is_whole) for one in counted] == [
+    counted = looks.looks((trials[0], a.plan), (trials[1], b.plan))
+    assert [(*map(len, one.seeds), one.factor, one.is_whole) for one in counted] == [
         (7, 5, 1, True), (7, 10, 6, True), (10, 10, 12, True)
     ]  # fmt: skip
     pruned = a.plan.model_copy(update={"seeds": a.plan.seeds[:6]})
-    counted = joint_looks(samples[0], pruned, samples[1], b.plan)
-    assert [(len(one.a), one.factor, one.is_whole) for one in counted] == [
+    counted = looks.looks((trials[0], pruned), (trials[1], b.plan))
+    assert [(len(one.seeds[0]), one.factor, one.is_whole) for one in counted] == [
         (7, 1, False), (7, 6, False), (10, 12, False), (6, 20, True)
     ]  # fmt: skip
 

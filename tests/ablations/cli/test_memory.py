@@ -138,8 +138,8 @@ def test_no_other_name_or_file_forgets_a_look(looked_at: Ablate, act: Any) -> No
     two = next(one for one in found["rows"] if one["arm"] == "position=2d")
     assert two["n"] == 8
     assert two["p"] == pytest.approx(min(paired_p("2d", 5), 6 * paired_p("2d", 8)))
-    (note,) = [note for note in found["notes"] if "numbers of seeds" in note]
-    assert "1 x that of 5 seeds, 6 x that of 8 seeds" in note
+    (note,) = [note for note in found["notes"] if "p is corrected for" in note]
+    assert "2 tables that were or could have been made: the smallest of 1 x p with 5 seeds, 6 x p with 8 seeds" in note
 
 
 def pruned(ablate: Ablate) -> tuple[str, ...]:
@@ -262,7 +262,7 @@ def test_studies_that_were_declared_before_any_result_are_clean(tmp_path: Path, 
         assert ablate("run", study, *RUN)[0] == 0
         found = json_output(ablate, "table", study, *RUN)
         assert found["warnings"] == []
-        assert not [note for note in found["notes"] if "numbers of seeds" in note]
+        assert not [note for note in found["notes"] if "p is corrected for" in note]
 
 
 def test_a_declaration_that_was_replaced_before_any_result_does_not_count_as_the_first(

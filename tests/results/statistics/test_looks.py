@@ -176,14 +176,14 @@ def test_claims_between_other_arms_are_corrected_too() -> None:
 
 
 def test_a_table_says_how_p_is_corrected_and_how_often_all_looks_err() -> None:
-    def notes(**given: Any) -> list[str]:
+    def notes(**given: Any) -> str:
         found = table(synthetic.results(synthetic.position(seeds=10, **given))).notes
-        return [note for note in found if "numbers of seeds" in note]
+        return "; ".join(note for note in found if "tables" in note)
 
-    assert notes() == notes(looks=[10]) == []
-    (plain,) = notes(looks=[5, 10])
-    assert "p is the smallest of 1 x that of 5 seeds, 6 x that of 10 seeds" in plain
-    assert "errs in 5.1 to 6.1%, at most 7.5% of null studies" in plain
-    (declared,) = notes(looks=[5, 10], grows=True)
-    assert "2 x that of 5 seeds" in declared
-    assert "errs in 2.7 to 3.6%, at most 5% of null studies" in declared
+    assert notes() == notes(looks=[10]) == ""
+    plain, declared = notes(looks=[5, 10]), notes(looks=[5, 10], grows=True)
+    assert "p is corrected for 2 tables" in plain
+    assert "the smallest of 1 x p with 5 seeds, 6 x p with 10 seeds" in plain
+    assert "in 5.1 to 6.1%, at most 7.5%, of null studies" in plain
+    assert "2 x p with 5 seeds" in declared
+    assert "in 2.7 to 3.6%, at most 5%, of null studies" in declared

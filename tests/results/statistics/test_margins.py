@@ -138,6 +138,18 @@ def test_a_margin_just_above_the_smallest_is_met_and_one_below_is_not() -> None:
     assert words == ["not-resolved", "equivalent"]
 
 
+@pytest.mark.parametrize("gain", [0.0, 0.03])
+@pytest.mark.parametrize("margin", [0.02, "25%"])
+def test_identical_differences_meet_no_margin(margin: float | str, gain: float) -> None:
+    """They have no test, although the errors of which a margin is a share vary, and they lend no level to others."""
+    other = BASELINE - 0.1 + np.array([0.003, -0.002, 0.001, -0.003, 0.002])
+    found = made(BASELINE - 0.1, BASELINE - 0.1 + gain, other, margin=margin)
+    _, same, tested = found.rows
+    assert (same.delta_ci95, same.verdict, same.margin_met) == (None, None, None)
+    missing = made(BASELINE - 0.1, other, margin=margin, family=2)
+    assert tested.margin_met == missing.rows[1].margin_met
+
+
 def test_missing_contrasts_count_for_the_smallest_margin() -> None:
     plan = synthetic.make_plan("s", {"stem": ["a", "b", "c"]}, {"stem": "a"}, split=OFFICIAL)
     values = {"stem=a": list(BASELINE), "stem=b": list(NEARLY), "stem=c": [None] * 5}
