@@ -27,7 +27,12 @@ def nodes_to_avoid(trials: Iterable[store.Trial]) -> list[str]:
         if (failure and failure.kind == MACHINE) or (result and result.suspect_hardware is not None):
             counts[failed_node(failure, read_or_none(attempt / "env.json", Environment))] += 1
     names = (node for node, count in counts.items() if count >= FAULTS)
-    return sorted(node for node in names if re.fullmatch(r"[A-Za-z0-9][\w.-]*", node, re.ASCII))
+    return sorted(filter(is_name, names))
+
+
+def is_name(node: str) -> bool:
+    """Return whether a recorded name can be that of a node."""
+    return bool(re.fullmatch(r"[A-Za-z0-9][\w.-]*", node, re.ASCII))
 
 
 def read_recent(path: Path, schema: type[AnySchema]) -> AnySchema | None:

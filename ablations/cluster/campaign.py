@@ -4,13 +4,13 @@
     runs/submissions/<campaign>/private.json      the parts of the profile that may hold secrets; mode 0600
     runs/submissions/<campaign>/code/             a copy of packages, plug-ins and their local imports, for the nodes
     runs/submissions/<campaign>/arrays/000k/      one folder per job array (slurm.submission.arrays)
-    runs/submissions/<campaign>/arrays/000k/cancelled-<index>.json   present if scancel ended this task
+    runs/submissions/<campaign>/arrays/000k/nodes/<node>     present if a task has begun on the node
+    runs/submissions/<campaign>/arrays/000k/cancelled.json   present if scancel ended a task
     runs/submissions/<campaign>/cancelled.json    written by `ablate cancel`
     runs/submissions/turns/                       a lock: one process submits at a time, over all machines
 
-SLURM's queue shows which trials are queued, by the tags of their jobs. The disk shows which trials are finished, failed
-or blocked. All others are submitted, cancelled ones only by `ablate submit`. Any process may be killed at any point,
-because the next reconciliation starts from queue and disk again.
+The disk says which trials are left. Any process may be killed at any point, because the next look starts from the disk
+again. The jobs of a campaign belong to the path of its folder: a copied run directory has none.
 """
 
 import os
@@ -22,6 +22,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ablations.execution import provenance
 from ablations.execution.launch import Place
 from ablations.execution.provenance import HOME, PACKAGES
 from ablations.planning.jobs import Job, jobs, read
@@ -37,8 +38,8 @@ from slurm.submission.intent import read as read_intent
 
 PREFIX = "ablate"
 PRIVATE = {"environment", "setup"}  # fields of a profile that may hold secrets
-SHARE, LAST = "ablations.cluster.node:share", "ablations.cluster.node:last"
-WATCH = "ablations.cluster.node:watch"  # like LAST, but begins after WATCH_SECONDS: LAST waits forever for a held task
+WORK, LAST = "ablations.cluster.node:work", "ablations.cluster.node:last"
+WATCH = "ablations.cluster.node:watch"  # like LAST, but begins at a time: LAST waits forever for a held task
 TURN_SECONDS = 120.0
 
 
@@ -54,6 +55,8 @@ class Campaign:
     profile: profiles.Profile
     place: Place  # for its jobs: plug-ins are in `code`, and scratch space may be missing on other machines
     arms: tuple[str, ...] = ALL_ARMS  # glob patterns of arm names
+    digest: str = ""  # of the copied code; "" in campaigns of earlier versions
+    made_in: str = ""  # the path of the folder when the campaign was made
 
     @property
     def runs(self) -> Path:
@@ -73,6 +76,10 @@ class Campaign:
         """The beginning of the job names: the first plan's name and the number of further plans, or `check`."""
         more = len(self.plans) - 1
         return f"{self.plans[0] if self.plans else 'check'}{f'+{more}' if more > 0 else ''}"
+
+    @property
+    def owner(self) -> int:
+        return os.lstat(self.folder).st_uid
 
     @property
     def is_own(self) -> bool:
@@ -114,6 +121,8 @@ def create(
     content = {
         "schema": store.SCHEMA,
         "plans": list(plans),
+        "folder": os.path.realpath(folder),
+        "code": provenance.source_digest(staging / "code"),
         "profile": profile.model_dump(exclude_none=True, exclude=PRIVATE),
         "plugins": plugins,
         "data_dir": str(place.data_dir.absolute()) if place.data_dir else None,
@@ -161,7 +170,7 @@ def load(folder: Path) -> Campaign:
         trials_per_gpu=profile.trials_per_gpu,
     )
     arms = (content.arms,) if isinstance(content.arms, str) else tuple(content.arms)
-    return Campaign(folder, tuple(content.plans), profile, place, arms)
+    return Campaign(folder, tuple(content.plans), profile, place, arms, content.code, content.folder)
 
 
 def read_checked(path: Path, schema: type[AnySchema]) -> AnySchema:
@@ -173,9 +182,13 @@ def read_checked(path: Path, schema: type[AnySchema]) -> AnySchema:
 
 
 def campaigns(runs: Path) -> list[Campaign]:
-    """Return the campaigns of `ablate submit`, oldest first. Raises ValueError if one is not valid."""
+    """Return the campaigns of `ablate submit`, oldest first, except copies from another run directory.
+
+    Raises ValueError if one is not valid.
+    """
     folders = [folder for folder in store.sorted_paths(runs / "submissions") if folder.name[0].isdigit()]
-    return [load(folder) for folder in folders if (folder / "campaign.json").exists()]
+    found = [load(folder) for folder in folders if (folder / "campaign.json").exists()]
+    return [one for one in found if one.made_in in ("", os.path.realpath(one.folder))]
 
 
 def read_intents(campaign: Path) -> Iterator[tuple[Path, Intent]]:

@@ -1,16 +1,14 @@
-"""Give up a campaign whose rounds of shares change nothing on disk. `ablate submit` starts it again.
+"""Give up a campaign whose rounds (ablations.cluster.rounds) change nothing on disk. `ablate submit` starts it again.
 
-A round is the shares (ablations.cluster.shares) between two last jobs.
-
-    runs/submissions/<campaign>/looks.jsonl      a line per last job: number of arrays, progress of the trials
-    runs/submissions/<campaign>/gave-up.json     when and why, with the last line of the newest log
+runs/submissions/<campaign>/looks.jsonl      a line per last job: number of arrays, progress of the trials
+runs/submissions/<campaign>/gave-up.json     when and why, with the last line of the newest log
 """
 
 import json
 from pathlib import Path
 
-from ablations.cluster import array_tasks
 from ablations.cluster import campaign as campaigns
+from ablations.cluster import rounds
 from ablations.cluster.campaign import Campaign
 from ablations.execution.attempts import read_or_none
 from results import store
@@ -26,14 +24,14 @@ def is_stalled(campaign: Campaign) -> bool:
     """Return whether the last ROUNDS rounds changed no result, eval or step. Records the current progress first.
 
     Records made at an equal number of job arrays count as one round, and the newest one counts. A last job
-    (ablations.cluster.last_jobs) that is killed may leave more than one record of its round.
+    that is killed may leave more than one record of its round.
     """
     looks = campaign.folder / LOOKS
-    arrays = len({task.array for task in array_tasks.campaign_tasks(campaign) if task.share})
+    arrays = len(rounds.task_arrays(campaign))
     with open(looks, "a", opener=open_no_follow) as file:
         file.write(json.dumps({"arrays": arrays, "progress": progress(campaign)}) + "\n")
-    rounds = {line.arrays: line.progress for line in store.read_lines(looks, Round)}
-    recent = list(rounds.values())[-ROUNDS - 1 :]
+    found = {line.arrays: line.progress for line in store.read_lines(looks, Round)}
+    recent = list(found.values())[-ROUNDS - 1 :]
     return len(recent) > ROUNDS and all(one == recent[0] for one in recent)
 
 
@@ -48,9 +46,8 @@ def progress(campaign: Campaign) -> list[int]:
 def give_up(campaign: Campaign) -> str:
     """Record on disk that the campaign gave up, and return the message that `ablate status` will show."""
     said = f"given up after {ROUNDS} rounds without progress"
-    shares = [task for task in array_tasks.campaign_tasks(campaign) if task.share]
-    newest = sorted(shares, key=lambda task: task.written, reverse=True)
-    if line := next((lines[-1].strip() for task in newest if (lines := task.log_lines())), ""):
+    newest = reversed(rounds.task_arrays(campaign))
+    if line := next((lines[-1].strip() for array in newest if (lines := array.log_lines())), ""):
         said += f"; the newest task's log ends with: {line}"
     store.write_json(campaign.folder / GAVE_UP, {"schema": store.SCHEMA, "when": store.timestamp(), "said": said})
     return said

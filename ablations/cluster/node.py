@@ -1,4 +1,4 @@
-"""The jobs that run on the nodes: shares (ablations.cluster.shares) and last jobs (ablations.cluster.last_jobs)."""
+"""The jobs that run on the nodes: tasks, which pull trials, and the helper jobs (ablations.cluster.rounds)."""
 
 import json
 import os
@@ -7,14 +7,14 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from ablations.cluster import array_tasks, last_jobs, no_progress, reconciliation, staging
 from ablations.cluster import campaign as campaigns
+from ablations.cluster import no_progress, rounds, staging
 from ablations.cluster.campaign import Campaign
-from ablations.cluster.reconciliation import Reconciliation
-from ablations.execution import runner
+from ablations.execution import machine, provenance, runner
 from ablations.reporting.lines import Lines
 from ablations.reporting.output import plain_output
 from results import store
+from results.store.standing import Kind, Standings
 from slurm.queries import queue
 from slurm.queries.ask import NoSlurm, Refused, Unreachable
 from slurm.submission import arrays
@@ -22,48 +22,64 @@ from slurm.submission import arrays
 FAILED = 1  # exit status of a task that SLURM then reports as FAILED
 NOTICE_SECONDS = 150.0  # SLURM signals the time limit up to 90 s (submitit's default) + 60 s (man sbatch) early
 RETRY_SECONDS, LONGEST_RETRY = 5.0, 60.0
+LOOK_SECONDS = 10.0
 
 
 @plain_output()
-def share(folder: str, *ids: str) -> int:
-    """Train the trials `ids` until they are over or time is up; return the exit status of the task.
+def work(folder: str) -> int:
+    """Train unclaimed trials until none is left or time is up; return the exit status of the task.
 
-    The status is FAILED if a trial failed, was interrupted or is blocked, else 0. Unless scancel or `ablate cancel`
-    stops it, the share ensures at its beginning and end that last jobs wait. folder: the campaign's folder. Raises
-    the errors of `campaigns.load` and `runner.run`.
+    The status is FAILED if a trial failed, was interrupted or is blocked here, else 0. folder: the campaign's folder.
+    Raises ValueError if this is not the code of the campaign, and the errors of `campaigns.load` and `runner.pull`.
     """
     campaign = campaigns.load(Path(folder))
     if campaign.cancelled:
         return 0
+    check_code(campaign)
+    mark_node(campaign)
     end = time_limit(campaign)
     signal.signal(signal.SIGUSR2, lambda *_: stop_on_notice(end))
-    ensure_last_jobs(campaign, begins=True)
-    planned = {job.id: job for job in campaign.jobs()}  # pruned trials are not trained
-    jobs = [planned[key] for key in ids if key in planned]
-    deadline = end - stop_margin(campaign)
     place = campaign.place
     if place.data_dir:
         os.environ["ABLATE_DATA"] = str(place.data_dir)
+    jobs = campaign.jobs()
+    deadline = machine.stop_time(end - time.monotonic())
     with staging.staged(jobs, campaign.runs, campaign.profile.stage, lambda line: print(line, flush=True)):
-        summary = runner.run(jobs, place, Lines(), deadline=deadline, called_off=lambda: campaign.cancelled)
+        summary = runner.pull(
+            jobs,
+            place,
+            Lines(),
+            machine.process_name(),
+            deadline=deadline,
+            called_off=lambda: campaign.cancelled,
+        )
     interrupted = f"{len(summary.interrupted)} interrupted, " if summary.interrupted else ""
-    blocked = f"{len(summary.blocked)} blocked, " if summary.blocked else ""
-    print(f"{len(summary.done)} done, {len(summary.failed)} failed, {blocked}{interrupted}of {len(jobs)}", flush=True)
+    done = f"{len(summary.done)} done here, {len(summary.failed)} failed, {interrupted}{summary.left} left"
+    print(done, flush=True)
     if summary.stopped and not campaign.cancelled and ended_by_scancel():
-        own = [task for task in array_tasks.campaign_tasks(campaign) if task.share == ids]
-        campaigns.write_mark(max(own, key=lambda task: task.written).cancel_mark)
+        campaigns.write_mark(own_array() / "cancelled.json")
         print("cancelled by scancel: `ablate submit` continues", flush=True)
-    else:
-        ensure_last_jobs(campaign)
     return FAILED if summary.failed or summary.interrupted or summary.blocked else 0
 
 
-def ensure_last_jobs(campaign: Campaign, begins: bool = False) -> None:
-    """Ensure that last jobs wait. If SLURM or the lock prevents this, print why and leave it to other jobs."""
-    try:
-        last_jobs.ensure_last_jobs_from_share(campaign, begins)
-    except (NoSlurm, Unreachable, Refused, TimeoutError) as error:
-        print(f"no last job submitted from here: {error}", flush=True)
+def check_code(campaign: Campaign) -> None:
+    """Raise ValueError if this process runs other code than the campaign was submitted with."""
+    if campaign.digest and provenance.source_digest() != campaign.digest:
+        raise ValueError(f"{campaign.code}: was changed or removed since the submission, and no other code is run")
+
+
+def own_array() -> Path:
+    """Return the folder of the array that this task belongs to."""
+    return Path(os.environ[arrays.FOLDER])
+
+
+def mark_node(campaign: Campaign) -> None:
+    """Record that a task has begun on this node, and so sees the run directory."""
+    node = os.environ.get("SLURMD_NODENAME", "")
+    if node and arrays.FOLDER in os.environ:
+        mark = own_array() / "nodes" / node
+        mark.parent.mkdir(exist_ok=True)
+        mark.touch()
 
 
 def ended_by_scancel() -> bool:
@@ -83,11 +99,6 @@ def time_limit(campaign: Campaign) -> float:
     return time.monotonic() + end - now
 
 
-def stop_margin(campaign: Campaign) -> float:
-    """Return the number of seconds before the time limit at which trials save a checkpoint and stop."""
-    return min(60.0, max(10.0, campaign.profile.seconds / 10))
-
-
 def stop_on_notice(end: float) -> None:
     """Stop the run on SIGUSR2. Near the time limit `end`, do nothing, because the run has its own deadline."""
     if end - time.monotonic() > NOTICE_SECONDS:
@@ -96,56 +107,89 @@ def stop_on_notice(end: float) -> None:
 
 @plain_output()
 def last(folder: str) -> int:
-    """Submit missing trials or, if none is left to train, write tables and report; return the job's exit status.
+    """Finish the round whose tasks have all ended; return the job's exit status, as `finish_patiently` does."""
+    await_holders(campaigns.load(Path(folder)), time.monotonic() + machine_seconds() / 2)
+    return finish_patiently(Path(folder), own_array().name)
 
-    The status is FAILED if the campaign gives up (ablations.cluster.no_progress), or if trials failed, are blocked or
-    were cancelled. Raises the errors of `campaigns.load`, `reconcile_patiently` and `publish_all`.
+
+def await_holders(campaign: Campaign, deadline: float) -> None:
+    """Wait until one of the trials that are left is held no more. deadline: seconds of the monotonic clock.
+
+    For a minute after a kill on another machine, a trial seems to be held, and tasks would end at once.
     """
-    campaign = campaigns.load(Path(folder))
-    if campaign.cancelled:
-        return 0
-    found = reconcile_patiently(campaign)
-    if found is None:
-        print(f"{no_progress.give_up(campaign)}: `ablate submit` continues")
-        return FAILED
-    print(json.dumps(asdict(found)), flush=True)
-    if found.is_settled:
-        from ablations.reporting.publish import publish_all  # imported here because shares draw nothing
-
-        publish_all(campaign.runs, campaign.plans)
-        last_jobs.cancel_last_jobs(campaign)
-    return FAILED if found.failed or found.blocked or found.cancelled else 0
+    while time.monotonic() < deadline and not campaign.cancelled:
+        standings = Standings(campaign.runs, campaign.place.code)
+        left = [found for job in campaign.jobs() if (found := job.standing(standings)).is_pending]
+        if not left or any(found.kind is not Kind.RUNNING for found in left):
+            return
+        time.sleep(LOOK_SECONDS)
 
 
-@plain_output()
-def watch(folder: str) -> int:
-    """Do the work of `last`, with its status and errors. If shares are still queued, ensure that last jobs wait."""
-    campaign = campaigns.load(Path(folder))
-    ended = last(folder)
-    if not campaign.cancelled and last_jobs.has_queued_shares(campaign):
-        ensure_last_jobs(campaign)
-    return ended
+def finish_patiently(folder: Path, after: str) -> int:
+    """Submit what is left or, if nothing is left to train, write tables and report; return the job's exit status.
 
-
-def reconcile_patiently(campaign: Campaign) -> Reconciliation | None:
-    """Submit the campaign's missing trials with `reconcile`, and return its findings.
-
-    Returns None and submits nothing if no shares are queued and `is_stalled` is true. Tries again after Refused and
-    Unreachable, and while another process submits. Shortly before the time limit, raises the last Refused, Unreachable
-    or TimeoutError.
+    Tries again after full disks, stale handles, refusals and silence of SLURM until its own time is over. The status is
+    FAILED if the campaign gives up (ablations.cluster.no_progress), or if trials failed, are blocked or were cancelled.
+    after: as for `rounds.submit_round`.
     """
-    end, pause = time_limit(campaign) - stop_margin(campaign), RETRY_SECONDS
+    end = time.monotonic() + machine_seconds() - LONGEST_RETRY
+    pause = RETRY_SECONDS
     while True:
         try:
-            with campaigns.launcher_lock(campaign.runs):
-                if not last_jobs.has_queued_shares(campaign) and no_progress.is_stalled(campaign):
-                    return None
-                return reconciliation.reconcile(
-                    campaign, inside=True, withheld=array_tasks.cancelled_trials(campaign.runs)
-                )
-        except (Unreachable, Refused, TimeoutError) as error:
+            return finish_round(folder, after)
+        except (Unreachable, Refused, OSError) as error:  # OSError: a full disk, a stale handle, the launcher's lock
             if time.monotonic() + pause > end:
                 raise
             print(f"{store.timestamp()} {error}; trying again", flush=True)
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_RETRY)
+
+
+def machine_seconds() -> float:
+    """Return the time that is left of this job; ten minutes if SLURM does not say."""
+    left = machine.seconds_left()
+    return 600.0 if left == float("inf") else left
+
+
+def finish_round(folder: Path, after: str) -> int:
+    """Do the work of `finish_patiently` once. Raises the errors of `submit_round` and `publish_all`."""
+    campaign = campaigns.load(folder)
+    if campaign.cancelled:
+        return 0
+    check_code(campaign)
+    with campaigns.launcher_lock(campaign.runs):
+        if not has_queued_tasks(campaign) and no_progress.is_stalled(campaign):
+            print(f"{no_progress.give_up(campaign)}: `ablate submit` continues")
+            return FAILED
+        found = rounds.submit_round(campaign, inside=True, after=after)
+    print(json.dumps(asdict(found)), flush=True)
+    if not found.left or found.is_cancelled:
+        from ablations.reporting.publish import publish_all  # imported here because tasks draw nothing
+
+        publish_all(campaign.runs, campaign.plans)
+        cancel_helpers(campaign)
+    return FAILED if found.failed or found.blocked or found.is_cancelled else 0
+
+
+@plain_output()
+def watch(folder: str) -> int:
+    """Do the work of `last`. If tasks are still queued, submit again which of the two helper jobs does not wait."""
+    status = finish_patiently(Path(folder), "")
+    campaign = campaigns.load(Path(folder))
+    if not campaign.cancelled:
+        rounds.ensure_helpers(campaign)
+    return status
+
+
+def has_queued_tasks(campaign: Campaign) -> bool:
+    found = rounds.queued_tasks(campaign.runs)
+    return any(task.array.campaign == campaign for task in found if not task.array.is_helper)
+
+
+def cancel_helpers(campaign: Campaign) -> None:
+    """Try to cancel the pending helper jobs. A job that remains finds nothing to do."""
+    try:
+        for task in rounds.waiting_helpers(campaign):
+            queue.cancel(campaigns.tag(task.array.folder))
+    except (NoSlurm, Unreachable, Refused) as error:
+        print(f"a job that watches may still wait: {error}", flush=True)

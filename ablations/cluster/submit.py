@@ -10,11 +10,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from ablations.cluster import array_tasks, last_jobs, no_progress, reconciliation, shares, written_reports
 from ablations.cluster import campaign as campaigns
+from ablations.cluster import no_progress, rounds, written_reports
 from ablations.cluster.campaign import Campaign
 from ablations.cluster.node_check import WITHOUT
-from ablations.cluster.reconciliation import Reconciliation
+from ablations.cluster.rounds import Round
 from ablations.execution import provenance, retry, slots
 from ablations.execution.launch import Place
 from ablations.execution.runner import signal_handler
@@ -61,11 +61,12 @@ def preflight(profile: profiles.Profile, runs: Path) -> None:
 
     Raises ValueError if they never can, if SLURM does not answer, or if it would misread the path of `runs`.
     """
-    from slurm.profiles.preflight import check
+    from slurm.profiles.preflight import check, check_helper
 
     arrays.require_folder(runs)
     if warning := check(profile):
         print(f"ablate: {warning}", file=sys.stderr)
+    check_helper(profile)
 
 
 def preview(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms: Sequence[str]) -> str:
@@ -76,20 +77,23 @@ def preview(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms
     if not (asked := trials_to_submit(plans, place, arms)):
         return "# 0 trials: nothing is left to submit"
     device = campaigns.device(profile)
-    seconds = estimate.seconds(plans, place.runs, device)
-    generations = filter(None, reconciliation.generations(asked, Standings(place.runs, place.code)))
-    split = [shares.split_into_shares(some, seconds, len(some), 60 * profile.task_minutes) for some in generations]
     campaign = Campaign(place.runs / "submissions" / "CAMPAIGN", tuple(plan.name for plan in plans), profile, place)
+    count = rounds.wanted_tasks(asked, estimate.seconds(plans, place.runs, device), profile)
     total = estimate.cost(plans, place.runs, device, {job.id for job in asked}).text
-    counted = f"{amount_text(len(asked), 'trial')} in {amount_text(sum(map(len, split)), 'task')}"
-    every = [*(shares.share_tasks(campaign, some) for some in split), last_jobs.task(campaign, campaigns.LAST)]
-    lines = [f"# {counted}, {total}"]
-    for number, tasks in enumerate(every, start=1):
-        last, folder = number == len(every), campaign.folder / "arrays" / f"{number:04d}"
-        lines += ["\n# once the jobs above (JOBS) have ended:"] if number > 1 else []
-        when = shares.start_condition(["JOBS"] if number > 1 else [], {} if last else profile.start)
-        parameters = shares.script_parameters(campaign, folder, gpus=not last, when=when)
-        lines.append(arrays.script(folder, tasks, parameters, campaign.code))
+    lines = [f"# {amount_text(len(asked), 'trial')} in {amount_text(count, 'task')}, {total}"]
+    work = arrays.Tasks(campaigns.WORK, [str(campaign.folder)], [[]] * count, container=profile.prefix)
+    scripts = [("", work, profile, profile.start)]
+    if profile.helper != "none":
+        helper, later = profile.helper_profile, {"begin": f"now+{min(profile.seconds, rounds.WATCH_SECONDS)}"}
+        after = {"dependency": queue.dependency(["JOBS"])}
+        scripts.append(
+            ("# once the jobs above (JOBS) have ended:", rounds.helper_task(campaign, campaigns.LAST), helper, after)
+        )
+        scripts.append(("# in case the last job fails:", rounds.helper_task(campaign, campaigns.WATCH), helper, later))
+    for number, (title, tasks, asks, when) in enumerate(scripts, start=1):
+        folder = campaign.folder / "arrays" / f"{number:04d}"
+        parameters = profiles.submitit_parameters(asks, campaigns.tag(folder), campaign.label, when=when)
+        lines += [*([f"\n{title}"] if title else []), arrays.script(folder, tasks, parameters, campaign.code)]
     return "\n".join(lines)
 
 
@@ -97,7 +101,7 @@ def submit(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms:
     """Submit the trials that are still to train and not queued; return a summary for the user.
 
     SLURM is asked only if trials are left. If nothing is left to train, tables and report are brought up to date.
-    Raises the errors of `reconcile`, and TimeoutError if another process holds the lock for TURN_SECONDS.
+    Raises the errors of `send_round`, and TimeoutError if another process holds the lock for TURN_SECONDS.
     """
     with campaigns.launcher_lock(place.runs):
         if trials_to_submit(plans, place, arms):  # continue the newest submission with equal arguments
@@ -107,11 +111,11 @@ def submit(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms:
             ]
             campaign = known[-1] if known else campaigns.create(names, profile, place, arms=arms)
             no_progress.reset(campaign)
-            found = reconcile(campaign)
+            found = send_round(campaign)
         else:
             standings = Standings(place.runs, place.code)
-            found = reconciliation.count_ended(job.standing(standings) for job in jobs(plans, arms))
-        published = publish_pending(place.runs, plans) if found.is_settled else ""
+            found = rounds.count_ended(job.standing(standings) for job in jobs(plans, arms))
+        published = "" if found.left else publish_pending(place.runs, plans)
     return "\n".join(filter(None, [submission_message(found, profile), published]))
 
 
@@ -125,21 +129,16 @@ def publish_pending(runs: Path, plans: Sequence[Plan]) -> str:
     return f"tables and report written: {runs / 'report.html'}"
 
 
-def reconcile(campaign: Campaign) -> Reconciliation:
-    """Submit the trials that are still to train and not queued; return the findings.
+def send_round(campaign: Campaign) -> Round:
+    """Submit tasks for what is left, unless enough are queued; return what was done.
 
-    Raises the errors of reconciliation.reconcile. After Refused or Unreachable, a campaign without jobs is removed. The
-    message of these errors gives the number of trials that were queued, if any.
+    Raises the errors of `rounds.submit_round`. After Refused or Unreachable, a campaign without jobs is removed.
     """
-    before = array_tasks.acknowledged_trials(campaign)
     try:
-        return reconciliation.reconcile(campaign)
-    except (Refused, Unreachable) as error:
+        return rounds.submit_round(campaign)
+    except (Refused, Unreachable):
         if not any(campaigns.read_intents(campaign.folder)):
             shutil.rmtree(campaign.folder)
-        if queued := len(array_tasks.acknowledged_trials(campaign) - before):
-            done = f"{amount_text(queued, 'trial')} queued"
-            raise type(error)(f"{error}; {done}, `ablate submit` adds the rest") from None
         raise
 
 
@@ -162,34 +161,37 @@ def is_same_submission(
     )
 
 
-def submission_message(found: Reconciliation, profile: profiles.Profile) -> str:
-    submitted = f"{found.submitted} submitted in {amount_text(found.arrays, 'array')}"
-    parts = [f"{found.over} done", f"{found.queued} already queued", submitted]
+def submission_message(found: Round, profile: profiles.Profile) -> str:
+    parts = [f"{found.over} done", f"{found.left} to train"]
+    parts.append(f"{amount_text(found.queued, 'task')} already queued, {found.submitted} submitted")
     if found.failed:
         parts.append(f"{found.failed} failed (`ablate retry`)")
     if found.blocked:
         parts.append(f"{found.blocked} blocked by their parents (`ablate status` says why)")
-    if found.waiting:
-        parts.append(f"{found.waiting} waiting for free slots: the last job submits them")
     lines = [", ".join(parts), *filter(None, [retry.renewal_line(found.renewed)])]
-    if found.submitted or found.waiting:
+    if found.submitted:
         lines.append(f"cost: {estimate.Cost(found.hours, campaigns.device(profile), {}).text}")
+    if found.left and not found.queued and not found.submitted:
+        again = f"give the command again in {rounds.SETTLE_SECONDS:.0f} s"
+        lines.append(f"tasks were submitted just now, and squeue does not show them yet: if they have ended, {again}")
     if found.avoided:
-        lines.append(f"avoiding {', '.join(found.avoided)}: hardware or drivers there ended trials within a day")
+        lines.append(f"avoiding {', '.join(found.avoided)}: tasks there failed within a day")
     if found.no_last_job:
-        lines.append(f"the trials are queued, but no last job is ({found.no_last_job}): their tasks will submit one")
-    if found.last_job:
+        lines.append(f"no last job is queued ({found.no_last_job}): submit again when the tasks have ended")
+    elif found.submitted and profile.helper == "none":
+        lines.append("no last job is queued (helper: none): submit again when the tasks have ended")
+    elif found.submitted:
         lines.append("when these have ended, a last job checks again and writes tables and report")
     return "\n".join(lines)
 
 
 def cancel(runs: Path, names: set[str]) -> str:
-    """Mark the campaigns of the plans `names` as cancelled, then cancel their jobs; return a message.
+    """Mark this user's campaigns of the plans `names` as cancelled, then cancel their jobs; return a message.
 
     Jobs of campaigns that were marked earlier are cancelled too. Marks nothing and raises ValueError if unfinished
     trials of other plans would be cancelled. After marking, raises the errors of queue.cancel.
     """
-    found = [one for one in campaigns.campaigns(runs) if names & set(one.plans)]
+    found = [one for one in campaigns.campaigns(runs) if names & set(one.plans) and one.is_own]
     fresh = [one for one in found if not one.cancelled]
     if others := sorted({name for one in fresh for name in other_open_plans(one, names)}):
         raise ValueError(
@@ -217,7 +219,7 @@ def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> t
     """Submit a one-minute job that runs the checks of node_check; return (one line per check, whether none failed).
 
     Checks in WITHOUT only warn. patience: the longest wait in seconds. Raises the errors of `preflight`,
-    `shares.send` and `await_answer`.
+    `rounds.send` and `await_answer`.
     """
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
@@ -229,7 +231,8 @@ def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> t
     try:
         with signal_handler(leave, signal.SIGTERM, signal.SIGHUP):
             function = "ablations.cluster.node_check:check_node"
-            shares.send(campaign, arrays.Tasks(function, [str(campaign.folder)], [[]], container=profile.prefix))
+            tasks = arrays.Tasks(function, [str(campaign.folder)], [[]], container=profile.prefix)
+            rounds.send(campaign, tasks, short)
             found = await_answer(campaign, patience)
     finally:  # also after Ctrl-C
         cancel_check(campaign)
@@ -267,9 +270,12 @@ def await_answer(campaign: Campaign, patience: float) -> dict[str, str]:
         waiting, now = queue.jobs(campaign.tags), time.monotonic()
         in_queue = now if waiting else in_queue
         if now - in_queue > VISIBLE_SECONDS:
-            printed = [line for task in array_tasks.campaign_tasks(campaign) for line in task.log_lines()]
+            printed = [line for array in rounds.arrays(campaign) for line in array.log_lines()]
             last = f": {printed[-1].strip()}" if printed else " and printed nothing"  # its log will be removed
-            raise ValueError(f"the job ended without an answer{last}")
+            ended = queue.jobs(campaign.tags, ended=True)
+            where = f" on {ended[-1].node} ({ended[-1].state})" if ended and ended[-1].node else ""
+            cause = "" if printed else f"; perhaps {campaign.runs} is not there on the node"
+            raise ValueError(f"the job ended without an answer{where}{last}{cause}")
         if waiting and now - began > patience:
             raise ValueError(f"the job did not run within {patience:.0f} s ({waiting[0].state}: {waiting[0].reason})")
         time.sleep(2)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ablations.cluster import array_tasks
+from ablations.cluster import rounds
+from ablations.cluster.campaign import Campaign, campaigns
 from ablations.planning.jobs import jobs
 from ablations.reporting.output import log_end
 from results import store
@@ -37,29 +38,37 @@ class Tail:
 
 
 def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iterator[Tail]:
-    """Yield the last `lines` lines of each trial's logs. The log of a task with several trials is yielded once.
+    """Yield the last `lines` lines of each trial's logs. The log of a submission's tasks is yielded once.
 
     only_failed: whether to leave out trials that did not fail. Raises ValueError if a submission is damaged or a trial
     too new, and OSError if a log is unreadable.
     """
     names = {job.id: (job.arm, int(job.config["seed"])) for job in jobs(store.read_plans(runs).readable)}
-    tasks = array_tasks.submitted_tasks(runs)
-    told: set[tuple[str, int]] = set()
+    arrays = [array for one in campaigns(runs) for array in rounds.task_arrays(one)]
+    of = {job.id: array.campaign for array in arrays for job in array.campaign.jobs()}  # the newest campaign of each
+    told: set[Path] = set()
     for key in ids:
         trial = store.trial(runs, key)
         state = trial.state()
-        if only_failed and state.status != "failed":
+        stopped = state.status in ("missing", "interrupted") and key in of
+        if only_failed and state.status != "failed" and not (stopped and died_early(of[key])):
             continue
         arm, seed = names.get(key, (None, None))
         if state.attempt is not None:
             failure = trial.failure()
             text = log_end(state.attempt / "log") + (failure.traceback if failure else "")
             yield Tail(key, arm, seed, state.status, str(state.attempt), text.splitlines()[-lines:])
-        if state.status not in ("missing", "interrupted") or key not in tasks:
-            continue
-        later = next((after for after, task in enumerate(reversed(tasks[key])) if task.log_lines()), 0)
-        task = tasks[key][-1 - later]  # the newest task that printed anything, else the newest
-        if (task.tag, task.index) not in told:
-            told.add((task.tag, task.index))
-            printed = (task.log_lines() or [NO_LOG])[-lines:]
-            yield Tail(key, arm, seed, state.status, str(task.array), printed, "task", later)
+        if stopped:
+            own = [array for array in arrays if array.campaign == of[key]]
+            later = next((after for after, array in enumerate(reversed(own)) if array.log_lines()), 0)
+            array = own[-1 - later]  # the newest whose tasks printed anything, else the newest
+            if array.folder not in told:
+                told.add(array.folder)
+                printed = (array.log_lines() or [NO_LOG])[-lines:]
+                yield Tail(key, arm, seed, state.status, str(array.folder), printed, "task", later)
+
+
+def died_early(campaign: Campaign) -> bool:
+    """Return whether tasks of a campaign's newest array printed something and ended before they looked for a trial."""
+    newest = rounds.task_arrays(campaign)[-1]
+    return bool(newest.log_lines()) and not (newest.folder / "nodes").exists()

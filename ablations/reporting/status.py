@@ -6,16 +6,18 @@ jobs ended. Functions raise ValueError if a file of a submission is not valid, o
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ablations.cluster import array_tasks, no_progress, written_reports
+from ablations.cluster import no_progress, rounds, written_reports
+from ablations.cluster.campaign import Campaign, campaigns
 from ablations.planning.jobs import jobs
 from results import store
 from results.store import lease
 from results.store.schemas import Entry, Plan, PlannedTrial
 from results.store.standing import Kind, Standing, Standings
+from slurm.queries import queue
 from slurm.queries.ask import NoSlurm, Unreachable
 
 TRIAL_KINDS = (
@@ -32,8 +34,17 @@ TRIAL_KINDS = (
 )
 OVER = ("finished", "diverged", "failed", "blocked")
 QUEUE_SECONDS = 5.0  # timeout of the queue; queue and accounting together take at most 15 s
+ACCOUNTING_SECONDS = 4.0  # to wait for the accounting's answer
 ASK_SECONDS = 60.0  # the shortest time between queries of SLURM
 CANCELLED = "cancelled by `ablate cancel`"
+NOT_QUEUED = "no task is queued or runs"
+EXIT_CODES = {
+    "0:53": "the node could not start it, perhaps because the run directory is not there",
+    "126:0": "Python may not be executed there",
+    "127:0": "there is no Python at this path",
+    "0:9": "killed",
+    "2:0": "refused: see `ablate logs`",
+}
 
 
 @dataclass(frozen=True)
@@ -71,29 +82,59 @@ class RateLimitedAsker:
 
 def ask_slurm(runs: Path) -> SlurmState:
     """Return SLURM's answers about the trials of a run directory, or why SLURM did not answer."""
-    newest = array_tasks.newest_tasks(runs)
+    newest = {job.id: one for one in campaigns(runs) if rounds.task_arrays(one) for job in one.jobs()}
     if not newest:
         return SlurmState()
-    current = {key for key, each in newest.items() if not each.campaign.cancelled}
-    plans = {name for key in current for name in newest[key].campaign.plans}
+    current = {key for key, one in newest.items() if not one.cancelled}
+    plans = {name for key in current for name in newest[key].plans}
     try:
-        tasks = array_tasks.queued_tasks(runs, QUEUE_SECONDS)
+        tasks = rounds.queued_tasks(runs, QUEUE_SECONDS)
     except (NoSlurm, Unreachable) as error:
         why = "no SLURM on this machine" if isinstance(error, NoSlurm) else error
         return SlurmState(handed=current, plans=plans, answer=f"{why}: what is queued is unknown")
-    queued = {key: (task.job.state, task.job.reason) for task in tasks for key in task.share}
+    waits = queue_states(tasks)
+    queued = {key: waits[one.folder] for key, one in newest.items() if one.folder in waits}
     standings = Standings(runs)
-    gone = {key: each for key, each in newest.items() if key not in queued and standings.read(key).kind is Kind.READY}
-    ended = {key: CANCELLED for key in gone.keys() - current}
-    open_still = {key: gone[key] for key in gone.keys() & current}
-    past = array_tasks.job_ends(open_still)
-    ended |= array_tasks.marked_cancelled(open_still) | (past or {})
-    followed = {task.campaign.folder for task in tasks if task.is_last}
-    silence = "" if past is not None else "accounting unknown: sacct does not answer"
-    cancelled = {key for key, fate in ended.items() if array_tasks.is_cancellation(fate)}
-    waiting = {key for key in open_still.keys() - cancelled if gone[key].campaign.folder in followed}
-    lasts = {name for task in tasks if task.is_last for name in task.campaign.plans}
+    gone = {key for key in newest if key not in queued and standings.read(key).kind is Kind.READY}
+    fates = {folder: fate(one) for folder, one in {newest[key].folder: newest[key] for key in gone}.items()}
+    last = {key: fates[newest[key].folder] for key in gone}
+    followed = {task.array.campaign.folder for task in tasks if task.array.is_helper}
+    waiting = {key for key in gone & current if newest[key].folder in followed}
+    lasts = {name for task in tasks if task.array.is_helper for name in task.array.campaign.plans}
+    silent = any(end is None for end in last.values())
+    ended = {key: end or NOT_QUEUED for key, end in last.items()}
+    silence = "accounting unknown: sacct does not answer" if silent else ""
     return SlurmState(queued, current, ended, waiting, plans, lasts, accounting=silence)
+
+
+def queue_states(tasks: Iterable[rounds.QueuedTask]) -> dict[Path, tuple[str, str]]:
+    """Return campaign's folder -> (state, reason) of its tasks: a waiting task's, or else a running one's."""
+    found: dict[Path, tuple[str, str]] = {}
+    for task in tasks:
+        if not task.array.is_helper and (task.job.is_pending or task.array.campaign.folder not in found):
+            found[task.array.campaign.folder] = task.job.state, task.job.reason
+    return found
+
+
+def fate(campaign: Campaign) -> str | None:
+    """Return how a campaign's newest tasks ended, such as 'FAILED on node7'; None if the accounting is silent."""
+    if campaign.cancelled:
+        return CANCELLED
+    newest = rounds.task_arrays(campaign)[-1]
+    if newest.cancel_mark.exists():
+        return "CANCELLED by scancel"
+    past = queue.accounting([newest.job_name], timeout=ACCOUNTING_SECONDS)
+    if past is None:
+        return None
+    return "; ".join(dict.fromkeys(map(end_text, past))) or NOT_QUEUED
+
+
+def end_text(job: queue.PastJob) -> str:
+    """Return how a task ended, such as 'FAILED on node7 (exit code 0:53: the node could not start it), job 12_3'."""
+    where = f" on {job.node}" if job.node else ""
+    words = EXIT_CODES.get(job.exit_code)
+    code = f" (exit code {job.exit_code}{f': {words}' if words else ''}), job {job.name_of_task}"
+    return f"{job.state}{where}{code if job.state == 'FAILED' else ''}"
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,15 @@ def check(profile: Profile) -> str:
     return f"SLURM could start no such job now ('{refusal}'{states}): it waits until that changes"
 
 
+def check_helper(profile: Profile) -> None:
+    """Raise Refused if SLURM would refuse the helper jobs of a profile. Raises the errors of `ask`."""
+    if profile.helper == "none":
+        return
+    refusal = test_only(profile.helper_profile)
+    if refusal and not limits.FULL.search(refusal) and not OF_NODES.search(refusal):
+        raise Refused(f"helper: the last job asks for what SLURM refuses: '{refusal}'; set keys of `helper:`, or none")
+
+
 def test_only(profile: Profile) -> str:
     """Return SLURM's refusal of a job of the profile, or "" if SLURM accepts it."""
     tasks = arrays.Tasks("", [], [[]])

@@ -16,6 +16,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -46,6 +47,7 @@ TEXT = {
 }
 # The keys that a recipe may set. Commands, folders, accounts and options depend on the user's cluster.
 RESOURCES = ("nodes", "gpus", "gpu_type", "trials_per_gpu", "cpus", "memory", "time", "task_minutes")
+HELPER = ("partition", "account", "qos", "gpus", "gpu_type", "cpus", "memory", "time", "constraint", "extra")
 TIME = re.compile(r"(\d{1,4}-)?\d{1,4}:[0-5]?\d:[0-5]?\d", re.ASCII)
 OURS = ("SLURM", "SBATCH", "SRUN", "SUBMITIT")  # set by SLURM and submitit for each job
 
@@ -77,6 +79,8 @@ class Profile(BaseModel):
     comment: str | None = None  #: Text after the submission's tag in the comment of each job.
     extra: dict[str, options.Value] = {}  #: Further options of `sbatch`, such as `mail-type: END`.
     srun: dict[str, options.Value] = {}  #: Options of `srun`, such as `cpu-bind: cores`.
+    #: What the helper jobs request instead of one core, 2 GB and 15 minutes. `none`: there are no helper jobs.
+    helper: dict[str, Any] | Literal["none"] = {}
     checkpoints: str | None = None  #: Folder of checkpoints. By default, the run directory.
     data_dir: str | None = None  #: Folder of data sets. By default, ablate.toml or `ABLATE_DATA` names it.
     stage: str | None = None  #: A folder on the node's own disk, such as `$TMPDIR`, to which packs are copied first.
@@ -148,6 +152,26 @@ class Profile(BaseModel):
         if len(shares) + bool(self.memory) > 1:
             raise ValueError(f"extra.{shares[0]}={self.extra[shares[0]]}: only one of memory, mem-per-cpu, mem-per-gpu")
         return self
+
+    @field_validator("helper")
+    @classmethod
+    def _helper(cls, value: Any) -> Any:
+        if value != "none":
+            if unknown := sorted(value.keys() - set(HELPER)):
+                raise ValueError(f"helper.{grammar.quoted_value(unknown[0])}: one of {', '.join(HELPER)}")
+            try:
+                cls(**{"gpus": 0, **value})
+            except ValueError as error:
+                raise ValueError(f"helper.{error}") from None
+        return value
+
+    @property
+    def helper_profile(self) -> "Profile":
+        """The profile of the last job and of the job that watches, which work for seconds on one core."""
+        kept = self.model_dump(include={"partition", "account", "qos", "setup", "environment", "comment"})
+        extra = {name: value for name, value in self.extra.items() if name in ("reservation", "wckey")}
+        own = {} if self.helper == "none" else self.helper
+        return Profile(**{**kept, "gpus": 0, "cpus": 1, "memory": "2G", "time": 15, "extra": extra, **own})
 
     @property
     def seconds(self) -> int:
@@ -273,22 +297,27 @@ def find_profile(name_or_file: str) -> Path:
 
 # -- the parameters of submitit ----------------------------------------------------------------------------------------
 
+NOTHING: Mapping[str, str] = MappingProxyType({})
 SHORT_SECONDS = 600  # jobs up to this limit get no signal, because SLURM may send it a minute early
 LONGEST_LABEL = 60  # characters
 SIGNAL_SECONDS = 90  # USR2 comes this long before the time limit
 
 
-def submitit_parameters(profile: Profile, tag: str, label: str = "", avoided: Sequence[str] = ()) -> dict[str, Any]:
+def submitit_parameters(
+    profile: Profile, tag: str, label: str = "", avoided: Sequence[str] = (), when: Mapping[str, str] = NOTHING
+) -> dict[str, Any]:
     """Return the parameters from which submitit renders the script of a profile's jobs.
 
     tag: the text by which the jobs are found in the queue. It ends the job name and begins the comment. label: the
-    beginning of the job name. avoided: nodes to exclude, in addition to the profile's. Raises ValueError if the tag or
-    a node's name is not allowed.
+    beginning of the job name. avoided: nodes to exclude, in addition to the profile's. when: options for the start.
+    Raises ValueError if the tag or a node's name is not allowed.
     """
     grammar.require("tag", tag, r"[A-Za-z0-9][A-Za-z0-9:._-]*", "letters, digits and : . _ -")
     names = [options.SBATCH.check("exclude", node) for node in avoided]  # each for itself: their list may be long
     away = ",".join(map(str, filter(None, [profile.extra.get("exclude"), *names])))
-    extra = profile.extra | ({"exclude": away} if away else {})
+    extra = {"requeue": True} | profile.extra | ({"exclude": away} if away else {})
+    flags = dict(options.SBATCH.flag(*item) for item in extra.items() if item[0] != "gres")
+    one_each = "ntasks-per-node" if profile.nodes > 1 else "ntasks"
     exports = [f"export {name}={shlex.quote(value)}" for name, value in profile.environment.items()]
     chosen = {
         "job_name": job_name(label, tag),
@@ -298,10 +327,13 @@ def submitit_parameters(profile: Profile, tag: str, label: str = "", avoided: Se
         "gres": profile.gres,
         "cpus_per_task": profile.cpus,
         "mem": profile.memory,
-        "time": profile.minutes,
-        "array_parallelism": profile.parallel or 1_000_000,
         "setup": [*exports, *profile.setup],
-        "additional_parameters": dict(options.SBATCH.flag(*item) for item in extra.items() if item[0] != "gres"),
+        "additional_parameters": {
+            **flags,
+            one_each: 1,
+            "time": partitions.duration_text(60 * profile.minutes),
+            **when,
+        },
     }
     one_task = ["--nodes", "1", "--ntasks", "1"] if profile.nodes > 1 else []  # this task starts all other ranks
     ours = {

@@ -10,54 +10,16 @@ import os
 import pwd
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from slurm.profiles.profile import Profile
 from slurm.queries.ask import Refused, Unreachable, ask
 
-WORDS = ("MaxSubmitJobs", "GrpSubmitJobs", "MaxSubmitJobsPU", "MaxSubmitJobsPA")
 FULL = re.compile(r"MaxSubmitJob|GrpSubmitJob")  # a refusal because this user has too many jobs in the queue
 DEFAULT_QOS = "normal"
 NAMES = ("UserName", "Account", "ParentAccount", "QOS")
 PATIENCE = 3.0  # seconds for information that is useful but not needed
 
 Record = dict[str, str]  # a paragraph of `scontrol show assoc_mgr`; its kind under 'kind'
-
-
-class Bound(NamedTuple):
-    """A limit on the number of queued jobs. most: the limit. used: how many jobs in the queue count toward it."""
-
-    name: str
-    most: int
-    used: int
-
-    @property
-    def free(self) -> int:
-        return max(0, self.most - self.used)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The limits on one submission of a job array."""
-
-    max_array_size: int  # the maximum number of array tasks, whose indices start at 0
-    bound: Bound | None  # the tightest limit on queued jobs, where an array task counts as a job; None: none is known
-
-
-def limits(profile: Profile) -> Limits:
-    """Return the limits on jobs that this user submits with `profile`."""
-    lines = ask("scontrol", "show", "config").stdout.splitlines()
-    config = {key.strip(): value.strip() for key, equals, value in (line.partition("=") for line in lines) if equals}
-    if not (size := config.get("MaxArraySize", "")).isdigit():
-        raise Unreachable("SLURM does not answer: scontrol show config says nothing of MaxArraySize")
-    enforced = re.search("limits|safe|all", config.get("AccountingStorageEnforce", ""))
-    bounds = []
-    for name, record in applying_records(profile) if enforced else ():
-        for word in WORDS:  # '7(5)': a limit of 7, 5 in use; 'N(5)': no limit
-            if match := re.fullmatch(r"(\d+)\((\d+)\)", record.get(word, "")):
-                bounds.append(Bound(f"{word} of {name}", int(match[1]), int(match[2])))
-    return Limits(max(1, int(size)), min(bounds, key=lambda bound: bound.free, default=None))
 
 
 # -- accounts and qualities of service ---------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Jobs of this suite in SLURM's queue and accounting: functions that find, postpone, release and cancel them.
+"""Jobs of this suite in SLURM's queue and accounting: functions that find, release and cancel them.
 
 Unless a docstring says otherwise, all functions that ask SLURM raise Unreachable if it does not answer. They raise
 NoSlurm if this machine has no SLURM.
@@ -58,21 +58,35 @@ class PastJob:
     name: str
     state: str  # COMPLETED, FAILED, TIMEOUT, PREEMPTED, 'CANCELLED by 1000', NODE_FAIL, OUT_OF_MEMORY, RUNNING, ...
     node: str  # '' if the job never started
+    exit_code: str = ""  # status and signal, such as '1:0'
+
+    @property
+    def name_of_task(self) -> str:
+        return str(self.job_id) if self.index is None else f"{self.job_id}_{self.index}"
 
 
 SQUEUE = {"job_id": "%F", "index": "%K", "state": "%T", "reason": "%r", "node": "%N", "name": "%j", "comment": "%k"}
 HEADER = "ARRAY_JOB_ID" + FIELD  # how squeue's first line begins
-SACCT = {"job": "JobID", "state": "State", "node": "NodeList", "start": "Start", "end": "End", "name": "JobName"}
+SACCT = {
+    "job": "JobID",
+    "state": "State",
+    "node": "NodeList",
+    "exit": "ExitCode",
+    "start": "Start",
+    "end": "End",
+    "name": "JobName",
+}
 STATES = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,S,TO"  # all: without a list, sacct leaves out jobs that never started
 
 
-def jobs(*prefixes: str, ended: bool = False, timeout: float = TIMEOUT) -> list[QueuedJob]:
-    """Return this user's queued jobs and array tasks whose tag starts with one of `prefixes`.
+def jobs(*prefixes: str, ended: bool = False, timeout: float = TIMEOUT, users: Collection[int] = ()) -> list[QueuedJob]:
+    """Return the queued jobs and array tasks of users whose tag starts with one of `prefixes`.
 
-    ended: whether to include ended jobs that SLURM still lists.
+    ended: whether to include ended jobs that SLURM still lists. users: ids of the users; () for this user.
     """
     found = []
-    for record in records(["--states=all"] if ended else [], timeout):
+    of = f"--user={','.join(map(str, sorted(users or [os.getuid()])))}"
+    for record in records([of, *(["--states=all"] if ended else [])], timeout):
         fields = dict(zip(SQUEUE, record.split(FIELD), strict=False))
         tag = next(filter(None, (find_tag(fields.get(key, ""), prefixes) for key in ("name", "comment"))), None)
         if tag and fields["job_id"].isdigit():  # a name may hold separators too
@@ -90,14 +104,14 @@ def find_tag(text: str, prefixes: tuple[str, ...]) -> str:
 
 
 def records(options: Sequence[str], timeout: float) -> list[str]:
-    """Return squeue's records of this user's jobs, one string per job or array task.
+    """Return squeue's records of jobs, one string per job or array task.
 
     options: further arguments of squeue. Other output, such as a banner of a site's wrapper around squeue, is left out.
     Also raises Unreachable if squeue's header is missing, because a failed wrapper would look like an empty queue.
     """
     form = RECORD + "".join(word + FIELD for word in SQUEUE.values())
     try:
-        answer = ask("squeue", "--array", f"--user={os.getuid()}", f"--format={form}", *options, timeout=timeout).stdout
+        answer = ask("squeue", "--array", f"--format={form}", *options, timeout=timeout).stdout
     except Refused as error:
         raise Unreachable(f"SLURM does not answer: squeue says '{error}'") from None
     _, *found = answer.split(RECORD)
@@ -128,25 +142,18 @@ def past_jobs(fields: dict[str, str]) -> Iterator[PastJob]:
     """Yield the jobs of an accounting record. Array tasks that never started share one record."""
     job, _, index = fields["job"].partition("_")
     for each in task_indices(index) if job.isdigit() else ():  # not '12+1', of a heterogeneous job
-        yield PastJob(int(job), each, fields["name"], fields["state"], fields["node"])
+        yield PastJob(int(job), each, fields["name"], fields["state"], fields["node"], fields["exit"])
 
 
 def task_indices(index: str) -> list[int | None]:
-    """Return the task indices in SLURM's notation: [2, 3, 4, 8] for '[2-4,8%2]', [None] outside an array."""
+    """Return the task indices in SLURM's notation: [2, 4, 8] for '[2-4:2,8%2]', [None] outside an array.
+
+    SLURM cuts long lists with dots: what is behind them is unknown.
+    """
     if not index:
         return [None]
-    spans = [span.partition("-") for span in index.strip("[]").partition("%")[0].split(",")]
-    known = [(first, last or first) for first, _, last in spans if first.isdigit() and (last or first).isdigit()]
-    return [each for first, last in known for each in range(int(first), int(last) + 1)]
-
-
-def postpone(job_id: int, after: Collection[int]) -> bool:
-    """Delay a pending job until the jobs `after` end, and return whether SLURM accepted this."""
-    try:
-        ask("scontrol", "update", f"JobId={job_id}", f"Dependency={dependency(after)}")
-    except Refused:  # it started, or ended, meanwhile
-        return False
-    return True
+    spans = re.findall(r"(\d+)(?:-(\d+)(?::(\d+))?)?(?:,|$)", index.strip("[]").partition("%")[0])
+    return [each for first, last, step in spans for each in range(int(first), int(last or first) + 1, int(step or 1))]
 
 
 def release(jobs: Iterable[QueuedJob]) -> None:
@@ -173,6 +180,12 @@ def cancel(*prefixes: str) -> int:
             if not ENDED.search(str(refusal)):
                 raise
     return len(found)
+
+
+def cancel_task(job_id: int, index: int) -> None:
+    """Cancel a task of a job array, if it is there still."""
+    with suppress(Refused):
+        ask("scancel", f"{job_id}_{index}")
 
 
 def cancel_named(name: str) -> None:

@@ -20,6 +20,7 @@ from slurm.queries.ask import NoSlurm, Refused, Unreachable, ask
 from slurm.submission import intent
 
 BEGAN = "ABLATE_JOB_BEGAN"  # environment variable: when the job's script began, before the profile's setup
+FOLDER = "ABLATE_ARRAY"  # environment variable: the folder of the array that a task belongs to
 STARTS = 10  # maximum starts of a persistent task
 SBATCH_SECONDS = 60.0
 REFUSAL = "Batch job submission failed: "  # slurmctld's answer, as sbatch prints it
@@ -103,18 +104,24 @@ def script(folder: Path, tasks: Tasks, parameters: Parameters, code: Path) -> st
 
     require_folder(folder)
     began = f"export {BEGAN}=$(date +%s)"
-    setup = [began, *parameters.get("setup", ()), f"export PYTHONPATH={shlex.quote(str(code))} PYTHONSAFEPATH=1"]
-    # srun would be another process that a signal can kill
-    changes = {"setup": setup, "use_srun": not tasks.persistent, "map_count": len(tasks.shares)}
-    text: str = _make_sbatch_string(task_command(folder, tasks), folder / "logs", **{**parameters, **changes})
-    return text
+    path = f"export PYTHONPATH={shlex.quote(str(code))}${{PYTHONPATH:+:$PYTHONPATH}} PYTHONSAFEPATH=1"
+    added = {"chdir": str(code.parent), **parameters.get("additional_parameters", {})}
+    count = len(tasks.shares)
+    changes: dict[str, Any] = {
+        "setup": [began, *parameters.get("setup", ()), path],
+        "use_srun": not tasks.persistent,  # srun would be another process that a signal can kill
+        "map_count": count if count > 1 else None,
+        "additional_parameters": added | ({"array": f"0-{count - 1}"} if count > 1 else {}),
+    }
+    text: str = _make_sbatch_string(task_command(folder, tasks, code), folder / "logs", **{**parameters, **changes})
+    return text.replace("#SBATCH --signal=USR2@0\n", "")  # which submitit cannot leave out
 
 
-def task_command(folder: Path, tasks: Tasks) -> str:
+def task_command(folder: Path, tasks: Tasks, code: Path) -> str:
     """Return the shell command that runs one task of the array in `folder`."""
     python = shlex.join([*tasks.container, sys.executable])
     # -P: nodes import the copied code and not files of their working directory
-    command = f"{python} -u -P -m slurm.submission.job {shlex.join([str(folder), tasks.function])}"
+    command = f"{python} -u -P -m slurm.submission.job {shlex.join([str(folder), tasks.function, str(code)])}"
     if tasks.persistent:  # a status above 128 means that a signal ended the task
         again = f"for start in {{1..{STARTS}}}; do {command}; status=$?; [ $status -gt 128 ] || break; done"
         return f"{again}\nexit $status"

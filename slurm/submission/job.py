@@ -1,6 +1,7 @@
-"""The program that runs one task of a job array on a node: `python -m slurm.submission.job FOLDER FUNCTION`.
+"""The program that runs one task of a job array on a node: `python -m slurm.submission.job FOLDER FUNCTION CODE`.
 
 FUNCTION comes from the script that SLURM stored. So write access to FOLDER is not enough to choose another function.
+CODE is the folder that this program must be imported from. If it is gone, Python may find other code.
 """
 
 import importlib
@@ -9,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from slurm.submission import intent
+from slurm.submission import arrays, intent
 
 REFUSED = 2
 
@@ -34,7 +35,10 @@ def escaped(text: str) -> str:
 
 
 def main() -> None:
-    folder, function = sys.argv[1:]
+    folder, function, code = sys.argv[1:]
+    if Path(__file__).parents[2] != Path(code):
+        sys.exit(f"{code}: the code of this submission is gone, and no other code is run: submit again")
+    os.environ[arrays.FOLDER] = folder
     array = intent.read(Path(folder))
     index = int(os.environ.get("SLURM_ARRAY_TASK_ID", "0"))
     sys.exit(run(function, array.arguments, array.shares[index]))

@@ -24,14 +24,14 @@ class Storm:
         self.deck, self.done = Counter(deck), Counter[str]()
 
     @property
-    def share_dealt(self) -> float:
+    def fraction_dealt(self) -> float:
         return self.done.total() / (self.done + self.deck).total()
 
     def strike(self) -> None:
         found = processes(self.runs)
         kinds = {process.name for process in found}
         usual = [kind for kind in self.deck.elements() if kind not in ("last", "slurmctld")]
-        possible = usual if {"worker", "share"} <= kinds else []
+        possible = usual if {"worker", "task"} <= kinds else []
         if "last" in kinds:
             possible = ["last"] if self.deck["last"] else possible  # it lives for a second or two: no other meanwhile
         elif settled(self.runs):
@@ -95,14 +95,14 @@ def processes(runs: Path) -> list[Process]:
 
 
 def kind_of(words: list[str], runs: Path) -> str:
-    """Return which of the submission's processes has this command line: worker, share, last, or "" for none."""
+    """Return which of the submission's processes has this command line: worker, task, last, or "" for none."""
     if "ablations.execution.worker" in words and any(str(runs) in word for word in words):
         return "worker"
     array = words[words.index("slurm.submission.job") + 1] if "slurm.submission.job" in words else ""
     if not array.startswith(str(runs)):
         return ""
     function = json.loads((Path(array) / "intent.json").read_text())["function"]
-    return "last" if function in (LAST, WATCH) else "share"  # srun, which has the same words, is a share too
+    return "last" if function in (LAST, WATCH) else "task"  # srun, which has the same words, is a task too
 
 
 def settled(runs: Path) -> bool:

@@ -50,7 +50,7 @@ def test_every_key_may_be_left_out() -> None:
     """Everything but one GPU and four hours is left to SLURM; keys without a value are left out too."""
     assert Profile.parse({"account": None, "setup": None, "gpus": None}, "mine.yaml") == Profile()
     asked = directives(script(Profile()))
-    assert {"gres=gpu:1", "time=240"} <= asked
+    assert {"gres=gpu:1", "time=4:00:00", "nodes=1", "ntasks=1", "requeue"} <= asked
     assert not [
         word for word in asked if word.startswith(("partition", "account", "qos", "mem", "constraint", "wckey"))
     ]
@@ -60,13 +60,36 @@ def test_every_key_arrives_in_the_script() -> None:
     text = script(parsed(FULL))
     expected = """
         job-name=vit:0 partition=gpu,gpu-long account=lab_1 qos=high gres=gpu:nvidia_a100-sxm4-40gb:2,tmp:100G
-        cpus-per-task=4 mem=16G time=2910 constraint=[rack1|rack2]&GPU_SKU:A100 mail-type=END,FAIL
+        cpus-per-task=4 mem=16G time=2-00:30:00 constraint=[rack1|rack2]&GPU_SKU:A100 mail-type=END,FAIL
         exclude=node[1-4],node7 no-requeue exclusive signal=USR2@90"""
     assert {*expected.split(), "comment=vit:0 project=vit 7"} <= directives(text)
     places = [text.index(line) for line in ("export OMP_NUM_THREADS=4", "module load cuda", "export SUBMITIT_EXECUTOR")]
     assert places == sorted(places)
     assert "srun" in text
     assert "--cpus-per-task 4 --mpi=pmix --cpu-bind=verbose,cores --container-mounts=/data:/data:ro,/scratch" in text
+
+
+GREEDY = {"mem-per-gpu": "20G", "exclusive": True, "mail-type": "END", "reservation": "lab"}
+
+
+def test_helper_jobs_ask_for_little_whatever_the_tasks_ask_for() -> None:
+    """`helper:` changes single keys, and `none` leaves these jobs out."""
+    asks = Profile(partition="gpu", account="lab", cpus=8, gpus=2, nodes=2, time="1-00:00:00", extra=GREEDY)
+    asked = directives(script(asks.helper_profile))
+    assert {"partition=gpu", "account=lab", "cpus-per-task=1", "mem=2G", "time=0:15:00", "nodes=1"} <= asked
+    assert "reservation=lab" in asked
+    assert not [word for word in asked if word.startswith(("gres", "mem-per", "exclusive", "mail"))]
+    other = asks.model_copy(update={"helper": {"partition": "cpu", "gpus": 1, "memory": "1G"}})
+    assert {"partition=cpu", "gres=gpu:1", "mem=1G", "account=lab"} <= directives(script(other.helper_profile))
+    assert Profile(helper="none").helper == "none"
+    refused: dict[str, Any] = {
+        "helper.partiton: one of": {"partiton": "a"},
+        "helper.memory=2": {"memory": "2"},
+        "helper": "no",
+    }
+    for said, wrong in refused.items():
+        with pytest.raises(ValueError, match=said):
+            Profile(helper=wrong)
 
 
 def test_a_tag_is_found_in_names_and_comments() -> None:
@@ -101,8 +124,11 @@ def test_time_limits(time: str | int, seconds: int) -> None:
     Short jobs get no early signal, because SLURM may send it a minute early, which would stop them at their start.
     """
     assert Profile(time=time).seconds == seconds
-    signal = "USR2@0" if seconds == 60 else "USR2@90"
-    assert {f"time={-(-seconds // 60)}", f"signal={signal}"} <= directives(script(Profile(time=time)))
+    signals = [] if seconds == 60 else ["signal=USR2@90"]
+    rounded = partitions.duration_text(60 * -(-seconds // 60))
+    asked = directives(script(Profile(time=time)))
+    assert f"time={rounded}" in asked
+    assert [word for word in asked if word.startswith("signal")] == signals
     assert partitions.seconds(partitions.duration_text(seconds)) == seconds
 
 

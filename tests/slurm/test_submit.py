@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 import synthetic
 from disturbance import processes
-from small_study import STATUS, SUBMIT, Ablate, Wrap, launch, results, run_here, trials, with_keys, write
-from waits import await_empty_queue, await_report, await_results, published, queued, reopen
+from small_study import PROFILE, STATUS, SUBMIT, Ablate, Wrap, launch, results, run_here, trials, write
+from waits import await_empty_queue, await_report, await_results, published, queued
 
-from ablations.cluster import array_tasks
+from ablations.cluster import campaign as campaigns
+from ablations.cluster import rounds
 from ablations.execution import provenance
 from ablations.planning import plan as planning
 from ablations.planning.jobs import jobs as jobs_of
@@ -49,46 +50,49 @@ def staged(tmp_path: Path) -> None:
 def test_submitted_study_ends_with_its_report(tmp_path: Path, ablate: Ablate) -> None:
     """One submit leads to results equal to a local run's, tables and a report; a second submit adds nothing."""
     said = ablate(*SUBMIT).stdout
-    assert "10 submitted" in said
-    assert "0 submitted in 0 arrays" in ablate(*SUBMIT).stdout
+    assert "10 to train" in said
+    assert ", 0 submitted" in ablate(*SUBMIT).stdout
     runs = tmp_path / "runs"
     await_results(runs, 10)
     await_report(runs)
     assert (runs / "studies/s@r/tables/table.md").read_text().count("position=") > 1
     assert results(runs) == run_here(tmp_path)
     assert all(len(trial.attempts()) == 1 for trial in trials(runs))
-    assert "10 done, 0 already queued, 0 submitted" in ablate(*SUBMIT).stdout
+    assert "10 done, 0 to train, 0 tasks already queued, 0 submitted" in ablate(*SUBMIT).stdout
 
 
 def test_some_arms_are_submitted_first_and_the_rest_later(tmp_path: Path, ablate: Ablate) -> None:
     some = (*SUBMIT, "--arm", "position=none")
-    assert "5 submitted" in ablate(*some).stdout
-    assert "0 submitted" in ablate(*some).stdout
+    assert "5 to train" in ablate(*some).stdout
+    assert ", 0 submitted" in ablate(*some).stdout
     runs = tmp_path / "runs"
     await_results(runs, 5)
     await_report(runs)
     assert len(trials(runs)) == 5
-    assert "5 done, 0 already queued, 5 submitted" in ablate(*SUBMIT).stdout
+    assert "5 done, 5 to train" in ablate(*SUBMIT).stdout
     await_results(runs, 10)
     assert published(runs) == [1] * 10
 
 
 def test_few_slots_are_enough(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
+    """Of five slots, two go to the helper jobs."""
+    write(tmp_path, profile=PROFILE.replace("0.2", "0.001"))
     cluster.limit_submissions(5)
-    ablate(*SUBMIT)
+    assert "submitted" in ablate(*SUBMIT).stdout
     deadline = time.monotonic() + 240
     while (over := len(results(tmp_path / "runs"))) < 10 and time.monotonic() < deadline:
         assert len(queued(cluster, "%i", "--array")) <= 5
         time.sleep(0.5)
     assert over == 10
+    await_report(tmp_path / "runs")
 
 
-def test_too_few_slots_are_said(ablate: Ablate, cluster: Cluster) -> None:
-    """A limit of two jobs has room for last jobs only: the error is one line, and nothing is submitted."""
-    cluster.limit_submissions(2)
+def test_full_queue_is_said(ablate: Ablate, cluster: Cluster) -> None:
+    """The error is one line, and nothing is submitted."""
+    cluster.limit_submissions(0)
     done = ablate(*SUBMIT, check=False)
     assert done.returncode == 2
-    assert "MaxSubmitJobs of account lab is 2: a submission needs at least 3 jobs at once" in done.stderr
+    assert "Job violates accounting/QOS policy" in done.stderr
     assert not queued(cluster)
 
 
@@ -115,7 +119,7 @@ def test_killed_workers_tasks_and_launchers_lose_nothing(tmp_path: Path, ablate:
 
 
 def test_launchers_at_once_submit_once(tmp_path: Path, ablate: Ablate, here: Cluster) -> None:
-    """Three launchers start together, and one is killed: no share is submitted twice."""
+    """Three launchers start together, and one is killed: there is one array of tasks."""
     started = [launch(here, tmp_path, *SUBMIT) for _ in range(3)]
     time.sleep(4)
     started[0].kill()
@@ -123,44 +127,60 @@ def test_launchers_at_once_submit_once(tmp_path: Path, ablate: Ablate, here: Clu
         launcher.communicate(timeout=120)
     assert [launcher.returncode for launcher in started[1:]] == [0, 0]
     ablate(*SUBMIT)
-    submitted = array_tasks.submitted_tasks(tmp_path / "runs")
-    assert [len(tasks) for tasks in submitted.values()] == [1] * 10
-    lasts = [task.function for task in array_tasks.queued_tasks(tmp_path / "runs") if task.is_last]
-    assert len(lasts) == len(set(lasts))  # the last job, and the watching job
+    (campaign,) = campaigns.campaigns(tmp_path / "runs")
+    assert len(rounds.task_arrays(campaign)) == 1
+    await_results(tmp_path / "runs", 10)
+    assert published(tmp_path / "runs") == [1] * 10
 
 
-def test_task_asks_slurm_once(tmp_path: Path, ablate: Ablate, cluster: Cluster, wrap: Wrap) -> None:
-    """Each of four consecutive tasks calls squeue once; the two last jobs call little more, as for-admins.md says."""
+STALE = """
+cache={folder}/cache
+[ -z "$(find $cache -newermt '-{seconds} seconds' 2>/dev/null)" ] && REAL > $cache.new && mv $cache.new $cache
+cat $cache
+"""
+
+
+@pytest.mark.parametrize("seconds", [30, 100_000])
+def test_squeue_behind_a_cache_costs_no_array(
+    tmp_path: Path, ablate: Ablate, cluster: Cluster, wrap: Wrap, seconds: int
+) -> None:
+    """The list of jobs is 30 s old, or stays as it was before the submission."""
+    cache = tmp_path / "cached"
+    cache.mkdir()
+    wrap("squeue", STALE.format(folder=cache, seconds=seconds))
+    write(tmp_path, seeds=1)
+    cluster.run("squeue")
+    for _ in range(3):
+        ablate(*SUBMIT)
+    runs = tmp_path / "runs"
+    await_results(runs, 2)
+    await_report(runs)
+    assert published(runs) == [1, 1]
+    (campaign,) = campaigns.campaigns(runs)
+    assert len(rounds.task_arrays(campaign)) == 1
+
+
+def test_tasks_ask_slurm_nothing(tmp_path: Path, ablate: Ablate, cluster: Cluster, wrap: Wrap) -> None:
+    """Only submitting and the last job call SLURM, as for-admins.md says."""
     calls = tmp_path / "calls"
     calls.mkdir()
     for name in ("sbatch", "squeue", "scontrol", "scancel", "sacct", "sacctmgr", "sinfo"):
         wrap(name, f"echo {name} >> {calls}/${{ABLATE_JOB_BEGAN:-outside}}; REAL")
-    profile = with_keys("parallel: 1").replace("0.2", "0.001")
-    write(tmp_path, steps=20, profile=profile, seeds=2)
+    write(tmp_path, steps=20, profile=PROFILE.replace("0.2", "0.001"), seeds=2)
     ablate(*SUBMIT)
     runs = tmp_path / "runs"
     await_report(runs, 400)
     await_empty_queue(cluster)
     assert len(results(runs)) == 4
     asked = {path.name: Counter(path.read_text().split()) for path in calls.iterdir()}
-    submitting, tasks = asked.pop("outside"), sorted(asked.values(), key=Counter.total)
-    assert tasks[:3] == [{"squeue": 1}] * 3
-    assert len(tasks) == 5
-    assert tasks[-1].total() <= 10
-    assert submitting["sbatch"] == 3
+    submitting = asked.pop("outside")
+    (last,) = asked.values()
+    assert last <= Counter(squeue=3, scancel=1)
+    assert submitting["sbatch"] == 5  # two tests, the tasks, the last job, the job that watches
 
 
-def test_fine_tuning_waits_for_pre_training(staged: None, tmp_path: Path, ablate: Ablate, closed: Cluster) -> None:
-    assert "6 submitted in 2 arrays" in ablate(*SUBMIT).stdout
-    jobs = dict(line.split() for line in queued(closed, "%F %E"))
-    before = [job for job, dependency in jobs.items() if dependency == "(null)"]
-    assert len(before) == 1  # the pre-trainings; all others wait for them
-    assert all(f"afterany:{before[0]}" in dependency for job, dependency in jobs.items() if job != before[0])
-    view = json.loads(ablate(*STATUS, "--json").stdout)
-    assert [(one["arm"], one["queued"]) for one in view["stages"]] == [("pretrain", 2)]
-    reasons = {one["reason"] for arm in view["arms"] for one in arm["now_queued"]}
-    assert reasons in ({"Dependency"}, {"PartitionDown"})  # slurmctld says which of the two it met last
-    reopen(closed)
+def test_fine_tuning_waits_for_pre_training(staged: None, tmp_path: Path, ablate: Ablate) -> None:
+    ablate(*SUBMIT)
     runs = tmp_path / "runs"
     await_results(runs, 6)
     assert results(runs) == run_here(tmp_path)

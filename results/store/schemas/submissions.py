@@ -15,6 +15,8 @@ class Submission(Schema):
     checkpoints: str | None = None
     keep_weights: Literal["all", "baseline", "none"] = "all"
     arms: str | list[str] = ["*"]
+    folder: str = ""  #: The folder that the submission was made in, to which its jobs belong.
+    code: str = ""  #: Digest of the code that its jobs run.
 
 
 class Private(Schema):

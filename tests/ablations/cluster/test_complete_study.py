@@ -49,7 +49,7 @@ def test_submit_of_a_complete_study_writes_the_missing_report(trained: Path, cal
     report = Path("runs/report.html")
     status, output, errors = ablate(*SUBMIT)
     assert (status, errors) == (0, "")
-    assert "2 done, 0 already queued, 0 submitted" in output
+    assert "2 done, 0 to train, 0 tasks already queued, 0 submitted" in output
     assert "report written" in output
     written = report.stat().st_mtime_ns
     status, output, errors = ablate(*SUBMIT)
@@ -74,7 +74,7 @@ def test_dry_run_writes_nothing(
     status, output, errors = ablate(*SUBMIT, "--dry-run", "--arm", arms)
     assert (status, errors) == (0, "")
     assert output.startswith(f"# {trials}")
-    shown = "#SBATCH --partition=main", "ablations.cluster.node:share", "ablations.cluster.node:last"
+    shown = "#SBATCH --partition=main", "ablations.cluster.node:work", "ablations.cluster.node:last"
     assert all((line in output) is not complete for line in shown)
     assert files(tmp_path) == before
 

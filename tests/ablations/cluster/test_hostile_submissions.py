@@ -37,8 +37,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     campaign = campaigns.create([plan["name"]], Profile(gpus=0), Place(tmp_path, None))
     array = campaign.folder / "arrays/0001"
     array.mkdir(parents=True)
-    ids = [trial["id"] for trial in plan["arms"][0]["trials"]]
-    intent.write(array, campaigns.tag(array), campaigns.SHARE, [str(campaign.folder)], [ids])
+    intent.write(array, campaigns.tag(array), campaigns.WORK, [str(campaign.folder)], [[]])
     intent.acknowledge(array, 7)
     no_progress.give_up(campaign)
     return tmp_path
@@ -101,8 +100,10 @@ def test_output_of_a_task_has_no_control_characters(
     runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder,) = runs.glob("submissions/2*")
-    monkeypatch.setattr(node, "reconcile_patiently", lambda campaign: Lines().say("\x1b[2J\u202e"))
-    monkeypatch.setattr(node.no_progress, "give_up", lambda campaign: "\x07")
+    monkeypatch.setattr(node, "has_queued_tasks", lambda campaign: Lines().say("\x1b[2J\u202e"))
+    monkeypatch.setattr(no_progress, "is_stalled", lambda campaign: True)
+    monkeypatch.setattr(no_progress, "give_up", lambda campaign: "\x07")
+    monkeypatch.setenv("ABLATE_ARRAY", str(folder / "arrays/0002"))
     assert node.last(str(folder)) == node.FAILED
     assert job.run("builtins:int", ["\x1b[2J\u202e"], []) == job.REFUSED
     told = capsys.readouterr()

@@ -1,7 +1,10 @@
 """Submissions on disk, with a stand-in for SLURM's queue: cancelling, continuing, and their status."""
 
 import errno
+import json
 import os
+import shutil
+import sys
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,12 +14,14 @@ from typing import Any
 import pytest
 import synthetic
 
-from ablations.cluster import array_tasks, last_jobs, no_progress, node, reconciliation, shares, submit
 from ablations.cluster import campaign as campaigns
+from ablations.cluster import no_progress, node, rounds, submit
 from ablations.cluster.campaign import Campaign
-from ablations.execution import runner
+from ablations.execution import provenance, runner
 from ablations.execution.launch import Place
 from ablations.planning import estimate
+from ablations.planning.jobs import Job
+from ablations.planning.jobs import jobs as jobs_of
 from ablations.reporting import cleaning, log_tails, publish, status
 from ablations.reporting.lines import Lines
 from ablations.reporting.status_view import render
@@ -24,10 +29,10 @@ from results import store
 from results.store import lease, plan_files
 from results.store.schemas import Plan
 from slurm.profiles.profile import Profile
-from slurm.queries import limits, queue
-from slurm.queries.ask import Unreachable
+from slurm.queries import queue
+from slurm.queries.ask import Refused, Unreachable
 from slurm.submission import arrays as submission
-from slurm.submission import intent
+from slurm.submission import intent, job
 
 TOY = Profile(gpus=0, cpus=1, memory="1G", time=5)
 
@@ -39,7 +44,7 @@ class Queue:
     names: list[str] = field(default_factory=list)
     answers: bool = True
 
-    def jobs(self, *tags: str, timeout: float = 0.0) -> list[str]:
+    def jobs(self, *tags: str, timeout: float = 0.0, users: object = ()) -> list[str]:
         if not self.answers:
             raise Unreachable("SLURM does not answer")
         return [name for name in self.names if name.startswith(tags)]
@@ -83,7 +88,7 @@ def write_array(campaign: Campaign, number: int) -> Path:
     """Make an array of one task in the campaign; return its folder."""
     array = campaign.folder / "arrays" / f"{number:04d}"
     (array / "logs").mkdir(parents=True)
-    intent.write(array, campaigns.tag(array), campaigns.SHARE, [], [[campaign.jobs()[0].id]])
+    intent.write(array, campaigns.tag(array), campaigns.WORK, [str(campaign.folder)], [[], []])
     return array
 
 
@@ -146,18 +151,134 @@ def test_cancel_that_slurm_did_not_answer_is_completed_by_the_next(runs: Path, s
     assert slurm.names == ["ablate:other:0001"]
 
 
-def test_limits_are_asked_only_for_trials_to_submit(runs: Path, slurm: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    def asked(profile: Profile) -> limits.Limits:
-        raise Unreachable("limits")
+@pytest.fixture
+def sent_arrays(slurm: Queue, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Record (function, number of tasks) of each array instead of submitting it. Refuse more than seven tasks."""
+    found: list[tuple[str, int]] = []
 
+    def send(folder: Path, tag: str, tasks: submission.Tasks, *rest: Any) -> int:
+        if len(tasks.shares) > 7:
+            raise Refused("Batch job submission failed: Invalid job array specification")
+        (folder / "logs").mkdir(parents=True)
+        intent.write(folder, tag, tasks.function, tasks.arguments, tasks.shares)
+        intent.acknowledge(folder, len(found))
+        found.append((tasks.function.rpartition(":")[2], len(tasks.shares)))
+        return len(found)
+
+    monkeypatch.setattr(submission, "send", send)
+    monkeypatch.setattr(queue, "accounting", lambda names: None)
+    monkeypatch.setattr(estimate, "seconds", lambda plans, *_: {job.id: 1e4 for job in jobs_of(plans)})
+    monkeypatch.setattr(estimate, "cost", lambda *_: SimpleNamespace(hours=1.0))
+    monkeypatch.setattr(rounds, "SETTLE_SECONDS", 3600.0 / rounds.MOST_ARRAYS / 2)
+    return found
+
+
+def missing(runs: Path) -> None:
+    """Remove all trials, so that they are to be trained."""
+    shutil.rmtree(runs / "trials", ignore_errors=True)
+
+
+def test_a_queue_that_lies_costs_a_bounded_number_of_arrays(runs: Path, sent_arrays: list[tuple[str, int]]) -> None:
+    """squeue shows nothing, for ever: one array within 90 s, and MOST_ARRAYS within an hour."""
+    missing(runs)
     campaign = submitted(runs)
-    ids = [job.id for job in campaign.jobs()]
-    monkeypatch.setattr(limits, "limits", asked)
-    monkeypatch.setattr(estimate, "seconds", lambda *_: dict.fromkeys(ids, 1.0))
-    found = reconciliation.reconcile(campaign, withheld=ids)
-    assert (found.submitted, found.cancelled) == (0, len(ids))
-    with pytest.raises(Unreachable, match="limits"):
-        reconciliation.reconcile(campaign)
+    for number in range(rounds.MOST_ARRAYS):
+        assert rounds.submit_round(campaign).submitted > 0
+        assert sent_arrays[3 * number + 1 :] == [("last", 1), ("watch", 1)]
+        assert rounds.submit_round(campaign).submitted == 0
+        for array in rounds.task_arrays(campaign):
+            age(array, rounds.SETTLE_SECONDS)
+    with pytest.raises(Refused, match="20 arrays were submitted within an hour"):
+        rounds.submit_round(campaign, inside=True)
+
+
+def age(array: rounds.Array, seconds: float) -> None:
+    """Let an array be older than it is."""
+    path = array.folder / intent.NAME
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"written": content["written"] - seconds}))
+
+
+def test_number_of_tasks_that_slurm_refuses_is_halved(runs: Path, sent_arrays: list[tuple[str, int]]) -> None:
+    missing(runs)
+    campaign = submitted(runs)
+    assert rounds.send_tasks(campaign, 25, [], {}) == (1, 6)
+    assert sent_arrays == [("work", 6)]
+
+
+@pytest.mark.parametrize(
+    ("minutes", "parallel", "tasks"), [(1, None, 9), (60, None, 3), (1, 4, 4), (1e6, None, 1), (1, 20, 9)]
+)
+def test_number_of_tasks_follows_from_time_and_parallel(minutes: float, parallel: int | None, tasks: int) -> None:
+    profile = TOY.model_copy(update={"task_minutes": minutes, "parallel": parallel})
+    trials = [Job(f"{number:012x}", {}, "a", "s") for number in range(9)]
+    assert rounds.wanted_tasks(trials, {job.id: 1200.0 for job in trials}, profile) == tasks
+
+
+def test_copied_run_directory_has_no_jobs(runs: Path, tmp_path: Path) -> None:
+    """The jobs belong to the original, which its copy neither counts nor cancels."""
+    campaign = submitted(runs)
+    write_array(campaign, 1)
+    shutil.copytree(runs, tmp_path / "copy")
+    assert [one.folder for one in campaigns.campaigns(runs)] == [campaign.folder]
+    assert campaigns.campaigns(tmp_path / "copy") == []
+    assert "0 submissions cancelled, 0 jobs removed" in submit.cancel(tmp_path / "copy", {POSITION})
+
+
+def test_colleague_cancels_only_his_own(runs: Path, slurm: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    campaign = submitted(runs)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert "0 submissions cancelled" in submit.cancel(runs, {POSITION})
+    assert not campaign.cancelled
+
+
+@pytest.mark.parametrize("loss", ["purged", "changed"])
+def test_task_runs_no_other_code_than_was_submitted(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], loss: str
+) -> None:
+    campaign = submitted(runs)
+    array = write_array(campaign, 1)
+    if loss == "changed":
+        monkeypatch.setattr(provenance, "source_digest", lambda: "0" * 12)
+        with pytest.raises(ValueError, match="was changed or removed since the submission"):
+            node.work(str(campaign.folder))
+        return
+    shutil.rmtree(campaign.code)
+    monkeypatch.setattr(sys, "argv", ["job", str(array), campaigns.WORK, str(campaign.code)])
+    with pytest.raises(SystemExit, match="the code of this submission is gone"):
+        job.main()
+
+
+def test_last_job_waits_for_trials_that_seem_to_be_held(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks submitted meanwhile would end at once, as for a minute after a kill on another machine."""
+    shutil.rmtree(runs / "trials", ignore_errors=True)
+    campaign = submitted(runs, arms=["position=none"])
+    held = [synthetic.claimed(store.trial(runs, job.id)) for job in campaign.jobs()]
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        held.pop().release()
+
+    monkeypatch.setattr(node, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=sleep))
+    node.await_holders(campaign, 1.0)
+    assert len(waits) == 1
+    for attempt in held:
+        attempt.release()
+
+
+def test_node_on_which_no_task_began_is_avoided(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tasks failed before they wrote anything, as where the run directory is not mounted."""
+    campaign = submitted(runs)
+    array = write_array(campaign, 1)
+    (array / "nodes").mkdir()
+    (array / "nodes/node2").touch()
+    ends = [("FAILED", "node1"), ("FAILED", "node2"), ("CANCELLED", "node3"), ("FAILED", ""), ("FAILED", "a b")]
+    past = [queue.PastJob(7, number, "name", *end) for number, end in enumerate(ends)]
+    monkeypatch.setattr(queue, "accounting", lambda names: past)
+    assert rounds.silent_nodes(rounds.task_arrays(campaign)) == ["node1"]
+    monkeypatch.setattr(queue, "accounting", lambda names: None)
+    assert rounds.silent_nodes(rounds.task_arrays(campaign)) == []
 
 
 def test_studies_submitted_together_are_cancelled_together_or_not_at_all(runs: Path, slurm: Queue) -> None:
@@ -187,7 +308,7 @@ def test_array_without_an_intent_is_passed_over(runs: Path) -> None:
     campaign = submitted(runs)
     kept, refused = (write_array(campaign, number) for number in (1, 2))
     intent.withdraw(refused)
-    assert [task.array for task in array_tasks.campaign_tasks(campaign) if task.share] == [kept]
+    assert [array.folder for array in rounds.task_arrays(campaign)] == [kept]
 
 
 def test_submission_that_gives_up_says_so_until_it_is_submitted_again(runs: Path) -> None:
@@ -217,6 +338,36 @@ def test_logs_are_those_of_the_newest_task_that_printed_any(runs: Path) -> None:
     assert (tail.path, tail.of, tail.lines) == (str(arrays[1]), "task", ["what went wrong"])
 
 
+def test_failed_logs_show_tasks_that_died_before_a_trial_began(runs: Path) -> None:
+    """A task that has begun leaves a mark, and its log is shown only without --failed."""
+    shutil.rmtree(runs / "trials", ignore_errors=True)
+    campaign = submitted(runs)
+    array = write_array(campaign, 1)
+    ids = [job.id for job in campaign.jobs()]
+    assert list(log_tails.tails(runs, ids, 5, only_failed=True)) == []
+    (array / "logs/5_0_0_log.out").write_text("python: not found\n")
+    (tail,) = log_tails.tails(runs, ids, 5, only_failed=True)
+    assert (tail.of, tail.lines) == ("task", ["python: not found"])
+    (array / "nodes").mkdir()
+    assert list(log_tails.tails(runs, ids, 5, only_failed=True)) == []
+    assert len(list(log_tails.tails(runs, ids, 5, only_failed=False))) == 1
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_status_says_that_nothing_is_queued(runs: Path, monkeypatch: pytest.MonkeyPatch, answers: bool) -> None:
+    """It names a failed task with its exit code in words, and says what to do without accounting too."""
+    shutil.rmtree(runs / "trials", ignore_errors=True)
+    write_array(submitted(runs), 1)
+    past = [queue.PastJob(12, 3, "name", "FAILED", "node7", "0:53")]
+    monkeypatch.setattr(queue, "jobs", lambda *_, **__: [])
+    monkeypatch.setattr(queue, "accounting", lambda *_, **__: past if answers else None)
+    shown = render([seen(runs, status.ask_slurm(runs))]).plain
+    assert ("FAILED on node7 (exit code 0:53: the node could not start it" in shown) is answers
+    assert ("job 12_3" in shown) is answers
+    assert ("no task is queued or runs" in shown) is not answers
+    assert "to continue: give the same `ablate submit` again" in shown
+
+
 def test_time_limit_counts_from_the_start_of_the_job(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is SLURM's end time, else counts from the start of the script, setup and imports included."""
     campaign = submitted(runs)
@@ -230,13 +381,12 @@ def test_time_limit_counts_from_the_start_of_the_job(runs: Path, monkeypatch: py
     assert node.time_limit(campaign) == pytest.approx(1000 + 50, abs=1)
 
 
-def test_share_with_a_failed_trial_fails_for_slurm(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_task_with_a_failed_trial_fails_for_slurm(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The exit status makes the task FAILED in squeue and sacct."""
     campaign = submitted(runs)
-    monkeypatch.setattr(last_jobs, "ensure_last_jobs_from_share", lambda *_: None)
     for tally, expected in ((runner.RunSummary(failed={"a": "b"}), 1), (runner.RunSummary(done=["a"]), 0)):
-        monkeypatch.setattr(runner, "run", lambda *_, tally=tally, **__: tally)
-        assert node.share(str(campaign.folder)) == expected
+        monkeypatch.setattr(runner, "pull", lambda *_, tally=tally, **__: tally)
+        assert node.work(str(campaign.folder)) == expected
 
 
 def test_watching_ends_when_the_tables_are_there_or_nobody_writes_them(runs: Path) -> None:
@@ -283,7 +433,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Campaign]:
     """Record the campaigns of checks instead of submitting them."""
     found: list[Campaign] = []
     monkeypatch.setattr(submit, "preflight", lambda profile, runs: None)
-    monkeypatch.setattr(shares, "send", lambda campaign, tasks: [found.append(campaign)])
+    monkeypatch.setattr(rounds, "send", lambda campaign, *_: [found.append(campaign)])
     return found
 
 

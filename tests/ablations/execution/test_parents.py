@@ -17,7 +17,6 @@ from photographs import photographs
 from PIL import Image
 from run_trials import Quiet, outcomes, serve_all
 
-from ablations.cluster import reconciliation
 from ablations.execution import retry, runner
 from ablations.execution.launch import Place
 from ablations.execution.pool import Pool, RunSummary
@@ -196,7 +195,6 @@ def test_a_trained_trial_that_owes_an_eval_needs_no_parent(tmp_path: Path, paren
     ended(runs, owing, "finished")
     assert owing.standing(Standings(runs)).kind is Kind.OWES_EVALS
     assert sibling.standing(Standings(runs)).kind is (Kind.LOST if parent_is == "lost" else Kind.BLOCKED)
-    assert reconciliation.generations([owing], Standings(runs))[:1] == [[owing]]
     assert retry.reopen_lost_parents(runs, [parent, owing]) == []
     assert pool(tmp_path, owing).next_trial(math.inf).job == owing
     view = status.status(made, runs, status.SlurmState())
