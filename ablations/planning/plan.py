@@ -41,8 +41,10 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
     stages = stage_entries(design, seeds)
     arms = [arm_entry(design, arm, made[arm.baseline], seeds, stages) for arm in design.arms]
     at_own_values = tuned_arms(design)
-    # The recipe states the spread for its own config only.
-    spread = None if learned_settings(design.overrides) or study.stages else recipe.spread
+    departed = departures(design, made[design.main_baseline])
+    # The recipe states the spread for its own config only; a factor's other baseline value hardly changes it.
+    other_config = learned_settings(design.overrides) or departed.keys() - design.factors.keys() - design.curves.keys()
+    spread = None if other_config or study.stages else recipe.spread
     plan = Plan(
         name=design.name,
         study=study.name,
@@ -61,14 +63,14 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
         published_of=study.published_of or study.source,
         description=data_summary.description(design),
         data=data_summary.data(design),
-        departures=departures(design, made[design.main_baseline]),
+        departures=departed,
         evals=[name for name in checks.required_evals(design) if not is_stage_eval(design, name)],
         margin=design.margin,
         claims=applicable_claims(design),
         caveats=[*recipe.caveats, *enlarged_evals(design)],
         notes=data_summary.notes(design),
         cost=stated_cost(recipe),
-        expected=expected_results(design),
+        expected=expected_results(design, departed),
         spread=schemas.StatedSpread(**spread.model_dump()) if spread else None,
         baseline=design.main_baseline,
         split=split(describe(design.data)),
@@ -103,11 +105,18 @@ def enlarged_evals(design: Design) -> list[str]:
     ]
 
 
-def expected_results(design: Design) -> list[schemas.Expected]:
-    """Return what the recipe states for exactly the `learned_settings` of the overrides; [] if the study has stages."""
+def expected_results(design: Design, departed: Settings) -> list[schemas.Expected]:
+    """Return what the recipe states for exactly the `learned_settings` of the overrides.
+
+    departed: the `departures` of the baseline. Returns [] if the study has stages, or if its baseline itself departs
+    from the recipe.
+    """
     asked = learned_settings(design.overrides)
+    of_overrides = {"steps" if key == "epochs" else key for key in asked}
+    if design.study.stages or departed.keys() - of_overrides:
+        return []
     fits = [one for one in design.applicable_recipe.expected if one.settings == asked]
-    return [] if design.study.stages else [schemas.Expected(**one.model_dump()) for one in fits]
+    return [schemas.Expected(**one.model_dump()) for one in fits]
 
 
 def stated_cost(recipe: Recipe) -> schemas.StatedCost | None:

@@ -111,8 +111,9 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
 
 def factors_of_tables(plan: Plan, runs: Path) -> tuple[int, int]:
     """Return the factors by which looks multiply p in tables of (the plan's seeds, other numbers of seeds)."""
-    known = ledger.with_declarations(plan, ledger.read_declarations(runs))
-    now = ledger.declaration(plan, ended=ledger.ended_trials(runs, plan))
+    declared = ledger.read_declarations(runs)
+    known = ledger.with_declarations(plan, declared)
+    now = ledger.declaration(plan, ledger.time_after(declared), ledger.ended_trials(runs, plan))
     more = now.model_copy(update={"seeds": [*now.seeds, max(now.seeds, default=0) + 1]})
     return looks.planned_factor(known, now), looks.planned_factor(known, more)
 
@@ -191,7 +192,7 @@ def resolution_lines(found: Resolution, metric: str, objective: str = "") -> lis
     unit = units.unit(metric)
     spread = found.spread
     if spread is None:
-        return ["unknown: no differences in this run directory yet, and the recipe states none for these settings"]
+        return [f"unknown: no differences of {metric} in this run directory yet, and the recipe states none for this"]
     contrasts, freedom = units.amount_text(found.contrasts, "contrast"), units.amount_text(spread.freedom, "degree")
     lines = [
         f"{size_text(found.difference, unit)} in {units.metric_name(metric, objective)} with {seeds_text(found.seeds)} "

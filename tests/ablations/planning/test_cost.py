@@ -68,6 +68,23 @@ def test_what_a_recipe_states_is_of_its_own_settings(plan: Callable[..., Plan]) 
     assert (changed.spread, changed.expected, changed.cost.cpu.seconds) == (None, [], 7)
 
 
+@pytest.mark.parametrize(
+    ("baseline", "has_spread", "is_expected"),
+    [
+        ("patch: 4", True, True),
+        ("patch: 4, steps: 200", True, True),
+        ("patch: 2", True, False),
+        ("patch: 4, steps: 60", False, False),
+        ("patch: 4, depth: 2", False, False),
+    ],
+)
+def test_a_baseline_that_departs_from_the_recipe_loses_what_the_recipe_states(
+    baseline: str, has_spread: bool, is_expected: bool, plan: Callable[..., Plan]
+) -> None:
+    made = plan(RECIPE + STATED, STUDY.replace("patch: 4", baseline))
+    assert (made.spread is not None, bool(made.expected)) == (has_spread, is_expected)
+
+
 def test_what_is_cited_or_derived_says_so(plan: Callable[..., Plan], tmp_path: Path) -> None:
     cited = Expected(metric="test_accuracy", mean=0.9101, n=None, how="cited", source="a paper")
     assert overview.expected_text(cited) == "others reached 91.01% test accuracy, cited: a paper"
