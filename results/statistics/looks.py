@@ -147,11 +147,13 @@ def planned_contrasts(plan: Plan) -> dict[str, list[Trials]]:
 
 
 def look_notes(plan: Plan) -> list[str]:
-    """Return notes on the looks and how p is corrected for them, or [] if each contrast has had one look."""
+    """Return notes on the looks and how p is corrected for them, or [] if it is not corrected."""
     found = [looks((contrast, plan)) for contrast in planned_contrasts(plan).values()]
     most = max(found, key=len, default=[])
-    if len(most) < 2:
+    if [look.factor for look in most] in ([], [1]):
         return []
+    if len(most) == 1:
+        return [f"p is {most[0].factor} x that of its test, because the study declares that it grows"]
     rate = "2.7 to 3.6%, at most 5%," if most[0].factor > 1 else "5.1 to 6.1%, at most 7.5%,"
     fewer = "" if min(map(len, found)) == len(most) else " (fewer for arms that were added later)"
     return [

@@ -175,6 +175,11 @@ def test_claims_between_other_arms_are_corrected_too() -> None:
     assert claim.verdict == "agree"
 
 
+def test_the_first_table_of_a_growing_study_says_that_p_is_doubled() -> None:
+    found = table(synthetic.results(synthetic.position(seeds=10, looks=[10], grows=True))).notes
+    assert "p is 2 x that of its test, because the study declares that it grows" in found
+
+
 def test_a_table_says_how_p_is_corrected_and_how_often_all_looks_err() -> None:
     def notes(**given: Any) -> str:
         found = table(synthetic.results(synthetic.position(seeds=10, **given))).notes
