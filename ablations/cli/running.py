@@ -67,6 +67,9 @@ def run(
     from ablations.planning import estimate
     from ablations.reporting.live_curves import mirroring
 
+    if arm != parameters.ALL_ARMS and (prune or plan_only):
+        other = "--prune" if prune else "--plan-only"
+        raise ValueError(f"--arm and {other}: --arm chooses trials of a plan, and {other} writes the plan: give one")
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights)
     plans = prepare_plans(words, recipe, place, seeds, prune, data_dir)
     todo = jobs(plans, arm)

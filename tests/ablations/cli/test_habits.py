@@ -56,6 +56,8 @@ ANSWERED = [
     (f"run s.yaml {ON} -m", "every study trains all its arms"),
     (f"run s.yaml --multirun {ON} lr=1e-3,1e-4", "every study trains all its arms"),
     ("sweep s.yaml", "No such command 'sweep': `ablate run STUDY` trains every arm of a study"),
+    (f"run s.yaml {ON} --prune --arm x", "--arm and --prune: --arm chooses trials of a plan"),
+    (f"run s.yaml {ON} --plan-only --arm x", "--arm and --plan-only: --arm chooses trials of a plan"),
     (f"run s.yaml {ON} --dry-run", "--dry-run: `ablate plan s.yaml --recipe r.yaml` shows what it would do"),
     (f"run -n s.yaml {ON}", "-n: `ablate plan s.yaml --recipe r.yaml` shows what it would do"),
     ("run --config-name r.yaml s.yaml", "--config-name: use --recipe NAME|FILE"),
