@@ -204,6 +204,10 @@ class Pool:
             and not self.watch.is_dead(found.state.attempt)
         )
 
+    def seems_trained(self, trial: PoolTrial) -> bool:
+        """Return whether another process renewed its lease of a trial within the last minute."""
+        return trial.job.standing(Standings(self.place.runs, self.place.code)).kind is Kind.RUNNING
+
     def is_for_other_nodes(self, trial: PoolTrial) -> bool:
         """Return whether machine faults on this node ended the trial's newest attempt and an earlier one."""
         node = os.environ.get("SLURMD_NODENAME", "")
@@ -312,8 +316,10 @@ class Pool:
 
     def settle(self, trial: PoolTrial, end: messages.Ended) -> None:
         match end.kind:
-            case "held":
-                self.wait(trial, PULL_SECONDS if self.pulls else HELD_SECONDS, "trial")
+            case "held" if self.pulls and self.seems_trained(trial):
+                self.wait(trial, PULL_SECONDS, "trial")
+            case "held":  # or its holder has died, and the worker must watch the lease for a minute to be sure
+                self.wait(trial, HELD_SECONDS)
             case "stopped":
                 self.wait(trial)
             case "again":
