@@ -168,10 +168,16 @@ def slug(name: str) -> str:
 
 
 def verdict_summary(table: Table) -> str:
-    """Return verdict counts such as "2 worse, 1 equivalent". In a tuned study, only tuned arms are counted."""
+    """Return verdict counts such as "2 worse, 1 equivalent", and how many were others under what was declared first.
+
+    In a tuned study, only tuned arms are counted.
+    """
     compared = [row for row in table.rows if row.arm != row.baseline]
     tuned = [row for row in compared if sentences.is_tuned(row, table)]
     counts = sentences.verdict_counts(tuned or compared)
+    changed = sum(row.first_declared not in (None, row.verdict) for row in tuned or compared)
+    if changed:
+        counts = f"{counts}; {changed} of them otherwise under what was declared first"
     return f"{counts} (each at its own {' and '.join(table.tuned)})" if tuned else counts
 
 

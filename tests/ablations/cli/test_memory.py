@@ -214,6 +214,7 @@ def test_report_and_figure_say_it_too(looked_at: Ablate) -> None:
     text = Path("runs/report.html").read_text()
     assert "Declared after there were results: margin 2.00 points" in text
     assert "<!-- Under what was declared first: " in text
+    assert "of them otherwise under what was declared first" in text.partition("<section")[0], "in the contents too"
 
 
 def test_another_metric_under_another_name_gives_the_verdict_under_the_first(looked_at: Ablate) -> None:
