@@ -1,7 +1,7 @@
 """Optional packages, and the extra of vit-ablations that installs each."""
 
 EXTRAS = {
-    **dict.fromkeys(("PIL", "safetensors", "sklearn", "timm", "torch", "torchvision"), "train"),
+    **dict.fromkeys(("safetensors", "sklearn", "timm", "torch", "torchvision"), "train"),
     "submitit": "slurm",
     **{name: name for name in ("tensorboard", "wandb", "mlflow")},
 }

@@ -105,6 +105,6 @@ def test_every_optional_package_is_known() -> None:
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     extras = {key: names for key, names in project["optional-dependencies"].items() if key not in ("dev", "docs")}
     said = {name.partition(">")[0]: extra for extra, names in extras.items() for name in names}
-    said["sklearn"], said["PIL"] = said.pop("scikit-learn"), said.pop("pillow")
+    said["sklearn"] = said.pop("scikit-learn")
     assert said == EXTRAS
     assert install_hint(ModuleNotFoundError(name="nothing_of_this_name")) == ""

@@ -201,5 +201,21 @@ def test_a_lost_claim_is_left_to_its_winner(tmp_path: Path, staged: tuple[list[J
     made.handle(made.slots[0].worker, Ready())
     made.tick()
     assert made.slots[0].trial.job == some[0]
+    with synthetic.claimed(store.trial(tmp_path / "runs", some[0].id)):
+        made.handle(made.slots[0].worker, Ended("held"))
+        assert not made.has_work
+
+
+def test_a_pool_waits_for_a_trial_whose_holder_may_be_dead(
+    tmp_path: Path, staged: tuple[list[Job], store.Attempt]
+) -> None:
+    """A claim must watch the lease of another node for a minute, and the pool gives the trial again meanwhile."""
+    some, attempt = staged
+    attempt.release()
+    made = pulling(tmp_path, some[:1])
+    made.start = lambda slot: type("Worker", (), {"send": lambda self, job: None, "close": lambda self: None})()
+    made.tick()
+    made.handle(made.slots[0].worker, Ready())
+    made.tick()
     made.handle(made.slots[0].worker, Ended("held"))
-    assert not made.has_work
+    assert made.has_work
