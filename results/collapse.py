@@ -40,4 +40,5 @@ def unseen_failures(seeds: int) -> str:
     if not 1 < seeds < FEW:
         return ""
     missed = (1 - RARE) ** seeds
-    return f"{seeds} seeds miss a failure of 1 in {1 / RARE:.0f} trials in {missed:.0%} of studies."
+    rare = f"An arm that fails in 1 of {1 / RARE:.0f} trials"
+    return f"{rare} shows no failure in {missed:.0%} of studies with {seeds} seeds."

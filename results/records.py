@@ -8,6 +8,7 @@ from typing import Any
 from results.store.schemas import Plan, PlannedData, Schema, Split
 
 Interval = tuple[float, float]
+NO_VERDICT = "no verdict"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,11 @@ class Row:
     def ended_trials(self) -> int:
         """The number of trials that diverged, or finished with the metric."""
         return self.n + self.diverged
+
+    @property
+    def is_judged_anew(self) -> bool:
+        """Whether the arm had another verdict under what was declared first."""
+        return self.first_declared not in (None, self.verdict or NO_VERDICT)
 
     @property
     def unstable(self) -> int:

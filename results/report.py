@@ -175,9 +175,9 @@ def verdict_summary(table: Table) -> str:
     compared = [row for row in table.rows if row.arm != row.baseline]
     tuned = [row for row in compared if sentences.is_tuned(row, table)]
     counts = sentences.verdict_counts(tuned or compared)
-    changed = sum(row.first_declared not in (None, row.verdict) for row in tuned or compared)
+    changed = sum(row.is_judged_anew for row in tuned or compared)
     if changed:
-        counts = f"{counts}; {changed} of them otherwise under what was declared first"
+        counts = f"{counts}; {changed} of them otherwise as first declared"
     return f"{counts} (each at its own {' and '.join(table.tuned)})" if tuned else counts
 
 

@@ -1,11 +1,11 @@
 """Warnings in a table that something was declared after results, with the verdicts under what was declared first."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from results import margins, units
-from results.records import Row, Table
+from results.records import NO_VERDICT, Row, Table
 from results.statistics import claims
 from results.statistics.declared import (
     Earlier,
@@ -17,8 +17,7 @@ from results.statistics.declared import (
 from results.store.schemas import Declaration, Plan
 from results.study_results import StudyResults
 from results.style import current_style
-
-NO_VERDICT = "no verdict"
+from results.tables import sentences
 
 
 def with_warnings(table: Table, study: StudyResults, table_of: Callable[[StudyResults], Table]) -> Table:
@@ -32,12 +31,12 @@ def with_warnings(table: Table, study: StudyResults, table_of: Callable[[StudyRe
         try:
             other = table_of(study_as_declared(study, earlier.declaration))
         except ValueError as error:
-            warnings.append(f"{declared_after}; the verdicts under it cannot be given: {error}")
+            warnings.append(f"{declared_after}. The verdicts as first declared cannot be given: {error}")
             continue
         first = {row.arm: row for row in other.rows}
         for name in [name for name in rows if name in earlier.arms or is_tuned_form(name, earlier, study.plan)]:
             rows[name] = replace(rows[name], first_declared=first[name].verdict or NO_VERDICT)
-        warnings.append(f"{declared_after}; {verdicts_text(table, other, earlier, rows)}")
+        warnings.append(f"{declared_after}. {verdicts_text(table, other, rows.values())}")
     warnings += [*claim_warnings(study.plan), *late_warnings(study.plan)]
     return replace(table, rows=list(rows.values()), warnings=[*table.warnings, *warnings])
 
@@ -48,7 +47,7 @@ def is_tuned_form(name: str, earlier: Earlier, plan: Plan) -> bool:
 
 
 def claim_warnings(plan: Plan) -> list[str]:
-    """Return a warning, in a list, if the plan's claims are not those that were declared before any result."""
+    """Return warnings if the plan's claims are not those that were declared before any result."""
     earlier = claims_declared_earlier(plan)
     if earlier is None:
         return []
@@ -56,10 +55,9 @@ def claim_warnings(plan: Plan) -> list[str]:
     if earlier.added:
         texts.append(f"claims declared after there were results: {claims_text(earlier.added)}")
     if earlier.left_out:
-        texts.append(
-            f"left out of the claims {declared_first_text(earlier.declaration)}: {claims_text(earlier.left_out)}"
-        )
-    return ["; ".join(texts)]
+        when = declared_first_text(earlier.declaration)
+        texts.append(f"claims left out after there were results: {claims_text(earlier.left_out)} ({when})")
+    return texts
 
 
 def late_warnings(plan: Plan) -> list[str]:
@@ -70,8 +68,8 @@ def late_warnings(plan: Plan) -> list[str]:
         return []
     named = "all arms" if len(late) == contrasts else ", ".join(map(current_style().label, late))
     return [
-        f"the comparison of {named} was first declared here when all its trials had results: "
-        "whether it was looked at before is not known"
+        f"all trials of {named} had results before this directory knew of the comparison. "
+        "Earlier tables, if there were any, are not counted"
     ]
 
 
@@ -88,19 +86,16 @@ def study_as_declared(study: StudyResults, one: Declaration) -> StudyResults:
 
 
 def changes_text(earlier: Earlier, plan: Plan) -> str:
-    """Return text such as "margin 5.00 points was declared after results; before, s@r declared 3.00 points"."""
-    one = earlier.declaration
-    now = declared_texts(plan)
-    then = declared_texts(one)
-    here = ", ".join(f"{name} {now[name]}" for name in earlier.changed)
-    first = ", ".join(f"{name} {then[name]}" for name in earlier.changed)
-    return f"declared after there were results: {here}; {declared_first_text(one)}: {first}"
+    """Return what was declared otherwise first, such as "margin from 3.00 points to 5.00 points", and by which plan."""
+    now, then = declared_texts(plan), declared_texts(earlier.declaration)
+    changes = ", ".join(f"{name} from {then[name]} to {now[name]}" for name in earlier.changed)
+    return f"changed after there were results: {changes} ({declared_first_text(earlier.declaration)})"
 
 
 def declared_first_text(one: Declaration) -> str:
-    """Return text such as "declared first, by pooling@digits on 2026-01-31 12:00 UTC"."""
+    """Return text such as "first declared by pooling@digits on 2026-01-31 12:00 UTC"."""
     when = f" on {one.time[:16].replace('T', ' ')} UTC" if one.time else ""
-    return f"declared first, by {one.plan}{when}"
+    return f"first declared by {one.plan}{when}"
 
 
 def declared_texts(declared: Declaration | Plan) -> dict[str, str]:
@@ -111,23 +106,19 @@ def declared_texts(declared: Declaration | Plan) -> dict[str, str]:
         "metric": declared.metric,
         "margin": "none" if margin is None else margins.margin_text(margin, declared.metric),
         "baseline": current_style().label(declared.baseline),
-        "family": f"of {family}{f' and {points} at equal values' if points else ''}",
+        "family": f"{family}{f' and {points} at equal values' if points else ''}",
     }
 
 
-def verdicts_text(table: Table, other: Table, earlier: Earlier, rows: Mapping[str, Row]) -> str:
+def verdicts_text(table: Table, other: Table, rows: Iterable[Row]) -> str:
     """Return the verdicts of `other`, the table under what was declared first, where they differ from the table's."""
+    if not table.judged:
+        return "There are no verdicts yet"
     judged = {one.claim: one.verdict for one in table.claims}
-    differing = [
-        f"{current_style().label(row.arm)} {str(row.first_declared).replace('-', ' ')}"
-        for row in rows.values()
-        if row.first_declared is not None and row.first_declared != (row.verdict or NO_VERDICT)
-    ]
+    differing = sentences.first_declared_verdicts(rows)
     differing += [
         f"claim {claims.with_labels(one.claim)} {claims.VERDICT_TEXT[one.verdict]}"
         for one in other.claims
         if one.verdict != judged[one.claim]
     ]
-    if not table.judged:
-        return "there are no verdicts yet"
-    return f"under that: {', '.join(differing)}" if differing else "the verdicts under that are the same"
+    return f"As first declared: {', '.join(differing)}" if differing else "The verdicts as first declared are the same"

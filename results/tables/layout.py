@@ -185,7 +185,7 @@ def with_marks(table: Table) -> Sequence[Row]:
     mark = " (interim)" if table.interim else ""
     rows = []
     for row in table.rows:
-        first = "" if row.first_declared in (None, row.verdict) else f" (first declared: {row.first_declared})"
+        first = f" (first declared: {row.first_declared})" if row.is_judged_anew else ""
         rows.append(replace(row, verdict=row.verdict and f"{row.verdict}{mark}{first}"))
     return rows
 

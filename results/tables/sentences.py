@@ -1,7 +1,7 @@
 """Sentences that describe a table and claim no more than its verdicts."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -110,12 +110,18 @@ def answer(table: Table) -> str:
 
 def first_declared_text(rows: Sequence[Row]) -> str:
     """Return a sentence with the verdicts that what was declared first would give, or "" if none differs."""
-    differing = [row for row in rows if row.verdict and row.first_declared not in (None, row.verdict)]
-    if not differing:
-        return ""
-    texts = [f"{current_style().label(row.arm)} {str(row.first_declared).replace('-', ' ')}" for row in differing]
+    texts = first_declared_verdicts(rows)
     more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
-    return f"Under what was declared first: {', '.join(texts[:NAMED])}{more}."
+    return f"As first declared: {', '.join(texts[:NAMED])}{more}." if texts else ""
+
+
+def first_declared_verdicts(rows: Iterable[Row]) -> list[str]:
+    """Return arms with their verdicts under what was declared first, such as "pool=gap not resolved", if others now."""
+    return [
+        f"{current_style().label(row.arm)} {str(row.first_declared).replace('-', ' ')}"
+        for row in rows
+        if row.is_judged_anew
+    ]
 
 
 def clauses(rows: Sequence[Row], table: Table) -> str:

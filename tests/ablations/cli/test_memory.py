@@ -161,9 +161,10 @@ def test_a_family_that_shrank_after_a_table_gives_the_verdict_of_the_whole(looke
     after = row(looked_at, words[0], "position=2d")
     assert (after["verdict"], after["first_declared"]) == ("better", "not-resolved")
     (warning,) = json_output(looked_at, "table", words[0], *RUN)["warnings"]
-    assert "declared after there were results: family of 1 contrast" in warning
-    assert "declared first, by s@r on 2" in warning
-    assert warning.endswith("family of 3 contrasts; under that: position=2d not resolved")
+    assert (
+        "changed after there were results: family from 3 contrasts to 1 contrast (first declared by s@r on 2" in warning
+    )
+    assert warning.endswith("UTC). As first declared: position=2d not resolved")
 
 
 def edited_margin(ablate: Ablate) -> tuple[str, ...]:
@@ -191,8 +192,9 @@ def test_a_margin_declared_after_a_table_gives_the_verdict_under_the_first(looke
     found = row(looked_at, study, "position=relative")
     assert (found["verdict"], found["first_declared"]) == ("equivalent", "not-resolved")
     (warning,) = json_output(looked_at, "table", study, *RUN)["warnings"]
-    assert "declared after there were results: margin 2.00 points; declared first, by s@r on 2" in warning
-    assert "margin 1.00 points; under that: " in warning
+    changed = "changed after there were results: margin from 1.00 points to 2.00 points (first declared by s@r on 2"
+    assert changed in warning
+    assert "As first declared: " in warning
     assert "position=relative not resolved" in warning
 
 
@@ -205,16 +207,16 @@ def test_no_option_hides_what_was_declared_first(looked_at: Ablate) -> None:
             assert verdicts["position=relative"] == "equivalent (first declared: not-resolved)"
         else:
             assert "equivalent (first declared: not resolved)" in text
-            assert "declared after there were results: margin 2.00 points" in text
+            assert "changed after there were results: margin from 1.00 points to 2.00 points" in text
 
 
 def test_report_and_figure_say_it_too(looked_at: Ablate) -> None:
     assert looked_at("run", *edited_margin(looked_at), *RUN)[0] == 0
     assert looked_at("report")[0] == 0
     text = Path("runs/report.html").read_text()
-    assert "Declared after there were results: margin 2.00 points" in text
-    assert "<!-- Under what was declared first: " in text
-    assert "of them otherwise under what was declared first" in text.partition("<section")[0], "in the contents too"
+    assert "Changed after there were results: margin from 1.00 points to 2.00 points" in text
+    assert "<!-- As first declared: " in text
+    assert "of them otherwise as first declared" in text.partition("<section")[0], "in the contents too"
 
 
 def test_another_metric_under_another_name_gives_the_verdict_under_the_first(looked_at: Ablate) -> None:
@@ -224,8 +226,7 @@ def test_another_metric_under_another_name_gives_the_verdict_under_the_first(loo
     found = row(looked_at, "val.yaml", "position=2d")
     assert (found["verdict"], found["first_declared"]) == ("worse", "not-resolved")
     (warning,) = json_output(looked_at, "table", "val.yaml", *RUN)["warnings"]
-    assert "metric val_accuracy" in warning
-    assert "metric test_accuracy, family of 3 contrasts" in warning
+    assert "metric from test_accuracy to val_accuracy, family from 3 contrasts to 1 contrast" in warning
 
 
 def test_another_baseline_gives_the_verdict_under_the_first(looked_at: Ablate) -> None:
@@ -238,8 +239,7 @@ def test_another_baseline_gives_the_verdict_under_the_first(looked_at: Ablate) -
         "position=relative": "not-resolved",
     }  # fmt: skip
     (warning,) = found["warnings"]
-    assert "baseline position=none; declared first, by s@r on 2" in warning
-    assert "baseline position=1d" in warning
+    assert "baseline from position=1d to position=none (first declared by s@r on 2" in warning
 
 
 def test_what_cannot_be_computed_under_the_first_is_said(looked_at: Ablate) -> None:
@@ -248,7 +248,7 @@ def test_what_cannot_be_computed_under_the_first_is_said(looked_at: Ablate) -> N
     write_yaml("none", text)
     assert looked_at("run", "none.yaml", *RUN)[0] == 0
     (warning,) = json_output(looked_at, "table", "none.yaml", *RUN)["warnings"]
-    assert "the verdicts under it cannot be given: its baseline position=1d is not in this plan" in warning
+    assert "The verdicts as first declared cannot be given: its baseline position=1d is not in this plan" in warning
 
 
 def test_studies_that_were_declared_before_any_result_are_clean(tmp_path: Path, ablate: Ablate) -> None:
@@ -274,7 +274,7 @@ def test_a_declaration_that_was_replaced_before_any_result_does_not_count_as_the
     finish(declare())
     assert ablate("run", *edited_margin(ablate), *RUN)[0] == 0
     (warning,) = json_output(ablate, "table", "s.yaml", *RUN)["warnings"]
-    assert "margin 1.00 points" in warning
+    assert "margin from 1.00 points" in warning
 
 
 def test_an_exported_file_says_the_same(looked_at: Ablate) -> None:
@@ -335,8 +335,11 @@ def test_claims_that_were_chosen_after_a_table_are_named(tmp_path: Path, ablate:
     declare(f"{STUDY}claims: ['{chosen}', 'position=none < position=1d']\n")
     for words in (("table", "s.yaml", *RUN, "--notes", "none"), ("plan", "s.yaml", *RUN)):
         printed = ablate(*words)[1]
-        assert "claims declared after there were results: position=none < position=1d;" in printed.replace("\\", "")
-        assert "left out of the claims declared first, by s@r on 2" in printed
+        assert "claims declared after there were results: position=none < position=1d" in printed.replace("\\", "")
+        assert (
+            "claims left out after there were results: position=none < position=2d (first declared by s@r on 2"
+            in printed
+        )
 
 
 def test_trials_that_were_copied_without_the_ledger_have_an_unknown_past(looked_at: Ablate) -> None:
@@ -344,7 +347,7 @@ def test_trials_that_were_copied_without_the_ledger_have_an_unknown_past(looked_
     shutil.copytree("runs/trials", "elsewhere/trials")
     write_yaml("one", STUDY.replace("[none, 1d, 2d, relative]", "[1d, 2d]"))
     assert looked_at("run", "one.yaml", *RUN, "--runs", "elsewhere")[0] == 0
-    late = "the comparison of all arms was first declared here when all its trials had results"
+    late = "all trials of all arms had results before this directory knew of the comparison"
     (warning,) = json_output(looked_at, "table", "one", *RUN, "--runs", "elsewhere")["warnings"]
     assert late in warning
     raised = declare(STUDY, seeds=6)
