@@ -39,7 +39,7 @@ def row_notes(pair: Pair, test: Test | None, family: int) -> list[str]:
         family=family,
         looks=len(test.looks),
         tie=test.tie,
-        unstable=bool(a.row.unstable or b.row.unstable),
+        unstable=(b.row.unstable, a.row.unstable),
     )
     return found + test_notes(test) + limits
 

@@ -100,14 +100,14 @@ def verdict_notes(
     tie: Tie | None,
     looks: int = 1,
     grid: bool = False,
-    unstable: bool = False,
+    unstable: tuple[int, int] = (0, 0),
 ) -> list[str]:
     """Return notes on why a verdict differs from what the unadjusted 95% interval suggests.
 
     word: the verdict. difference: the estimate over seeds. tested: the estimate behind the verdict, over seeds and
     images if known. tie: None without a margin. family, looks: the numbers of contrasts and looks corrected for. grid:
     whether the arm was compared with the baseline's whole tuning grid (see `results.statistics.tuned_pairs`). unstable:
-    whether trials of either arm diverged or collapsed.
+    as in `verdict`.
     """
     if word is None or p_holm is None:
         return []
@@ -121,11 +121,11 @@ def verdict_notes(
             notes.append(f"the 95% interval excludes 0, but not after correction for {tests}")
         else:
             notes += images_notes(difference, tested)
-        return notes + (tie_notes(word, tie, tests) if tie and not unstable else [])
+        return notes + (tie_notes(word, tie, tests) if tie and not any(unstable) else [])
     if tie and tie.is_within(TOST_LEVEL):
         notes.append(f"a resolved difference, yet within the margin of {tie.margin}")
     if not excludes_zero(tested):
-        by = "by how often it diverges or collapses (Fisher's exact test)" if unstable else "at an earlier look"
+        by = "by how often it diverges or collapses (Fisher's exact test)" if unstable[0] else "at an earlier look"
         contains = "; the 95% interval over all seeds contains 0" if tested.se is not None else ""
         notes.append(f"resolved {by}{contains}")
     return notes

@@ -232,7 +232,7 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: boo
         tie=test.tie,
         looks=test.looks,
         grid=bool(test.pair.ahead),
-        unstable=any(unstable),
+        unstable=unstable,
     )
     return replace(
         row.with_notes(notes),

@@ -132,6 +132,16 @@ def test_an_early_verdict_whose_interval_reaches_zero_later_is_footnoted() -> No
         assert f"(95% CI {low} to {high})" in sentence(one, about)
 
 
+def test_an_early_verdict_is_not_ascribed_to_a_baseline_that_diverged() -> None:
+    values = [*EARLY, -0.02, 0.015, -0.013, 0.01, -0.01]
+    plan = synthetic.make_plan("s", {"stem": ["patch", "conv"]}, {"stem": "patch"}, seeds=10, looks=[5, 10])
+    made = {"stem=patch": STEADY[:10], "stem=conv": [a + b for a, b in zip(STEADY, values, strict=False)]}
+    lost = {synthetic.trial_id(plan, "stem=patch", 9): synthetic.hole("diverged")}
+    found = table(synthetic.results(plan, synthetic.from_accuracies(plan, made) | lost)).rows[1]
+    assert found.verdict == "better"
+    assert "resolved at an earlier look; the 95% interval over all seeds contains 0" in found.notes
+
+
 def test_verdicts_that_looks_prevent_are_footnoted() -> None:
     values = [0.010, 0.011, -0.004, 0.002, 0.006, 0.009, -0.003, 0.004, 0.008, -0.002]
     found = contrast_row(values, [5, 10], margin=None)

@@ -14,8 +14,6 @@ from statsmodels.stats.multitest import multipletests
 from results.comparison.compare import compare
 from results.margins import checked_margin
 from results.records import Table
-from results.statistics.intervals import Estimate
-from results.statistics.ratios import Ratio
 from results.store.schemas import Plan, Split
 from results.study_results import StudyResults
 from results.tables import layout
@@ -156,24 +154,6 @@ def test_missing_contrasts_count_for_the_smallest_margin() -> None:
     row = table(on_many_images(plan, values), interim=True).rows[1]
     alone = made(BASELINE, NEARLY, margin=0.03).rows[1]
     assert float(row.margin_met or 0) > float(alone.margin_met or 1)
-
-
-def test_the_interval_of_a_ratio_is_fiellers() -> None:
-    """Its ends are the ratios that a paired t test on arm - ratio * baseline just rejects."""
-    rng = np.random.default_rng(8)
-    bottom, top = rng.normal(0.1, 0.01, 7), rng.normal(0.12, 0.01, 7)
-
-    def estimate(values: np.ndarray) -> Estimate:
-        return Estimate(7, float(values.mean()), float(values.std(ddof=1) / np.sqrt(7)), 6)
-
-    found = Ratio.of_means(estimate(top), estimate(bottom), estimate(top - bottom))
-    assert found is not None
-    low, high = found.interval() or (0.0, 0.0)
-    assert low < found.value < high
-    for end in (low, high):
-        assert scipy.stats.ttest_1samp(top - end * bottom, 0).pvalue == pytest.approx(0.05)
-    unclear = Ratio.of_means(estimate(top), estimate(bottom - 0.099), estimate(top - bottom + 0.099))
-    assert unclear is None or unclear.interval() is None
 
 
 def test_tables_name_a_share_and_what_it_is_of() -> None:

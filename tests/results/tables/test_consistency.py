@@ -8,6 +8,7 @@ import pytest
 import synthetic
 from synthetic import row_of_arm
 
+from results import report
 from results.comparison import published
 from results.study_results import StudyResults
 from results.tables import layout, sentences
@@ -46,6 +47,23 @@ def test_an_interval_over_images_that_contains_0_is_no_contradiction_either() ->
     row = replace(row_of_arm(found, "position=none"), delta_ci95_images=(-0.4, 0.1))
     assert "at an earlier look; over all seeds the difference is" in sentences.sentence(row, found)
     assert "(95% CI -40.00 to +10.00)" in sentences.sentence(row, found)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "first", "differs"),
+    [("worse", None, False), ("worse", "worse", False), ("worse", "not-resolved", True), ("worse", "no verdict", True),
+     (None, "no verdict", False), (None, "worse", True)],
+)  # fmt: skip
+def test_only_another_verdict_is_said_to_differ_from_the_first_declared(
+    verdict: str | None, first: str | None, differs: bool
+) -> None:
+    """Before there are verdicts, none differs, in a table, its answer and a report's contents alike."""
+    found = table(position())
+    row = replace(row_of_arm(found, "position=none"), verdict=verdict, first_declared=first)
+    text = layout.render(replace(found, rows=[row]), "md", ["arm", "verdict"])
+    assert ("(first declared: " in text) == (differs and verdict is not None)
+    assert ("As first declared: " in sentences.first_declared_text([row])) == differs
+    assert ("otherwise as first declared" in report.verdict_summary(replace(found, rows=[row]))) == differs
 
 
 def test_captions_name_looks() -> None:
