@@ -181,7 +181,8 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
     lines += [f"  plug-in {', with '.join(filter(None, [file, ', '.join(own)]))}" for file, own in view.plugins.items()]
     lines += [f"  cheaper {line}" for line in cheaper.suggestions(view.hours, view.hours_from.unit, plan)]
     lines += [f"  note    {note}" for note in [*view.declared_first, *plan.notes, *precision_notes(view, plan)]]
-    lines += [f"  {line}" for line in map(expected_text, plan.expected)]
+    if trials.finished < trials.planned:
+        lines += [f"  {expected_text(one)}" for one in plan.expected if one.metric == plan.metric]
     width = max(len(arm.name) for arm in shown)
     lines += [f"  {arm.name:{width}}  {'; '.join(arm.notes) or '-'}" for arm in shown]
     return "\n".join(lines)

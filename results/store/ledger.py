@@ -142,9 +142,12 @@ def modified(path: Path) -> str:
 def declarations_of_plan(plan: Plan, time: str = "") -> list[Declaration]:
     """Return a declaration for each number of seeds that a plan of an earlier version has had.
 
-    Such plans recorded a number only once the seeds before it had a result.
+    Such plans recorded a number only once the seeds before it had a result. A plan of a later version is here only if
+    its ledger was removed: all its trials may have had results before.
     """
     found, ended = [], list[str]()
+    if "grows" in plan.model_fields_set and not plan.looks:
+        return [declaration(plan, time, sorted(plan.arm_trials))]
     for number in plan.looks or [len(plan.seeds)]:
         seeds = list(range(number)) if plan.looks else plan.seeds
         arms = [

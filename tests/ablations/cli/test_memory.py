@@ -353,3 +353,16 @@ def test_trials_that_were_copied_without_the_ledger_have_an_unknown_past(looked_
     raised = declare(STUDY, seeds=6)
     finish(raised)
     assert not any(late in one for one in json_output(looked_at, "table", "s.yaml", *RUN)["warnings"])
+
+
+def test_a_ledger_that_was_removed_leaves_an_unknown_past(looked_at: Ablate) -> None:
+    """The warning stays when the study is planned again."""
+    assert json_output(looked_at, "table", "s", *RUN)["warnings"] == []
+    shutil.rmtree("runs/ledger")
+    late = "all trials of all arms had results before this directory knew of the comparison"
+    (warning,) = json_output(looked_at, "table", "s", *RUN)["warnings"]
+    assert late in warning
+    finish(declare(STUDY, seeds=6))
+    assert looked_at("run", "s.yaml", *RUN, "--seeds", "6")[0] == 0
+    (warning,) = json_output(looked_at, "table", "s", *RUN)["warnings"]
+    assert late in warning
