@@ -74,7 +74,8 @@ def init(
     where = folder_options(runs)
     measured = measure(found, device, make_place(runs, data_dir, None), workers, where) if tune else {}
     target.write_text(choices.render(found, device, measured))
-    print(f"\nwrote {target}: each number has its reason beside it\n\n{next_commands(target, runs, data_dir)}")
+    first = "remove the broken images named above, then " if found.broken else ""
+    print(f"\nwrote {target}: each number has its reason beside it\n\n{first}{next_commands(target, runs, data_dir)}")
 
 
 def next_commands(recipe: Path, runs: Path | None, data_dir: Path | None) -> str:

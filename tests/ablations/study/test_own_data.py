@@ -84,6 +84,12 @@ def test_an_edited_recipe_is_described_as_it_is(ablate: Ablate, tmp_path: Path) 
     assert not [text for text in comments if re.search(r"\d (tokens|epochs$|pixels)", text)]
 
 
+def test_a_broken_image_is_to_be_removed_before_anything_else(ablate: Ablate, tmp_path: Path) -> None:
+    (photos(tmp_path / "pets") / "dog" / "0001.png").write_bytes(b"nothing")
+    output = ablate("init", "pets")[1]
+    assert "\n\nremove the broken images named above, then go on with:\n" in output
+
+
 def test_a_broken_image_is_named(tmp_path: Path) -> None:
     folder = photos(tmp_path / "pets")
     (folder / "cat" / "0000.png").write_bytes(b"nothing")
