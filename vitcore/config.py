@@ -15,6 +15,7 @@ from vitcore.sizes import is_architectural, is_reference, sizes
 from vitcore.unknown_keys import unknown_key
 
 Values = Mapping[str, Any]
+REMOVED = {"token_merging": 0}  # settings of earlier versions -> the value that had no effect
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1, le=2**16)]
@@ -66,8 +67,6 @@ class Config(Options):
     bias: Literal["all", "no-qkv", "none"] = "all"  #: Which linear layers of the blocks have biases.
     block: str = "pre"  #: Order of norms and branches in a block.
     self_attention: str = "full"  #: Kind of self-attention.
-    #: Number of patches, at most half, that each layer merges into similar ones, in training too (arXiv 2210.09461).
-    token_merging: Annotated[int, Field(ge=0, le=2**16)] = 0
     embedding_norm: bool = False  #: Whether tokens are normalized before the first block.
     patch: Count = 4  #: Height and width of a patch in pixels, a divisor of `image_size`.
     position: str = "1d"  #: Position embedding.
@@ -265,7 +264,10 @@ def merge(*layers: Values) -> dict[str, Any]:
 
 
 def spread_options(values: Values) -> dict[str, Any]:
-    """Return the settings with `options` as dotted keys, where no such key is set; raise ConfigError if invalid."""
+    """Return the settings with `options` as dotted keys, where no such key is set; raise ConfigError if invalid.
+
+    A setting that earlier versions recorded, and that had no effect, is left out.
+    """
     options = values.get("options", {})
     if not isinstance(options, Mapping):
         raise ConfigError(f"options={options}: a mapping from 'slot.name', as in position.base, to values")
@@ -273,4 +275,8 @@ def spread_options(values: Values) -> dict[str, Any]:
         if not isinstance(key, str) or "." not in key:
             spelled = ": an option is spelled 'slot.name', as in position.base"
             raise ConfigError(unknown_key(str(key), otherwise=spelled))
-    return {**options, **{key: value for key, value in values.items() if key != "options"}}
+    settings = {key: value for key, value in values.items() if key != "options"}
+    for key, without_effect in REMOVED.items():
+        if settings.get(key) == without_effect:
+            del settings[key]
+    return {**options, **settings}

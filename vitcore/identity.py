@@ -23,7 +23,7 @@ HOW_IT_RUNS = frozenset({"device", "threads", "compile", "cuda_graph", "attentio
 NEUTRAL: Settings = {
     "data_fraction": 1.0, "evaluations": 10, "options": {},
     "model": "", "mlp": "gelu", "norm": "layer", "bias": "all", "block": "pre", "self_attention": "full",
-    "token_merging": 0, "embedding_norm": False, "final_norm": "before", "registers": 0, "head": "linear",
+    "embedding_norm": False, "final_norm": "before", "registers": 0, "head": "linear",
     "head_init": "zeros", "layer_scale": 0.0, "qk_norm": False, "init": "unit-positions",
     "optimizer": "adamw", "layer_decay": 1.0, "schedule": "cosine", "weight_decay_on": "matrices",
     "label_smoothing": 0.0, "dropout": 0.0, "attention_dropout": 0.0, "patch_dropout": 0.0, "drop_path": 0.0,

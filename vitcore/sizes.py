@@ -23,9 +23,9 @@ REFERENCE = "timm/"  # model=timm/NAME is a classifier from timm
 REGISTERED: dict[str, str] = {}  # name in timm's registry -> digest of the plug-in that registered it
 # The fields that a reference model fixes, together with the options of these slots.
 ARCHITECTURE = (
-    "width", "depth", "heads", "mlp_ratio", "mlp", "norm", "bias", "block", "self_attention", "token_merging",
-    "embedding_norm", "patch", "position", "position_at", "pool", "final_norm", "registers", "stem", "head",
-    "head_init", "layer_scale", "qk_norm", "init",
+    "width", "depth", "heads", "mlp_ratio", "mlp", "norm", "bias", "block", "self_attention", "embedding_norm",
+    "patch", "position", "position_at", "pool", "final_norm", "registers", "stem", "head", "head_init", "layer_scale",
+    "qk_norm", "init",
 )  # fmt: skip
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from vitcore.analysis.cost import measure
 from vitcore.data.lookup import describe
-from vitcore.model.block import BLOCK
 from vitcore.model.build import check_micro_batch, check_patch
 from vitcore.model.initialization import INIT
 from vitcore.model.pooling import POOLING, Pooling
@@ -68,8 +67,6 @@ def check_combinations(config: Config) -> None:
         check_patches_may_leave(config, rate := f"patch_dropout={config.patch_dropout}")
         if config.objective == "masked-patch":
             raise ConfigError(f"{rate}: objective=masked-patch predicts patches, which have to be there: 0")
-    if config.token_merging:
-        check_token_merging(config)
     if len(config.patches) > 1:
         check_patches(config)
     if config.micro_batch:
@@ -135,19 +132,6 @@ def place_of_position(config: Config) -> str:
         allowed = f"one of {joined_names(places)}" if places else "it has no choice of place"
         raise ConfigError(f"position_at={config.position_at}: position={config.position}: {allowed}")
     return config.position_at or places[0]
-
-
-def check_token_merging(config: Config) -> None:
-    what = f"token_merging={config.token_merging}"
-    check_patches_may_leave(config, what)
-    attentions = [name for name, kind in SELF_ATTENTION.items() if kind.merges]
-    blocks = [name for name, kind in BLOCK.items() if kind.merges]
-    pools = [name for name, kind in POOLING.items() if kind.class_token or kind.plain]
-    for field, allowed in {"self_attention": attentions, "block": blocks, "pool": pools}.items():
-        if (name := getattr(config, field)) not in allowed:
-            raise ConfigError(f"{what}: {field}={name} is not defined for merged tokens: {joined_names(allowed)}")
-    if not OBJECTIVE[config.objective].labels:
-        raise ConfigError(f"{what}: objective={config.objective} predicts patches, which have to be there: 0")
 
 
 def check_patches(config: Config) -> None:

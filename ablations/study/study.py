@@ -44,7 +44,7 @@ class Study(Options):
     #: Lines of a figure over compute: a name, and the settings of its arms, as in `ResNet: {model: timm/*}`.
     families: dict[str, Values] = {}
     metric: str = "test_accuracy"  #: The metric that arms are compared by.
-    #: Evals, which workers compute from the weights: `fewshot`, `inspect`, `test@SIZE`, `test@patchP`, `test@mergeR`.
+    #: Evals, which workers compute from the weights: `fewshot`, `inspect`, `test@SIZE`, `test@patchP`.
     #: `test@axis` and `test@patch-axis` use the recipe's image sizes and patch sizes.
     evals: list[str] = []
     #: The equivalence margin, by default the recipe's: a difference, or a share of the baseline's error as in `25%`.

@@ -83,11 +83,6 @@ BAD: list[tuple[dict[str, object], str]] = [
     ({"patch_dropout": 0.5, "position_at": "every-layer"}, "patch_dropout=0.5: position_at=every-layer: input"),
     ({"patch_dropout": 0.5, "self_attention": "axial", "pool": "gap"}, "patch_dropout=0.5: self_attention=axial needs"),
     ({"patch_dropout": 0.5, "objective": "masked-patch"}, "patch_dropout=0.5: objective=masked-patch predicts patches"),
-    ({"token_merging": 3, "position": "relative-bias"}, "token_merging=3: position=relative-bias acts where patches"),
-    ({"token_merging": 3, "self_attention": "differential"}, "token_merging=3: self_attention=differential is not"),
-    ({"token_merging": 3, "block": "parallel"}, "token_merging=3: block=parallel is not defined for merged tokens:"),
-    ({"token_merging": 3, "pool": "map"}, "token_merging=3: pool=map is not defined for merged tokens: cls, gap,"),
-    ({"token_merging": 3, "objective": "mae"}, "token_merging=3: objective=mae predicts patches"),
     # objectives and teachers
     ({"objective": "masked-patch", "mixup": 0.2}, "mixup=0.2: with objective=masked-patch 0"),
     ({"objective": "masked-patch", "head": "mlp"}, "head=mlp: objective=masked-patch predicts by one layer"),
@@ -137,7 +132,7 @@ def test_bad_setting_is_one_clear_line(settings: dict[str, object], message: str
 
 
 LARGEST: dict[str, int] = {
-    **dict.fromkeys(("image_size", "width", "registers", "token_merging", "gpus", "evaluations"), 2**16),
+    **dict.fromkeys(("image_size", "width", "registers", "gpus", "evaluations"), 2**16),
     **dict.fromkeys(("classes", "batch", "micro_batch"), 2**20),
     **dict.fromkeys(("depth", "mlp_ratio", "threads"), 1024),
     **dict.fromkeys(("steps", "epochs"), 10**8),
@@ -161,6 +156,13 @@ def test_size_of_the_data_is_filled_in_unless_written() -> None:
     config = Config(data="cifar100")
     assert (config.image_size, config.channels, config.classes) == (32, 3, 100)
     assert Config(data="cifar100", image_size=64).image_size == 64
+
+
+def test_a_removed_setting_without_effect_is_accepted() -> None:
+    """Configs that earlier versions recorded have `token_merging=0`."""
+    assert Config(token_merging=0) == Config()
+    with pytest.raises(ConfigError, match="unknown key 'token_merging'"):
+        Config(token_merging=3)
 
 
 def test_config_is_frozen() -> None:

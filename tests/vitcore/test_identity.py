@@ -43,7 +43,7 @@ def test_every_other_field_is_identity() -> None:
         "patch": 2, "position": "2d", "pool": "gap", "stem": "conv", "steps": 7, "batch": 7, "lr": 0.5, "warmup": 0.2,
         "weight_decay": 0.5, "clip_norm": 0.5, "label_smoothing": 0.2, "evaluations": 5, "seed": 1, "mlp": "swiglu",
         "norm": "rms", "bias": "none", "block": "post", "self_attention": "gated", "embedding_norm": True,
-        "token_merging": 2, "final_norm": "after", "registers": 1, "head": "mlp", "head_init": "lecun-normal",
+        "final_norm": "after", "registers": 1, "head": "mlp", "head_init": "lecun-normal",
         "layer_scale": 1e-4, "qk_norm": True, "init": "paper", "optimizer": "sgd", "layer_decay": 0.7,
         "schedule": "linear", "weight_decay_on": "all", "dropout": 0.1, "attention_dropout": 0.1,
         "patch_dropout": 0.5, "drop_path": 0.1, "augment": "flip", "mixup": 0.2, "cutmix": 1.0, "augment_repeats": 3,

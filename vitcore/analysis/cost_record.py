@@ -9,6 +9,6 @@ class Cost:
 
     params: int
     flops: int  # of one forward pass for one image; a multiply-add counts as 2
-    tokens: int | None  # the length of the sequence, including prefix tokens, before patches are dropped or merged
+    tokens: int | None  # the length of the sequence, including prefix tokens, before patches are dropped
     class_token: bool | None  # whether the model has a class token
     attention_bias: bool | None  # whether the position embedding adds a bias to the attention logits

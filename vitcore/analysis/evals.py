@@ -20,7 +20,7 @@ from vitcore.analysis.fewshot import SHOTS, few_shot
 from vitcore.analysis.interpret import IMAGES, inspect
 from vitcore.analysis.restore import batch_outputs, trial_data
 from vitcore.data.splits import Data, Images, load
-from vitcore.model.build import Model, Reference, build, check_patch, meta_model
+from vitcore.model.build import Model, Reference, check_patch, meta_model
 from vitcore.model.vit import ViT
 from vitcore.options import ConfigError
 from vitcore.training.objectives import OBJECTIVE
@@ -60,9 +60,6 @@ def inspect_eval(model: Model, images: int, data_dir: Path | None) -> Computed:
     """Return attention distances and other internals of a ViT for at most `images` test images (0: IMAGES)."""
     if isinstance(model, Reference):
         raise ValueError(f"model={model.config.model}: only a ViT of this package can be inspected")
-    if model.config.token_merging:
-        merging = f"token_merging={model.config.token_merging}"
-        raise ValueError(f"{merging}: only a ViT whose patches all stay is inspected: 0")
     images = images or IMAGES
     arrays, facts = inspect(model, trial_data(model, data_dir), images)
     return Computed({}, details={"asked": images, **facts}, arrays=arrays)
@@ -83,15 +80,6 @@ def patch_eval(model: Model, patch: int, data_dir: Path | None = None) -> Comput
     trained = trial_data(model, data_dir)
     with model.at_patch(patch):
         return test_metrics(model, trained, trained.test, f"patch{patch}")
-
-
-def merge_eval(model: Model, count: int, data_dir: Path | None = None) -> Computed:
-    """Return the test accuracy and loss with up to `count` patches merged in each layer (ToMe, arXiv 2210.09461)."""
-    check_merge(model.config, count)
-    merging = build(model.config.model_copy(update={"token_merging": count}))
-    merging.load_state_dict(model.state_dict())
-    trained = trial_data(model, data_dir)
-    return test_metrics(merging.to(trained.mean.device).eval(), trained, trained.test, f"merge{count}")
 
 
 def test_metrics(model: Model, trained: Data, images: Images, how: str) -> Computed:
@@ -119,18 +107,11 @@ def check_size(config: Config, size: int) -> None:
         raise ConfigError(f"images of {size} pixels: {what} does not take them ({error})") from None
 
 
-def check_merge(config: Config, count: int) -> None:
-    if config.model:
-        raise ConfigError(f"token_merging={count}: model={config.model} has none")
-    type(config)(**config.model_dump() | {"token_merging": count})
-
-
 EVAL: dict[str, Eval] = {
     "fewshot": Eval(tuple(f"fewshot{shots}_accuracy" for shots in SHOTS), few_shot_eval),
     "inspect": Eval((), inspect_eval),
     "test@SIZE": Eval(("test_accuracy@SIZE", "test_loss@SIZE"), size_eval, check_size),
     "test@patchP": Eval(("test_accuracy@patchP", "test_loss@patchP"), patch_eval, check_patch),
-    "test@mergeR": Eval(("test_accuracy@mergeR", "test_loss@mergeR"), merge_eval, check_merge),
 }
 
 

@@ -216,7 +216,7 @@ def batch_sums(found: list[Layer], grid: Grid, patch: int, prefix: int) -> dict[
 def inspect(model: ViT, data: Data, images: int = IMAGES) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
     """Return (name -> array for the figures of a model, JSON facts about it), from at most `images` test images.
 
-    The choice of images is random but fixed. model: in evaluation mode, without token merging. data: on the model's
+    The choice of images is random but fixed. model: in evaluation mode. data: on the model's
     device, as from `trial_data`. Raises the errors of `Pack.read` if images are streamed.
     """
     config = model.config

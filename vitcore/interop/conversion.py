@@ -25,7 +25,6 @@ BOTH_HAVE: Supported = {  # timm and torchvision
     "objective": ("classification",),
     "objective.token": (False,),
     "position.combine": ("add",),
-    "token_merging": (0,),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,6 @@ from vitcore.model.initialization import Initial, Part, constant
 from vitcore.model.mlp import MLP
 from vitcore.model.norm import norm
 from vitcore.model.self_attention import SELF_ATTENTION
-from vitcore.model.token_merging import merge
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -20,10 +19,9 @@ if TYPE_CHECKING:
 
 
 class Block(Part):
-    """Base class of blocks, which map tokens (B, T, D) to as many tokens, or to fewer if tokens merge."""
+    """Base class of blocks, which map tokens (B, T, D) to tokens (B, T, D)."""
 
     slot = "block"
-    merges: ClassVar[bool] = False  # whether the block can merge tokens after its attention
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__()
@@ -39,15 +37,12 @@ class Block(Part):
 class TwoBranches(Block):
     """Base class of blocks with one residual connection around the attention and another around the MLP."""
 
-    merges = True
-
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__(config, layer)
         self.norm2 = norm(config, config.width)
         self.mlp = MLP[config.mlp](config, layer)
         self.scale2 = LayerScale(config) if config.layer_scale else nn.Identity()
         self.drop_path2 = drop_path(config, layer, "mlp")
-        self.token_merging = config.token_merging
 
 
 class PreNorm(TwoBranches):
@@ -57,7 +52,6 @@ class PreNorm(TwoBranches):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         x = x + self.drop_path1(self.scale1(self.attention(self.norm1(x), context)), context.keys)
-        x = merge(x, context, self.token_merging)
         return x + self.drop_path2(self.scale2(self.mlp(self.norm2(x), context.keys)), context.keys)
 
 
@@ -71,7 +65,6 @@ class PostNorm(TwoBranches):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         x = self.norm1(x + self.drop_path1(self.scale1(self.attention(x, context)), context.keys))
-        x = merge(x, context, self.token_merging)
         return self.norm2(x + self.drop_path2(self.scale2(self.mlp(x, context.keys)), context.keys))
 
 

@@ -31,11 +31,11 @@ class SelfAttention(Part):
     slot = "self_attention"
     draws = {"qkv.weight": stacked(3, xavier_uniform)}
     maps: ClassVar[int] = 1  # number of attention maps of a head
-    merges: ClassVar[bool] = False  # whether the attention supports merged tokens
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__()
-        self.heads, self.layer, self.leaves_keys = config.heads, layer, config.token_merging > 0
+        self.heads = config.heads
+        self.layer = layer
         self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.bias == "all")
         head = config.width // config.heads // self.maps
         # qk_norm: arXiv 2302.05442, section 2.1
@@ -54,16 +54,11 @@ class SelfAttention(Part):
         return self.attended(q, k, v, bias, context).transpose(1, 2).flatten(2)
 
     def inputs(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Return queries, keys and values (B, H, T, d_h) (equation 5), and the bias of the attention logits or None.
-
-        With token merging, the keys are also stored in `context`, for `merge`.
-        """
+        """Return queries, keys and values (B, H, T, d_h) (equation 5), and the bias of the attention logits or None."""
         B, T, _ = x.shape
         # Unbinding before transposing keeps the gradients in the product's layout, so they are copied only once.
         q, k, v = (part.transpose(1, 2) for part in self.qkv(x).view(B, T, 3, self.heads, -1).unbind(2))
         q, k = context.rotate(self.q_norm(q), self.layer), context.rotate(self.k_norm(k), self.layer)
-        if self.leaves_keys:
-            context.shared["keys"] = k
         return q, k, v, context.bias(q, self.layer)
 
     def attended(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, context: Context) -> Tensor:
@@ -82,7 +77,6 @@ class Full(SelfAttention):
     """Full self-attention, in which every token attends to every token (arXiv 2010.11929, appendix A)."""
 
     numerics = 1
-    merges = True
 
 
 class Gated(SelfAttention):
@@ -92,7 +86,6 @@ class Gated(SelfAttention):
     """
 
     numerics = 1
-    merges = True
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__(config, layer)

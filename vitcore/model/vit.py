@@ -68,8 +68,6 @@ class ViT(Initial):
         norm_first = self.config.final_norm == "before"
         if norm_first:
             x = self.encoder.norm(x)
-        if not self.pool.class_token:
-            x = context.weigh(x)
         x = self.pool(x, self.prefix)  # (B, D)
         return x if norm_first else self.encoder.norm(x)
 

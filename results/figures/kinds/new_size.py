@@ -1,4 +1,4 @@
-"""The figure kind `new-size`: accuracy over test image size, patch size, or the number of merged tokens.
+"""The figure kind `new-size`: accuracy over test image size or patch size.
 
 The models are trained at one value of this setting.
 """
@@ -18,8 +18,8 @@ from results.figures.theme import GREY
 from results.records import Table
 from results.study_results import StudyResults
 
-SETTING = {"": "image_size", "patch": "patch", "merge": "token_merging"}  # what a test@... eval varies -> setting
-TESTED = re.compile(r"test_\w+@(patch|merge|)([1-9]\d*)")  # groups: what the metric's eval varies, and its value
+SETTING = {"": "image_size", "patch": "patch"}  # what a test@... eval varies -> setting
+TESTED = re.compile(r"test_\w+@(patch|)([1-9]\d*)")  # groups: what the metric's eval varies, and its value
 TRAINED = "\n(trained)"
 
 

@@ -107,7 +107,7 @@ class Eval(Schema):
     """The content of trials/<id>/evals/<name>.json: numbers computed later from the weights of a trial."""
 
     id: TrialId  #: Id of the trial.
-    name: str  #: Name of the eval: `fewshot`, `inspect`, `test@SIZE`, `test@patchP` or `test@mergeR`.
+    name: str  #: Name of the eval: `fewshot`, `inspect`, `test@SIZE` or `test@patchP`.
     weights_sha256: Sha256 | None  #: SHA-256 of the weights from which the eval was computed.
     checksum: Sha256  #: SHA-256 of the rest of the file.
     metrics: Metrics = {}  #: Name -> value.

@@ -199,7 +199,7 @@ def test_plans_that_share_a_trial_add_up_what_it_owes() -> None:
     [
         ("metric: fewshot7_accuracy", "metric=fewshot7_accuracy: one of "),
         ("metric: test_accuracy@x", "metric=test_accuracy@x: one of "),
-        ("evals: [fewshots]", "evals: fewshots: one of fewshot, inspect, test@SIZE, test@patchP, test@mergeR"),
+        ("evals: [fewshots]", "evals: fewshots: one of fewshot, inspect, test@SIZE, test@patchP"),
         ("metric: test_accuracy@18", "eval test@18 of arm pool=gap: images of 18 pixels: patch=4 does not divide them"),
     ],
 )

@@ -198,7 +198,6 @@ RESUMED: list[dict[str, Any]] = [
     EVERYTHING,
     EVERYTHING | {"precision": "bf16"},
     EVERYTHING | {"optimizer": "adamw", "micro_batch": 7},
-    {"token_merging": 3, "patch": 2, "dropout": 0.1, "drop_path": 0.1},
     {"stem.patches": [1, 2, 4], "dropout": 0.1},
     {"stem": "conv", "stem.norm": "batch"},
     {"model": "timm/test_resnet", "dropout": 0.5},

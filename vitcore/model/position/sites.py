@@ -128,22 +128,13 @@ class Context:
     def bias(self, q: Tensor, layer: int) -> Tensor | None:
         """Return the bias of the attention logits for queries (B, H, T, d_h), or None.
 
-        Its shape expands to (B, H, T, T). A pair with a prefix token has a bias of 0. With merged tokens, the bias is
-        the logarithm of the number of patches in the key (proportional attention: arXiv 2210.09461, equation 1).
+        Its shape expands to (B, H, T, T). A pair with a prefix token has a bias of 0.
         """
-        if (sizes := self.shared.get("sizes")) is not None:
-            return sizes.log()[:, None, None]  # (B, 1, 1, T)
         bias = self.position.bias(q[:, :, self.prefix :] if self.prefix else q, layer, self.grid)
         if bias is None or not self.prefix:
             return bias
         N = q.shape[2] - self.prefix
         return F.pad(bias.expand(*bias.shape[:-2], N, N), (self.prefix, 0, self.prefix, 0))
-
-    def weigh(self, x: Tensor) -> Tensor:
-        """Return x (B, T, D) weighted by the number of patches in each token, so that a mean counts each patch once."""
-        if (sizes := self.shared.get("sizes")) is None:
-            return x
-        return x * (sizes / sizes[:, self.prefix :].mean(dim=1, keepdim=True))[..., None]
 
     def on_patches(self, site: Callable[[Tensor, int, Grid], Tensor], x: Tensor, layer: int) -> Tensor:
         """Return x (..., T, D) with `site` applied to its patches, or x itself if `site` returns its input."""
