@@ -3,8 +3,8 @@
 The package imports submitit on first use, and knows nothing about models.
 """
 
-from slurm.profiles.profile import Profile
-from slurm.queries.queue import QueuedJob
-from slurm.submission.arrays import Tasks, send
+from slurm.arrays import Tasks, send
+from slurm.profile import Profile
+from slurm.queue import QueuedJob
 
 __all__ = ["Profile", "QueuedJob", "Tasks", "send"]

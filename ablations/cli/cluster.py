@@ -107,8 +107,8 @@ def init_profile(
         ablate profile init mycluster
         ablate profile init --out mycluster.yaml
     """
-    from slurm.profiles import draft
-    from slurm.profiles.profile import path_to_write
+    from slurm import draft
+    from slurm.profile import path_to_write
 
     if name and out:
         raise ValueError(f"--out {out}: with NAME={name} the file lies where --profile {name} finds it")

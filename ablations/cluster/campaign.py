@@ -3,7 +3,7 @@
     runs/submissions/<campaign>/campaign.json     plans, profile, plug-ins
     runs/submissions/<campaign>/private.json      the parts of the profile that may hold secrets; mode 0600
     runs/submissions/<campaign>/code/             a copy of packages, plug-ins and their local imports, for the nodes
-    runs/submissions/<campaign>/arrays/000k/      one folder per job array (slurm.submission.arrays)
+    runs/submissions/<campaign>/arrays/000k/      one folder per job array (slurm.arrays)
     runs/submissions/<campaign>/arrays/000k/nodes/<node>     present if a task has begun on the node
     runs/submissions/<campaign>/arrays/000k/cancelled.json   present if scancel ended a task
     runs/submissions/<campaign>/cancelled.json    written by `ablate cancel`
@@ -32,9 +32,9 @@ from results import store
 from results.store import lease
 from results.store.files import refuse_links
 from results.store.schemas import AnySchema, Plan, Private, Submission
-from slurm.profiles import profile as profiles
-from slurm.submission.intent import Intent
-from slurm.submission.intent import read as read_intent
+from slurm import profile as profiles
+from slurm.intent import Intent
+from slurm.intent import read as read_intent
 
 PREFIX = "ablate"
 PRIVATE = {"environment", "setup"}  # fields of a profile that may hold secrets

@@ -15,9 +15,8 @@ from ablations.reporting.lines import Lines
 from ablations.reporting.output import plain_output
 from results import store
 from results.store.standing import Kind, Standings
-from slurm.queries import queue
-from slurm.queries.ask import NoSlurm, Refused, Unreachable
-from slurm.submission import arrays
+from slurm import arrays, queue
+from slurm.ask import NoSlurm, Refused, Unreachable
 
 FAILED = 1  # exit status of a task that SLURM then reports as FAILED
 NOTICE_SECONDS = 150.0  # SLURM signals the time limit up to 90 s (submitit's default) + 60 s (man sbatch) early

@@ -10,7 +10,7 @@ from ablations.cluster.campaign import Campaign
 from results import store
 from results.safe_text import one_line
 from results.store.files import check_hard_links
-from slurm.queries.ask import ask
+from slurm.ask import ask
 
 
 def check_node(folder: str) -> int:

@@ -25,13 +25,13 @@ from ablations.planning.jobs import Job, jobs
 from ablations.reporting.output import log_end
 from results import store
 from results.store.standing import OVER, Kind, Standing, Standings
-from slurm.profiles import profile as profiles
-from slurm.profiles.profile import Profile
-from slurm.queries import queue
-from slurm.queries.ask import TIMEOUT, Refused, Unreachable
-from slurm.queries.limits import FULL
-from slurm.submission import arrays as submission
-from slurm.submission.intent import Intent, was_taken
+from slurm import arrays as submission
+from slurm import profile as profiles
+from slurm import queue
+from slurm.ask import TIMEOUT, Refused, Unreachable
+from slurm.intent import Intent, was_taken
+from slurm.limits import FULL
+from slurm.profile import Profile
 
 MOST_ARRAYS, HOUR = 20, 3600.0  # arrays of tasks that one submission may send within an hour
 MOST_TASKS = 1000  # in an array

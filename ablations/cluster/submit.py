@@ -25,10 +25,9 @@ from ablations.study.naming import ALL_ARMS
 from results.store.schemas import NodeChecks, Plan
 from results.store.standing import Standings
 from results.units import amount_text
-from slurm.profiles import profile as profiles
-from slurm.queries import queue
-from slurm.queries.ask import NoSlurm, Refused, Unreachable
-from slurm.submission import arrays
+from slurm import arrays, queue
+from slurm import profile as profiles
+from slurm.ask import NoSlurm, Refused, Unreachable
 
 VISIBLE_SECONDS = 15.0  # until a file written on a node is visible on this machine, and a job in the queue
 
@@ -61,7 +60,7 @@ def preflight(profile: profiles.Profile, runs: Path) -> None:
 
     Raises ValueError if they never can, if SLURM does not answer, or if it would misread the path of `runs`.
     """
-    from slurm.profiles.preflight import check, check_helper
+    from slurm.preflight import check, check_helper
 
     arrays.require_folder(runs)
     if warning := check(profile):

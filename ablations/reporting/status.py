@@ -17,8 +17,8 @@ from results import store
 from results.store import lease
 from results.store.schemas import Entry, Plan, PlannedTrial
 from results.store.standing import Kind, Standing, Standings
-from slurm.queries import queue
-from slurm.queries.ask import NoSlurm, Unreachable
+from slurm import queue
+from slurm.ask import NoSlurm, Unreachable
 
 TRIAL_KINDS = (
     "finished",

@@ -13,7 +13,7 @@ from ablations.reporting.console import PlainConsole
 from ablations.reporting.status import TRIAL_KINDS, ArmStatus, QueuedTrial, StudyStatus, is_settled
 from results.safe_text import printable
 from results.units import amount_text, duration_text
-from slurm.queries.queue import is_held
+from slurm.queue import is_held
 
 BAR = 24
 REDRAW_SECONDS = 3.0

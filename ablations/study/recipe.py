@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 from ablations.study.stages import Values
 from results.margins import Margin
 from results.store.schemas import LaterDifference
-from slurm.profiles.profile import Profile
+from slurm.profile import Profile
 from vitcore.options import Options
 
 if TYPE_CHECKING:

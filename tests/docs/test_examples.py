@@ -11,7 +11,7 @@ import pytest
 
 from ablations.study import strict_yaml
 from results import style
-from slurm.profiles.profile import Profile
+from slurm.profile import Profile
 
 ROOT = Path(__file__).parent.parent.parent
 

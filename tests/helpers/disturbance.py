@@ -98,7 +98,7 @@ def kind_of(words: list[str], runs: Path) -> str:
     """Return which of the submission's processes has this command line: worker, task, last, or "" for none."""
     if "ablations.execution.worker" in words and any(str(runs) in word for word in words):
         return "worker"
-    array = words[words.index("slurm.submission.job") + 1] if "slurm.submission.job" in words else ""
+    array = words[words.index("slurm.job") + 1] if "slurm.job" in words else ""
     if not array.startswith(str(runs)):
         return ""
     function = json.loads((Path(array) / "intent.json").read_text())["function"]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm.submission import arrays, intent, job
-from slurm.submission.arrays import Tasks
+from slurm import arrays, intent, job
+from slurm.arrays import Tasks
 
 SBATCH = """#!{python}
 import json, sys
@@ -33,9 +33,9 @@ def test_task_calls_the_function_of_its_script_alone(tmp_path: Path, monkeypatch
     intent.write(tmp_path, "vit:0001", "os:rmdir", [str(tmp_path / "kept")], [[]])
     (tmp_path / "kept").mkdir()
     words = shlex.split(
-        arrays.task_command(tmp_path / "0001", Tasks("os.path:exists", [], [[]]), Path(job.__file__).parents[2])
+        arrays.task_command(tmp_path / "0001", Tasks("os.path:exists", [], [[]]), Path(job.__file__).parents[1])
     )
-    monkeypatch.setattr(sys, "argv", ["job", str(tmp_path), *words[words.index("slurm.submission.job") + 2 :]])
+    monkeypatch.setattr(sys, "argv", ["job", str(tmp_path), *words[words.index("slurm.job") + 2 :]])
     with pytest.raises(SystemExit) as end:
         job.main()
     assert end.value.code is True

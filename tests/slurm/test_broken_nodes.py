@@ -10,7 +10,7 @@ from waits import await_results, published, queued
 
 from results import store
 from slurm.devcluster import Cluster, Settings, wait_until
-from slurm.queries.queue import is_held
+from slurm.queue import is_held
 
 pytestmark = pytest.mark.slow
 

@@ -18,9 +18,9 @@ from small_study import CANCEL, PROFILE, SUBMIT, Result, Wrap, launch, results, 
 from waits import await_empty_queue, await_report, await_results, await_training, logs, published, queued, reopen
 
 from ablations.cluster.rounds import SETTLE_SECONDS
+from slurm import arrays
 from slurm.devcluster import Cluster, Settings, wait_until
-from slurm.profiles.profile import Profile, submitit_parameters
-from slurm.submission import arrays
+from slurm.profile import Profile, submitit_parameters
 
 pytestmark = pytest.mark.slow
 

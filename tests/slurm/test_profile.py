@@ -11,11 +11,9 @@ import pytest
 from hostile import CANARY, TEXTS
 
 from ablations.study import strict_yaml
-from slurm.profiles import draft, options, profile
-from slurm.profiles.profile import Profile, submitit_parameters
-from slurm.queries import ask, partitions, queue
-from slurm.queries.partitions import Nodes
-from slurm.submission import arrays
+from slurm import arrays, ask, draft, options, partitions, profile, queue
+from slurm.partitions import Nodes
+from slurm.profile import Profile, submitit_parameters
 
 FULL = r"""
 {partition: "gpu,gpu-long", account: lab_1, qos: high, gpus: 2, gpu_type: nvidia_a100-sxm4-40gb, cpus: 4, memory: 16G,

@@ -76,7 +76,7 @@ def test_trials_run_in_the_container_with_the_options_of_srun(tmp_path: Path, ab
     assert len(results(runs)) == 2
     (call,) = calls.read_text().splitlines()
     assert call.startswith("none $HOME ")
-    assert "slurm.submission.job" in call
+    assert "slurm.job" in call
 
 
 def test_parallel_holds_for_all_arrays_of_a_submission(tmp_path: Path, ablate: Ablate, closed: Cluster) -> None:

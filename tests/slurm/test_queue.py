@@ -10,11 +10,10 @@ from in_process import called
 from small_study import CANCEL, SUBMIT, Ablate, Wrap, results, trials, write
 from waits import await_empty_queue, await_report, await_results, reopen
 
+from slurm import arrays, intent, limits, partitions, queue
+from slurm.ask import Refused, Unreachable
 from slurm.devcluster import Cluster, wait_until
-from slurm.profiles.profile import Profile, submitit_parameters
-from slurm.queries import limits, partitions, queue
-from slurm.queries.ask import Refused, Unreachable
-from slurm.submission import arrays, intent
+from slurm.profile import Profile, submitit_parameters
 
 TAG = "ablate:20260101-000000-0123abcd:0001"
 ROOT = Path(__file__).parents[2]

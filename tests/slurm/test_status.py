@@ -18,7 +18,7 @@ from ablations.execution.faults import BUG
 from ablations.execution.retry import advice
 from ablations.reporting import status
 from slurm.devcluster import Cluster, Settings, wait_until
-from slurm.queries.queue import shows_scancel
+from slurm.queue import shows_scancel
 
 BROKEN = """
 from vitcore.model.position import POSITION, Learned1D

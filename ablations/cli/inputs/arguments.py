@@ -29,7 +29,7 @@ from results.store.standing import Standings
 if TYPE_CHECKING:
     from ablations.study.design import Design
     from ablations.study.reading import Record
-    from slurm.profiles.profile import Profile
+    from slurm.profile import Profile
 
 MARGIN, RECIPE = "margin", "digits"
 

@@ -13,7 +13,7 @@ from ablations.execution.launch import Place
 from ablations.reporting.cleaning import Keep
 
 if TYPE_CHECKING:
-    from slurm.profiles.profile import Profile
+    from slurm.profile import Profile
 
 
 def source_path(source: Path | None) -> Path:

@@ -9,7 +9,7 @@ from ablations.cluster import bad_nodes
 from ablations.execution.attempts import EndedAttempt, faulty_node
 from results import store
 from results.store import lease
-from slurm.profiles.profile import Profile, submitit_parameters
+from slurm.profile import Profile, submitit_parameters
 
 
 def attempt(trial: store.Trial, node: str | None, kind: str = "machine") -> Path:

@@ -21,8 +21,8 @@ from ablations.planning.step_times import Device
 from ablations.reporting.lines import Lines
 from results import store
 from results.store.schemas import StepTime
-from slurm.profiles.profile import Profile
-from slurm.submission import intent, job
+from slurm import intent, job
+from slurm.profile import Profile
 
 FILES = ["campaign.json", "private.json", "arrays/0001/intent.json", "arrays/0001/ack.json", "gave-up.json"]
 READING = (("status",), ("logs", "position-embedding"))

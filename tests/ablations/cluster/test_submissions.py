@@ -28,11 +28,10 @@ from ablations.reporting.status_view import render
 from results import store
 from results.store import lease, plan_files
 from results.store.schemas import Plan
-from slurm.profiles.profile import Profile
-from slurm.queries import queue
-from slurm.queries.ask import Refused, Unreachable
-from slurm.submission import arrays as submission
-from slurm.submission import intent, job
+from slurm import arrays as submission
+from slurm import intent, job, queue
+from slurm.ask import Refused, Unreachable
+from slurm.profile import Profile
 
 TOY = Profile(gpus=0, cpus=1, memory="1G", time=5)
 

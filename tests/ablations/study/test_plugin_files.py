@@ -17,7 +17,7 @@ from ablations.cluster import campaign
 from ablations.execution.launch import Place
 from ablations.study import plugins
 from ablations.study.plugins.local_imports import NEIGHBORS
-from slurm.profiles.profile import Profile
+from slurm.profile import Profile
 from vitcore import Config
 from vitcore.identity import identity, trial_id
 from vitcore.sizes import REGISTERED

@@ -1,4 +1,4 @@
-"""The program that runs one task of a job array on a node: `python -m slurm.submission.job FOLDER FUNCTION CODE`.
+"""The program that runs one task of a job array on a node: `python -m slurm.job FOLDER FUNCTION CODE`.
 
 FUNCTION comes from the script that SLURM stored. So write access to FOLDER is not enough to choose another function.
 CODE is the folder that this program must be imported from. If it is gone, Python may find other code.
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from slurm.submission import arrays, intent
+from slurm import arrays, intent
 
 REFUSED = 2
 
@@ -36,7 +36,7 @@ def escaped(text: str) -> str:
 
 def main() -> None:
     folder, function, code = sys.argv[1:]
-    if Path(__file__).parents[2] != Path(code):
+    if Path(__file__).parents[1] != Path(code):
         sys.exit(f"{code}: the code of this submission is gone, and no other code is run: submit again")
     os.environ[arrays.FOLDER] = folder
     array = intent.read(Path(folder))

@@ -13,12 +13,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from slurm.profiles.grammar import joined_names
-from slurm.profiles.profile import Profile, submitit_parameters
-from slurm.queries import limits, partitions
-from slurm.queries.ask import Refused, ask
-from slurm.queries.partitions import Nodes
-from slurm.submission import arrays
+from slurm import arrays, limits, partitions
+from slurm.ask import Refused, ask
+from slurm.grammar import joined_names
+from slurm.partitions import Nodes
+from slurm.profile import Profile, submitit_parameters
 
 WITHOUT: dict[str, dict[str, int | None]] = {  # key -> changes that drop the key, the most likely cause first
     "gpu_type": {"gpu_type": None},

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from slurm.profiles.grammar import WORD, joined_names, matches, quoted_value
-from slurm.profiles.profile import Profile
-from slurm.queries import limits, partitions
-from slurm.queries.partitions import Nodes, duration_text
+from slurm import limits, partitions
+from slurm.grammar import WORD, joined_names, matches, quoted_value
+from slurm.partitions import Nodes, duration_text
+from slurm.profile import Profile
 
 LONGEST = Profile().seconds  # seconds; short jobs start sooner, and the next job continues their trials
 MOST_CPUS, MOST_GIGABYTES = 4, 16

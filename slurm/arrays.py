@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slurm.profiles import grammar
-from slurm.queries import queue
-from slurm.queries.ask import NoSlurm, Refused, Unreachable, ask
-from slurm.submission import intent
+from slurm import grammar, intent, queue
+from slurm.ask import NoSlurm, Refused, Unreachable, ask
 
 BEGAN = "ABLATE_JOB_BEGAN"  # environment variable: when the job's script began, before the profile's setup
 FOLDER = "ABLATE_ARRAY"  # environment variable: the folder of the array that a task belongs to
@@ -121,7 +119,7 @@ def task_command(folder: Path, tasks: Tasks, code: Path) -> str:
     """Return the shell command that runs one task of the array in `folder`."""
     python = shlex.join([*tasks.container, sys.executable])
     # -P: nodes import the copied code and not files of their working directory
-    command = f"{python} -u -P -m slurm.submission.job {shlex.join([str(folder), tasks.function, str(code)])}"
+    command = f"{python} -u -P -m slurm.job {shlex.join([str(folder), tasks.function, str(code)])}"
     if tasks.persistent:  # a status above 128 means that a signal ended the task
         again = f"for start in {{1..{STARTS}}}; do {command}; status=$?; [ $status -gt 128 ] || break; done"
         return f"{again}\nexit $status"

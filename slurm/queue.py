@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from slurm.queries.ask import TIMEOUT, Refused, Unreachable, ask
+from slurm.ask import TIMEOUT, Refused, Unreachable, ask
 
 FIELD, RECORD = "\x1f", "\x1e"  # ASCII separators: SLURM prints names and comments as they are, with newlines
 HELD = "launch failed requeued held"  # a hold by SLURM, after a failed prolog or a killed slurmctld

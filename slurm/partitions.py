@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from slurm.queries.ask import ask
-from slurm.queries.queue import FIELD
+from slurm.ask import ask
+from slurm.queue import FIELD
 
 SINFO = ("%R", "%P", "%a", "%l", "%D", "%c", "%m", "%G", "%f")
 

@@ -11,8 +11,8 @@ import pwd
 import re
 from collections.abc import Iterable, Iterator
 
-from slurm.profiles.profile import Profile
-from slurm.queries.ask import Refused, Unreachable, ask
+from slurm.ask import Refused, Unreachable, ask
+from slurm.profile import Profile
 
 FULL = re.compile(r"MaxSubmitJob|GrpSubmitJob")  # a refusal because this user has too many jobs in the queue
 DEFAULT_QOS = "normal"

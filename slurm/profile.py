@@ -21,9 +21,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from slurm.profiles import grammar, options
-from slurm.profiles.grammar import FEATURES, SIZE, WORD, list_pattern
-from slurm.queries import partitions
+from slurm import grammar, options, partitions
+from slurm.grammar import FEATURES, SIZE, WORD, list_pattern
 
 ENDS = r"(after|afterany|afterok|afternotok)(:\d+(_\d+)?)+"
 CLOCK = r"\d\d?:\d\d(:\d\d)?"

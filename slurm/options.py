@@ -7,8 +7,8 @@ A profile may not set the options that decide what runs, the job name or the out
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from slurm.profiles import grammar
-from slurm.profiles.grammar import COUNT, FEATURES, NODES, SIZE, WORD, list_pattern
+from slurm import grammar
+from slurm.grammar import COUNT, FEATURES, NODES, SIZE, WORD, list_pattern
 
 Value = str | int | bool
 

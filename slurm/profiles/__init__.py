@@ -1,1 +1,0 @@
-"""Profiles, which state what a user requests from a SLURM cluster: files, checks and a first draft."""

@@ -1,1 +1,0 @@
-"""Queries of SLURM's job queue, limits and partitions."""

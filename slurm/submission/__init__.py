@@ -1,1 +1,0 @@
-"""Submission of job arrays, which are written to disk, passed to sbatch once and run on nodes."""
