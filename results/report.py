@@ -14,10 +14,10 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from results import store, units
+from results import claim_text, store, units
 from results.figures import inspection, study_figure
 from results.records import Claim, Table
-from results.statistics import claims, interaction
+from results.statistics import interaction
 from results.store.inspection_data import Inspection
 from results.store.schemas import Asked, Plan
 from results.study_results import StudyResults
@@ -193,8 +193,8 @@ def claim_view(claim: Claim, metric: str) -> dict[str, str]:
     of = f"{claim.of} " if delta else ""
     interval = claim.delta_ci95 and f" [{', '.join(unit.signed_interval(claim.delta_ci95))}]"
     return {
-        "text": claims.with_labels(claim.claim),
-        "verdict": claims.VERDICT_TEXT[claim.verdict],
+        "text": claim_text.with_labels(claim.claim),
+        "verdict": claim_text.VERDICT_TEXT[claim.verdict],
         "basis": "; ".join(part for part in (f"{of}{delta}{interval or ''}", claim.note) if part),
     }
 

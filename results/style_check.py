@@ -3,9 +3,9 @@
 import itertools
 from collections.abc import Iterator, Sequence
 
+from results.claim_text import claimed_arms
 from results.metrics import METRICS
 from results.spelling import suggestion
-from results.statistics import claims
 from results.store.eval_files import computes_metric
 from results.store.schemas import Arm, Plan, Tuned
 from results.style import Style
@@ -30,7 +30,7 @@ def unknown_names_warning(style: Style, plans: Sequence[Plan]) -> str:
 
 
 def known_names(plan: Plan) -> Iterator[str]:
-    said = [arm for claim in plan.claims for arm in claims.parse_claim(claim)[::2]]
+    said = [arm for claim in plan.claims for arm in claimed_arms(claim)]
     said += [arm.model_family for arm in plan.arms]
     arms: list[Arm | Tuned] = [*plan.arms, *plan.tuned]
     for arm in arms:

@@ -8,8 +8,9 @@ from ablations.study import written_names
 from ablations.study.arms import Arm, arm_name
 from ablations.study.design import Design
 from ablations.study.stages import Stage, lineage
-from ablations.study.study import Axis, Study, claim_parts
+from ablations.study.study import Axis, Study
 from results import units
+from results.claim_text import claimed_arms
 from results.figures.kinds import FIGURE_KINDS
 from results.metrics import METRICS
 from vitcore.analysis.evals import EVAL, eval_of, find
@@ -55,7 +56,7 @@ def check_names(design: Design) -> None:
     check_name(study, "figure", study.figure, FIGURE_KINDS)
     at_own_value = [arm_name(change.name, point) for change in design.changes for point in fixed_points(design)]
     check_arms(study, "published", written_names.published(design), [*arms, *at_own_value] if design.tune else arms)
-    claimed = [name for claim in written_names.all_claims(design) for name in claim_parts(claim)[::2]]
+    claimed = [name for claim in written_names.all_claims(design) for name in claimed_arms(claim)]
     check_arms(study, "claims", claimed, claimable_names(design))
     for name in sorted(study.families.keys() - {design.family_name(arm) for arm in design.arms}):
         raise ValueError(f"study '{study.name}': families: no arm is of {name}")

@@ -15,7 +15,7 @@ from ablations.study.confounds import enlargement_notes, footnotes, model_notes,
 from ablations.study.design import Design
 from ablations.study.recipe import Recipe
 from ablations.study.stages import LINKS, Stage, lineage
-from ablations.study.study import claim_parts
+from results.claim_text import claimed_arms
 from results.store import schemas
 from results.store.plan_files import learned_settings, parent_setting
 from results.store.schemas import Entry, Plan, PlannedTrial, Settings, Split, Took
@@ -90,7 +90,7 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
 def applicable_claims(design: Design) -> list[str]:
     """Return the study's claims about arms that exist with this recipe."""
     there = {*checks.claimable_names(design)}
-    return [claim for claim in written_names.all_claims(design) if {*claim_parts(claim)[::2]} <= there]
+    return [claim for claim in written_names.all_claims(design) if {*claimed_arms(claim)} <= there]
 
 
 def contrasts(entries: Sequence[schemas.Arm | schemas.Tuned]) -> int:

@@ -195,7 +195,7 @@ def resolution_lines(found: Resolution, metric: str, objective: str = "") -> lis
         return [f"unknown: no differences of {metric} in this run directory yet, and the recipe states none for this"]
     contrasts, freedom = units.amount_text(found.contrasts, "contrast"), units.amount_text(spread.freedom, "degree")
     lines = [
-        f"{size_text(found.difference, unit)} in {units.metric_name(metric, objective)} with {seeds_text(found.seeds)} "
+        f"{size_text(found.difference, unit)} in {units.metric_name(metric, objective)} with {seed_text(found.seeds)} "
         f"(80% power, {', '.join(filter(None, [contrasts, look_text(found.factor)]))})",
         f"differences spread by {unit.size_text(spread.sd)} ({freedom} of freedom, from "
         f"{spread.source}); computed with its upper 80% bound, {unit.size_text(spread.bound)}",
@@ -207,7 +207,7 @@ def resolution_lines(found: Resolution, metric: str, objective: str = "") -> lis
     if found.margin is not None:
         lines.append(margin_line(found, margins.margin_text(found.margin, metric), unit))
     if found.seeds_for:
-        wanted = [f"{unit.size_text(float(one))} {seeds_text(seeds)}" for one, seeds in found.seeds_for.items()]
+        wanted = [f"{unit.size_text(float(one))} {seed_text(seeds)}" for one, seeds in found.seeds_for.items()]
         beyond = any(seeds is None or seeds > found.seeds for seeds in found.seeds_for.values())
         notes = "; ".join(filter(None, [look_text(found.factor_of_more), found.note])) if beyond else ""
         lines.append("to resolve " + ", ".join(wanted) + (f" ({notes})" if notes else ""))
@@ -241,7 +241,7 @@ def margin_line(found: Resolution, margin: str, unit: units.Unit) -> str:
     text = f"equal arms are shown equivalent within {margin}{size}"
     if found.margin_reachable:
         return f"{text} with 80% power, and within {size_text(found.smallest_margin, unit)} too"
-    return f"{text} with less than 80% power: that takes {seeds_text(found.margin_seeds)}"
+    return f"{text} with less than 80% power: that takes {seed_text(found.margin_seeds)}"
 
 
 def look_text(factor: int) -> str:
@@ -253,5 +253,5 @@ def size_text(value: float | None, unit: units.Unit) -> str:
     return unit.size_text(value) if value is not None and value <= unit.range else "no difference"
 
 
-def seeds_text(seeds: int | None) -> str:
+def seed_text(seeds: int | None) -> str:
     return units.amount_text(seeds, "seed") if seeds is not None else f"more than {power.MOST_SEEDS} seeds"

@@ -8,7 +8,8 @@ from typing import Any
 
 from ablations.study.recipe import Recipe
 from ablations.study.stages import FINETUNE, Values
-from ablations.study.study import Study, claim_parts
+from ablations.study.study import Study
+from results.claim_text import claimed_arms
 from vitcore.config import Config
 from vitcore.training import parents
 from vitcore.unknown_keys import joined_names, spelling_hint, unknown_key
@@ -113,7 +114,7 @@ def check_text_names(study: Study, path: Path) -> None:
     for where, settings in study.co_changes.items():
         if clash := settings.keys() & set(varied):
             raise ValueError(f"{path}: with: {where}: {joined_names(clash)} is what the study varies")
-    claimed = [arm for claim in study.claims for arm in claim_parts(claim)[::2]]
+    claimed = [arm for claim in study.claims for arm in claimed_arms(claim)]
     for name in [*study.published, *study.co_changes, *claimed]:
         key = name.partition("=")[0]
         named = any(name == arm or name.startswith(f"{arm},") for arm in (*study.arms, "baseline"))

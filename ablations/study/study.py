@@ -7,6 +7,7 @@ from pydantic import Field, field_validator
 
 from ablations.study.budget import Budget
 from ablations.study.stages import LINKS, Values
+from results.claim_text import parse_claim
 from results.margins import Margin
 from vitcore.options import Options
 
@@ -60,7 +61,7 @@ class Study(Options):
     @classmethod
     def _claims(cls, claims: list[str]) -> list[str]:
         for claim in claims:
-            claim_parts(claim)
+            parse_claim(claim)
         return claims
 
     def axes(self) -> list[tuple[str, dict[str, Axis]]]:
@@ -91,15 +92,3 @@ class Study(Options):
 
 def without_recipe_arm(settings: Values) -> Values:
     return {key: value for key, value in settings.items() if key != RECIPE_ARM}
-
-
-def claim_parts(claim: str) -> tuple[str, str, str]:
-    """Return (first arm, sign with its spaces, second arm) of a claim such as 'a < b' or 'a ~ b'.
-
-    Raises ValueError if the claim has neither sign.
-    """
-    for sign in (" < ", " ~ "):
-        left, found, right = claim.partition(sign)
-        if found:
-            return left.strip(), sign, right.strip()
-    raise ValueError(f"claim '{claim}' is neither 'arm < arm' nor 'arm ~ arm'")

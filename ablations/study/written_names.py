@@ -4,7 +4,8 @@ from typing import Any
 
 from ablations.study.arms import arm_name
 from ablations.study.design import Design
-from ablations.study.study import PLACE, claim_parts
+from ablations.study.study import PLACE
+from results.claim_text import parse_claim
 
 
 def published(design: Design) -> dict[str, float]:
@@ -14,8 +15,8 @@ def published(design: Design) -> dict[str, float]:
 
 def all_claims(design: Design) -> list[str]:
     """Return the study's distinct claims, with indices such as axis[-1] replaced. Raises the errors of `resolved`."""
-    parts = map(claim_parts, design.study.claims)
-    return list(dict.fromkeys(f"{resolved(design, a)}{sign}{resolved(design, b)}" for a, sign, b in parts))
+    parts = map(parse_claim, design.study.claims)
+    return list(dict.fromkeys(f"{resolved(design, a)} {relation} {resolved(design, b)}" for a, relation, b in parts))
 
 
 def resolved(design: Design, name: str) -> str:

@@ -6,7 +6,7 @@ Published numbers come from another setting, so only the order of two arms can b
 from collections import Counter
 from collections.abc import Sequence
 
-from results import units
+from results import claim_text, units
 from results.comparison import compare, summary
 from results.comparison.notes import metric_notes
 from results.records import (
@@ -20,7 +20,6 @@ from results.records import (
     json_object,
     study_fields,
 )
-from results.statistics import claims
 from results.study_results import StudyResults
 from results.tables import formats, layout, sentences, study_table
 from results.tables.formats import Cell, Grid
@@ -60,18 +59,18 @@ def compare_published(studies: Sequence[StudyResults], interim: bool = False) ->
         rows=rows,
         claims=judged,
         provenance={},
-        verdicts=dict(Counter(claims.VERDICT_TEXT[claim.verdict] for claim in judged)),
+        verdicts=dict(Counter(claim_text.VERDICT_TEXT[claim.verdict] for claim in judged)),
     )
 
 
 def claim_row(claim: Claim, table: Table) -> PublishedClaim:
     """Return a claim with its published difference and notes, such as a bound on an unresolved difference."""
     published = {row.arm: row.published for row in table.rows}
-    a, _, b = claims.parse_claim(claim.claim)
+    a, _, b = claim_text.parse_claim(claim.claim)
     left, right = published.get(a), published.get(b)
     sign = -1 if claim.of == f"{b} - {a}" else 1
     notes = [*metric_notes(table.metric, table.objective), claim.note, *table.warnings]
-    if claim.verdict == claims.UNRESOLVED and claim.delta_ci95:
+    if claim.verdict == claim_text.UNRESOLVED and claim.delta_ci95:
         notes.append(sentences.bound_text([claim.delta_ci95], units.unit(table.metric)))
     return PublishedClaim(
         **study_fields(table),
@@ -103,10 +102,10 @@ def claims_grid(found: PublishedComparison) -> Grid:
         unit = units.unit(claim.metric)
         cells = [
             Cell(claim.name, claim.name),
-            Cell(claims.with_labels(claim.claim), claim.claim, claim.notes),
+            Cell(claim_text.with_labels(claim.claim), claim.claim, claim.notes),
             *summary.difference_cells(claim, unit),
             Cell(unit.signed_text(claim.published_delta), claim.published_delta),
-            Cell(claims.VERDICT_TEXT[claim.verdict], claim.verdict),
+            Cell(claim_text.VERDICT_TEXT[claim.verdict], claim.verdict),
         ]
         rows.append(cells)
     counts = ", ".join(f"{word} {count}" for word, count in found.verdicts.items())

@@ -1,25 +1,16 @@
-"""Verdicts on the claims that a study quotes from its source, judged by the study's trials.
-
-"a < b" claims that a has the lower metric. "a ~ b" claims that a and b are equivalent within the margin.
-"""
+"""Verdicts on the claims that a study quotes from its source, judged by the study's trials."""
 
 import itertools
-import re
 from collections.abc import Collection, Iterator, Mapping
 
 from results import units
+from results.claim_text import AGREE, DISAGREE, UNRESOLVED, Parts, parse_claim
 from results.records import Claim, Row
 from results.statistics import p_values, tuned_pairs, verdict
 from results.statistics.contrast import Sample
 from results.statistics.tuned_pairs import Pair
 from results.statistics.verdict import EQUIVALENT, RESOLVED, Tie
 from results.store.schemas import Plan
-from results.style import current_style
-
-AGREE, DISAGREE, UNRESOLVED = "agree", "disagree", "not-resolved"
-CLAIM = re.compile(r"\s*(.+?) ([<~]) (.+?)\s*", re.DOTALL)  # an arm's name may contain anything
-Parts = tuple[str, str, str]  # a claim: an arm, "<" or "~", another arm
-VERDICT_TEXT = {AGREE: "agrees", DISAGREE: "disagrees", UNRESOLVED: "not resolved", None: "untested"}
 
 
 def judge_claims(
@@ -84,20 +75,6 @@ def claims_at_points(text: str, plan: Plan) -> Iterator[Parts]:
     for values in itertools.product(*curves.values()):
         point = "".join(f",{name}={value}" for name, value in zip(curves, values, strict=True))
         yield a + point, relation, b + point
-
-
-def parse_claim(text: str) -> Parts:
-    """Return (a, relation, b) for a claim "a < b" or "a ~ b". Raises ValueError for anything else."""
-    if not (match := CLAIM.fullmatch(text)):
-        raise ValueError(f"claim '{text}' is not 'arm < arm' or 'arm ~ arm'")
-    a, relation, b = match.groups()
-    return a, relation, b
-
-
-def with_labels(text: str) -> str:
-    """Return the claim with each arm's name replaced by its label in the current style."""
-    a, relation, b = parse_claim(text)
-    return f"{current_style().label(a)} {relation} {current_style().label(b)}"
 
 
 def judged_claim(

@@ -4,9 +4,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from results import margins, units
+from results import claim_text, margins, units
 from results.records import NO_VERDICT, Row, Table
-from results.statistics import claims
 from results.statistics.declared import (
     Earlier,
     claims_declared_earlier,
@@ -74,7 +73,7 @@ def late_warnings(plan: Plan) -> list[str]:
 
 
 def claims_text(texts: Sequence[str]) -> str:
-    return ", ".join(map(claims.with_labels, texts))
+    return ", ".join(map(claim_text.with_labels, texts))
 
 
 def study_as_declared(study: StudyResults, one: Declaration) -> StudyResults:
@@ -117,7 +116,7 @@ def verdicts_text(table: Table, other: Table, rows: Iterable[Row]) -> str:
     judged = {one.claim: one.verdict for one in table.claims}
     differing = sentences.first_declared_verdicts(rows)
     differing += [
-        f"claim {claims.with_labels(one.claim)} {claims.VERDICT_TEXT[one.verdict]}"
+        f"claim {claim_text.with_labels(one.claim)} {claim_text.VERDICT_TEXT[one.verdict]}"
         for one in other.claims
         if one.verdict != judged[one.claim]
     ]

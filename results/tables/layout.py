@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from results import collapse, margins, units
+from results.claim_text import VERDICT_TEXT, parse_claim, with_labels
 from results.records import INTERVAL, Interval, Row, Table, json_object
 from results.spelling import suggestion
-from results.statistics import claims, interaction
+from results.statistics import interaction
 from results.store.schemas import Plain
 from results.style import current_style
 from results.tables import formats, sentences
@@ -314,7 +315,7 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
 def family_names(table: Table) -> list[str]:
     """Return the names of the families of tests that are corrected separately."""
     pairs = {(row.arm, row.baseline) for row in table.rows}
-    others = [claims.parse_claim(one.claim) for one in table.claims]
+    others = [parse_claim(one.claim) for one in table.claims]
     is_own = any((a, b) not in pairs and (b, a) not in pairs for a, _, b in others)
     found = {
         "contrasts": table.family > 0,
@@ -340,7 +341,7 @@ def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
         corrected = f"Holm over {len(table.interactions)}"
         lines.append(f"Interactions (together - each alone + baseline, paired by seed, {corrected}): {described}.")
     if table.claims and not table.abridged:
-        judged = [f"{claims.with_labels(one.claim)}: {claims.VERDICT_TEXT[one.verdict]}" for one in table.claims]
+        judged = [f"{with_labels(one.claim)}: {VERDICT_TEXT[one.verdict]}" for one in table.claims]
         lines.append(f"Claims of {table.source or 'the study'}: {'; '.join(judged)}.")
     lines += [f"Note: {note}." for note in [*table.warnings, *table.notes]]
     return lines + ([] if table.abridged else [f"Not covered: {caveat}" for caveat in table.caveats])
