@@ -17,8 +17,8 @@ import pytest
 import synthetic
 from hostile import TEXTS
 
-from ablations.planning import jobs
 from ablations.planning.prepare import prepare
+from ablations.planning.saved_plans import save_plan
 from ablations.reporting import status, status_view
 from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
@@ -74,7 +74,7 @@ def test_a_field_of_a_study_is_text_or_one_error(tmp_path: Path, monkeypatch: py
             plan = prepare(design, tmp_path / "runs", None, prune=True)
         except (ValueError, OSError):  # what the command prints in one line
             continue
-        jobs.write(tmp_path / "runs", plan)
+        save_plan(tmp_path / "runs", plan)
         taken += 1
         shown = status_view.render([status.status(plan, tmp_path / "runs", status.SlurmState())]).plain
         assert {"\n"} >= set(re.findall(r"[^\S ]|\x1b", shown))

@@ -18,7 +18,7 @@ from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 from ablations.cli import figures
 from ablations.execution import launch
 from ablations.execution.launch import Place
-from ablations.planning import jobs
+from ablations.planning.saved_plans import save_plan
 from ablations.study.reading import read_recipe
 from results import export, store
 from results.load import load_studies
@@ -252,5 +252,5 @@ def test_turns_are_not_swept_through_a_link(published: Path, tmp_path: Path) -> 
     (tmp_path / "years" / "2023").mkdir(parents=True)
     (folder / "turns").symlink_to(tmp_path / "years")
     with pytest.raises(ValueError, match="turns: is a link"):
-        jobs.write(published, store.read_plan(folder / "plan.json"))
+        save_plan(published, store.read_plan(folder / "plan.json"))
     assert (tmp_path / "years" / "2023").exists()

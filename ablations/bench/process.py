@@ -14,7 +14,7 @@ import torch
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
-from ablations.execution.provenance import HOME
+from ablations.provenance import HOME
 from ablations.study import plugins
 from vitcore.config import Config
 from vitcore.data.splits import Data, Images, load

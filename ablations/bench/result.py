@@ -9,7 +9,7 @@ from pydantic_core import to_jsonable_python
 from ablations.bench.process import Source
 from ablations.bench.timing import FEW, Spread
 from ablations.execution.machine import cores
-from ablations.execution.provenance import environment_record
+from ablations.provenance import environment_record
 from ablations.study.naming import assignments
 from results.store.schemas import Fact
 from results.tables.formats import Cell, Grid, markdown

@@ -11,7 +11,8 @@ from ablations.cli.help import App
 from ablations.cli.inputs import ablate_toml, guards, parameters
 from ablations.cli.inputs.arguments import named_plans, prepare_plans, slurm_profile
 from ablations.cli.inputs.directories import folder_options, make_place, runs_folder
-from ablations.planning.jobs import jobs, write
+from ablations.jobs import jobs
+from ablations.planning.saved_plans import save_plan
 
 app = App(
     help="Write and test SLURM profiles.\n\n"
@@ -69,7 +70,7 @@ def submit(
         submitting.preflight(chosen, place.runs)
     guards.ensure_publishable(place.runs)
     for plan in plans:
-        write(place.runs, plan)
+        save_plan(place.runs, plan)
     print(submitting.submit(plans, place, chosen, arm))
     print(f"watch: ablate status {shlex.join(plan.name for plan in plans)}{folder_options(runs)} --watch")
 

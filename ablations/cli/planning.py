@@ -9,7 +9,7 @@ from ablations.cli.answer import FAILED, show_json
 from ablations.cli.inputs import guards, parameters
 from ablations.cli.inputs.arguments import prepare_plans, slurm_profile
 from ablations.cli.inputs.directories import data_folder, imported_files, load_plugins, make_place
-from ablations.planning.jobs import jobs
+from ablations.jobs import jobs
 
 
 def plan(

@@ -19,7 +19,8 @@ from ablations.cli.inputs.directories import folder_options, make_place, runs_fo
 from ablations.execution import machine, slots
 from ablations.execution import retry as retrying
 from ablations.execution.launch import Place
-from ablations.planning.jobs import Job, jobs, write
+from ablations.jobs import Job, jobs
+from ablations.planning.saved_plans import save_plan
 from results import store
 from results.store.schemas import Plan, Settings
 from results.units import amount_text
@@ -81,7 +82,7 @@ def run(
         guards.ensure_trainable(todo, place)
     warn_of_enlarged(job.config for job in todo)
     for planned in plans:
-        write(place.runs, planned)
+        save_plan(place.runs, planned)
     if plan_only:
         print(f"planned: ablate work {place.runs}")
         return

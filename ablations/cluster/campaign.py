@@ -22,11 +22,12 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ablations.execution import provenance
+from ablations import provenance
 from ablations.execution.launch import Place
-from ablations.execution.provenance import HOME, PACKAGES
-from ablations.planning.jobs import Job, jobs, read
+from ablations.jobs import Job, jobs
+from ablations.planning.saved_plans import saved_plan
 from ablations.planning.step_times import Device
+from ablations.provenance import HOME, PACKAGES
 from ablations.study.naming import ALL_ARMS
 from results import store
 from results.store import lease
@@ -92,7 +93,7 @@ class Campaign:
 
     def read_plans(self) -> list[Plan]:
         """Return the plans of the campaign, except removed ones. Raises ValueError if a plan is damaged or too new."""
-        return [plan for name in self.plans if (plan := read(self.runs, name)) is not None]
+        return [plan for name in self.plans if (plan := saved_plan(self.runs, name)) is not None]
 
     def jobs(self) -> list[Job]:
         return jobs(self.read_plans(), self.arms)

@@ -7,10 +7,11 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from ablations import provenance
 from ablations.cluster import campaign as campaigns
 from ablations.cluster import no_progress, rounds, staging
 from ablations.cluster.campaign import Campaign
-from ablations.execution import machine, provenance, runner
+from ablations.execution import machine, runner
 from ablations.reporting.lines import Lines
 from ablations.reporting.output import plain_output
 from results import store

@@ -20,8 +20,8 @@ from ablations.cluster import bad_nodes
 from ablations.cluster import campaign as campaigns
 from ablations.cluster.campaign import LAST, PREFIX, WATCH, WORK, Campaign
 from ablations.execution import retry
+from ablations.jobs import Job, jobs
 from ablations.planning import estimate
-from ablations.planning.jobs import Job, jobs
 from ablations.reporting.output import log_end
 from results import store
 from results.store.standing import OVER, Kind, Standing, Standings

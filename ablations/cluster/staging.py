@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ablations.planning.jobs import Job
+from ablations.jobs import Job
 from results import store
 from results.store.files import open_no_follow
 from vitcore.data.files import reason_with_file

@@ -10,16 +10,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from ablations import provenance
 from ablations.cluster import campaign as campaigns
 from ablations.cluster import no_progress, rounds, written_reports
 from ablations.cluster.campaign import Campaign
 from ablations.cluster.node_check import WITHOUT
 from ablations.cluster.rounds import Round
-from ablations.execution import provenance, retry, slots
+from ablations.execution import retry, slots
 from ablations.execution.launch import Place
 from ablations.execution.runner import signal_handler
+from ablations.jobs import Job, jobs
 from ablations.planning import estimate
-from ablations.planning.jobs import Job, jobs
 from ablations.study import strict_yaml
 from ablations.study.naming import ALL_ARMS
 from results.store.schemas import NodeChecks, Plan

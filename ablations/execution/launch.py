@@ -13,9 +13,10 @@ from queue import SimpleQueue
 
 from pydantic import TypeAdapter
 
-from ablations.execution import messages, provenance
+from ablations import provenance
+from ablations.execution import messages
 from ablations.execution.messages import Heard
-from ablations.planning.jobs import Job
+from ablations.jobs import Job
 from ablations.reporting.cleaning import Keep
 
 

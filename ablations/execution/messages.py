@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Literal, get_args
 
-from ablations.planning.jobs import Job
+from ablations.jobs import Job
 from vitcore.analysis.cost_record import Cost
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ablations.execution.faults import INPUT, MACHINE, MEMORY
-from ablations.planning.jobs import Job
+from ablations.jobs import Job
 from results import store
 from results.store import eval_files, lease
 from results.store.standing import Kind, Standings

@@ -15,7 +15,7 @@ from types import FrameType
 from ablations.execution.launch import Place
 from ablations.execution.pool import Display, Pool, RunSummary, end_elsewhere
 from ablations.execution.slots import group_by_ranks, make_slots
-from ablations.planning.jobs import Job
+from ablations.jobs import Job
 from results import store
 from results.store.standing import Standings
 

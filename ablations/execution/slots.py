@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from ablations.execution.machine import cores, default_workers, gpus, nodes
 from ablations.execution.pool import Slot
-from ablations.planning.jobs import Job, all_on_cpu
+from ablations.jobs import Job, all_on_cpu
 from results.units import amount_text
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"

@@ -22,12 +22,13 @@ from typing import TextIO
 
 import torch
 
-from ablations.execution import attempts, faults, machine, messages, provenance, rank_processes
+from ablations import provenance
+from ablations.execution import attempts, faults, machine, messages, rank_processes
 from ablations.execution.compute_eval import compute_eval, winner_weights
 from ablations.execution.faults import RankLost
 from ablations.execution.launch import PLACE, Place
 from ablations.execution.rank_processes import BEAT_SECONDS
-from ablations.planning.jobs import Job
+from ablations.jobs import Job
 from ablations.reporting.cleaning import kept_weights
 from ablations.reporting.output import output_to_file
 from ablations.study import plugins

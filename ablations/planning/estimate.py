@@ -24,8 +24,8 @@ from typing import Any
 
 from ablations.execution import machine, retry
 from ablations.execution.attempts import read_or_none
+from ablations.jobs import Job, evaluation_share
 from ablations.planning import step_times
-from ablations.planning.jobs import Job, evaluation_share
 from ablations.planning.step_times import Device
 from results import store
 from results.store.schemas import Entry, Environment, Plan, Settings

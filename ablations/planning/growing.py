@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TypeVar
 
-from ablations.planning.jobs import check_same_table
 from ablations.planning.plan import arm_cost, contrasts, trials
+from ablations.planning.saved_plans import check_same_table
 from ablations.study.confounds import refuse_undeclared
 from results.store import schemas
 from results.store.schemas import Entry, Plan

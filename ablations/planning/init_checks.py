@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from ablations.planning.jobs import Job
+from ablations.jobs import Job
 from results import store
 from vitcore.config import Config
 from vitcore.data.lookup import describe

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import torch
 
-from ablations.execution.provenance import source_digest
 from ablations.planning import step_times
 from ablations.planning.step_times import Device
+from ablations.provenance import source_digest
 from results import store, units
 from results.store.schemas import Plan, StepTime
 from vitcore.config import Config, merge

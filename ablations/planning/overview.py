@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ablations.execution import retry
 from ablations.execution.machine import cores, default_workers, gpus
+from ablations.jobs import jobs, matching_arms
 from ablations.planning import cheaper, data_summary, estimate, resolution
-from ablations.planning.jobs import jobs, matching_arms
 from ablations.planning.resolution import Resolution
 from ablations.planning.step_times import Device
 from ablations.reporting.cleaning import Keep, kept_weights

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ablations.execution import provenance
-from ablations.planning.jobs import digest, read
+from ablations import provenance
+from ablations.planning.saved_plans import plan_digest, saved_plan
 from ablations.study.naming import check_length, current_name, only_name
 from results.store import plan_files
 from results.store.json_files import timestamp
@@ -38,18 +38,18 @@ def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False
         plans = plan_files.read_plans(runs).readable
         older = [plan.name for plan in plans if current_name(plan) == name]
         name = only_name(older, design.overrides, plans, runs) if older else name
-    old = read(runs, name)
+    old = saved_plan(runs, name)
     wanted = asked if old is None or prune else sorted({*old.seeds, *asked})
     known = inputs_digest(design, wanted, code, None if prune else old)
     if old is not None and not prune and known and old.made_from == known:
-        return Plan(**old.content("pruned"), extends=digest(old))
+        return Plan(**old.content("pruned"), extends=plan_digest(old))
     from ablations.planning import growing  # imported here because it loads torch
     from ablations.planning import plan as planning
 
     plan = planning.build(design, wanted)
     if old is not None:
         plan = plan.model_copy(update={"pruned": timestamp()}) if prune else growing.grown(old, plan)
-    return plan.model_copy(update={"name": name, "made_from": known, "extends": digest(old)})
+    return plan.model_copy(update={"name": name, "made_from": known, "extends": plan_digest(old)})
 
 
 def inputs_digest(design: "Design", seeds: Sequence[int], code: str, old: Plan | None = None) -> str:

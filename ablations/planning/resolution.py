@@ -9,7 +9,7 @@ from statistics import fmean
 
 import numpy as np
 
-from ablations.planning.jobs import read
+from ablations.planning.saved_plans import saved_plan
 from results import margins, units
 from results.load import load_studies
 from results.statistics import deviations, looks, power, tuning
@@ -120,7 +120,7 @@ def factors_of_tables(plan: Plan, runs: Path) -> tuple[int, int]:
 
 def so_far(plan: Plan, runs: Path) -> StudyResults | None:
     """Return the study's results so far, or None if it has no plan in the run directory yet."""
-    if read(runs, plan.name) is None:
+    if saved_plan(runs, plan.name) is None:
         return None
     (study,) = load_studies(runs, [plan.name], parts=("correct",) if verdicts_need_images(plan) else ())
     return study

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ablations.planning.jobs import jobs
+from ablations.jobs import jobs
 from results import store
 from results.store import eval_files, lease
 from results.store.files import refuse_links

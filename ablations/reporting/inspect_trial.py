@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ablations.execution.launch import Place
-from ablations.planning.jobs import jobs, matching_arms
+from ablations.jobs import jobs, matching_arms
 from results import store
 from results.store import inspection_data as inside
 from results.store import plan_files

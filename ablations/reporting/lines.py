@@ -1,7 +1,7 @@
 """A display of a pool of workers for logs: a line per event."""
 
 from ablations.execution.messages import Ended, Progress
-from ablations.planning.jobs import Job
+from ablations.jobs import Job
 from results import store
 
 

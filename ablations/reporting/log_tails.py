@@ -10,7 +10,7 @@ from typing import Literal
 
 from ablations.cluster import rounds
 from ablations.cluster.campaign import Campaign, campaigns
-from ablations.planning.jobs import jobs
+from ablations.jobs import jobs
 from ablations.reporting.output import log_end
 from results import store
 

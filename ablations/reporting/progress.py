@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ablations.execution import messages
-from ablations.planning.jobs import Job
+from ablations.jobs import Job
 from results import store, units
 
 METRIC = "test_accuracy"

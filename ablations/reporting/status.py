@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ablations.cluster import no_progress, rounds, written_reports
 from ablations.cluster.campaign import Campaign, campaigns
-from ablations.planning.jobs import jobs
+from ablations.jobs import jobs
 from results import store
 from results.store import lease
 from results.store.schemas import Entry, Plan, PlannedTrial

@@ -19,7 +19,7 @@ from unittest import mock
 import numpy as np
 import synthetic
 
-from ablations.execution import provenance
+from ablations import provenance
 from ablations.planning.prepare import prepare
 from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study

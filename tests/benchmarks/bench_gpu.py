@@ -25,8 +25,8 @@ from ablations.bench.floor import peak
 from ablations.bench.process import Source
 from ablations.bench.rivals import CHECKED, Rival, checked_sides, in_float32, sensitive_config
 from ablations.bench.timing import Call, interleaved_seconds, ratios, repeat, spread
-from ablations.execution.provenance import environment_record
 from ablations.planning.measure_steps import with_steps
+from ablations.provenance import environment_record
 from results import store
 from vitcore import Config
 from vitcore.analysis.cost import measure

@@ -28,7 +28,7 @@ from ablations.execution import runner
 from ablations.execution.launch import Place
 from ablations.execution.messages import Ended
 from ablations.execution.pool import Pool, RunSummary
-from ablations.planning.jobs import Job
+from ablations.jobs import Job
 from results import store
 from results.store import lease
 

@@ -11,7 +11,7 @@ import numpy as np
 import synthetic
 from calibration_studies import SD, Line, any_resolved, contrast_rows, seeds_and_arms, share_of, study, template
 
-from ablations.planning import jobs
+from ablations.planning.saved_plans import save_plan
 from results import store
 from results.load import load_studies
 from results.statistics.power import seeds_to_resolve
@@ -94,7 +94,7 @@ def on_disk(rng: np.random.Generator, copied: bool) -> bool:
         runs = Path(folder)
         for seeds, name in zip(path, names, strict=True):
             plan = template(arms, seeds).plan.model_copy(update={"name": f"{name}@digits", "study": name})
-            jobs.write(runs, plan)
+            save_plan(runs, plan)
             for arm, accuracies in zip(plan.arms, whole, strict=True):
                 for trial in arm.trials[written:]:
                     config, accuracy = arm.config | {"seed": trial.seed}, float(accuracies[trial.seed])

@@ -15,11 +15,11 @@ from disturbance import processes
 from small_study import PROFILE, STATUS, SUBMIT, Ablate, Wrap, launch, results, run_here, trials, write
 from waits import await_empty_queue, await_report, await_results, published, queued
 
+from ablations import provenance
 from ablations.cluster import campaign as campaigns
 from ablations.cluster import rounds
-from ablations.execution import provenance
+from ablations.jobs import jobs as jobs_of
 from ablations.planning import plan as planning
-from ablations.planning.jobs import jobs as jobs_of
 from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
 from results import store

@@ -11,7 +11,8 @@ from ablations.cli.inputs.directories import folder_options, make_place
 from ablations.cli.inputs.guards import ensure_trainable
 from ablations.cli.running import finish, train_here
 from ablations.execution.launch import Place
-from ablations.planning.jobs import Job, jobs, write
+from ablations.jobs import Job, jobs
+from ablations.planning.saved_plans import save_plan
 from results import store
 from results.store.schemas import Plan
 from results.units import amount_text, duration_text
@@ -41,7 +42,7 @@ def demo(runs: parameters.Runs = None, workers: parameters.Workers = None) -> No
     if unfinished(todo, place):
         measure_missing([plan], place.runs, place.data_dir, lambda line: None)
     print(announcement(plan, todo, place, workers), flush=True)
-    write(place.runs, plan)
+    save_plan(place.runs, plan)
     table = GrowingTable(todo, place.runs)
     summary = train_here(todo, place, workers, table.show_end, table)
     finish(summary, len(todo), folder_options(runs), [plan])

@@ -13,7 +13,7 @@ from ablations.cli.inputs.directories import data_folder, folder_options, make_p
 from ablations.cli.running import finish, train_here
 from ablations.execution import machine
 from ablations.execution.launch import Place
-from ablations.planning.jobs import Job
+from ablations.jobs import Job
 from results import store
 from results.store.schemas import Settings
 from vitcore.config import Config

@@ -17,7 +17,8 @@ from ablations.cli.inputs.corrections import (
     refuse_other_encodings,
 )
 from ablations.execution.launch import Place
-from ablations.planning.jobs import jobs, read
+from ablations.jobs import jobs
+from ablations.planning.saved_plans import saved_plan
 from ablations.study.naming import ALL_ARMS, assignments, current_name, only_name, plan_name, stem, with_settings
 from results import store
 from results.margins import checked_margin
@@ -318,7 +319,7 @@ def prepare_plans(
         )
         plan = prepare(design, place.runs, seeds, prune, place.code)
         warn_of_needless_settings(plan, place.runs)
-        old = read(place.runs, plan.name)
+        old = saved_plan(place.runs, plan.name)
         if old is not None and old.overrides != plan.overrides:  # they differ in how trials run
             if is_over(plan, place.runs):  # no trial runs with the new settings
                 as_run = replace(design, overrides=old.overrides)

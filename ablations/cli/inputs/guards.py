@@ -6,7 +6,7 @@ from pathlib import Path
 from ablations.execution import machine, slots
 from ablations.execution.launch import Place
 from ablations.execution.retry import trials_to_run
-from ablations.planning.jobs import Job
+from ablations.jobs import Job
 from results import store
 from results.store.files import check_hard_links
 

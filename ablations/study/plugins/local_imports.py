@@ -19,7 +19,7 @@ from importlib.util import resolve_name
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from ablations.execution.provenance import PACKAGES
+from ablations.provenance import PACKAGES
 
 LIBRARIES = tuple(
     Path(folder).resolve()

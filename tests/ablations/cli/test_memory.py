@@ -15,8 +15,8 @@ import scipy.stats
 import synthetic
 from in_process import Ablate, json_output
 
-from ablations.planning.jobs import write
 from ablations.planning.prepare import prepare
+from ablations.planning.saved_plans import save_plan
 from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
 from results import store
@@ -54,7 +54,7 @@ def declare(text: str = STUDY, seeds: int = 5, name: str = "s") -> Plan:
     write_yaml(name, text)
     runs = Path("runs")
     plan = prepare(Design(read_study(f"{name}.yaml"), read_recipe("r.yaml"), {}), runs, seeds)
-    write(runs, plan)
+    save_plan(runs, plan)
     return plan
 
 

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ablations.execution.messages import Ended, Progress
-from ablations.planning.jobs import Job, jobs
+from ablations.jobs import Job, jobs
 from ablations.reporting.console import PlainConsole
 from ablations.reporting.output import plain_output
 from ablations.reporting.progress import GrowingTable, Live

@@ -12,7 +12,7 @@ import pytest
 import synthetic
 
 from ablations.extras import EXTRAS, install_hint
-from ablations.planning.jobs import Job
+from ablations.jobs import Job
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
 from vitcore.identity import trial_id

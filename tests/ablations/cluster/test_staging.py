@@ -14,7 +14,7 @@ import synthetic
 from photographs import packed, photographs
 
 from ablations.cluster import staging
-from ablations.planning.jobs import Job
+from ablations.jobs import Job
 from results import store
 from vitcore.data.lookup import describe
 from vitcore.data.pack import find, manifest, open_pack

@@ -14,14 +14,15 @@ from typing import Any
 import pytest
 import synthetic
 
+from ablations import provenance
 from ablations.cluster import campaign as campaigns
 from ablations.cluster import no_progress, node, rounds, submit
 from ablations.cluster.campaign import Campaign
-from ablations.execution import provenance, runner
+from ablations.execution import runner
 from ablations.execution.launch import Place
+from ablations.jobs import Job
+from ablations.jobs import jobs as jobs_of
 from ablations.planning import estimate
-from ablations.planning.jobs import Job
-from ablations.planning.jobs import jobs as jobs_of
 from ablations.reporting import cleaning, log_tails, publish, status
 from ablations.reporting.lines import Lines
 from ablations.reporting.status_view import render

@@ -20,8 +20,9 @@ from run_trials import Quiet, outcomes, serve_all
 from ablations.execution import retry, runner
 from ablations.execution.launch import Place
 from ablations.execution.pool import Pool, RunSummary
-from ablations.planning.jobs import Job, write
-from ablations.planning.jobs import jobs as jobs_of
+from ablations.jobs import Job
+from ablations.jobs import jobs as jobs_of
+from ablations.planning.saved_plans import save_plan
 from ablations.reporting import cleaning, status, status_view
 from results import store
 from results.load import load_studies
@@ -104,7 +105,7 @@ def test_killed_in_either_stage_it_ends_the_same(tmp_path: Path) -> None:
 
 def test_failed_parent_blocks_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = staged_plan(tmp_path)
-    write(tmp_path / "runs", made)
+    save_plan(tmp_path / "runs", made)
     jobs = jobs_of([made])
     with synthetic.claimed(store.trial(tmp_path / "runs", jobs[0].id)) as attempt:
         attempt.fail("RuntimeError: no such thing", "Traceback", place(tmp_path).code)
@@ -186,7 +187,7 @@ def test_a_trained_trial_that_owes_an_eval_needs_no_parent(tmp_path: Path, paren
     runs = tmp_path / "runs"
     study = STAGED_STUDY.replace("curves: {pretrain.data_fraction: axis}", "evals: [inspect]")
     made = staged_plan(tmp_path, study)
-    write(runs, made)
+    save_plan(runs, made)
     parent, owing, sibling, *_ = jobs_of([made])
     assert {*owing.parents} == {*sibling.parents} == {parent.id}
     ended(runs, parent, "diverged" if parent_is == "diverged" else "finished")

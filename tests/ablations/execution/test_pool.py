@@ -14,7 +14,7 @@ from ablations.execution.launch import Place
 from ablations.execution.messages import Ended, Event, Exited, Heard, Ready, Said, Started
 from ablations.execution.pool import CRASHED_STARTS, DEATHS, LONGEST_LOOK, Pool, RunSummary, Slot
 from ablations.execution.worker import Worker
-from ablations.planning.jobs import Job
+from ablations.jobs import Job
 from results.store.standing import Kind, Standing, Standings, Start
 from vitcore.config import Config
 

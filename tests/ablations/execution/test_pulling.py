@@ -20,7 +20,7 @@ from ablations.execution import machine, pool, runner
 from ablations.execution.launch import Place
 from ablations.execution.messages import Ended, Ready
 from ablations.execution.pool import Pool, RunSummary, Slot
-from ablations.planning.jobs import Job, jobs
+from ablations.jobs import Job, jobs
 from results import store
 from results.store import lease
 from slurm.devcluster import wait_until

@@ -28,9 +28,9 @@ from ablations.execution import attempts, machine, pool, runner
 from ablations.execution.launch import Place
 from ablations.execution.messages import Compiling, Ended, read_event
 from ablations.execution.worker import Worker
+from ablations.jobs import Job
+from ablations.jobs import jobs as jobs_of
 from ablations.planning import plan as planning
-from ablations.planning.jobs import Job
-from ablations.planning.jobs import jobs as jobs_of
 from ablations.reporting import status
 from results import store
 from results.store import lease

@@ -16,10 +16,11 @@ from designs import write as write_yaml
 from in_process import Ablate, json_output, refusal
 from torch import Tensor
 
+from ablations.jobs import jobs
 from ablations.planning import cheaper, data_summary, estimate, overview, resolution, step_times
 from ablations.planning import plan as planning
 from ablations.planning.estimate import CORE_HOURS
-from ablations.planning.jobs import digest, jobs, read, write
+from ablations.planning.saved_plans import plan_digest, save_plan, saved_plan
 from ablations.planning.step_times import Device, StepTime
 from ablations.study.design import Design
 from ablations.study.reading import packaged_names, read_recipe, read_study
@@ -53,7 +54,7 @@ CORE, GPU = Device(gpu=False, name="A core"), Device(gpu=True, name="a100")
 def plan(tmp_path: Path) -> Callable[..., Plan]:
     def make(recipe: str = RECIPE, study: str = STUDY, **overrides: Any) -> Plan:
         made = planning.build(design(tmp_path, study, recipe, **overrides), [0, 1, 2])
-        write(tmp_path, made.model_copy(update={"extends": digest(read(tmp_path, made.name))}))
+        save_plan(tmp_path, made.model_copy(update={"extends": plan_digest(saved_plan(tmp_path, made.name))}))
         return made
 
     return make

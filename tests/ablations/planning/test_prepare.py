@@ -13,12 +13,13 @@ from designs import RECIPE, design
 from photographs import photographs
 from PIL import Image
 
+from ablations import provenance
 from ablations.cli import running
-from ablations.execution import provenance
+from ablations.jobs import jobs
 from ablations.planning import plan as planning
 from ablations.planning import prepare as preparing
-from ablations.planning.jobs import jobs, write
 from ablations.planning.prepare import inputs_digest, prepare
+from ablations.planning.saved_plans import save_plan
 from ablations.study.design import Design
 from results import store
 from results.store.schemas import Plan
@@ -54,12 +55,12 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[Design]:
 def test_a_plan_with_equal_inputs_is_not_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer seeds than planned count as equal. That the plan was pruned once is not kept."""
     runs, asked = tmp_path / "runs", design(tmp_path, STUDY)
-    write(runs, prepare(asked, runs, 3, prune=True, code=CODE))
+    save_plan(runs, prepare(asked, runs, 3, prune=True, code=CODE))
     known = {"made_from": inputs_digest(asked, range(3), CODE), "extends": ""}
     anew = prepare(asked, runs, 3).model_copy(update=known)
     built = builds(monkeypatch)
     assert prepare(asked, runs, 3, code=CODE).model_copy(update={"extends": ""}) == anew
-    write(runs, prepare(asked, runs, 3, prune=True, code=CODE))
+    save_plan(runs, prepare(asked, runs, 3, prune=True, code=CODE))
     assert prepare(asked, runs, 2, code=CODE).model_copy(update={"extends": ""}) == anew
     assert len(built) == 1
 
@@ -85,14 +86,14 @@ def test_every_input_is_in_the_digest(tmp_path: Path) -> None:
 def test_more_seeds_and_other_code_or_versions_rebuild_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is also built if the code is unknown, or if the plan does not record its inputs."""
     runs, built, asked = tmp_path / "runs", builds(monkeypatch), design(tmp_path, STUDY)
-    write(runs, prepare(asked, runs, 2, code=CODE))
+    save_plan(runs, prepare(asked, runs, 2, code=CODE))
     for seeds, code in ((3, CODE), (2, "ba9876543210"), (2, "")):
         prepare(asked, runs, seeds, code=code)
     assert len(built) == 4
     monkeypatch.setattr(provenance, "versions", lambda: {"torch": "9.9"})
     prepare(asked, runs, 2, code=CODE)
     assert len(built) == 5
-    write(runs, prepare(asked, runs, 2))
+    save_plan(runs, prepare(asked, runs, 2))
     prepare(asked, runs, 2, code=CODE)
     assert len(built) == 7
 
@@ -122,7 +123,7 @@ def test_data_of_arms_no_longer_asked_for_are_inputs(tmp_path: Path, monkeypatch
     runs, folder = tmp_path / "runs", photographs(tmp_path / "images", {"a": 5, "b": 5}, (8, 8))
     more = f"{STUDY[:-1]}, arms: {{photos: {{data: 'imagefolder:{folder}'}}}}}}"
     for study in (more, STUDY):
-        write(runs, prepare(design(tmp_path, study), runs, 1, code=CODE))
+        save_plan(runs, prepare(design(tmp_path, study), runs, 1, code=CODE))
     built = builds(monkeypatch)
     before = prepare(design(tmp_path, STUDY), runs, 1, code=CODE)
     assert (len(built), [arm.name for arm in before.arms][-1]) == (0, "photos")
@@ -135,7 +136,7 @@ def test_data_of_arms_no_longer_asked_for_are_inputs(tmp_path: Path, monkeypatch
 
 def test_planning_a_planned_study_loads_no_torch(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    write(runs, prepare(design(tmp_path, STUDY), runs, 2, code=provenance.code_digest({})))
+    save_plan(runs, prepare(design(tmp_path, STUDY), runs, 2, code=provenance.code_digest({})))
     words = ["plan", str(tmp_path / "s.yaml"), "--recipe", str(tmp_path / "r.yaml"), "--runs", str(runs)]
     output = subprocess.run([sys.executable, "-c", SCRIPT, *words], capture_output=True, text=True, check=True).stdout
     assert "2 arms x 2 seeds = 4 trials" in output
@@ -155,23 +156,23 @@ def test_a_plan_that_changed_meanwhile_is_not_overwritten(changed: dict[str, Any
     """Of two plans that extend one plan, the second is refused. Prepared again, it may extend the first."""
     runs = tmp_path / "runs"
     if "again" in why:  # else planning on top of it is refused already
-        write(runs, prepare(design(tmp_path, STUDY.replace("question: q", "question: which")), runs, 1))
+        save_plan(runs, prepare(design(tmp_path, STUDY.replace("question: q", "question: which")), runs, 1))
     first = prepare(design(tmp_path, STUDY), runs, None)
     asked = {"study": STUDY, **changed}
     second = prepare(design(tmp_path, **asked), runs, None)
-    write(runs, first)
+    save_plan(runs, first)
     kept = (runs / "studies" / "s@r" / "plan.json").read_bytes()
     with pytest.raises(ValueError, match=why):
-        write(runs, second)
+        save_plan(runs, second)
     assert (runs / "studies" / "s@r" / "plan.json").read_bytes() == kept
     if "again" in why:
-        write(runs, prepare(design(tmp_path, **asked), runs, None))
+        save_plan(runs, prepare(design(tmp_path, **asked), runs, None))
 
 
 def test_two_runs_with_equal_plans_both_go_on(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     for plan in [prepare(design(tmp_path, STUDY), runs, None) for _ in range(2)]:
-        write(runs, plan)
+        save_plan(runs, plan)
     assert "extends" not in store.read_json(runs / "studies" / "s@r" / "plan.json")
 
 
@@ -180,7 +181,7 @@ def test_a_run_prints_the_table_of_its_own_plan(tmp_path: Path, capsys: pytest.C
     own = prepare(design(tmp_path, STUDY), runs, None)
     publish_ended = running.publisher([own], ["*"], runs)
     expected = layout.render(study_table.table(load_plans(runs, [own])[0]), "md")
-    write(runs, prepare(design(tmp_path, STUDY.replace("none", "2d")), runs, None))
+    save_plan(runs, prepare(design(tmp_path, STUDY.replace("none", "2d")), runs, None))
     for job in jobs([own]):
         publish_ended(job)
     assert capsys.readouterr().out.strip() == expected.strip()

@@ -6,8 +6,8 @@ import pytest
 from designs import RECIPE, design, names
 
 from ablations.planning import plan as planning
-from ablations.planning.jobs import write as write_plan
 from ablations.planning.prepare import prepare
+from ablations.planning.saved_plans import save_plan
 
 PATCHES = "{question: q, baseline: {patch: 4}, factors: {patch: axis}, curves: {data_fraction: axis}, EXCLUDE}"
 POOLS = "{question: q, baseline: {pool: cls}, factors: {pool: [cls, gap]}, MORE}"
@@ -190,10 +190,10 @@ def test_an_earlier_plan_grows_into_a_tuned_one(tmp_path: Path) -> None:
     """A curve that becomes a grid keeps its trials, and an arm that is removed stays tuned."""
     runs = tmp_path / "runs"
     curve = TUNED.replace("tune:", "curves:").replace("[cls, gap]", "[cls, gap, map]")
-    write_plan(runs, prepare(design(tmp_path, curve), runs, 2))
+    save_plan(runs, prepare(design(tmp_path, curve), runs, 2))
     grown = prepare(design(tmp_path, TUNED), runs, 2)
     assert (len(grown.arms), len(grown.tuned), grown.family, grown.points_family) == (9, 2, 1, 6)
-    write_plan(runs, prepare(design(tmp_path, TUNED.replace("[cls, gap]", "[cls, gap, map]")), runs, 2))
+    save_plan(runs, prepare(design(tmp_path, TUNED.replace("[cls, gap]", "[cls, gap, map]")), runs, 2))
     grown = prepare(design(tmp_path, TUNED), runs, 2)
     assert [entry.change for entry in grown.tuned] == ["pool=cls", "pool=gap", "pool=map"]
     assert (grown.family, grown.points_family) == (2, 6)

@@ -11,8 +11,8 @@ from designs import RECIPE, design
 from photographs import photographs
 
 from ablations.planning import plan as planning
-from ablations.planning.jobs import write
 from ablations.planning.prepare import prepare
+from ablations.planning.saved_plans import save_plan
 from ablations.study import confounds
 from ablations.study.design import Design
 from ablations.study.reading import packaged_names, read_recipe, read_study
@@ -132,7 +132,7 @@ def test_an_old_arm_with_another_recipe_is_refused(tmp_path: Path) -> None:
     plan = prepare(design(tmp_path, study), tmp_path, 1)
     old = next(arm for arm in plan.arms if arm.name == "patch=8,data_fraction=0.1")
     old.config["lr"] = 0.5
-    write(tmp_path, plan)
+    save_plan(tmp_path, plan)
     with pytest.raises(ValueError, match=r"s@r: patch=8,.* from patch=4,.* in lr, 0.5 against 0.002, .*--prune"):
         prepare(design(tmp_path, study.replace("2, 4, 8", "2, 4")), tmp_path, 1)
 
@@ -141,12 +141,12 @@ def test_arms_planned_before_declarations_were_written_are_judged_by_their_names
     runs = tmp_path / "runs"
     study = "{question: q, baseline: {position: 1d}, factors: {position: [none, 1d, 2d]}, arms: {ours: {lr: 0.5}}}"
     plan = synthetic.without(prepare(design(tmp_path, study), runs, 1), "declared")
-    write(runs, plan)
+    save_plan(runs, plan)
     one = "{question: q, baseline: {position: 1d}, factors: {position: [none]}}"
     grown = prepare(design(tmp_path, one), runs, 1)
     assert [arm.name for arm in grown.arms] == ["position=1d", "position=none", "position=2d", "ours"]
     plan.arms[2].config["weight_decay"] = 0.9
-    write(tmp_path / "other", plan)
+    save_plan(tmp_path / "other", plan)
     with pytest.raises(ValueError, match=r"position=2d differs from position=1d in weight_decay, 0.9 against 0.05"):
         prepare(design(tmp_path, one), tmp_path / "other", 1)
 

@@ -9,11 +9,12 @@ from designs import ONE_STAGE, STAGED_RECIPE, STAGED_STUDY, TAUGHT, staged_desig
 from photographs import photographs
 
 from ablations.cli.inputs import arguments
+from ablations.jobs import Job
+from ablations.jobs import jobs as jobs_of
 from ablations.planning import growing, overview
 from ablations.planning import plan as planning
-from ablations.planning.jobs import Job, read, write
-from ablations.planning.jobs import jobs as jobs_of
 from ablations.planning.prepare import prepare
+from ablations.planning.saved_plans import save_plan, saved_plan
 from ablations.planning.step_times import Device
 from ablations.reporting import cleaning
 from ablations.study.confounds import refuse_undeclared
@@ -209,8 +210,8 @@ def test_undeclared_difference_of_what_arms_start_from_is_an_error(tmp_path: Pat
 def test_edited_stage_leaves_earlier_arms_where_they_start(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     study = f"{OR_NONE}arms: {{fast: {{init_from: {{stage: pretrain}}, lr: 0.1}}}}"
-    write(runs, prepare(staged_design(tmp_path, study), runs, 1))
-    before = {one.name: one for one in read(runs, "s@r").arms}
+    save_plan(runs, prepare(staged_design(tmp_path, study), runs, 1))
+    before = {one.name: one for one in saved_plan(runs, "s@r").arms}
     edited = study.replace("n: {}", "n: {steps: 5}").replace("fast: ", "faster: ").replace("0.1}", "0.2}")
     grown = prepare(staged_design(tmp_path, edited), runs, 2)
     arms, stages = ({one.name: one for one in some} for some in (grown.arms, grown.stages))
@@ -223,7 +224,7 @@ def test_edited_stage_leaves_earlier_arms_where_they_start(tmp_path: Path) -> No
     assert arms["init_from=pretrain"].trials[0] != before["init_from=pretrain"].trials[0]
     for job in jobs_of([grown]):
         assert trial_id(Config(**job.config)) == job.id
-    write(runs, grown)
+    save_plan(runs, grown)
     back = prepare(staged_design(tmp_path, study.replace("fast:", "third:").replace("0.1}", "0.3}")), runs, 2)
     assert {one.parent for one in back.arms if one.name in ("fast", "third")} == {"pretrain"}
     assert {stage.name.partition("#")[0] for stage in back.stages} == {"pretrain"}
@@ -233,7 +234,7 @@ def test_edited_stage_leaves_earlier_arms_where_they_start(tmp_path: Path) -> No
 def test_a_stage_is_identified_by_its_trials_whatever_its_name(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     one = f"{ONE_STAGE}arms: {{fast: {{lr: 0.1}}}}"
-    write(runs, prepare(staged_design(tmp_path, one), runs, 1))
+    save_plan(runs, prepare(staged_design(tmp_path, one), runs, 1))
     grown = prepare(staged_design(tmp_path, one.replace("fast: {lr: 0.1}", "more: {pretrain.lr: 1e-3}")), runs, 1)
     assert [stage.name for stage in grown.stages] == ["pretrain", "pretrain,lr=0.001"]
     assert {arm.name: arm.parent for arm in grown.arms}["fast"] == "pretrain"
@@ -272,7 +273,7 @@ def test_disk_counts_the_weights_that_stay(tmp_path: Path, keep: cleaning.Keep) 
 def test_accuracy_of_masked_patches_is_named_as_such(tmp_path: Path) -> None:
     study = "{question: q, baseline: {objective: masked-patch, pool: cls}, factors: {lr: [2e-3, 1e-3]}}"
     made = staged_plan(tmp_path, study)
-    write(tmp_path / "runs", made)
+    save_plan(tmp_path / "runs", made)
     (found,) = load_studies(tmp_path / "runs")
     assert "test accuracy of predicted colors" in layout.render(study_table.table(found), "md")
     assert "test accuracy of predicted colors" in study_figure.picture(found, "svg").decode()

@@ -12,11 +12,11 @@ from designs import RECIPE, STUDY, design, names
 from in_process import Ablate
 from photographs import manifests
 
+from ablations.jobs import jobs as jobs_of
 from ablations.planning import checks, growing
 from ablations.planning import plan as planning
-from ablations.planning.jobs import jobs as jobs_of
-from ablations.planning.jobs import write
 from ablations.planning.prepare import prepare
+from ablations.planning.saved_plans import save_plan
 from ablations.study.design import Design
 from ablations.study.reading import packaged_names, read_recipe, read_study
 from vitcore.analysis.cost import measure
@@ -131,7 +131,7 @@ def test_a_job_knows_what_its_model_costs(tmp_path: Path) -> None:
 
 def test_plans_only_grow(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    write(runs, prepare(design(tmp_path), runs, 3))
+    save_plan(runs, prepare(design(tmp_path), runs, 3))
     wider = STUDY.replace("[none, 1d]", "[1d, 2d]")
     grown = prepare(design(tmp_path, wider), runs, 2)
     assert [arm.name for arm in grown.arms] == ["position=1d", "position=2d", "position=none"]

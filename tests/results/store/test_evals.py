@@ -18,7 +18,7 @@ from run_trials import called_serially, served
 
 from ablations.execution.compute_eval import compute_eval
 from ablations.execution.launch import Place
-from ablations.planning.jobs import Job, jobs
+from ablations.jobs import Job, jobs
 from ablations.reporting import cleaning
 from results import export, store, units
 from results.figures import frame

@@ -15,8 +15,8 @@ import synthetic
 from hostile import DEEP, ended, mutations
 from in_process import Ablate
 
-from ablations.planning import jobs
 from ablations.planning.prepare import prepare
+from ablations.planning.saved_plans import save_plan
 from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
 from results import export, store
@@ -236,7 +236,7 @@ def test_a_plan_as_run_writes_it_has_no_stray_key(tmp_path: Path, study: str) ->
     """A stray key in the message is therefore an edit."""
     plan = prepare(Design(read_study(study), read_recipe("digits"), {}), tmp_path, None, prune=True)
     asked = schemas.Asked(study=study, recipe="digits")
-    jobs.write(tmp_path, plan.model_copy(update={"asked": asked}))
+    save_plan(tmp_path, plan.model_copy(update={"asked": asked}))
     written = store.read_plan(next(iter(tmp_path.glob("studies/*/plan.json"))))
     assert schemas.unknown_field(written) == ""
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend
 
-from ablations.execution.provenance import environment_record
+from ablations.provenance import environment_record
 from vitcore.analysis.cost import bias_kind
 from vitcore.config import Config
 from vitcore.model.position.relative import Relative

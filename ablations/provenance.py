@@ -16,7 +16,7 @@ from results.store.schemas import Fact
 if TYPE_CHECKING:
     from vitcore.config import Config
 
-HOME = Path(__file__).parents[2]
+HOME = Path(__file__).parents[1]
 PACKAGES = ("ablations", "results", "slurm", "vitcore")
 VERSIONS = ("numpy", "scikit-learn", "timm", "torch", "torchvision")
 

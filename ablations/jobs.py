@@ -1,75 +1,14 @@
-"""Plans on disk, and the jobs of their trials. This module does not load torch."""
+"""The jobs of plans: the trials that workers run. This module does not load torch."""
 
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 
 from ablations.study.naming import ALL_ARMS, matching_names
-from results import store
-from results.store import lease, ledger
-from results.store.files import refuse_links
 from results.store.plan_files import parent_setting
 from results.store.schemas import Arm, Entry, Plan, Settings
 from results.store.standing import Standing, Standings
 from vitcore.analysis.cost_record import Cost
-
-TURN_SECONDS = 30.0
-
-
-def read(runs: Path, plan_name: str) -> Plan | None:
-    """Return a plan on disk, or None if there is none. Raises ValueError (Broken, NewerSchema) if it is unreadable."""
-    try:
-        return store.read_plan(store.study_folder(runs, plan_name) / "plan.json")
-    except FileNotFoundError:
-        return None
-
-
-def write(runs: Path, plan: Plan) -> None:
-    """Declare a plan in the ledger, and write plan.json if the plan on disk is still the one that `plan` extends.
-
-    Raises ValueError if another run has written a different plan, and OSError if writing fails. Raises TimeoutError if
-    another process holds the lock for TURN_SECONDS. Raises the errors of `read`, `refuse_links` and `declare`.
-    """
-    folder = store.study_folder(runs, plan.name)
-    refuse_links(runs, folder / "turns")
-    with lease.lock(folder / "turns", TURN_SECONDS):
-        there = read(runs, plan.name)
-        if digest(there) not in (plan.extends, digest(plan)):
-            if there is not None and not plan.pruned:
-                check_same_table(there, plan)
-            raise ValueError(f"{plan.name}: another run changed its plan meanwhile: give the command again")
-        ledger.declare(runs, plan)
-        store.write_plan(folder / "plan.json", plan)
-
-
-def digest(plan: Plan | None) -> str:
-    return "" if plan is None else store.checksum(store.plan_content(plan))
-
-
-def check_same_table(old: Plan, new: Plan) -> None:
-    """Raise ValueError if two plans with equal names have different baselines or metrics."""
-    for key, before, now in (("baseline", old.baseline, new.baseline), ("metric", old.metric, new.metric)):
-        if before != now:
-            raise ValueError(
-                f"{old.name} was planned with {key} {before}, now it is {now}: give the study another name, "
-                "or plan it anew with --prune (results stay)"
-            )
-    if old.baseline_arm.key != new.baseline_arm.key:
-        was, is_now = settings_of_baseline(old), settings_of_baseline(new)
-        keys = [key for key in {**was, **is_now} if was.get(key) != is_now.get(key)]
-        changed = ", ".join(f"{key} {was.get(key)} -> {is_now.get(key)}" for key in keys[:3])
-        raise ValueError(
-            f"{old.name} was planned with another baseline "
-            f"({changed or 'the images of its data, or what one of its parts computes'}): "
-            "give what you edited, study or recipe, another name, or plan it anew with --prune (results stay)"
-        )
-
-
-def settings_of_baseline(plan: Plan) -> Settings:
-    stages = plan.lineage(plan.baseline_arm)
-    above = {f"{one.stage}.{key}": value for one in stages for key, value in one.config.items()}
-    return {**plan.baseline_arm.config, **above}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,65 @@
+"""Plans on disk, which persist: a plan may only be replaced by one that extends it."""
+
+from pathlib import Path
+
+from results import store
+from results.store import lease, ledger
+from results.store.files import refuse_links
+from results.store.schemas import Plan, Settings
+
+TURN_SECONDS = 30.0
+
+
+def saved_plan(runs: Path, plan_name: str) -> Plan | None:
+    """Return a plan on disk, or None if there is none. Raises ValueError (Broken, NewerSchema) if it is unreadable."""
+    try:
+        return store.read_plan(store.study_folder(runs, plan_name) / "plan.json")
+    except FileNotFoundError:
+        return None
+
+
+def save_plan(runs: Path, plan: Plan) -> None:
+    """Declare a plan in the ledger, and write plan.json if the plan on disk is still the one that `plan` extends.
+
+    Raises ValueError if another run has written a different plan, and OSError if writing fails. Raises TimeoutError if
+    another process holds the lock for TURN_SECONDS. Raises the errors of `saved_plan`, `refuse_links` and `declare`.
+    """
+    folder = store.study_folder(runs, plan.name)
+    refuse_links(runs, folder / "turns")
+    with lease.lock(folder / "turns", TURN_SECONDS):
+        there = saved_plan(runs, plan.name)
+        if plan_digest(there) not in (plan.extends, plan_digest(plan)):
+            if there is not None and not plan.pruned:
+                check_same_table(there, plan)
+            raise ValueError(f"{plan.name}: another run changed its plan meanwhile: give the command again")
+        ledger.declare(runs, plan)
+        store.write_plan(folder / "plan.json", plan)
+
+
+def plan_digest(plan: Plan | None) -> str:
+    return "" if plan is None else store.checksum(store.plan_content(plan))
+
+
+def check_same_table(old: Plan, new: Plan) -> None:
+    """Raise ValueError if two plans with equal names have different baselines or metrics."""
+    for key, before, now in (("baseline", old.baseline, new.baseline), ("metric", old.metric, new.metric)):
+        if before != now:
+            raise ValueError(
+                f"{old.name} was planned with {key} {before}, now it is {now}: give the study another name, "
+                "or plan it anew with --prune (results stay)"
+            )
+    if old.baseline_arm.key != new.baseline_arm.key:
+        was, is_now = settings_of_baseline(old), settings_of_baseline(new)
+        keys = [key for key in {**was, **is_now} if was.get(key) != is_now.get(key)]
+        changed = ", ".join(f"{key} {was.get(key)} -> {is_now.get(key)}" for key in keys[:3])
+        raise ValueError(
+            f"{old.name} was planned with another baseline "
+            f"({changed or 'the images of its data, or what one of its parts computes'}): "
+            "give what you edited, study or recipe, another name, or plan it anew with --prune (results stay)"
+        )
+
+
+def settings_of_baseline(plan: Plan) -> Settings:
+    stages = plan.lineage(plan.baseline_arm)
+    above = {f"{one.stage}.{key}": value for one in stages for key, value in one.config.items()}
+    return {**plan.baseline_arm.config, **above}
