@@ -6,8 +6,9 @@ plans. Equal results give equal bytes.
 
 import hashlib
 import io
+import itertools
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from results import store
+from results.metrics import AXES, MEASURES
 from results.store import correctness, ledger
 from results.store.inspection_data import Inspection, pack, unpack
 from results.store.json_files import parse_json
-from results.store.record import Record
+from results.store.record import FAULTS, Record
 from results.store.schemas import Declaration, ExportHeader, Plain, TrialRow, validated
-from results.study_results import HISTORY, NUMBERS, TEXTS, StudyResults, assemble
+from results.study_results import TEXTS, StudyResults, assemble
 from results.tables import formats
 from results.tables.outcomes import outcomes_by_arm
 
@@ -35,24 +37,25 @@ KEY = b"ablate"  # the key in the schema's metadata that marks a file as an expo
 REQUIRED_COLUMNS = {"id", "status", "plugins", "config", "history", "correct_index", "correct"}  # by any version
 MOST_ROWS, MOST_VALUES, MOST_BYTES = 10**6, 2**29, 2**32  # limits on what is read; values and bytes over all columns
 ARRAYS = {"correct_index": np.int32, "correct": np.uint8}
+NOT_VALUES = ("id", "history", "inspect", *ARRAYS)  # columns that are not values of a Record
+TYPES = dict.fromkeys(("id", *TEXTS, "inspect"), pa.string())
+TYPES |= {"correct_index": pa.list_(pa.int32()), "correct": pa.list_(pa.uint8())}
 
 
-def schema(history: Collection[str] = HISTORY) -> pa.Schema:
-    """Return the columns of an export whose training histories have the numbers `history`."""
-    return pa.schema(
-        [
-            ("id", pa.string()),
-            *((name, pa.string()) for name in TEXTS),
-            *((name, pa.float64()) for name in NUMBERS),
-            ("history", pa.list_(pa.struct([(name, pa.float64()) for name in HISTORY if name in history]))),
-            ("correct_index", pa.list_(pa.int32())),
-            ("correct", pa.list_(pa.uint8())),
-            ("inspect", pa.string()),
-        ]
-    )
+def schema(metrics: Sequence[str], curves: Sequence[str]) -> pa.Schema:
+    """Return the columns of an export.
+
+    metrics: the metrics of results. curves: the numbers that training histories have besides AXES.
+    """
+    names = ["id", *TEXTS, *metrics, *MEASURES, *FAULTS, "history", "correct_index", "correct", "inspect"]
+    return typed_schema(names, [*AXES, *curves])
 
 
-SCHEMA = schema()
+def typed_schema(names: Sequence[str], history: Sequence[str]) -> pa.Schema:
+    """Return the schema of these columns. A column without a type of its own has numbers. history: names of numbers."""
+    evaluation = pa.struct([(name, pa.float64()) for name in history])
+    types = TYPES | {"history": pa.list_(evaluation)}
+    return pa.schema([(name, types.get(name, pa.float64())) for name in names])
 
 
 def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Inspection] = {}) -> None:
@@ -80,9 +83,15 @@ def parquet(studies: Sequence[StudyResults], inside: Mapping[str, Inspection] = 
     declared = [one.content() for one in all_declarations(studies)]
     header = {"schema": store.SCHEMA, "plans": plans, "declarations": declared, "trials": fingerprint(rows)}
     metadata = {KEY: json.dumps(header | {"checksum": store.checksum(header)}, allow_nan=False)}
+    columns = schema(all_names(study.metrics for study in studies), all_names(study.curves for study in studies))
     buffer = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, SCHEMA.with_metadata(metadata)), buffer, compression="zstd")
+    pq.write_table(pa.Table.from_pylist(rows, columns.with_metadata(metadata)), buffer, compression="zstd")
     return buffer.getvalue()
+
+
+def all_names(of_studies: Iterable[Sequence[str]]) -> list[str]:
+    """Return the names of all studies, each once."""
+    return list(dict.fromkeys(itertools.chain.from_iterable(of_studies)))
 
 
 def all_declarations(studies: Sequence[StudyResults]) -> list[Declaration]:
@@ -92,13 +101,13 @@ def all_declarations(studies: Sequence[StudyResults]) -> list[Declaration]:
 
 
 def trial_rows(study: StudyResults) -> list[Json]:
-    """Return one dict per planned trial, with the columns of SCHEMA except `inspect`."""
+    """Return one dict per planned trial, with the columns of `schema` except `inspect`."""
     rows = []
     for trial, history in study.trials_with_history():
         index, correct = study.correct.get(trial["id"], (None, None))
         rows.append(
-            {name: trial[name] for name in ("id", *TEXTS, *NUMBERS)}
-            | {"history": history[list(HISTORY)].to_dict("records")}
+            {name: trial[name] for name in ("id", *TEXTS, *study.metrics, *MEASURES, *FAULTS)}
+            | {"history": history[[*AXES, *study.curves]].to_dict("records")}
             | {"correct_index": index, "correct": correct}
         )
     return rows
@@ -123,7 +132,7 @@ def read(path: Path) -> list[StudyResults]:
         if header.trials != fingerprint(rows):
             raise store.Broken("the checksum of its trials differs")
         for row in rows:
-            values = {name: row[name] for name in (*TEXTS, *NUMBERS) if name in row}
+            values = {name: value for name, value in row.items() if name not in NOT_VALUES}
             tested = None if row["correct"] is None else (row["correct_index"], row["correct"])
             records[row["id"]] = Record(values, row["history"], tested)
         planned = {trial.id for plan in header.plans for arm in plan.arms for trial in arm.trials}
@@ -200,19 +209,18 @@ def read_rows(path: Path) -> list[Json]:
 def read_table(path: Path) -> pa.Table:
     """Return the table of an export, after checking its size to protect memory.
 
-    Columns, and numbers of the training histories, may be missing, because earlier versions had fewer.
+    Columns, and numbers of the training histories, may be missing, because earlier versions had fewer. Others may be
+    there, because trials differ in what they measure.
 
     Parquet's dictionary encoding stores a text once for many rows. The length of all texts is therefore checked before
     dictionaries are expanded. Raises ValueError if the file is damaged or exceeds a limit.
     """
     with open_parquet(path) as file:
-        names = REQUIRED_COLUMNS.union(file.schema_arrow.names)
-        paths = [file.schema.column(place).path.split(".") for place in range(len(file.schema))]
-        known = schema([path[-1] for path in paths if path[0] == "history"])
-        known = pa.schema([column for column in known if column.name in names])
-        if not file.schema_arrow.equals(known):
+        columns = file.schema_arrow
+        known = typed_schema(columns.names, history_names(columns))
+        if REQUIRED_COLUMNS.difference(columns.names) or not columns.equals(known):
             raise store.Broken(f"not the columns of schema {store.SCHEMA}")
-        texts = [field.name for field in file.schema_arrow if field.type == pa.string()]
+        texts = [field.name for field in columns if field.type == pa.string()]
     with open_parquet(path, read_dictionary=texts) as file:
         groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
         chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
@@ -224,6 +232,18 @@ def read_table(path: Path) -> pa.Table:
         lengths = (pc.sum(pc.take(pc.binary_length(one.dictionary), one.indices)).as_py() or 0 for one in spread)
         check_limit("bytes of text", sum(lengths), MOST_BYTES)
         return table.cast(known)
+
+
+def history_names(columns: pa.Schema) -> list[str]:
+    """Return the names of the numbers in training histories. Raises Broken if two columns or numbers share a name."""
+    names = list[str]()
+    for column in columns:
+        if column.name == "history" and pa.types.is_list(column.type) and pa.types.is_struct(column.type.value_type):
+            names += [field.name for field in column.type.value_type]
+    for found in (columns.names, names):
+        if len({*found}) < len(found):
+            raise store.Broken("two columns of one name")
+    return names
 
 
 def check_limit(what: str, found: int, most: int) -> None:

@@ -1,7 +1,6 @@
 """Names of the metrics, axes and measures that a study may use, without the code that computes or draws them.
 
-vitcore/training/evaluation.py computes the metrics. To add a metric of each evaluation, also add it to MetricsLine
-(store/schemas/trials.py), HISTORY (study_results.py) and, for trackers, CURVES (trackers.py).
+METRICS are those of each ViT trial. A trial may have others: readers take whatever numbers it has.
 """
 
 METRICS = ("test_accuracy", "test_loss", "val_accuracy", "val_loss", "train_loss")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results import store
-from results.metrics import MEASURES, METRICS
+from results.metrics import AXES, MEASURES, METRICS
 from results.recorded_sizes import with_recorded_sizes
 from results.store import eval_files, ledger, record
 from results.store.correctness import Correct
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TEXTS = ("status", "reason", *PROVENANCE, "weights_sha256", "evals", "config")
-NUMBERS = (*METRICS, *MEASURES, *FAULTS)
-HISTORY = ("step", "epoch", "images", "seconds", "train_loss", "val_loss", "val_accuracy", "lr")
-EVALUATION = ("arm", "seed", "id", *HISTORY)
+CELL = ("arm", "seed", "id")  # the columns that name a planned trial
+NO_METRICS = (*CELL, *TEXTS, *MEASURES, *FAULTS)
+Cell = tuple[str, int, str]
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,16 @@ class StudyResults:
 
     columns: name -> values, one per planned (arm, seed) in the plan's order. The columns are arm, seed, id, status,
     reason (why a trial is absent or damaged), metrics, measures and FAULTS (NaN if absent), provenance, weights_sha256,
-    and evals and config (JSON text, or ""). evaluations: the training histories as rows with the columns EVALUATION.
-    correct: trial id -> image indices (images,) and whether each image was classified correctly (images,).
+    and evals and config (JSON text, or ""). evaluations: the training histories as columns: arm, seed, id, AXES and all
+    numbers that a trial measured at an evaluation. correct: trial id -> image indices (images,) and whether each image
+    was classified correctly (images,). metrics: the columns of metrics in results, without those of evals.
     """
 
     plan: Plan
     columns: dict[str, list[Any]]
-    evaluations: list[tuple[Any, ...]]
+    evaluations: dict[str, list[Any]]
     correct: dict[str, Correct]
+    metrics: tuple[str, ...] = METRICS
 
     @cached_property
     def trials(self) -> "pd.DataFrame":
@@ -52,7 +54,7 @@ class StudyResults:
     def history(self) -> "pd.DataFrame":
         import pandas as pd  # late: as above
 
-        return pd.DataFrame(self.evaluations, columns=list(EVALUATION))
+        return pd.DataFrame(self.evaluations)
 
     def trials_with_history(self) -> "Iterator[tuple[dict[Any, Any], pd.DataFrame]]":
         """Yield (column -> value, rows of `history`) for each planned trial."""
@@ -61,9 +63,14 @@ class StudyResults:
             yield trial, rows.get((trial["arm"], trial["seed"]), self.history.iloc[:0])
 
     @property
+    def curves(self) -> list[str]:
+        """The names of the numbers that trials measured at evaluations, besides CELL and AXES."""
+        return [name for name in self.evaluations if name not in (*CELL, *AXES)]
+
+    @property
     def numbers(self) -> list[str]:
         """The names of the numeric columns in which at least one trial has a value."""
-        own = (name for name in self.columns if name not in (*EVALUATION[:3], *TEXTS))
+        own = (name for name in self.columns if name not in (*CELL, *TEXTS))
         return [name for name in own if not all(map(math.isnan, self.columns[name]))]
 
     @property
@@ -141,22 +148,35 @@ def assemble(plan: Plan, records: Mapping[str, Record]) -> StudyResults:
     """
     plan = with_recorded_sizes(plan, records)
     cells = [(arm.name, trial.seed, trial.id) for arm in plan.arms for trial in arm.trials]
-    mine = {trial_id: records[trial_id] for _, _, trial_id in cells}
-    later = {trial_id: eval_metrics(record) for trial_id, record in mine.items() if record.values.get("evals")}
-    added = {name for metrics in later.values() for name in metrics} | {plan.metric}
-    numbers = list(dict.fromkeys([*NUMBERS, *sorted(added)]))
+    planned = {trial_id: records[trial_id] for _, _, trial_id in cells}
+    evals = {trial_id: eval_metrics(record) for trial_id, record in planned.items()}
+    metrics = tuple(dict.fromkeys([*METRICS, *(name for one in planned.values() for name in one.values)]))
+    metrics = tuple(name for name in metrics if name not in NO_METRICS)
+    of_evals = {name for found in evals.values() for name in found} | {plan.metric}
+    numbers = [*metrics, *MEASURES, *FAULTS, *sorted(of_evals.difference(metrics, NO_METRICS))]
     defaults = dict.fromkeys(TEXTS, "") | dict.fromkeys(numbers, math.nan)
-    known = {trial_id: {**defaults, **record.values, **later.get(trial_id, {})} for trial_id, record in mine.items()}
-    columns: dict[str, list[Any]] = {name: [cell[at] for cell in cells] for at, name in enumerate(EVALUATION[:3])}
-    columns |= {name: [known[trial_id][name] for trial_id in columns["id"]] for name in TEXTS}
-    columns |= {name: [as_float(known[trial_id][name]) for trial_id in columns["id"]] for name in numbers}
-    lines = [(*cell, *(as_float(line.get(n)) for n in HISTORY)) for cell in cells for line in mine[cell[2]].history]
-    correct = {trial_id: record.correct for trial_id, record in mine.items() if record.correct is not None}
-    return StudyResults(plan, columns, lines, correct)
+    known = {trial_id: {**evals[trial_id], **record.values} for trial_id, record in planned.items()}
+    columns: dict[str, list[Any]] = {name: [cell[at] for cell in cells] for at, name in enumerate(CELL)}
+    for name, default in defaults.items():
+        column = [known[trial_id].get(name, default) for trial_id in columns["id"]]
+        columns[name] = column if name in TEXTS else [as_float(value) for value in column]
+    correct = {trial_id: record.correct for trial_id, record in planned.items() if record.correct is not None}
+    return StudyResults(plan, columns, evaluation_columns(cells, planned), correct, metrics)
+
+
+def evaluation_columns(cells: Sequence[Cell], records: Mapping[str, Record]) -> dict[str, list[Any]]:
+    """Return the columns of all training histories. cells: arm, seed and id of each planned trial."""
+    lines = [(cell, line) for cell in cells for line in records[cell[2]].history]
+    columns: dict[str, list[Any]] = {name: [cell[at] for cell, _ in lines] for at, name in enumerate(CELL)}
+    measured = dict.fromkeys(name for _, line in lines for name in line if name not in CELL)
+    for name in dict.fromkeys([*AXES, *measured]):
+        columns[name] = [as_float(line.get(name)) for _, line in lines]
+    return columns
 
 
 def eval_metrics(record: Record) -> dict[str, float]:
-    found = json.loads(str(record.values["evals"]))
+    """Return the metrics of all evals of a trial: name -> value."""
+    found = json.loads(str(record.values.get("evals") or "{}"))
     return {name: value for one in found.values() for name, value in one["metrics"].items()}
 
 

@@ -18,13 +18,11 @@ from urllib.parse import quote
 import pandas as pd
 
 from results import store
-from results.metrics import METRICS
 from results.store.files import open_no_follow, read_bytes
 from results.store.schemas import Settings
 from results.study_results import StudyResults
 
 LONGEST_FOLDER = 200  # characters of a name that becomes a folder; file systems allow 255 bytes
-CURVES = ("train_loss", "val_loss", "val_accuracy", "lr")
 
 Point = tuple[float, int, dict[str, float]]  # seconds of training, step, name -> scalar
 
@@ -63,12 +61,12 @@ def tracked_runs(studies: Sequence[StudyResults]) -> Iterator[TrackedRun]:
                     trial=str(trial["id"]),
                     status=str(trial["status"]),
                     config=json.loads(trial["config"] or "{}"),
-                    points=list(curve_points(history, trial)),
+                    points=list(curve_points(study, history, trial)),
                 )
 
 
-def curve_points(history: pd.DataFrame, trial: Mapping[Any, Any]) -> Iterator[Point]:
-    """Yield a point per evaluation, and a last point with the final metrics if there are any.
+def curve_points(study: StudyResults, history: pd.DataFrame, trial: Mapping[Any, Any]) -> Iterator[Point]:
+    """Yield a point per evaluation, and a last point with the final metrics that no curve has.
 
     The last point has the time and step of the last evaluation. history: the trial's evaluations. trial: the trial's
     row of `StudyResults.trials`.
@@ -76,10 +74,10 @@ def curve_points(history: pd.DataFrame, trial: Mapping[Any, Any]) -> Iterator[Po
     seconds, step = 0.0, None
     for line in history.dropna(subset="step").to_dict("records"):
         seconds, step = 0.0 if math.isnan(line["seconds"]) else float(line["seconds"]), int(line["step"])
-        yield seconds, step, without_nan(line, CURVES)
+        yield seconds, step, without_nan(line, study.curves)
     evals = json.loads(trial["evals"] or "{}")
     later = (metric for name, found in evals.items() if name != "start" for metric in found["metrics"])
-    final = without_nan(trial, [*(name for name in METRICS if name not in CURVES), *later])
+    final = without_nan(trial, [*(name for name in study.metrics if name not in study.curves), *later])
     if step is not None and final:
         yield seconds, step, final
 

@@ -280,7 +280,7 @@ def progress(arm: Entry, state: store.TrialState) -> tuple[int, int, float | Non
         return 0, steps, None, None
     newest = lines[-1]
     left = None if newest.seconds is None else newest.seconds / newest.step * (steps - newest.step)
-    return newest.step, steps, newest.val_accuracy, left
+    return newest.step, steps, newest.number("val_accuracy"), left
 
 
 def tables_state(plan: Plan, runs: Path, seen: SlurmState, total: Mapping[str, int]) -> str:

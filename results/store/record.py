@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from results import store
-from results.metrics import MEASURES, METRICS
+from results.metrics import MEASURES
 from results.store import correctness, eval_files, json_files
 from results.store.correctness import Correct
 from results.store.schemas import Environment, Eval, EvalSummary, Failure, Lease, MetricsLine, Result, TrialConfig
@@ -37,7 +37,7 @@ FOR_TABLES = ("provenance", "correct")  # other files are only verified, which t
 class Record:
     """The data of one trial in a run directory or an export.
 
-    values: name -> value, for status and reason. If read and known, also metrics, MEASURES, FAULTS, provenance,
+    values: name -> value, for status and reason. If read and known, also all metrics, MEASURES, FAULTS, provenance,
     weights_sha256, and config and evals as JSON. evals maps an eval's name to its metrics and notes. history: lines of
     metrics.jsonl. correct: see correctness.parse.
     """
@@ -90,7 +90,7 @@ def read(runs: Path, trial_id: str, parts: Collection[str]) -> Record:
         history = [line.content() for line in lines or []]
     if state.result is None:
         return Record(values, history)
-    values |= result_values(trial, state.result)
+    values = state.result.metrics | values | result_values(trial, state.result)  # no metric replaces another value
     correct = read_or_none(lambda: correctness.parse(state.read(correctness.NAME))) if "correct" in parts else None
     for part, name in FILES.items() if parts else ():
         if part not in parts:  # verified even if it is not read
@@ -101,9 +101,8 @@ def read(runs: Path, trial_id: str, parts: Collection[str]) -> Record:
 
 
 def result_values(trial: store.Trial, result: Result) -> dict[str, Any]:
-    """Return name -> value for the numbers of a result, the digest of its weights, and the trial's evals as JSON."""
-    values = {name: result.metrics.get(name) for name in METRICS}
-    values |= {name: getattr(result, name) for name in (*MEASURES, "suspect_hardware")}
+    """Return name -> value for MEASURES, faults and the weights' digest of a result, and the trial's evals as JSON."""
+    values = {name: getattr(result, name) for name in (*MEASURES, "suspect_hardware")}
     later = eval_files.summaries(trial, result)
     evals = {"evals": json.dumps(later, default=EvalSummary.content, sort_keys=True)} if later else {}
     return {**values, "weights_sha256": result.weights_sha256 or "", **evals}

@@ -15,6 +15,7 @@ import synthetic
 from results import export, store
 from results.comparison.compare import compare
 from results.load import load_studies
+from results.metrics import METRICS
 from results.study_results import StudyResults
 from results.tables.study_table import table
 
@@ -74,13 +75,14 @@ def test_another_suffix_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_export_is_one_clear_line(tmp_path: Path) -> None:
+    empty = export.schema(METRICS, ()).empty_table()
     file, newer = tmp_path / "a.parquet", json.dumps({"schema": 99, "checksum": store.checksum({"schema": 99})})
     for write, error in (
         (lambda: None, "no such run directory or exported file"),
         (lambda: file.write_text("position,accuracy\n"), r"a\.parquet: not a whole \.parquet file"),
         (lambda: pq.write_table(pa.table({"a": [1]}), file), "a Parquet file, but not one that `ablate export` wrote"),
         (
-            lambda: pq.write_table(export.SCHEMA.empty_table().replace_schema_metadata({export.KEY: newer}), file),
+            lambda: pq.write_table(empty.replace_schema_metadata({export.KEY: newer}), file),
             "schema 99 is newer than this version reads",
         ),
     ):

@@ -12,7 +12,7 @@ from waits import PATIENCE
 from ablations.reporting import live_curves
 from results import trackers
 from results.store.schemas import Plan
-from results.trackers import CURVES, tracked_runs
+from results.trackers import tracked_runs
 from slurm.devcluster import wait_until
 
 
@@ -42,7 +42,7 @@ def test_events_have_curves_and_final_metrics(tmp_path: Path) -> None:
     for run in runs:
         lines = study.history[(study.history["arm"] == run.arm) & (study.history["seed"] == run.seed)]
         found = scalars(tmp_path / study.name / run.arm / f"seed={run.seed}")
-        for name in CURVES:
+        for name in study.curves:
             wall, step, value = (np.array(column) for column in zip(*found[name], strict=True))
             assert step.tolist() == lines["step"].tolist()
             np.testing.assert_allclose(value, lines[name].astype(np.float32))

@@ -125,7 +125,7 @@ def dashes_of_tuned(study: StudyResults) -> dict[str, Any]:
 def evaluations_frame(study: StudyResults, metric: str) -> pd.DataFrame:
     """Return a row per evaluation that has the metric: arm, seed, status, AXES, and value (in display units)."""
     history = study.history.merge(study.trials[["arm", "seed", "status"]], on=["arm", "seed"])
-    history = history.assign(value=unit(metric).scale * history[metric])
+    history = history.assign(value=unit(metric).scale * history.get(metric, np.nan))
     return history[["arm", "seed", "status", *AXES, "value"]].dropna(subset="value")
 
 
@@ -178,7 +178,7 @@ def training_metric(study: StudyResults) -> str:
     """Return the metric to draw over training: the closest to the study's, or train_loss if that has no values."""
     validation = study.plan.metric.replace("test_", "val_")
     name = validation if validation in ("val_loss", "train_loss") else "val_accuracy"
-    validated = study.history.empty or study.history[name].notna().any()
+    validated = study.history.empty or (name in study.history and study.history[name].notna().any())
     return name if validated else "train_loss"
 
 

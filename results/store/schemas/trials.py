@@ -91,16 +91,20 @@ class Lease(Schema):
 
 
 class MetricsLine(Schema):
-    """A line of metrics.jsonl: one evaluation during training. A number that was not recorded is None."""
+    """A line of metrics.jsonl: one evaluation during training. A number that was not recorded is None.
+
+    Besides these fields, a line has any numbers that the trial measures, such as `train_loss` and `val_accuracy`.
+    """
 
     step: Count  #: Optimizer steps taken.
     epoch: float | None = None  #: Passes over the training images.
     images: Count | None = None  #: Training images seen, with repetition.
     seconds: float | None = None  #: Seconds of training, without evaluation and compilation.
-    train_loss: float | None = None  #: Mean training loss since the previous line.
-    val_loss: float | None = None  #: Mean loss on the validation images.
-    val_accuracy: float | None = None  #: Accuracy on the validation images.
-    lr: float | None = None  #: The learning rate of the last step.
+    __pydantic_extra__: dict[str, float | None]
+
+    def number(self, name: str) -> float | None:
+        """Return a number that the trial measured, or None if it did not."""
+        return (self.model_extra or {}).get(name)
 
 
 class Eval(Schema):

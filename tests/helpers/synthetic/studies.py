@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 
 from results import store
-from results.metrics import MEASURES, METRICS
+from results.metrics import MEASURES
 from results.records import Comparison, Table
 from results.store import ledger
 from results.store.lease import Watch
 from results.store.record import Record
 from results.store.schemas import Plan
-from results.study_results import StudyResults, assemble
+from results.study_results import NO_METRICS, StudyResults, assemble
 from results.tables.study_table import table
 from synthetic.plans import position, trial_id
 from synthetic.records import hole, position_records, simulate
@@ -106,9 +106,9 @@ def write_trial(trial: store.Trial, record: Record) -> None:
         elif status in ("finished", "diverged"):
             attempt.keep_weights = False
             attempt.save_weights(weights(trial.id, values["test_accuracy"]) if status == "finished" else b"")
-            metrics, measures = (
-                {name: values[name] for name in names if values.get(name) is not None} for names in (METRICS, MEASURES)
-            )
+            known = {name: value for name, value in values.items() if value is not None}
+            metrics = {name: known[name] for name in known if name not in NO_METRICS}
+            measures = {name: known[name] for name in known if name in MEASURES}
             attempt.publish({"status": status, "metrics": metrics, **measures})
 
 

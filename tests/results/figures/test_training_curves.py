@@ -1,7 +1,9 @@
 """Training curves: means and bands over seeds, trials that still run, and tuned studies."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +15,15 @@ from scipy import stats
 
 from results.figures import study_figure
 from results.figures.theme import DASHES
-from results.study_results import EVALUATION
+from results.study_results import StudyResults
 
 RECIPES = Path(__file__).parents[3] / "ablations" / "recipes"
+
+
+def evaluations_where(study: StudyResults, column: str, holds: Callable[[Any], bool]) -> dict[str, list[Any]]:
+    """Return a study's evaluations without those whose value in a column is another."""
+    kept = [place for place, value in enumerate(study.evaluations[column]) if holds(value)]
+    return {name: [values[place] for place in kept] for name, values in study.evaluations.items()}
 
 
 def test_training_curves_are_a_line_a_pool_and_rate_with_the_band_of_its_seeds() -> None:
@@ -33,8 +41,8 @@ def test_training_curves_are_a_line_a_pool_and_rate_with_the_band_of_its_seeds()
 
 
 def test_trials_evaluated_once_get_no_panel_over_training() -> None:
-    study, step = complete("learning-rate"), EVALUATION.index("step")
-    once = [line for line in study.evaluations if line[step] == synthetic.STEPS]
+    study = complete("learning-rate")
+    once = evaluations_where(study, "step", lambda step: step == synthetic.STEPS)
     figure = draw_figure(replace(study, evaluations=once))
     assert (len(figure.axes), len(usual_figure("learning-rate").axes)) == (1, 2)
     assert "learning rate, log scale" in texts(figure)
@@ -50,11 +58,11 @@ def test_a_diverged_trial_ends_in_a_cross_and_moves_no_mean() -> None:
 def test_arms_without_an_evaluation_are_named_below_training_curves() -> None:
     study = complete("curves")
     arm = study.plan.arms[0].name
-    without = replace(study, evaluations=[row for row in study.evaluations if row[EVALUATION.index("arm")] != arm])
+    without = replace(study, evaluations=evaluations_where(study, "arm", lambda name: name != arm))
     said = f"No line, as no trial was evaluated: {arm}."
     for name in ("curves", "learning-rate"):
         assert said in study_figure.caption(replace(without, plan=without.plan.model_copy(update={"figure": name})))
-    for case in (study, replace(study, evaluations=[])):
+    for case in (study, replace(study, evaluations=evaluations_where(study, "arm", lambda name: False))):
         assert not any("No line" in line for line in study_figure.caption(case))
 
 

@@ -21,10 +21,10 @@ from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
 from results import export, store
 from results.load import load_studies
+from results.metrics import AXES, METRICS
 from results.store import lease, schemas
 from results.store.files import read_bytes
 from results.store.schemas import Plan
-from results.study_results import HISTORY
 
 READING = (
     ("table", "position-embedding"),
@@ -69,7 +69,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def write_export(path: Path, rows: list[dict[str, Any]], header: object) -> None:
     """Write rows under any header as an export, with the checksum that the header has."""
     metadata = {export.KEY: json.dumps(reseal(header))}
-    pq.write_table(pa.Table.from_pylist(rows, export.SCHEMA.with_metadata(metadata)), path)
+    pq.write_table(pa.Table.from_pylist(rows, COLUMNS.with_metadata(metadata)), path)
 
 
 def header_of(plans: list[Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -104,6 +104,8 @@ def test_a_file_that_breaks_its_schema_ends_in_one_line(runs: Path, ablate: Abla
 
 
 TEXTS = (None, "", "\x1b[2J../../x", "[]", "5", '{"x": null}', '{"a":' * 5000 + "1" + "}" * 5000, '{"a": 1e999}')
+CURVES = ("train_loss", "val_loss", "val_accuracy", "lr")
+COLUMNS = export.schema(METRICS, CURVES)
 NUMBERS = (None, math.nan, math.inf, -1.0, 5.5, 1e300)
 LISTS = (None, [], [1, 2, 3], [255])
 
@@ -112,7 +114,7 @@ def test_a_row_of_an_export_that_breaks_its_schema_ends_in_one_line(tmp_path: Pa
     study, path = synthetic.results(two_arms(seeds=2)), tmp_path / "a.parquet"
     rows, plans = export.trial_rows(study), [store.plan_content(study.plan)]
     reading = (("table", "--runs", str(path)), ("compare", str(path), str(path)))
-    every = [(column, value) for column in export.SCHEMA for value in wrong_values(column.type)]
+    every = [(column, value) for column in COLUMNS for value in wrong_values(column.type)]
     for place, (column, value) in enumerate(every if EVERY else every[::7]):
         mutated = [{**row, "inspect": "", **({column.name: value} if row is rows[0] else {})} for row in rows]
         write_export(path, mutated, header_of(plans, mutated))
@@ -133,7 +135,7 @@ def test_a_header_of_an_export_that_breaks_its_schema_ends_in_one_line(tmp_path:
 def wrong_values(kind: pa.DataType) -> Sequence[object]:
     """Return values that a column of this type can hold but the export seldom or never writes."""
     if pa.types.is_list(kind):
-        return ([{name: None for name in HISTORY}], None) if pa.types.is_struct(kind.value_type) else LISTS
+        return ([{name: None for name in (*AXES, *CURVES)}], None) if pa.types.is_struct(kind.value_type) else LISTS
     return TEXTS if kind == pa.string() else NUMBERS
 
 
