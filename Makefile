@@ -69,7 +69,7 @@ golden-new: $(STAMP)
 test-full: $(STAMP)
 	$(BIN)/python -m pytest -q -s -m slow tests/vitcore/interop/test_convert.py
 
-# On a real SLURM on this machine (slurm/devcluster/install.sh, as root): about 8 minutes.
+# On a real SLURM on this machine (tests/devcluster/install.sh, as root): about 8 minutes.
 test-slurm: $(STAMP)
 	$(BIN)/python -m pytest -q -m 'not slow' tests/slurm
 

@@ -9,9 +9,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from devcluster import Cluster, wait_until
+from devcluster.processes import Process, live_processes
+
 from ablations.cluster.campaign import LAST, WATCH
-from slurm.devcluster import Cluster, wait_until
-from slurm.devcluster.processes import Process, live_processes
 
 SAVED_SECONDS = 10.0  # slurmctld writes down what it acknowledged within about five
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from devcluster import Cluster
+
 from results import store
-from slurm.devcluster import Cluster
 
 RECIPE = """
 description: Small. For a dev cluster.

@@ -9,9 +9,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from devcluster import Cluster, wait_until
 from small_study import results, trials
-
-from slurm.devcluster import Cluster, wait_until
 
 MARK = "STARTED_BY_TEST"  # an environment variable, which children inherit and a new session keeps
 PATIENCE = 900.0  # seconds to wait for an event, on a machine however busy; it only bounds a hang

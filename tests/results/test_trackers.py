@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import synthetic
+from devcluster import wait_until
 from in_process import Ablate, refusal
 from waits import PATIENCE
 
@@ -13,7 +14,6 @@ from ablations.reporting import live_curves
 from results import trackers
 from results.store.schemas import Plan
 from results.trackers import tracked_runs
-from slurm.devcluster import wait_until
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[float, int, float]]]:

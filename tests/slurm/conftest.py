@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from devcluster import Cluster, unmet_requirement
 from small_study import CANCEL, Ablate, Wrap, run_on
 from waits import close, reopen
-
-from slurm.devcluster import Cluster, unmet_requirement
 
 HERE = Path(__file__).parent
 

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from devcluster import Cluster, Settings, wait_until
 from disturbance import resume
 from small_study import PROFILE, STATUS, SUBMIT, Ablate, results, run_here, run_on, trials, with_keys, write
 from waits import await_results, published, queued
 
 from results import store
-from slurm.devcluster import Cluster, Settings, wait_until
 from slurm.queue import is_held
 
 pytestmark = pytest.mark.slow

@@ -7,16 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from devcluster import Cluster, Settings, config, requirements, wait_until
 
-from slurm.devcluster import Cluster, Settings, config, requirements, wait_until
-
-ROOT = Path(__file__).parents[2]
+TESTS = Path(__file__).parents[1]  # where `devcluster` is found
 
 
 def devcluster(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command of a contributor."""
-    command = [sys.executable, "-m", "slurm.devcluster", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=90, check=False)
+    command = [sys.executable, "-m", "devcluster", *arguments]
+    return subprocess.run(command, cwd=TESTS, capture_output=True, text=True, timeout=90, check=False)
 
 
 def reaches(cluster: Cluster, job: int | str, state: str) -> None:
@@ -73,12 +72,12 @@ def test_cluster_ends_with_its_owner(folder: Path) -> None:
     code = f"""
 import time
 from pathlib import Path
-from slurm.devcluster import Cluster, Settings
+from devcluster import Cluster, Settings
 with Cluster(Path({str(folder)!r}), Settings(nodes=1, accounting=False)):
     print("up", flush=True)
     time.sleep(300)
 """
-    owner = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    owner = subprocess.Popen([sys.executable, "-c", code], cwd=TESTS, stdout=subprocess.PIPE, text=True)
     with owner.stdout:
         assert owner.stdout.readline() == "up\n"
     cluster = Cluster.load(folder)

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from devcluster import Cluster, Settings, wait_until
 from disturbance import Storm, allow_urgent, processes, resume
 from small_study import CANCEL, PROFILE, SUBMIT, Result, Wrap, launch, results, run_here, run_on, trials, write
 from waits import await_empty_queue, await_report, await_results, await_training, logs, published, queued, reopen
 
 from ablations.cluster.rounds import SETTLE_SECONDS
 from slurm import arrays
-from slurm.devcluster import Cluster, Settings, wait_until
 from slurm.profile import Profile, submitit_parameters
 
 pytestmark = pytest.mark.slow

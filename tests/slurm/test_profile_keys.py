@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devcluster import Cluster, wait_until
 from in_process import called
 from small_study import STATUS, SUBMIT, Ablate, results, with_keys, write
 from waits import await_empty_queue, await_report, logs, published, queued, reopen
 
 from ablations.cluster import submit as submitting
-from slurm.devcluster import Cluster, wait_until
 
 WRAPPER = """#!/bin/sh
 echo "$SLURM_CPU_BIND_TYPE $*" >> {calls}

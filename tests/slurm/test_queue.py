@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from devcluster import Cluster, wait_until
 from hostile import CANARY, TEXTS
 from in_process import called
 from small_study import CANCEL, SUBMIT, Ablate, Wrap, results, trials, write
@@ -12,7 +13,6 @@ from waits import await_empty_queue, await_report, await_results, reopen
 
 from slurm import arrays, intent, limits, partitions, queue
 from slurm.ask import Refused, Unreachable
-from slurm.devcluster import Cluster, wait_until
 from slurm.profile import Profile, submitit_parameters
 
 TAG = "ablate:20260101-000000-0123abcd:0001"

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+from devcluster import Cluster, processes, wait_until
 from small_study import SUBMIT, Ablate, run_here, trials, write
 from waits import await_results
 
 from results import store
-from slurm.devcluster import Cluster, processes, wait_until
 
 ONE_NODE = "{partition: main, gpus: 2, cpus: 2, memory: 4G, time: 5}"
 TWO_NODES = "{partition: main, nodes: 2, gpus: 1, cpus: 1, memory: 2G, time: 5}"

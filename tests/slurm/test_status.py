@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devcluster import Cluster, Settings, wait_until
 from disturbance import processes
 from in_process import called
 from small_study import CANCEL, STATUS, STUDY, SUBMIT, Ablate, Wrap, run_on, with_keys, write
@@ -17,7 +18,6 @@ from waits import await_empty_queue, await_report, await_training, close, logs, 
 from ablations.execution.faults import BUG
 from ablations.execution.retry import advice
 from ablations.reporting import status
-from slurm.devcluster import Cluster, Settings, wait_until
 from slurm.queue import shows_scancel
 
 BROKEN = """

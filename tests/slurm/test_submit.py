@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import synthetic
+from devcluster import Cluster
 from disturbance import processes
 from small_study import PROFILE, STATUS, SUBMIT, Ablate, Wrap, launch, results, run_here, trials, write
 from waits import await_empty_queue, await_report, await_results, published, queued
@@ -23,7 +24,6 @@ from ablations.planning import plan as planning
 from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
 from results import store
-from slurm.devcluster import Cluster
 
 STAGED = """
 question: What does pre-training bring?

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import synthetic
 from designs import ONE_STAGE, staged_plan
+from devcluster import wait_until
 from in_process import Ablate, refusal
 from run_trials import Quiet, workers_of
 from small_study import SUBMIT, command, results, run_here, trials, write
@@ -23,7 +24,6 @@ from ablations.execution.pool import Pool, RunSummary, Slot
 from ablations.jobs import Job, jobs
 from results import store
 from results.store import lease
-from slurm.devcluster import wait_until
 
 RUN = ("run", *SUBMIT[1:-2])
 

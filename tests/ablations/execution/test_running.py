@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from designs import design
+from devcluster import wait_until
 from run_trials import Quiet, job_of, outcomes, serve_all, workers_of
 from small_study import RECIPE, STUDY, command
 from waits import PATIENCE, started
@@ -36,7 +37,6 @@ from results import store
 from results.store import lease
 from results.store.schemas import Arm, Plan, PlannedTrial
 from results.store.standing import Kind, Standings
-from slurm.devcluster import wait_until
 from vitcore.config import Config
 
 

@@ -12,15 +12,15 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from slurm.devcluster import config, processes, requirements
-from slurm.devcluster.config import ACCOUNT, CLUSTER, FILE, USER, Daemon, Settings
-from slurm.devcluster.processes import wait_until
+from devcluster import config, processes, requirements
+from devcluster.config import ACCOUNT, CLUSTER, FILE, USER, Daemon, Settings
+from devcluster.processes import wait_until
 
-ROOT = Path(__file__).parents[2]
+TESTS = Path(__file__).parents[1]
 START_SECONDS = 60.0
 FOREIGN = re.compile("SLURM|SBATCH|SQUEUE|SINFO|SACCT|SALLOC|SRUN|SCANCEL")
 # Runs `down` if its standard input ends without a line, as it does if the parent process is killed.
-GUARD = ("sh", "-c", 'read -r line || exec "$@"', "sh", sys.executable, "-m", "slurm.devcluster", "down", "--dir")
+GUARD = ("sh", "-c", 'read -r line || exec "$@"', "sh", sys.executable, "-m", "devcluster", "down", "--dir")
 
 
 class Cluster:
@@ -70,7 +70,7 @@ class Cluster:
         try:
             if guarded:
                 command = [*GUARD, str(self.folder)]
-                self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=ROOT, start_new_session=True)
+                self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=TESTS, start_new_session=True)
             processes.kill_all(self.folder)  # left by an earlier cluster whose directory was removed
             config.write(self.folder, self.settings)
             for daemon in self.daemons:

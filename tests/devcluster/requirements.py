@@ -19,7 +19,7 @@ def unmet_requirement(accounting: bool = True) -> str:
     needed = PROGRAMS | ACCOUNTING if accounting else PROGRAMS
     missing = sorted({package for program, package in needed.items() if not shutil.which(program, path=PATH)})
     if missing:
-        return f"not installed: {' '.join(missing)} (Debian; slurm/devcluster/install.sh installs them)"
+        return f"not installed: {' '.join(missing)} (Debian; tests/devcluster/install.sh installs them)"
     if os.geteuid() != 0:
         return "not root: SLURM's daemons start jobs for others"
     return ""

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Installs what slurm/devcluster needs from Debian's packages, and starts no system service. Does nothing if all of it
-# is installed already. As root: slurm/devcluster/install.sh
+# Installs what tests/devcluster needs from Debian's packages, and starts no system service. Does nothing if all of it
+# is installed already. As root: tests/devcluster/install.sh
 set -eu
 packages="slurm-wlm slurmdbd mariadb-server munge"
 policy=/usr/sbin/policy-rc.d
-marker="# of slurm/devcluster/install.sh"
+marker="# of tests/devcluster/install.sh"
 
 installed() {
     # shellcheck disable=SC2086  # one argument per package

@@ -1,4 +1,4 @@
-"""The command `python -m slurm.devcluster`, which controls a cluster from a shell."""
+"""The command `python -m devcluster`, which controls a cluster from a shell."""
 
 import argparse
 import os
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from slurm.devcluster.cluster import Cluster
-from slurm.devcluster.config import Settings
+from devcluster.cluster import Cluster
+from devcluster.config import Settings
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 DEFAULT = CACHE / "ablate-devcluster"
@@ -30,7 +30,7 @@ COMMANDS = {
 
 
 def parser() -> argparse.ArgumentParser:
-    main = argparse.ArgumentParser("python -m slurm.devcluster", description="A real SLURM on one machine.")
+    main = argparse.ArgumentParser("python -m devcluster", description="A real SLURM on one machine.")
     commands = main.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text)
@@ -88,7 +88,7 @@ def run(given: argparse.Namespace) -> int:
             chosen = "" if given.dir == DEFAULT else f" --dir {shlex.quote(str(given.dir))}"
             seconds = time.monotonic() - began
             print(f"up in {seconds:.1f} s in {cluster.folder}; sbatch, squeue, sacct speak to it after")
-            print(f'eval "$(python -m slurm.devcluster env{chosen})"')
+            print(f'eval "$(python -m devcluster env{chosen})"')
         case "down":
             Cluster(given.dir).down()
         case "status":
