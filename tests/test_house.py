@@ -22,14 +22,12 @@ MAY_IMPORT = {
 }
 
 
-def imports(path: Path, modules: Container[str] = (), for_types: bool = True) -> set[str]:
+def imports(path: Path, modules: Container[str] = ()) -> set[str]:
     """Return what a file imports, inside functions too: full names of `modules`, otherwise the part before import."""
     names: set[str] = set()
     pending: list[ast.AST] = [ast.parse(path.read_text())]
     while pending:
         node = pending.pop()
-        if not for_types and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            continue
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -53,9 +51,10 @@ def test_imports_point_downward(package: str) -> None:
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
 def test_no_module_imports_itself_by_way_of_others(package: str) -> None:
+    """Imports inside functions and imports for annotations count."""
     paths = [path.relative_to(ROOT) for path in (ROOT / package).rglob("*.py")]
     modules = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
-    found = {name: imports(ROOT / path, modules, for_types=False) for name, path in modules.items()}
+    found = {name: imports(ROOT / path, modules) for name, path in modules.items()}
     graph = {name: names & modules.keys() - {name, package} for name, names in found.items()}
     try:
         TopologicalSorter(graph).prepare()

@@ -6,27 +6,20 @@ variants.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, create_model, model_serializer, model_validator
 
-from vitcore.options import AnyOptions, ConfigError, Options
+from vitcore.options import ConfigError, Options
+from vitcore.settings import Fraction, Many, Settings
 from vitcore.sizes import is_architectural, is_reference, sizes
 from vitcore.unknown_keys import unknown_key
 
 Values = Mapping[str, Any]
 REMOVED = {"token_merging": 0}  # settings of earlier versions -> the value that had no effect
-Positive = Annotated[float, Field(gt=0)]
-NonNegative = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=1, le=2**16)]
-Many = Annotated[int, Field(ge=1, le=2**20)]
-Fraction = Annotated[float, Field(gt=0, le=1)]
-Share = Annotated[float, Field(ge=0, lt=1)]
-Probability = Annotated[float, Field(ge=0, le=1)]
-Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 
-class Config(Options):
+class Config(Settings):
     """The settings of a trial: everything that its outcome depends on, and how it runs.
 
     `model="S/16"` sets width, depth, heads, mlp_ratio and patch. With a reference model such as
@@ -38,103 +31,6 @@ class Config(Options):
     Raises ConfigError if a key is unknown, a type is wrong, or a value or a combination of values is impossible. Raises
     OSError if a file of an image folder cannot be read.
     """
-
-    shorthands: ClassVar[tuple[str, ...]] = ("epochs",)  # accepted, never stored
-
-    # the data
-    #: The built-in dataset `digits`, a downloaded dataset, `imagefolder:PATH`, a pack, or a name that ablate.toml
-    #: maps to a folder.
-    data: str = "digits"
-    image_size: Count  #: Height and width of the model's input in pixels. From the data unless set.
-    channels: Count  #: Number of channels of an image. From the data unless set.
-    classes: Annotated[int, Field(ge=2, le=2**20)]  #: Number of classes. From the data unless set.
-    data_fraction: Fraction = 1.0  #: Fraction of each class's training images to use. 0.3 includes the images of 0.1.
-    data_seed: Seed  #: Seed of the fold, the validation images, `data_fraction` and few-shot draws. `seed` unless set.
-    #: Fraction of the training images that is set aside for validation, before `data_fraction` applies.
-    val_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.1
-
-    # the model
-    #: A named size such as `S/16`, which sets width, depth, heads, mlp_ratio and patch, or a reference model from timm
-    #: (`timm/NAME`). A reference model fixes all settings from width to init.
-    model: str = ""
-    width: Count = 192  #: D, the number of channels of a token.
-    depth: Annotated[int, Field(ge=1, le=1024)] = 12  #: Number of encoder blocks, including any that the stem replaces.
-    heads: Count = 3  #: Number of attention heads of a block, a divisor of `width`.
-    #: Hidden width of a block's MLP, divided by D. A gated MLP has about 2/3 of this width.
-    mlp_ratio: Annotated[float, Field(gt=0, le=1024)] = 4.0
-    mlp: str = "gelu"  #: Activation of a block's MLP.
-    norm: str = "layer"  #: Norm of the blocks and of the encoder's output.
-    bias: Literal["all", "no-qkv", "none"] = "all"  #: Which linear layers of the blocks have biases.
-    block: str = "pre"  #: Order of norms and branches in a block.
-    self_attention: str = "full"  #: Kind of self-attention.
-    embedding_norm: bool = False  #: Whether tokens are normalized before the first block.
-    patch: Count = 4  #: Height and width of a patch in pixels, a divisor of `image_size`.
-    position: str = "1d"  #: Position embedding.
-    #: Site of the position embedding: `input`, `every-layer` or `shared`. Empty: the first that `position` allows.
-    position_at: str = ""
-    pool: str = "cls"  #: Pooling of the tokens into one vector.
-    #: Whether the final norm is before the pooling, after the pooling, or left out.
-    final_norm: Literal["before", "after", "none"] = "before"
-    registers: Annotated[int, Field(ge=0, le=2**16)] = 0  #: Number of register tokens, never pooled (arXiv 2309.16588).
-    stem: str = "patch"  #: Stem that maps an image to tokens.
-    head: str = "linear"  #: Head that maps the pooled vector to logits.
-    head_init: Literal["zeros", "lecun-normal"] = "zeros"  #: Initial weights of the head's last layer.
-    layer_scale: NonNegative = 0.0  #: Initial scale of each residual branch (arXiv 2103.17239). 0: no layer scale.
-    qk_norm: bool = False  #: Whether queries and keys are normalized by `norm` (arXiv 2302.05442).
-    #: Normal distribution of the initial values of learned tables, such as position embeddings. The standard
-    #: deviation is 1 for `unit-positions`, 0.02 for `paper`, and 1/sqrt(D) for `big-vision` (attention biases: 0.02).
-    init: str = "unit-positions"
-    options: dict[str, Any] = {}  #: Options of the chosen variants, written as `position.base=100`.
-
-    # the training
-    objective: str = "classification"  #: Training objective.
-    #: Weights to start from: a `.safetensors` or `.npz` file, the id of a trial, or a stage of a study.
-    init_from: str = "none"
-    #: A model to distill (arXiv 2012.12877): the id of a trial, a stage of a study, or `timm/NAME:FILE` with a
-    #: `.safetensors` file. The options of distillation belong to `objective=classification`.
-    teacher: str = "none"
-    steps: Annotated[int, Field(ge=1, le=10**8)] = 1000  #: Number of optimizer steps.
-    batch: Many = 128  #: Number of images per step, over all GPUs. Every batch is full.
-    optimizer: str = "adamw"  #: Optimizer.
-    lr: Positive = 1e-3  #: The highest learning rate, reached after the warm-up.
-    layer_decay: Fraction = 1.0  #: Factor on the learning rate per layer below the last (arXiv 2106.08254).
-    schedule: str = "cosine"  #: Schedule of the learning rate after the warm-up.
-    warmup: Share = 0.1  #: Fraction of the steps in which the learning rate rises.
-    weight_decay: NonNegative = 0.05  #: Weight decay, as the optimizer defines it.
-    #: `matrices` decays the weights of linear layers and convolutions, and `all` decays every parameter.
-    weight_decay_on: Literal["matrices", "all"] = "matrices"
-    clip_norm: NonNegative = 1.0  #: Largest norm of the gradient. 0: gradients are not clipped.
-    label_smoothing: Share = 0.0  #: Fraction of the target that is spread over all classes.
-    dropout: Share = 0.0  #: Probability of dropping a value after the embedding and in residual branches.
-    attention_dropout: Share = 0.0  #: Probability of dropping an attention weight.
-    #: Fraction of an image's patches that are left out in training (arXiv 2208.07220). Class token and registers stay.
-    patch_dropout: Share = 0.0
-    drop_path: Share = 0.0  #: Probability of dropping a branch: linear from 0 in the first block to this in the last.
-    augment: str = "none"  #: Augmentation of the training images.
-    #: Number of consecutive copies of an image, each augmented anew (arXiv 1901.09335). Epochs do not get longer.
-    augment_repeats: Count = 1
-    random_erasing: Probability = 0.0  #: Probability that a rectangle of an image is erased (arXiv 1708.04896).
-    random_erasing_fill: Literal["constant", "pixel"] = "constant"  #: Fill: the mean of the data, or noise per pixel.
-    mixup: NonNegative = 0.0  #: Alpha of mixup (arXiv 1710.09412). 0: no mixup.
-    cutmix: NonNegative = 0.0  #: Alpha of CutMix (arXiv 1905.04899). 0: no CutMix. A batch uses CutMix or mixup.
-    mix_prob: Fraction = 1.0  #: Probability that a batch is mixed, if mixup or cutmix is set.
-    mix_switch_prob: Probability = 0.5  #: Probability of CutMix rather than mixup, if both are set.
-    ema: Share = 0.0  #: Decay per step of the weights' moving average, which is evaluated and saved. 0: no average.
-    precision: Literal["float32", "bf16"] = "float32"  #: Compute precision. Weights stay float32.
-    evaluations: Count = 10  #: Number of points of the training curves.
-    seed: Seed = 0  #: Seed of initial values, image order, augmentation and dropout.
-
-    # how it runs, not what is learned
-    device: Literal["auto", "cpu", "cuda"] = "auto"  #: `cpu`, `cuda`, or `auto`: a GPU if the machine has one.
-    threads: Annotated[int, Field(ge=1, le=1024)] = 1  #: Number of PyTorch's CPU threads.
-    #: Whether `torch.compile` compiles the model. `auto`: on a GPU, for at least 2,000 steps of one patch size.
-    compile: Literal["auto", True, False] = "auto"
-    cuda_graph: Literal["auto", "off"] = "auto"  #: On a GPU, `auto` runs a step as one launch if possible.
-    #: On a GPU, `pinned` gives all arms one attention kernel if their head widths allow it. `fastest`: PyTorch chooses.
-    attention: Literal["fastest", "pinned"] = "fastest"
-    #: Number of images per backward pass. Gradients accumulate. 0: the whole batch, or less if memory is short.
-    micro_batch: Annotated[int, Field(ge=0, le=2**20)] = 0
-    gpus: Count = 1  #: Number of ranks, each with a part of every batch: GPUs, or processes with `device=cpu`.
 
     @model_validator(mode="before")
     @classmethod
@@ -171,45 +67,6 @@ class Config(Options):
     def applicable_settings(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Return the serialized settings. For a reference model from timm, architectural settings are left out."""
         return {key: value for key, value in handler(self).items() if not (self.model and is_architectural(key))}
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """The number of rows and of columns of patches."""
-        return self.image_size // self.patch, self.image_size // self.patch
-
-    @property
-    def patches(self) -> list[int]:
-        """The patch sizes in pixels that training steps draw from, by default only `patch`."""
-        from vitcore.model.stem import STEM
-
-        return STEM[self.stem].patches(self)
-
-    @property
-    def layers(self) -> int:
-        """The number of encoder blocks: `depth` minus the number of blocks that the stem replaces."""
-        from vitcore.model.stem import STEM
-
-        return self.depth - STEM[self.stem].blocks(self)
-
-    @property
-    def stem_width(self) -> int:
-        """The width of the stem's tokens: `width` minus the channels of a concatenated position embedding."""
-        from vitcore.model.position import POSITION
-
-        return POSITION[self.position].stem_width(self)
-
-    def options_of(self, slot: str, schema: type[AnyOptions]) -> AnyOptions:
-        """Return the options of `slot` in a record of type `schema`; raise ConfigError if one is unknown or invalid."""
-        prefix = f"{slot}."
-        mine = {key.removeprefix(prefix): v for key, v in self.options.items() if key.startswith(prefix)}
-        try:
-            return schema(**mine)
-        except ConfigError as error:
-            settings = (mine.keys() - schema.model_fields.keys()) & Config.model_fields.keys()
-            if settings:
-                key = min(settings)
-                raise ConfigError(f"unknown key '{prefix}{key}'; did you mean '{key}'?") from None
-            raise ConfigError(f"{slot}={getattr(self, slot)}: {error}") from None
 
 
 class Epochs(Options):

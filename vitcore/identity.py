@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from vitcore.config import Config
 from vitcore.data.lookup import describe
 from vitcore.model.position import POSITION
-from vitcore.options import Settings
+from vitcore.options import JsonSettings
 from vitcore.sizes import REFERENCE, is_architectural, registered_digest
 from vitcore.training.parents import LINKS, identifying_value
 from vitcore.variants import VARIANTS
@@ -20,7 +20,7 @@ from vitcore.variants import VARIANTS
 HOW_IT_RUNS = frozenset({"device", "threads", "compile", "cuda_graph", "attention", "micro_batch", "gpus"})
 
 # Values that stand for the behavior before a field existed. Never change them, even if a default changes.
-NEUTRAL: Settings = {
+NEUTRAL: JsonSettings = {
     "data_fraction": 1.0, "evaluations": 10, "options": {},
     "model": "", "mlp": "gelu", "norm": "layer", "bias": "all", "block": "pre", "self_attention": "full",
     "embedding_norm": False, "final_norm": "before", "registers": 0, "head": "linear",
@@ -35,7 +35,7 @@ NEUTRAL: Settings = {
 NUMERICS = {"encoder": 1, "training": 1, "initialisation": 1}
 
 
-def neutral_values(config: Config) -> Settings:
+def neutral_values(config: Config) -> JsonSettings:
     """Return field name -> neutral value, at which the field is left out. Some values depend on other fields."""
     places = POSITION[config.position].places
     mixes, mixes_both = config.mixup or config.cutmix, config.mixup and config.cutmix
@@ -49,7 +49,7 @@ def neutral_values(config: Config) -> Settings:
     }
 
 
-def identity(config: Config) -> Settings:
+def identity(config: Config) -> JsonSettings:
     """Return name -> JSON value for the settings and versions that identify a trial; raise as `trial_id` does."""
     neutral = neutral_values(config)
     fields = {
@@ -61,7 +61,9 @@ def identity(config: Config) -> Settings:
     for key in LINKS:
         if key in fields:
             fields[key] = identifying_value(key, getattr(config, key))
-    versions: Settings = {slot: variants[getattr(config, slot)].version(config) for slot, variants in VARIANTS.items()}
+    versions: JsonSettings = {
+        slot: variants[getattr(config, slot)].version(config) for slot, variants in VARIANTS.items()
+    }
     if config.model:  # a reference model has no part of this package, whatever the fields say
         fields, versions = without_architecture(fields), without_architecture(versions)
         if digest := registered_digest(config.model.removeprefix(REFERENCE)):
@@ -71,11 +73,11 @@ def identity(config: Config) -> Settings:
     return fields | ({"numerics": raised} if raised else {})
 
 
-def without_architecture(settings: Settings) -> Settings:
+def without_architecture(settings: JsonSettings) -> JsonSettings:
     return {name: value for name, value in settings.items() if not is_architectural(name)}
 
 
-def options(config: Config) -> Settings:
+def options(config: Config) -> JsonSettings:
     """Return dotted key -> value for the chosen variants' options, without options at their neutral values."""
     neutral = {
         f"{slot}.{option}": value
@@ -85,7 +87,7 @@ def options(config: Config) -> Settings:
     return {key: value for key, value in config.options.items() if key not in neutral or value != neutral[key]}
 
 
-def digest(fields: Settings) -> str:
+def digest(fields: JsonSettings) -> str:
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -107,7 +109,7 @@ def arm_key(config: Config) -> str:
     return digest(unseeded_identity(config))
 
 
-def unseeded_identity(config: Config) -> Settings:
+def unseeded_identity(config: Config) -> JsonSettings:
     return {name: value for name, value in identity(config).items() if name not in ("seed", "data_seed")}
 
 

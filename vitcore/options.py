@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 from vitcore.unknown_keys import joined_names, unknown_key
 
 Setting = str | bool | int | float | Sequence["Setting"] | Mapping[str, "Setting"] | None  # plain JSON
-Settings = dict[str, Setting]  # field or dotted option -> value
+JsonSettings = dict[str, Setting]  # field or dotted option -> value
 ALLOWED = {  # Pydantic's type of an error -> what is allowed, in the words of YAML
     "bool_type": "true or false",
     "int_type": "a whole number",

@@ -1,11 +1,11 @@
-"""Completion and validation of a Config, including its variants, their options and its sizes."""
+"""Completion and validation of a Settings, including its variants, their options and its sizes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vitcore.analysis.cost import measure
 from vitcore.data.lookup import describe
@@ -14,7 +14,9 @@ from vitcore.model.initialization import INIT
 from vitcore.model.pooling import POOLING, Pooling
 from vitcore.model.position import POSITION, check_patches_may_leave
 from vitcore.model.self_attention import SELF_ATTENTION
+from vitcore.model.stem import patch_sizes
 from vitcore.options import ConfigError
+from vitcore.settings import Settings
 from vitcore.sizes import REFERENCE, is_architectural
 from vitcore.training.distributed import check_ranks
 from vitcore.training.objectives import OBJECTIVE
@@ -22,14 +24,11 @@ from vitcore.training.parents import LINKS, NONE, is_trial, normalized
 from vitcore.unknown_keys import joined_names, spelling_hint, unknown_key
 from vitcore.variants import VARIANTS
 
-if TYPE_CHECKING:
-    from vitcore.config import Config
-
 PATCHES = 2**16  # largest number of patches per image; the size of attention maps is its square
 
 
-def complete_parts(config: Config) -> None:
-    """Check and complete a new Config in place, before it is shared; raise ConfigError if its settings do not fit."""
+def complete_parts(config: Settings) -> None:
+    """Check and complete a new Settings in place, before it is shared; raise ConfigError if its settings do not fit."""
     put = partial(object.__setattr__, config)  # the record is frozen
     if not config.model:
         check_sizes(config)
@@ -60,14 +59,14 @@ def complete_parts(config: Config) -> None:
     check_combinations(config)
 
 
-def check_combinations(config: Config) -> None:
+def check_combinations(config: Settings) -> None:
     """Raise ConfigError if settings that are valid by themselves do not fit together."""
     check_teacher(config)
     if config.patch_dropout and not config.model:
         check_patches_may_leave(config, rate := f"patch_dropout={config.patch_dropout}")
         if config.objective == "masked-patch":
             raise ConfigError(f"{rate}: objective=masked-patch predicts patches, which have to be there: 0")
-    if len(config.patches) > 1:
+    if len(patch_sizes(config)) > 1:
         check_patches(config)
     if config.micro_batch:
         check_micro_batch(config)
@@ -75,7 +74,7 @@ def check_combinations(config: Config) -> None:
         check_ranks(config)
 
 
-def check_sizes(config: Config) -> None:
+def check_sizes(config: Settings) -> None:
     width, heads, patch, size = config.width, config.heads, config.patch, config.image_size
     for part, number, whole, total in (("heads", heads, "width", width), ("patch", patch, "image_size", size)):
         if total % number:
@@ -102,7 +101,7 @@ def check_variant_names(values: Mapping[str, Any], fields: Iterable[str]) -> Non
             raise ConfigError(f"{field}={name}: one of {joined_names(known)}{hint}")
 
 
-def check_teacher(config: Config) -> None:
+def check_teacher(config: Settings) -> None:
     if config.teacher != NONE and config.objective != "classification":
         raise ConfigError(f"teacher={config.teacher}: objective={config.objective} has no classes to teach: none")
     if is_trial(config.teacher) and is_trial(config.init_from):
@@ -115,7 +114,7 @@ def check_teacher(config: Config) -> None:
         raise ConfigError(f"objective.token=True: pool={config.pool} reads every layer's class token alone: False")
 
 
-def place_of_position(config: Config) -> str:
+def place_of_position(config: Settings) -> str:
     """Return the site of the position embedding, by default the first that its variant allows.
 
     The site is "" for `position=none`, even if `position_at` is set, and for a variant without a choice of sites.
@@ -134,11 +133,12 @@ def place_of_position(config: Config) -> str:
     return config.position_at or places[0]
 
 
-def check_patches(config: Config) -> None:
-    sizes = f"stem.patches={config.patches}"
+def check_patches(config: Settings) -> None:
+    patches = patch_sizes(config)
+    sizes = f"stem.patches={patches}"
     if not OBJECTIVE[config.objective].labels:
         raise ConfigError(f"{sizes}: objective={config.objective} predicts patches of one size: []")
-    for size in config.patches:
+    for size in patches:
         try:
             check_patch(config, size)
         except ConfigError as error:
@@ -152,7 +152,7 @@ def divisors(number: int, near: int) -> list[int]:
     return sorted(sorted(every, key=lambda d: (abs(d - near), d))[:8])
 
 
-def check_reference(config: Config) -> None:
+def check_reference(config: Settings) -> None:
     import timm  # late: takes seconds
 
     name = config.model.removeprefix(REFERENCE)

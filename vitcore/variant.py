@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from vitcore import options
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
+from vitcore.settings import Settings
 
 
 class Variant:
-    """Base class of all variants. A variant is one choice for a slot, the field of Config with the name `slot`.
+    """Base class of all variants. A variant is one choice for a slot, the field of Settings with the name `slot`.
 
     `numerics` is an integer version of what the variant computes. It is part of the id of every trial with the variant.
     Increase it when a change alters the variant's results. A variant in a plug-in may use the hash of its file and of
@@ -32,23 +30,23 @@ class Variant:
         """The options that only this variant understands. The base class has none."""
 
     @classmethod
-    def check(cls, config: Config) -> None:
+    def check(cls, config: Settings) -> None:
         """Raise ConfigError if this variant cannot be built from `config`, whose options are already validated."""
 
     @classmethod
-    def canonical(cls, config: Config) -> options.Settings:
+    def canonical(cls, config: Settings) -> options.JsonSettings:
         """Return option name -> canonical value for options with equivalent values. Equivalent configs share an id."""
         return {}
 
     @classmethod
-    def neutral_options(cls) -> options.Settings:
+    def neutral_options(cls) -> options.JsonSettings:
         """Return option name -> neutral value, which is the default unless `neutral` has another value."""
         fields = cls.Options.model_fields
         defaults = {name: f.get_default(call_default_factory=True) for name, f in fields.items() if not f.is_required()}
         return {**defaults, **cls.neutral}
 
     @classmethod
-    def version(cls, config: Config) -> int | str:
+    def version(cls, config: Settings) -> int | str:
         """Return the class's own `numerics`, or else the plug-in's `digest`; raise ValueError if neither is set."""
         if "numerics" in cls.__dict__:
             return cls.numerics

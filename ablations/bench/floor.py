@@ -20,6 +20,7 @@ from ablations.bench.timing import Call, mean_seconds, repeat
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
 from vitcore.data.files import reason
+from vitcore.model.position import stem_width
 from vitcore.runtime.cuda_graph import capture, on_side_stream
 from vitcore.runtime.device import device_of, hardware, torch_device
 
@@ -65,7 +66,7 @@ class Floor:
         self.work: list[tuple[str, Call, int]] = []  # precision, call, number of calls per step
         random = partial(torch.randn, device=self.device, dtype=dtype)
         B, H, D, M, L = config.batch, config.heads, config.width, round(config.width * config.mlp_ratio), config.layers
-        patches = ("patches", B * prod(config.grid), config.channels * config.patch**2, config.stem_width, 1)
+        patches = ("patches", B * prod(config.grid), config.channels * config.patch**2, stem_width(config), 1)
         dense = [  # name, rows, columns of inputs and of outputs, number per step
             *([patches] if config.stem == "patch" else []),
             ("qkv", B * tokens, D, 3 * D, L),

@@ -17,6 +17,7 @@ from vitcore.config import Config
 from vitcore.data.splits import Data
 from vitcore.interop.timm_vit import to_timm
 from vitcore.interop.torchvision_vit import to_torchvision
+from vitcore.model.stem import patch_sizes
 from vitcore.model.vit import ViT
 from vitcore.runtime.device import compute_in_precision, device_of, flush_subnormals
 from vitcore.training.optimization.optimizers import Moments, has_weight_decay, moments
@@ -58,8 +59,9 @@ class Rival:
         for key, usual in USUAL.items():
             if (value := {**dict(config), **config.options}.get(key, usual)) != usual:
                 raise ValueError(f"{key}={value}: the usual script has {usual}")
-        if len(config.patches) > 1:
-            raise ValueError(f"stem.patches={config.patches}: the usual script has one size")
+        patches = patch_sizes(config)
+        if len(patches) > 1:
+            raise ValueError(f"stem.patches={patches}: the usual script has one size")
         self.tuned = name == TUNED
         if self.tuned and device_of(config) == "cpu" and not shutil.which(os.environ.get("CXX", "g++")):
             raise ValueError("torch.compile needs a C++ compiler: none found (CXX, g++)")

@@ -45,7 +45,9 @@ def training_flops(config: Config) -> int:
     A backward pass costs twice as much as a forward pass. If steps draw their patch size at random, the FLOPs are
     averaged over the patch sizes. Raises the errors of `measure`.
     """
-    from vitcore.analysis.cost import measure  # imported here because it loads torch
+    # imported here because they load torch
+    from vitcore.analysis.cost import measure
+    from vitcore.model.stem import patch_sizes
 
-    each = [measure(config.model_copy(update={"patch": size})).flops for size in config.patches]
+    each = [measure(config.model_copy(update={"patch": size})).flops for size in patch_sizes(config)]
     return 3 * round(sum(each) / len(each)) * config.batch

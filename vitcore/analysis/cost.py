@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +17,8 @@ from vitcore.model.build import RATES, meta_model
 from vitcore.model.initialization import Drawn, drawn
 from vitcore.model.position import POSITION, Position
 from vitcore.model.vit import ViT
+from vitcore.settings import Settings
 from vitcore.sizes import ARCHITECTURE
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
 
 Bias = Literal["", "fixed", "learned"]
 
@@ -30,7 +28,7 @@ measured: dict[str, Cost] = {}  # caches: the arms of a study often share a mode
 drawings: dict[str, dict[str, Drawn] | None] = {}
 
 
-def measure(config: Config) -> Cost:
+def measure(config: Settings) -> Cost:
     """Return the cost of the model of `config`. Equal models are measured only once.
 
     Raises ConfigError if a reference model lacks a kind of dropout that is set. timm may raise other errors.
@@ -40,12 +38,12 @@ def measure(config: Config) -> Cost:
     return measured[key]
 
 
-def remember(config: Config, cost: Cost) -> None:
+def remember(config: Settings, cost: Cost) -> None:
     """Store the cost of a model that another process measured, for later calls to `measure`."""
     measured.setdefault(model_key(config), cost)
 
 
-def initial_weights(config: Config) -> dict[str, Drawn] | None:
+def initial_weights(config: Settings) -> dict[str, Drawn] | None:
     """Return the result of `drawn` for the model: how each parameter is initialized. None for a reference model."""
     if (key := model_key(config)) not in drawings:
         model, _ = meta_model(config)
@@ -53,7 +51,7 @@ def initial_weights(config: Config) -> dict[str, Drawn] | None:
     return drawings[key]
 
 
-def bias_kind(config: Config) -> Bias:
+def bias_kind(config: Settings) -> Bias:
     """Return the kind of the position embedding's bias: "learned", "fixed", or "" for none or a reference model."""
     if config.model:
         return ""
@@ -65,12 +63,12 @@ def bias_kind(config: Config) -> Bias:
     return "learned" if bias.requires_grad else "fixed"
 
 
-def model_key(config: Config) -> str:
+def model_key(config: Settings) -> str:
     """Return the key under which a model's results are stored: the settings that its cost depends on, as JSON."""
     return json.dumps([getattr(config, name) for name in MODEL], sort_keys=True)
 
 
-def count(config: Config) -> Cost:
+def count(config: Settings) -> Cost:
     model, images = meta_model(config)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(images)
@@ -93,7 +91,7 @@ class PartCost:
 
 
 @torch.no_grad()
-def summary(config: Config) -> list[PartCost]:
+def summary(config: Settings) -> list[PartCost]:
     """Return the cost of each part of `ViT(config)`, without allocating the model. config: without a reference model.
 
     Parameters and FLOPs sum to the result of `measure` for classification without a distillation token. Parts that have

@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -23,12 +24,8 @@ from vitcore.data.splits import Data, Images, load
 from vitcore.model.build import Model, Reference, check_patch, meta_model
 from vitcore.model.vit import ViT
 from vitcore.options import ConfigError
+from vitcore.settings import Settings
 from vitcore.training.objectives import OBJECTIVE
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from vitcore.config import Config
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,7 @@ class Eval(NamedTuple):
 
     metrics: tuple[str, ...]  # names of the metrics, such as `test_loss@SIZE` for `test@SIZE`
     compute: Callable[[Model, int, Path | None], Computed]  # arguments: model, integer, data directory
-    check: Callable[[Config, int], None] = lambda config, number: None
+    check: Callable[[Settings, int], None] = lambda config, number: None
 
 
 def few_shot_eval(model: Model, _: int, data_dir: Path | None) -> Computed:
@@ -95,7 +92,7 @@ def test_metrics(model: Model, trained: Data, images: Images, how: str) -> Compu
     return Computed({f"test_accuracy@{how}": accuracy, f"test_loss@{how}": loss})
 
 
-def check_size(config: Config, size: int) -> None:
+def check_size(config: Settings, size: int) -> None:
     if not config.model and (size < config.patch or size % config.patch):
         raise ConfigError(f"images of {size} pixels: patch={config.patch} does not divide them")
     model, images = meta_model(config, size)

@@ -7,7 +7,6 @@ constants come from the authors' evaluator (google-research/big_vision, evaluato
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,10 +15,8 @@ from torch import Tensor
 
 from vitcore.analysis.restore import batch_outputs
 from vitcore.data.shuffle import Indices, class_indices
-
-if TYPE_CHECKING:
-    from vitcore.data.splits import Data, Images
-    from vitcore.model.build import Model
+from vitcore.data.splits import Data, Images
+from vitcore.model.build import Model
 
 SHOTS = (1, 5, 10, 25)  # images per class
 DRAWS = 3  # number of random subsets of images over which an accuracy is averaged

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,13 +13,11 @@ from vitcore.interop.weight_files import read_fitting
 from vitcore.model.build import Model, build
 from vitcore.options import ConfigError
 from vitcore.runtime.device import compute_in_precision, device_of
-from vitcore.training.evaluation import evaluation_batch
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
+from vitcore.runtime.memory import evaluation_batch
+from vitcore.settings import Settings
 
 
-def restore_model(config: Config, weights: bytes) -> Model:
+def restore_model(config: Settings, weights: bytes) -> Model:
     """Return the trained model on its config's device, in evaluation mode.
 
     weights: the content of a safetensors file. Raises ConfigError if they cannot be read or do not fit the model.
@@ -40,7 +37,7 @@ def trial_data(model: Model, data_dir: Path | None = None) -> Data:
 
 
 @torch.no_grad()
-def batch_outputs(function: Callable[[Tensor], Tensor], config: Config, data: Data, images: Images) -> Tensor:
+def batch_outputs(function: Callable[[Tensor], Tensor], config: Settings, data: Data, images: Images) -> Tensor:
     """Return the outputs (n, ...) of `function` for images standardized as in `data`, in the precision of `config`.
 
     Raises the errors of `Pack.read` if images are streamed.

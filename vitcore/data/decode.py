@@ -9,15 +9,13 @@ import io
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
+from PIL.Image import Image
 
 from vitcore.data.dataset import Bytes
 from vitcore.data.files import read_regular
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # others, such as EPS, may start programs
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})

@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from PIL.Image import Image
 
 from vitcore.data.dataset import small_class
 from vitcore.data.decode import LARGEST, SUFFIXES, is_gray, open_content, open_image, upright
@@ -39,9 +40,6 @@ from vitcore.data.listing import (
 )
 from vitcore.data.shuffle import Indices
 from vitcore.options import ConfigError
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 TIMM = "timm:"
 SAMPLE = 64  # number of images read to determine the size

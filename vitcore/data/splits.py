@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -29,9 +28,7 @@ from vitcore.data.stream import Stored
 from vitcore.options import ConfigError
 from vitcore.runtime.device import send
 from vitcore.runtime.memory import image_memory
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
+from vitcore.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ class Data:
         return Data(train, val, test, self.mean.to(device), self.std.to(device))
 
 
-def check(config: Config) -> None:
+def check(config: Settings) -> None:
     """Raise ConfigError if `config` and its data differ in the number of channels or classes."""
     about = describe(config.data)
     for name in ("channels", "classes"):
@@ -98,7 +95,7 @@ def check(config: Config) -> None:
             raise ConfigError(f"{name}={getattr(config, name)}: data={config.data} has {getattr(about, name)}")
 
 
-def load(config: Config, data_dir: Path | None = None) -> Data:
+def load(config: Settings, data_dir: Path | None = None) -> Data:
     """Load a trial's images on the CPU, resized to `config.image_size`. A pack's images stay on disk.
 
     data_dir: folder of downloads and packs, by default ABLATE_DATA; for packs see also `data_homes`. Raises ValueError
@@ -148,7 +145,7 @@ def read(name: str, home: Path | None, size: int) -> Raw:
 
 
 def split(
-    labels: Indices, train: Indices, test: Indices, config: Config, fold_count: int | None
+    labels: Indices, train: Indices, test: Indices, config: Settings, fold_count: int | None
 ) -> tuple[Indices, Indices, Indices]:
     """Return the indices of a trial's training, validation and test images, balanced over the classes.
 

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitcore.config import Config
 from vitcore.model.vit import ViT
+from vitcore.settings import Settings
 
 Weights = dict[str, Tensor]
 Patterns = Mapping[str, str | Callable[[re.Match[str]], str]]  # pattern in a name -> replacement, in order
@@ -28,7 +28,7 @@ BOTH_HAVE: Supported = {  # timm and torchvision
 }
 
 
-def check_supported(config: Config, has: Supported, whose: str) -> None:
+def check_supported(config: Settings, has: Supported, whose: str) -> None:
     """Raise ValueError if `has` (setting -> supported values) lacks a value of `config`. whose: the library's name."""
     settings = dict(config) | config.options
     for key, known in has.items():
@@ -78,7 +78,7 @@ def square_side(name: str, size: tuple[int, int]) -> int:
     return size[0]
 
 
-def converted(config: Config, theirs: Weights, patterns: Patterns, prefix: Tensor, positions: Tensor | None) -> ViT:
+def converted(config: Settings, theirs: Weights, patterns: Patterns, prefix: Tensor, positions: Tensor | None) -> ViT:
     """Return a ViT with another library's weights; raise ValueError for unknown names.
 
     patterns: from this ViT's names to theirs. prefix, positions: as in `token_weights`, and not in `theirs`.
@@ -97,7 +97,7 @@ def renamed(name: str, patterns: Patterns) -> str:
     return name
 
 
-def token_weights(config: Config, prefix: Tensor, positions: Tensor | None) -> Weights:
+def token_weights(config: Settings, prefix: Tensor, positions: Tensor | None) -> Weights:
     """Return class token, registers and position embedding under this package's names, from another library's tensors.
 
     prefix: its prefix tokens (p, D), the class token first. positions: (p + N, D), (N, D) if prefix tokens have no
@@ -116,7 +116,7 @@ def token_weights(config: Config, prefix: Tensor, positions: Tensor | None) -> W
     return weights
 
 
-def with_weights(config: Config, weights: Weights) -> ViT:
+def with_weights(config: Settings, weights: Weights) -> ViT:
     with torch.device("meta"):
         model = ViT(config)
     copies = {name: values.clone(memory_format=torch.contiguous_format) for name, values in weights.items()}

@@ -26,6 +26,7 @@ from vitcore.model.mlp import MLP
 from vitcore.model.norm import EPSILON
 from vitcore.model.stem import ResNetStem
 from vitcore.model.vit import ViT
+from vitcore.settings import Settings
 
 if TYPE_CHECKING:
     from timm.models.vision_transformer import VisionTransformer as TimmViT
@@ -116,7 +117,7 @@ def to_timm(model: ViT) -> TimmViT:
     return theirs.train(model.training)
 
 
-def timm_arguments(config: Config) -> dict[str, Any]:
+def timm_arguments(config: Settings) -> dict[str, Any]:
     """Return the arguments that make timm's VisionTransformer match `ViT(config)`; raise ValueError if none do."""
     from timm.layers.hybrid_embed import HybridEmbed
 
@@ -154,7 +155,7 @@ def timm_arguments(config: Config) -> dict[str, Any]:
     }
 
 
-def blocks_of_timm(config: Config) -> dict[str, Any]:
+def blocks_of_timm(config: Settings) -> dict[str, Any]:
     from timm.layers.mlp import GluMlp, Mlp
     from timm.layers.norm import LayerNorm, RmsNorm
     from timm.models.vision_transformer import Block, ParallelScalingBlock
@@ -170,7 +171,7 @@ def blocks_of_timm(config: Config) -> dict[str, Any]:
     }
 
 
-def check_combinations(config: Config) -> None:
+def check_combinations(config: Settings) -> None:
     biased, attention = config.options.get("stem.bias", True), config.self_attention
     gated, parallel, pooled = MLP[config.mlp].ups > 1, config.block == "parallel", config.pool == "map"
     for impossible, why in (
@@ -277,7 +278,7 @@ def stem_of_timm(model: Any) -> Values:
     }
 
 
-def timm_skeleton(config: Config, mlp: type) -> TimmViT:
+def timm_skeleton(config: Settings, mlp: type) -> TimmViT:
     """Return timm's model for `config` on the meta device; raise ValueError if there is none. mlp: the MLP's class."""
     from timm.layers.mlp import SwiGLU
     from timm.models.vision_transformer import VisionTransformer
@@ -289,6 +290,6 @@ def timm_skeleton(config: Config, mlp: type) -> TimmViT:
         return VisionTransformer(**timm_arguments(config) | apart)
 
 
-def timm_patterns(config: Config) -> Patterns:
+def timm_patterns(config: Settings) -> Patterns:
     after = {r"^encoder\.norm": "fc_norm"} if config.final_norm == "after" else {}
     return after | (TIMM_PARALLEL if config.block == "parallel" else {}) | TIMM

@@ -21,6 +21,7 @@ from vitcore.interop.conversion import (
 from vitcore.model.mlp import MLP
 from vitcore.model.stem import ConvStem
 from vitcore.model.vit import ViT
+from vitcore.settings import Settings
 
 if TYPE_CHECKING:
     from torchvision.models import VisionTransformer as TorchvisionViT
@@ -121,7 +122,7 @@ def config_of_torchvision(model: Any) -> Config:
     )
 
 
-def torchvision_skeleton(config: Config) -> TorchvisionViT:
+def torchvision_skeleton(config: Settings) -> TorchvisionViT:
     from torchvision.models import VisionTransformer
     from torchvision.models.vision_transformer import ConvStemConfig
 

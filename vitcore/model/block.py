@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
 
@@ -11,11 +9,9 @@ from vitcore.model.dropout import drop_path
 from vitcore.model.initialization import Initial, Part, constant
 from vitcore.model.mlp import MLP
 from vitcore.model.norm import norm
+from vitcore.model.position import Context
 from vitcore.model.self_attention import SELF_ATTENTION
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
-    from vitcore.model.position import Context
+from vitcore.settings import Settings
 
 
 class Block(Part):
@@ -23,7 +19,7 @@ class Block(Part):
 
     slot = "block"
 
-    def __init__(self, config: Config, layer: int) -> None:
+    def __init__(self, config: Settings, layer: int) -> None:
         super().__init__()
         self.norm1 = norm(config, config.width)
         self.attention = SELF_ATTENTION[config.self_attention](config, layer)
@@ -37,7 +33,7 @@ class Block(Part):
 class TwoBranches(Block):
     """Base class of blocks with one residual connection around the attention and another around the MLP."""
 
-    def __init__(self, config: Config, layer: int) -> None:
+    def __init__(self, config: Settings, layer: int) -> None:
         super().__init__(config, layer)
         self.norm2 = norm(config, config.width)
         self.mlp = MLP[config.mlp](config, layer)
@@ -76,7 +72,7 @@ class Parallel(Block):
 
     numerics = 1
 
-    def __init__(self, config: Config, layer: int) -> None:
+    def __init__(self, config: Settings, layer: int) -> None:
         super().__init__(config, layer)
         self.mlp = MLP[config.mlp](config, layer)
 
@@ -89,7 +85,7 @@ class Parallel(Block):
 class LayerScale(Initial):
     """A learned factor for each channel of a residual branch (arXiv 2103.17239, equation 4)."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__()
         self.gamma = nn.Parameter(torch.empty(config.width))
         self.draws = {"gamma": constant(config.layer_scale)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Union
+from typing import Any, Union
 
 import torch
 from torch import Tensor, nn
@@ -14,14 +14,12 @@ from torch.nn.modules.batchnorm import _BatchNorm  # the base class of batch nor
 from vitcore.keyed_random import Keys
 from vitcore.model.vit import ViT
 from vitcore.options import ConfigError
+from vitcore.settings import Settings
 from vitcore.sizes import REFERENCE
 from vitcore.training.objectives import OBJECTIVE
 
-if TYPE_CHECKING:
-    from vitcore.config import Config
-
 Model = Union["ViT", "Reference"]
-RATES = {  # timm's name -> name in Config
+RATES = {  # timm's name -> name in Settings
     "drop_rate": "dropout",
     "attn_drop_rate": "attention_dropout",
     "patch_drop_rate": "patch_dropout",
@@ -29,7 +27,7 @@ RATES = {  # timm's name -> name in Config
 }
 
 
-def build(config: Config) -> Model:
+def build(config: Settings) -> Model:
     """Return the model that `config` trains.
 
     The model maps images (B, C, H, W) to logits (B, classes), or to the outputs that another objective needs. It also
@@ -38,7 +36,7 @@ def build(config: Config) -> Model:
     return Reference(config) if config.model else OBJECTIVE[config.objective].model(config)
 
 
-def meta_model(config: Config, size: int | None = None) -> tuple[Model, Tensor]:
+def meta_model(config: Settings, size: int | None = None) -> tuple[Model, Tensor]:
     """Return (model in evaluation mode, image (1, C, size, size)) on the meta device. size: default `image_size`."""
     size = size or config.image_size
     with torch.device("meta"):
@@ -52,7 +50,7 @@ class Reference(nn.Module):
     The parameters have timm's names after the prefix `model.`.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__()
         self.config = config
         self.model = classifier(config)
@@ -72,7 +70,7 @@ class Reference(nn.Module):
         return self.model.forward_head(self.model.forward_features(images), pre_logits=True)  # type: ignore[operator]  # timm's
 
 
-def classifier(config: Config) -> nn.Module:
+def classifier(config: Settings) -> nn.Module:
     """Return timm's model for `config`; raise ConfigError for a dropout rate that the model does not support."""
     import timm  # late: takes seconds
 
@@ -103,7 +101,7 @@ def couples_images(model: nn.Module) -> bool:
     return any(isinstance(module, _BatchNorm) for module in model.modules())
 
 
-def check_micro_batch(config: Config) -> None:
+def check_micro_batch(config: Settings) -> None:
     """Raise ConfigError if micro-batches are smaller than the batch and the model couples the images of a batch."""
     if 0 < config.micro_batch < config.batch and couples_images(meta_model(config)[0]):
         raise ConfigError(
@@ -112,7 +110,7 @@ def check_micro_batch(config: Config) -> None:
         )
 
 
-def check_patch(config: Config, patch: int) -> None:
+def check_patch(config: Settings, patch: int) -> None:
     """Raise ConfigError if the model of `config` cannot cut its images into patches of `patch` x `patch` pixels."""
     model, images = meta_model(config)
     if isinstance(model, Reference):

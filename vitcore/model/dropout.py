@@ -6,14 +6,11 @@ Therefore, an image has the same masks with micro-batches, on any rank, and in a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from vitcore.keyed_random import Keys, bits, keep_mask, site_code
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
+from vitcore.settings import Settings
 
 Noise = Callable[[Tensor, Keys], Tensor]
 
@@ -22,7 +19,7 @@ def dropout(rate: float, site: str) -> Noise:
     return Dropout(rate, site) if rate else unchanged
 
 
-def drop_path(config: Config, layer: int, branch: str) -> Noise:
+def drop_path(config: Settings, layer: int, branch: str) -> Noise:
     """Return a block's stochastic depth, at a rate that rises linearly by layer to `config.drop_path`, as in timm."""
     rate = config.drop_path * layer / max(1, config.layers - 1)
     return DropPath(rate, f"path {branch} {layer}") if rate else unchanged

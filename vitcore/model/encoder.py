@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from vitcore.model.block import BLOCK
 from vitcore.model.norm import norm
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
-    from vitcore.model.position import Context
+from vitcore.model.position import Context
+from vitcore.settings import Settings
 
 
 class Encoder(nn.Module):
@@ -21,7 +18,7 @@ class Encoder(nn.Module):
     The encoder owns the final `norm`, but the ViT applies it, before or after the pooling.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__()
         self.embedding_norm = norm(config, config.width) if config.embedding_norm else nn.Identity()
         self.blocks = nn.ModuleList(BLOCK[config.block](config, layer) for layer in range(config.layers))

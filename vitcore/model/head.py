@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcore.model.initialization import Part, constant, lecun_normal, zeros
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
+from vitcore.settings import Settings
 
 
 class Head(Part):
@@ -27,7 +23,7 @@ class Head(Part):
         #: 1 / classes. With 0, short training only learns to lower all logits (big_vision: `init_head_bias`).
         bias: float = 0.0
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__()
         self.draws = {
             "weight": zeros if config.head_init == "zeros" else lecun_normal,  # models_vit.py; flax's Dense
@@ -54,7 +50,7 @@ class MLPHead(Head):
 
     numerics = 1
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__(config)
         self.hidden = nn.Linear(config.width, config.width)
         self.draws = {**self.draws, "hidden.weight": lecun_normal}

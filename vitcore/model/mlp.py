@@ -6,7 +6,7 @@ Shapes: B images, T tokens, D width, F hidden width.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import torch.nn.functional as F
 from pydantic import Field
@@ -15,10 +15,8 @@ from torch import Tensor, nn
 from vitcore.keyed_random import Keys
 from vitcore.model.dropout import dropout
 from vitcore.model.initialization import Part, normal, stacked, xavier_uniform
-from vitcore.options import Settings
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
+from vitcore.options import JsonSettings
+from vitcore.settings import Settings
 
 
 class FeedForward(Part):
@@ -31,7 +29,7 @@ class FeedForward(Part):
     class Options(Part.Options):
         hidden: Annotated[int, Field(ge=1, le=2**20)] | None = None  #: The exact hidden width, in place of `mlp_ratio`.
 
-    def __init__(self, config: Config, layer: int) -> None:
+    def __init__(self, config: Settings, layer: int) -> None:
         super().__init__()
         hidden, bias = self.hidden(config), config.bias != "none"
         self.up = nn.Linear(config.width, self.ups * hidden, bias=bias)
@@ -40,15 +38,15 @@ class FeedForward(Part):
         self.dropout_down = dropout(config.dropout, f"mlp.down {layer}")
 
     @classmethod
-    def hidden(cls, config: Config) -> int:
+    def hidden(cls, config: Settings) -> int:
         return config.options_of(cls.slot, cls.Options).hidden or cls.hidden_by_ratio(config)
 
     @classmethod
-    def hidden_by_ratio(cls, config: Config) -> int:
+    def hidden_by_ratio(cls, config: Settings) -> int:
         return round(config.width * config.mlp_ratio)
 
     @classmethod
-    def canonical(cls, config: Config) -> Settings:
+    def canonical(cls, config: Settings) -> JsonSettings:
         return {"hidden": None} if cls.hidden(config) == cls.hidden_by_ratio(config) else {}
 
     def activation(self, x: Tensor) -> Tensor:
@@ -93,7 +91,7 @@ class GatedLinearUnit(FeedForward):
         return self.gate(gate) * x
 
     @classmethod
-    def hidden_by_ratio(cls, config: Config) -> int:
+    def hidden_by_ratio(cls, config: Settings) -> int:
         return max(8, 8 * round(config.width * config.mlp_ratio / 12))
 
 

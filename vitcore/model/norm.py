@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from torch import nn
 
 from vitcore.model.initialization import Part
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
+from vitcore.settings import Settings
 
 EPSILON = 1e-6  # as in flax's and timm's ViT
 
@@ -26,7 +23,7 @@ class LayerNorm(nn.LayerNorm, Norm):
 
     numerics = 1
 
-    def __init__(self, config: Config, width: int) -> None:
+    def __init__(self, config: Settings, width: int) -> None:
         super().__init__(width, eps=EPSILON)
 
 
@@ -35,12 +32,12 @@ class RMSNorm(nn.RMSNorm, Norm):
 
     numerics = 1
 
-    def __init__(self, config: Config, width: int) -> None:
+    def __init__(self, config: Settings, width: int) -> None:
         super().__init__(width, eps=EPSILON)
 
 
-NORM: dict[str, Callable[[Config, int], Norm]] = {"layer": LayerNorm, "rms": RMSNorm}
+NORM: dict[str, Callable[[Settings, int], Norm]] = {"layer": LayerNorm, "rms": RMSNorm}
 
 
-def norm(config: Config, width: int) -> Norm:
+def norm(config: Settings, width: int) -> Norm:
     return NORM[config.norm](config, width)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -17,9 +17,7 @@ from torch import Tensor, nn
 from vitcore.model.initialization import Part, constant, normal, stacked, xavier_uniform, zeros
 from vitcore.model.norm import EPSILON
 from vitcore.options import ConfigError
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
+from vitcore.settings import Settings
 
 
 class Pooling(Part):
@@ -37,7 +35,7 @@ class Pooling(Part):
         if gone := {"every_layer", "keep"} & cls.__dict__.keys():  # in versions before 0.23
             raise ConfigError(f"{cls.__name__}.{max(gone)}: gone; override `gather` instead")
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__()
 
     def gather(self, states: Iterable[Tensor]) -> Tensor:
@@ -93,7 +91,7 @@ class AttentionPooling(Pooling):
         "down.bias": normal(1e-6),
     }
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__(config)
         width, hidden = config.width, round(config.width * config.mlp_ratio)
         self.heads = config.heads
@@ -124,7 +122,7 @@ class GeneralizedMean(Pooling):
     numerics = 1
     draws = {"p": constant(3.0)}  # as in arXiv 1711.02512
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__(config)
         self.p = nn.Parameter(torch.empty(1))
 
@@ -143,7 +141,7 @@ class EveryLayer(Pooling):
     class_token = True
     draws = {"logits": zeros}
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__(config)
         self.logits = nn.Parameter(torch.empty(config.layers))
 

@@ -7,7 +7,7 @@ patches), D width, H heads, d_h = D / H.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -19,10 +19,8 @@ from vitcore.model.norm import norm
 from vitcore.model.pooling import POOLING
 from vitcore.model.position import Context, positions_without
 from vitcore.options import ConfigError
+from vitcore.settings import Settings
 from vitcore.unknown_keys import joined_names
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
 
 
 class SelfAttention(Part):
@@ -32,7 +30,7 @@ class SelfAttention(Part):
     draws = {"qkv.weight": stacked(3, xavier_uniform)}
     maps: ClassVar[int] = 1  # number of attention maps of a head
 
-    def __init__(self, config: Config, layer: int) -> None:
+    def __init__(self, config: Settings, layer: int) -> None:
         super().__init__()
         self.heads = config.heads
         self.layer = layer
@@ -87,7 +85,7 @@ class Gated(SelfAttention):
 
     numerics = 1
 
-    def __init__(self, config: Config, layer: int) -> None:
+    def __init__(self, config: Settings, layer: int) -> None:
         super().__init__(config, layer)
         self.gate = nn.Linear(config.width, config.width, bias=config.bias == "all")
 
@@ -118,7 +116,7 @@ class Axial(SelfAttention):
     numerics = 1
 
     @classmethod
-    def check(cls, config: Config) -> None:
+    def check(cls, config: Settings) -> None:
         check_sites_free(config, "bias")
         if POOLING[config.pool].class_token:
             raise ConfigError(f"pool={config.pool}: self_attention=axial has no class token: gap, gem or map")
@@ -159,7 +157,7 @@ class Differential(SelfAttention):
     draws = {**SelfAttention.draws, **{f"lambda_{one}": normal(0.1) for one in ("q1", "k1", "q2", "k2")}}
     maps = 2
 
-    def __init__(self, config: Config, layer: int) -> None:
+    def __init__(self, config: Settings, layer: int) -> None:
         super().__init__(config, layer)
         half = config.width // config.heads // 2
         self.lambda_init = 0.8 - 0.6 * math.exp(-0.3 * layer)
@@ -169,7 +167,7 @@ class Differential(SelfAttention):
         self.sub_norm = nn.RMSNorm(2 * half, eps=1e-5)  # as in arXiv 2410.05258
 
     @classmethod
-    def check(cls, config: Config) -> None:
+    def check(cls, config: Settings) -> None:
         check_sites_free(config, "bias", "rotate")
         if config.width // config.heads % 2:
             width = f"width={config.width} over heads={config.heads}"
@@ -222,7 +220,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     return torch.bmm(logits.softmax(dim=-1), v).view(B, H, T, d)
 
 
-def check_sites_free(config: Config, *sites: str) -> None:
+def check_sites_free(config: Settings, *sites: str) -> None:
     """Raise ConfigError if the position embedding acts at one of `sites`, which the attention does not support."""
     if config.position not in (free := positions_without(*sites)):
         raise ConfigError(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -21,9 +20,7 @@ from vitcore.model.pooling import POOLING
 from vitcore.model.position import POSITION, Context
 from vitcore.model.stem import STEM, PatchStem
 from vitcore.options import ConfigError
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
+from vitcore.settings import Settings
 
 
 class ViT(Initial):
@@ -37,7 +34,7 @@ class ViT(Initial):
     # The class token starts at zero, as in models_vit.py; registers differ from each other (facebookresearch/dinov2).
     draws = {"class_token": zeros, "registers": normal(1e-6)}
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__()
         self.config = config
         self.patch = config.patch

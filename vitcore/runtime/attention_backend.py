@@ -8,14 +8,12 @@ derivatives.yaml). `attention=pinned` uses this kernel in all arms, or unfused p
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vitcore.analysis.cost import bias_kind
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
+from vitcore.settings import Settings
 
 FREE = "PyTorch's choice"
 PRODUCTS = "softmax between two products"  # as computed by vitcore.model.self_attention.attend
@@ -23,7 +21,7 @@ NAMES = {SDPBackend.EFFICIENT_ATTENTION: "memory-efficient", SDPBackend.MATH: "m
 ALIGNED = {"float32": 4, "bf16": 8}  # the memory-efficient kernel requires head widths of a multiple of 16 bytes
 
 
-def allowed_kernels(config: Config, device: str) -> list[SDPBackend]:
+def allowed_kernels(config: Settings, device: str) -> list[SDPBackend]:
     """Return the kernels that attention may use on "cuda" or "cpu", by preference, or [] if PyTorch chooses."""
     if device != "cuda" or config.attention == "fastest":
         return []
@@ -32,12 +30,12 @@ def allowed_kernels(config: Config, device: str) -> list[SDPBackend]:
     return [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]  # MATH: for inputs that the first does not support
 
 
-def use_kernels(config: Config, device: str) -> AbstractContextManager[Any]:
+def use_kernels(config: Settings, device: str) -> AbstractContextManager[Any]:
     backends = allowed_kernels(config, device)
     return sdpa_kernel(backends, set_priority=True) if backends else nullcontext()
 
 
-def kernel_name(config: Config, device: str) -> str:
+def kernel_name(config: Settings, device: str) -> str:
     """Return the name of the attention kernel on "cuda" or "cpu", for a trial's record."""
     if (backends := allowed_kernels(config, device)) and not config.attention_dropout:
         return NAMES[backends[0]]

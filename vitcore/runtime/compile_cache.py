@@ -10,25 +10,24 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
+from vitcore.model.stem import patch_sizes
 from vitcore.runtime.host import cpu_line
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
+from vitcore.settings import Settings
 
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
 GRAPHS = 10_000  # largest number of graphs per function; with PyTorch's default of 8, a ninth arm would stay eager
 LONG = 2_000  # steps: on an H200, compiling took 14 s for all seeds of an arm and saved 2.1 ms per step
 
 
-def compiles(config: Config, device: str) -> bool:
+def compiles(config: Settings, device: str) -> bool:
     """Return whether the model is compiled on `device`, "cuda" or "cpu"."""
     if config.compile != "auto":
         return config.compile
-    return device == "cuda" and config.steps >= LONG and len(config.patches) == 1  # each size would compile anew
+    return device == "cuda" and config.steps >= LONG and len(patch_sizes(config)) == 1  # each size would compile anew
 
 
 def compiled(model: nn.Module, backend: str = "inductor", attention: str = "pinned") -> Callable[..., Any]:

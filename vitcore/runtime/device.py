@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,9 +14,7 @@ from vitcore.options import ConfigError
 from vitcore.runtime.attention_backend import use_kernels
 from vitcore.runtime.host import processor
 from vitcore.runtime.memory import keep_freed
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
+from vitcore.settings import Settings
 
 SUBNORMAL = 2.0**-130  # a subnormal number in float32
 
@@ -25,13 +23,13 @@ class NoGpu(ConfigError):
     """The error for a requested GPU that cannot be used."""
 
 
-def device_of(config: Config) -> str:
+def device_of(config: Settings) -> str:
     if config.device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     return config.device
 
 
-def torch_device(config: Config) -> torch.device:
+def torch_device(config: Settings) -> torch.device:
     """Return the device of `config`, with the current GPU's index; raise RuntimeError if there is no GPU for it."""
     kind = device_of(config)
     return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
@@ -59,12 +57,12 @@ def send(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
-def hardware(config: Config) -> str:
+def hardware(config: Settings) -> str:
     """Return the model name of the GPU or CPU on which a trial runs."""
     return torch.cuda.get_device_name() if device_of(config) == "cuda" else processor()
 
 
-def compute_in_precision(config: Config, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
+def compute_in_precision(config: Settings, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
     """Return `function(images, ...)` with precision and attention kernel of `config`. A bf16 result becomes float32."""
     device, bf16 = inputs[0].device.type, config.precision == "bf16"
     casting = bf16 or torch.is_autocast_enabled(device)  # entered only if needed: it slows down small models
@@ -77,7 +75,7 @@ def compute_in_precision(config: Config, function: Callable[..., Tensor], *input
 
 
 @contextmanager
-def compute_settings(config: Config) -> Iterator[None]:
+def compute_settings(config: Settings) -> Iterator[None]:
     """Flush subnormal numbers to zero and use `config.threads` CPU threads in the block. Calls `keep_freed` first."""
     keep_freed()
     with flush_subnormals(True):

@@ -9,9 +9,12 @@ from typing import TypeVar
 import torch
 
 from vitcore.runtime.host import host_cores, host_limits, process_limits
+from vitcore.settings import Settings
 
 Result = TypeVar("Result")
 SHARE = 0.25  # largest share of the memory for images that stay in it
+MOST_IMAGES = 512  # of an evaluation batch
+MOST_BYTES = 2**26  # of an evaluation batch on a CPU: larger batches are no faster, and packs read several ahead
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # constants of malloc.h
 
 # Parts of messages by which the CPU's allocator, the CUDA runtime and CUDA's libraries report a lack of memory.
@@ -82,3 +85,10 @@ def capacity(device: torch.device) -> float:
 def image_memory(device: torch.device) -> float:
     """Return the bytes that images may occupy: a quarter of `capacity`, divided by the number of cores on a CPU."""
     return SHARE * capacity(device) / (1 if device.type == "cuda" else host_cores())
+
+
+def evaluation_batch(config: Settings, device: torch.device) -> int:
+    """Return the number of images to evaluate at once: 512, on a CPU limited to 64 MiB in float32, but at least 1."""
+    if device.type != "cpu":
+        return MOST_IMAGES
+    return max(1, min(MOST_IMAGES, MOST_BYTES // (4 * config.channels * config.image_size**2)))

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from vitcore.data.lookup import describe
+from vitcore.data.splits import Data
 from vitcore.interop.weight_files import read_tensor_file, read_tensors
 from vitcore.model.build import build
-from vitcore.options import ConfigError, Settings
+from vitcore.options import ConfigError, JsonSettings
+from vitcore.settings import Settings
+from vitcore.training.distributed import Ranks
 from vitcore.training.parents import NONE, is_trial, timm_teacher
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
-    from vitcore.data.splits import Data
-    from vitcore.training.distributed import Ranks
 
 
 class Trained(NamedTuple):
     """A finished trial that serves as the teacher. config: its recorded settings. weights: as safetensors."""
 
-    config: Settings
+    config: JsonSettings
     weights: bytes
 
 
@@ -43,7 +41,7 @@ class Teacher(nn.Module):
         return self.model(images * self.scale + self.shift)
 
 
-def teacher_for(config: Config, data: Data, ranks: Ranks, trained: Trained | None) -> Teacher | None:
+def teacher_for(config: Settings, data: Data, ranks: Ranks, trained: Trained | None) -> Teacher | None:
     """Return the teacher on the data's device, or None if the config has no teacher.
 
     trained: the trial that `config.teacher` names, needed only by rank 0. Raises ConfigError if it is missing or has an
@@ -67,13 +65,13 @@ def teacher_for(config: Config, data: Data, ranks: Ranks, trained: Trained | Non
     return teacher
 
 
-def untrained_teacher(config: Config, data: Data) -> Teacher:
+def untrained_teacher(config: Settings, data: Data) -> Teacher:
     """Return a teacher with the settings `config` and initial weights, on the data's device."""
     one = torch.ones_like(data.mean)
     return Teacher(build(config).to(data.mean.device), one, torch.zeros_like(one))
 
 
-def load_timm(config: Config) -> tuple[nn.Module, Any, Any]:
+def load_timm(config: Settings) -> tuple[nn.Module, Any, Any]:
     """Return (timm's model with weights from a file, channel means, channel deviations) for pixels from 0 to 1.
 
     Means and deviations are averaged if the data have another number of channels. Raises ConfigError for an unknown
@@ -96,7 +94,7 @@ def load_timm(config: Config) -> tuple[nn.Module, Any, Any]:
     return model, mean, std
 
 
-def check(config: Config, parent: Config) -> None:
+def check(config: Settings, parent: Settings) -> None:
     """Raise ConfigError unless the trial of `parent` is a classifier with the data and image size of `config`."""
     where = f"teacher={config.teacher}"
     if parent.objective != "classification":

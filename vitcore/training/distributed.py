@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -26,9 +26,7 @@ from vitcore.keyed_random import Indices
 from vitcore.model.build import Model, build, couples_images
 from vitcore.options import ConfigError
 from vitcore.runtime.memory import call_shrinking
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
+from vitcore.settings import Settings
 
 Batch = TypeVar("Batch")
 Result = TypeVar("Result")
@@ -204,7 +202,7 @@ def join(store: TCPStore, rank: int, count: int, device: torch.device) -> Iterat
         dist.destroy_process_group()
 
 
-def check_ranks(config: Config) -> None:
+def check_ranks(config: Settings) -> None:
     """Raise ConfigError if one of several ranks would have fewer than two images, or use batch norm on a CPU."""
     if config.batch < 2 * config.gpus:
         fits, there = max(1, config.batch // 2), torch.cuda.device_count()

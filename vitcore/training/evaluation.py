@@ -9,27 +9,22 @@ import math
 from contextlib import nullcontext
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from vitcore.data.splits import Images
 from vitcore.runtime.device import send
 from vitcore.runtime.memory import call_shrinking
+from vitcore.settings import Settings
 from vitcore.training.divergence import DivergedError
 from vitcore.training.optimization.schedules import learning_rate
 from vitcore.training.run import Metrics
+from vitcore.training.state import Training
 
-if TYPE_CHECKING:
-    from vitcore.config import Config
-    from vitcore.data.splits import Images
-    from vitcore.training.state import Training
-
-    Correctness = np.ndarray[Any, Any]
-
-MOST_IMAGES = 512  # per evaluation batch; affects memory only
-MOST_BYTES = 2**26  # per evaluation batch on a CPU: larger batches are no faster, and packs read several ahead
+Correctness = np.ndarray[Any, Any]
 
 
 def evaluate(training: Training) -> Metrics:
@@ -93,14 +88,7 @@ def answers(training: Training, images: Images, size: int) -> tuple[Tensor, Tens
     return given, targets
 
 
-def evaluation_batch(config: Config, device: torch.device) -> int:
-    """Return the number of images to evaluate at once: 512, on a CPU limited to 64 MiB in float32, but at least 1."""
-    if device.type != "cpu":
-        return MOST_IMAGES
-    return max(1, min(MOST_IMAGES, MOST_BYTES // (4 * config.channels * config.image_size**2)))
-
-
-def evaluation_steps(config: Config) -> list[int]:
+def evaluation_steps(config: Settings) -> list[int]:
     """Return the steps after which to evaluate, evenly spaced and including the last step."""
     count = min(config.evaluations, config.steps)
     return [round(config.steps * (i + 1) / count) for i in range(count)]

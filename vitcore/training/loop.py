@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from vitcore.options import ConfigError
 from vitcore.runtime.device import compute_settings, torch_device
 from vitcore.runtime.host import check_memory
 from vitcore.runtime.memory import capacity
+from vitcore.settings import Settings
 from vitcore.training.distillation import Trained, teacher_for
 from vitcore.training.distributed import ALONE, Ranks
 from vitcore.training.divergence import DivergedError, Suspicion
@@ -27,16 +27,13 @@ from vitcore.training.run import Memory, Metrics, Outcome, Run
 from vitcore.training.state import Training
 from vitcore.training.transfer import weights_for
 
-if TYPE_CHECKING:
-    from vitcore.config import Config
-
 TICK = 0.25  # minimum seconds between two progress reports
 SECONDS = 2.0  # default time between two checkpoints
 SHARE = 0.02  # largest fraction of the time that writing checkpoints may take
 
 
 def train(
-    config: Config,
+    config: Settings,
     run: Run | None = None,
     *,
     data_dir: Path | None = None,

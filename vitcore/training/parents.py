@@ -10,14 +10,11 @@ import os
 import re
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vitcore.data.files import open_regular
 from vitcore.options import ConfigError
+from vitcore.settings import Settings
 from vitcore.sizes import REFERENCE, is_reference, registered_digest
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
 
 NONE = "none"
 LINKS = ("init_from", "teacher")  # settings that name other weights
@@ -29,7 +26,7 @@ def is_trial(value: str) -> bool:
     return TRIAL.fullmatch(value) is not None
 
 
-def parent_of(config: Config) -> str:
+def parent_of(config: Settings) -> str:
     """Return the setting of `config` that names another trial: "init_from" or "teacher", or "" if neither does."""
     return next((key for key in LINKS if is_trial(getattr(config, key))), "")
 

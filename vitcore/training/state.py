@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import astuple
-from typing import TYPE_CHECKING
 
 import safetensors.torch
 import torch
@@ -19,21 +18,20 @@ from vitcore.data.splits import Data, Order
 from vitcore.data.stream import Ahead, Stored
 from vitcore.interop.weight_files import check_fit, read_fitting
 from vitcore.keyed_random import Indices, Keys, image_keys
+from vitcore.model.stem import patch_sizes
 from vitcore.model.vit import ViT
 from vitcore.options import ConfigError
 from vitcore.runtime.device import compute_in_precision
+from vitcore.runtime.memory import evaluation_batch
+from vitcore.settings import Settings
 from vitcore.training.distillation import Teacher
 from vitcore.training.distributed import ALONE, Ranks
 from vitcore.training.divergence import DivergedError, Suspicion
-from vitcore.training.evaluation import evaluation_batch
 from vitcore.training.optimization.stored_state import INDEX
 from vitcore.training.run import Outcome, Run, Status
 from vitcore.training.step import TrainStep
 from vitcore.training.transfer import Weights
 from vitcore.training.update import Batch, Inputs
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
 
 WHAT = "the trial's newest checkpoint"
 LATER = ("micro_batch", "suspicion")  # checkpoints of earlier versions lack both
@@ -45,7 +43,7 @@ class Training:
 
     def __init__(
         self,
-        config: Config,
+        config: Settings,
         data: Data,
         start: Weights | None = None,
         ranks: Ranks = ALONE,
@@ -68,7 +66,7 @@ class Training:
         self.streamed = Ahead(lambda step: stored[places(step)], config.steps) if isinstance(stored, Stored) else None
         self.evaluation_batch = evaluation_batch(config, self.device)
         self.suspicion = Suspicion()
-        self.patches = config.patches
+        self.patches = patch_sizes(config)
         self.step = 0
         # Losses since the last evaluation, kept on the device so that no step synchronizes with it.
         self.losses = torch.zeros(config.steps, device=self.device)
@@ -89,7 +87,7 @@ class Training:
         self.untimed_steps += 1
 
     def patches_of_step(self) -> AbstractContextManager[None]:
-        """Return a context in which the model has the next step's patch size, drawn from `config.patches`."""
+        """Return a context in which the model has the next step's patch size, drawn from `patch_sizes`."""
         if len(self.patches) == 1:
             return nullcontext()
         assert isinstance(self.model, ViT)

@@ -10,26 +10,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from vitcore.data.files import reason
+from vitcore.data.splits import Data
 from vitcore.model.build import Reference
+from vitcore.model.stem import patch_sizes
 from vitcore.runtime.compile_cache import compiled, compiles
 from vitcore.runtime.cuda_graph import capture, on_side_stream, without_waiting
 from vitcore.runtime.memory import out_of_memory
+from vitcore.settings import Settings
+from vitcore.training.distillation import Teacher
 from vitcore.training.distributed import Ranks
 from vitcore.training.optimization.ema import copy
 from vitcore.training.run import Facts
 from vitcore.training.transfer import Weights
 from vitcore.training.update import Inputs, Update
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
-    from vitcore.data.splits import Data
-    from vitcore.training.distillation import Teacher
 
 WARM_UP = 4  # eager steps before the capture, in which libraries, autograd and the optimizer initialize
 TOLERANCE = {"float32": 1e-3, "bf16": 0.05}  # relative to the gradient's norm: the order of operations may differ
@@ -44,7 +42,7 @@ class TrainStep(Update):
     """
 
     def __init__(
-        self, config: Config, data: Data, start: Weights | None, ranks: Ranks, teacher: Teacher | None = None
+        self, config: Settings, data: Data, start: Weights | None, ranks: Ranks, teacher: Teacher | None = None
     ) -> None:
         super().__init__(config, data, start, ranks, teacher)
         self.compiling = compiles(config, self.device.type)
@@ -171,13 +169,14 @@ class TrainStep(Update):
                 fixed.copy_(new.pin_memory() if new.device != self.device else new, non_blocking=True)
 
 
-def eager_reason(config: Config, device: str, optimizer: torch.optim.Optimizer, model: nn.Module) -> str:
+def eager_reason(config: Settings, device: str, optimizer: torch.optim.Optimizer, model: nn.Module) -> str:
     """Return why a step should not be one CUDA graph, or "" if a capture is worth trying. device: "cuda" or "cpu"."""
+    patches = patch_sizes(config)
     reasons = {
         "a CPU has none": device != "cuda",
         ASKED: config.cuda_graph == "off",
         f"gpus={config.gpus}: gradients are exchanged between launches": config.gpus > 1,
-        f"stem.patches={config.patches}: shapes change by step": len(config.patches) > 1,
+        f"stem.patches={patches}: shapes change by step": len(patches) > 1,
         # Other optimizers may count steps on the host, and a graph would repeat the count at its capture.
         f"optimizer={config.optimizer}: not fused": not all(group.get("fused") for group in optimizer.param_groups),
         f"optimizer={config.optimizer}: not PyTorch's": not type(optimizer).__module__.startswith("torch.optim."),

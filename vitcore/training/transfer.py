@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError
@@ -12,10 +11,8 @@ from torch import Tensor
 from vitcore.interop.weight_files import check_fit, read_fitting, read_tensor_file
 from vitcore.model.build import Model, Reference, build
 from vitcore.options import ConfigError
+from vitcore.settings import Settings
 from vitcore.training.parents import NONE, is_trial
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
 
 Weights = Mapping[str, Tensor]
 LEFT_BEHIND = ("head.", "objective.")  # parameters of the earlier task
@@ -38,7 +35,7 @@ def read(path: str) -> Weights:
         raise ConfigError(f"init_from={path}: cannot be read: {error}") from None
 
 
-def weights_for(config: Config, parent: bytes | None) -> Weights | None:
+def weights_for(config: Settings, parent: bytes | None) -> Weights | None:
     """Return the weights from which training starts, or None for initial values.
 
     parent: the weights of a trial, as safetensors. Raises ConfigError if the weights are missing or cannot be read.
@@ -77,7 +74,7 @@ def body_weights(weights: Weights) -> dict[str, Tensor]:
     return {name: values for name, values in weights.items() if not name.startswith(LEFT_BEHIND)}
 
 
-def check(config: Config, parent: Config | Weights) -> None:
+def check(config: Settings, parent: Settings | Weights) -> None:
     """Raise ConfigError if `config` cannot start from `parent`, which is the config of a trial or the weights."""
     with torch.device("meta"):
         model = build(config)

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from vitcore.data.augmentation.augment import AUGMENT, Staged, augments_in_graph
 from vitcore.data.augmentation.batch_augmentation import erased, mixed
+from vitcore.data.splits import Data
 from vitcore.data.stream import Stored
 from vitcore.keyed_random import Keys
 from vitcore.model.build import Model, build, couples_images
 from vitcore.runtime.device import compute_in_precision, send
+from vitcore.settings import Settings
+from vitcore.training.distillation import Teacher
 from vitcore.training.distributed import Ranks, Replica
 from vitcore.training.objectives import OBJECTIVE, Classification
 from vitcore.training.optimization.ema import Average
@@ -23,11 +26,6 @@ from vitcore.training.optimization.optimizers import OPTIMIZER, optimizer, set_r
 from vitcore.training.optimization.schedules import learning_rate
 from vitcore.training.optimization.stored_state import OptimizerState
 from vitcore.training.transfer import Weights, copy_weights
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
-    from vitcore.data.splits import Data
-    from vitcore.training.distillation import Teacher
 
 TIED = "batch norm ties the images of a batch together: lower batch"
 
@@ -76,7 +74,7 @@ class Update:
     """
 
     def __init__(
-        self, config: Config, data: Data, start: Weights | None, ranks: Ranks, teacher: Teacher | None = None
+        self, config: Settings, data: Data, start: Weights | None, ranks: Ranks, teacher: Teacher | None = None
     ) -> None:
         self.config, self.data, self.device, self.ranks = config, data, data.mean.device, ranks
         self.objective, self.teacher = OBJECTIVE[config.objective](config), teacher

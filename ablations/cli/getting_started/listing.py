@@ -12,6 +12,7 @@ from ablations.cli.answer import show_json
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import load_plugins
 from vitcore.config import Config
+from vitcore.settings import Settings
 
 if TYPE_CHECKING:
     from ablations.study.recipe import Recipe
@@ -79,8 +80,8 @@ def summary(record: "Study | Recipe") -> str:
 
 
 def documented_settings() -> dict[str, str]:
-    """Return setting -> its default and meaning, from the `#:` comments of the class Config."""
-    found = re.findall(r"((?:^ +#: .*\n)*)^    (\w+): (.*)$", inspect.getsource(Config), re.MULTILINE)
+    """Return setting -> its default and meaning, from the `#:` comments of the class Settings."""
+    found = re.findall(r"((?:^ +#: .*\n)*)^    (\w+): (.*)$", inspect.getsource(Settings), re.MULTILINE)
     meanings = {name: re.sub(r"\s*#: ", " ", above + " #: " + line.partition("#: ")[2]) for above, name, line in found}
     described = {}
     for name, field in Config.model_fields.items():

@@ -26,7 +26,7 @@ from vitcore.data import splits
 from vitcore.data.splits import load
 from vitcore.data.stream import Stored
 from vitcore.runtime import host, memory
-from vitcore.training.evaluation import evaluation_batch
+from vitcore.runtime.memory import evaluation_batch
 from vitcore.training.run import Memory
 from vitcore.training.state import Training
 

@@ -6,7 +6,7 @@ Neither batching nor resuming changes a choice. Random numbers are drawn on the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeGuard
+from typing import ClassVar, Literal, TypeGuard
 
 import torch
 from torch import Tensor
@@ -31,10 +31,8 @@ from vitcore.data.augmentation.geometry import (
 )
 from vitcore.data.lookup import describe
 from vitcore.runtime.device import send
+from vitcore.settings import Settings
 from vitcore.variant import Variant
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
 
 
 class Augment(Variant):
@@ -47,7 +45,7 @@ class Augment(Variant):
     slot = "augment"
     cuts: ClassVar[bool] = False
 
-    def __init__(self, config: Config) -> None: ...
+    def __init__(self, config: Settings) -> None: ...
 
     def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
         """Return augmented images, and leave `images` unchanged. keys: the images' keys (B,), int64, on the CPU."""
@@ -63,17 +61,17 @@ class Staged(Augment):
 
     stages: ClassVar[tuple[type[Stage], ...]]
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         options = config.options_of(self.slot, self.Options)
         self.parts = [stage(config, options) for stage in self.stages]
 
     @classmethod
-    def check(cls, config: Config) -> None:
+    def check(cls, config: Settings) -> None:
         for stage in cls.stages:
             stage.check(config, config.options_of(cls.slot, cls.Options))
 
     @classmethod
-    def version(cls, config: Config) -> int | str:
+    def version(cls, config: Settings) -> int | str:
         """Return `numerics`, plus 1 if a stage scales the images to 0-255, or the hash of a plug-in's file."""
         own = super().version(config)
         distorts = any(issubclass(stage, Distortion) for stage in cls.stages)

@@ -11,19 +11,15 @@ probability `mix_switch_prob` and mixup otherwise.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
+from numpy.random import RandomState
 from torch import Tensor
 
 from vitcore.data.shuffle import generator
 from vitcore.keyed_random import bits, site_code, uniforms
-
-if TYPE_CHECKING:
-    from numpy.random import RandomState
-
-    from vitcore.config import Config
+from vitcore.settings import Settings
 
 TRIES = 10  # random rectangles per image
 AREA = (0.02, 1 / 3)  # range of a rectangle's area, as a fraction of the image's
@@ -62,7 +58,7 @@ def noise(keys: Tensor, images: Tensor) -> Tensor:
     return normal.view(images.shape).to(images.dtype)
 
 
-def mixing_choices(config: Config, step: int, rows: int, columns: int) -> Tensor:
+def mixing_choices(config: Settings, step: int, rows: int, columns: int) -> Tensor:
     """Draw the random choices (6,), float64, for the batch of a step.
 
     The first is an image's weight in mixup, or 1 without mixup. The second is its label's weight. The others are the
@@ -81,7 +77,7 @@ def mixing_choices(config: Config, step: int, rows: int, columns: int) -> Tensor
     return torch.tensor(choices, dtype=torch.float64)
 
 
-def mixed(images: Tensor, labels: Tensor, config: Config, choices: Tensor) -> tuple[Tensor, Tensor]:
+def mixed(images: Tensor, labels: Tensor, config: Settings, choices: Tensor) -> tuple[Tensor, Tensor]:
     """Return mixed images (B, C, H, W) and soft labels (B, K). choices (6,): `mixing_choices` on the images' device."""
     share, target_share, top, bottom, left, right = choices.unbind()
     partly = mixup(images, share) if config.mixup else images

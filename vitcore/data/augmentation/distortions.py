@@ -7,7 +7,7 @@ from 0 to 30, is an index into the amounts of an operation.
 from __future__ import annotations
 
 from itertools import permutations
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from pydantic import Field
@@ -19,10 +19,8 @@ from vitcore.data.lookup import describe
 from vitcore.keyed_random import integers_on_cpu, site_code
 from vitcore.options import ConfigError
 from vitcore.runtime.device import send
+from vitcore.settings import Settings
 from vitcore.variant import Variant
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
 
 LEVELS = 31  # number of magnitudes, as in torchvision
 WHITE = 255  # the largest value in torchvision's operations
@@ -47,11 +45,11 @@ class Distortion(Stage):
 
     operations: list[Operation]
 
-    def __init__(self, config: Config, options: Any) -> None:
+    def __init__(self, config: Settings, options: Any) -> None:
         self.white = describe(config.data).levels - 1
 
     @classmethod
-    def check(cls, config: Config, options: Any) -> None:
+    def check(cls, config: Settings, options: Any) -> None:
         if config.channels not in (1, 3):
             raise ConfigError(f"channels={config.channels}: augment={config.augment} takes 1 (gray) or 3 (color)")
 
@@ -87,7 +85,7 @@ class RandAugmentOptions(Variant.Options):
 class RandomDistortion(Distortion):
     """The stage of RandAugment: `layers` random operations at one magnitude."""
 
-    def __init__(self, config: Config, options: RandAugmentOptions) -> None:
+    def __init__(self, config: Settings, options: RandAugmentOptions) -> None:
         super().__init__(config, options)
         self.layers, self.magnitude = options.layers, options.magnitude
         self.draws = 3 * self.layers  # an operation for each layer, then a level for each, then a sign for each
@@ -119,7 +117,7 @@ class RandomDistortion(Distortion):
 class TrivialDistortion(RandomDistortion):
     """The stage of TrivialAugment: one random operation at a random magnitude, in the wide search space."""
 
-    def __init__(self, config: Config, options: Any) -> None:
+    def __init__(self, config: Settings, options: Any) -> None:
         super().__init__(config, RandAugmentOptions(layers=1))
         self.operations = space(shear=0.99, translation=32.0, angle=135.0, enhancement=0.99, bits=6)
 
@@ -140,7 +138,7 @@ class ThreeDistortions(Distortion):
 
     draws = 9  # the flip, one of the three, the blur's radius, the order of three changes, and their factors
 
-    def __init__(self, config: Config, options: ThreeAugmentOptions) -> None:
+    def __init__(self, config: Settings, options: ThreeAugmentOptions) -> None:
         super().__init__(config, options)
         self.jitter, self.flip = options.jitter, RandomFlip(config, options) if options.flip else None
         one_of_three: list[image_ops.Operation] = [image_ops.gray, image_ops.solarize, image_ops.gaussian_blur]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,10 +14,8 @@ from vitcore.data.augmentation.crops import crop_by_products
 from vitcore.keyed_random import integers_on_cpu, site_code, uniforms
 from vitcore.options import ConfigError
 from vitcore.runtime.device import send
+from vitcore.settings import Settings
 from vitcore.variant import Variant
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
 
 TRIES = 10  # random boxes per image
 GROUP = 64  # number of images resized at once on a GPU, which limits the memory used
@@ -32,10 +30,10 @@ class Stage:
 
     draws: int
 
-    def __init__(self, config: Config, options: Any) -> None: ...
+    def __init__(self, config: Settings, options: Any) -> None: ...
 
     @classmethod
-    def check(cls, config: Config, options: Any) -> None:
+    def check(cls, config: Settings, options: Any) -> None:
         """Raise ConfigError if the stage cannot be applied to images of `config`."""
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
@@ -81,11 +79,11 @@ class RandomShift(Stage):
 
     draws = 2  # the top left corner of the crop in the padded image
 
-    def __init__(self, config: Config, options: ShiftOptions) -> None:
+    def __init__(self, config: Settings, options: ShiftOptions) -> None:
         self.pad, self.fill = options.pad, options.fill
 
     @classmethod
-    def check(cls, config: Config, options: ShiftOptions) -> None:
+    def check(cls, config: Settings, options: ShiftOptions) -> None:
         if options.pad >= config.image_size:
             raise ConfigError(f"augment.pad={options.pad}: less than image_size={config.image_size}")
 
@@ -123,7 +121,7 @@ class RandomBox(Stage):
 
     draws = 4  # top, left, height and width of the box
 
-    def __init__(self, config: Config, options: BoxOptions) -> None:
+    def __init__(self, config: Settings, options: BoxOptions) -> None:
         self.size, self.area, self.ratio = config.image_size, options.area, options.ratio
 
     def choices(self, keys: Tensor, side: int) -> Tensor:

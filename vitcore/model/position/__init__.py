@@ -5,8 +5,6 @@ To add a position embedding, write a class and add it to POSITION. Shapes: as in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor, nn
 
 from vitcore.model.position.absolute import Index, IndexNormalized, Learned1D, Learned2D, SinCos1D, SinCos2D
@@ -14,12 +12,10 @@ from vitcore.model.position.relative import ALiBi2D, Relative, RelativeBias, RoP
 from vitcore.model.position.resample import Grid
 from vitcore.model.position.sites import Context, Position
 from vitcore.options import ConfigError
+from vitcore.settings import Settings
 from vitcore.unknown_keys import joined_names
 
-__all__ = ["POSITION", "Context", "Grid", "Position", "check_patches_may_leave", "positions_without"]
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
+__all__ = ["POSITION", "Context", "Grid", "Position", "check_patches_may_leave", "positions_without", "stem_width"]
 
 
 class NoPosition(Position):
@@ -36,7 +32,7 @@ class CPE(Position):
 
     numerics = 1
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__(config)
         self.convolution = nn.Conv2d(config.width, config.width, 3, padding=1, groups=config.width)
 
@@ -63,12 +59,17 @@ POSITION: dict[str, type[Position]] = {
 }
 
 
+def stem_width(config: Settings) -> int:
+    """Return the width of the stem's tokens: `width` minus the channels of a concatenated position embedding."""
+    return POSITION[config.position].stem_width(config)
+
+
 def positions_without(*sites: str) -> list[str]:
     """Return the names of position embeddings that override none of `sites`, methods of Position such as "rotate"."""
     return [name for name, kind in POSITION.items() if all(getattr(kind, s) is getattr(Position, s) for s in sites)]
 
 
-def check_patches_may_leave(config: Config, setting: str) -> None:
+def check_patches_may_leave(config: Settings, setting: str) -> None:
     """Raise a ConfigError that begins with `setting` if the encoder needs the patches that this setting removes."""
     if config.position not in (free := positions_without("rotate", "bias", "between")):
         raise ConfigError(f"{setting}: position={config.position} acts where patches are gone: {joined_names(free)}")

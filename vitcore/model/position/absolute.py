@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -12,10 +12,8 @@ from torch import Tensor, nn
 from vitcore.model.pooling import POOLING
 from vitcore.model.position.resample import Grid, resample, square_grid
 from vitcore.model.position.sites import Formula, Position, rows_and_columns
-from vitcore.options import ConfigError, Settings
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
+from vitcore.options import ConfigError, JsonSettings
+from vitcore.settings import Settings
 
 
 class Absolute(Position):
@@ -29,24 +27,24 @@ class Absolute(Position):
         combine: Literal["add", "concat"] = "add"  #: Whether the vector is added to the patch or concatenated.
         width: Annotated[int, Field(ge=0)] = 0  #: Channels of a concatenated vector. 0: half of the model's width.
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__(config)
         self.at_input = config.position_at == "input"
         self.options = config.options_of(self.slot, self.Options)
         self.width = self.position_width(config)
 
     @classmethod
-    def position_width(cls, config: Config) -> int:
+    def position_width(cls, config: Settings) -> int:
         options = config.options_of(cls.slot, cls.Options)
         return (options.width or config.width // 2) if options.combine == "concat" else config.width
 
     @classmethod
-    def stem_width(cls, config: Config) -> int:
+    def stem_width(cls, config: Settings) -> int:
         concat = config.options_of(cls.slot, cls.Options).combine == "concat"
         return config.width - cls.position_width(config) if concat else config.width
 
     @classmethod
-    def check(cls, config: Config) -> None:
+    def check(cls, config: Settings) -> None:
         options, width = config.options_of(cls.slot, cls.Options), cls.position_width(config)
         if options.combine == "concat" and config.position_at != "input":
             raise ConfigError(f"position.combine=concat: at position_at=input only, not {config.position_at}")
@@ -84,20 +82,20 @@ class Learned(Absolute):
         class_row: bool = True  #: Whether the class token has a position vector.
 
     @classmethod
-    def drawn_by_model_width(cls, config: Config) -> bool:
+    def drawn_by_model_width(cls, config: Settings) -> bool:
         return cls.position_width(config) // cls.even_parts != config.width
 
     @classmethod
-    def allows_class_row(cls, config: Config) -> bool:
+    def allows_class_row(cls, config: Settings) -> bool:
         """Return whether the model has a class token and adds position vectors only at the input."""
         added = config.options_of(cls.slot, cls.Options).combine == "add"
         return POOLING[config.pool].class_token and config.position_at == "input" and added
 
     @classmethod
-    def canonical(cls, config: Config) -> Settings:
+    def canonical(cls, config: Settings) -> JsonSettings:
         return {} if cls.allows_class_row(config) else {"class_row": True}
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__(config)
         for name, rows in self.rows(config.grid).items():
             count = config.layers if config.position_at == "every-layer" else 1
@@ -163,7 +161,7 @@ class Learned2D(Learned):
 class Fixed(Formula, Absolute):
     """Base class of position embeddings whose vectors follow a formula for any grid."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__(config)
         self.register_table()
 

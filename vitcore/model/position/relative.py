@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import Annotated, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -12,9 +12,7 @@ from torch import Generator, Tensor, nn
 from vitcore.model.position.resample import Grid, resample_offsets, square_grid
 from vitcore.model.position.sites import Formula, Position, rows_and_columns
 from vitcore.options import ConfigError
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
+from vitcore.settings import Settings
 
 
 class Relative(Position):
@@ -28,10 +26,10 @@ class Relative(Position):
     numerics = 1
 
     @classmethod
-    def drawn_by_model_width(cls, config: Config) -> bool:
+    def drawn_by_model_width(cls, config: Settings) -> bool:
         return config.heads > 1
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__(config)
         patches = math.prod(config.grid)
         size = (2 * patches - 1, config.width // config.heads)
@@ -73,10 +71,10 @@ class RelativeBias(Position):
     tables_are_biases = True
 
     @classmethod
-    def drawn_by_model_width(cls, config: Config) -> bool:
+    def drawn_by_model_width(cls, config: Settings) -> bool:
         return True
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__(config)
         rows, columns = config.grid
         size = ((2 * rows - 1) * (2 * columns - 1), config.heads)
@@ -111,7 +109,7 @@ class ALiBi2D(Formula):
 
     numerics = 1
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__(config)
         self.slopes = slopes(config.heads)
         self.register_table()
@@ -145,7 +143,7 @@ class RoPE2D(Formula):
             object.__setattr__(self, "base", self.base or (10.0 if self.mixed else 100.0))  # frozen from here on
             return self
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__(config)
         self.options = config.options_of(self.slot, self.Options)
         self.pairs = config.width // config.heads // 2
@@ -155,7 +153,7 @@ class RoPE2D(Formula):
         self.register_table()
 
     @classmethod
-    def check(cls, config: Config) -> None:
+    def check(cls, config: Settings) -> None:
         if config.width // config.heads % 4:
             key = f"width={config.width}, heads={config.heads}"
             raise ConfigError(f"{key}: position={config.position} needs a multiple of 4 channels a head")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -16,9 +16,7 @@ from torch import Tensor
 from vitcore.keyed_random import Keys
 from vitcore.model.initialization import Part
 from vitcore.model.position.resample import Grid
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
+from vitcore.settings import Settings
 
 
 class Position(Part):
@@ -32,17 +30,17 @@ class Position(Part):
     slot = "position"
     places: ClassVar[tuple[str, ...]] = ()  # allowed values of `position_at`, the default first
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__()
         self.grid = config.grid
 
     @classmethod
-    def drawn_by_model_width(cls, config: Config) -> bool:
+    def drawn_by_model_width(cls, config: Settings) -> bool:
         """Return whether release 0.12 drew a learned table differently with `init=big-vision`."""
         return False
 
     @classmethod
-    def version(cls, config: Config) -> int | str:
+    def version(cls, config: Settings) -> int | str:
         """Return the version for the trial id: `numerics`, plus 1 if release 0.12 drew different initial weights.
 
         With `init=big-vision`, that release scaled a table by the table's width instead of the model's width.
@@ -52,7 +50,7 @@ class Position(Part):
         return own + 1 if isinstance(own, int) and moved else own
 
     @classmethod
-    def stem_width(cls, config: Config) -> int:
+    def stem_width(cls, config: Settings) -> int:
         """Return the width of the stem's tokens, which `tokens` receives at layer 0."""
         return config.width
 

@@ -4,8 +4,9 @@ from vitcore.model.stem.base import Stem
 from vitcore.model.stem.convolutional import ConvStem, HMLPStem
 from vitcore.model.stem.patch import PatchStem
 from vitcore.model.stem.resnet import ResNetStem, SmallResNetStem
+from vitcore.settings import Settings
 
-__all__ = ["STEM", "ConvStem", "HMLPStem", "PatchStem", "ResNetStem", "SmallResNetStem", "Stem"]
+__all__ = ["STEM", "ConvStem", "HMLPStem", "PatchStem", "ResNetStem", "SmallResNetStem", "Stem", "patch_sizes"]
 
 STEM: dict[str, type[Stem]] = {
     "patch": PatchStem,
@@ -14,3 +15,8 @@ STEM: dict[str, type[Stem]] = {
     "resnet": ResNetStem,
     "resnet-small": SmallResNetStem,
 }
+
+
+def patch_sizes(config: Settings) -> list[int]:
+    """Return the patch sizes in pixels that training steps draw from, by default only `patch`."""
+    return STEM[config.stem].patches(config)

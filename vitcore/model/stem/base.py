@@ -6,38 +6,33 @@ Shapes: B images, C channels, P patch size, N patches in raster order, D width o
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
 from vitcore.model.initialization import Part
+from vitcore.model.position import stem_width
 from vitcore.options import ConfigError
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
+from vitcore.settings import Settings
 
 
 class Stem(Part):
     """Base class of stems, which map images (B, C, H, W) to tokens (B, H / P * W / P, D).
 
-    D is `config.stem_width`, which is less than `config.width` with `position.combine=concat`.
+    D is `width`, which is less than `config.width` with `position.combine=concat`.
     """
 
     slot = "stem"
     local: ClassVar[bool] = False  # whether a token depends only on the pixels of its patch
 
     @classmethod
-    def blocks(cls, config: Config) -> int:
-        """Return the number of encoder blocks that the stem replaces."""
-        return 0
-
-    @classmethod
-    def patches(cls, config: Config) -> list[int]:
+    def patches(cls, config: Settings) -> list[int]:
         """Return the patch sizes in pixels that training steps draw from, by default only `patch`."""
         return [config.patch]
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__()
+        self.width = stem_width(config)
 
 
 def tokens(features: Tensor) -> Tensor:
@@ -45,13 +40,13 @@ def tokens(features: Tensor) -> Tensor:
     return features.flatten(2).transpose(1, 2)
 
 
-def halvings(config: Config) -> list[tuple[int, int]]:
+def halvings(config: Settings) -> list[tuple[int, int]]:
     """Return (channels, stride) for each stage. Channels double up to `width`. Strides are 2, or 1 if P = 1."""
     stages = max(1, config.patch.bit_length() - 1)
     return [(max(1, config.width >> (stages - 1 - stage)), min(config.patch, 2)) for stage in range(stages)]
 
 
-def check_halvings(config: Config) -> None:
+def check_halvings(config: Settings) -> None:
     if config.patch & (config.patch - 1):
         raise ConfigError(f"patch={config.patch}: stem={config.stem} halves the image: a power of two")
 

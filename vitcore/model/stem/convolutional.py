@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 from torch import Tensor, nn
 
+from vitcore.model.position import stem_width
 from vitcore.model.stem.base import Stem, check_halvings, group_count, halvings, tokens
-from vitcore.options import ConfigError, Settings
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
+from vitcore.options import ConfigError, JsonSettings
+from vitcore.settings import Settings
 
 
 class ChannelNorm(nn.LayerNorm):
@@ -48,7 +47,7 @@ class ConvStem(Stem):
         norm: Literal["group", "batch", "layer"] = "group"  #: The norm after each convolution.
         fewer_blocks: Annotated[int, Field(ge=0)] = 0  #: Number of encoder blocks that the stem replaces.
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__(config)
         norm, layers, before = NORM[self.options(config).norm], list[nn.Module](), config.channels
         for channels, stride in self.convolutions(config):
@@ -56,29 +55,25 @@ class ConvStem(Stem):
             layers += [convolution, norm(channels), nn.ReLU()]
             before = channels
         self.layers = nn.Sequential(*layers)
-        self.projection = nn.Conv2d(before, config.stem_width, 1)
+        self.projection = nn.Conv2d(before, self.width, 1)
 
     @classmethod
-    def options(cls, config: Config) -> ConvStem.Options:
+    def options(cls, config: Settings) -> ConvStem.Options:
         return config.options_of(cls.slot, cls.Options)
 
     @classmethod
-    def convolutions(cls, config: Config) -> list[tuple[int, int]]:
+    def convolutions(cls, config: Settings) -> list[tuple[int, int]]:
         if not (channels := cls.options(config).channels):
             return halvings(config)
         changes = [2 if after != before else 1 for before, after in pairwise(channels)]
         return list(zip(channels, [min(config.patch, 2), *changes], strict=True))
 
     @classmethod
-    def blocks(cls, config: Config) -> int:
-        return cls.options(config).fewer_blocks
-
-    @classmethod
-    def canonical(cls, config: Config) -> Settings:
+    def canonical(cls, config: Settings) -> JsonSettings:
         return {"channels": []} if cls.convolutions(config) == halvings(config) else {}
 
     @classmethod
-    def check(cls, config: Config) -> None:
+    def check(cls, config: Settings) -> None:
         check_halvings(config)
         options = cls.options(config)
         halved = math.prod(stride for _, stride in cls.convolutions(config))
@@ -108,11 +103,11 @@ class HMLPStem(Stem):
     class Options(Stem.Options):
         norm: Literal["batch", "layer"] = "layer"  #: The norm after each convolution.
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__(config)
         norm = NORM[config.options_of(self.slot, self.Options).norm]
         sides = self.sides(config.patch)
-        channels = [config.channels, *[config.stem_width // 4] * (len(sides) - 1), config.stem_width]
+        channels = [config.channels, *[self.width // 4] * (len(sides) - 1), self.width]
         layers: list[nn.Module] = []
         for (before, after), side in zip(pairwise(channels), sides, strict=True):
             layers += [nn.Conv2d(before, after, side, stride=side), norm(after), nn.GELU()]
@@ -125,8 +120,8 @@ class HMLPStem(Stem):
         return [patch >> twos, *[2] * twos]
 
     @classmethod
-    def check(cls, config: Config) -> None:
-        if config.stem_width < 4:
+    def check(cls, config: Settings) -> None:
+        if stem_width(config) < 4:
             raise ConfigError(f"width={config.width}: stem=hmlp begins with a quarter of it: at least 4")
 
     def forward(self, images: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
@@ -11,10 +11,8 @@ from torch import Tensor, nn
 
 from vitcore.model.initialization import lecun_normal, zeros
 from vitcore.model.stem.base import Stem, tokens
-from vitcore.options import ConfigError, Settings
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
+from vitcore.options import ConfigError, JsonSettings
+from vitcore.settings import Settings
 
 
 class PatchStem(Stem):
@@ -38,30 +36,30 @@ class PatchStem(Stem):
         patches: Annotated[list[Annotated[int, Field(ge=1, le=2**16)]], Field(max_length=64)] = []
 
     @classmethod
-    def patches(cls, config: Config) -> list[int]:
+    def patches(cls, config: Settings) -> list[int]:
         return config.options_of(cls.slot, cls.Options).patches or [config.patch]
 
     @classmethod
-    def canonical(cls, config: Config) -> Settings:
+    def canonical(cls, config: Settings) -> JsonSettings:
         sizes = sorted(set(cls.patches(config)))
         return {"patches": [] if sizes == [config.patch] else sizes}
 
     @classmethod
-    def check(cls, config: Config) -> None:
+    def check(cls, config: Settings) -> None:
         sizes = cls.patches(config)
         if config.patch not in sizes:
             raise ConfigError(f"stem.patches={sizes}: has to include patch={config.patch}, the size of the weights")
         if odd := [size for size in sizes if config.image_size % size]:
             raise ConfigError(f"stem.patches={sizes}: {odd[0]} does not divide image_size={config.image_size}")
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__(config)
         options = config.options_of(self.slot, self.Options)
         self.patch, self.convolution = config.patch, options.form == "convolution"
         for size in {*self.patches(config)} - {config.patch}:
             self.register_buffer(f"to_{size}", inverse_resize(config.patch, size).float(), persistent=False)
-        self.weight = nn.Parameter(torch.empty(config.stem_width, config.channels, config.patch, config.patch))
-        self.bias = nn.Parameter(torch.empty(config.stem_width)) if options.bias else None
+        self.weight = nn.Parameter(torch.empty(self.width, config.channels, config.patch, config.patch))
+        self.bias = nn.Parameter(torch.empty(self.width)) if options.bias else None
 
     def forward(self, images: Tensor) -> Tensor:
         B, C, H, W = images.shape

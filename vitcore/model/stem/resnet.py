@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
 from vitcore.model.initialization import Draw, zeros
 from vitcore.model.stem.base import Stem, check_halvings, group_count, halvings, tokens
 from vitcore.options import ConfigError
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
+from vitcore.settings import Settings
 
 
 class ResidualStem(Stem):
@@ -36,7 +34,7 @@ class ResNetStem(ResidualStem):
     class Options(Stem.Options):
         layers: Literal[26, 50] = 50  #: Layers of the whole network (arXiv 2010.11929: 50, arXiv 2106.10270: 26).
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__(config)
         # late: timm takes seconds to import
         from timm.layers.std_conv import StdConv2dSame
@@ -53,10 +51,10 @@ class ResNetStem(ResidualStem):
             stem_type="same",
             conv_layer=partial(StdConv2dSame, eps=1e-8),
         )
-        self.projection = nn.Conv2d(self.backbone.num_features, config.stem_width, 1)
+        self.projection = nn.Conv2d(self.backbone.num_features, self.width, 1)
 
     @classmethod
-    def check(cls, config: Config) -> None:
+    def check(cls, config: Settings) -> None:
         if config.patch not in (4, 8, 16, 32):
             raise ConfigError(f"patch={config.patch}: stem={config.stem} divides the side by 4, 8, 16 or 32")
 
@@ -75,7 +73,7 @@ class SmallResNetStem(ResidualStem):
 
     numerics = 1
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__(config)
         # late: timm takes seconds to import
         from timm.layers.norm_act import GroupNormAct
@@ -100,10 +98,10 @@ class SmallResNetStem(ResidualStem):
         for channels, stride in halvings(config):
             self.stages.append(stage(before, channels, stride=stride))
             before = channels
-        self.projection = nn.Conv2d(before, config.stem_width, 1)
+        self.projection = nn.Conv2d(before, self.width, 1)
 
     @classmethod
-    def check(cls, config: Config) -> None:
+    def check(cls, config: Settings) -> None:
         check_halvings(config)
 
     def forward(self, images: Tensor) -> Tensor:

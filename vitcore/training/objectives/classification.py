@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
@@ -13,10 +13,8 @@ from vitcore.keyed_random import Keys
 from vitcore.model.head import HEAD
 from vitcore.model.initialization import Initial, initialize, normal
 from vitcore.model.vit import ViT
+from vitcore.settings import Settings
 from vitcore.training.objectives.objective import Objective
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
 
 
 class Classification(Objective):
@@ -39,12 +37,12 @@ class Classification(Objective):
         #: Without a teacher, the token learns the labels, like the second class token in arXiv 2012.12877.
         token: bool = False
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__(config)
         self.options = config.options_of(self.slot, self.Options)
 
     @classmethod
-    def model(cls, config: Config) -> ViT:
+    def model(cls, config: Settings) -> ViT:
         return DistilledViT(config) if config.options_of(cls.slot, cls.Options).token else ViT(config)
 
     def targets(self, pixels: Tensor, labels: Tensor, keys: Keys) -> Tensor:
@@ -93,7 +91,7 @@ class DistilledViT(ViT):
     evaluation. The token has no position embedding, because only its sum with the embedding matters in DeiT.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__(config)
         self.prefix += 1
         self.objective = DistillationToken(config)
@@ -126,6 +124,6 @@ class DistillationToken(Initial):
 
     draws = {"token": normal(0.02)}
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__()
         self.token = nn.Parameter(torch.empty(1, 1, config.width))

@@ -7,7 +7,7 @@ patch size, N patches in raster order, M masked patches, T tokens. The encoder h
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
@@ -18,16 +18,13 @@ from vitcore.keyed_random import Keys, bits, site_code
 from vitcore.model.encoder import Encoder
 from vitcore.model.head import LinearHead
 from vitcore.model.initialization import Initial, initialize, normal
-from vitcore.model.position import POSITION, Context, check_patches_may_leave
+from vitcore.model.position import POSITION, Context, Grid, check_patches_may_leave
 from vitcore.model.stem import STEM
 from vitcore.model.vit import ViT
-from vitcore.options import Settings
+from vitcore.options import JsonSettings
+from vitcore.settings import Settings
 from vitcore.training.objectives.masked_patches import Masking, cut_patches, gather_rows
 from vitcore.unknown_keys import joined_names
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
-    from vitcore.model.position import Grid
 
 MASKED = site_code("masked autoencoder")
 EPSILON = 1e-6  # added to a patch's variance, as in the reference implementation
@@ -43,7 +40,7 @@ class MaskingOptions(Masking.Options):
     decoder_depth: Annotated[int, Field(ge=0, le=1024)] = 0
     decoder_heads: Annotated[int, Field(ge=0, le=2**16)] = 0  #: Attention heads of the decoder. 0: as in the encoder.
 
-    def decoder(self, config: Config) -> dict[str, int]:
+    def decoder(self, config: Settings) -> dict[str, int]:
         """Return the decoder's width, depth and number of attention heads."""
         return {
             "width": self.decoder_width or config.width // 2,
@@ -72,23 +69,23 @@ class MAE(Masking):
     numerics = 1
     Options = MaskingOptions
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__(config)
         self.options = config.options_of(self.slot, self.Options)
 
     @classmethod
-    def canonical(cls, config: Config) -> Settings:
+    def canonical(cls, config: Settings) -> JsonSettings:
         """Return option -> 0 for each decoder option that states its default size, so that trial ids are equal."""
         usual, own = cls.Options().decoder(config), config.options_of(cls.slot, cls.Options).decoder(config)
         return {f"decoder_{name}": 0 for name, size in own.items() if size == usual[name]}
 
     @classmethod
-    def check(cls, config: Config) -> None:
+    def check(cls, config: Settings) -> None:
         super().check(config)
         check_patches_may_leave(config, "objective=mae")
 
     @classmethod
-    def impossible(cls, config: Config) -> dict[str, object]:
+    def impossible(cls, config: Settings) -> dict[str, object]:
         local = [name for name, stem in STEM.items() if stem.local]
         single = config.channels * config.patch**2 == 1  # such a patch has no variance
         decoder = config.options_of(cls.slot, cls.Options).decoder(config)
@@ -105,7 +102,7 @@ class MAE(Masking):
         }
 
     @classmethod
-    def model(cls, config: Config) -> ViT:
+    def model(cls, config: Settings) -> ViT:
         return MaskedAutoencoder(config)
 
     def targets(self, pixels: Tensor, labels: Tensor, keys: Keys) -> Tensor:
@@ -135,7 +132,7 @@ class MaskedAutoencoder(ViT):
     It maps images (B, C, H, W) and their random keys (B,) to predictions (B, M, C P P). By default, the keys are 0.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__(config)
         options = config.options_of("objective", MaskingOptions)
         decoder = decoder_config(config, options)
@@ -161,7 +158,7 @@ class Decoder(Initial):
 
     draws = {"mask": normal(0.02)}
 
-    def __init__(self, config: Config, encoder_width: int, prefix: int, options: MaskingOptions) -> None:
+    def __init__(self, config: Settings, encoder_width: int, prefix: int, options: MaskingOptions) -> None:
         super().__init__()
         self.prefix, self.options = prefix, options
         self.embed = nn.Linear(encoder_width, config.width)
@@ -180,7 +177,7 @@ class Decoder(Initial):
         return gather_rows(self.encoder.norm(x)[:, self.prefix :], masked)
 
 
-def decoder_config(config: Config, options: MaskingOptions) -> Config:
+def decoder_config(config: Settings, options: MaskingOptions) -> Settings:
     """Return the config of a plain ViT with the decoder's width, depth and number of heads."""
     plain = {
         "position": "sincos2d", "position_at": "input", "stem": "patch", "mlp": "gelu", "mlp_ratio": 4.0, "bias": "all",

@@ -6,7 +6,6 @@ Shapes: B images, C channels, P patch size, N patches in raster order, M = N // 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -16,12 +15,11 @@ from vitcore.data.lookup import describe
 from vitcore.keyed_random import Keys, bits, integers, site_code
 from vitcore.model.head import LinearHead
 from vitcore.model.initialization import Initial, initialize, zeros
+from vitcore.model.position import stem_width
 from vitcore.model.vit import ViT
 from vitcore.options import ConfigError
+from vitcore.settings import Settings
 from vitcore.training.objectives.objective import Objective
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
 
 SHADES = 8  # shades of a channel: 3 bits
 CHOICE, FATE, OTHER = (site_code(f"masked patch {what}") for what in ("choice", "fate", "other"))
@@ -36,18 +34,18 @@ class Masking(Objective):
     keyed = True
     labels = False
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__(config)
         self.levels = describe(config.data).levels
 
     @classmethod
-    def check(cls, config: Config) -> None:
+    def check(cls, config: Settings) -> None:
         for message, condition in cls.impossible(config).items():
             if condition:
                 raise ConfigError(message)
 
     @classmethod
-    def impossible(cls, config: Config) -> dict[str, object]:
+    def impossible(cls, config: Settings) -> dict[str, object]:
         """Return error message -> whether it applies, for settings that do not work with masked patches."""
         objective = f"objective={config.objective}"
         return {
@@ -69,7 +67,7 @@ class MaskedPatch(Masking):
     numerics = 1
 
     @classmethod
-    def model(cls, config: Config) -> ViT:
+    def model(cls, config: Settings) -> ViT:
         return MaskedViT(config)
 
     def targets(self, pixels: Tensor, labels: Tensor, keys: Keys) -> Tensor:
@@ -98,7 +96,7 @@ class MaskedViT(ViT):
     and the logits (B, N, 8^C) cover all patches.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__(config)
         self.objective = Corruption(config)
         self.head = LinearHead(config.model_copy(update={"classes": SHADES**config.channels}))
@@ -123,9 +121,9 @@ class Corruption(Initial):
 
     draws = {"mask": zeros}  # initialized to 0 like the class token
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         super().__init__()
-        self.mask = nn.Parameter(torch.empty(config.stem_width))
+        self.mask = nn.Parameter(torch.empty(stem_width(config)))
 
     def forward(self, x: Tensor, keys: Tensor) -> Tensor:
         N = x.shape[1]

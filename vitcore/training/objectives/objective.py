@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch.nn.functional as F
@@ -10,10 +10,8 @@ from torch import Tensor
 
 from vitcore.keyed_random import Indices, Keys, image_keys
 from vitcore.model.vit import ViT
+from vitcore.settings import Settings
 from vitcore.variant import Variant
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
 
 NO_EPOCH = 2**32 - 1  # the epoch of an evaluation's random keys, which no training run reaches
 
@@ -25,11 +23,11 @@ class Objective(Variant):
     keyed: ClassVar[bool] = False  # whether model and targets need the images' random keys, even in evaluations
     labels: ClassVar[bool] = True  # whether each image is simply right or wrong, so that arms can be paired by image
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         self.config = config
 
     @classmethod
-    def model(cls, config: Config) -> ViT:
+    def model(cls, config: Settings) -> ViT:
         """Return the model to train. It maps images (B, C, H, W) and their random keys (B,) to logits (B, ...)."""
         raise NotImplementedError
 

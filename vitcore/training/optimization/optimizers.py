@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 from torch import Tensor, nn, optim
 
 from vitcore.options import ConfigError
+from vitcore.settings import Settings
 from vitcore.training.optimization import algorithms
 from vitcore.training.optimization.ema import Average
 from vitcore.variant import Variant
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Groups = list[dict[str, Any]]
 EMBEDS = ("stem.", "position.", "objective.", "class_token", "registers", "encoder.embedding_norm.")
 
 
-def optimizer(model: nn.Module, config: Config) -> optim.Optimizer:
+def optimizer(model: nn.Module, config: Settings) -> optim.Optimizer:
     """Return the optimizer of `config` for the parameters of `model`.
 
     Each parameter group has the keys `weight_decay`, `lr_scale` (factor of the learning rate) and `apart` (bool).
@@ -73,7 +71,7 @@ class Optimizer(Variant):
     slot = "optimizer"
 
     @classmethod
-    def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
+    def make(cls, groups: Groups, config: Settings) -> optim.Optimizer:
         """Return an optimizer for parameter groups. Training sets the groups' `lr` before each step."""
         raise NotImplementedError
 
@@ -96,7 +94,7 @@ class Moments(Optimizer.Options):
     eps: Annotated[float, Field(gt=0)] = 1e-8  #: Added to the denominator of the update.
 
 
-def moments(config: Config, schema: type[Moments]) -> dict[str, Any]:
+def moments(config: Settings, schema: type[Moments]) -> dict[str, Any]:
     """Return the keyword arguments lr, betas and eps of an optimizer. schema: the class of its options."""
     options = config.options_of("optimizer", schema)
     return {"lr": config.lr, "betas": (options.beta1, options.beta2), "eps": options.eps}
@@ -110,7 +108,7 @@ class Adam(Optimizer):
     kind: ClassVar[type[optim.Adam]] = optim.Adam
 
     @classmethod
-    def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
+    def make(cls, groups: Groups, config: Settings) -> optim.Optimizer:
         return cls.kind(groups, fused=True, **moments(config, Moments))
 
 
@@ -134,13 +132,13 @@ class SGD(Optimizer):
         nesterov: bool = False  #: Whether to use Nesterov momentum (arXiv 1212.0901, equation 7).
 
     @classmethod
-    def check(cls, config: Config) -> None:
+    def check(cls, config: Settings) -> None:
         options = config.options_of(cls.slot, cls.Options)
         if options.nesterov and not options.momentum:
             raise ConfigError("optimizer.nesterov=True needs an optimizer.momentum above 0, not 0.0")
 
     @classmethod
-    def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
+    def make(cls, groups: Groups, config: Settings) -> optim.Optimizer:
         options = config.options_of(cls.slot, cls.Options)
         return optim.SGD(groups, config.lr, options.momentum, nesterov=options.nesterov, fused=True)
 
@@ -158,7 +156,7 @@ class Lion(Optimizer):
         beta2: Beta = 0.99  #: Decay rate of the momentum.
 
     @classmethod
-    def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
+    def make(cls, groups: Groups, config: Settings) -> optim.Optimizer:
         options = config.options_of(cls.slot, cls.Options)
         return algorithms.Lion(groups, config.lr, (options.beta1, options.beta2))
 
@@ -179,7 +177,7 @@ class Muon(Optimizer):
         momentum: Beta = 0.95  #: Decay rate of Muon's momentum.
 
     @classmethod
-    def check(cls, config: Config) -> None:
+    def check(cls, config: Settings) -> None:
         if config.model:
             raise ConfigError(f"model={config.model}: optimizer=muon knows the matrices of this package's ViT alone")
 
@@ -188,7 +186,7 @@ class Muon(Optimizer):
         return parameter.ndim == 2 and name.startswith("encoder.blocks.") and name.endswith("weight")
 
     @classmethod
-    def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
+    def make(cls, groups: Groups, config: Settings) -> optim.Optimizer:
         momentum = config.options_of(cls.slot, cls.Options).momentum
         matrices = [group for group in groups if group["apart"]]
         rest = [group for group in groups if not group["apart"]]
@@ -225,12 +223,12 @@ class ScheduleFree(Optimizer):
         beta1: Annotated[float, Field(gt=0, lt=1)] = 0.9
 
     @classmethod
-    def check(cls, config: Config) -> None:
+    def check(cls, config: Settings) -> None:
         if config.ema:
             raise ConfigError(f"ema={config.ema}: optimizer=schedule-free evaluates an average of its own: 0")
 
     @classmethod
-    def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
+    def make(cls, groups: Groups, config: Settings) -> optim.Optimizer:
         return algorithms.ScheduleFreeAdamW(groups, **moments(config, cls.Options))
 
     @classmethod

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import Field
 
+from vitcore.settings import Settings
 from vitcore.variant import Variant
 
-if TYPE_CHECKING:
-    from vitcore.config import Config
 
-
-def learning_rate(step: int, config: Config) -> float:
+def learning_rate(step: int, config: Settings) -> float:
     """Return the learning rate of a step, counted from 0. A linear warm-up to `config.lr` precedes the schedule."""
     warmup = round(config.warmup * config.steps)
     if step < warmup:
@@ -28,7 +26,7 @@ class Schedule(Variant):
     slot = "schedule"
 
     @classmethod
-    def share(cls, done: float, config: Config) -> float:
+    def share(cls, done: float, config: Settings) -> float:
         """Return the learning rate as a fraction of `config.lr`. done: elapsed fraction of the schedule, in [0, 1)."""
         raise NotImplementedError
 
@@ -39,7 +37,7 @@ class Cosine(Schedule):
     numerics = 1
 
     @classmethod
-    def share(cls, done: float, config: Config) -> float:
+    def share(cls, done: float, config: Settings) -> float:
         return 0.5 * (1 + math.cos(math.pi * done))
 
 
@@ -49,7 +47,7 @@ class Linear(Schedule):
     numerics = 1
 
     @classmethod
-    def share(cls, done: float, config: Config) -> float:
+    def share(cls, done: float, config: Settings) -> float:
         return 1 - done
 
 
@@ -62,7 +60,7 @@ class Constant(Schedule):
         cooldown: Annotated[float, Field(ge=0, le=1)] = 0.2  #: Length, as a fraction of the steps after the warm-up.
 
     @classmethod
-    def share(cls, done: float, config: Config) -> float:
+    def share(cls, done: float, config: Settings) -> float:
         cooldown = config.options_of(cls.slot, cls.Options).cooldown
         return min(1.0, (1 - done) / cooldown) if cooldown else 1.0
 
@@ -76,7 +74,7 @@ class WarmUpStableDecay(Schedule):
         cooldown: Annotated[float, Field(gt=0, le=1)] = 0.2  #: Length, as a fraction of the steps after the warm-up.
 
     @classmethod
-    def share(cls, done: float, config: Config) -> float:
+    def share(cls, done: float, config: Settings) -> float:
         cooldown = config.options_of(cls.slot, cls.Options).cooldown
         return 1 - math.sqrt(max(0.0, (done - (1 - cooldown)) / cooldown))
 
