@@ -20,7 +20,7 @@ from ablations.bench.process import Source, python_command, run, statistics
 from ablations.bench.result import Result, column, conditions
 from ablations.bench.rivals import CHECKED, checked_sides, sensitive_config
 from ablations.bench.timing import Call, interleaved_seconds, ratios, spread
-from ablations.execution.machine import cores
+from ablations.machine import cores
 from ablations.planning.measure_steps import with_steps
 from results import store
 from results.store.schemas import Settings

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from ablations.provenance import HOME
-from ablations.study import plugins
+from ablations.trainables.vit import plugins
 from vitcore.config import Config
 from vitcore.data.splits import Data, Images, load
 from vitcore.runtime.device import torch_device

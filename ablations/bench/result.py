@@ -8,7 +8,7 @@ from pydantic_core import to_jsonable_python
 
 from ablations.bench.process import Source
 from ablations.bench.timing import FEW, Spread
-from ablations.execution.machine import cores
+from ablations.machine import cores
 from ablations.provenance import environment_record
 from ablations.study.naming import assignments
 from results.store.schemas import Fact

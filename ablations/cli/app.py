@@ -16,7 +16,7 @@ from ablations.cli.getting_started import demo, init, listing, show
 from ablations.cli.help import App
 from ablations.cli.inputs import habits
 from ablations.extras import install_hint
-from ablations.reporting.output import plain_output
+from ablations.output import plain_output
 from results.safe_text import one_line
 from vitcore.data.files import reason_with_file
 

@@ -7,12 +7,13 @@ from pathlib import Path
 import vitcore
 from ablations.planning.checks import check, check_margin
 from ablations.planning.plan import arm_cost
-from ablations.study import plugins, strict_yaml
+from ablations.study import strict_yaml
 from ablations.study.confounds import footnotes
 from ablations.study.design import Design
 from ablations.study.reading import kind_of, packaged_names, read_recipe, read_study
 from ablations.study.recipe import Recipe
 from ablations.study.stages import Values
+from ablations.trainables.vit import plugins
 from vitcore.analysis.cost import measure
 from vitcore.config import Config, merge
 from vitcore.contracts import contracts

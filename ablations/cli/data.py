@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from ablations import machine
 from ablations.cli.answer import FAILED, show_json
 from ablations.cli.help import App
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import data_folder, data_home, folder_options
-from ablations.execution import machine
 from results.safe_text import one_line
 
 if TYPE_CHECKING:

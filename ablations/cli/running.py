@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ablations import machine
 from ablations.cli.answer import FAILED, INTERRUPTED, show_json
 from ablations.cli.inputs import guards, parameters
 from ablations.cli.inputs.arguments import parse_words, prepare_plans, resolve_settings, trial_ids
 from ablations.cli.inputs.corrections import SETTINGS, check_overrides
 from ablations.cli.inputs.directories import folder_options, make_place, runs_folder
-from ablations.execution import machine, slots
 from ablations.execution import retry as retrying
+from ablations.execution import slots
 from ablations.execution.launch import Place
 from ablations.jobs import Job, jobs
 from ablations.planning.saved_plans import save_plan

@@ -1,6 +1,6 @@
 """The nodes to avoid, because their hardware or drivers ended two attempts within a day.
 
-An attempt counts if it recorded a machine fault (ablations.execution.faults). It also counts if its loss was NaN but
+An attempt counts if it recorded a machine fault (ablations.faults). It also counts if its loss was NaN but
 finite when computed again. A killed worker does not count, because preemption looks like a kill.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ablations.execution.attempts import failed_node, read_or_none
-from ablations.execution.faults import MACHINE
+from ablations.faults import MACHINE
 from results import store
 from results.store.schemas import AnySchema, Environment, Failure, Result
 

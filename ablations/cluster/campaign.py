@@ -142,7 +142,7 @@ def copy_plugin(file: Path, digest: str, folder: Path) -> Path:
 
     The files lie beside the plug-in's copy, so that it imports them, and not what is on PYTHONPATH by then.
     """
-    from ablations.study import plugins  # imported here because it loads torch
+    from ablations.trainables.vit import plugins  # imported here because it loads torch
 
     home = Path("code", "plugins")
     copy = home / f"{file.stem}-{digest}.py"

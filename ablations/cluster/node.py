@@ -7,13 +7,13 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from ablations import provenance
+from ablations import machine, provenance
 from ablations.cluster import campaign as campaigns
 from ablations.cluster import no_progress, rounds, staging
 from ablations.cluster.campaign import Campaign
-from ablations.execution import machine, runner
+from ablations.execution import runner
+from ablations.output import plain_output
 from ablations.reporting.lines import Lines
-from ablations.reporting.output import plain_output
 from results import store
 from results.store.standing import Kind, Standings
 from slurm import arrays, queue

@@ -21,8 +21,8 @@ from ablations.cluster import campaign as campaigns
 from ablations.cluster.campaign import LAST, PREFIX, WATCH, WORK, Campaign
 from ablations.execution import retry
 from ablations.jobs import Job, jobs
+from ablations.output import log_end
 from ablations.planning import estimate
-from ablations.reporting.output import log_end
 from results import store
 from results.store.standing import OVER, Kind, Standing, Standings
 from slurm import arrays as submission

@@ -23,8 +23,8 @@ from typing import Literal, Protocol
 
 from ablations.execution import attempts, messages
 from ablations.execution.launch import Place, WorkerProcess
-from ablations.execution.machine import oom_kills
 from ablations.jobs import Job, all_on_cpu
+from ablations.machine import oom_kills
 from results import store
 from results.store import lease
 from results.store.standing import Kind, Standing, Standings

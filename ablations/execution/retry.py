@@ -7,7 +7,7 @@ raise the other errors of `Trial.reopen`.
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ablations.execution.faults import INPUT, MACHINE, MEMORY
+from ablations.faults import INPUT, MACHINE, MEMORY
 from ablations.jobs import Job
 from results import store
 from results.store import eval_files, lease
@@ -70,7 +70,7 @@ def renewal_line(names: Sequence[str]) -> str:
     return f"to train again, as the weights that others start from are gone: {listed}" if names else ""
 
 
-ADVICE = {  # kind of failure (ablations.execution.faults), or "broken" for a broken result -> advice; {0}: the study
+ADVICE = {  # kind of failure (ablations.faults), or "broken" for a broken result -> advice; {0}: the study
     "broken": "`ablate run` or `ablate submit` trains it again",
     MEMORY: "not one image fits: free or change the GPU, then: ablate retry {0} --oom",
     INPUT: "put right what it names, then: ablate retry {0}",

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from ablations.execution.machine import cores, default_workers, gpus, nodes
 from ablations.execution.pool import Slot
 from ablations.jobs import Job, all_on_cpu
+from ablations.machine import cores, default_workers, gpus, nodes
 from results.units import amount_text
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"

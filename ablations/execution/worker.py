@@ -22,16 +22,16 @@ from typing import TextIO
 
 import torch
 
-from ablations import provenance
-from ablations.execution import attempts, faults, machine, messages, rank_processes
+from ablations import faults, machine, provenance
+from ablations.execution import attempts, messages
 from ablations.execution.compute_eval import compute_eval, winner_weights
-from ablations.execution.faults import RankLost
 from ablations.execution.launch import PLACE, Place
-from ablations.execution.rank_processes import BEAT_SECONDS
+from ablations.faults import RankLost
 from ablations.jobs import Job
+from ablations.output import output_to_file
 from ablations.reporting.cleaning import kept_weights
-from ablations.reporting.output import output_to_file
-from ablations.study import plugins
+from ablations.trainables.vit import plugins, rank_processes
+from ablations.trainables.vit.rank_processes import BEAT_SECONDS
 from results import store
 from results.store import eval_files, lease
 from results.store.files import FULL, Patience

@@ -22,7 +22,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from ablations.execution import machine, retry
+from ablations import machine
+from ablations.execution import retry
 from ablations.execution.attempts import read_or_none
 from ablations.jobs import Job, evaluation_share
 from ablations.planning import step_times

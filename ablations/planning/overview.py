@@ -6,8 +6,8 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from ablations.execution import retry
-from ablations.execution.machine import cores, default_workers, gpus
 from ablations.jobs import jobs, matching_arms
+from ablations.machine import cores, default_workers, gpus
 from ablations.planning import cheaper, data_summary, estimate, resolution
 from ablations.planning.resolution import Resolution
 from ablations.planning.step_times import Device

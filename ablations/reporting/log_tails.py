@@ -11,7 +11,7 @@ from typing import Literal
 from ablations.cluster import rounds
 from ablations.cluster.campaign import Campaign, campaigns
 from ablations.jobs import jobs
-from ablations.reporting.output import log_end
+from ablations.output import log_end
 from results import store
 
 NO_LOG = "no log yet: its job has not started, or ended before it could write (`ablate status`)"

@@ -76,7 +76,7 @@ def outcomes(runs: Path, jobs: list[Job]) -> dict[str, Any]:
     return found
 
 
-def workers_of(pid: int, kind: str = "worker") -> list[int]:
+def workers_of(pid: int, module: str = "ablations.execution.worker") -> list[int]:
     """Return the processes below `pid` that run a worker, or a rank of one."""
-    command = ["pgrep", "-P", str(pid), "-f", f"ablations.execution.{kind}"]
+    command = ["pgrep", "-P", str(pid), "-f", module]
     return [int(line) for line in subprocess.run(command, capture_output=True, text=True).stdout.split()]

@@ -56,7 +56,7 @@ def test_rank_lost_on_another_node_ends_the_attempt(tmp_path: Path, ablate: Abla
     write(tmp_path, steps=400, profile=quick, seeds=1)
     ablate(*SUBMIT, *RANKS)
     runs = tmp_path / "runs"
-    for victim in ("ablations.execution.rank", "ablations.execution.worker"):
+    for victim in ("ablations.trainables.vit.rank", "ablations.execution.worker"):
         saved = set(runs.glob("trials/*/attempts/*/checkpoints/*"))
         wait_until(lambda saved=saved: set(runs.glob("trials/*/attempts/*/checkpoints/*")) - saved, "a checkpoint", 180)
         (pid,) = running(cluster, victim)
@@ -65,7 +65,7 @@ def test_rank_lost_on_another_node_ends_the_attempt(tmp_path: Path, ablate: Abla
     causes = [store.read_json(path)["cause"] for path in runs.glob("trials/*/attempts/*/failure.json")]
     assert len(causes) == 1
     assert causes[0].startswith("RankLost: rank 1 was lost")
-    assert not running(cluster, "ablations.execution.rank")
+    assert not running(cluster, "ablations.trainables.vit.rank")
 
 
 def running(cluster: Cluster, module: str) -> list[int]:

@@ -15,8 +15,8 @@ from in_process import called
 from small_study import CANCEL, STATUS, STUDY, SUBMIT, Ablate, Wrap, run_on, with_keys, write
 from waits import await_empty_queue, await_report, await_training, close, logs, queued
 
-from ablations.execution.faults import BUG
 from ablations.execution.retry import advice
+from ablations.faults import BUG
 from ablations.reporting import status
 from slurm.queue import shows_scancel
 

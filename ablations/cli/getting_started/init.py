@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ablations import machine
 from ablations.cli.inputs import guards, parameters
 from ablations.cli.inputs.directories import data_folder, folder_options, make_place
 from ablations.cli.running import finish, train_here
-from ablations.execution import machine
 from ablations.execution.launch import Place
 from ablations.jobs import Job
 from results import store

@@ -72,7 +72,7 @@ def load_plugins(files: list[Path] | None) -> dict[str, str]:
     named = [Path(os.path.expanduser(file)) for file in ablate_toml.read().plugins] + (files or [])
     if not named:
         return {}
-    from ablations.study import plugins  # imported here because it loads torch
+    from ablations.trainables.vit import plugins  # imported here because it loads torch
 
     return plugins.load(dict.fromkeys(path.resolve() for path in named))
 
@@ -81,7 +81,7 @@ def imported_files(files: Collection[str]) -> dict[str, list[str]]:
     """Return plug-in -> the local files that it imports. files: loaded plug-ins."""
     if not files:
         return {}
-    from ablations.study import plugins  # imported here because it loads torch
+    from ablations.trainables.vit import plugins  # imported here because it loads torch
 
     return {file: [str(local.relative) for local in plugins.loaded(Path(file)).files] for file in files}
 

@@ -3,7 +3,8 @@
 import tempfile
 from pathlib import Path
 
-from ablations.execution import machine, slots
+from ablations import machine
+from ablations.execution import slots
 from ablations.execution.launch import Place
 from ablations.execution.retry import trials_to_run
 from ablations.jobs import Job

@@ -19,8 +19,8 @@ from rich.text import Text
 
 from ablations.execution.messages import Ended, Progress
 from ablations.jobs import Job, jobs
+from ablations.output import plain_output
 from ablations.reporting.console import PlainConsole
-from ablations.reporting.output import plain_output
 from ablations.reporting.progress import GrowingTable, Live
 from results import store
 from results.figures import study_figure
@@ -119,7 +119,7 @@ def test_logs_hold_no_control_characters(tmp_path: Path) -> None:
     code = f"""
 import sys
 from pathlib import Path
-from ablations.reporting.output import output_to_file
+from ablations.output import output_to_file
 with output_to_file(Path({str(tmp_path / "log")!r})):
     print({HOSTILE!r})
     sys.stdout.flush()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from ablations.execution import faults
-from ablations.execution.faults import BUG, INPUT, MACHINE, MEMORY
+from ablations import faults
+from ablations.faults import BUG, INPUT, MACHINE, MEMORY
 from vitcore import Config
 from vitcore.data.builtin.cifar import read_batch
 from vitcore.data.splits import load

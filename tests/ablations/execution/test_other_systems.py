@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import synthetic
 
-from ablations.execution import machine
+from ablations import machine
 from results.store import Trial, claim, lease
 from vitcore.runtime import compile_cache, host
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from run_trials import Quiet, job_of
 
-from ablations.execution import machine, slots
+from ablations import machine
+from ablations.execution import slots
 from ablations.execution.launch import Place
 from ablations.execution.messages import Ended, Event, Exited, Heard, Ready, Said, Started
 from ablations.execution.pool import CRASHED_STARTS, DEATHS, LONGEST_LOOK, Pool, RunSummary, Slot

@@ -17,7 +17,8 @@ from run_trials import Quiet, workers_of
 from small_study import SUBMIT, command, results, run_here, trials, write
 from waits import published
 
-from ablations.execution import machine, pool, runner
+from ablations import machine
+from ablations.execution import pool, runner
 from ablations.execution.launch import Place
 from ablations.execution.messages import Ended, Ready
 from ablations.execution.pool import Pool, RunSummary, Slot

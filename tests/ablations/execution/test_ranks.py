@@ -12,13 +12,14 @@ import trainings
 from in_process import Ablate, refusal
 from run_trials import job_of
 
+from ablations import faults
 from ablations.cluster import bad_nodes
-from ablations.execution import faults, slots
-from ablations.execution import rank_processes as ranks
-from ablations.execution.faults import BUG, INPUT, MACHINE
-from ablations.execution.rank_processes import read_failures, report_failure
+from ablations.execution import slots
+from ablations.faults import BUG, INPUT, MACHINE
 from ablations.planning import estimate
 from ablations.planning.step_times import Device
+from ablations.trainables.vit import rank_processes as ranks
+from ablations.trainables.vit.rank_processes import read_failures, report_failure
 from results import store
 from results.store.schemas import Plan
 from vitcore.options import ConfigError
@@ -66,7 +67,7 @@ def test_fault_of_another_node_is_that_nodes(tmp_path: Path) -> None:
 HANGING = """
 import sys, time
 from pathlib import Path
-from ablations.execution import rank_processes as ranks
+from ablations.trainables.vit import rank_processes as ranks
 from vitcore import Config
 ranks.GRACE_SECONDS = 0.5
 config = Config(device="cpu", width=16, depth=1, heads=2, gpus=2)

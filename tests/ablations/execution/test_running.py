@@ -24,8 +24,9 @@ from run_trials import Quiet, job_of, outcomes, serve_all, workers_of
 from small_study import RECIPE, STUDY, command
 from waits import PATIENCE, started
 
+from ablations import machine
 from ablations.cli.running import failures
-from ablations.execution import attempts, machine, pool, runner
+from ablations.execution import attempts, pool, runner
 from ablations.execution.launch import Place
 from ablations.execution.messages import Compiling, Ended, read_event
 from ablations.execution.worker import Worker
@@ -98,7 +99,7 @@ POSITION["bad"] = Bad
 @contextmanager
 def bad_jobs(folder: Path, action: str) -> Iterator[tuple[list[Job], Place]]:
     """Yield jobs of the arms `bad` and `1d`, one seed each. The plug-in's part `bad` takes the action off `meta`."""
-    from ablations.study import plugins
+    from ablations.trainables.vit import plugins
     from vitcore.model.position import POSITION
 
     place = with_plugin(folder, PLUGIN.format(action=action))
@@ -151,7 +152,7 @@ def test_processes_that_the_kernel_killed_for_memory_are_counted() -> None:
     code = """
     import subprocess, sys
     open(sys.argv[1] + '/cgroup.procs', 'w').write('0')
-    from ablations.execution.machine import oom_kills
+    from ablations.machine import oom_kills
     before = oom_kills()
     words = [[sys.executable, '-c', f'print(len(b"x" * {size}))'] for size in (10**6, 2 * 10**8)]
     ended = [subprocess.run(some).returncode for some in words]

@@ -15,8 +15,8 @@ from in_process import Ablate, refusal
 from ablations.cli.check import check_plugin
 from ablations.cluster import campaign
 from ablations.execution.launch import Place
-from ablations.study import plugins
-from ablations.study.plugins.local_imports import NEIGHBORS
+from ablations.trainables.local_imports import NEIGHBORS
+from ablations.trainables.vit import plugins
 from slurm.profile import Profile
 from vitcore import Config
 from vitcore.identity import identity, trial_id

@@ -11,7 +11,7 @@ import pytest
 from in_process import Ablate, refusal
 
 from ablations.cli.check import check_plugin
-from ablations.study import plugins
+from ablations.trainables.vit import plugins
 from vitcore.config import Config
 from vitcore.identity import identity, trial_id
 from vitcore.variants import VARIANTS

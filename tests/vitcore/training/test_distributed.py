@@ -18,12 +18,13 @@ from run_trials import Quiet, job_of, workers_of
 from torch import Tensor
 from trainings import after
 
-from ablations.execution import faults, runner
-from ablations.execution import rank_processes as ranks
-from ablations.execution.faults import BUG, INPUT, MACHINE, RankLost
+from ablations import faults
+from ablations.execution import runner
 from ablations.execution.launch import Place
-from ablations.execution.rank_processes import join_ranks
-from ablations.study import plugins
+from ablations.faults import BUG, INPUT, MACHINE, RankLost
+from ablations.trainables.vit import plugins
+from ablations.trainables.vit import rank_processes as ranks
+from ablations.trainables.vit.rank_processes import join_ranks
 from results import store
 from results.store import lease
 from vitcore import Config, train
@@ -221,7 +222,7 @@ def test_a_trial_goes_on_after_killed_ranks_and_workers(tmp_path: Path, monkeypa
             attempts = trial.attempts()
             if len(attempts) == len(killed) + 1 and list(attempts[-1].glob("checkpoints/*.safetensors")):
                 worker = int(lease.read(attempts[-1]).pid)
-                others = workers_of(worker, "rank")
+                others = workers_of(worker, "ablations.trainables.vit.rank")
                 os.kill(worker if killed else others[0], signal.SIGKILL)
                 killed.append((worker, others))
 
@@ -252,7 +253,7 @@ def test_stopped_rank_is_killed_and_named(monkeypatch: pytest.MonkeyPatch) -> No
 
     def stop() -> bool:
         if not stopped:
-            stopped.extend(workers_of(os.getpid(), "rank"))
+            stopped.extend(workers_of(os.getpid(), "ablations.trainables.vit.rank"))
             os.kill(stopped[0], signal.SIGSTOP)
         return False
 

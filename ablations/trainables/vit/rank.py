@@ -1,4 +1,4 @@
-"""A process for one rank above 0 of a trial on several GPUs: `python -m ablations.execution.rank ORDER`.
+"""A process for one rank above 0 of a trial on several GPUs: `python -m ablations.trainables.vit.rank ORDER`.
 
 ORDER: a RankOrder as JSON. Rank 0 is the worker. It starts all other ranks, and only it reads and writes the run
 directory. The other ranks ignore the signals that SLURM or a terminal sends to all processes. They end when the worker
@@ -19,9 +19,9 @@ from pathlib import Path
 
 import torch
 
-from ablations.execution.rank_processes import BEAT, BEAT_SECONDS, FOLLOWED, READY, RankOrder, report_failure
-from ablations.reporting.output import plain_output
-from ablations.study import plugins
+from ablations.output import plain_output
+from ablations.trainables.vit import plugins
+from ablations.trainables.vit.rank_processes import BEAT, BEAT_SECONDS, FOLLOWED, READY, RankOrder, report_failure
 from vitcore.config import Config
 from vitcore.training.distributed import TCPStore, join
 from vitcore.training.loop import train

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import torch
 
-from ablations.execution import faults
-from ablations.execution.faults import MACHINE, Fault, RankLost
-from ablations.execution.machine import nodes
+from ablations import faults
+from ablations.faults import MACHINE, Fault, RankLost
+from ablations.machine import nodes
 from results.store.schemas import Settings
 from vitcore.config import Config
 from vitcore.runtime.device import device_of
@@ -133,7 +133,7 @@ def join_ranks(
 
 
 def rank_command(order: RankOrder) -> list[str]:
-    return [sys.executable, "-P", "-m", "ablations.execution.rank", json.dumps(asdict(order))]
+    return [sys.executable, "-P", "-m", "ablations.trainables.vit.rank", json.dumps(asdict(order))]
 
 
 class RankProcesses:

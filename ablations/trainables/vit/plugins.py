@@ -13,8 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ablations.study.plugins import local_imports
-from ablations.study.plugins.local_imports import NEIGHBORS, LocalFile, LocalImports
+from ablations.trainables import local_imports
+from ablations.trainables.local_imports import NEIGHBORS, LocalFile, LocalImports
 from vitcore.config import Config
 from vitcore.options import Options
 from vitcore.sizes import REGISTERED

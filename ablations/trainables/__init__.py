@@ -1,0 +1,1 @@
+"""What the engine trains: the interface that it asks for, and the trainables that implement it."""

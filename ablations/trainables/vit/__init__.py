@@ -1,0 +1,1 @@
+"""Vision Transformers and their training by vitcore, as a trainable."""
