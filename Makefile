@@ -13,7 +13,7 @@ ON_GPU = env PYTHONPATH=.:tests/helpers $(if $(wildcard $(BIN)/python),$(BIN)/py
 SECONDS ?= 540
 GPU_RUNS ?= runs/gpu
 
-.PHONY: bench-aggregate bench-gpu bench-loader bench-pull calibration demo docs golden golden-new lock test study-gpu test-full test-gpu test-oldest test-slurm test-slow test-slurm-storm test-storm lint install
+.PHONY: bench bench-aggregate bench-gpu bench-loader bench-pull calibration demo docs golden golden-new lock test study-gpu test-full test-gpu test-oldest test-slurm test-slow test-slurm-storm test-storm lint install
 install: $(STAMP)
 
 # Every file that is downloaded has a hash in requirements.lock; nothing but this project is built.
@@ -83,20 +83,24 @@ test-slow: $(STAMP)
 
 # Whether intervals cover, verdicts err and plans have power as often as they say; label noise on digits: 12 minutes.
 calibration: $(STAMP)
-	PYTHONPATH=tests/helpers $(BIN)/python tests/benchmarks/calibration.py
+	PYTHONPATH=tests/helpers $(BIN)/python -m benchmarks.calibration.suite
+
+# The training step beside timm's and torchvision's; `python -m benchmarks -h` has the others. WORDS="width=192 heads=3"
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks step $(WORDS)
 
 # Seconds that table, plan and status take over up to 10,000 trials (synthetic results): about 5 minutes.
 bench-aggregate: $(STAMP)
-	PYTHONPATH=tests/helpers $(BIN)/python tests/benchmarks/bench_aggregate.py
+	PYTHONPATH=tests/helpers $(BIN)/python -m benchmarks.aggregate
 
 # A pack's loader beside timm's, on generated photographs, and its memory: about 7 minutes of a core.
 bench-loader: $(STAMP)
-	PYTHONPATH=tests/helpers $(BIN)/python tests/benchmarks/bench_loader.py
+	PYTHONPATH=tests/helpers $(BIN)/python -m benchmarks.loader
 
 # What it costs that 100 pools pull 1,000 trials, without and with the caches of NFS: about 3 minutes.
 bench-pull: $(STAMP)
-	$(BIN)/python tests/benchmarks/bench_pull.py --folder $${TMPDIR:-/tmp}/bench-pull --seconds 3
-	$(BIN)/python tests/benchmarks/bench_pull.py --folder $${TMPDIR:-/tmp}/bench-pull --seconds 3 --cached 30
+	$(BIN)/python -m benchmarks.pull --folder $${TMPDIR:-/tmp}/bench-pull --seconds 3
+	$(BIN)/python -m benchmarks.pull --folder $${TMPDIR:-/tmp}/bench-pull --seconds 3 --cached 30
 
 # What only a GPU can show; under 8 minutes on one.
 test-gpu:
@@ -104,7 +108,7 @@ test-gpu:
 
 # Steps, studies and compile caches beside timm, as ratios: docs/benchmarks/<gpu>.md. Goes on where the time was over.
 bench-gpu:
-	$(ON_GPU) tests/benchmarks/bench_gpu.py --out $(GPU_RUNS)/bench --page docs/benchmarks --seconds $(SECONDS)
+	$(ON_GPU) -m benchmarks.gpu --out $(GPU_RUNS)/bench --page docs/benchmarks --seconds $(SECONDS)
 
 # The five studies of the demo on DATA (a pack: make study-gpu DATA=cifarjpg), five seeds. Stops by itself after SECONDS;
 # called again it goes on. $(GPU_RUNS).tar.gz holds what that needs, without weights and checkpoints.

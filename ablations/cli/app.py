@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from ablations.cli import benches, clean, cluster, data, figures, planning, running, tables, watching
+from ablations.cli import clean, cluster, data, figures, planning, running, tables, watching
 from ablations.cli.answer import BAD_INPUT, FAILED, INTERRUPTED
 from ablations.cli.getting_started import demo, init, listing, show
 from ablations.cli.help import App
@@ -48,7 +48,6 @@ for panel, commands in COMMANDS.items():
         app.command(command.__name__.rstrip("_"), rich_help_panel=panel)(command)
 app.add_typer(cluster.app, name="profile", rich_help_panel="Cluster")
 app.add_typer(data.app, name="data", rich_help_panel="Data")
-app.add_typer(benches.app, name="bench", rich_help_panel="Develop")
 
 
 def print_version(asked: bool) -> None:

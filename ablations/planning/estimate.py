@@ -38,7 +38,7 @@ EACH, ALL = 3, 60  # the largest numbers of past trials in a rate: per other arm
 # Settings that seconds per FLOP depend on most, besides the device.
 ALIKE = ("data", "threads", "precision")
 START_SECONDS = 5.0  # to start a worker and load its data
-# Cautious training FLOPs per second of a worker: a CPU core in `ablate bench`, and a tenth of an A100's peak.
+# Cautious training FLOPs per second of a worker: a measured CPU core, and a tenth of an A100's peak.
 CORE_FLOPS, GPU_FLOPS = 5e9, 3e13
 # A step in bf16 against one in float32 on an Intel Xeon without bf16 instructions, at width 192 and batch 16 and 256.
 BF16_SLOWDOWN = 3.7

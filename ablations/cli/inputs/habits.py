@@ -32,7 +32,7 @@ COMMANDS = {  # what other tools call it -> what does it here
     "`ablate profile init NAME` describes a cluster": "cluster setup configure",
     "`ablate init FOLDER` writes a recipe for your images": "new create add",
     "`ablate check FILE`": "validate lint verify doctor",
-    "`ablate bench step`": "benchmark speed timeit",
+    "`ablate plan STUDY --probe` measures the step of each arm": "bench benchmark speed timeit",
     "`ablate data download NAME`": "download fetch pull",
     "`ablate data -h`": "dataset datasets",
     "`ablate export --to wandb --out FOLDER`, then `wandb sync`": "sync login push upload wandb mlflow",

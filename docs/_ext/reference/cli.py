@@ -18,7 +18,7 @@ DEFAULT = re.compile(r"\s*\[default: (.*?)\]")
 class Page:
     """A command as its page shows it."""
 
-    name: str  # "bench step"
+    name: str  # "profile check"
     panel: str  # the title under which the help lists it
     command: Any
 

@@ -179,7 +179,7 @@ def test_the_study_in_the_answer_to_several_values_is_one(copied: Ablate, tmp_pa
     assert "lr=0.0001" in output
 
 
-@pytest.mark.parametrize("words", ["run demo widht=8", "train lr=fast", "plan demo model=resnet50", "bench step bs=3"])
+@pytest.mark.parametrize("words", ["run demo widht=8", "train lr=fast", "plan demo model=resnet50", "run demo bs=3"])
 def test_a_mistaken_setting_is_answered_before_torch_is_imported(words: str, tmp_path: Path) -> None:
     """An import of torch takes longer than everything else that answers."""
     (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')")

@@ -64,7 +64,7 @@ def test_help_is_in_plain_words(ablate: Ablate, command: str) -> None:
 def test_commands_that_the_documentation_says_print_json_have_the_option(ablate: Ablate) -> None:
     (names,) = re.findall(r"^`([a-z ]+)` and `data verify` take `--json`", EXPORT.read_text(), re.MULTILINE)
     having = [one for one in COMMANDS if "--json" in ablate(*one.split(), "-h")[1]]
-    assert {*names.split(), "data verify"} == {one for one in having if one != "train" and not one.startswith("bench")}
+    assert {*names.split(), "data verify"} == {one for one in having if one != "train"}
 
 
 def test_version_is_that_of_the_package(ablate: Ablate) -> None:

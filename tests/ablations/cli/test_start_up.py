@@ -86,7 +86,7 @@ def test_worker_imports_no_more_than_its_trials_need(tmp_path: Path) -> None:
     assert found <= {"torch", "numpy", "safetensors", "sympy", "triton"}
 
 
-@pytest.mark.parametrize("words", ["run s.yaml", "plan s.yaml", "train steps=2", "check s.yaml", "bench step"])
+@pytest.mark.parametrize("words", ["run s.yaml", "plan s.yaml", "train steps=2", "check s.yaml"])
 def test_what_trains_says_that_torch_is_missing(words: str, tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "s.yaml").write_text("{question: q, baseline: {pool: cls}, factors: {pool: [gap]}}")

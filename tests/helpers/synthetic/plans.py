@@ -9,7 +9,7 @@ from typing import Any
 from results.store.schemas import Arm, Plan
 
 SETTING = {"position": "1d", "pool": "gap", "patch": 2, "stem": "patch", "data_fraction": 1.0, "lr": 0.002, "width": 32}
-DIGITS = {"kind": "folds", "folds": 5, "images": 1797}
+DIGITS: dict[str, Any] = {"kind": "folds", "folds": 5, "images": 1797}
 
 
 def digest(content: object) -> str:

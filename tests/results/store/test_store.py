@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 import synthetic
-from node_cache import NodeCache
 from waits import started
 
+from benchmarks.node_cache import NodeCache
 from results import store
 from results.store import lease
 

@@ -40,7 +40,7 @@ class Relative(Position):
             raise resize_error(self.grid, grid)
         # Each window of the reversed table has a query's rows in the order of keys, from the last query to the first.
         # The gradient of windows is a sum, and the gradient of table[offset] is a slower scatter. A product with the
-        # whole table and a shift is slower still (`ablate bench study position-embedding --arm position=relative`).
+        # whole table and a shift is slower still (`ablate plan position-embedding --probe`).
         B, H, N, d = q.shape
         r = (self.tables[layer] / math.sqrt(d)).flip(0).unfold(0, N, 1).flip(0)  # (N, d_h, N)
         # This is einsum("bhid,idj->bhij", q, r), which does more work around the same product.

@@ -1,6 +1,6 @@
 """What it costs that many pools pull trials from one run directory: system calls, seconds, doubled attempts.
 
-    python tests/benchmarks/bench_pull.py --folder /tmp/pull-bench
+    python -m benchmarks.pull --folder /tmp/pull-bench
 
 Each puller is a process without torch. It looks and claims as a pool and its worker do, and trains by sleeping. With
 `--cached SECONDS` each process acts as a node of its own, with caches like those of NFS, and sees no other process.
@@ -21,14 +21,13 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from statistics import median
 
-from node_cache import NodeCache
-
 from ablations.execution import pool as pools
 from ablations.execution import runner
 from ablations.execution.launch import Place
 from ablations.execution.messages import Ended
 from ablations.execution.pool import Pool, RunSummary
 from ablations.jobs import Job
+from benchmarks.node_cache import NodeCache
 from results import store
 from results.store import lease
 
@@ -64,7 +63,7 @@ def pull(
         socket.gethostname = lambda: f"node{number}"
         lease.boot_id = lambda: boot
     place, summary, watch = Place(folder / "runs", None), RunSummary(), lease.Watch()
-    Place.code = "code"  # type: ignore[misc, assignment]  # no digest of the sources by each puller
+    Place.code = "code"  # type: ignore[assignment]  # no digest of the sources by each puller
     (folder / "pids" / f"{number}").write_text(str(os.getpid()))
     ready.wait()
     go.wait()  # strace is attached between the two

@@ -14,7 +14,7 @@ from results.store.schemas import Split
 from results.study_results import StudyResults
 from results.tables.study_table import table
 
-OFFICIAL = {"kind": "official", "folds": None, "images": 10000}
+OFFICIAL: dict[str, Any] = {"kind": "official", "folds": None, "images": 10000}
 CONTINUOUS = OFFICIAL | {"images": 10**9}  # so many that half of one is no spread
 ALPHA, SIGMAS = 0.05, 3.0  # Monte Carlo error is 3 standard errors
 SD = 0.01  # of a seed
@@ -79,7 +79,7 @@ def study(accuracies: np.ndarray, base: StudyResults | None = None, **planned: A
     return replace(base, plan=base.plan.model_copy(update=planned), columns=columns)
 
 
-def contrast_rows(found: StudyResults, **how: bool) -> Sequence[Row]:
+def contrast_rows(found: StudyResults, **how: Any) -> Sequence[Row]:
     return table(found, **how).rows[1:]
 
 

@@ -1,4 +1,4 @@
-"""`ablate bench`: only equal trainings are compared, the floor has the model's FLOPs, and JSON keys are complete."""
+"""Benchmarks: only equal trainings are compared, the floor has the model's FLOPs, and JSON keys are complete."""
 
 import json
 import shutil
@@ -6,28 +6,22 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-import typer
-from in_process import Ablate, refusal
 from torch import nn
 
-from ablations.bench import floor, input, loop, process, script, startup, step, timing
-from ablations.bench.process import Source, random_images
-from ablations.bench.result import Result
-from ablations.bench.rivals import RIVALS, Ours, Rival, checked_sides, losses
-from ablations.cli import benches
-from vitcore.analysis.cost import measure
-from vitcore.config import Config, merge
+from benchmarks import floor, loop, process, script, startup, step, timing
+from benchmarks.__main__ import main
+from benchmarks.process import Source, random_images
+from benchmarks.rivals import RIVALS, Ours, Rival, checked_sides, losses
+from vitcore.config import Config
 from vitcore.interop.timm_vit import to_timm
 from vitcore.options import ConfigError
 from vitcore.training.optimization.schedules import learning_rate
-from vitcore.training.state import Training
 
 timm = pytest.importorskip("timm")
 torchvision = pytest.importorskip("torchvision")
@@ -42,12 +36,12 @@ def config(**settings: Any) -> Config:
 
 
 @pytest.fixture
-def bench(ablate: Ablate) -> Callable[..., str]:
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     def output(*words: str) -> str:
-        status, output, errors = ablate("bench", *words)
-        assert (status, errors) == (0, "")
-        return output
+        main([*words])
+        return capsys.readouterr().out
 
+    monkeypatch.chdir(tmp_path)
     return output
 
 
@@ -140,16 +134,6 @@ def test_sides_are_timed_in_turn() -> None:
     assert {name: len(values) for name, values in found.items()} == {"a": 2, "b": 2}
 
 
-def test_pil_makes_our_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without random choices, torchvision's pipeline gives our standardized batch."""
-    one = config(**COLOUR, augment="flip-crop")
-    training = Training(one, random_images(one))
-    monkeypatch.setattr(torchvision.transforms.RandomCrop, "forward", lambda self, image: image)
-    monkeypatch.setattr(torchvision.transforms.RandomHorizontalFlip, "forward", lambda self, image: image)
-    monkeypatch.setattr(training.train_step, "draw", lambda inputs: inputs)
-    torch.testing.assert_close(input.torchvision_batch(training)(), training.batch().images, rtol=1e-5, atol=1e-5)
-
-
 def test_a_process_imports_nothing_from_the_working_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "statistics.py").write_text("raise SystemExit('the wrong one')")
     monkeypatch.chdir(tmp_path)
@@ -175,45 +159,10 @@ def test_bench_comes_with_all_parts(bench: Callable[..., str]) -> None:
     assert found["input"]["share"].keys() == {"median", "low", "high"}
 
 
-def test_input_is_measured_alone_and_beside_torchvision(bench: Callable[..., str]) -> None:
-    output = bench("input", *WORDS, "--rounds", "2", "--steps", "1", "--out", "b.json")
-    found = json.loads(Path("b.json").read_text())
-    assert found.keys() == {*CONDITIONS, "images_per_second", "pil"}
-    assert found["pil"]["images_per_second"].keys() == {"vitcore", "torchvision"}
-    assert all(name in output for name in ("vitcore, as configured", "vitcore, flip-crop", "torchvision, flip-crop"))
-    printed = bench("input", *WORDS, "--rounds", "2", "--steps", "1", "--json", "--out", "b.json")
-    assert json.loads(Path("b.json").read_text()) == json.loads(printed)
-
-
-STUDY = """
-    question: Does it cost?
-    baseline: {position: 1d}
-    factors: {position: [1d, none], lr: [2e-3]}
-"""
-
-
-@pytest.mark.slow
-def test_arms_of_a_study_are_measured_beside_their_baseline(bench: Callable[..., str]) -> None:
-    """Each arm has a row; another learning rate has the baseline's step, so its time is no ratio."""
-    Path("s.yaml").write_text(STUDY)
-    output = bench("study", "s.yaml", *WORDS, "--rounds", "2", "--steps", "1", "--out", "b.json")
-    assert all(text in output for text in ("| position=none ", " the same step |", "A step of each arm of s@digits"))
-    found = json.loads(Path("b.json").read_text())
-    rows = {row["arm"]: row for row in found["arms"]}
-    assert list(rows) == ["position=1d,lr=0.004", "position=none", "lr=0.002"]
-    assert rows["position=none"]["ratio"].keys() == {"median", "low", "high"}
-    assert [name for name, row in rows.items() if row["ratio"] is None] == ["position=1d,lr=0.004", "lr=0.002"]
-    assert found.keys() == {*CONDITIONS, "study", "arms"}
-    for row in rows.values():
-        position = {"position": "none" if "none" in row["arm"] else "1d"}
-        cost = measure(Config(**merge(found["config"], position)))
-        assert (row["params"], row["flops"]) == (cost.params, cost.flops)
-
-
 @pytest.mark.parametrize("warmup", [0.0, 0.3])
 def test_the_script_has_our_schedule(tmp_path: Path, warmup: float) -> None:
     one = config(steps=10, warmup=warmup)
-    settings = Namespace(**json.loads(loop.script(one, tmp_path / "0", Source()).read_text()))
+    settings = Namespace(**json.loads(loop.script(one, tmp_path / "0").read_text()))
     theirs = [one.lr * script.rate(step, settings) for step in range(10)]
     np.testing.assert_allclose(theirs, [learning_rate(step, one) for step in range(10)], rtol=1e-12)
 
@@ -223,7 +172,7 @@ def test_the_script_trains(tmp_path: Path, augment: str) -> None:
     """It takes our steps and evaluations, and learns from the images: it is better than chance."""
     pad = {"augment.pad": 1} if augment != "none" else {}
     one = config(steps=90, evaluations=3, augment=augment, lr=3e-3, pool="gap", **pad)
-    script.run(loop.script(one, tmp_path / "0", Source()))
+    script.run(loop.script(one, tmp_path / "0"))
     result = json.loads((tmp_path / "0.result").read_text())
     assert [line["step"] for line in result["lines"]] == [30, 60, 90]
     assert result["test_accuracy"] > 0.2
@@ -285,12 +234,8 @@ def test_a_start_is_measured_to_the_end_of_its_first_step() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("step --out .", "--out .: is a folder, not a file"),
-        ("step position-embedding", "'position-embedding' is not key=value"),
-        ("study", "a study to measure"),
-        ("step device=cuda", "device=cuda: a bench runs on the CPU, with --gpu on a GPU"),
-        ("study position-embedding gpus=2", "gpus=2: a bench runs one process"),
-        ("loop position=2d", "position=2d: is what the study varies"),
+        ("step --rounds two", "invalid int value: 'two'"),
+        ("step widht=8", "unknown key 'widht'"),
         ("loop schedule=linear", "schedule=linear: the script has cosine"),
         ("loop augment=randaugment", "augment=randaugment: the script has none and flip-crop"),
         ("loop optimizer.beta2=0.95", "optimizer.beta2=0.95: the script has 0.999"),
@@ -299,22 +244,12 @@ def test_a_start_is_measured_to_the_end_of_its_first_step() -> None:
     ],
 )
 def test_what_cannot_be_measured_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, ablate: Ablate, tmp_path: Path, words: str, message: str
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str, message: str
 ) -> None:
-    """Nothing is timed or written before; --gpu never falls back to the CPU."""
+    """--gpu never falls back to the CPU."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    settings = [] if words.startswith("loop") else WORDS
-    assert message in refusal(ablate, "bench", *words.split(), *settings)
-    assert not list(tmp_path.iterdir())
-
-
-def test_ctrl_c_keeps_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupted() -> Result:
-        raise KeyboardInterrupt
-
-    first = SimpleNamespace(json=dict, render=lambda: "a table")
-    with pytest.raises(typer.Exit) as exit:
-        benches.show(None, False, lambda: cast(Result, first), interrupted)
+    with pytest.raises(SystemExit, match="2"):
+        main(words.split())
     output, errors = capsys.readouterr()
-    assert (exit.value.exit_code, output) == (130, "a table\n")
-    assert errors.count("\n") == 1
+    assert output == ""
+    assert message in errors.splitlines()[-1]

@@ -16,12 +16,16 @@ from typing import Any
 import numpy as np
 import scipy.special
 import scipy.stats
-from calibration_comparisons import comparisons
-from calibration_digits import digits, row_text
-from calibration_images import images
-from calibration_looks import looks
-from calibration_memory import memory
-from calibration_studies import (
+from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.weightstats import ttost_paired
+
+from ablations.planning.resolution import differences
+from benchmarks.calibration.comparisons import comparisons
+from benchmarks.calibration.digits import digits, row_text
+from benchmarks.calibration.images import images
+from benchmarks.calibration.looks import looks
+from benchmarks.calibration.memory import memory
+from benchmarks.calibration.studies import (
     ALPHA,
     FOLDS,
     SD,
@@ -35,11 +39,7 @@ from calibration_studies import (
     template,
     verdict,
 )
-from calibration_tuning import tuning
-from statsmodels.stats.multitest import multipletests
-from statsmodels.stats.weightstats import ttost_paired
-
-from ablations.planning.resolution import differences
+from benchmarks.calibration.tuning import tuning
 from results import collapse
 from results.records import Row
 from results.statistics import deviations
@@ -70,7 +70,10 @@ def all_equal(rng: np.random.Generator) -> bool:
 
 def matches_oracle(row: Row, arm: np.ndarray, base: np.ndarray, test: Any, p: float, tie: bool) -> bool:
     own, difference = scipy.stats.ttest_1samp(arm, 0).confidence_interval(), test.confidence_interval()
-    numbers = [row.mean, row.sd, *row.ci95, row.delta, *row.delta_ci95, row.p, row.p_holm]
+    assert row.ci95 is not None
+    assert row.delta_ci95 is not None
+    assert row.delta is not None
+    numbers: list[Any] = [row.mean, row.sd, *row.ci95, row.delta, *row.delta_ci95, row.p, row.p_holm]
     theirs = [arm.mean(), arm.std(ddof=1), *own, (arm - base).mean(), *difference, test.pvalue, p]
     word = ("better" if row.delta > 0 else "worse") if p < ALPHA else "equivalent" if tie else "not-resolved"
     return bool(np.allclose(numbers, theirs, rtol=1e-9, atol=1e-12)) and row.verdict == word

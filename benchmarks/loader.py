@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 from threading import Barrier
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -45,14 +47,17 @@ def write_photographs(root: Path) -> None:
         for number in range(PHOTOGRAPHS[part]):
             width, height = SIZES[number % 4]
             colours = Image.fromarray(rng.integers(0, 256, (6, 8, 3), np.uint8))
-            grained = colours.resize((width, height), Image.Resampling.BICUBIC) + rng.normal(0, 12, (height, width, 1))
+            grained = np.asarray(colours.resize((width, height), Image.Resampling.BICUBIC)) + rng.normal(
+                0, 12, (height, width, 1)
+            )
             photo = Image.fromarray(grained.clip(0, 255).astype(np.uint8))
             photo.save(root / part / name / f"{number:05}.jpg", quality=92)
 
 
 def our_epoch(name: str) -> Epoch:
     """Return epochs of standardized batches, streamed from a pack."""
-    config = Config(data=name, patch=16, width=16, heads=2, depth=1, batch=BATCH, augment=AUGMENT)
+    small: dict[str, Any] = {"patch": 16, "width": 16, "heads": 2, "depth": 1, "batch": BATCH}
+    config = Config(data=name, augment=AUGMENT, **small)
     training = Training(config.model_copy(update={"steps": 10**6}), load(config))
     assert isinstance(training.data.train.pixels, Stored)
 
@@ -66,12 +71,24 @@ def our_epoch(name: str) -> Epoch:
 
 def timm_epoch(root: Path) -> Epoch:
     """Return epochs of timm's loader with equal crops and flips, in this process, so that both sides have one core."""
-    from timm.data import create_dataset, create_loader
+    from timm.data.dataset_factory import create_dataset
+    from timm.data.loader import create_loader
 
-    images, own = create_dataset("", root=str(root), split="train"), {"batch_size": BATCH, "is_training": True}
-    crops = {"input_size": (3, 224, 224), "scale": (0.08, 1.0), "ratio": (3 / 4, 4 / 3), "interpolation": "bilinear"}
-    here = {"num_workers": 0, "device": torch.device("cpu"), "persistent_workers": False, "pin_memory": False}
-    loader = create_loader(images, hflip=0.5, color_jitter=None, **own, **crops, **here)
+    loader: Any = create_loader(
+        create_dataset("", root=str(root), split="train"),
+        batch_size=BATCH,
+        is_training=True,
+        input_size=(3, 224, 224),
+        scale=(0.08, 1.0),
+        ratio=(3 / 4, 4 / 3),
+        hflip=0.5,
+        color_jitter=None,  # type: ignore[arg-type]  # annotated as a float there
+        interpolation="bilinear",
+        num_workers=0,
+        device=torch.device("cpu"),
+        persistent_workers=False,
+        pin_memory=False,
+    )
     return lambda: (images for images, _ in loader)
 
 
@@ -108,7 +125,7 @@ def private_memory(home: Path) -> None:
     source = Source(tuple("0123456789"), labels, training, names, lambda place: Image.fromarray(pool[place % POOL]))
     one = manifest(pack("many", source, home), "many")
     say(f"packed from memory: {one.images / (time.process_time() - began):.0f} images/s a core")
-    few = {"val_fraction": 0.02, "evaluations": 8, "steps": one.train // 32 + 5}
+    few: dict[str, Any] = {"val_fraction": 0.02, "evaluations": 8, "steps": one.train // 32 + 5}
     config = Config(data="many", patch=16, width=16, heads=2, depth=1, batch=32, **few)
     seen = [private_bytes()]
 
@@ -136,8 +153,8 @@ def main() -> None:
     keep_freed()  # as training does; timm's has the same of it
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one core for all, the threads that read ahead too
     began = time.perf_counter()
-    splits.image_memory = lambda device: 0.0  # all images are streamed
-    with tempfile.TemporaryDirectory() as folder:
+    all_streamed = mock.patch.object(splits, "image_memory", return_value=0.0)
+    with all_streamed, tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         os.environ["ABLATE_DATA"] = folder
         if arguments.part != "memory":

@@ -1,4 +1,4 @@
-"""A whole study beside one process of timm's script per trial, over several calls; `bench_gpu.py` runs it.
+"""A whole study beside one process of timm's script per trial, over several calls; gpu.py runs it.
 
 `ablate run` trains one seed at a time. Before each seed, one process of the script trains a trial of the baseline. At
 the deadline the command is interrupted. Its trials resume at the next call, and all seconds count.
@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from ablations.bench import loop
-from ablations.bench.process import Source, environment, python_command
-from ablations.bench.timing import spread
+from benchmarks import loop
+from benchmarks.process import Source, environment, python_command
+from benchmarks.timing import spread
 from results import store
 from vitcore import Config
 from vitcore.config import merge
@@ -48,7 +48,7 @@ def bench(settings: Mapping[str, Any], folder: Path, deadline: float, arms: int,
     state = State(**store.read_json(file))
     for number in range(1, seeds + 1):
         if len(state.script) < number:
-            one = loop.script(Config(**merge(dict(baseline), {"seed": number - 1})), folder / f"{number}", Source())
+            one = loop.script(Config(**merge(dict(baseline), {"seed": number - 1})), folder / f"{number}")
             seconds, done = timed(loop.trial(one), deadline)
             if not done:
                 return None

@@ -1,9 +1,10 @@
 """The calibration suite with few studies and fixed seeds; `make calibration` prints the figures of thousands."""
 
-import calibration
 import numpy as np
 import pytest
-from calibration import Line
+
+from benchmarks.calibration import suite as calibration
+from benchmarks.calibration.suite import Line
 
 SHARE = 0.01
 

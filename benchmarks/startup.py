@@ -6,10 +6,10 @@ import time
 from functools import partial
 from pathlib import Path
 
-from ablations.bench.process import Source, measure_in_process, print_measurement
-from ablations.bench.result import Result, column, conditions
-from ablations.bench.timing import call_alternately, ratios, spread
 from ablations.planning.measure_steps import with_steps
+from benchmarks.process import Source, measure_in_process, print_measurement
+from benchmarks.result import Result, column, conditions
+from benchmarks.timing import call_alternately, ratios, spread
 from vitcore.config import Config, merge
 from vitcore.runtime.device import compute_settings
 from vitcore.training.state import Training
@@ -30,7 +30,7 @@ def bench(config: Config, rounds: int, source: Source) -> Result:
         caches = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "TRITON_CACHE_DIR": str(cache / "triton")}
         own = Config(**merge(config.model_dump(), {"compile": name != EAGER}))
         began = time.time()
-        return float(measure_in_process("ablations.bench.startup", own, source, caches) - began)
+        return float(measure_in_process("benchmarks.startup", own, source, caches) - began)
 
     with tempfile.TemporaryDirectory(prefix="ablate-bench-") as folder:
         cache = Path(folder) / "cache"

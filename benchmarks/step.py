@@ -7,13 +7,13 @@ must be equal.
 from collections.abc import Mapping
 from functools import partial
 
-from ablations.bench.floor import Floor, peak
-from ablations.bench.memory import memory_of_steps
-from ablations.bench.process import Source
-from ablations.bench.result import MEMORY, Result, column, conditions, mebibytes
-from ablations.bench.rivals import CHECKED, OURS, RIVALS, TUNED, checked_sides, next_batch, sensitive_config
-from ablations.bench.timing import Call, Seconds, interleaved_seconds, ratios, repeat, spread
 from ablations.planning.measure_steps import with_steps
+from benchmarks.floor import Floor, peak
+from benchmarks.memory import memory_of_steps
+from benchmarks.process import Source
+from benchmarks.result import MEMORY, Result, column, conditions, mebibytes
+from benchmarks.rivals import CHECKED, OURS, RIVALS, TUNED, checked_sides, next_batch, sensitive_config
+from benchmarks.timing import Call, Seconds, interleaved_seconds, ratios, repeat, spread
 from results.units import amount_text
 from vitcore.analysis.cost import measure
 from vitcore.config import Config

@@ -16,12 +16,12 @@ from statistics import fmean
 import numpy as np
 import torch
 
-from ablations.bench.process import Source, python_command, run, statistics
-from ablations.bench.result import Result, column, conditions
-from ablations.bench.rivals import CHECKED, checked_sides, sensitive_config
-from ablations.bench.timing import Call, interleaved_seconds, ratios, spread
 from ablations.machine import cores
 from ablations.planning.measure_steps import with_steps
+from benchmarks.process import Source, python_command, run, statistics
+from benchmarks.result import Result, column, conditions
+from benchmarks.rivals import CHECKED, checked_sides, sensitive_config
+from benchmarks.timing import Call, interleaved_seconds, ratios, spread
 from results import store
 from results.store.schemas import Settings
 from results.units import amount_text
@@ -59,9 +59,9 @@ def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result
         check_alike(config, source)
     with tempfile.TemporaryDirectory(prefix="ablate-bench-") as name:
         write_study(Path(name), settings, POSITIONS, seeds)
-        scripts = [script(config, Path(name, f"{number}"), source) for number, config in enumerate(configs)]
+        scripts = [script(config, Path(name, f"{number}")) for number, config in enumerate(configs)]
         sides: dict[str, Call] = {
-            OURS: lambda: run_study(Path(name), source),
+            OURS: lambda: run_study(Path(name)),
             SEQUENTIAL: lambda: run_scripts(scripts, 1),
             PAIRED: lambda: run_scripts(scripts, 2),
         }
@@ -89,7 +89,7 @@ def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result
 
 def check_alike(config: Config, source: Source) -> None:
     """Raise ValueError unless the script can train as the config says and timm's first losses equal this suite's."""
-    if find_pack(config.data, source.data_dir) is not None:
+    if find_pack(config.data, None) is not None:
         raise ConfigError(f"data={config.data}: a pack, streamed from its shards: the script has images in memory")
     if config.augment not in AUGMENTS:
         raise ConfigError(f"augment={config.augment}: the script has {' and '.join(AUGMENTS)}")
@@ -105,11 +105,9 @@ def check_alike(config: Config, source: Source) -> None:
         raise ConfigError(left_out["timm"])
 
 
-def run_study(folder: Path, source: Source) -> None:
+def run_study(folder: Path) -> None:
     """Train all trials of the study in `folder` with `ablate run`, in a new run directory."""
     words = [*RUN, tempfile.mkdtemp(prefix="runs-", dir=folder)]
-    words += [word for file in source.plugins for word in ("--plugin", file)]
-    words += ["--data-dir", str(source.data_dir.absolute())] if source.data_dir else []
     run(python_command("ablations.cli", *words), {"OMP_NUM_THREADS": str(cores())}, cwd=folder)
 
 
@@ -133,9 +131,9 @@ def trial(settings: Path) -> list[str]:
     return [sys.executable, str(Path(__file__).with_name("script.py")), str(settings)]
 
 
-def script(config: Config, base: Path, source: Source) -> Path:
+def script(config: Config, base: Path) -> Path:
     """Write a trial's settings (base.json) and images (base.npz) for the script; return the path of the settings."""
-    data = load(config, source.data_dir)
+    data = load(config, None)
     arrays = {
         f"{part}_{name}": getattr(getattr(data, part), name).numpy()
         for part in ("train", "val", "test")

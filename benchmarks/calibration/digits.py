@@ -10,9 +10,9 @@ from unittest import mock
 import numpy as np
 import synthetic
 import torch
-from calibration_studies import contrast_rows
 
 from ablations.study.reading import read_recipe
+from benchmarks.calibration.studies import contrast_rows
 from results.records import Row
 from results.store.record import Record
 from vitcore import Config, train
@@ -60,6 +60,8 @@ def load_mislabelled(config: Config, data_dir: Path | None) -> Data:
 
 
 def row_text(row: Row) -> str:
+    assert row.delta is not None
+    assert row.delta_ci95 is not None
     low, high = row.delta_ci95
     by = f"{100 * row.delta:+.2f} points ({100 * low:+.2f} to {100 * high:+.2f}), n = {row.n_pairs}"
     return f"{row.verdict}: {by}, p (Holm) {row.p_holm:.4f}"

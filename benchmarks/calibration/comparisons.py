@@ -4,9 +4,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-from calibration_looks import UNDECLARED, grown_template
-from calibration_studies import FOLDS, OFFICIAL, SD, Line, any_resolved, seeds_and_arms, share_of, study, template
 
+from benchmarks.calibration.looks import UNDECLARED, grown_template
+from benchmarks.calibration.studies import (
+    FOLDS,
+    OFFICIAL,
+    SD,
+    Line,
+    any_resolved,
+    seeds_and_arms,
+    share_of,
+    study,
+    template,
+)
 from results.comparison.compare import compare
 from results.store.schemas import Split
 from results.study_results import StudyResults

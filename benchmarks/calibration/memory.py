@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from calibration_studies import Line, any_resolved, seeds_and_arms, share_of, study
 
+from benchmarks.calibration.studies import Line, any_resolved, seeds_and_arms, share_of, study
 from results.records import Table
 from results.store import ledger
 from results.store.schemas import Plan
@@ -22,11 +22,11 @@ def memory(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     for _ in range(studies):
         worse = DEFICIT * (np.arange(9) > 0)[:, None]
         made = study(seeds_and_arms(rng, 8, SEEDS) - worse, margin=MARGIN)
-        margins = [row.margin_met for row in table(made).rows if row.margin_met is not None]
+        margins = [row.margin_met for row in table(made).rows if isinstance(row.margin_met, float)]
         met.append(min(margins) < DEFICIT)
         chosen.append(table(replanned(made, margin=1.001 * min(margins))))
         made = study(seeds_and_arms(rng, 7, SEEDS))
-        best = min(table(made).rows[1:], key=lambda row: row.p).arm
+        best = min(table(made).rows[1:], key=lambda row: float(row.p or 0.0)).arm
         pruned.append(table(replanned(of_arms(made, [made.plan.baseline, best]), first=made.plan)))
     yield share_of("8 arms worse by 2 points: the smallest margin that is met is below 2", met)
     yield from warned("8 arms worse by 2 points, margin chosen after the table: one equivalent", chosen, TIED)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import torch
 from pydantic_core import to_jsonable_python
 
-from ablations.bench.process import Source
-from ablations.bench.timing import FEW, Spread
 from ablations.machine import cores
 from ablations.provenance import environment_record
 from ablations.study.naming import assignments
+from benchmarks.process import Source
+from benchmarks.timing import FEW, Spread
 from results.store.schemas import Fact
 from results.tables.formats import Cell, Grid, markdown
 from results.units import amount_text
@@ -46,7 +46,7 @@ class Conditions:
 
 def conditions(config: Config, source: Source, rounds: int, calls: int) -> Conditions:
     """Return the conditions of a measurement on this machine now. calls: the number of steps per round."""
-    machine = environment_record(config, hardware(config), device_of(config), source.plugins)
+    machine = environment_record(config, hardware(config), device_of(config), {})
     machine |= {"cores": cores(), "cpu_capability": torch.backends.cpu.get_cpu_capability()}
     known = config.model_copy(update={"compile": machine["compile"]})
     ends = "lowest, highest" if rounds < FEW else "quartiles"

@@ -2,10 +2,10 @@
 
 import torch
 
-from ablations.bench.process import Source, measure_in_process, print_measurement
-from ablations.bench.rivals import OURS, Ours, Rival
-from ablations.bench.timing import repeat
 from ablations.planning.measure_steps import with_steps
+from benchmarks.process import Source, measure_in_process, print_measurement
+from benchmarks.rivals import OURS, Ours, Rival
+from benchmarks.timing import repeat
 from vitcore.config import Config
 from vitcore.runtime.device import compute_settings, device_of
 
@@ -15,12 +15,12 @@ STEPS = 3
 def memory_of_steps(config: Config, name: str, source: Source) -> tuple[int | None, str]:
     """Return (peak bytes of GPU memory that steps of an implementation add, why they were not measured).
 
-    The bytes are None without a reason on a CPU. name: as in ablations.bench.rivals.
+    The bytes are None without a reason on a CPU. name: as in benchmarks.rivals.
     """
     if device_of(config) == "cpu":
         return None, ""
     try:
-        return measure_in_process("ablations.bench.memory", config, source, {}, name=name), ""
+        return measure_in_process("benchmarks.memory", config, source, {}, name=name), ""
     except ValueError as error:
         return None, str(error)
 

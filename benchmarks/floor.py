@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ablations.bench.timing import Call, mean_seconds, repeat
+from benchmarks.timing import Call, mean_seconds, repeat
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
 from vitcore.data.files import reason

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import synthetic
-from calibration_studies import OFFICIAL, SD, Line, any_resolved, share_of
 
+from benchmarks.calibration.studies import OFFICIAL, SD, Line, any_resolved, share_of
 from results.records import Row
 from results.statistics.power import resolvable_difference, smallest_margin
 from results.study_results import StudyResults
@@ -34,7 +34,8 @@ def tuning(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     Seeds share the choice, which varies between studies, and no interval over seeds contains that. So a verdict is
     over the other arm's whole grid.
     """
-    above = (tuned_row(*draw(rng, GRIDS["all five alike"])).mean > 0.9 for _ in range(studies))
+    means = (tuned_row(*draw(rng, GRIDS["all five alike"])).mean for _ in range(studies))
+    above = (mean is not None and mean > 0.9 for mean in means)
     yield share_of("a rate of five alike, chosen by the other seeds' validation: a mean too high", above, 0.5, 0.5)
     for close in (0.0, 0.9):
         drawn = (draw(rng, GRIDS["two others within a point of it"], close) for _ in range(studies))
@@ -55,8 +56,8 @@ def diverging_rates(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         yield share_of(f"two arms alike, {name} trials diverge: a verdict", (any_resolved([row]) for row in rows))
     last = np.broadcast_to(np.arange(5)[:, None, None] == 4, (5, ARMS, SEEDS))
     drawn = (draw(rng, GRIDS["all five alike"], accuracy=0.1) for _ in range(studies))
-    rows = [tuned_row(*one, diverged=last) for one in drawn]
-    chosen = (row.diverged > 0 or any("add lr 0.006" in note for note in row.notes) for row in rows)
+    last_diverged = [tuned_row(*one, diverged=last) for one in drawn]
+    chosen = (row.diverged > 0 or any("add lr 0.006" in note for note in row.notes) for row in last_diverged)
     yield share_of("arms near chance, all trials of the last rate diverge: it is chosen, or advised", chosen, 0.0, 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Changes that might make a step faster, measured beside the product's step by `bench_gpu.py`.
+"""Changes that might make a step faster, measured beside the product's step by gpu.py.
 
 An experiment is a config and what is done otherwise while its step is made, captured and taken. Its first losses must
 equal those of the step as it is; one that cannot run, or computes something else, says why in the place of a ratio.
@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import flex_attention
 
-from ablations.bench.process import Source
-from ablations.bench.rivals import CHECKED, TOLERANCE, Ours, losses, refuse_unequal, sensitive_config
+from benchmarks.process import Source
+from benchmarks.rivals import CHECKED, TOLERANCE, Ours, losses, refuse_unequal, sensitive_config
 from vitcore import Config
 from vitcore.model import self_attention
 from vitcore.model.position import Context
@@ -129,10 +129,12 @@ class LowWeights(TrainStep):
 
     def apply_gradients(self) -> None:
         for master, weight in zip(self.masters, self.low, strict=True):
-            master.grad, weight.grad = weight.grad.float(), None
+            assert weight.grad is not None
+            master.grad = weight.grad.float()
+            weight.grad = None
         super().apply_gradients()
         with torch.no_grad():
-            torch._foreach_copy_(self.low, self.masters)
+            torch._foreach_copy_(self.low, list[Tensor](self.masters))
 
     def state(self) -> list[Tensor]:
         return [*super().state(), *(master.detach() for master in self.masters)]

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablations.bench.floor import float32_precision
+from benchmarks.floor import float32_precision
 from vitcore.config import Config
 from vitcore.data.splits import Data
 from vitcore.interop.timm_vit import to_timm

@@ -8,8 +8,8 @@ import numpy as np
 import scipy.optimize
 import scipy.special
 import synthetic
-from calibration_studies import Line, any_resolved, contrast_rows, covers, share_of, study, template
 
+from benchmarks.calibration.studies import Line, any_resolved, contrast_rows, covers, share_of, study, template
 from results.store.schemas import Split
 from results.study_results import StudyResults
 

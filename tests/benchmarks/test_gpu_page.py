@@ -6,13 +6,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import bench_gpu
-import gpu_study
 import pytest
 import torch
-from gpu_experiments import EXPERIMENTS
 from waits import PATIENCE
 
+from benchmarks import gpu as bench_gpu
+from benchmarks import gpu_study
+from benchmarks.gpu_experiments import EXPERIMENTS
 from vitcore.model import self_attention
 from vitcore.model.self_attention import attend
 

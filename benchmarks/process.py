@@ -5,17 +5,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from ablations.provenance import HOME
-from ablations.trainables.vit import plugins
 from vitcore.config import Config
 from vitcore.data.splits import Data, Images, load
 from vitcore.runtime.device import torch_device
@@ -25,15 +22,13 @@ BATCHES = 4  # number of batches of random images
 
 @dataclass(frozen=True)
 class Source:
-    """The images of a benchmark: random, or loaded from `data_dir`. plugins: plug-in file -> digest."""
+    """The images of a benchmark: those of the config's data set, or random ones."""
 
-    data_dir: Path | None = None
     random: bool = False
-    plugins: dict[str, str] = field(default_factory=dict)
 
     def images(self, config: Config) -> Data:
         """Return images and labels for a config, on the config's device. Raises the errors of splits.load."""
-        data = random_images(config) if self.random else load(config, self.data_dir)
+        data = random_images(config) if self.random else load(config, None)
         return data.to(torch_device(config))
 
 
@@ -66,9 +61,8 @@ def measure_in_process(module: str, config: Config, source: Source, own: dict[st
 def print_measurement(measure: Callable[..., object]) -> None:
     """Print the result of a measurement as JSON, in the process that `measure_in_process` starts."""
     order = json.load(sys.stdin)
-    source = TypeAdapter(Source).validate_python(order["source"])
-    plugins.load(map(Path, source.plugins))
-    print(json.dumps(to_jsonable_python(measure(Config(**order["config"]), source, **order["more"]))))
+    measured = measure(Config(**order["config"]), Source(**order["source"]), **order["more"])
+    print(json.dumps(to_jsonable_python(measured)))
 
 
 def python_command(module: str, *words: str) -> list[str]:

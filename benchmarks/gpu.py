@@ -15,18 +15,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import gpu_study
 import torch
-from gpu_experiments import EXPERIMENTS, TOKENS, low_weights
 from pydantic_core import to_jsonable_python
 
-from ablations.bench import startup
-from ablations.bench.floor import peak
-from ablations.bench.process import Source
-from ablations.bench.rivals import CHECKED, Rival, checked_sides, in_float32, sensitive_config
-from ablations.bench.timing import Call, interleaved_seconds, ratios, repeat, spread
 from ablations.planning.measure_steps import with_steps
 from ablations.provenance import environment_record
+from benchmarks import gpu_study, startup
+from benchmarks.floor import peak
+from benchmarks.gpu_experiments import EXPERIMENTS, TOKENS, low_weights
+from benchmarks.process import Source
+from benchmarks.rivals import CHECKED, Rival, checked_sides, in_float32, sensitive_config
+from benchmarks.timing import Call, interleaved_seconds, ratios, repeat, spread
 from results import store
 from vitcore import Config
 from vitcore.analysis.cost import measure
@@ -59,8 +58,8 @@ class Scale:
 
     def config(self, **settings: Any) -> Config:
         """Return a config for random images, of CIFAR-10's size unless set."""
-        common = {"data": "cifar10", "pool": "gap", "augment": "flip-crop", "precision": "bf16", "steps": 10_000}
-        tiny = {"width": 16, "depth": 2, "heads": 2, "batch": 8, "compile": False, "precision": "float32"}
+        common: Json = {"data": "cifar10", "pool": "gap", "augment": "flip-crop", "precision": "bf16", "steps": 10_000}
+        tiny: Json = {"width": 16, "depth": 2, "heads": 2, "batch": 8, "compile": False, "precision": "float32"}
         tiny["image_size"] = 32
         return Config(**(common | settings | {"device": self.device} | (tiny if self.small else {})))
 

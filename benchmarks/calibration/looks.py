@@ -9,9 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import synthetic
-from calibration_studies import SD, Line, any_resolved, contrast_rows, seeds_and_arms, share_of, study, template
 
 from ablations.planning.saved_plans import save_plan
+from benchmarks.calibration.studies import (
+    SD,
+    Line,
+    any_resolved,
+    contrast_rows,
+    seeds_and_arms,
+    share_of,
+    study,
+    template,
+)
 from results import store
 from results.load import load_studies
 from results.statistics.power import seeds_to_resolve
@@ -50,6 +59,7 @@ def power_after_a_look(rng: np.random.Generator, studies: int) -> Line:
     """Count resolved differences after as many seeds as a plan asks for once there was a table with 5."""
     arms, effect, sd = 3, 1.2 * SD, SD * math.sqrt(2)
     seeds = seeds_to_resolve(effect, sd, arms * SECOND_FACTOR)
+    assert seeds is not None
     worse = effect * (np.arange(arms + 1) == 1)[:, None]
     base = grown_template(arms, (5, seeds), ("s", "s"))
     made = (study(seeds_and_arms(rng, arms, seeds) - worse, base) for _ in range(studies))

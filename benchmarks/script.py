@@ -1,4 +1,4 @@
-"""A usual script that trains one trial with timm's model, a DataLoader and AdamW. `ablate bench loop` runs it.
+"""A usual script that trains one trial with timm's model, a DataLoader and AdamW. `python -m benchmarks loop` runs it.
 
 It imports nothing from this project. Without augmentation, images become tensors before training, which is faster than
 in most scripts. With augmentation, torchvision transforms them one by one as PIL images.
