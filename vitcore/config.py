@@ -37,7 +37,7 @@ class Config(Settings):
     def complete(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Return `values` with what follows from `model`, `data`, `epochs` and `seed`; raise ConfigError if invalid."""
         from vitcore.data.lookup import describe  # late: imports NumPy
-        from vitcore.validation import check_variant_names  # late: imports PyTorch
+        from vitcore.variants import check_variant_names  # late: imports PyTorch
 
         values = merge(values)
         check_variant_names(values, cls.model_fields)

@@ -1,9 +1,11 @@
-"""The values of the setting `model`: named sizes of this package's ViTs, and reference models from timm."""
+"""The sizes of a model, and the values of the setting `model`: named sizes, and reference models from timm."""
 
+import math
 import re
 import sys
 
 from vitcore.options import ConfigError
+from vitcore.settings import Settings
 from vitcore.unknown_keys import joined_names
 
 # name -> (width, depth, heads, hidden width). Ti: arXiv 2012.12877; B, L, H: arXiv 2010.11929, Table 1; S: arXiv
@@ -19,6 +21,7 @@ SIZES = {
     "G": (1664, 48, 16, 8192),
 }
 
+MOST_PATCHES = 2**16  # per image; the size of attention maps is its square
 REFERENCE = "timm/"  # model=timm/NAME is a classifier from timm
 REGISTERED: dict[str, str] = {}  # name in timm's registry -> digest of the plug-in that registered it
 # The fields that a reference model fixes, together with the options of these slots.
@@ -83,3 +86,32 @@ def sizes(model: object) -> dict[str, float]:
         )
     width, depth, heads, hidden = SIZES[name]
     return {"width": width, "depth": depth, "heads": heads, "mlp_ratio": hidden / width, "patch": int(patch)}
+
+
+def check_sizes(config: Settings) -> None:
+    """Raise ConfigError if heads or patches do not divide their whole, patches are too many or the MLP is empty."""
+    check_divides("heads", config.heads, "width", config.width)
+    check_divides("patch", config.patch, "image_size", config.image_size)
+    rows, columns = config.grid
+    if rows * columns > MOST_PATCHES:
+        raise ConfigError(
+            f"patch={config.patch} of image_size={config.image_size}: {rows * columns:,} patches an image: "
+            f"at most {MOST_PATCHES:,}"
+        )
+    if round(config.width * config.mlp_ratio) < 1:
+        least = f"more than {0.5 / config.width:g}, so that the MLP is not empty"
+        raise ConfigError(f"mlp_ratio={config.mlp_ratio}: of width={config.width}: {least}")
+
+
+def check_divides(part: str, number: int, whole: str, total: int) -> None:
+    if total % number:
+        allowed = joined_names(divisors(total, number))
+        raise ConfigError(f"{part}={number} does not divide {whole}={total}: one of {allowed}")
+
+
+def divisors(number: int, near: int) -> list[int]:
+    """Return the divisors of `number` that are nearest to `near`, at most 8, in ascending order."""
+    small = [divisor for divisor in range(1, math.isqrt(number) + 1) if number % divisor == 0]
+    large = [number // divisor for divisor in small]
+    nearest = sorted({*small, *large}, key=lambda divisor: (abs(divisor - near), divisor))
+    return sorted(nearest[:8])

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm  # the base class of batch norms, including timm's with an activation
 
 from vitcore.keyed_random import Keys
+from vitcore.model.stem import patch_sizes
 from vitcore.model.vit import ViT
 from vitcore.options import ConfigError
 from vitcore.settings import Settings
@@ -117,6 +118,20 @@ def check_patch(config: Settings, patch: int) -> None:
         raise ConfigError(f"patches of {patch} pixels: model={config.model} has its own")
     with torch.no_grad(), model.at_patch(patch):
         model(images)
+
+
+def check_patch_sizes(config: Settings) -> None:
+    """Raise ConfigError if the model cannot be trained with patches of each size of `stem.patches`."""
+    sizes = patch_sizes(config)
+    if len(sizes) == 1:
+        return
+    if not OBJECTIVE[config.objective].labels:
+        raise ConfigError(f"stem.patches={sizes}: objective={config.objective} predicts patches of one size: []")
+    for size in sizes:
+        try:
+            check_patch(config, size)
+        except ConfigError as error:
+            raise ConfigError(f"stem.patches={sizes}: {error}") from None
 
 
 @contextmanager

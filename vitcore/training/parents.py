@@ -31,6 +31,16 @@ def parent_of(config: Settings) -> str:
     return next((key for key in LINKS if is_trial(getattr(config, key))), "")
 
 
+def check_links(config: Settings) -> None:
+    """Raise ConfigError if the model cannot start from other weights or learn from a teacher."""
+    if config.model and config.init_from != NONE:
+        raise ConfigError(f"init_from={config.init_from}: model={config.model} has other parts: none")
+    if config.teacher != NONE and config.objective != "classification":
+        raise ConfigError(f"teacher={config.teacher}: objective={config.objective} has no classes to teach: none")
+    if is_trial(config.teacher) and is_trial(config.init_from):
+        raise ConfigError(f"teacher={config.teacher}: init_from={config.init_from} is a trial too: one of both")
+
+
 def normalized(key: str, value: str) -> str:
     """Return a value of the setting `key`, with a file's path made absolute. Raises ConfigError if it is invalid."""
     if value == NONE or is_trial(value):

@@ -13,9 +13,18 @@ from vitcore.model.position.resample import Grid
 from vitcore.model.position.sites import Context, Position
 from vitcore.options import ConfigError
 from vitcore.settings import Settings
-from vitcore.unknown_keys import joined_names
+from vitcore.unknown_keys import joined_names, spelling_hint
 
-__all__ = ["POSITION", "Context", "Grid", "Position", "check_patches_may_leave", "positions_without", "stem_width"]
+__all__ = [
+    "POSITION",
+    "Context",
+    "Grid",
+    "Position",
+    "check_patches_may_leave",
+    "position_site",
+    "positions_without",
+    "stem_width",
+]
 
 
 class NoPosition(Position):
@@ -62,6 +71,27 @@ POSITION: dict[str, type[Position]] = {
 def stem_width(config: Settings) -> int:
     """Return the width of the stem's tokens: `width` minus the channels of a concatenated position embedding."""
     return POSITION[config.position].stem_width(config)
+
+
+def position_site(config: Settings) -> str:
+    """Return the site of the position embedding, by default the first that its variant allows.
+
+    The site is "" for `position=none`, even if `position_at` is set, and for a variant without a choice of sites.
+    Raises ConfigError if the variant does not allow `position_at`.
+    """
+    sites = POSITION[config.position].places
+    known = list(dict.fromkeys(site for kind in POSITION.values() for site in kind.places))
+    if config.position_at and config.position_at not in known:
+        hint = spelling_hint(config.position_at, known)
+        raise ConfigError(f"position_at={config.position_at}: one of {joined_names(sites or known)}{hint}")
+    if config.position == "none":
+        return ""
+    if not config.position_at:
+        return sites[0] if sites else ""
+    if config.position_at not in sites:
+        allowed = f"one of {joined_names(sites)}" if sites else "it has no choice of place"
+        raise ConfigError(f"position_at={config.position_at}: position={config.position}: {allowed}")
+    return config.position_at
 
 
 def positions_without(*sites: str) -> list[str]:

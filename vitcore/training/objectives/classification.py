@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from vitcore.keyed_random import Keys
 from vitcore.model.head import HEAD
 from vitcore.model.initialization import Initial, initialize, normal
+from vitcore.model.pooling import POOLING, Pooling
 from vitcore.model.vit import ViT
+from vitcore.options import ConfigError
 from vitcore.settings import Settings
 from vitcore.training.objectives.objective import Objective
 
@@ -40,6 +42,15 @@ class Classification(Objective):
     def __init__(self, config: Settings) -> None:
         super().__init__(config)
         self.options = config.options_of(self.slot, self.Options)
+
+    @classmethod
+    def check(cls, config: Settings) -> None:
+        if not config.options_of(cls.slot, cls.Options).token:
+            return
+        if config.model:
+            raise ConfigError(f"objective.token=True: model={config.model} has no such token: False")
+        if POOLING[config.pool].gather is not Pooling.gather:
+            raise ConfigError(f"objective.token=True: pool={config.pool} reads every layer's class token alone: False")
 
     @classmethod
     def model(cls, config: Settings) -> ViT:

@@ -67,6 +67,12 @@ class MaskedPatch(Masking):
     numerics = 1
 
     @classmethod
+    def impossible(cls, config: Settings) -> dict[str, object]:
+        rate = f"patch_dropout={config.patch_dropout}"
+        predicted = f"{rate}: objective=masked-patch predicts patches, which have to be there: 0"
+        return super().impossible(config) | {predicted: config.patch_dropout}
+
+    @classmethod
     def model(cls, config: Settings) -> ViT:
         return MaskedViT(config)
 
