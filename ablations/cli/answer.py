@@ -8,14 +8,13 @@ from collections.abc import Iterator, Sequence
 import typer
 
 from results.safe_text import one_line
-from results.store.schemas import Settings
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
 
-def fields(record: object) -> Settings:
+def fields(record: object) -> dict[str, object]:
     """Return the fields of a dataclass for JSON. A field `counts` is replaced by its entries."""
-    content: Settings = {}
+    content: dict[str, object] = {}
     for name, value in vars(record).items():
         content |= value if name == "counts" else {name: value}
     return content

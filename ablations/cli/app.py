@@ -6,77 +6,58 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
+from importlib import metadata
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.main import get_command
 
-from ablations.cli import clean, cluster, data, figures, planning, running, tables, watching
 from ablations.cli.answer import BAD_INPUT, FAILED, INTERRUPTED
-from ablations.cli.getting_started import demo, init, listing, show
-from ablations.cli.help import App
-from ablations.cli.inputs import habits
+from ablations.cli.commands import MARKUP, add_commands
 from ablations.extras import install_hint
-from ablations.output import plain_output
+from ablations.plain_output import plain_output
 from results.safe_text import one_line
 from vitcore.data.files import reason_with_file
 
 USAGE: Any = typer.BadParameter.__base__  # Click's UsageError; newer versions of typer bundle their own Click
 
-app = App(
+options = typer.Typer(
     help="Ablation studies for Vision Transformers: declare, run, compare.",
     context_settings={"help_option_names": ["-h", "--help"]},
-    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    rich_markup_mode=MARKUP,
 )
-COMMANDS = {
-    "Run": (
-        demo.demo,
-        init.init,
-        listing.list_,
-        show.show,
-        planning.plan,
-        running.run,
-        running.work,
-        running.train,
-        running.retry,
-    ),
-    "Cluster": (cluster.submit, watching.status, watching.logs, cluster.cancel, clean.clean),
-    "Results": (tables.table, figures.plot, figures.report, figures.inspect, tables.compare, tables.export),
-    "Develop": (planning.check,),
-}
-for panel, commands in COMMANDS.items():
-    for command in commands:
-        app.command(command.__name__.rstrip("_"), rich_help_panel=panel)(command)
-app.add_typer(cluster.app, name="profile", rich_help_panel="Cluster")
-app.add_typer(data.app, name="data", rich_help_panel="Data")
 
 
 def print_version(asked: bool) -> None:
     if asked:
-        from importlib import metadata  # imported here because it takes a tenth of the time of `ablate --help`
-
         print(f"ablate {metadata.version('vit-ablations')}")
         raise typer.Exit
 
 
-@app.command("help", hidden=True)
+@options.command("help", hidden=True)
 def help_(words: Annotated[list[str] | None, typer.Argument(metavar="COMMAND")] = None) -> None:
     """Print the help of a command."""
     app([*(words or []), "--help"], prog_name="ablate", standalone_mode=False)
 
 
-@app.command("version", hidden=True)
+@options.command("version", hidden=True)
 def version_() -> None:
     """Print the version."""
     print_version(True)
 
 
-@app.callback()
+@options.callback()
 def settings(
     version: Annotated[
         bool, typer.Option("--version", "-V", help="Print the version.", callback=print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Handle the options of the command `ablate` itself, such as --version."""
+
+
+app = get_command(options)
+add_commands(app)
 
 
 @plain_output()
@@ -113,11 +94,9 @@ def refuse(message: str, status: int = BAD_INPUT) -> NoReturn:
 
 
 def refuse_usage(error: Any) -> NoReturn:
-    """Print a message about invalid usage on standard error, and exit. If there were no arguments, print the help."""
+    """Print a message about invalid usage on standard error, and exit. If it is empty, the help was printed instead."""
     command = error.ctx.command_path if error.ctx else "ablate"
-    if error.ctx and error.message == error.ctx.get_help():
-        print(error.message, file=sys.stderr)
-    else:
+    if error.format_message():
         print(f"{command}: {one_line(usage_problem(error, command, sys.argv[1:]))}", file=sys.stderr)
     sys.exit(BAD_INPUT)
 
@@ -127,6 +106,8 @@ def usage_problem(error: Any, command: str, words: Sequence[str]) -> str:
 
     error: Click's error. command: the words before it, such as "ablate run". words: all words after `ablate`.
     """
+    from ablations.cli.inputs import habits  # imported here because the help, which needs none, is to appear at once
+
     problem = str(error.format_message()).replace("Value error, ", "").rstrip(".")  # pydantic's prefix
     see = f"see {command} -h"
     if hasattr(error, "possibilities"):  # an unknown option

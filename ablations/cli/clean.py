@@ -25,6 +25,7 @@ def clean(
     --keep-weights does not keep. Results always stay. Nothing is removed without --yes.
 
     Examples:
+
         ablate clean
         ablate clean --keep-weights baseline --yes
     """

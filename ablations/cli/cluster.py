@@ -7,18 +7,11 @@ from typing import Annotated
 import typer
 
 from ablations.cli.answer import FAILED
-from ablations.cli.help import App
 from ablations.cli.inputs import ablate_toml, guards, parameters
 from ablations.cli.inputs.arguments import named_plans, prepare_plans, slurm_profile
 from ablations.cli.inputs.directories import folder_options, make_place, runs_folder
 from ablations.jobs import jobs
 from ablations.planning.saved_plans import save_plan
-
-app = App(
-    help="Write and test SLURM profiles.\n\n"
-    "A profile says what to ask a cluster for. A profile given by name is a file in $XDG_CONFIG_HOME/ablate/profiles "
-    "or ~/.config/ablate/profiles.",
-)
 
 
 def submit(
@@ -45,6 +38,7 @@ def submit(
     others, submits what is still missing, and writes tables and report.
 
     Examples:
+
         ablate submit position-embedding --recipe cifar10 --profile mycluster
         ablate submit pooling -p mycluster --arm 'pool=gap*' --dry-run
     """
@@ -82,6 +76,7 @@ def cancel(words: parameters.Words, recipe: parameters.PlannedRecipe = None, run
     timed-out and killed jobs continue by themselves.
 
     Examples:
+
         ablate cancel position-embedding --recipe cifar10
         ablate cancel all
     """
@@ -91,11 +86,10 @@ def cancel(words: parameters.Words, recipe: parameters.PlannedRecipe = None, run
     print(submitting.cancel(folder, {plan.name for plan in named_plans(folder, words, recipe).all()}))
 
 
-@app.command("init")
 def init_profile(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="The name by which --profile finds it.  [default: standard output]"),
+        typer.Argument(metavar="NAME", help="The name by which --profile finds it.", show_default="standard output"),
     ] = None,
     out: Annotated[Path | None, parameters.out_option("FILE", "Write to this file instead.")] = None,
 ) -> None:
@@ -105,6 +99,7 @@ def init_profile(
     `ablate profile check`.
 
     Examples:
+
         ablate profile init mycluster
         ablate profile init --out mycluster.yaml
     """
@@ -125,7 +120,6 @@ def init_profile(
         print(path)
 
 
-@app.command("check")
 def check_profile(
     name: Annotated[str, typer.Argument(metavar="NAME|FILE", help="The profile.")],
     runs: parameters.Runs = None,
@@ -137,6 +131,7 @@ def check_profile(
     Without sbatch on the node, nothing resubmits unfinished trials.
 
     Examples:
+
         ablate profile check mycluster
         ablate profile check mycluster.yaml --runs /shared/runs
     """

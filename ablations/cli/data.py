@@ -10,7 +10,6 @@ import typer
 
 from ablations import machine
 from ablations.cli.answer import FAILED, show_json
-from ablations.cli.help import App
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import data_folder, data_home, folder_options
 from results.safe_text import one_line
@@ -18,10 +17,7 @@ from results.safe_text import one_line
 if TYPE_CHECKING:
     from vitcore.data.pack_sources import Source
 
-app = App(help="Download, pack and verify data sets.")
 
-
-@app.command()
 def download(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A built-in data set, such as cifar10.")],
     data_dir: parameters.DataDir = None,
@@ -31,6 +27,7 @@ def download(
     This is needed once, because training never uses a network.
 
     Examples:
+
         ablate data download cifar10 --data-dir ~/datasets
         ablate data download fashion-mnist
     """
@@ -45,7 +42,6 @@ def download(
     print(target)
 
 
-@app.command()
 def pack(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The pack's name, as in data=NAME.")],
     source: Annotated[
@@ -54,29 +50,29 @@ def pack(
     data_dir: parameters.DataDir = None,
     size: Annotated[
         int | None,
-        parameters.number_option(
+        typer.Option(
             "--size",
             min=1,
             metavar="PIXELS",
-            help="The side of the stored squares.  [default: the images' own, at most 256]",
+            help="The side of the stored squares.",
+            show_default="the images' own, at most 256",
         ),
     ] = None,
     crop: Annotated[
         int | None,
-        parameters.number_option(
+        typer.Option(
             "--crop",
             min=1,
             metavar="PIXELS",
-            help="The side of the central square that tests see.  [default: all; 7/8 of 256]",
+            help="The side of the central square that tests see.",
+            show_default="all; 7/8 of 256",
         ),
     ] = None,
     format: Annotated[
         Literal["bytes", "jpeg"] | None,
-        typer.Option("--format", "-f", help="bytes: decoded; jpeg: a fifth of the disk space.  [default: bytes]"),
+        typer.Option("--format", "-f", help="bytes: decoded; jpeg: a fifth of the disk space.", show_default="bytes"),
     ] = None,
-    jobs: Annotated[
-        int | None, parameters.number_option("--jobs", "-j", min=1, help="Threads.  [default: all cores]")
-    ] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Threads.", show_default="all cores")] = None,
 ) -> None:
     """Convert a data set into a pack for training.
 
@@ -84,6 +80,7 @@ def pack(
     give it again to continue. If the pack exists, damaged files are written again from the same source.
 
     Examples:
+
         ablate data pack pets ~/photos --data-dir ~/datasets
         ablate data pack imagenet /data/imagenet --size 256 --format jpeg
     """
@@ -124,7 +121,6 @@ def repair_data(name: str, folder: Path, source: "Source", threads: int) -> None
     print(f"{folder}: {done}")
 
 
-@app.command()
 def verify(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of a pack.")],
     data_dir: parameters.DataDir = None,
@@ -135,6 +131,7 @@ def verify(
     Reads the whole pack. Exits with an error if a file is damaged.
 
     Examples:
+
         ablate data verify pets
         ablate data verify pets --data-dir /scratch/datasets
     """

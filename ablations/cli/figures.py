@@ -29,12 +29,13 @@ def plot(
         Path | None,
         parameters.out_option(
             "FILE|DIR",
-            "A folder, or the file for one figure.  [default: figures/ in each study's folder; of an export, here]",
+            "A folder, or the file for one figure.",
+            "figures/ in each study's folder; of an export, here",
         ),
     ] = None,
     format: Annotated[
         FigureFormat | None,
-        typer.Option("--format", "-f", help="The file format.  [default: the ending of --out, else png]"),
+        typer.Option("--format", "-f", help="The file format.", show_default="the ending of --out, else png"),
     ] = None,
     x: Annotated[
         Literal["step", "epoch", "images", "seconds"] | None,
@@ -49,6 +50,7 @@ def plot(
     that they can be used in the caption.
 
     Examples:
+
         ablate plot position-embedding --out figure-2.pdf
         ablate plot pooling --x epoch --style paper.yaml
     """
@@ -106,7 +108,7 @@ def report(
     recipe: parameters.PlannedRecipe = None,
     runs: parameters.Source = None,
     out: Annotated[
-        Path | None, parameters.out_option("FILE", "The file to write.  [default: report.html in the run directory]")
+        Path | None, parameters.out_option("FILE", "The file to write.", "report.html in the run directory")
     ] = None,
     style: parameters.StyleFile = None,
     as_json: parameters.AsJson = False,
@@ -117,6 +119,7 @@ def report(
     reproduces them.
 
     Examples:
+
         ablate report
         ablate report --runs results.parquet --out colleague.html
     """
@@ -140,7 +143,7 @@ def inspect(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="TRIAL|STUDY...",
+            metavar="TRIAL|STUDY",
             help="Finished trials, by id or the beginning of one; or studies, by name or file, for the first seed of "
             "every arm. The positions of several trials are also drawn side by side.",
         ),
@@ -152,13 +155,11 @@ def inspect(
         Path | None,
         parameters.out_option(
             "DIR",
-            "A folder; several trials get a folder each.  [default: figures/ in each trial's folder; ./figures for an "
-            "exported file and for positions side by side]",
+            "A folder; several trials get a folder each.",
+            "figures/ in each trial's folder; ./figures for an exported file and for positions side by side",
         ),
     ] = None,
-    images: Annotated[
-        int | None, parameters.number_option(min=1, help="How many test images to use.  [default: 128]")
-    ] = None,
+    images: Annotated[int | None, typer.Option(min=1, help="How many test images to use.", show_default="128")] = None,
     format: Annotated[FigureFormat, typer.Option("--format", "-f", help="The file format.")] = "png",
     style: parameters.StyleFile = None,
     plugin: parameters.Plugins = None,
@@ -171,6 +172,7 @@ def inspect(
     draws what was computed before the export, which needs no torch.
 
     Examples:
+
         ablate inspect position-embedding
         ablate inspect 3f2a9c01b7de --images 512 --format pdf
     """

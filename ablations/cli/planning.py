@@ -24,7 +24,7 @@ def plan(
     workers: parameters.Workers = None,
     keep_weights: parameters.Keeping = None,
     profile: Annotated[
-        str | None, parameters.profile_option("Estimate hours for this SLURM profile.  [default: this machine]")
+        str | None, parameters.profile_option("Estimate hours for this SLURM profile.", "this machine")
     ] = None,
     max_hours: parameters.MaxHours = None,
     probe: Annotated[
@@ -38,6 +38,7 @@ def plan(
     what differs between the arms, and the smallest difference that the seeds can resolve.
 
     Examples:
+
         ablate plan position-embedding --probe
         ablate plan pooling --recipe cifar10 --profile mycluster
     """
@@ -80,7 +81,7 @@ def check(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE|NAME...", help="Plug-ins (.py), studies or recipes (.yaml or their names), or 'all'."
+            metavar="FILE|NAME", help="Plug-ins (.py), studies or recipes (.yaml or their names), or 'all'."
         ),
     ],
     recipe: parameters.RecipeName = "digits",
@@ -93,6 +94,7 @@ def check(
     something cannot be checked, such as a plug-in that does not import.
 
     Examples:
+
         ablate check fourier.py
         ablate check mine.yaml --recipe cifar10
         ablate check all

@@ -63,6 +63,7 @@ def run(
     nothing: run the same command again to continue.
 
     Examples:
+
         ablate run position-embedding
         ablate run pooling patch-size --seeds 10 --jobs 2
     """
@@ -95,22 +96,21 @@ def run(
 
 def work(
     folder: Annotated[
-        Path | None, typer.Argument(metavar="RUNS", help="The run directory.  [default: ablate.toml's, or runs]")
+        Path | None, typer.Argument(metavar="RUNS", help="The run directory.", show_default="ablate.toml's, or runs")
     ] = None,
     workers: parameters.Workers = None,
     minutes: Annotated[
         float | None,
-        parameters.number_option(
+        typer.Option(
             "--minutes",
             metavar="MINUTES",
-            min=0,
-            above=True,
-            kind=float,
-            help="Save checkpoints and end before so much time has passed.  [default: the end of a SLURM job]",
+            min=0.1,
+            help="Save checkpoints and end before so much time has passed.",
+            show_default="the end of a SLURM job",
         ),
     ] = None,
     gpus: Annotated[
-        int | None, parameters.number_option("--gpus", min=1, help="Only trials on so many GPUs.  [default: all]")
+        int | None, typer.Option("--gpus", min=1, help="Only trials on so many GPUs.", show_default="all")
     ] = None,
     plugin: parameters.Plugins = None,
     data_dir: parameters.DataDir = None,
@@ -126,6 +126,7 @@ def work(
     `srun --ntasks=4 --gpus-per-task=1` before the command.
 
     Examples:
+
         ablate work /shared/runs
         ablate work /shared/runs --minutes 235
     """
@@ -203,7 +204,7 @@ def train(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="KEY=VALUE...",
+            metavar="KEY=VALUE",
             help="Settings; all others are the recipe's.",
             callback=parameters.refuse_options,
         ),
@@ -221,6 +222,7 @@ def train(
     first if their weights are missing.
 
     Examples:
+
         ablate train position=2d seed=1
         ablate train data=imagefolder:photos image_size=32 patch=4 steps=100
     """
@@ -351,6 +353,7 @@ def retry(
     The next `ablate run` or `ablate submit` continues them from their newest checkpoints.
 
     Examples:
+
         ablate retry position-embedding --oom
         ablate retry 3f2a9c01b7de
     """

@@ -34,14 +34,16 @@ def table(
         typer.Option(
             metavar="NAME,...",
             help="Column names, joined by commas; also other metrics, such as val_accuracy, test_accuracy@12 or "
-            "train_seconds.  [default: the usual columns]",
+            "train_seconds.",
+            show_default="the usual columns",
         ),
     ] = None,
     notes: Annotated[
         Literal["all", "short", "none"] | None,
         typer.Option(
             help="The notes below the table. short: footnotes of the columns shown; none: only notes without which a "
-            "number would mislead.  [default: short for latex, else all]"
+            "number would mislead.",
+            show_default="short for latex, else all",
         ),
     ] = None,
     intervals: Annotated[
@@ -61,6 +63,7 @@ def table(
     the matching arms and their baselines; p stays corrected for all arms.
 
     Examples:
+
         ablate table position-embedding
         ablate table pooling --format latex --columns arm,mean,delta,verdict
     """
@@ -99,7 +102,7 @@ def compare(
     a: Annotated[str, typer.Argument(metavar="A", help="A run directory or an exported file.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Another one, judged against A; or 'published'.")],
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="STUDY...", help="Compare only these.  [default: all]")
+        list[str] | None, typer.Argument(metavar="STUDY", help="Compare only these.", show_default="all")
     ] = None,
     format: parameters.Format = "md",
     as_json: parameters.AsJson = False,
@@ -125,6 +128,7 @@ def compare(
     trials.
 
     Examples:
+
         ablate compare runs colleague.parquet
         ablate compare main.parquet runs --fail-on worse --margin 0.01
     """
@@ -202,7 +206,7 @@ def export(
     runs: parameters.Source = None,
     out: Annotated[
         Path | None,
-        parameters.out_option("FILE|DIR", ".parquet: everything; .csv: the trials.  [default: results.parquet]"),
+        parameters.out_option("FILE|DIR", ".parquet: everything; .csv: the trials.", "results.parquet"),
     ] = None,
     to: Annotated[
         str | None,
@@ -220,6 +224,7 @@ def export(
     `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow.db`. Upload it with `wandb sync FOLDER/wandb/offline-run-*`.
 
     Examples:
+
         ablate export --out results.parquet
         ablate export position-embedding --to tensorboard --out curves
     """

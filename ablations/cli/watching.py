@@ -30,6 +30,7 @@ def status(
     a minute.
 
     Examples:
+
         ablate status
         ablate status position-embedding --recipe cifar10 --watch
     """
@@ -62,7 +63,7 @@ def logs(
     runs: parameters.Runs = None,
     arm: parameters.ArmGlobs = parameters.ALL_ARMS,
     failed: Annotated[bool, typer.Option("--failed", help="Show failed trials only.")] = False,
-    lines: Annotated[int, parameters.number_option("--lines", "-n", min=1, help="Lines to print of each log.")] = 20,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Lines to print of each log.")] = 20,
     as_json: parameters.AsJson = False,
 ) -> None:
     """Print the end of each trial's log.
@@ -71,6 +72,7 @@ def logs(
     task.
 
     Examples:
+
         ablate logs position-embedding --failed
         ablate logs 3f2a9c01b7de --lines 100
     """

@@ -12,7 +12,7 @@ from ablations.cluster import campaign as campaigns
 from ablations.cluster import no_progress, rounds, staging
 from ablations.cluster.campaign import Campaign
 from ablations.execution import runner
-from ablations.output import plain_output
+from ablations.plain_output import plain_output
 from ablations.reporting.lines import Lines
 from results import store
 from results.store.standing import Kind, Standings

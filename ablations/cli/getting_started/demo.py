@@ -29,6 +29,7 @@ def demo(runs: parameters.Runs = None, workers: parameters.Workers = None) -> No
     network. Finished trials are not trained again.
 
     Examples:
+
         ablate demo
         ablate demo --runs /tmp/demo
     """

@@ -34,7 +34,7 @@ def init(
         typer.Argument(metavar="PATH", help="A folder with one folder of images per class, or a pack's folder."),
     ],
     out: Annotated[
-        Path | None, parameters.out_option("FILE", "The file to write.  [default: NAME.yaml, named after the folder]")
+        Path | None, parameters.out_option("FILE", "The file to write.", "NAME.yaml, named after the folder")
     ] = None,
     tune: Annotated[
         bool, typer.Option("--tune", help="Train a small grid of learning rates and widths first, and use the best.")
@@ -49,6 +49,7 @@ def init(
     each number, and prints the commands to run next.
 
     Examples:
+
         ablate init ~/photos
         ablate init ~/photos --out photos.yaml --tune
     """

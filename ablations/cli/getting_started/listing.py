@@ -24,7 +24,7 @@ def list_(
     what: Annotated[
         Literal["studies", "recipes", "variants", "settings"] | None,
         typer.Argument(
-            metavar="studies|recipes|variants|settings", help="What to list.  [default: studies and recipes]"
+            metavar="studies|recipes|variants|settings", help="What to list.", show_default="studies and recipes"
         ),
     ] = None,
     variants: Annotated[
@@ -38,7 +38,10 @@ def list_(
 ) -> None:
     """List studies, recipes, variants and settings.
 
+    A study says what varies. A recipe says on what data, with which model and for how long.
+
     Examples:
+
         ablate list
         ablate list variants --plugin fourier.py
         ablate list settings

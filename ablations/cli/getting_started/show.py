@@ -35,6 +35,7 @@ def show(
     study's plans in the run directory.
 
     Examples:
+
         ablate show position-embedding
         ablate show pooling --recipe cifar10
     """

@@ -1,14 +1,13 @@
 """The arguments and options that several commands take, as Typer annotations."""
 
-import math
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ablations.reporting.cleaning import Keep
+from ablations.study import naming
 from results.tables.formats import TableFormat
 
 
@@ -24,52 +23,31 @@ def completion(kind: str) -> Callable[[str], list[str]]:
 studies, recipes = completion("studies"), completion("recipes")
 
 
-def recipe_option(help: str) -> Any:
-    return typer.Option("--recipe", "-r", metavar="NAME|FILE", help=help, autocompletion=recipes)
+def recipe_option(help: str, default: str | bool = True) -> Any:
+    return typer.Option("--recipe", "-r", metavar="NAME|FILE", help=help, show_default=default, autocompletion=recipes)
 
 
-def profile_option(help: str) -> Any:
-    return typer.Option("--profile", "-p", metavar="NAME|FILE", help=help)
+def profile_option(help: str, default: str) -> Any:
+    return typer.Option("--profile", "-p", metavar="NAME|FILE", help=help, show_default=default)
 
 
 def runs_option(metavar: str, help: str) -> Any:
-    return typer.Option("--runs", "-d", metavar=metavar, help=help)
+    return typer.Option("--runs", "-d", metavar=metavar, help=help, show_default="runs")
 
 
-def out_option(metavar: str, help: str) -> Any:
-    return typer.Option("--out", "-o", metavar=metavar, help=help)
-
-
-def number_option(
-    *names: str,
-    help: str,
-    min: int,
-    max: int | None = None,
-    kind: type[int | float] = int,
-    metavar: str = "N",
-    above: bool = False,
-) -> Any:
-    """Return an option for an int or float (`kind`) in a range, which every refusal names. above: exclude `min`."""
-    allowed = "a whole number" if kind is int else "a number"
-    allowed += f" {'above' if above else 'of at least'} {min}" if max is None else f" from {min} to {max:,}"
-
-    def parsed(text: str) -> int | float:
-        with suppress(ValueError):
-            if min <= (value := kind(text)) <= (math.inf if max is None else max) and not (above and value == min):
-                return value
-        raise typer.BadParameter(f"'{text}' is not {allowed}")
-
-    return typer.Option(*names, metavar=metavar, help=help, min=min, max=max, parser=parsed)
+def out_option(metavar: str, help: str, default: str | bool = True) -> Any:
+    return typer.Option("--out", "-o", metavar=metavar, help=help, show_default=default)
 
 
 def refuse_options(context: typer.Context, words: list[str] | None) -> list[str] | None:
     """Return `words` unchanged. Raises ValueError if a word sets an option, such as seeds=3 instead of --seeds 3."""
-    options = {option for one in context.command.params for option in one.opts}
+    options = {option for parameter in context.command.params for option in parameter.opts}
     if words == ["help"]:
         raise ValueError(f"'help': `{context.command_path} --help`")
     for word in words or ():
         key, equals, value = word.partition("=")
-        if equals and (option := f"--{key.replace('_', '-')}") in options:
+        option = f"--{key.replace('_', '-')}"
+        if equals and option in options:
             raise ValueError(f"{word}: is an option: {option} {value}")
     return words
 
@@ -79,7 +57,7 @@ USUAL_RECIPE = "digits, or else the only recipe the study was run on"
 Words = Annotated[
     list[str],
     typer.Argument(
-        metavar="STUDY... [KEY=VALUE...]",
+        metavar="STUDY|KEY=VALUE",
         help="Studies by name or file, or 'all'; then settings. If a study has stages, KEY applies to all of them, "
         "STAGE.KEY to one, and finetune.KEY to the trials that start from them.",
         callback=refuse_options,
@@ -89,26 +67,24 @@ Words = Annotated[
 Names = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[STUDY...] [KEY=VALUE...]",
-        help="Planned studies, and the settings they were run with.  [default: all planned studies]",
+        metavar="STUDY|KEY=VALUE",
+        help="Planned studies, and the settings they were run with.",
+        show_default="all planned studies",
         callback=refuse_options,
         autocompletion=studies,
     ),
 ]
 StudiesOrTrials = Annotated[
-    list[str], typer.Argument(metavar="STUDY|TRIAL...", help="Studies, or ids of trials.", autocompletion=studies)
+    list[str], typer.Argument(metavar="STUDY|TRIAL", help="Studies, or ids of trials.", autocompletion=studies)
 ]
 ProfileName = Annotated[
-    str | None,
-    profile_option("The SLURM profile, which says what to ask the cluster for.  [default: ablate.toml's]"),
+    str | None, profile_option("The SLURM profile, which says what to ask the cluster for.", "ablate.toml's")
 ]
 RecipeName = Annotated[str, recipe_option("What to train on: data, model size, schedule and seeds.")]
-PlannedRecipe = Annotated[str | None, recipe_option(f"The recipe of the results.  [default: {USUAL_RECIPE}]")]
+PlannedRecipe = Annotated[str | None, recipe_option("The recipe of the results.", USUAL_RECIPE)]
 RecipeNames = Annotated[
     list[str] | None,
-    recipe_option(
-        f"The recipe of the results. Repeat it to see several recipes side by side.  [default: {USUAL_RECIPE}]"
-    ),
+    recipe_option("The recipe of the results. Repeat it to see several recipes side by side.", USUAL_RECIPE),
 ]
 Format = Annotated[TableFormat, typer.Option("--format", "-f", help="The output format.")]
 StyleFile = Annotated[
@@ -117,19 +93,22 @@ StyleFile = Annotated[
         "--style", metavar="FILE", help="A YAML file with size, fonts, colours, order, labels, digits and title."
     ),
 ]
-Runs = Annotated[Path | None, runs_option("DIR", "The run directory.  [default: runs]")]
-Source = Annotated[
-    Path | None, runs_option("DIR|FILE", "A run directory, or a file that `ablate export` wrote.  [default: runs]")
-]
+Runs = Annotated[Path | None, runs_option("DIR", "The run directory.")]
+Source = Annotated[Path | None, runs_option("DIR|FILE", "A run directory, or a file that `ablate export` wrote.")]
 Seeds = Annotated[
     int | None,
-    number_option("--seeds", "-s", min=1, max=10_000, help="Seeds per arm.  [default: the recipe's]"),
+    typer.Option("--seeds", "-s", metavar="N", min=1, max=10_000, help="Seeds per arm.", show_default="the recipe's"),
 ]
 ArmGlobs = Annotated[
     list[str],
-    typer.Option("--arm", "-a", metavar="GLOB", help="Only arms whose names match, such as 'position=*'. Repeatable."),
+    typer.Option(
+        *("--arm", "-a"),
+        metavar="GLOB",
+        help="Only arms whose names match, such as 'position=*'. Repeatable.",
+        show_default="all",
+    ),
 ]
-ALL_ARMS = ["*"]
+ALL_ARMS = list(naming.ALL_ARMS)
 Plugins = Annotated[
     list[Path] | None, typer.Option("--plugin", metavar="FILE", help="A Python file with your own parts. Repeatable.")
 ]
@@ -142,27 +121,30 @@ Prune = Annotated[bool, typer.Option("--prune", help="Forget arms and seeds plan
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if a planned trial has no result.")]
 Checkpoints = Annotated[
     str | None,
-    typer.Option("--checkpoints", metavar="DIR", help="Scratch space for checkpoints.  [default: the run directory]"),
+    typer.Option(
+        "--checkpoints", metavar="DIR", help="Scratch space for checkpoints.", show_default="the run directory"
+    ),
 ]
 Keeping = Annotated[
-    Keep | None, typer.Option("--keep-weights", help="Which trials keep their final weights.  [default: all]")
+    Keep | None,
+    typer.Option("--keep-weights", help="Which trials keep their final weights.", show_default="all"),
 ]
 Workers = Annotated[
     int | None,
-    number_option(
+    typer.Option(
         *("--jobs", "-j", "--workers"),
+        metavar="N",
         min=1,
-        help="How many trials run at once, at most; several may share a GPU.  [default: one per GPU, else one per "
-        "core; login node: 2]",
+        help="How many trials run at once, at most; several may share a GPU.",
+        show_default="one per GPU, else one per core; login node: 2",
     ),
 ]
 MaxHours = Annotated[
     float | None,
-    number_option(
+    typer.Option(
         "--max-hours",
         metavar="HOURS",
         min=0,
-        kind=float,
         help="Refuse to start if the trials would take more device hours.",
     ),
 ]

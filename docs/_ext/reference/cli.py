@@ -1,17 +1,12 @@
 """A page for each command of `ablate`, from the help that the command prints."""
 
-import re
+import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from typer.main import get_command
-
 from ablations.cli.app import app
-from ablations.cli.help import EXAMPLES, paragraphs, row, usage
 from reference.markup import fence, prose, shell, table, toctree
-
-DEFAULT = re.compile(r"\s*\[default: (.*?)\]")
 
 
 @dataclass(frozen=True)
@@ -32,7 +27,7 @@ class Page:
 
 
 def pages() -> dict[str, str]:
-    found = [*command_pages(get_command(app))]
+    found = [*command_pages(app)]
     return {"index.md": overview(found), **{f"{one.file}.md": render(one) for one in found}}
 
 
@@ -41,35 +36,57 @@ def command_pages(group: Any, prefix: str = "", panel: str = "") -> Iterator[Pag
     groups = {name: one for name, one in group.commands.items() if hasattr(one, "commands")}
     for name, command in group.commands.items():
         if name not in groups and not command.hidden:
-            yield Page(prefix + name, panel or command.rich_help_panel, command)
+            yield Page(prefix + name, panel or command.rich_help_panel, command.load())
     for name, one in groups.items():
         yield from command_pages(one, f"{name} ", one.rich_help_panel)
 
 
+def paragraphs(text: str) -> list[str]:
+    return inspect.cleandoc(text).split("\n\n")
+
+
 def render(page: Page) -> str:
     command = page.command
-    _, *texts = paragraphs(command.help)
+    described, _, examples = command.help.partition("Examples:\n")
+    _, *texts = paragraphs(described)
     lines = [
         f"# ablate {page.name}\n",
         page.summary + "\n",
         f"```text\n{' '.join(['ablate', page.name, *usage(command.params)])}\n```\n",
-        *(f"{prose(text)}\n" for text in texts if not EXAMPLES.match(text)),
+        *(f"{prose(text)}\n" for text in texts if text),
         "## Examples\n",
-        *(shell(map(str.strip, text.splitlines()[1:])) for text in texts if EXAMPLES.match(text)),
+        shell(map(str.strip, examples.strip().splitlines())),
         f"```{{program}} ablate {page.name}\n```\n",
     ]
-    context = command.make_context(page.name, [], resilient_parsing=True)
     for title, kind in (("Arguments", "argument"), ("Options", "option")):
-        entries = [entry(one, context) for one in command.params if one.param_type_name == kind and not one.hidden]
+        entries = [entry(one) for one in command.params if one.param_type_name == kind and not one.hidden]
         lines += [f"## {title}\n", *entries] if entries else []
     return "\n".join(lines)
 
 
-def entry(parameter: Any, context: Any) -> str:
-    written, meaning = row(parameter, context)
-    default = DEFAULT.search(meaning)
-    parts = [prose(DEFAULT.sub("", meaning)), limits(parameter), f"Default: {prose(default[1])}." if default else ""]
-    return fence("option", written, " ".join(filter(None, parts)))
+def usage(parameters: list[Any]) -> list[str]:
+    """Return what follows a command's name: the arguments, in brackets if they can be left out, and the options."""
+    arguments = [one for one in parameters if one.param_type_name == "argument"]
+    words = [f"{written(one)}..." if one.nargs != 1 else written(one) for one in arguments]
+    shown = [word if one.required else f"[{word}]" for word, one in zip(words, arguments, strict=True)]
+    return [*shown, "[OPTIONS]"]
+
+
+def written(parameter: Any) -> str:
+    """Return a parameter as it is written on the command line, such as "--seeds, -s N"."""
+    if parameter.param_type_name == "argument":
+        return str(parameter.metavar or parameter.name.upper())
+    names = ", ".join(parameter.opts)
+    if parameter.is_bool_flag:
+        return names
+    return f"{names} {parameter.metavar or '|'.join(parameter.type_descriptor.choices or ()) or 'N'}"
+
+
+def entry(parameter: Any) -> str:
+    shown = parameter.show_default if isinstance(parameter.show_default, str) else parameter.default
+    default = "" if shown in (None, False, "") else f"Default: {prose(str(shown))}."
+    parts = [prose(parameter.help or ""), limits(parameter), default]
+    return fence("option", written(parameter), " ".join(filter(None, parts)))
 
 
 def limits(parameter: Any) -> str:

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from ablations.execution.messages import Ended, Progress
 from ablations.jobs import Job, jobs
-from ablations.output import plain_output
+from ablations.plain_output import plain_output
 from ablations.reporting.console import PlainConsole
 from ablations.reporting.progress import GrowingTable, Live
 from results import store

@@ -60,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("words", "needed"),
     [
-        ("-h", set()),
+        ("-h", {"rich"}),
         ("list", {"yaml"}),
         ("status", {"rich"}),
         ("logs position-embedding", set()),

@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("words", ["list", "table position-embedding", "--version", "run --help"])
+@pytest.mark.parametrize("words", ["list", "table position-embedding", "--version"])
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-", "| true"])
 def test_a_closed_stream_is_no_error(folder: Path, words: str, closed: str) -> None:
     done = shell(folder, f"$ABLATE {words} {closed}")

@@ -1,0 +1,90 @@
+"""The commands of `ablate` by name. The module of a command is imported when the command is called."""
+
+import pkgutil
+from typing import Any, Literal
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+MARKUP: Literal["markdown"] = "markdown"
+COMMANDS = {  # panel of the help -> name of the command -> (its function, the first line of its docstring)
+    "Run": {
+        "demo": ("getting_started.demo:demo", "Train 9 tiny ViTs, and show a table and a report."),
+        "init": ("getting_started.init:init", "Write a recipe for your own images."),
+        "list": ("getting_started.listing:list_", "List studies, recipes, variants and settings."),
+        "show": ("getting_started.show:show", "Show a study's question, cost and results."),
+        "plan": ("planning:plan", "Show a study's trials, hours and confounds."),
+        "run": ("running:run", "Train missing trials on this machine."),
+        "work": ("running:work", "Train unclaimed trials until none is left."),
+        "train": ("running:train", "Train a single trial."),
+        "retry": ("running:retry", "Let failed trials run again."),
+    },
+    "Cluster": {
+        "submit": ("cluster:submit", "Submit missing trials to SLURM."),
+        "status": ("watching:status", "Show which trials are done, running or failed."),
+        "logs": ("watching:logs", "Print the end of each trial's log."),
+        "cancel": ("cluster:cancel", "Cancel a study's jobs in SLURM."),
+        "clean": ("clean:clean", "List or remove files that nothing needs."),
+        "profile init": ("cluster:init_profile", "Write a first profile with comments."),
+        "profile check": ("cluster:check_profile", "Test a profile with a one-minute job."),
+    },
+    "Results": {
+        "table": ("tables:table", "Print means, intervals and verdicts."),
+        "plot": ("figures:plot", "Draw a study's figure or its training curves."),
+        "report": ("figures:report", "Write one HTML page of tables and figures."),
+        "inspect": ("figures:inspect", "Draw filters, positions and attention of trials."),
+        "compare": ("tables:compare", "Compare two sets of results, arm by arm."),
+        "export": ("tables:export", "Export results to a file or a tracker."),
+    },
+    "Data": {
+        "data download": ("data:download", "Download a built-in data set."),
+        "data pack": ("data:pack", "Convert a data set into a pack for training."),
+        "data verify": ("data:verify", "Check a pack, and name each damaged file."),
+    },
+    "Develop": {
+        "check": ("planning:check", "Test a plug-in, a study or a recipe."),
+    },
+}
+GROUPS = {
+    "profile": "Write and test SLURM profiles.\n\n"
+    "A profile says what to ask a cluster for. A profile given by name is a file in $XDG_CONFIG_HOME/ablate/profiles "
+    "or ~/.config/ablate/profiles.",
+    "data": "Download, pack and verify data sets.",
+}
+
+
+class LazyCommand(TyperCommand):
+    """A command that help texts list by its summary, and whose module is imported when it is called."""
+
+    def __init__(self, name: str, function: str, summary: str, panel: str | None = None) -> None:
+        super().__init__(name, help=summary, rich_help_panel=panel)
+        self.function = function
+
+    def load(self) -> Any:
+        """Return the Typer command of the function."""
+        app = typer.Typer(add_completion=False, rich_markup_mode=MARKUP)
+        app.command(self.name)(pkgutil.resolve_name(f"ablations.cli.{self.function}"))
+        return get_command(app)
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        return self.load().make_context(info_name, args, parent, **extra)
+
+
+def add_commands(ablate: Any) -> None:
+    """Add all commands and groups to the group `ablate`."""
+    for panel, commands in COMMANDS.items():
+        for words, (function, summary) in commands.items():
+            group_name, _, name = words.rpartition(" ")
+            if not group_name:
+                ablate.add_command(LazyCommand(name, function, summary, panel))
+                continue
+            if group_name not in ablate.commands:
+                ablate.add_command(new_group(group_name, panel))
+            ablate.commands[group_name].add_command(LazyCommand(name, function, summary))
+
+
+def new_group(name: str, panel: str) -> TyperGroup:
+    return TyperGroup(
+        name=name, help=GROUPS[name], no_args_is_help=True, rich_help_panel=panel, rich_markup_mode=MARKUP
+    )
