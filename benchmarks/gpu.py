@@ -35,7 +35,7 @@ from vitcore.runtime.cuda_graph import capture, on_side_stream
 from vitcore.runtime.device import compute_settings, device_of, hardware
 from vitcore.runtime.memory import release
 from vitcore.training.state import Training
-from vitcore.training.step import WARM_UP, capturable
+from vitcore.training.step_graph import WARM_UP, capturable
 
 Json = dict[str, Any]
 RANDOM = Source(random=True)

@@ -25,8 +25,10 @@ from vitcore.model import self_attention
 from vitcore.model.position import Context
 from vitcore.model.self_attention import SelfAttention, attend
 from vitcore.runtime import device
-from vitcore.training import state, step
-from vitcore.training.step import WARM_UP, TrainStep
+from vitcore.training import batches, state, step
+from vitcore.training.batches import Batch
+from vitcore.training.step import TrainStep
+from vitcore.training.step_graph import WARM_UP
 
 Change = Callable[[], AbstractContextManager[Any]]
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor | None]
@@ -121,23 +123,28 @@ class LowWeights(TrainStep):
         self.low = [module.weight for module in dense]
         self.masters = [nn.Parameter(weight.detach().clone()) for weight in self.low]
         masters = dict(zip(self.low, self.masters, strict=True))
-        self.parameters = [masters.get(own, own) for own in self.parameters]
+        self.parameters[:] = [masters.get(own, own) for own in self.parameters]
         for group in self.optimizer.param_groups:
             group["params"] = [masters.get(own, own) for own in group["params"]]
         for weight in self.low:
             weight.data = weight.data.bfloat16()
 
-    def apply_gradients(self) -> None:
+    def backward(self, batch: Batch, size: int) -> Tensor:
+        loss = super().backward(batch, size)
         for master, weight in zip(self.masters, self.low, strict=True):
             assert weight.grad is not None
             master.grad = weight.grad.float()
             weight.grad = None
-        super().apply_gradients()
+        return loss
+
+    def update(self, inputs: batches.Inputs, divisible: bool = True) -> Tensor:
+        loss = super().update(inputs, divisible)
         with torch.no_grad():
             torch._foreach_copy_(self.low, list[Tensor](self.masters))
+        return loss
 
-    def state(self) -> list[Tensor]:
-        return [*super().state(), *(master.detach() for master in self.masters)]
+    def changed_tensors(self) -> list[Tensor]:
+        return [*super().changed_tensors(), *(master.detach() for master in self.masters)]
 
 
 def kernel(backend: SDPBackend) -> Change:

@@ -20,10 +20,10 @@ from vitcore.interop.torchvision_vit import to_torchvision
 from vitcore.model.stem import patch_sizes
 from vitcore.model.vit import ViT
 from vitcore.runtime.device import compute_in_precision, device_of, flush_subnormals
+from vitcore.training.batches import Batch
 from vitcore.training.optimization.optimizers import Moments, has_weight_decay, moments
 from vitcore.training.optimization.schedules import learning_rate
 from vitcore.training.state import Training
-from vitcore.training.update import Batch
 
 OURS, TUNED = "vitcore", "timm compiled"  # tuned: compiled, with a fused AdamW and without subnormals
 RIVALS: dict[str, Callable[[ViT], nn.Module]] = {"timm": to_timm, "torchvision": to_torchvision, TUNED: to_timm}

@@ -86,7 +86,7 @@ def learns(config: Config, slot: str, name: str, every: bool = True) -> None:
     training.advance()
     moved = any(not torch.equal(*pair) for pair in zip(before, training.model.parameters(), strict=True))
     assert moved, f"{slot}={name}: two steps leave every weight where it was"
-    training.train_step.gradients(training.batch(), config.batch)
+    training.train_step.backward(training.batch(), config.batch)
     gradients = {key: parameter.grad for key, parameter in training.model.named_parameters()}
     for key, gradient in gradients.items():
         assert gradient is None or gradient.isfinite().all(), f"{key}: a gradient is not finite"

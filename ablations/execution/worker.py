@@ -48,7 +48,7 @@ from vitcore.training.distillation import Trained
 from vitcore.training.loop import train
 from vitcore.training.parents import is_trial
 from vitcore.training.run import Outcome
-from vitcore.training.step import ASKED, NONE
+from vitcore.training.step_graph import ASKED, NONE
 
 REPORT_SECONDS = 0.5
 ORPHAN_SECONDS = 60.0  # to save the last checkpoint; equal to runner.STOP_SECONDS

@@ -16,7 +16,7 @@ from vitcore.model.vit import ViT
 from vitcore.runtime.memory import release
 from vitcore.training.run import Memory
 from vitcore.training.state import Training
-from vitcore.training.step import NONE, WARM_UP
+from vitcore.training.step_graph import NONE, WARM_UP
 from vitcore.variants import VARIANTS
 
 STEPS = 20
@@ -106,7 +106,7 @@ def test_no_step_waits_for_the_gpu() -> None:
     training = Training(config, load(config).to(torch.device("cuda", 0)))
     for _ in range(WARM_UP + 2):
         training.advance()
-    assert training.train_step.replay is not None
+    assert training.train_step.graph.replay is not None
     before = torch.cuda.get_sync_debug_mode()
     torch.cuda.set_sync_debug_mode("error")
     try:

@@ -12,18 +12,17 @@ import torch
 from torch import Tensor
 
 from vitcore.analysis.cost import measure
-from vitcore.data.augmentation.batch_augmentation import mixing_choices
 from vitcore.data.shuffle import generator
-from vitcore.data.splits import Data, Order
-from vitcore.data.stream import Ahead, Stored
+from vitcore.data.splits import Data
 from vitcore.interop.weight_files import check_fit, read_fitting
-from vitcore.keyed_random import Indices, Keys, image_keys
+from vitcore.keyed_random import Keys
 from vitcore.model.stem import patch_sizes
 from vitcore.model.vit import ViT
 from vitcore.options import ConfigError
 from vitcore.runtime.device import compute_in_precision
 from vitcore.runtime.memory import evaluation_batch
 from vitcore.settings import Settings
+from vitcore.training.batches import Batch
 from vitcore.training.distillation import Teacher
 from vitcore.training.distributed import ALONE, Ranks
 from vitcore.training.divergence import DivergedError, Suspicion
@@ -31,7 +30,6 @@ from vitcore.training.optimization.stored_state import INDEX
 from vitcore.training.run import Outcome, Run, Status
 from vitcore.training.step import TrainStep
 from vitcore.training.transfer import Weights
-from vitcore.training.update import Batch, Inputs
 
 WHAT = "the trial's newest checkpoint"
 LATER = ("micro_batch", "suspicion")  # checkpoints of earlier versions lack both
@@ -39,46 +37,40 @@ SCALAR = torch.tensor(0.0)
 
 
 class Training:
-    """The state of a training run, which checkpoints save and restore. Arguments: see `Update`; errors: `TrainStep`."""
+    """The state of a training run, which checkpoints save and restore. Arguments and errors: see `TrainStep`."""
 
     def __init__(
         self,
         config: Settings,
         data: Data,
-        start: Weights | None = None,
+        initial: Weights | None = None,
         ranks: Ranks = ALONE,
         teacher: Teacher | None = None,
     ) -> None:
-        self.config, self.data, self.device, self.ranks = config, data, data.mean.device, ranks
-        self.train_step = TrainStep(config, data, start, ranks, teacher)
-        self.objective, self.model = self.train_step.objective, self.train_step.model
+        self.config, self.data, self.ranks = config, data, ranks
+        self.device = data.mean.device
+        self.train_step = TrainStep(config, data, initial, ranks, teacher)
+        self.batches, self.objective = self.train_step.batches, self.train_step.objective
+        self.model, self.average = self.train_step.model, self.train_step.average
         self.optimizer = self.train_step.optimizer
-        self.part = part = ranks.part(config.batch)
-        self.average = self.train_step.average
-        self.order = order = Order(len(data.train), config.seed, config.augment_repeats)
-
-        # A method would form a cycle, which keeps all tensors until a garbage collection.
-        def places(step: int) -> Indices:
-            """Return the indices of this rank's images in a step."""
-            return order.places(step * config.batch, config.batch)[part]
-
-        self.places, stored = places, data.train.pixels
-        self.streamed = Ahead(lambda step: stored[places(step)], config.steps) if isinstance(stored, Stored) else None
         self.evaluation_batch = evaluation_batch(config, self.device)
         self.suspicion = Suspicion()
         self.patches = patch_sizes(config)
         self.step = 0
         # Losses since the last evaluation, kept on the device so that no step synchronizes with it.
         self.losses = torch.zeros(config.steps, device=self.device)
-        self.since = 0
-        self.seconds, self.untimed_steps, self.mark = 0.0, 0, time.perf_counter()
+        self.since = 0  # number of these losses
+        self.seconds = 0.0  # training time up to `mark`
+        self.untimed_steps = 0
+        self.mark = time.perf_counter()
 
     def advance(self) -> None:
         """Take a training step, and store its loss on the device. Raises OutOfMemory or the errors of `Pack.read`."""
         with self.patches_of_step():
-            loss = self.train_step(self.draw(), self.step)
+            loss = self.train_step(self.step)
         self.losses[self.since] = self.ranks.mean(loss)
-        self.step, self.since = self.step + 1, self.since + 1
+        self.step += 1
+        self.since += 1
 
     def advance_untimed(self) -> None:
         """Take one step without counting it in the training time and the images per second."""
@@ -100,25 +92,7 @@ class Training:
 
     def batch(self) -> Batch:
         """Return this rank's images of the next batch, augmented and mixed, with their targets."""
-        return self.train_step.batch(self.train_step.send(self.draw()))
-
-    def draw(self) -> Inputs:
-        """Return the inputs of the next step. Pixels, if any, are on `self.device`, other tensors on the CPU."""
-        config, places = self.config, self.places(self.step)
-        pixels = self.streamed(self.step) if self.streamed else None
-        mixing = None
-        if config.mixup or config.cutmix:
-            mixing = mixing_choices(config, self.step, config.image_size, config.image_size)
-        return self.train_step.draw(Inputs(torch.from_numpy(places), pixels, self.keys(places), None, mixing))
-
-    def keys(self, places: Indices) -> Keys:
-        """Return the random keys (B,), on the CPU, of the next step's images `places` (B,), or None if not needed."""
-        config = self.config
-        noisy = config.dropout or config.attention_dropout or config.patch_dropout or config.drop_path
-        if not (config.augment != "none" or config.random_erasing or noisy or self.objective.keyed):
-            return None
-        epochs = self.order.epochs(self.step * config.batch, config.batch)[self.part]
-        return image_keys(config.seed, epochs, self.data.train.index[places])
+        return self.batches.prepare(self.batches.send(self.batches.draw(self.step)))
 
     def finite_losses(self) -> Tensor:
         """Return the losses since the last evaluation, on the CPU; raise DivergedError if one is not finite."""
@@ -139,11 +113,11 @@ class Training:
         """Save a checkpoint on rank 0 if the state is finite. If not, the next evaluation checks the losses."""
         if self.ranks.rank == 0:
             with self.off_the_clock():
-                state = self.state()
-                if all(bool(tensor.isfinite().all()) for tensor in state.values()):
-                    run.save_checkpoint(self.step, safetensors.torch.save(state))
+                tensors = self.checkpoint()
+                if all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
+                    run.save_checkpoint(self.step, safetensors.torch.save(tensors))
 
-    def state(self) -> dict[str, Tensor]:
+    def checkpoint(self) -> dict[str, Tensor]:
         """Return a checkpoint, name -> tensor: weights, optimizer state, average, recent losses and counters."""
         tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
         tensors |= self.train_step.optimizer_state.tensors()
@@ -161,7 +135,7 @@ class Training:
         """Restore the state from a checkpoint, if any. Raises ConfigError if it is damaged or does not fit this run."""
         if payload is None:
             return
-        tensors = parsed_checkpoint(payload, self.state(), self.config.steps)
+        tensors = parsed_checkpoint(payload, self.checkpoint(), self.config.steps)
         self.model.load_state_dict(prefixed("model.", tensors))
         if self.average:
             self.average.load_state_dict(prefixed("average.", tensors))

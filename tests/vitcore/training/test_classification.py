@@ -155,7 +155,7 @@ def test_training_asks_the_teacher_about_the_mixed_images(trained: Trained) -> N
     assert training.losses[0].item() == pytest.approx(expected.item(), rel=1e-5)
     for name, values in training.train_step.teacher.model.state_dict().items():
         assert torch.equal(values, teacher.state_dict()[name])
-    assert not any("teacher" in name for name in training.state())
+    assert not any("teacher" in name for name in training.checkpoint())
 
 
 @pytest.mark.parametrize("settings", [{"objective.token": True}, {"objective.distillation": "soft", "micro_batch": 5}])

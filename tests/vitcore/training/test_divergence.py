@@ -31,7 +31,7 @@ def break_at(monkeypatch: pytest.MonkeyPatch) -> Break:
 
     def install(*steps: int) -> list[int]:
         due, spoilt = list(steps), []
-        gradients, advance = TrainStep.gradients, Training.advance
+        gradients, advance = TrainStep.backward, Training.advance
 
         def not_numbers(self: TrainStep, *batch: Any) -> torch.Tensor:
             loss = gradients(self, *batch)
@@ -43,7 +43,7 @@ def break_at(monkeypatch: pytest.MonkeyPatch) -> Break:
             with monkeypatch.context() as step:
                 if due and due[0] == self.step + 1:
                     spoilt.append(due.pop(0))
-                    step.setattr(TrainStep, "gradients", not_numbers)
+                    step.setattr(TrainStep, "backward", not_numbers)
                 advance(self)
 
         monkeypatch.setattr(Training, "advance", spoiling)

@@ -25,10 +25,10 @@ from vitcore.data.splits import load
 from vitcore.runtime.compile_cache import compiled
 from vitcore.runtime.device import SUBNORMAL, compute_in_precision, compute_settings, flush_subnormals
 from vitcore.training import step
+from vitcore.training.batches import Batch
 from vitcore.training.evaluation import evaluation_steps, score
 from vitcore.training.run import Memory
 from vitcore.training.state import Training
-from vitcore.training.update import Batch
 
 tiny = partial(trainings.tiny, depth=2, pool="cls", steps=20, batch=48)
 CONFIG = tiny(evaluations=7, label_smoothing=0.1, data_fraction=0.1, position="relative")
@@ -219,7 +219,7 @@ def test_micro_batches_see_the_noise_of_the_whole_batch() -> None:
     batch = Batch(images.double(), targets.double(), keys)
     losses, gradients = [], []
     for size in (24, 12, 7, 1):
-        losses.append(training.train_step.gradients(batch, size).item())
+        losses.append(training.train_step.backward(batch, size).item())
         gradients.append([parameter.grad.clone() for parameter in training.model.parameters()])
     for parts in gradients[1:]:
         torch.testing.assert_close(parts, gradients[0], rtol=1e-9, atol=1e-12)
@@ -231,7 +231,7 @@ def test_augmented_images_reach_the_model() -> None:
     config = combined(augment="randaugment")
     data = load(config)
     training, plain = Training(config, data), Training(combined(), data)
-    chosen = data.train.pixels[training.order.places(0, 24)]
+    chosen = data.train.pixels[training.batches.order.places(0, 24)]
     keys = training.batch().keys
     torch.testing.assert_close(training.batch().images, data.standardize(AUGMENT["randaugment"](config)(chosen, keys)))
     assert not torch.equal(training.batch().images, plain.batch().images)
@@ -250,7 +250,7 @@ def test_bf16_computes_products_in_bf16_and_losses_in_float32() -> None:
     exact = Training(combined(head_init="lecun-normal"), training.data)
     losses = [one.train_step.mean_loss(batch).item() for one in (training, exact)]
     assert losses[0] == pytest.approx(losses[1], rel=0.01)
-    training.train_step.gradients(batch, 24)
+    training.train_step.backward(batch, 24)
     assert {p.grad.dtype for p in training.model.parameters() if p.grad is not None} == {torch.float32}
     score(training, training.data.val)
     assert set(seen) == {torch.bfloat16}

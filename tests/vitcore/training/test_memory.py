@@ -108,7 +108,7 @@ def test_oom_with_batch_norm_asks_for_a_lower_batch(settings: dict[str, Any], mo
     """Halving would change what is learned, so the training raises OutOfMemory."""
     config = Config(steps=2, batch=10, evaluations=1, micro_batch=10, **settings)  # the only size besides 0
     training = advanced(config)
-    monkeypatch.setattr(training.train_step, "gradients", Mock(side_effect=torch.OutOfMemoryError))
+    monkeypatch.setattr(training.train_step, "backward", Mock(side_effect=torch.OutOfMemoryError))
     with pytest.raises(OutOfMemory, match=r"^out of memory at a batch of 10: batch norm ties .*: lower batch$"):
         training.advance()
 
@@ -157,7 +157,14 @@ class Watch:
 
     def see(self, training: Training) -> None:
         data, optimizer = training.data, training.optimizer
-        held = [training, training.model, *training.model.parameters(), training.losses, training.order, optimizer]
+        held = [
+            training,
+            training.model,
+            *training.model.parameters(),
+            training.losses,
+            training.batches.order,
+            optimizer,
+        ]
         held += [part.pixels for part in (data.train, data.val, data.test)]
         self.parts += [weakref.ref(one) for one in held]
 

@@ -203,7 +203,7 @@ def test_schedule_free_keeps_the_average() -> None:
 def test_schedule_free_counts_on_the_host_after_a_resumption() -> None:
     """Each step reads its scalars, and would wait for a GPU."""
     training = advanced(tiny(optimizer="schedule-free"), 1)
-    payload = safetensors.torch.save(training.state())
+    payload = safetensors.torch.save(training.checkpoint())
     training.device = torch.device("meta")  # stands for a GPU
     training.restore(payload)
     for state in training.optimizer.state.values():
@@ -235,7 +235,7 @@ def test_average_equals_its_formula(read: Callable[[float], float | torch.Tensor
     average, expected = Average(model, 0.9), 1.0
     for step in range(1, 300):
         model.move(step)
-        average.update(read(average.share(step)))
+        average.update(read(average.rate(step)))
         decay = min(0.9, (1 + step) / (10 + step))
         expected = decay * expected + (1 - decay) * step
     state = average.state_dict()

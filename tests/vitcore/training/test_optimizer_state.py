@@ -18,7 +18,7 @@ from vitcore.options import ConfigError
 from vitcore.training.optimization.optimizers import OPTIMIZER
 from vitcore.training.optimization.stored_state import INDEX, OF_GROUPS
 from vitcore.training.run import Memory
-from vitcore.training.step import eager_reason
+from vitcore.training.step_graph import eager_reason
 
 Make = Callable[[Any, Config], torch.optim.Optimizer]
 OF_TORCH = [
@@ -201,7 +201,7 @@ def test_a_checkpoint_of_an_earlier_version_that_lacks_values_of_groups_is_refus
 def test_an_index_that_does_not_fit_is_refused(use: Callable[[Make], str]) -> None:
     config = tiny(optimizer=use(of_timm("lamb")))
     training = advanced(config, 2)
-    state = training.state()
+    state = training.checkpoint()
     index = bytes(state[INDEX].tolist())
     damaged = {
         b'"groups":[': b'"groups":[{},',

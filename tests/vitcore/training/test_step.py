@@ -19,11 +19,12 @@ from vitcore.data.augmentation.augment import AUGMENT
 from vitcore.keyed_random import Keys
 from vitcore.model.build import build
 from vitcore.model.vit import ViT
-from vitcore.training import step
+from vitcore.training import step, step_graph
 from vitcore.training.evaluation import score
 from vitcore.training.optimization.optimizers import optimizer
 from vitcore.training.run import Memory
-from vitcore.training.step import WARM_UP, TrainStep, eager_reason
+from vitcore.training.step import TrainStep
+from vitcore.training.step_graph import WARM_UP, eager_reason
 from vitcore.variants import VARIANTS
 
 STEPS = 12
@@ -50,7 +51,7 @@ def tiny(**settings: Any) -> Config:
 def called(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
     """Imitate a capture on a CPU: only the replay computes, and its results keep their addresses."""
     loss = torch.zeros(())
-    parameters = function.__self__.parameters
+    parameters = function.func.__self__.parameters
     gradients = [torch.zeros_like(parameter) for parameter in parameters]
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient
@@ -66,8 +67,8 @@ def called(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
 @pytest.fixture
 def graphs(monkeypatch: pytest.MonkeyPatch) -> Mock:
     capture = Mock(side_effect=called)
-    monkeypatch.setattr(step, "capture", capture)
-    monkeypatch.setattr(step, "on_side_stream", lambda device: nullcontext())
+    monkeypatch.setattr(step_graph, "capture", capture)
+    monkeypatch.setattr(step_graph, "on_side_stream", lambda device: nullcontext())
     monkeypatch.setattr(step, "eager_reason", lambda config, device, *made: eager_reason(config, "cuda", *made))
     return capture
 
@@ -86,11 +87,12 @@ def test_nothing_but_its_inputs_changes_between_replays(graphs: Mock) -> None:
     seen = set()
     for _ in range(STEPS):
         training.advance()
-        if training.train_step.replay is not None:
+        graph = training.train_step.graph
+        if graph.replay is not None:
             score(training, training.data.val)
-            held = [*training.train_step.state(), *(own for own in training.train_step.inputs if own is not None)]
-            read = [*(group["lr"] for group in training.optimizer.param_groups), training.train_step.share]
-            seen.add(tuple(tensor.data_ptr() for tensor in [*held, *read, training.train_step.loss]))
+            held = [*training.train_step.changed_tensors(), *(own for own in graph.inputs if own is not None)]
+            read = [*(group["lr"] for group in training.optimizer.param_groups), training.train_step.average_rate]
+            seen.add(tuple(tensor.data_ptr() for tensor in [*held, *read, graph.loss]))
     assert len(seen) == 1
 
 
@@ -127,7 +129,7 @@ def test_a_step_that_waits_is_found_before_the_capture(monkeypatch: pytest.Monke
             return super().forward(images, keys)
 
     eager = finished(tiny(ema=0.9, cuda_graph="off"))
-    monkeypatch.setattr(step, "without_waiting", without_waiting)
+    monkeypatch.setattr(step_graph, "without_waiting", without_waiting)
     monkeypatch.setattr("vitcore.training.objectives.classification.ViT", Waiting)
     run = finished(tiny(ema=0.9))
     assert run.facts == {"cuda_graph": "none: RuntimeError: called a synchronizing CUDA operation"}
@@ -139,13 +141,13 @@ def test_a_value_of_the_host_in_the_graph_is_found(graphs: Mock) -> None:
     """A capture that repeats its own batch has other gradients than an eager step, so it is dropped."""
 
     def frozen(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-        taken: TrainStep = function.__self__
-        batch = taken.batch(taken.inputs)
+        taken: TrainStep = function.func.__self__
+        batch = taken.batches.prepare(taken.graph.inputs)
         replay, loss = called(function)
 
         def frozen_replay() -> None:
             with pytest.MonkeyPatch.context() as own:
-                own.setattr(taken, "batch", lambda inputs: batch)
+                own.setattr(taken.batches, "prepare", lambda inputs: batch)
                 replay()
 
         return frozen_replay, loss
@@ -153,7 +155,7 @@ def test_a_value_of_the_host_in_the_graph_is_found(graphs: Mock) -> None:
     graphs.side_effect = frozen
     training = advanced(config := tiny(head_init="lecun-normal"), STEPS)
     assert training.train_step.facts == {"cuda_graph": "none: its gradients differ from an eager step's"}
-    assert training.train_step.loss.numel() == 0  # nothing keeps the graph's memory
+    assert training.train_step.graph is None  # nothing keeps the graph's memory
     assert training.weights() == finished(config.model_copy(update={"cuda_graph": "off"})).weights
 
 
@@ -233,7 +235,7 @@ def test_each_attempt_leaves_its_untimed_step_out_of_the_images_per_second() -> 
     first.advance()
     first.advance()
     first.seconds = 8.0
-    second.restore(safetensors.torch.save(first.state()))
+    second.restore(safetensors.torch.save(first.checkpoint()))
     assert second.seconds == pytest.approx(12, abs=0.5)
     second.advance_untimed()
     second.seconds = 12.0

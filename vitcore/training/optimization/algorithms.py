@@ -96,10 +96,10 @@ class Averaged(Average):
         named = zip(self.names, self.live, strict=True)
         return [self.optimizer.x(self.parameters[name]) if name in self.parameters else live for name, live in named]
 
-    def share(self, steps: int) -> float:
+    def rate(self, steps: int) -> float:
         return 0.0
 
-    def update(self, share: float | Tensor) -> None:
+    def update(self, rate: float | Tensor) -> None:
         """Do nothing, because the optimizer updates the average."""
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:

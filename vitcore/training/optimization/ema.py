@@ -1,6 +1,6 @@
 """The exponential moving average of the weights, which is evaluated and saved (arXiv 1703.01780)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -20,18 +20,18 @@ class Average:
         self.mean = [tensor.clone() for tensor in self.live]
         self.fractions = [i for i, tensor in enumerate(self.live) if tensor.is_floating_point()]
 
-    def share(self, steps: int) -> float:
+    def rate(self, steps: int) -> float:
         """Return 1 - d after `steps` steps."""
         return 1 - min(self.decay, (1 + steps) / (10 + steps))
 
     @torch.no_grad()
-    def update(self, share: float | Tensor) -> None:
-        """Move the average toward the weights by the fraction `share`, which is a tensor if a CUDA graph reads it."""
+    def update(self, rate: float | Tensor) -> None:
+        """Move the average toward the weights by the fraction `rate`, which is a tensor if a CUDA graph reads it."""
         mean, live = ([tensors[i] for i in self.fractions] for tensors in (self.mean, self.live))
-        if isinstance(share, Tensor):
-            torch._foreach_lerp_(mean, live, [share] * len(mean))
+        if isinstance(rate, Tensor):
+            torch._foreach_lerp_(mean, live, [rate] * len(mean))
         else:
-            torch._foreach_lerp_(mean, live, share)
+            torch._foreach_lerp_(mean, live, rate)
         for mine, theirs in zip(self.mean, self.live, strict=True):
             if not mine.is_floating_point():
                 mine.copy_(theirs)
@@ -54,6 +54,6 @@ class Average:
 
 
 @torch.no_grad()
-def copy(source: list[Tensor], target: list[Tensor]) -> None:
+def copy(source: Sequence[Tensor], target: Sequence[Tensor]) -> None:
     for values, tensor in zip(source, target, strict=True):
         tensor.copy_(values)

@@ -1,0 +1,150 @@
+"""The batches of a training run: drawn on the CPU, then augmented, standardized and mixed on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import repeat
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vitcore.data.augmentation.augment import AUGMENT, Staged, augments_in_graph
+from vitcore.data.augmentation.batch_augmentation import erased, mixed, mixing_choices
+from vitcore.data.splits import Data, Order
+from vitcore.data.stream import Ahead, Stored
+from vitcore.keyed_random import Indices, Keys, image_keys
+from vitcore.runtime.device import send
+from vitcore.settings import Settings
+from vitcore.training.distributed import Ranks
+from vitcore.training.objectives import Objective
+
+
+class Inputs(NamedTuple):
+    """The inputs that change from step to step. All other tensors of a step stay at their addresses.
+
+    indices (B,): of the images, in the training data. pixels (B, C, S, S): uint8 images, if they are streamed or
+    already augmented. keys (B,): random keys of the images. choices (B, n): random choices of the augmentation. mixing
+    (6,): random numbers of mixup and CutMix. All but `indices` are None in a step that does not need them.
+    """
+
+    indices: Tensor
+    pixels: Tensor | None = None
+    keys: Keys = None
+    choices: Tensor | None = None
+    mixing: Tensor | None = None
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Inputs:
+        given = {name: function(tensor) for name, tensor in self._asdict().items() if tensor is not None}
+        return Inputs(**given)
+
+
+class Batch(NamedTuple):
+    """A batch of model inputs with their targets.
+
+    images (B, C, H, W): standardized. targets: labels (B,), soft labels (B, classes) of mixed images, or the targets of
+    an objective without labels. keys (B,): random keys of the images, or None.
+    """
+
+    images: Tensor
+    targets: Tensor
+    keys: Keys
+
+    def split(self, size: int) -> Iterator[Batch]:
+        """Yield micro-batches of `size` images. The last micro-batch may be smaller."""
+        keys = repeat(None) if self.keys is None else torch.split(self.keys, size)
+        return map(Batch, torch.split(self.images, size), torch.split(self.targets, size), keys)
+
+
+class Batches:
+    """This rank's batches of a training run.
+
+    data: on the device to train on. fixed_shapes: whether no shape may depend on a random choice, as in a CUDA graph.
+    """
+
+    def __init__(self, config: Settings, data: Data, ranks: Ranks, objective: Objective, fixed_shapes: bool) -> None:
+        self.config, self.data, self.objective = config, data, objective
+        self.device = data.mean.device
+        self.fixed_shapes = fixed_shapes
+        self.part = ranks.part(config.batch)
+        self.order = Order(len(data.train), config.seed, config.augment_repeats)
+        self.augment = AUGMENT[config.augment](config)
+        self.side = data.train.pixels.shape[-1] if self.augment.cuts else config.image_size
+        self.augments_in_graph = augments_in_graph(self.augment, config.channels * self.side**2)
+        self.augments_before_graph = config.augment != "none" and not self.augments_in_graph
+        self.reader: Ahead | None = None
+        stored = data.train.pixels
+        if isinstance(stored, Stored):
+            # A method would form a cycle, which keeps all tensors until a garbage collection.
+            indices = partial(rank_indices, self.order, self.part, config.batch)
+            self.reader = Ahead(lambda step: stored[indices(step)], config.steps)
+
+    def draw(self, step: int) -> Inputs:
+        """Return the inputs of step `step`, counted from 0. Raises the errors of `Pack.read`.
+
+        Pixels, if any, are on the device, and the other tensors on the CPU.
+        """
+        config = self.config
+        indices = rank_indices(self.order, self.part, config.batch, step)
+        pixels, mixing = None, None
+        if self.reader is not None:
+            pixels = self.reader(step)
+        if config.mixup or config.cutmix:
+            mixing = mixing_choices(config, step, config.image_size, config.image_size)
+        inputs = Inputs(torch.from_numpy(indices), pixels, self.keys(step, indices), None, mixing)
+        return self.draw_augmentation(inputs)
+
+    def keys(self, step: int, indices: Indices) -> Keys:
+        """Return the random keys (B,), on the CPU, of a step's images `indices` (B,), or None if not needed."""
+        config = self.config
+        noisy = config.dropout or config.attention_dropout or config.patch_dropout or config.drop_path
+        if not (config.augment != "none" or config.random_erasing or noisy or self.objective.keyed):
+            return None
+        epochs = self.order.epochs(step * config.batch, config.batch)[self.part]
+        return image_keys(config.seed, epochs, self.data.train.index[indices])
+
+    def draw_augmentation(self, inputs: Inputs) -> Inputs:
+        """Return `inputs` with the augmentation's choices or augmented images, or unchanged without augmentation."""
+        if inputs.keys is None or self.config.augment == "none":
+            return inputs
+        if self.augments_in_graph and isinstance(self.augment, Staged):
+            return inputs._replace(choices=self.augment.choices(inputs.keys, self.side))
+        on_device = inputs._replace(indices=send(inputs.indices, self.device))
+        return inputs._replace(pixels=self.augment(self.pixels(on_device), inputs.keys))
+
+    def send(self, inputs: Inputs) -> Inputs:
+        return inputs.map(partial(send, device=self.device))
+
+    def prepare(self, inputs: Inputs) -> Batch:
+        """Return this rank's batch, augmented, standardized, erased and mixed. inputs: on the device."""
+        pixels = inputs.pixels
+        if pixels is None or not self.augments_before_graph:
+            pixels = self.pixels(inputs)
+        if inputs.choices is not None:
+            assert isinstance(self.augment, Staged)
+            pixels = self.augment.apply(pixels, inputs.choices, self.fixed_shapes)
+        labels = self.data.train.labels[inputs.indices]
+        images = self.data.standardize(pixels)
+        if self.config.random_erasing:
+            assert inputs.keys is not None
+            images = erased(images, inputs.keys, self.config.random_erasing, self.config.random_erasing_fill)
+        targets = self.objective.targets(pixels, labels, inputs.keys)
+        if inputs.mixing is not None:
+            images, targets = mixed(images, targets, self.config, inputs.mixing)
+        return Batch(images, targets, inputs.keys)
+
+    def pixels(self, inputs: Inputs) -> Tensor:
+        """Return the uint8 images (B, C, S, S) to augment, uncropped if the augmentation crops."""
+        train = self.data.train
+        if isinstance(train.pixels, Stored):
+            pixels = inputs.pixels
+            assert pixels is not None
+        else:
+            pixels = train.pixels[inputs.indices]
+        return pixels if self.augment.cuts else train.evaluation_view(pixels)
+
+
+def rank_indices(order: Order, part: Indices, batch: int, step: int) -> Indices:
+    """Return the indices of a rank's images in a step. part: their positions in the batch of `batch` images."""
+    return order.places(step * batch, batch)[part]
