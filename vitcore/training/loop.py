@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ from vitcore.training.transfer import weights_for
 
 TICK = 0.25  # minimum seconds between two progress reports
 SECONDS = 2.0  # default time between two checkpoints
-SHARE = 0.02  # largest fraction of the time that writing checkpoints may take
+WRITING = 0.02  # largest fraction of the time that writing checkpoints may take
 
 
 def train(
@@ -64,53 +65,68 @@ def train(
         if ranks.rank == 0:
             check_memory(dict(config), measure(config), capacity(torch_device(config)))
         data = load(config, data_dir).to(torch_device(config))
-        start = weights_for(config, ranks.broadcast(lambda: parent))
-        model = teacher_for(config, data, ranks, teacher)
-        suspicion: Suspicion | None = None
-        while True:
-            training = Training(config, data, start, ranks, model)
-            training.restore(ranks.broadcast(run.checkpoint))
-            if suspicion is not None:
-                training.suspicion = suspicion
-                training.save_checkpoint(run)
-            try:
-                return loop(training, run, stop, checkpoint_seconds)
-            except DivergedError as diverged:
-                if training.suspicion.confirmed_by(diverged.step):
-                    return training.outcome("diverged", {}, diverged.step)
-                suspicion = training.suspicion.at_step(diverged.step)
-            del training  # two training states may not fit into memory
+        initial = weights_for(config, ranks.broadcast(lambda: parent))
+        teacher_model = teacher_for(config, data, ranks, teacher)
+        start = partial(Training, config, data, initial, ranks, teacher_model)
+        return train_and_verify(start, run, stop, checkpoint_seconds)
 
 
-def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seconds: float) -> Outcome:
+def train_and_verify(
+    start: Callable[[], Training], run: Run, stop: Callable[[], bool], checkpoint_seconds: float
+) -> Outcome:
+    """Train, and check whether a divergence is due to faulty hardware by recomputing the steps since the checkpoint.
+
+    start: returns a training run at its first step. A divergence is the outcome if it comes back at the same step, or
+    if it is the third one that does not. Otherwise training goes on, and the outcome names the suspect step.
+    """
+    suspicion: Suspicion | None = None
+    while True:
+        training = start()
+        training.restore(training.ranks.broadcast(run.checkpoint))
+        if suspicion is not None:
+            training.suspicion = suspicion
+            training.save_checkpoint(run)
+        try:
+            return train_to_end(training, run, stop, checkpoint_seconds)
+        except DivergedError as diverged:
+            if training.suspicion.confirmed_by(diverged.step):
+                return training.outcome("diverged", {}, diverged.step)
+            suspicion = training.suspicion.at_step(diverged.step)
+        del training  # two training states may not fit into memory
+
+
+def train_to_end(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seconds: float) -> Outcome:
     """Train to the end or until `stop()` is true, and return the outcome.
 
     Raises DivergedError if a loss is not finite. Losses are checked at each evaluation, and after every step while an
     earlier divergence is being verified.
     """
-    due, line = evaluation_steps(training.config), Metrics()
+    due = evaluation_steps(training.config)
+    metrics = Metrics()  # of the last evaluation
     shown = saved = time.monotonic()
     pause = checkpoint_seconds
     while training.step < training.config.steps:
-        stopping, began = training.ranks.agree(stop), time.monotonic()
-        if stopping or began - saved >= pause:
+        stopping = training.ranks.agree(stop)
+        now = time.monotonic()
+        if stopping or now - saved >= pause:
             training.save_checkpoint(run)
             saved = time.monotonic()
-            pause = checkpoint_seconds and max(checkpoint_seconds, (saved - began) / SHARE)
+            if checkpoint_seconds:
+                pause = max(checkpoint_seconds, (saved - now) / WRITING)
         if stopping:
             return training.outcome("stopped", {})
-        if (now := time.monotonic()) - shown >= TICK:
-            run.progress(training.step, line.get("val_accuracy"))
-            shown = now
+        if time.monotonic() - shown >= TICK:
+            run.progress(training.step, metrics.get("val_accuracy"))
+            shown = time.monotonic()
         take_step(training, run)
         if training.step in due:
-            run.progress(training.step, line.get("val_accuracy"), evaluating=True)
-            line = evaluate(training)
-            run.log(line)
-            run.progress(training.step, line["val_accuracy"])
+            run.progress(training.step, metrics.get("val_accuracy"), evaluating=True)
+            metrics = evaluate(training)
+            run.log(metrics)
+            run.progress(training.step, metrics["val_accuracy"])
         if training.suspicion.step:
             training.verify()
-    return finish(training, run, line)
+    return finish(training, run, metrics)
 
 
 def take_step(training: Training, run: Run) -> None:
@@ -126,12 +142,12 @@ def take_step(training: Training, run: Run) -> None:
         train_step.facts = {}
 
 
-def finish(training: Training, run: Run, line: Metrics) -> Outcome:
-    """Test the trained model, save it, and return the outcome. line: the metrics of the last evaluation."""
-    run.progress(training.step, line["val_accuracy"], evaluating=True)
-    metrics, correct = final_metrics(training, line)
+def finish(training: Training, run: Run, validated: Metrics) -> Outcome:
+    """Test the trained model, save it, and return the outcome. validated: the metrics of the last evaluation."""
+    run.progress(training.step, validated["val_accuracy"], evaluating=True)
+    metrics, correct = final_metrics(training, validated)
     run.save_weights(training.weights())
     if training.objective.labels:
         run.save_correct(training.data.test.index.astype(np.int32), correct.astype(np.uint8))
-    run.progress(training.step, line["val_accuracy"])
+    run.progress(training.step, validated["val_accuracy"])
     return training.outcome("finished", metrics)
