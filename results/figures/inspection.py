@@ -9,10 +9,8 @@ from typing import TypedDict
 from matplotlib.figure import Figure
 
 from results import store, units
-from results.figures.inspected import similarity
-from results.figures.inspected.distance import draw_distance
-from results.figures.inspected.filters import draw_filters
-from results.figures.inspected.rollout import draw_rollout
+from results.figures import position_maps
+from results.figures.inspected import draw_distance, draw_filters, draw_rollout
 from results.figures.page import compose
 from results.figures.theme import apply_style, check_format, file_content
 from results.store.inspection_data import Inspection
@@ -33,11 +31,11 @@ Drawing = Callable[[Inspection, Figure], list[str]]  # returns the figure's note
 # name -> title, whether there is something to draw, and the function that draws it
 FIGURES: dict[str, tuple[str, Callable[[Inspection], object], Drawing]] = {
     "filters": ("Embedding filters", lambda inside: "filters" in inside.arrays, draw_filters),
-    "position": ("Position: each patch beside all others", similarity.notes_by_site, similarity.draw_pairs),
+    "position": ("Position: each patch beside all others", position_maps.notes_by_site, position_maps.draw_pairs),
     "position-heads": (
         "Position: the middle patch, by layer and head",
-        similarity.sites_with_several_maps,
-        similarity.draw_middle_patch,
+        position_maps.sites_with_several_maps,
+        position_maps.draw_middle_patch,
     ),
     "attention-distance": ("Mean attention distance", lambda inside: True, draw_distance),
     "rollout": ("Attention from the output to the input", lambda inside: True, draw_rollout),
@@ -89,13 +87,16 @@ def draw_side_by_side(
 
     Returns the file's path in a list, or [] if no two trials can be compared. Raises the errors of `picture`.
     """
-    shown = similarity.comparable_indices(insides)
+    shown = position_maps.comparable_indices(insides)
     if len(shown) < 2:
         return []
-    left_out = [f"{names[k]} ({similarity.incomparable_text(one)})" for k, one in enumerate(insides) if k not in shown]
+    left_out = []
+    for k, inside in enumerate(insides):
+        if k not in shown:
+            left_out.append(f"{names[k]} ({position_maps.incomparable_text(inside)})")
 
     def drawing(page: Figure) -> list[str]:
-        notes = similarity.draw_side_by_side([insides[k] for k in shown], [names[k] for k in shown], page)
+        notes = position_maps.draw_side_by_side([insides[k] for k in shown], [names[k] for k in shown], page)
         return [*notes, f"Not shown: {', '.join(left_out)}."] if left_out else notes
 
     path = folder / f"position-beside.{format}"

@@ -16,7 +16,7 @@ from matplotlib.transforms import blended_transform_factory
 
 from results.figures.axes import metric_limits
 from results.figures.frame import arms_frame, metric_label, minus_text, rows_of, seeds_frame, signed_text
-from results.figures.page import HANDLE, is_narrow, text_height, text_width, wrap_text
+from results.figures.page import BOLD, HANDLE, is_narrow, text_height, text_width, wrap_text
 from results.figures.theme import GREY, LIGHT, PALE, UNCLIPPED
 from results.records import Table
 from results.statistics.verdict import RESOLVED
@@ -68,7 +68,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 def dense_row_height(frame: pd.DataFrame) -> float:
     """Return the smallest row height, in inches. Name and verdict are above the interval, on one line if they fit."""
     size = current_style().small
-    widths = (text_width(row.label, size, "bold") + text_width(short_verdict(row), size) for row in rows_of(frame))
+    widths = (text_width(row.label, size * BOLD) + text_width(short_verdict(row), size) for row in rows_of(frame))
     return NARROW_DENSE_ROW if max(widths) < COLUMN - HANDLE else NARROW_ROW
 
 

@@ -11,7 +11,7 @@ from results.figures.frame import arms_frame, seeds_frame, series_label, signed_
 from results.figures.kinds import Kind
 from results.figures.kinds.curves import add_dash_entries, draw_arms
 from results.figures.lines import baseline_notes, draw_over_axis, marks_note
-from results.figures.page import add_panels, draw_legends
+from results.figures.page import add_panels, draw_legend
 from results.records import Table
 from results.study_results import StudyResults
 from results.units import unit
@@ -25,15 +25,14 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     has_curves = evaluations.empty or (evaluations > 1).any()  # else trials were evaluated only once
     final, *others = add_panels(figure, 2 if has_curves else 1, HEIGHT)
     draw_over_axis(frame, seeds_frame(study, table.metric), final, table.metric, x)
-    named = [(final, "at the end of training")]
+    draw_legend(final, "at the end of training")
     notes = [marks_note(x), *baseline_notes(frame), *tuned_note(study, table)]
     for training in others:
         lines, tuned, below = draw_arms(study, frame, training, "step")
         if not tuned:
             add_dash_entries(lines, training)
-        named.append((training, "over training" if tuned else f"over training, by {axis_name(x)}"))
+        draw_legend(training, "over training" if tuned else f"over training, by {axis_name(x)}")
         notes += below
-    draw_legends(figure, named)
     return notes
 
 

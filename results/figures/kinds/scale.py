@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from results.figures.axes import tick_labels, value_text, with_positions
 from results.figures.frame import arms_frame, seeds_frame, table_for_metric, x_setting
 from results.figures.lines import baseline_notes, draw_over_axis, marks_note
-from results.figures.page import add_panels, draw_legend, is_narrow
+from results.figures.page import add_panels, draw_legend
 from results.records import Table
 from results.study_results import StudyResults
 from results.units import amount_text
@@ -27,7 +27,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     title = f"steps differ: {steps[0]:,} to {steps[-1]:,}" if steps else ""
     if len(steps) == 1:
         title = f"every point: {amount_text(steps[0], 'step')}"
-    draw_legend(own, title, across=bool(others) and not is_narrow(figure))
+    draw_legend(own, title)
     notes = [marks_note(x), *baseline_notes(frame)] if frame["series"].nunique() > 1 else []
     for beside in others:
         frame = with_positions(arms_frame(study, table_for_metric(study, FEW_SHOT)))

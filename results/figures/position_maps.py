@@ -13,7 +13,6 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 
-from results.figures.images import color_scale, mosaic, mosaic_centers
 from results.figures.page import is_narrow, wrap_text
 from results.store.inspection_data import Inspection
 from results.style import current_style
@@ -142,3 +141,23 @@ def draw_middle_patch(inside: Inspection, figure: Figure) -> list[str]:
         add_colorbar([ax], site)
     place = f"the patch at row {rows // 2 + 1}, column {columns // 2 + 1} with all others"
     return [f"{notes_by_site(inside)[site]}: {place}" for site in maps]
+
+
+def mosaic(maps: np.ndarray, gap: int = 1) -> np.ndarray:
+    """Return maps (R, C, rows, columns) as one 2-D picture with R rows of C maps, `gap` NaN cells apart."""
+    R, C, rows, columns = maps.shape
+    padded = np.pad(maps.astype(float), ((0, 0), (0, 0), (0, gap), (0, gap)), constant_values=np.nan)
+    return padded.swapaxes(1, 2).reshape(R * (rows + gap), C * (columns + gap))[:-gap, :-gap]
+
+
+def mosaic_centers(count: int, size: int, gap: int = 1) -> np.ndarray:
+    """Return the centers (count,) of maps of `size` cells along one axis of a mosaic, in cells."""
+    return np.arange(count) * (size + gap) + (size - 1) / 2
+
+
+def color_scale(site: str, values: np.ndarray) -> dict[str, Any]:
+    """Return cmap, vmin and vmax of `imshow`: from -1 to 1 for similarities, symmetric around 0 for a bias."""
+    if site == "bias":
+        most = float(np.nanmax(np.abs(values))) or 1.0
+        return {"cmap": "RdBu_r", "vmin": -most, "vmax": most}
+    return {"cmap": "viridis", "vmin": -1.0, "vmax": 1.0}
