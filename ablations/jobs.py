@@ -1,14 +1,17 @@
 """The jobs of plans: the trials that workers run. This module does not load torch."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Literal
 
 from ablations.study.naming import ALL_ARMS, matching_names
 from results.store.plan_files import parent_setting
 from results.store.schemas import Arm, Entry, Plan, Settings
 from results.store.standing import Standing, Standings
 from vitcore.analysis.cost_record import Cost
+
+Keep = Literal["all", "baseline", "none"]  # the trials whose final weights are kept
 
 
 @dataclass(frozen=True)
@@ -89,3 +92,18 @@ def matching_arms(plan: Plan, globs: Sequence[str]) -> list[Arm]:
     """Return the arms whose names match a glob pattern. Raises ValueError if a pattern matches no arm."""
     named = matching_names([arm.name for arm in plan.arms], globs, plan.name)
     return [arm for arm in plan.arms if arm.name in named]
+
+
+def kept_weights(keep: Keep, plans: Iterable[Plan]) -> Callable[[str], bool]:
+    """Return a function that takes a trial's id and returns whether the trial's final weights are kept.
+
+    Weights of stages are always kept, because other trials start from them.
+    """
+    if keep == "all":
+        return lambda trial_id: True
+    entries: list[Entry] = []
+    for plan in plans:
+        entries += plan.stages
+        if keep == "baseline":
+            entries += [arm for arm in plan.arms if arm.name == arm.baseline]
+    return {trial.id for entry in entries for trial in entry.trials}.__contains__

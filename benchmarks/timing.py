@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
-
-from ablations.reporting.console import PlainConsole
 
 Call = Callable[[], Any]
 Seconds = npt.NDArray[np.float64]  # (rounds,)
@@ -50,7 +49,7 @@ def call_alternately(sides: Mapping[str, Callable[[], float]], rounds: int) -> d
     """Return each function's results (rounds,). All are called once per round, in reverse order every other round."""
     found: dict[str, list[float]] = {name: [] for name in sides}
     order = [name for number in range(rounds) for name in list(sides)[:: -1 if number % 2 else 1]]
-    console = PlainConsole(stderr=True)
+    console = Console(stderr=True)
     # A thread that refreshes the progress bar would disturb the timing.
     with Progress(console=console, transient=True, auto_refresh=False, disable=not console.is_terminal) as bar:
         for name in bar.track(order):

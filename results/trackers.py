@@ -9,7 +9,9 @@ import hashlib
 import io
 import json
 import math
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +21,10 @@ import pandas as pd
 
 from results import store
 from results.store.files import open_no_follow, read_bytes
-from results.store.schemas import Settings
-from results.study_results import StudyResults
+from results.store.schemas import Plan, Settings
+from results.study_results import StudyResults, load_plans
 
+MIRROR_SECONDS = 10.0  # between two writes of curves while trials run
 LONGEST_FOLDER = 200  # characters of a name that becomes a folder; file systems allow 255 bytes
 
 Point = tuple[float, int, dict[str, float]]  # seconds of training, step, name -> scalar
@@ -199,3 +202,36 @@ def write_mlflow(studies: Sequence[StudyResults], folder: Path) -> None:
 
 
 TRACKERS = {"tensorboard": write_tensorboard, "wandb": write_wandb, "mlflow": write_mlflow}
+
+
+@contextmanager
+def mirroring(plans: Sequence[Plan], runs: Path, folder: Path | None) -> Iterator[None]:
+    """Write the plans' curves for TensorBoard to the folder, if given, every MIRROR_SECONDS and when the block ends.
+
+    If tensorboard is not installed, raises ModuleNotFoundError before the block begins.
+    """
+    if folder is None:
+        yield
+        return
+    import tensorboard.compat.proto.event_pb2  # noqa: F401  # an extra: its absence would go unnoticed in the thread
+
+    done = threading.Event()
+
+    def keep_mirroring() -> None:
+        while not done.wait(MIRROR_SECONDS):
+            mirror(plans, runs, folder)
+
+    thread = threading.Thread(target=keep_mirroring, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        mirror(plans, runs, folder)
+
+
+def mirror(plans: Sequence[Plan], runs: Path, folder: Path) -> None:
+    """Write the training curves once. Ignores errors, because the next call writes all curves again."""
+    with suppress(OSError, ValueError):  # ValueError: no trial has been evaluated yet
+        write_tensorboard(load_plans(runs, plans), folder)

@@ -19,7 +19,8 @@ from hostile import TEXTS
 
 from ablations.planning.prepare import prepare
 from ablations.planning.saved_plans import save_plan
-from ablations.reporting import status, status_view
+from ablations.status import study_status as status
+from ablations.status import view as status_view
 from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
 from results import export, report, store

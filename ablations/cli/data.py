@@ -12,7 +12,7 @@ from ablations import machine
 from ablations.cli.answer import FAILED, show_json
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import data_folder, data_home, folder_options
-from results.safe_text import one_line
+from results.safe_text import one_line, printable
 
 if TYPE_CHECKING:
     from vitcore.data.pack_sources import Source
@@ -166,10 +166,10 @@ def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from ablations.reporting.console import PlainConsole
+    from ablations.cli.progress import stderr_console
 
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = PlainConsole(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = stderr_console()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(printable(what), total=total)
         yield lambda count: bar.advance(task, count)

@@ -176,7 +176,7 @@ def inspect(
         ablate inspect position-embedding
         ablate inspect 3f2a9c01b7de --images 512 --format pdf
     """
-    from ablations.reporting.inspect_trial import distinct_labels, inspect_in_folder, read_from_export
+    from ablations.cli.inspections import distinct_labels, inspect_in_folder, read_from_export
     from results.figures import inspection
 
     source = source_path(runs)

@@ -68,7 +68,7 @@ def run(
         ablate run pooling patch-size --seeds 10 --jobs 2
     """
     from ablations.planning import estimate
-    from ablations.reporting.live_curves import mirroring
+    from results.trackers import mirroring
 
     if arm != parameters.ALL_ARMS and (prune or plan_only):
         other = "--prune" if prune else "--plan-only"
@@ -132,7 +132,6 @@ def work(
     """
     from ablations.cluster.submit import publish_pending
     from ablations.execution import runner
-    from ablations.reporting.lines import Lines
 
     place = make_place(folder, data_dir, plugin, checkpoints, keep_weights)
     plans = store.read_plans(place.runs).all()
@@ -147,7 +146,7 @@ def work(
         workers = min(workers or machine.LOGIN_NODE_TRIALS, machine.LOGIN_NODE_TRIALS)
     deadline = machine.stop_time(60 * minutes if minutes else machine.seconds_left())
     with runner.signal_handler(lambda *_: os.kill(os.getpid(), signal.SIGTERM), signal.SIGUSR1, signal.SIGUSR2):
-        summary = runner.pull(todo, place, Lines(), machine.process_name(), workers, deadline)
+        summary = runner.pull(todo, place, machine.process_name(), workers, deadline)
     done, failed = amount_text(len(summary.done), "trial"), len(summary.failed) + len(summary.blocked)
     print(f"{done} done here, {failed} failed, {summary.left} left", flush=True)
     if not summary.left and gpus is None and (written := publish_pending(place.runs, plans)):
@@ -182,20 +181,22 @@ def warn_of_enlarged(configs: Iterable[Settings]) -> None:
         print(f"ablate: {line}", file=sys.stderr)
 
 
-def publisher(plans: list[Plan], arms: Sequence[str], runs: Path) -> Callable[[Job], None]:
-    """Return a function to call with each ended trial. After a study's last trial, it writes and prints the table."""
+def publisher(plans: list[Plan], arms: Sequence[str], runs: Path) -> Callable[[Job], str]:
+    """Return a function of an ended trial, which writes and returns the tables of studies that are then complete."""
     open_trials = {planned.name: {job.id for job in jobs([planned], arms)} for planned in plans}
 
-    def publish_ended(job: Job) -> None:
+    def publish_ended(job: Job) -> str:
+        tables = []
         for name, ids in list(open_trials.items()):
             ids.discard(job.id)
             if not ids:
-                from ablations.reporting.publish import publish
+                from results.publish import publish
                 from results.study_results import load_plans
 
                 del open_trials[name]
                 own = next(planned for planned in plans if planned.name == name)
-                print(publish(load_plans(runs, [own])[0], runs), end="\n\n", flush=True)
+                tables.append(publish(load_plans(runs, [own])[0], runs) + "\n")
+        return "\n".join(tables)
 
     return publish_ended
 
@@ -270,26 +271,26 @@ def train_here(
     jobs: list[Job],
     place: Place,
     workers: int | None,
-    on_over: Callable[[Job], None] = lambda job: None,
+    on_over: Callable[[Job], str] = lambda job: "",
     above: "RenderableType | None" = None,
     metric: str = "test_accuracy",
 ) -> "RunSummary":
     """Train the unfinished trials on this machine, and return how all trials ended.
 
     workers: the maximum number of concurrent trials, or None for the default. on_over: called with each trial that had
-    ended before or ends without being interrupted. above: what a terminal shows above the progress bars. metric: the
-    metric to show for each trial that ends. Raises the errors of `runner.run` and `Trial.reopen`.
+    ended before or ends without being interrupted; returns text to print. above: what a terminal shows above the
+    progress bars. metric: the metric to show for each trial that ends. Raises the errors of `runner.run` and
+    `Trial.reopen`.
     """
+    from ablations.cli.progress import Live, stderr_console
     from ablations.execution import runner
-    from ablations.reporting.console import PlainConsole
-    from ablations.reporting.progress import Live
 
     renewed = retrying.renewal_line(retrying.reopen_lost_parents(place.runs, jobs, place.code))
     todo = retrying.trials_to_run(place.runs, jobs, place.code)
     wanted = max((len(slots.make_slots(group, workers)) for group in slots.group_by_ranks(todo)), default=0)
     most = machine.LOGIN_NODE_TRIALS if machine.is_login_node() else wanted
     at_once = min(wanted, most)
-    with Live(PlainConsole(stderr=True), len(todo), above, at_once, metric) as display:
+    with Live(stderr_console(), len(todo), above, at_once, metric) as display:
         if renewed:
             display.say(renewed)
         if wanted > most:
@@ -298,7 +299,12 @@ def train_here(
                 f"instead of {wanted}; for more: `ablate submit`, or this command inside an allocation (salloc, srun)"
             )
             workers = most
-        return runner.run(jobs, place, display, workers, on_over)
+
+        def show_over(job: Job) -> None:
+            if text := on_over(job):
+                display.print_result(text)
+
+        return runner.run(jobs, place, display, workers, show_over)
 
 
 def finish(summary: "RunSummary", asked: int, where: str, plans: Sequence[Plan] = ()) -> None:

@@ -13,7 +13,7 @@ from ablations.cli.inputs.directories import folder_options, runs_folder
 from results.store import plan_files
 
 if TYPE_CHECKING:
-    from ablations.reporting.status_view import Statuses
+    from ablations.status.view import Statuses
 
 
 def status(
@@ -34,9 +34,10 @@ def status(
         ablate status
         ablate status position-embedding --recipe cifar10 --watch
     """
-    from ablations.reporting import status as statuses
-    from ablations.reporting import status_view
-    from ablations.reporting.console import PlainConsole
+    from rich.console import Console
+
+    from ablations.status import study_status as statuses
+    from ablations.status import view as status_view
 
     folder, where = runs_folder(runs), folder_options(runs)
     asker = statuses.RateLimitedAsker(folder)
@@ -54,7 +55,7 @@ def status(
         if as_json:
             show_json(views)
         else:
-            PlainConsole().print(status_view.render(views, where), soft_wrap=True, highlight=False)
+            Console().print(status_view.render(views, where), soft_wrap=True, highlight=False)
 
 
 def logs(
@@ -76,7 +77,7 @@ def logs(
         ablate logs position-embedding --failed
         ablate logs 3f2a9c01b7de --lines 100
     """
-    from ablations.reporting import log_tails
+    from ablations.status import log_tails
 
     folder = runs_folder(runs)
     found = log_tails.tails(folder, trial_ids(folder, words, recipe, arm), lines, failed)

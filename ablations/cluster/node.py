@@ -13,7 +13,6 @@ from ablations.cluster import no_progress, rounds, staging
 from ablations.cluster.campaign import Campaign
 from ablations.execution import runner
 from ablations.plain_output import plain_output
-from ablations.reporting.lines import Lines
 from results import store
 from results.store.standing import Kind, Standings
 from slurm import arrays, queue
@@ -48,7 +47,6 @@ def work(folder: str) -> int:
         summary = runner.pull(
             jobs,
             place,
-            Lines(),
             machine.process_name(),
             deadline=deadline,
             called_off=lambda: campaign.cancelled,
@@ -164,7 +162,7 @@ def finish_round(folder: Path, after: str) -> int:
         found = rounds.submit_round(campaign, inside=True, after=after)
     print(json.dumps(asdict(found)), flush=True)
     if not found.left or found.is_cancelled:
-        from ablations.reporting.publish import publish_all  # imported here because tasks draw nothing
+        from results.publish import publish_all  # imported here because tasks draw nothing
 
         publish_all(campaign.runs, campaign.plans)
         cancel_helpers(campaign)

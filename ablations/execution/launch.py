@@ -16,8 +16,7 @@ from pydantic import TypeAdapter
 from ablations import provenance
 from ablations.execution import messages
 from ablations.execution.messages import Heard
-from ablations.jobs import Job
-from ablations.reporting.cleaning import Keep
+from ablations.jobs import Job, Keep
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from ablations.execution.launch import Place
+from ablations.execution.messages import Ended, Progress
 from ablations.execution.pool import Display, Pool, RunSummary, end_elsewhere
 from ablations.execution.slots import group_by_ranks, make_slots
 from ablations.jobs import Job
@@ -24,6 +25,26 @@ LISTEN_SECONDS = 0.2
 CALLED_OFF_SECONDS = 5.0  # between calls of `called_off`
 SPREAD = 32  # jobs: enough for 100 tasks (benchmarks/pull.py), and few enough to go seed by seed
 CLOSING_FRACTION = 0.02
+
+
+class Lines:
+    """A display of a pool that prints a line with the time for each event of its own trials."""
+
+    def show_running(self, slot: int, job: Job, progress: Progress | None) -> None:
+        if progress is None:
+            print(f"{store.timestamp()} {job.id} {job.name}: begins", flush=True)
+
+    def show_idle(self, slot: int) -> None: ...
+
+    def show_compiling(self, slot: int, job: Job) -> None:
+        print(f"{store.timestamp()} {job.id} compiling the first step", flush=True)
+
+    def show_end(self, job: Job, end: Ended) -> None:
+        if not end.elsewhere:
+            print(f"{store.timestamp()} {job.id} {end.kind} {end.cause}", flush=True)
+
+    def say(self, text: str) -> None:
+        print(f"{store.timestamp()} {text}", flush=True)
 
 
 def run(
@@ -64,7 +85,6 @@ def run(
 def pull(
     jobs: Sequence[Job],
     place: Place,
-    display: Display,
     task: str,
     workers: int | None = None,
     deadline: float = math.inf,
@@ -81,7 +101,7 @@ def pull(
     for group in group_by_ranks(pull_order(jobs, task)):
         if not summary.stopped:
             slots = make_slots(group, workers, place.trials_per_gpu)
-            pool = Pool(group, place, slots, display, lambda job: None, summary, pulls=True)
+            pool = Pool(group, place, slots, Lines(), lambda job: None, summary, pulls=True)
             drive(pool, deadline, called_off, closing)
             summary.left += len(pool.trials)
             summary.stopped |= any(not trial.elsewhere for trial in pool.trials.values())

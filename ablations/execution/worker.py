@@ -27,9 +27,8 @@ from ablations.execution import attempts, messages
 from ablations.execution.compute_eval import compute_eval, winner_weights
 from ablations.execution.launch import PLACE, Place
 from ablations.faults import RankLost
-from ablations.jobs import Job
+from ablations.jobs import Job, kept_weights
 from ablations.output import output_to_file
-from ablations.reporting.cleaning import kept_weights
 from ablations.trainables.vit import plugins, rank_processes
 from ablations.trainables.vit.rank_processes import BEAT_SECONDS
 from results import store

@@ -6,12 +6,11 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from ablations.execution import retry
-from ablations.jobs import jobs, matching_arms
+from ablations.jobs import Keep, jobs, kept_weights, matching_arms
 from ablations.machine import cores, default_workers, gpus
 from ablations.planning import cheaper, data_summary, estimate, resolution
 from ablations.planning.resolution import Resolution
 from ablations.planning.step_times import Device
-from ablations.reporting.cleaning import Keep, kept_weights
 from ablations.study.naming import ALL_ARMS
 from results import store, units
 from results.statistics.declared import declared_earlier

@@ -14,8 +14,7 @@ from ablations.execution.launch import Place
 from ablations.execution.messages import Ended, job_line, read_event, read_job
 from ablations.execution.pool import Pool
 from ablations.execution.worker import Worker
-from ablations.jobs import Job
-from ablations.reporting.cleaning import Keep
+from ablations.jobs import Job, Keep
 from results import store
 from vitcore import Config
 from vitcore.identity import trial_id

@@ -10,7 +10,6 @@ from devcluster import wait_until
 from in_process import Ablate, refusal
 from waits import PATIENCE
 
-from ablations.reporting import live_curves
 from results import trackers
 from results.store.schemas import Plan
 from results.trackers import tracked_runs
@@ -123,8 +122,8 @@ def test_curves_are_mirrored_while_trials_run(monkeypatch: pytest.MonkeyPatch, t
     made = synthetic.position(seeds=2)
     synthetic.write(tmp_path / "runs", made)
     plan = Plan.model_validate(made)
-    monkeypatch.setattr(live_curves, "EVERY_SECONDS", 0.01)
-    with live_curves.mirroring([plan], tmp_path / "runs", None):
+    monkeypatch.setattr(trackers, "MIRROR_SECONDS", 0.01)
+    with trackers.mirroring([plan], tmp_path / "runs", None):
         pass
-    with live_curves.mirroring([plan], tmp_path / "runs", tmp_path / "curves"):
+    with trackers.mirroring([plan], tmp_path / "runs", tmp_path / "curves"):
         wait_until(lambda: list(tmp_path.rglob("*tfevents*")), "curves", PATIENCE, every=0.01)

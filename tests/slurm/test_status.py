@@ -17,7 +17,7 @@ from waits import await_empty_queue, await_report, await_training, close, logs, 
 
 from ablations.execution.retry import advice
 from ablations.faults import BUG
-from ablations.reporting import status
+from ablations.status import study_status as status
 from slurm.queue import shows_scancel
 
 BROKEN = """

@@ -33,8 +33,8 @@ def demo(runs: parameters.Runs = None, workers: parameters.Workers = None) -> No
         ablate demo
         ablate demo --runs /tmp/demo
     """
+    from ablations.cli.progress import GrowingTable
     from ablations.planning.measure_steps import measure_missing
-    from ablations.reporting.progress import GrowingTable
 
     place = make_place(runs, None, None)
     (plan,) = prepare_plans([STUDY], RECIPE, place, SEEDS, prune=False, data_dir=None)
@@ -80,9 +80,9 @@ def announcement(plan: Plan, todo: list[Job], place: Place, workers: int | None)
 
 def results_text(plan: Plan, runs: Path, where: str) -> str:
     """Write a study's tables, figure and report, and return text about them. where: the --runs option for commands."""
-    from ablations.reporting.publish import publish
     from results import report
     from results.figures import study_figure
+    from results.publish import publish
     from results.study_results import load_plans
 
     (study,) = load_plans(runs, [plan])

@@ -352,9 +352,9 @@ def track_planning(made: "Sequence[Design]") -> "Iterable[Design]":
     """Return the designs as an iterable that shows a progress bar, because planning can take 10 s."""
     from rich.progress import track
 
-    from ablations.reporting.console import PlainConsole
+    from ablations.cli.progress import stderr_console
 
-    console = PlainConsole(stderr=True)
+    console = stderr_console()
     return track(made, "planning", console=console, transient=True, disable=not console.is_terminal)
 
 

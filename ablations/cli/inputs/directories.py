@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ablations.cli.inputs import ablate_toml
 from ablations.cli.inputs.corrections import refuse_csv
 from ablations.execution.launch import Place
-from ablations.reporting.cleaning import Keep
+from ablations.jobs import Keep
 
 if TYPE_CHECKING:
     from slurm.profile import Profile

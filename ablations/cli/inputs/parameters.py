@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ablations.reporting.cleaning import Keep
+from ablations.jobs import Keep
 from ablations.study import naming
 from results.tables.formats import TableFormat
 

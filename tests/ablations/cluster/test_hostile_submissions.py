@@ -16,9 +16,9 @@ from ablations.cluster import campaign as campaigns
 from ablations.cluster import no_progress, node, submit
 from ablations.execution import attempts
 from ablations.execution.launch import Place
+from ablations.execution.runner import Lines
 from ablations.planning import step_times
 from ablations.planning.step_times import Device
-from ablations.reporting.lines import Lines
 from results import store
 from results.store.schemas import StepTime
 from slurm import intent, job

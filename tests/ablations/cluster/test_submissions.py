@@ -15,18 +15,20 @@ import pytest
 import synthetic
 
 from ablations import provenance
+from ablations.cli import clean as cleaning
 from ablations.cluster import campaign as campaigns
 from ablations.cluster import no_progress, node, rounds, submit
 from ablations.cluster.campaign import Campaign
 from ablations.execution import runner
 from ablations.execution.launch import Place
+from ablations.execution.runner import Lines
 from ablations.jobs import Job
 from ablations.jobs import jobs as jobs_of
 from ablations.planning import estimate
-from ablations.reporting import cleaning, log_tails, publish, status
-from ablations.reporting.lines import Lines
-from ablations.reporting.status_view import render
-from results import store
+from ablations.status import log_tails
+from ablations.status import study_status as status
+from ablations.status.view import render
+from results import publish, store
 from results.store import lease, plan_files
 from results.store.schemas import Plan
 from slurm import arrays as submission

@@ -9,8 +9,8 @@ from in_process import Ablate
 
 from ablations.execution import attempts, retry
 from ablations.execution.retry import advice
-from ablations.reporting import status as statuses
-from ablations.reporting.status_view import render
+from ablations.status import study_status as statuses
+from ablations.status.view import render
 from results import store
 from results.store import eval_files, lease
 from results.store.schemas import Plan

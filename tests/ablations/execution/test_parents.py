@@ -17,13 +17,15 @@ from photographs import photographs
 from PIL import Image
 from run_trials import Quiet, outcomes, serve_all
 
+from ablations.cli import clean as cleaning
 from ablations.execution import retry, runner
 from ablations.execution.launch import Place
 from ablations.execution.pool import Pool, RunSummary
 from ablations.jobs import Job
 from ablations.jobs import jobs as jobs_of
 from ablations.planning.saved_plans import save_plan
-from ablations.reporting import cleaning, status, status_view
+from ablations.status import study_status as status
+from ablations.status import view as status_view
 from results import store
 from results.load import load_studies
 from results.store import lease

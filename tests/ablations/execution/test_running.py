@@ -33,7 +33,7 @@ from ablations.execution.worker import Worker
 from ablations.jobs import Job
 from ablations.jobs import jobs as jobs_of
 from ablations.planning import plan as planning
-from ablations.reporting import status
+from ablations.status import study_status as status
 from results import store
 from results.store import lease
 from results.store.schemas import Arm, Plan, PlannedTrial

@@ -8,10 +8,10 @@ import pytest
 import synthetic
 from run_trials import Quiet, job_of, served
 
+from ablations.cli import clean as cleaning
 from ablations.cli.inputs import ablate_toml
 from ablations.execution import runner
 from ablations.execution.launch import Place
-from ablations.reporting import cleaning
 from results import store
 from results.store.schemas import Plan
 from vitcore.config import Config

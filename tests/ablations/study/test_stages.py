@@ -8,6 +8,7 @@ import pytest
 from designs import ONE_STAGE, STAGED_RECIPE, STAGED_STUDY, TAUGHT, staged_design, staged_plan
 from photographs import photographs
 
+from ablations.cli import clean as cleaning
 from ablations.cli.inputs import arguments
 from ablations.jobs import Job
 from ablations.jobs import jobs as jobs_of
@@ -16,7 +17,6 @@ from ablations.planning import plan as planning
 from ablations.planning.prepare import prepare
 from ablations.planning.saved_plans import save_plan, saved_plan
 from ablations.planning.step_times import Device
-from ablations.reporting import cleaning
 from ablations.study.confounds import refuse_undeclared
 from results.comparison import compare, summary
 from results.figures import study_figure

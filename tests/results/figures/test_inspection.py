@@ -14,7 +14,7 @@ import synthetic
 from in_process import Ablate, json_output, refusal
 from matplotlib.figure import Figure
 
-from ablations.reporting.inspect_trial import distinct_labels, select_trials
+from ablations.cli.inspections import distinct_labels, select_trials
 from results import export, store
 from results.figures import inspection, position_maps
 from results.load import load_inspections, load_studies

@@ -16,10 +16,10 @@ from photographs import photographs
 from PIL import Image
 from run_trials import called_serially, served
 
+from ablations.cli import clean as cleaning
 from ablations.execution.compute_eval import compute_eval
 from ablations.execution.launch import Place
 from ablations.jobs import Job, jobs
-from ablations.reporting import cleaning
 from results import export, store, units
 from results.figures import frame
 from results.load import load_studies

@@ -6,11 +6,11 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
+from rich.console import Console
 from rich.text import Text
 
 from ablations.execution.retry import advice
-from ablations.reporting.console import PlainConsole
-from ablations.reporting.status import TRIAL_KINDS, ArmStatus, QueuedTrial, StudyStatus, is_settled
+from ablations.status.study_status import TRIAL_KINDS, ArmStatus, QueuedTrial, StudyStatus, is_settled
 from results.safe_text import printable
 from results.units import amount_text, duration_text
 from slurm.queue import is_held
@@ -51,7 +51,7 @@ def render(views: Sequence[StudyStatus], where: str = "", damaged: Sequence[Valu
         lines += [*failure_lines(view, where), *ended_lines(entries), *submission_lines(view)]
         texts.append(Text("\n").join(lines))
     silences = dict.fromkeys(one for view in views for one in (view.slurm, view.accounting) if one)
-    return Text("\n\n").join(texts).append("".join(f"\n\n{one}" for one in silences), style="bold magenta")
+    return Text("\n\n").join(texts).append("".join(f"\n\n{printable(one)}" for one in silences), style="bold magenta")
 
 
 def headline(view: StudyStatus) -> Text:
@@ -170,7 +170,9 @@ def show_live(read: Callable[[], Statuses], where: str) -> Statuses:
     """
     from rich.live import Live  # imported here because only this function needs it
 
-    console, (views, damaged), shown = PlainConsole(), read(), ""
+    console = Console()
+    views, damaged = read()
+    shown = ""
     live = Live(console=console, auto_refresh=False, transient=True, vertical_overflow="ellipsis")
     with contextlib.suppress(KeyboardInterrupt), live if console.is_terminal else contextlib.nullcontext():
         while not is_settled(views):

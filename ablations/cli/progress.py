@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean
 
 from rich.console import Console, RenderableType
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
@@ -15,8 +16,14 @@ from rich.text import Text
 from ablations.execution import messages
 from ablations.jobs import Job
 from results import store, units
+from results.safe_text import printable
 
 METRIC = "test_accuracy"
+
+
+def stderr_console() -> Console:
+    """Return a console on standard error. It is no terminal for FORCE_COLOR alone: bars would fill a log."""
+    return Console(stderr=True, force_terminal=sys.stderr.isatty())
 
 
 class Bars(Progress):
@@ -95,7 +102,8 @@ class Live:
             TimeElapsedColumn(),
             console=console,
             transient=True,
-            redirect_stdout=sys.stdout.isatty(),  # a table that goes into a file is not drawn above the bars
+            redirect_stdout=False,
+            redirect_stderr=False,
             disable=not console.is_terminal,
         )
         self.progress.above = above
@@ -111,7 +119,8 @@ class Live:
         self.progress.stop()
 
     def show_running(self, slot: int, job: Job, progress: messages.Progress | None) -> None:
-        label, steps = job.name, job.config["steps"]
+        label = printable(job.name)
+        steps = job.config["steps"]
         line = self.line(slot)
         if progress is None:
             self.pace.begin(slot)
@@ -146,9 +155,9 @@ class Live:
         """Count a trial that ended. Print a line if it failed, is blocked or, without bars, ended in this run."""
         self.done += 1
         self.finished_here += not end.elsewhere
-        what = job.name
+        what = printable(job.name)
         if end.kind in ("failed", "blocked"):
-            self.console.print(Text.assemble((end.kind, "red"), f" {what}: {end.cause}"), soft_wrap=True)
+            self.console.print(Text.assemble((end.kind, "red"), f" {what}: {printable(end.cause)}"), soft_wrap=True)
         elif not self.console.is_terminal and not end.elsewhere:
             named = units.metric_name(self.metric, job.config.get("objective", ""))
             accuracy = end.metrics.get(self.metric)
@@ -157,7 +166,14 @@ class Live:
         self.refresh()
 
     def say(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(printable(text, "\n"), highlight=False, markup=False, soft_wrap=True)
+
+    def print_result(self, text: str) -> None:
+        """Print text to standard output. On a terminal with bars, print it above them."""
+        if self.console.is_terminal and sys.stdout.isatty():
+            self.say(text)
+        else:
+            print(text, flush=True)
 
     def time_left(self) -> str:
         """Return the time left as the end of a message, as in ", about 5 min 40 s left".
@@ -189,10 +205,12 @@ class GrowingTable:
         self.runs = runs
         self.accuracies: dict[tuple[str, int], float] = {}
 
-    def show_end(self, job: Job) -> None:
+    def show_end(self, job: Job) -> str:
+        """Fill in the accuracy of a trial that ended. Returns no text to print."""
         result = store.trial(self.runs, job.id).state().result
         if result is not None and (accuracy := result.metrics.get(METRIC)) is not None:
             self.accuracies[job.arm, job.config["seed"]] = accuracy
+        return ""
 
     def __rich__(self) -> Table:
         unit = units.unit(METRIC)
@@ -203,5 +221,6 @@ class GrowingTable:
         for arm in self.arms:
             known = [self.accuracies.get((arm, seed)) for seed in self.seeds]
             there = [value for value in known if value is not None]
-            table.add_row(arm, *map(unit.value_text, known), unit.value_text(fmean(there)) if there else "")
+            mean = unit.value_text(fmean(there) if there else None)
+            table.add_row(escape(printable(arm)), *map(unit.value_text, known), mean)
         return table

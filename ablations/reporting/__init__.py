@@ -1,1 +1,0 @@
-"""User-facing views of studies that run or are complete: progress, status, logs, tables."""
