@@ -46,7 +46,7 @@ from vitcore.runtime.memory import OutOfMemory
 from vitcore.training.distillation import Trained
 from vitcore.training.loop import train
 from vitcore.training.parents import is_trial
-from vitcore.training.run import Outcome
+from vitcore.training.run import Metrics, Outcome
 from vitcore.training.step_graph import ASKED, NONE
 
 REPORT_SECONDS = 0.5
@@ -83,10 +83,10 @@ class Worker:
             self.channel.write(messages.event_line(event))
             self.channel.flush()
 
-    def report(self, step: int, accuracy: float | None, evaluating: bool = False) -> None:
+    def report(self, step: int, metrics: Metrics, evaluating: bool = False) -> None:
         if evaluating or time.monotonic() - self.last_report >= REPORT_SECONDS:
             self.last_report = -math.inf if evaluating else time.monotonic()  # the end of an evaluation is reported too
-            self.emit(messages.Progress(step, accuracy, evaluating))
+            self.emit(messages.Progress(step, metrics.get("val_accuracy"), evaluating))
 
     def announce(self, facts: Facts) -> None:
         """Warn the pool if compilation failed, or if a step is not one CUDA graph although the config allows it."""

@@ -25,6 +25,7 @@ from vitcore.training.run import Metrics
 from vitcore.training.state import Training
 
 Correctness = np.ndarray[Any, Any]
+NOT_METRICS = ("step", "epoch", "images", "seconds", "lr")  # what else a line of metrics holds: how far training is
 
 
 def evaluate(training: Training) -> Metrics:
@@ -46,21 +47,25 @@ def evaluate(training: Training) -> Metrics:
         "images": images,
         "seconds": training.seconds,
         "train_loss": losses.mean().item(),
-        "val_loss": loss,
-        "val_accuracy": correct.mean().item(),
+        **measured("val", loss, correct),
         "lr": learning_rate(training.step - 1, training.config),
     }
 
 
-def final_metrics(training: Training, line: Metrics) -> tuple[dict[str, float], Correctness]:
+def final_metrics(training: Training, line: Metrics) -> tuple[Metrics, Correctness]:
     """Return (metrics, correctness (n,) of each test image from 0 to 1). line: the metrics of the last evaluation.
 
     Raises OutOfMemory and the errors of `Pack.read`.
     """
     with training.off_the_clock():
         loss, correct = score(training, training.data.test)
-    validated = {name: line[name] for name in ("val_accuracy", "val_loss", "train_loss")}
-    return {"test_accuracy": correct.mean().item(), "test_loss": loss} | validated, correct
+    validated = {name: value for name, value in line.items() if name not in NOT_METRICS}
+    return measured("test", loss, correct) | validated, correct
+
+
+def measured(part: str, loss: float, correct: Correctness) -> Metrics:
+    """Return the metrics of a part of the data, "val" or "test". To measure something else, add it here."""
+    return {f"{part}_loss": loss, f"{part}_accuracy": correct.mean().item()}
 
 
 @torch.no_grad()

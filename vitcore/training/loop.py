@@ -116,14 +116,14 @@ def train_to_end(training: Training, run: Run, stop: Callable[[], bool], checkpo
         if stopping:
             return training.outcome("stopped", {})
         if time.monotonic() - shown >= TICK:
-            run.progress(training.step, metrics.get("val_accuracy"))
+            run.progress(training.step, metrics)
             shown = time.monotonic()
         take_step(training, run)
         if training.step in due:
-            run.progress(training.step, metrics.get("val_accuracy"), evaluating=True)
+            run.progress(training.step, metrics, evaluating=True)
             metrics = evaluate(training)
             run.log(metrics)
-            run.progress(training.step, metrics["val_accuracy"])
+            run.progress(training.step, metrics)
         if training.suspicion.step:
             training.verify()
     return finish(training, run, metrics)
@@ -144,10 +144,10 @@ def take_step(training: Training, run: Run) -> None:
 
 def finish(training: Training, run: Run, validated: Metrics) -> Outcome:
     """Test the trained model, save it, and return the outcome. validated: the metrics of the last evaluation."""
-    run.progress(training.step, validated["val_accuracy"], evaluating=True)
+    run.progress(training.step, validated, evaluating=True)
     metrics, correct = final_metrics(training, validated)
     run.save_weights(training.weights())
     if training.objective.labels:
         run.save_correct(training.data.test.index.astype(np.int32), correct.astype(np.uint8))
-    run.progress(training.step, validated["val_accuracy"])
+    run.progress(training.step, validated)
     return training.outcome("finished", metrics)

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-Metrics = dict[str, float]  # a line of metrics.jsonl: step, epoch, images, seconds, train_loss, val_loss, ... lr
+Metrics = dict[str, float]  # name -> value; a line of metrics.jsonl also holds step, epoch, images, seconds and lr
 Facts = dict[str, str | float]  # how steps are computed: cuda_graph, compile, compile_seconds, compile_failed
 Status = Literal["finished", "diverged", "stopped"]
 
@@ -27,8 +27,8 @@ class Run(Protocol):
     def save_correct(self, index: np.ndarray[Any, Any], correct: np.ndarray[Any, Any]) -> None:
         """Save whether test images are classified correctly. index (n,): int32, in the dataset. correct (n,): uint8."""
 
-    def progress(self, step: int, accuracy: float | None, evaluating: bool = False) -> None:
-        """Show the number of steps taken. accuracy: from this process's last validation, or None before its first.
+    def progress(self, step: int, metrics: Metrics, evaluating: bool = False) -> None:
+        """Show the number of steps taken. metrics: of this process's last evaluation, or empty before its first.
 
         evaluating: whether an evaluation begins, which may take minutes. The next call says that it has ended.
         """
@@ -67,7 +67,7 @@ class Memory:
     def save_correct(self, index: np.ndarray[Any, Any], correct: np.ndarray[Any, Any]) -> None:
         self.correct = index, correct
 
-    def progress(self, step: int, accuracy: float | None, evaluating: bool = False) -> None:
+    def progress(self, step: int, metrics: Metrics, evaluating: bool = False) -> None:
         pass
 
     def compiling(self) -> None:
@@ -81,13 +81,12 @@ class Memory:
 class Outcome:
     """The outcome of a training run, which has finished, diverged or been stopped.
 
-    metrics: test_accuracy, test_loss, val_accuracy, val_loss and train_loss; empty unless finished. train_loss is the
-    mean over the steps since the previous evaluation. Only train_loss includes label smoothing, mixed images and the
-    distillation loss.
+    metrics: those of the test images and of the last evaluation, such as `test_accuracy`; empty unless finished. Only
+    `train_loss` includes label smoothing, mixed images and the distillation loss.
     """
 
     status: Status
-    metrics: dict[str, float]
+    metrics: Metrics
     params: int
     flops: int  # of one image's forward pass
     steps: int

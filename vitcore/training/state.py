@@ -27,7 +27,7 @@ from vitcore.training.distillation import Teacher
 from vitcore.training.distributed import ALONE, Ranks
 from vitcore.training.divergence import DivergedError, Suspicion
 from vitcore.training.optimization.stored_state import INDEX
-from vitcore.training.run import Outcome, Run, Status
+from vitcore.training.run import Metrics, Outcome, Run, Status
 from vitcore.training.step import TrainStep
 from vitcore.training.transfer import Weights
 
@@ -164,7 +164,7 @@ class Training:
         finally:
             self.mark = time.perf_counter()
 
-    def outcome(self, status: Status, metrics: dict[str, float], diverged_at: int | None = None) -> Outcome:
+    def outcome(self, status: Status, metrics: Metrics, diverged_at: int | None = None) -> Outcome:
         """Return the outcome of training that ends at this step. diverged_at: the step that diverged, or None."""
         with self.off_the_clock():
             cost = measure(self.config)

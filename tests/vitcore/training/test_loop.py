@@ -24,7 +24,7 @@ from vitcore.data.augmentation.augment import AUGMENT
 from vitcore.data.splits import load
 from vitcore.runtime.compile_cache import compiled
 from vitcore.runtime.device import SUBNORMAL, compute_in_precision, compute_settings, flush_subnormals
-from vitcore.training import step
+from vitcore.training import evaluation, step
 from vitcore.training.batches import Batch
 from vitcore.training.evaluation import evaluation_steps, score
 from vitcore.training.run import Memory
@@ -88,6 +88,20 @@ def test_metrics_lines_are_evenly_spaced_and_complete(whole: Memory) -> None:
     assert all(line.keys() == fields for line in whole.lines)
     assert whole.lines[-1]["images"] == 20 * 48
     assert evaluation_steps(tiny(steps=3, evaluations=10)) == [1, 2, 3]
+
+
+def test_a_new_metric_reaches_the_lines_and_the_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is added in one function, and is neither dropped nor renamed."""
+    measured = evaluation.measured
+
+    def with_error(part: str, loss: float, correct: np.ndarray) -> dict[str, float]:
+        return measured(part, loss, correct) | {f"{part}_error": 1 - correct.mean().item()}
+
+    monkeypatch.setattr(evaluation, "measured", with_error)
+    outcome = train(tiny(evaluations=2), run := Memory())
+    assert [line["val_error"] for line in run.lines] == [1 - line["val_accuracy"] for line in run.lines]
+    assert outcome.metrics["val_error"] == run.lines[-1]["val_error"]
+    assert outcome.metrics["test_error"] == 1 - outcome.metrics["test_accuracy"]
 
 
 def test_outcome_agrees_with_what_was_written() -> None:
