@@ -19,10 +19,9 @@ from vitcore.data.splits import Images
 from vitcore.runtime.device import send
 from vitcore.runtime.memory import call_shrinking
 from vitcore.settings import Settings
-from vitcore.training.divergence import DivergedError
 from vitcore.training.optimization.schedules import learning_rate
 from vitcore.training.run import Metrics
-from vitcore.training.state import Training
+from vitcore.training.state import DivergedError, Training
 
 Correctness = np.ndarray[Any, Any]
 NOT_METRICS = ("step", "epoch", "images", "seconds", "lr")  # what else a line of metrics holds: how far training is

@@ -22,10 +22,9 @@ from vitcore.runtime.memory import capacity
 from vitcore.settings import Settings
 from vitcore.training.distillation import Trained, teacher_for
 from vitcore.training.distributed import ALONE, Ranks
-from vitcore.training.divergence import DivergedError, Suspicion
 from vitcore.training.evaluation import evaluate, evaluation_steps, final_metrics
 from vitcore.training.run import Memory, Metrics, Outcome, Run
-from vitcore.training.state import Training
+from vitcore.training.state import DivergedError, Suspicion, Training
 from vitcore.training.transfer import weights_for
 
 TICK = 0.25  # minimum seconds between two progress reports

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 
 import safetensors.torch
 import torch
@@ -25,7 +25,6 @@ from vitcore.settings import Settings
 from vitcore.training.batches import Batch
 from vitcore.training.distillation import Teacher
 from vitcore.training.distributed import ALONE, Ranks
-from vitcore.training.divergence import DivergedError, Suspicion
 from vitcore.training.optimization.stored_state import INDEX
 from vitcore.training.run import Metrics, Outcome, Run, Status
 from vitcore.training.step import TrainStep
@@ -34,6 +33,38 @@ from vitcore.training.transfer import Weights
 WHAT = "the trial's newest checkpoint"
 LATER = ("micro_batch", "suspicion")  # checkpoints of earlier versions lack both
 SCALAR = torch.tensor(0.0)
+VERIFICATIONS = 3  # number of suspicions after which any divergence counts, because steps are not reproducible
+
+
+class DivergedError(Exception):
+    """Raised if a loss is not finite. step: the training step, from 1, of the loss or before the validation loss."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(f"diverged at step {step}")
+        self.step = step
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """The divergence to verify, if any, and the outcome of earlier verifications.
+
+    To verify a divergence, training restarts from its last checkpoint and checks the loss of every step.
+    """
+
+    step: int = 0  # the step that diverged, or 0 if nothing is suspected
+    refuted_step: int = 0  # the latest step whose loss was finite when recomputed, or 0
+    count: int = 0  # number of suspicions so far
+
+    def confirmed_by(self, step: int) -> bool:
+        """Return whether a divergence at `step` confirms this suspicion. Any divergence confirms a third suspicion."""
+        return step == self.step or self.count == VERIFICATIONS
+
+    def at_step(self, step: int) -> Suspicion:
+        """Return the suspicion of a divergence at `step`. The step that was suspected before counts as refuted."""
+        return Suspicion(step, self.step or self.refuted_step, self.count + 1)
+
+    def refuted(self) -> Suspicion:
+        return Suspicion(0, self.step, self.count)
 
 
 class Training:
