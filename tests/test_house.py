@@ -14,6 +14,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 MOST_FILES = 20  # in one folder
+MOST_LATE_IMPORTS = 160  # inside functions; lowered by whoever removes some
+OPTIONAL = {"timm", "torchvision", "tensorboard", "wandb", "mlflow", "submitit"}  # loaded where they are needed
 MAY_IMPORT = {
     "vitcore": {"vitcore"},
     "slurm": {"slurm"},
@@ -76,6 +78,30 @@ def test_folders_of_ablations_form_no_circle() -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(f"a circle of folders: {' -> '.join(error.args[1])}")
+
+
+def late_imports(path: Path) -> list[str]:
+    """Return the imports inside the functions of a file, as "file:line module"."""
+    found: dict[ast.AST, str] = {}
+    for function in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        for node in ast.walk(function):
+            if isinstance(node, ast.ImportFrom):
+                found[node] = str(node.module)
+            elif isinstance(node, ast.Import):
+                found[node] = node.names[0].name
+    return [f"{path.relative_to(ROOT)}:{node.lineno} {name}" for node, name in found.items()]
+
+
+def test_few_imports_stand_inside_functions() -> None:
+    """Imports of optional libraries do not count."""
+    found: list[str] = []
+    for package in MAY_IMPORT:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            found += late_imports(path)
+    counted = [one for one in found if one.split()[1].partition(".")[0] not in OPTIONAL]
+    assert len(counted) <= MOST_LATE_IMPORTS, "\n".join(counted)
 
 
 @pytest.mark.parametrize("room", [*MAY_IMPORT, "benchmarks", "tests"])
