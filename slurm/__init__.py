@@ -1,10 +1,7 @@
-"""Submission of any list of tasks to SLURM, each task exactly once.
+"""Submission of any list of equal tasks to SLURM, as job arrays. The package knows nothing about models."""
 
-The package imports submitit on first use, and knows nothing about models.
-"""
-
-from slurm.arrays import Tasks, send
+from slurm.arrays import JobArray, submit
 from slurm.profile import Profile
 from slurm.queue import QueuedJob
 
-__all__ = ["Profile", "QueuedJob", "Tasks", "send"]
+__all__ = ["JobArray", "Profile", "QueuedJob", "submit"]

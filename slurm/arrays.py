@@ -1,8 +1,16 @@
-"""Submission of tasks as SLURM job arrays, each array exactly once.
+"""Job arrays of equal tasks, each submitted exactly once.
 
-An array is written to disk before sbatch is called. Its tag is in the job's comment. So the queue shows whether SLURM
-has the job, even if sbatch fails or prints no job id. submitit renders the script. Its executor is not used, because it
-names the files of the tasks' arguments after the job id. A launcher killed after sbatch would leave tasks without them.
+The array's tag is in its job name and comment. So the queue shows whether SLURM has the job, even if sbatch fails or
+prints no job id. The script is complete before sbatch is called, and survives the process that calls it.
+
+submitit's executors are not used for SLURM. By their public interface (1.5):
+
+- `map_array` names each task's payload by its job id, after sbatch. If a launcher is killed meanwhile, or a site's
+  sbatch fails after slurmctld accepted the job, the tasks wait a minute for a payload and fail.
+- The id is the first number after the word job, also in a site's banner. sbatch has no timeout and gets the whole
+  environment, which SLURM stores.
+- No script can be rendered without submitting it: neither `sbatch --test-only` nor `--dry-run` are possible.
+- `--signal` cannot be left out, and an array always has a limit, as in `--array=0-0%1`.
 """
 
 import re
@@ -10,126 +18,156 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from slurm import grammar, intent, queue
+from slurm import partitions, queue, values
 from slurm.ask import NoSlurm, Refused, Unreachable, ask
+from slurm.profile import Profile
 
 BEGAN = "ABLATE_JOB_BEGAN"  # environment variable: when the job's script began, before the profile's setup
-FOLDER = "ABLATE_ARRAY"  # environment variable: the folder of the array that a task belongs to
 STARTS = 10  # maximum starts of a persistent task
 SBATCH_SECONDS = 60.0
+APPEAR_SECONDS = 15.0  # how long after an unanswered sbatch its job may still appear in the queue
+SHORT_SECONDS = 600  # jobs up to this limit get no signal, because SLURM may send it a minute early
+SIGNAL = "USR2@90"  # sent this many seconds before the time limit
+LONGEST_LABEL = 60  # characters
 REFUSAL = "Batch job submission failed: "  # slurmctld's answer, as sbatch prints it
-
-Parameters = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Tasks:
-    """The tasks of a job array. Each task calls `function(*arguments, *share)` with one element of `shares`."""
+class JobArray:
+    """A job array of `count` equal tasks, each of which calls `function(*arguments)` on a node."""
 
+    folder: Path  # of the script and the logs
+    tag: str  # identifies the array in SLURM's queue
     function: str  # 'module:name'
     arguments: Sequence[str]
-    shares: Sequence[Sequence[str]]
+    profile: Profile
+    code: Path  # the folder from which nodes import code
+    label: str = ""  # the beginning of the job name
+    count: int = 1
     persistent: bool = False  # whether a task starts again in its job when a signal ends it; it runs without srun
-    container: Sequence[str] = ()  # words of a command that precedes Python
+    avoided: Sequence[str] = ()  # nodes to exclude, in addition to the profile's
+    when: Mapping[str, str] = field(default_factory=dict)  # options of sbatch for the start
+
+    @property
+    def script(self) -> Path:
+        return self.folder / "script.sh"
 
 
-def next_folder(arrays: Path) -> Path:
-    """Return the folder of the next array: 0001, 0002, and so on."""
-    return arrays / f"{len(list(arrays.glob('*'))) + 1:04d}"
+def submit(array: JobArray) -> int:
+    """Write an array's script into its folder, submit it and return the job id.
 
-
-def send(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code: Path) -> int:
-    """Write tasks to the new folder `folder`, submit them as one job array and return its job id.
-
-    tag: identifies the array in SLURM's queue. parameters: the script's parameters for submitit, with the tag in the
-    comment. code: the folder from which nodes import code. Raises Refused if SLURM rejects the array, or Unreachable if
-    it is unknown whether SLURM has it. Raises the errors of `script`, and OSError if writing fails.
+    Raises Refused if SLURM rejects the array, or Unreachable if it is unknown whether SLURM has it. Raises the errors
+    of `script`, and OSError if writing fails.
     """
-    text, path = script(folder, tasks, parameters, code), folder / "script.sh"
-    (folder / "logs").mkdir(parents=True)
-    path.touch(mode=0o600)  # private, as the profile's environment may hold secrets
-    path.write_text(text)
-    intent.write(folder, tag, tasks.function, tasks.arguments, tasks.shares)
+    text = script(array)
+    (array.folder / "logs").mkdir(parents=True, exist_ok=True)
+    array.script.touch(mode=0o600)  # private, as the profile's environment may hold secrets
+    array.script.write_text(text)
     try:
-        job_id = submit(path, tag)
-    except Refused:
-        intent.withdraw(folder)
-        raise
-    intent.acknowledge(folder, job_id)
-    return job_id
-
-
-def submit(script: Path, tag: str) -> int:
-    """Submit a script whose job has this tag, and return the job id. Raises Refused or Unreachable as `send` does."""
-    try:
-        said = ask("sbatch", str(script), timeout=SBATCH_SECONDS).stdout
+        answer = ask("sbatch", str(array.script), timeout=SBATCH_SECONDS).stdout
     except Refused as error:
         if REFUSAL in str(error):
             raise
-        return find_in_queue(tag, f"sbatch failed: {error}")  # a site's wrapper around sbatch may have failed
+        return find_in_queue(array.tag, f"sbatch failed: {error}")  # a site's wrapper around sbatch may have failed
     except (Unreachable, NoSlurm) as error:
-        return find_in_queue(tag, str(error))
+        return find_in_queue(array.tag, str(error))
     # a banner of the cluster may also contain numbers and the word job
-    own = re.search(r"^Submitted batch job (\d+)", said, re.MULTILINE)
-    return int(own[1]) if own else find_in_queue(tag, "sbatch printed no job id")
+    job_id = re.search(r"^Submitted batch job (\d+)", answer, re.MULTILINE)
+    return int(job_id[1]) if job_id else find_in_queue(array.tag, "sbatch printed no job id")
 
 
 def find_in_queue(tag: str, problem: str) -> int:
     """Wait for a job with this tag in the queue and return its id. Raises Unreachable with `problem` if none comes."""
-    deadline, found = time.monotonic() + intent.SETTLE_SECONDS, "whether the job was submitted is unknown"
+    deadline = time.monotonic() + APPEAR_SECONDS
+    known = "whether the job was submitted is unknown"
     while time.monotonic() < deadline:
         time.sleep(1)
         try:
-            mine = [job for job in queue.jobs(tag, ended=True) if job.tag == tag]
+            found = [job for job in queue.jobs(tag, ended=True) if job.tag == tag]
         except (Unreachable, NoSlurm, Refused):  # a failure of squeue says nothing about the job
             continue
-        if mine:
-            return mine[0].job_id
-        found = "the queue does not have the job"
-    raise Unreachable(f"{problem}; {found}: submit again when SLURM answers")
+        if found:
+            return found[0].job_id
+        known = "the queue does not have the job"
+    raise Unreachable(f"{problem}; {known}: submit again when SLURM answers")
 
 
-def script(folder: Path, tasks: Tasks, parameters: Parameters, code: Path) -> str:
-    """Return the script that `send` passes to sbatch for these arguments. Raises the errors of `require_folder`.
-
-    Raises ModuleNotFoundError if submitit is not installed.
-    """
-    from submitit.slurm.slurm import _make_sbatch_string  # late: submitit is an extra
-
-    require_folder(folder)
+def script(array: JobArray) -> str:
+    """Return the script that `submit` passes to sbatch. Raises ValueError if a name or the folder is not allowed."""
+    require_folder(array.folder)
+    path = f"export PYTHONPATH={shlex.quote(str(array.code))}${{PYTHONPATH:+:$PYTHONPATH}} PYTHONSAFEPATH=1"
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in array.profile.environment.items()]
+    directives = [f"#SBATCH {quoted_option(word)}" for word in values.option_words(sbatch_options(array))]
     began = f"export {BEGAN}=$(date +%s)"
-    path = f"export PYTHONPATH={shlex.quote(str(code))}${{PYTHONPATH:+:$PYTHONPATH}} PYTHONSAFEPATH=1"
-    added = {"chdir": str(code.parent), **parameters.get("additional_parameters", {})}
-    count = len(tasks.shares)
-    changes: dict[str, Any] = {
-        "setup": [began, *parameters.get("setup", ()), path],
-        "use_srun": not tasks.persistent,  # srun would be another process that a signal can kill
-        "map_count": count if count > 1 else None,
-        "additional_parameters": added | ({"array": f"0-{count - 1}"} if count > 1 else {}),
+    lines = ["#!/bin/bash", *directives, "", began, *exports, *array.profile.setup, path, "", command(array), ""]
+    return "\n".join(lines)
+
+
+def quoted_option(word: str) -> str:
+    """Return `--name=value` with the value quoted."""
+    name, sign, value = word.partition("=")
+    return f"{name}={shlex.quote(value)}" if sign else name
+
+
+def sbatch_options(array: JobArray) -> values.Options:
+    """Return the options of sbatch for an array. Raises ValueError if the tag or a node's name is not allowed."""
+    profile = array.profile
+    values.require("tag", array.tag, r"[A-Za-z0-9][A-Za-z0-9:._-]*", "letters, digits and : . _ -")
+    avoided = [values.require("exclude", node, values.NODE, "the name of a node") for node in array.avoided]
+    excluded = ",".join(str(name) for name in (profile.extra.get("exclude"), *avoided) if name)
+    job = "%A_%a" if array.count > 1 else "%j"
+    asked = {
+        "job-name": job_name(array.label, array.tag),
+        "comment": f"{array.tag} {profile.comment}" if profile.comment else array.tag,
+        "array": f"0-{array.count - 1}" if array.count > 1 else None,
+        **profile.model_dump(include={"partition", "account", "qos", "constraint"}),
+        "nodes": profile.nodes,
+        "ntasks-per-node" if profile.nodes > 1 else "ntasks": 1,
+        "cpus-per-task": profile.cpus,
+        "mem": profile.memory,
+        "time": partitions.duration_text(60 * profile.minutes),
+        "signal": SIGNAL if profile.seconds > SHORT_SECONDS else None,
+        "requeue": True,
+        **profile.extra,
+        "gres": profile.gres,
+        "exclude": excluded or None,
+        **array.when,
+        "chdir": array.code.parent,
+        "output": array.folder / "logs" / f"{job}_log.out",
+        "open-mode": "append",
     }
-    text: str = _make_sbatch_string(task_command(folder, tasks, code), folder / "logs", **{**parameters, **changes})
-    return text.replace("#SBATCH --signal=USR2@0\n", "")  # which submitit cannot leave out
+    return {
+        name: value if isinstance(value, bool) else str(value) for name, value in asked.items() if value is not None
+    }
 
 
-def task_command(folder: Path, tasks: Tasks, code: Path) -> str:
-    """Return the shell command that runs one task of the array in `folder`."""
-    python = shlex.join([*tasks.container, sys.executable])
+def command(array: JobArray) -> str:
+    """Return the shell command that runs one task of an array."""
+    profile = array.profile
     # -P: nodes import the copied code and not files of their working directory
-    command = f"{python} -u -P -m slurm.job {shlex.join([str(folder), tasks.function, str(code)])}"
-    if tasks.persistent:  # a status above 128 means that a signal ended the task
-        again = f"for start in {{1..{STARTS}}}; do {command}; status=$?; [ $status -gt 128 ] || break; done"
+    words = [*profile.prefix, sys.executable, "-u", "-P", "-m", "slurm.task", str(array.code), array.function]
+    python = shlex.join([*words, *array.arguments])
+    if array.persistent:  # a status above 128 means that a signal ended the task
+        again = f"for start in {{1..{STARTS}}}; do {python}; status=$?; [ $status -gt 128 ] || break; done"
         return f"{again}\nexit $status"
-    return command
+    one_task = ["--nodes=1", "--ntasks=1"] if profile.nodes > 1 else []  # this task starts all other ranks
+    # since SLURM 22.05, srun does not inherit cpus-per-task
+    srun = ["srun", "--unbuffered", f"--cpus-per-task={profile.cpus}", *one_task, *values.option_words(profile.srun)]
+    return f"{shlex.join(srun)} {python}"
+
+
+def job_name(label: str, tag: str) -> str:
+    """Return `label:tag`, with the label cut and reduced to ASCII letters, digits and @+._-, or `tag` without one."""
+    harmless = re.sub(r"[^A-Za-z0-9@+._-]", "-", label)[:LONGEST_LABEL]
+    return f"{harmless}:{tag}" if harmless else tag
 
 
 def require_folder(folder: Path) -> None:
     """Raise ValueError if the path has characters that SLURM's file name patterns or PYTHONPATH would misread."""
     for character in str(folder):
         if character in "%\\:" or not character.isprintable():
-            raise ValueError(
-                f"{grammar.quoted_value(folder)}: SLURM needs a run directory without {character!a} in its path"
-            )
+            shown = values.quoted_value(folder)
+            raise ValueError(f"{shown}: SLURM needs a run directory without {character!a} in its path")

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 TIMEOUT = 10.0
+FIELD = "\x1f"  # an ASCII separator for the columns that a command prints
 KEPT = (
     *("HOME", "LOGNAME", "USER", "SHELL", "PATH", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM"),
     *("LD_LIBRARY_PATH", "PYTHON*", "VIRTUAL_ENV", "PYENV_*"),
@@ -104,3 +105,13 @@ def sentence(complaint: str) -> str:
     own = [line for line in lines if OWN.search(line)]
     parts = [OWN.split(line)[-1].strip() for line in own or lines]
     return "; ".join(dict.fromkeys(part for part in parts if part))
+
+
+def cluster_name(timeout: float = TIMEOUT) -> str:
+    """Return the name of the cluster that this machine belongs to, or "" if SLURM does not say."""
+    own = os.environ.get("SLURM_CLUSTER_NAME", "")
+    if own:
+        return own
+    shown = ask("scontrol", "show", "config", timeout=timeout).stdout
+    found = re.search(r"^ClusterName\s*=\s*(\S+)", shown, re.MULTILINE)
+    return found[1] if found else ""

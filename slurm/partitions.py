@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from slurm.ask import ask
-from slurm.queue import FIELD
+from slurm.ask import FIELD, ask
+from slurm.values import quoted_value
 
 SINFO = ("%R", "%P", "%a", "%l", "%D", "%c", "%m", "%G", "%f")
 
@@ -55,8 +55,18 @@ def parse_nodes(
 
 def partition_nodes(partition: str | None, known: list[Nodes]) -> list[Nodes]:
     """Return the nodes in `known` that belong to `partition`: names joined by commas, or None for the default."""
-    names = partition.split(",") if partition else []
-    return [some for some in known if some.partition in names or (not names and some.default)]
+    if partition is None:
+        return [some for some in known if some.default]
+    return [some for some in known if some.partition in partition.split(",")]
+
+
+def description(some: Nodes) -> str:
+    """Return a group of nodes as text, such as '2 nodes in gpu with 8 CPUs, 16000M, 4 GPUs of type a100, 4:00:00'."""
+    parts = [f"{some.cpus} CPUs", f"{some.memory}M"]
+    for kind, number in some.gpus.items():
+        parts.append(f"{number} GPUs of type {quoted_value(kind)}" if kind else f"{number} GPUs")
+    limit = "no time limit" if some.limit is None else f"at most {duration_text(some.limit)}"
+    return f"{some.count} nodes in {quoted_value(some.partition)} with {', '.join(parts)}, {limit}"
 
 
 def seconds(span: str) -> int | None:

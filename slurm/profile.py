@@ -14,15 +14,26 @@ import difflib
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from slurm import grammar, options, partitions
-from slurm.grammar import FEATURES, SIZE, WORD, list_pattern
+from slurm import partitions
+from slurm.values import (
+    FEATURES,
+    SBATCH,
+    SIZE,
+    SRUN,
+    WORD,
+    Options,
+    checked_options,
+    list_pattern,
+    one_line,
+    quoted_value,
+    require,
+)
 
 ENDS = r"(after|afterany|afterok|afternotok)(:\d+(_\d+)?)+"
 CLOCK = r"\d\d?:\d\d(:\d\d)?"
@@ -76,8 +87,8 @@ class Profile(BaseModel):
     dependency: str | None = None  #: Dependencies of the submitted jobs on other jobs, such as `afterok:1234`.
     begin: str | None = None  #: Earliest start of the submitted jobs, such as `20:00` or `now+2hours`.
     comment: str | None = None  #: Text after the submission's tag in the comment of each job.
-    extra: dict[str, options.Value] = {}  #: Further options of `sbatch`, such as `mail-type: END`.
-    srun: dict[str, options.Value] = {}  #: Options of `srun`, such as `cpu-bind: cores`.
+    extra: Options = {}  #: Further options of `sbatch`, such as `mail-type: END`.
+    srun: Options = {}  #: Options of `srun`, such as `cpu-bind: cores`.
     #: What the helper jobs request instead of one core, 2 GB and 15 minutes. `none`: there are no helper jobs.
     helper: dict[str, Any] | Literal["none"] = {}
     checkpoints: str | None = None  #: Folder of checkpoints. By default, the run directory.
@@ -109,26 +120,24 @@ class Profile(BaseModel):
     @field_validator(*TEXT)
     @classmethod
     def _word(cls, value: str | None, about: Any) -> str | None:
-        return value if value is None else grammar.require(about.field_name, value, *TEXT[about.field_name])
+        return value if value is None else require(about.field_name, value, *TEXT[about.field_name])
 
     @field_validator("setup", mode="before")
     @classmethod
     def _setup(cls, lines: object) -> tuple[str, ...]:
         if not isinstance(lines, list | tuple) or not all(isinstance(line, str) for line in lines):
-            raise ValueError(f"setup={grammar.quoted_value(lines)}: a list of shell lines")
+            raise ValueError(f"setup={quoted_value(lines)}: a list of shell lines")
         for line in lines:
-            grammar.one_line("setup", line, "one shell line an entry, without tabs or control characters")
+            one_line("setup", line, "one shell line an entry, without tabs or control characters")
             if line.lstrip().startswith("#"):
-                raise ValueError(
-                    f"setup={grammar.quoted_value(line)}: no comments (SLURM reads #SBATCH lines as options)"
-                )
+                raise ValueError(f"setup={quoted_value(line)}: no comments (SLURM reads #SBATCH lines as options)")
         return tuple(lines)
 
     @field_validator("environment", mode="before")
     @classmethod
     def _environment(cls, values: object) -> dict[str, str]:
         if not isinstance(values, dict):
-            raise ValueError(f"environment={grammar.quoted_value(values)}: names and values")
+            raise ValueError(f"environment={quoted_value(values)}: names and values")
         return {name: exported_value(name, value) for name, value in values.items()}
 
     @field_validator("time", "container")
@@ -140,13 +149,15 @@ class Profile(BaseModel):
 
     @field_validator("extra", "srun", mode="before")
     @classmethod
-    def _options(cls, values: object, about: Any) -> dict[str, options.Value]:
-        return (options.SRUN if about.field_name == "srun" else options.SBATCH).check_all(values)
+    def _options(cls, values: object, about: Any) -> Options:
+        return checked_options(about.field_name, SRUN if about.field_name == "srun" else SBATCH, values)
 
     @model_validator(mode="after")
     def _check_combinations(self) -> "Profile":
         if self.gpu_type and not self.gpus:
             raise ValueError(f"gpu_type={self.gpu_type} with gpus=0: leave it out, or ask for a GPU")
+        if re.search(r"\bgpu\b", str(self.extra.get("gres", ""))):
+            raise ValueError(f"extra.gres={self.extra['gres']}: GPUs are the key 'gpus'")
         shares = [name for name in ("mem-per-cpu", "mem-per-gpu") if name in self.extra]
         if len(shares) + bool(self.memory) > 1:
             raise ValueError(f"extra.{shares[0]}={self.extra[shares[0]]}: only one of memory, mem-per-cpu, mem-per-gpu")
@@ -157,7 +168,7 @@ class Profile(BaseModel):
     def _helper(cls, value: Any) -> Any:
         if value != "none":
             if unknown := sorted(value.keys() - set(HELPER)):
-                raise ValueError(f"helper.{grammar.quoted_value(unknown[0])}: one of {', '.join(HELPER)}")
+                raise ValueError(f"helper.{quoted_value(unknown[0])}: one of {', '.join(HELPER)}")
             try:
                 cls(**{"gpus": 0, **value})
             except ValueError as error:
@@ -202,11 +213,11 @@ def container_words(container: str) -> tuple[str, ...]:
     """Return the words of a container's command. Raises ValueError if it begins with an option or cannot be split."""
     meaning = "a command and its options, as in 'apptainer exec --nv /images/torch.sif'"
     try:
-        words = shlex.split(grammar.one_line("container", container, meaning))
+        words = shlex.split(one_line("container", container, meaning))
     except ValueError:
         words = []
     if not words or words[0].startswith("-"):
-        raise ValueError(f"container={grammar.quoted_value(container)}: {meaning}")
+        raise ValueError(f"container={quoted_value(container)}: {meaning}")
     return tuple(words)
 
 
@@ -221,28 +232,28 @@ def in_seconds(time: str | int) -> int:
     elif TIME.fullmatch(time):
         seconds = partitions.seconds(time) or 0
     else:
-        raise ValueError(f"time={grammar.quoted_value(time)}: {meaning}")
+        raise ValueError(f"time={quoted_value(time)}: {meaning}")
     if not 60 <= seconds <= 366 * 86400:
-        raise ValueError(f"time={grammar.quoted_value(time)}: at least a minute and at most a year")
+        raise ValueError(f"time={quoted_value(time)}: at least a minute and at most a year")
     return seconds
 
 
 def exported_value(name: object, value: object) -> str:
     """Return the value of an environment variable as text. Raises ValueError if its name or value is not allowed."""
-    key = f"environment.{grammar.quoted_value(name)}"
+    key = f"environment.{quoted_value(name)}"
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,99}", name, re.ASCII):
         raise ValueError(f"unknown name '{key}': letters, digits and _, 100 at most")
     if name.startswith(OURS):
         raise ValueError(f"{key}: names that start with {', '.join(OURS)} are SLURM's and submitit's own")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{key}={grammar.quoted_value(value)}: a string or a number")
-    return grammar.one_line(key, str(value), "one line without control characters")
+        raise ValueError(f"{key}={quoted_value(value)}: a string or a number")
+    return one_line(key, str(value), "one line without control characters")
 
 
 def explain(error: ValidationError) -> str:
     """Return the first validation error as one line with the key, the value and what is allowed."""
     problem = error.errors(include_url=False)[0]
-    key = ".".join(grammar.quoted_value(part) for part in problem["loc"][:1])
+    key = ".".join(quoted_value(part) for part in problem["loc"][:1])
     match problem["type"]:
         case "extra_forbidden":
             close = difflib.get_close_matches(key, Profile.model_fields, n=1)
@@ -258,7 +269,7 @@ def explain(error: ValidationError) -> str:
             allowed = "a number above 0"
         case _:
             allowed = problem["msg"].removeprefix("Input should be ")
-    return f"{key}={grammar.quoted_value(problem['input'])}: {allowed}"
+    return f"{key}={quoted_value(problem['input'])}: {allowed}"
 
 
 # -- the files of profiles ---------------------------------------------------------------------------------------------
@@ -274,8 +285,8 @@ def folders() -> list[Path]:
 def path_to_write(name: str) -> Path:
     """Return the path for a new profile called `name`. Raises ValueError if the name is invalid."""
     if name.endswith((".yaml", ".yml")):
-        raise ValueError(f"profile {grammar.quoted_value(name)}: a name without its ending, or --out FILE")
-    grammar.require("profile", name, WORD, "a name of letters, digits and . _ @ + -")
+        raise ValueError(f"profile {quoted_value(name)}: a name without its ending, or --out FILE")
+    require("profile", name, WORD, "a name of letters, digits and . _ @ + -")
     return folders()[0] / f"{name}.yaml"
 
 
@@ -284,68 +295,11 @@ def find_profile(name_or_file: str) -> Path:
     if "/" in name_or_file or name_or_file.endswith((".yaml", ".yml")):
         path = Path(os.path.expanduser(name_or_file))
         if not os.path.isfile(path):  # also False for an impossible file name, where Path.is_file raises
-            raise ValueError(f"profile {grammar.quoted_value(name_or_file)}: there is no such file")
+            raise ValueError(f"profile {quoted_value(name_or_file)}: there is no such file")
         return path
     known = {file.stem: file for folder in reversed(folders()) for file in folder.glob("*.yaml") if file.is_file()}
     if name_or_file not in known:
         places = " or ".join(map(str, folders()))
         there = ", ".join(sorted(known)) or "none yet (ablate profile init NAME)"
-        raise ValueError(f"profile {grammar.quoted_value(name_or_file)}: not in {places}: {there}")
+        raise ValueError(f"profile {quoted_value(name_or_file)}: not in {places}: {there}")
     return known[name_or_file]
-
-
-# -- the parameters of submitit ----------------------------------------------------------------------------------------
-
-NOTHING: Mapping[str, str] = MappingProxyType({})
-SHORT_SECONDS = 600  # jobs up to this limit get no signal, because SLURM may send it a minute early
-LONGEST_LABEL = 60  # characters
-SIGNAL_SECONDS = 90  # USR2 comes this long before the time limit
-
-
-def submitit_parameters(
-    profile: Profile, tag: str, label: str = "", avoided: Sequence[str] = (), when: Mapping[str, str] = NOTHING
-) -> dict[str, Any]:
-    """Return the parameters from which submitit renders the script of a profile's jobs.
-
-    tag: the text by which the jobs are found in the queue. It ends the job name and begins the comment. label: the
-    beginning of the job name. avoided: nodes to exclude, in addition to the profile's. when: options for the start.
-    Raises ValueError if the tag or a node's name is not allowed.
-    """
-    grammar.require("tag", tag, r"[A-Za-z0-9][A-Za-z0-9:._-]*", "letters, digits and : . _ -")
-    names = [options.SBATCH.check("exclude", node) for node in avoided]  # each for itself: their list may be long
-    away = ",".join(map(str, filter(None, [profile.extra.get("exclude"), *names])))
-    extra = {"requeue": True} | profile.extra | ({"exclude": away} if away else {})
-    flags = dict(options.SBATCH.flag(*item) for item in extra.items() if item[0] != "gres")
-    one_each = "ntasks-per-node" if profile.nodes > 1 else "ntasks"
-    exports = [f"export {name}={shlex.quote(value)}" for name, value in profile.environment.items()]
-    chosen = {
-        "job_name": job_name(label, tag),
-        "comment": f"{tag} {profile.comment}" if profile.comment else tag,
-        **profile.model_dump(include={"partition", "account", "qos", "constraint"}),
-        "nodes": profile.nodes if profile.nodes > 1 else None,
-        "gres": profile.gres,
-        "cpus_per_task": profile.cpus,
-        "mem": profile.memory,
-        "setup": [*exports, *profile.setup],
-        "additional_parameters": {
-            **flags,
-            one_each: 1,
-            "time": partitions.duration_text(60 * profile.minutes),
-            **when,
-        },
-    }
-    one_task = ["--nodes", "1", "--ntasks", "1"] if profile.nodes > 1 else []  # this task starts all other ranks
-    ours = {
-        "signal_delay_s": 0 if profile.seconds <= SHORT_SECONDS else SIGNAL_SECONDS,  # 0: no signal but TERM
-        # since SLURM 22.05, srun no longer inherits cpus-per-task
-        "srun_args": [*one_task, "--cpus-per-task", str(profile.cpus), *options.SRUN.command_words(profile.srun)],
-        "stderr_to_stdout": True,
-        "wckey": None,  # clusters that enforce these keys refuse submitit's default
-    }
-    return {key: value for key, value in chosen.items() if value is not None} | ours
-
-
-def job_name(label: str, tag: str) -> str:
-    """Return `label:tag`, with the label cut and reduced to ASCII letters, digits and @+._-, or `tag` without one."""
-    harmless = re.sub(r"[^A-Za-z0-9@+._-]", "-", label)[:LONGEST_LABEL]
-    return f"{harmless}:{tag}" if harmless else tag

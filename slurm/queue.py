@@ -3,8 +3,8 @@
 Unless a docstring says otherwise, all functions that ask SLURM raise Unreachable if it does not answer. They raise
 NoSlurm if this machine has no SLURM.
 
-A tag identifies a job of this suite. The job's name ends with the tag, or the job's comment begins with it. A job id
-does not identify a job for long, because SLURM may lose accepted jobs and reuse their ids.
+A job of this suite is identified by its tag, which ends the job's name. A job id does not identify a job for long,
+because SLURM may lose accepted jobs and reuse their ids.
 """
 
 import os
@@ -14,13 +14,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from slurm.ask import TIMEOUT, Refused, Unreachable, ask
+from slurm.ask import FIELD, TIMEOUT, Refused, Unreachable, ask
 
-FIELD, RECORD = "\x1f", "\x1e"  # ASCII separators: SLURM prints names and comments as they are, with newlines
+RECORD = "\x1e"  # an ASCII separator, as FIELD is: SLURM prints names as they are, with newlines
 HELD = "launch failed requeued held"  # a hold by SLURM, after a failed prolog or a killed slurmctld
+FULL = re.compile(r"MaxSubmitJob|GrpSubmitJob")  # a refusal because this user has too many jobs in the queue
 ABSENT = ("", "N/A", "None", "None assigned", "Unknown", "(null)")
 ENDED = re.compile("Invalid job id|already complet")  # scancel's messages for a job that has ended meanwhile
 AT_ONCE = 500  # maximum number of ids on one command line
+SQUEUE = ("%F", "%K", "%T", "%r", "%N", "%j")  # array's job id, index, state, reason, node, name
+HEADER = "ARRAY_JOB_ID" + FIELD  # how squeue's first line begins
+SACCT = "JobID,State,NodeList,ExitCode,Start,End,JobName"
+STATES = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,S,TO"  # all: without a list, sacct leaves out jobs that never started
 
 
 @dataclass(frozen=True)
@@ -35,18 +40,8 @@ class QueuedJob:
     node: str
 
     @property
-    def name(self) -> str:
-        """The job id as SLURM's commands accept it, such as '123' or '123_4' for an array task."""
-        return str(self.job_id) if self.index is None else f"{self.job_id}_{self.index}"
-
-    @property
     def is_pending(self) -> bool:
         return self.state == "PENDING"
-
-
-def is_held(reason: str) -> bool:
-    """Return whether SLURM itself holds a job for this reason, after a failed launch."""
-    return reason.replace("_", " ").lower() == HELD
 
 
 @dataclass(frozen=True)
@@ -55,28 +50,19 @@ class PastJob:
 
     job_id: int
     index: int | None
-    name: str
     state: str  # COMPLETED, FAILED, TIMEOUT, PREEMPTED, 'CANCELLED by 1000', NODE_FAIL, OUT_OF_MEMORY, RUNNING, ...
     node: str  # '' if the job never started
     exit_code: str = ""  # status and signal, such as '1:0'
 
-    @property
-    def name_of_task(self) -> str:
-        return str(self.job_id) if self.index is None else f"{self.job_id}_{self.index}"
+
+def task_name(job: QueuedJob | PastJob) -> str:
+    """Return a job id as SLURM's commands accept it, such as '123' or '123_4' for an array task."""
+    return str(job.job_id) if job.index is None else f"{job.job_id}_{job.index}"
 
 
-SQUEUE = {"job_id": "%F", "index": "%K", "state": "%T", "reason": "%r", "node": "%N", "name": "%j", "comment": "%k"}
-HEADER = "ARRAY_JOB_ID" + FIELD  # how squeue's first line begins
-SACCT = {
-    "job": "JobID",
-    "state": "State",
-    "node": "NodeList",
-    "exit": "ExitCode",
-    "start": "Start",
-    "end": "End",
-    "name": "JobName",
-}
-STATES = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,S,TO"  # all: without a list, sacct leaves out jobs that never started
+def is_held(reason: str) -> bool:
+    """Return whether SLURM itself holds a job for this reason, after a failed launch."""
+    return reason.replace("_", " ").lower() == HELD
 
 
 def jobs(*prefixes: str, ended: bool = False, timeout: float = TIMEOUT, users: Collection[int] = ()) -> list[QueuedJob]:
@@ -84,23 +70,24 @@ def jobs(*prefixes: str, ended: bool = False, timeout: float = TIMEOUT, users: C
 
     ended: whether to include ended jobs that SLURM still lists. users: ids of the users; () for this user.
     """
+    of_users = f"--user={','.join(map(str, sorted(users or [os.getuid()])))}"
     found = []
-    of = f"--user={','.join(map(str, sorted(users or [os.getuid()])))}"
-    for record in records([of, *(["--states=all"] if ended else [])], timeout):
-        fields = dict(zip(SQUEUE, record.split(FIELD), strict=False))
-        tag = next(filter(None, (find_tag(fields.get(key, ""), prefixes) for key in ("name", "comment"))), None)
-        if tag and fields["job_id"].isdigit():  # a name may hold separators too
-            index = int(fields["index"]) if fields["index"].isdigit() else None
-            known = {key: "" if fields[key] in ABSENT else fields[key] for key in ("state", "reason", "node")}
-            found.append(QueuedJob(int(fields["job_id"]), index, tag, **known))
+    for record in records([of_users, *(["--states=all"] if ended else [])], timeout):
+        job_id, index, state, reason, node, name, *_ = [*record.split(FIELD), *SQUEUE]  # a name may hold separators
+        tag = find_tag(name, prefixes)
+        if tag and job_id.isdigit():
+            known = ["" if word in ABSENT else word for word in (state, reason, node)]
+            found.append(QueuedJob(int(job_id), int(index) if index.isdigit() else None, tag, *known))
     return sorted(found, key=lambda job: (job.job_id, job.index or 0))
 
 
-def find_tag(text: str, prefixes: tuple[str, ...]) -> str:
-    """Return the tag in a job's name ('label:tag') or comment ('tag text'); "" if it begins with none of `prefixes`."""
-    word = text.partition(" ")[0]
-    starts = (word.find(prefix) for prefix in prefixes)
-    return next((word[start:] for start in starts if start == 0 or (start > 0 and word[start - 1] == ":")), "")
+def find_tag(name: str, prefixes: tuple[str, ...]) -> str:
+    """Return the tag in a job's name ('tag' or 'label:tag'); "" if it begins with none of `prefixes`."""
+    for prefix in prefixes:
+        label, found, rest = name.partition(prefix)
+        if found and (not label or label.endswith(":")):
+            return found + rest
+    return ""
 
 
 def records(options: Sequence[str], timeout: float) -> list[str]:
@@ -109,7 +96,7 @@ def records(options: Sequence[str], timeout: float) -> list[str]:
     options: further arguments of squeue. Other output, such as a banner of a site's wrapper around squeue, is left out.
     Also raises Unreachable if squeue's header is missing, because a failed wrapper would look like an empty queue.
     """
-    form = RECORD + "".join(word + FIELD for word in SQUEUE.values())
+    form = RECORD + "".join(word + FIELD for word in SQUEUE)
     try:
         answer = ask("squeue", "--array", f"--format={form}", *options, timeout=timeout).stdout
     except Refused as error:
@@ -126,23 +113,27 @@ def accounting(names: Collection[str], timeout: float = TIMEOUT) -> list[PastJob
         return []
     since = (datetime.now() - timedelta(days=7)).isoformat(timespec="seconds")
     chosen = [f"--user={os.getuid()}", f"--name={','.join(sorted(names))}", f"--starttime={since}", "--endtime=now"]
-    form = [f"--format={','.join(SACCT.values())}", "--noheader", "--parsable2", f"--delimiter={FIELD}"]
+    form = [f"--format={SACCT}", "--noheader", "--parsable2", f"--delimiter={FIELD}"]
     command = ["sacct", "--allocations", "--duplicates", f"--state={STATES}", *chosen, *form]
     try:
         answer = ask(*command, timeout=timeout).stdout
     except ValueError:  # NoSlurm, Unreachable, Refused: whatever the cause, nothing is known
         return None
-    lines = [line.split(FIELD) for line in answer.splitlines() if line.count(FIELD) == len(SACCT) - 1]
-    found = [dict(zip(SACCT, ("" if word in ABSENT else word for word in line), strict=True)) for line in lines]
-    found.sort(key=lambda fields: ("[" not in fields["job"], fields["start"] or fields["end"]))
-    return [job for fields in found for job in past_jobs(fields)]
+    rows = []
+    for line in answer.splitlines():
+        row = ["" if word in ABSENT else word for word in line.split(FIELD)]
+        if len(row) == len(SACCT.split(",")):
+            rows.append(row)
+    rows.sort(key=lambda row: ("[" not in row[0], row[4] or row[5]))  # by start or end, those that never started first
+    return [job for row in rows for job in past_jobs(*row[:4])]
 
 
-def past_jobs(fields: dict[str, str]) -> Iterator[PastJob]:
+def past_jobs(job: str, state: str, node: str, exit_code: str) -> Iterator[PastJob]:
     """Yield the jobs of an accounting record. Array tasks that never started share one record."""
-    job, _, index = fields["job"].partition("_")
-    for each in task_indices(index) if job.isdigit() else ():  # not '12+1', of a heterogeneous job
-        yield PastJob(int(job), each, fields["name"], fields["state"], fields["node"], fields["exit"])
+    job_id, _, index = job.partition("_")
+    if job_id.isdigit():  # not '12+1', of a heterogeneous job
+        for each in task_indices(index):
+            yield PastJob(int(job_id), each, state, node, exit_code)
 
 
 def task_indices(index: str) -> list[int | None]:
@@ -156,17 +147,12 @@ def task_indices(index: str) -> list[int | None]:
     return [each for first, last, step in spans for each in range(int(first), int(last or first) + 1, int(step or 1))]
 
 
-def release(jobs: Iterable[QueuedJob]) -> None:
-    """Release every job in `jobs` that SLURM itself holds."""
-    for job in jobs:
+def release(queued: Iterable[QueuedJob]) -> None:
+    """Release every queued job that SLURM itself holds."""
+    for job in queued:
         if job.is_pending and is_held(job.reason):
             with suppress(Refused):  # released, or ended, meanwhile
-                ask("scontrol", "release", job.name)
-
-
-def dependency(jobs: Collection[int | str]) -> str:
-    """Return the value of sbatch's --dependency that delays a job until the given jobs end, successfully or not."""
-    return "afterany:" + ":".join(map(str, jobs))
+                ask("scontrol", "release", task_name(job))
 
 
 def cancel(*prefixes: str) -> int:

@@ -53,7 +53,7 @@ def plan(
     if chosen is None:
         device = estimate.local_device(plans)
     else:
-        from ablations.cluster import campaign  # imported here because it loads submitit
+        from ablations.cluster import campaign  # imported here because most plans need no cluster
 
         device = campaign.device(chosen)
     if probe:

@@ -3,9 +3,8 @@
     runs/submissions/<campaign>/campaign.json     plans, profile, plug-ins
     runs/submissions/<campaign>/private.json      the parts of the profile that may hold secrets; mode 0600
     runs/submissions/<campaign>/code/             a copy of packages, plug-ins and their local imports, for the nodes
-    runs/submissions/<campaign>/arrays/000k/      one folder per job array (slurm.arrays)
-    runs/submissions/<campaign>/arrays/000k/nodes/<node>     present if a task has begun on the node
-    runs/submissions/<campaign>/arrays/000k/cancelled.json   present if scancel ended a task
+    runs/submissions/<campaign>/arrays/000k/      one folder per job array (ablations.cluster.arrays)
+    runs/submissions/<campaign>/gave-up.json      why the last job stopped submitting
     runs/submissions/<campaign>/cancelled.json    written by `ablate cancel`
     runs/submissions/turns/                       a lock: one process submits at a time, over all machines
 
@@ -17,7 +16,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,14 +32,10 @@ from results import store
 from results.store import lease
 from results.store.files import refuse_links
 from results.store.schemas import AnySchema, Plan, Private, Submission
-from slurm import profile as profiles
-from slurm.intent import Intent
-from slurm.intent import read as read_intent
+from slurm.profile import Profile
 
 PREFIX = "ablate"
 PRIVATE = {"environment", "setup"}  # fields of a profile that may hold secrets
-WORK, LAST = "ablations.cluster.node:work", "ablations.cluster.node:last"
-WATCH = "ablations.cluster.node:watch"  # like LAST, but begins at a time: LAST waits forever for a held task
 TURN_SECONDS = 120.0
 
 
@@ -53,11 +48,12 @@ class Campaign:
 
     folder: Path
     plans: tuple[str, ...]
-    profile: profiles.Profile
+    profile: Profile
     place: Place  # for its jobs: plug-ins are in `code`, and scratch space may be missing on other machines
     arms: tuple[str, ...] = ALL_ARMS  # glob patterns of arm names
     digest: str = ""  # of the copied code; "" in campaigns of earlier versions
     made_in: str = ""  # the path of the folder when the campaign was made
+    cluster: str = ""  # the name of the cluster that has the jobs; "" in campaigns of earlier versions
 
     @property
     def runs(self) -> Path:
@@ -99,17 +95,23 @@ class Campaign:
         return jobs(self.read_plans(), self.arms)
 
 
-def device(profile: profiles.Profile) -> Device:
+def device(profile: Profile) -> Device:
     return Device(bool(profile.gpus), profile.gpu_type or "")
 
 
 def create(
-    plans: Sequence[str], profile: profiles.Profile, place: Place, name: str = "", arms: Sequence[str] = ALL_ARMS
+    plans: Sequence[str],
+    profile: Profile,
+    place: Place,
+    name: str = "",
+    arms: Sequence[str] = ALL_ARMS,
+    cluster: str = "",
 ) -> Campaign:
     """Create a campaign with its folder, and return it.
 
     The folder holds a copy of the code, so that later edits do not affect waiting jobs. plans: names of the plans.
     name: the beginning of the folder's name; "" for the current time. arms: glob patterns of the arms to train.
+    cluster: the name of the cluster that will have the jobs.
     Raises ValueError if a folder is a symbolic link, or OSError if a file cannot be copied or written.
     """
     name = name or time.strftime("%Y%m%d-%H%M%S")
@@ -123,6 +125,7 @@ def create(
         "schema": store.SCHEMA,
         "plans": list(plans),
         "folder": os.path.realpath(folder),
+        "cluster": cluster,
         "code": provenance.source_digest(staging / "code"),
         "profile": profile.model_dump(exclude_none=True, exclude=PRIVATE),
         "plugins": plugins,
@@ -160,7 +163,7 @@ def load(folder: Path) -> Campaign:
     private = Private()  # empty for other users and in campaigns of earlier versions
     with suppress(FileNotFoundError, PermissionError):
         private = read_checked(folder / "private.json", Private)
-    profile = profiles.Profile.parse(content.profile | private.content(), str(folder))
+    profile = Profile.parse(content.profile | private.content(), str(folder))
     place = Place(
         folder.parent.parent,
         Path(content.data_dir) if content.data_dir else None,
@@ -171,7 +174,8 @@ def load(folder: Path) -> Campaign:
         trials_per_gpu=profile.trials_per_gpu,
     )
     arms = (content.arms,) if isinstance(content.arms, str) else tuple(content.arms)
-    return Campaign(folder, tuple(content.plans), profile, place, arms, content.code, content.folder)
+    own = content.code, content.folder, content.cluster
+    return Campaign(folder, tuple(content.plans), profile, place, arms, *own)
 
 
 def read_checked(path: Path, schema: type[AnySchema]) -> AnySchema:
@@ -192,16 +196,6 @@ def campaigns(runs: Path) -> list[Campaign]:
     return [one for one in found if one.made_in in ("", os.path.realpath(one.folder))]
 
 
-def read_intents(campaign: Path) -> Iterator[tuple[Path, Intent]]:
-    """Yield (folder, intent) for each array of a campaign, except refused and half-written arrays.
-
-    Raises ValueError if an intent is not valid.
-    """
-    for array in (campaign / "arrays").glob("*"):
-        with suppress(FileNotFoundError):  # refused just now, or still being written
-            yield array, read_intent(array)
-
-
 def tag(array: Path) -> str:
     """Return the tag `ablate:<campaign>:<array>`, which marks the jobs of an array in the queue."""
     return f"{PREFIX}:{array.parent.parent.name}:{array.name}"
@@ -216,3 +210,21 @@ def launcher_lock(runs: Path, seconds: float = TURN_SECONDS) -> AbstractContextM
 def write_mark(path: Path) -> None:
     """Write a file that marks a campaign or a task as cancelled."""
     store.write_json(path, {"schema": store.SCHEMA, "when": store.timestamp()})
+
+
+def awaits_reports(runs: Path, plan: Plan) -> bool:
+    """Return whether a study's tables or the report lack a result or eval, judged by modification times."""
+    files = [store.study_folder(runs, plan.name) / "tables" / "table.md", runs / "report.html"]
+    newest = 0.0
+    for entry in plan.entries:
+        for planned in entry.trials:
+            trial = store.trial(runs, planned.id).path
+            newest = max(newest, modified_at(trial / "result.json"), modified_at(trial / "evals"))
+    return min(map(modified_at, files)) < newest
+
+
+def modified_at(path: Path) -> float:
+    """Return a file's modification time, or 0 if there is no such file."""
+    with suppress(FileNotFoundError):  # another process may remove the file meanwhile
+        return path.stat().st_mtime
+    return 0.0

@@ -14,8 +14,11 @@ from slurm.ask import ask
 
 
 def check_node(folder: str) -> int:
-    """Run all checks on this node and write probe.json: check -> reason for its failure, or "". Return 0."""
-    campaign = campaigns.load(Path(folder))
+    """Run all checks on this node and write probe.json: check -> reason for its failure, or "". Return 0.
+
+    folder: the folder of the job's array.
+    """
+    campaign = campaigns.load(Path(folder).parent.parent)
     found = dict.fromkeys(CHECKS, "")
     for name, check in CHECKS.items():
         try:

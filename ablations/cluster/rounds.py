@@ -10,73 +10,27 @@ of a campaign is not valid.
 
 import math
 import re
-import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from ablations.cluster import bad_nodes
-from ablations.cluster import campaign as campaigns
-from ablations.cluster.campaign import LAST, PREFIX, WATCH, WORK, Campaign
+from ablations.cluster import arrays
+from ablations.cluster.arrays import LAST, WATCH, WORK, QueuedTask
+from ablations.cluster.campaign import Campaign, device
 from ablations.execution import retry
 from ablations.jobs import Job, jobs
-from ablations.output import log_end
 from ablations.planning import estimate
 from results import store
 from results.store.standing import OVER, Kind, Standing, Standings
-from slurm import arrays as submission
-from slurm import profile as profiles
 from slurm import queue
-from slurm.ask import TIMEOUT, Refused, Unreachable
-from slurm.intent import Intent, was_taken
-from slurm.limits import FULL
+from slurm.ask import Refused, Unreachable
 from slurm.profile import Profile
 
 MOST_ARRAYS, HOUR = 20, 3600.0  # arrays of tasks that one submission may send within an hour
 MOST_TASKS = 1000  # in an array
 SETTLE_SECONDS = 90.0  # until squeue must show a new job: it may answer from a cache
 WATCH_SECONDS = 1800  # the watching job begins after this time, or after the time limit if that is shorter
-TOO_MANY = re.compile(f"{FULL.pattern}|Invalid job array specification")  # refusals of the number of tasks
-
-
-@dataclass(frozen=True)
-class Array:
-    """A submitted job array: the tasks of a round, or one helper job."""
-
-    campaign: Campaign
-    folder: Path
-    intent: Intent
-
-    @property
-    def is_helper(self) -> bool:
-        return self.intent.function in (LAST, WATCH)
-
-    @property
-    def age(self) -> float:
-        return time.time() - self.intent.written
-
-    @property
-    def job_name(self) -> str:
-        return profiles.job_name(self.campaign.label, campaigns.tag(self.folder))
-
-    @property
-    def cancel_mark(self) -> Path:
-        """The file that exists if scancel ended a task of the array."""
-        return self.folder / "cancelled.json"
-
-    def log_lines(self) -> list[str]:
-        """Return the non-empty lines in the last MiB of each task's log, oldest log first. Raises OSError."""
-        logs = sorted((self.folder / "logs").glob("*_log.out"), key=lambda path: path.stat().st_mtime)
-        return [line for log in logs for line in log_end(log).splitlines() if line.strip()]
-
-
-@dataclass(frozen=True)
-class QueuedTask:
-    """A task in SLURM's queue."""
-
-    array: Array
-    job: queue.QueuedJob
+TOO_MANY = re.compile(f"{queue.FULL.pattern}|Invalid job array specification")  # refusals of the number of tasks
 
 
 @dataclass(frozen=True)
@@ -96,25 +50,6 @@ class Round:
     no_last_job: str = ""  # why SLURM accepted the tasks but no last job
 
 
-def arrays(campaign: Campaign) -> list[Array]:
-    """Return a campaign's arrays in their order, except arrays that SLURM refused."""
-    found = sorted(campaigns.read_intents(campaign.folder), key=lambda pair: pair[0])
-    return [Array(campaign, folder, intent) for folder, intent in found]
-
-
-def task_arrays(campaign: Campaign) -> list[Array]:
-    return [array for array in arrays(campaign) if not array.is_helper]
-
-
-def queued_tasks(runs: Path, timeout: float = TIMEOUT) -> list[QueuedTask]:
-    """Return the tasks and helper jobs of a run directory's campaigns that are in SLURM's queue, whoever owns them."""
-    known = campaigns.campaigns(runs)
-    tagged = {campaigns.tag(array.folder): array for one in known for array in arrays(one)}
-    users = {one.owner for one in known}
-    found = queue.jobs(f"{PREFIX}:", timeout=timeout, users=users) if tagged else []
-    return [QueuedTask(tagged[job.tag], job) for job in found if job.tag in tagged]
-
-
 def submit_round(campaign: Campaign, inside: bool = False, after: str = "") -> Round:
     """Submit tasks for the trials that are left, unless enough are queued, and helper jobs; return what was done.
 
@@ -123,7 +58,8 @@ def submit_round(campaign: Campaign, inside: bool = False, after: str = "") -> R
     after all tasks of earlier arrays. Raises Refused after MOST_ARRAYS within an hour. If tasks were submitted but no
     last job, the result says why.
     """
-    place, plans = campaign.place, campaign.read_plans()
+    place = campaign.place
+    plans = campaign.read_plans()
     asked = jobs(plans, campaign.arms)
     renewed = [] if campaign.cancelled else retry.reopen_lost_parents(place.runs, asked, place.code)
     standings = Standings(place.runs, place.code)
@@ -132,40 +68,42 @@ def submit_round(campaign: Campaign, inside: bool = False, after: str = "") -> R
     done = replace(count_ended(found.values()), left=len(left), renewed=tuple(renewed))
     if not left or campaign.cancelled:
         return done
-    tasks = [task for task in queued_tasks(campaign.runs) if counts(task, campaign, after)]
+
+    tasks = [task for task in arrays.queued_tasks(campaign.runs) if counts(task, campaign, after)]
     queue.release(task.job for task in tasks)
-    own, where = task_arrays(campaign), campaigns.device(campaign.profile)
-    is_cancelled = bool(own) and own[-1].cancel_mark.exists()
-    hours = estimate.cost(plans, campaign.runs, where, {job.id for job in left}).hours
-    done = replace(done, queued=len(tasks), hours=hours, is_cancelled=inside and is_cancelled)
-    if done.is_cancelled or (not inside and not is_cancelled and own and is_recent(own[-1])):
-        return done
-    wanted = wanted_tasks(startable(left, found), estimate.seconds(plans, campaign.runs, where), campaign.profile)
-    if wanted <= len(tasks):
+    own = arrays.task_arrays(campaign)
+    hours = estimate.cost(plans, place.runs, device(campaign.profile), {job.id for job in left}).hours
+    done = replace(done, queued=len(tasks), hours=hours)
+    was_cancelled = bool(own) and own[-1].cancel_mark.exists()
+    if inside and was_cancelled:
+        return replace(done, is_cancelled=True)
+    seconds = estimate.seconds(plans, place.runs, device(campaign.profile))
+    wanted = wanted_tasks(startable(left, found), seconds, campaign.profile)
+    is_recent = bool(own) and own[-1].age < SETTLE_SECONDS  # squeue may not show it yet
+    if wanted <= len(tasks) or (is_recent and not inside and not was_cancelled):
         if not inside:
             ensure_helpers(campaign)
         return done
     if sum(array.age < HOUR for array in own) >= MOST_ARRAYS:
         raise Refused(f"{MOST_ARRAYS} arrays were submitted within an hour: look at `ablate logs`, and submit later")
-    avoided = bad_nodes.nodes_to_avoid(store.trial(campaign.runs, job.id) for job in asked) + silent_nodes(own)
+
+    trials = [store.trial(place.runs, job.id) for job in asked]
+    avoided = arrays.nodes_to_avoid(trials) + arrays.silent_nodes(own)
     when = {} if inside else campaign.profile.start
+    progress = arrays.progress(campaign) if inside else []
     try:
-        job_id, submitted = send_tasks(campaign, wanted - len(tasks), avoided, when)
+        job_id, submitted = send_tasks(campaign, wanted - len(tasks), avoided, when, progress)
     except Refused as refusal:
-        if tasks and FULL.search(str(refusal)):  # those that are queued go on
+        if tasks and queue.FULL.search(str(refusal)):  # those that are queued go on
             return done
         raise
     done = replace(done, submitted=submitted, avoided=tuple(avoided))
+    before = [*dict.fromkeys(task.job.job_id for task in tasks), job_id]
     try:
-        send_helpers(campaign, [*dict.fromkeys(task.job.job_id for task in tasks), job_id], (job_id, submitted))
+        send_helpers(campaign, before, submitted)
     except (Refused, Unreachable) as error:
         return replace(done, no_last_job=str(error))
     return done
-
-
-def is_recent(array: Array) -> bool:
-    """Return whether squeue may not show an array yet."""
-    return array.age < SETTLE_SECONDS and was_taken(array.folder)
 
 
 def counts(task: QueuedTask, campaign: Campaign, after: str) -> bool:
@@ -180,7 +118,7 @@ def counts(task: QueuedTask, campaign: Campaign, after: str) -> bool:
 
 
 def count_ended(found: Iterable[Standing]) -> Round:
-    count = Counter(one.kind for one in found)
+    count = Counter(standing.kind for standing in found)
     return Round(sum(count[kind] for kind in OVER), failed=count[Kind.FAILED], blocked=count[Kind.BLOCKED])
 
 
@@ -196,24 +134,17 @@ def wanted_tasks(left: Sequence[Job], seconds: Mapping[str, float], profile: Pro
     return min(len(left), enough, MOST_TASKS, profile.parallel or MOST_TASKS)
 
 
-def silent_nodes(own: Sequence[Array]) -> list[str]:
-    """Return the nodes on which tasks failed within a day, but none began: the run directory may be missing there."""
-    recent = [array for array in own if array.age < bad_nodes.SECONDS]
-    began = {path.name for array in recent for path in (array.folder / "nodes").glob("*")}
-    past = queue.accounting({array.job_name for array in recent}) or []
-    failed = {job.node for job in past if job.state in ("FAILED", "NODE_FAIL") and job.node}
-    return sorted(node for node in failed - began if bad_nodes.is_name(node))
-
-
-def send_tasks(campaign: Campaign, count: int, avoided: Sequence[str], when: Mapping[str, str]) -> tuple[int, int]:
+def send_tasks(
+    campaign: Campaign, count: int, avoided: Sequence[str], when: Mapping[str, str], progress: Sequence[int]
+) -> tuple[int, int]:
     """Submit an array of equal tasks, and return its job id and the number of its tasks.
 
     If SLURM refuses the number, half of it is tried. If it refuses all nodes but the avoided ones, none is avoided.
     """
     while True:
-        tasks = submission.Tasks(WORK, [str(campaign.folder)], [[]] * count, container=campaign.profile.prefix)
+        folder = arrays.next_folder(campaign)
         try:
-            return send(campaign, tasks, campaign.profile, when, avoided), count
+            return arrays.send(arrays.job_array(campaign, folder, WORK, when, count, avoided), progress), count
         except Refused as refusal:
             if TOO_MANY.search(str(refusal)) and count > 1:
                 count //= 2
@@ -223,65 +154,53 @@ def send_tasks(campaign: Campaign, count: int, avoided: Sequence[str], when: Map
                 raise
 
 
-def ensure_helpers(campaign: Campaign) -> None:
-    """Submit the last job and the job that watches if tasks are queued and these do not wait."""
-    found = [task for task in queued_tasks(campaign.runs) if task.array.campaign == campaign]
-    before = list(dict.fromkeys(task.job.job_id for task in found if not task.array.is_helper))
-    waiting = {task.array.intent.function for task in found if task.array.is_helper and task.job.is_pending}
-    if before:
-        send_helpers(campaign, before, (before[-1], 1), {LAST, WATCH} - waiting)
+# -- helper jobs -------------------------------------------------------------------------------------------------------
+
+
+def helper_starts(profile: Profile, before: Iterable[object]) -> dict[str, dict[str, str]]:
+    """Return function -> options of sbatch for the start of both helper jobs. before: ids of the jobs to wait for."""
+    if profile.helper == "none":
+        return {}
+    seconds = min(profile.seconds, WATCH_SECONDS)
+    return {LAST: {"dependency": ":".join(["afterany", *map(str, before)])}, WATCH: {"begin": f"now+{seconds}"}}
 
 
 def send_helpers(
-    campaign: Campaign, before: Sequence[int], newest: tuple[int, int], functions: Collection[str] = (LAST, WATCH)
+    campaign: Campaign, before: Sequence[int], tasks: int = 1, functions: Collection[str] = (LAST, WATCH)
 ) -> None:
     """Submit a last job that begins after the jobs `before`, and a job that watches.
 
-    newest: job id and number of tasks of the array whose last task is given up if the queue is full. functions: which
-    of the two to submit.
+    tasks: number of tasks of the newest job. Its last task is given up if the queue is full. functions: which of the
+    two to submit.
     """
-    if campaign.profile.helper == "none":
-        return
-    job_id, tasks = newest
-    later = {"begin": f"now+{min(campaign.profile.seconds, WATCH_SECONDS)}"}
-    for function, when in ((LAST, {"dependency": queue.dependency(before)}), (WATCH, later)):
+    for function, when in helper_starts(campaign.profile, before).items():
         if function not in functions:
             continue
         try:
             send_helper(campaign, function, when)
         except Refused as refusal:
-            if not FULL.search(str(refusal)) or tasks == 1:
+            if not queue.FULL.search(str(refusal)) or tasks == 1:
                 raise
             tasks -= 1
-            queue.cancel_task(job_id, tasks)
+            queue.cancel_task(before[-1], tasks)
             send_helper(campaign, function, when)
 
 
 def send_helper(campaign: Campaign, function: str, when: Mapping[str, str]) -> None:
-    send(campaign, helper_task(campaign, function), campaign.profile.helper_profile, when)
+    arrays.send(arrays.job_array(campaign, arrays.next_folder(campaign), function, when))
 
 
-def helper_task(campaign: Campaign, function: str) -> submission.Tasks:
-    return submission.Tasks(function, [str(campaign.folder)], [[]], persistent=True)
+def ensure_helpers(campaign: Campaign) -> None:
+    """Submit the last job and the job that watches if tasks are queued and these neither wait nor are recent."""
+    queued = own_tasks(campaign)
+    before = dict.fromkeys(task.job.job_id for task in queued if not task.array.is_helper)
+    waiting = [task.array for task in queued if task.job.is_pending]
+    recent = [array for array in arrays.submitted_arrays(campaign) if array.age < SETTLE_SECONDS]
+    known = {array.intent.function for array in [*waiting, *recent]}
+    if before:
+        send_helpers(campaign, list(before), functions={LAST, WATCH} - known)
 
 
-def send(
-    campaign: Campaign,
-    tasks: submission.Tasks,
-    profile: Profile,
-    when: Mapping[str, str] = {},  # never changed
-    avoided: Sequence[str] = (),
-) -> int:
-    """Submit tasks as one array, in a new folder of the campaign, and return its job id. when: sbatch options.
-
-    Raises the errors of `arrays.send` and `submitit_parameters`.
-    """
-    folder = submission.next_folder(campaign.folder / "arrays")
-    parameters = profiles.submitit_parameters(profile, campaigns.tag(folder), campaign.label, avoided, when)
-    return submission.send(folder, campaigns.tag(folder), tasks, parameters, campaign.code)
-
-
-def waiting_helpers(campaign: Campaign) -> list[QueuedTask]:
-    """Return the pending helper jobs of a campaign."""
-    tasks = queued_tasks(campaign.runs)
-    return [task for task in tasks if task.array.is_helper and task.array.campaign == campaign and task.job.is_pending]
+def own_tasks(campaign: Campaign) -> list[QueuedTask]:
+    """Return the tasks and helper jobs of a campaign that are in the queue."""
+    return [task for task in arrays.queued_tasks(campaign.runs) if task.array.campaign == campaign]

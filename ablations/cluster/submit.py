@@ -11,8 +11,9 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from ablations import provenance
+from ablations.cluster import arrays, rounds
 from ablations.cluster import campaign as campaigns
-from ablations.cluster import no_progress, rounds, written_reports
+from ablations.cluster.arrays import LAST, WORK
 from ablations.cluster.campaign import Campaign
 from ablations.cluster.node_check import WITHOUT
 from ablations.cluster.rounds import Round
@@ -26,28 +27,30 @@ from ablations.study.naming import ALL_ARMS
 from results.store.schemas import NodeChecks, Plan
 from results.store.standing import Standings
 from results.units import amount_text
-from slurm import arrays, queue
-from slurm import profile as profiles
-from slurm.ask import NoSlurm, Refused, Unreachable
+from slurm import preflight as slurm_preflight
+from slurm import queue
+from slurm.arrays import job_name, require_folder, script
+from slurm.ask import NoSlurm, Refused, Unreachable, cluster_name
+from slurm.profile import Profile, find_profile
 
 VISIBLE_SECONDS = 15.0  # until a file written on a node is visible on this machine, and a job in the queue
 
 
-def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> profiles.Profile:
+def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> Profile:
     """Return a cluster's profile, given its name or file. resources: values for keys that the profile omits.
 
     Raises a ValueError that names file and key if the profile does not exist or is not valid.
     """
-    path = profiles.find_profile(name)
+    path = find_profile(name)
     said = {key: value for key, value in strict_yaml.read(path).items() if value is not None}
-    return profiles.Profile.parse({**(resources or {}), **said}, str(path))
+    return Profile.parse({**(resources or {}), **said}, str(path))
 
 
 def trials_to_submit(plans: Sequence[Plan], place: Place, arms: Sequence[str]) -> list[Job]:
     return retry.trials_to_run(place.runs, jobs(plans, arms), place.code)
 
 
-def check_gpus(profile: profiles.Profile, asked: Sequence[Job]) -> None:
+def check_gpus(profile: Profile, asked: Sequence[Job]) -> None:
     """Raise ValueError if a profile's jobs cannot run a trial, leave a node idle or stage packs on one node only."""
     slots.check_gpus(asked, profile.gpus, profile.nodes, "in a job of the profile")
     if profile.nodes > 1 and profile.stage:
@@ -56,48 +59,40 @@ def check_gpus(profile: profiles.Profile, asked: Sequence[Job]) -> None:
         raise ValueError(f"nodes={profile.nodes} of the profile: a trial of gpus=1 uses one of them")
 
 
-def preflight(profile: profiles.Profile, runs: Path) -> None:
+def preflight(profile: Profile, runs: Path) -> None:
     """Check a profile with SLURM, and print a warning if its jobs cannot start now.
 
     Raises ValueError if they never can, if SLURM does not answer, or if it would misread the path of `runs`.
     """
-    from slurm.preflight import check, check_helper
-
-    arrays.require_folder(runs)
-    if warning := check(profile):
+    require_folder(runs)
+    warning = slurm_preflight.check(profile)
+    if warning:
         print(f"ablate: {warning}", file=sys.stderr)
-    check_helper(profile)
+    slurm_preflight.check_helper(profile)
 
 
-def preview(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms: Sequence[str]) -> str:
+def preview(plans: Sequence[Plan], place: Place, profile: Profile, arms: Sequence[str]) -> str:
     """Return the scripts that a submission would pass to sbatch, below a comment with trials, tasks and cost.
 
-    If no trial is left to submit, returns only a comment. Raises the errors of arrays.script.
+    If no trial is left to submit, returns only a comment. Raises the errors of slurm.arrays.script.
     """
-    if not (asked := trials_to_submit(plans, place, arms)):
+    asked = trials_to_submit(plans, place, arms)
+    if not asked:
         return "# 0 trials: nothing is left to submit"
     device = campaigns.device(profile)
     campaign = Campaign(place.runs / "submissions" / "CAMPAIGN", tuple(plan.name for plan in plans), profile, place)
     count = rounds.wanted_tasks(asked, estimate.seconds(plans, place.runs, device), profile)
     total = estimate.cost(plans, place.runs, device, {job.id for job in asked}).text
     lines = [f"# {amount_text(len(asked), 'trial')} in {amount_text(count, 'task')}, {total}"]
-    work = arrays.Tasks(campaigns.WORK, [str(campaign.folder)], [[]] * count, container=profile.prefix)
-    scripts = [("", work, profile, profile.start)]
-    if profile.helper != "none":
-        helper, later = profile.helper_profile, {"begin": f"now+{min(profile.seconds, rounds.WATCH_SECONDS)}"}
-        after = {"dependency": queue.dependency(["JOBS"])}
-        scripts.append(
-            ("# once the jobs above (JOBS) have ended:", rounds.helper_task(campaign, campaigns.LAST), helper, after)
-        )
-        scripts.append(("# in case the last job fails:", rounds.helper_task(campaign, campaigns.WATCH), helper, later))
-    for number, (title, tasks, asks, when) in enumerate(scripts, start=1):
-        folder = campaign.folder / "arrays" / f"{number:04d}"
-        parameters = profiles.submitit_parameters(asks, campaigns.tag(folder), campaign.label, when=when)
-        lines += [*([f"\n{title}"] if title else []), arrays.script(folder, tasks, parameters, campaign.code)]
+    folder = campaign.folder / "arrays"
+    lines.append(script(arrays.job_array(campaign, folder / "0001", WORK, profile.start, count)))
+    for number, (function, when) in enumerate(rounds.helper_starts(profile, ["JOBS"]).items(), start=2):
+        lines.append("# once the jobs above (JOBS) have ended:" if function == LAST else "# if the last job fails:")
+        lines.append(script(arrays.job_array(campaign, folder / f"{number:04d}", function, when)))
     return "\n".join(lines)
 
 
-def submit(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms: Sequence[str]) -> str:
+def submit(plans: Sequence[Plan], place: Place, profile: Profile, arms: Sequence[str]) -> str:
     """Submit the trials that are still to train and not queued; return a summary for the user.
 
     SLURM is asked only if trials are left. If nothing is left to train, tables and report are brought up to date.
@@ -106,11 +101,14 @@ def submit(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms:
     with campaigns.launcher_lock(place.runs):
         if trials_to_submit(plans, place, arms):  # continue the newest submission with equal arguments
             names = [plan.name for plan in plans]
+            here = cluster_name()
             known = [
-                one for one in campaigns.campaigns(place.runs) if is_same_submission(one, names, place, profile, arms)
+                campaign
+                for campaign in campaigns.campaigns(place.runs)
+                if campaign.cluster in ("", here) and is_same_submission(campaign, names, place, profile, arms)
             ]
-            campaign = known[-1] if known else campaigns.create(names, profile, place, arms=arms)
-            no_progress.reset(campaign)
+            campaign = known[-1] if known else campaigns.create(names, profile, place, arms=arms, cluster=here)
+            (campaign.folder / "gave-up.json").unlink(missing_ok=True)
             found = send_round(campaign)
         else:
             standings = Standings(place.runs, place.code)
@@ -121,7 +119,7 @@ def submit(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms:
 
 def publish_pending(runs: Path, plans: Sequence[Plan]) -> str:
     """Write tables and report if out of date; return a message, or "" if not. Raises the errors of `publish_all`."""
-    if not any(written_reports.is_pending(runs, plan) for plan in plans):
+    if not any(campaigns.awaits_reports(runs, plan) for plan in plans):
         return ""
     from results.publish import publish_all  # imported here because most submissions draw nothing
 
@@ -137,13 +135,13 @@ def send_round(campaign: Campaign) -> Round:
     try:
         return rounds.submit_round(campaign)
     except (Refused, Unreachable):
-        if not any(campaigns.read_intents(campaign.folder)):
+        if not arrays.submitted_arrays(campaign):
             shutil.rmtree(campaign.folder)
         raise
 
 
 def is_same_submission(
-    campaign: Campaign, plans: Sequence[str], place: Place, profile: profiles.Profile, arms: Sequence[str] = ALL_ARMS
+    campaign: Campaign, plans: Sequence[str], place: Place, profile: Profile, arms: Sequence[str] = ALL_ARMS
 ) -> bool:
     """Return whether an earlier submission can be continued with these plans, arms, profile, settings and code."""
 
@@ -161,7 +159,7 @@ def is_same_submission(
     )
 
 
-def submission_message(found: Round, profile: profiles.Profile) -> str:
+def submission_message(found: Round, profile: Profile) -> str:
     parts = [f"{found.over} done", f"{found.left} to train"]
     parts.append(f"{amount_text(found.queued, 'task')} already queued, {found.submitted} submitted")
     if found.failed:
@@ -215,11 +213,11 @@ def other_open_plans(campaign: Campaign, names: set[str]) -> list[str]:
     return [plan.name for plan in others if trials_to_submit([plan], campaign.place, campaign.arms)]
 
 
-def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> tuple[list[str], bool]:
+def check(profile: Profile, place: Place, patience: float = 600.0) -> tuple[list[str], bool]:
     """Submit a one-minute job that runs the checks of node_check; return (one line per check, whether none failed).
 
     Checks in WITHOUT only warn. patience: the longest wait in seconds. Raises the errors of `preflight`,
-    `rounds.send` and `await_answer`.
+    `arrays.send` and `await_answer`.
     """
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
@@ -230,9 +228,8 @@ def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> t
     campaign = campaigns.create((), short, place, "check")
     try:
         with signal_handler(leave, signal.SIGTERM, signal.SIGHUP):
-            function = "ablations.cluster.node_check:check_node"
-            tasks = arrays.Tasks(function, [str(campaign.folder)], [[]], container=profile.prefix)
-            rounds.send(campaign, tasks, short)
+            folder = arrays.next_folder(campaign)
+            arrays.send(arrays.job_array(campaign, folder, "ablations.cluster.node_check:check_node", {}))
             found = await_answer(campaign, patience)
     finally:  # also after Ctrl-C
         cancel_check(campaign)
@@ -249,7 +246,7 @@ def check_line(what: str, why: str) -> str:
 
 def cancel_check(campaign: Campaign) -> None:
     """Cancel a check's job by its name, because its id may be unknown. If SLURM fails, print the command to use."""
-    name = profiles.job_name(campaign.label, campaigns.tag(campaign.folder / "arrays" / "0001"))
+    name = job_name(campaign.label, campaigns.tag(campaign.folder / "arrays" / "0001"))
     try:
         queue.cancel_named(name)
     except (NoSlurm, Unreachable) as error:
@@ -270,7 +267,7 @@ def await_answer(campaign: Campaign, patience: float) -> dict[str, str]:
         waiting, now = queue.jobs(campaign.tags), time.monotonic()
         in_queue = now if waiting else in_queue
         if now - in_queue > VISIBLE_SECONDS:
-            printed = [line for array in rounds.arrays(campaign) for line in array.log_lines()]
+            printed = [line for array in arrays.submitted_arrays(campaign) for line in array.log_lines()]
             last = f": {printed[-1].strip()}" if printed else " and printed nothing"  # its log will be removed
             ended = queue.jobs(campaign.tags, ended=True)
             where = f" on {ended[-1].node} ({ended[-1].state})" if ended and ended[-1].node else ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ablations.cluster import rounds
+from ablations.cluster.arrays import task_arrays
 from ablations.cluster.campaign import Campaign, campaigns
 from ablations.jobs import jobs
 from ablations.output import log_end
@@ -44,7 +44,7 @@ def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iter
     too new, and OSError if a log is unreadable.
     """
     names = {job.id: (job.arm, int(job.config["seed"])) for job in jobs(store.read_plans(runs).readable)}
-    arrays = [array for one in campaigns(runs) for array in rounds.task_arrays(one)]
+    arrays = [array for one in campaigns(runs) for array in task_arrays(one)]
     of = {job.id: array.campaign for array in arrays for job in array.campaign.jobs()}  # the newest campaign of each
     told: set[Path] = set()
     for key in ids:
@@ -70,5 +70,5 @@ def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iter
 
 def died_early(campaign: Campaign) -> bool:
     """Return whether tasks of a campaign's newest array printed something and ended before they looked for a trial."""
-    newest = rounds.task_arrays(campaign)[-1]
+    newest = task_arrays(campaign)[-1]
     return bool(newest.log_lines()) and not (newest.folder / "nodes").exists()

@@ -10,15 +10,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ablations.cluster import no_progress, rounds, written_reports
-from ablations.cluster.campaign import Campaign, campaigns
+from ablations.cluster import arrays
+from ablations.cluster.campaign import Campaign, awaits_reports, campaigns
 from ablations.jobs import jobs
 from results import store
 from results.store import lease
 from results.store.schemas import Entry, Plan, PlannedTrial
 from results.store.standing import Kind, Standing, Standings
 from slurm import queue
-from slurm.ask import NoSlurm, Unreachable
+from slurm.ask import NoSlurm, Unreachable, cluster_name
 
 TRIAL_KINDS = (
     "finished",
@@ -82,20 +82,24 @@ class RateLimitedAsker:
 
 def ask_slurm(runs: Path) -> SlurmState:
     """Return SLURM's answers about the trials of a run directory, or why SLURM did not answer."""
-    newest = {job.id: one for one in campaigns(runs) if rounds.task_arrays(one) for job in one.jobs()}
+    newest = {job.id: one for one in campaigns(runs) if arrays.task_arrays(one) for job in one.jobs()}
     if not newest:
         return SlurmState()
     current = {key for key, one in newest.items() if not one.cancelled}
     plans = {name for key in current for name in newest[key].plans}
     try:
-        tasks = rounds.queued_tasks(runs, QUEUE_SECONDS)
+        tasks = arrays.queued_tasks(runs, QUEUE_SECONDS)
+        clusters = {one.cluster for one in newest.values()} - {""}
+        here = cluster_name(QUEUE_SECONDS) if clusters else ""
     except (NoSlurm, Unreachable) as error:
         why = "no SLURM on this machine" if isinstance(error, NoSlurm) else error
         return SlurmState(handed=current, plans=plans, answer=f"{why}: what is queued is unknown")
     waits = queue_states(tasks)
     queued = {key: waits[one.folder] for key, one in newest.items() if one.folder in waits}
     standings = Standings(runs)
-    gone = {key for key in newest if key not in queued and standings.read(key).kind is Kind.READY}
+    elsewhere = {key for key in current if newest[key].cluster not in ("", here)}
+    unknown = f"submitted on {joined_clusters(newest[key] for key in elsewhere)}" if elsewhere else ""
+    gone = {key for key in newest if key not in {*queued, *elsewhere} and standings.read(key).kind is Kind.READY}
     fates = {folder: fate(one) for folder, one in {newest[key].folder: newest[key] for key in gone}.items()}
     last = {key: fates[newest[key].folder] for key in gone}
     followed = {task.array.campaign.folder for task in tasks if task.array.is_helper}
@@ -104,10 +108,15 @@ def ask_slurm(runs: Path) -> SlurmState:
     silent = any(end is None for end in last.values())
     ended = {key: end or NOT_QUEUED for key, end in last.items()}
     silence = "accounting unknown: sacct does not answer" if silent else ""
-    return SlurmState(queued, current, ended, waiting, plans, lasts, accounting=silence)
+    return SlurmState(queued, elsewhere or current, ended, waiting, plans, lasts, unknown, silence)
 
 
-def queue_states(tasks: Iterable[rounds.QueuedTask]) -> dict[Path, tuple[str, str]]:
+def joined_clusters(campaigns: Iterable[Campaign]) -> str:
+    names = sorted({campaign.cluster for campaign in campaigns})
+    return f"cluster {', '.join(names)}: what is queued there is unknown here"
+
+
+def queue_states(tasks: Iterable[arrays.QueuedTask]) -> dict[Path, tuple[str, str]]:
     """Return campaign's folder -> (state, reason) of its tasks: a waiting task's, or else a running one's."""
     found: dict[Path, tuple[str, str]] = {}
     for task in tasks:
@@ -120,7 +129,7 @@ def fate(campaign: Campaign) -> str | None:
     """Return how a campaign's newest tasks ended, such as 'FAILED on node7'; None if the accounting is silent."""
     if campaign.cancelled:
         return CANCELLED
-    newest = rounds.task_arrays(campaign)[-1]
+    newest = arrays.task_arrays(campaign)[-1]
     if newest.cancel_mark.exists():
         return "CANCELLED by scancel"
     past = queue.accounting([newest.job_name], timeout=ACCOUNTING_SECONDS)
@@ -133,7 +142,7 @@ def end_text(job: queue.PastJob) -> str:
     """Return how a task ended, such as 'FAILED on node7 (exit code 0:53: the node could not start it), job 12_3'."""
     where = f" on {job.node}" if job.node else ""
     words = EXIT_CODES.get(job.exit_code)
-    code = f" (exit code {job.exit_code}{f': {words}' if words else ''}), job {job.name_of_task}"
+    code = f" (exit code {job.exit_code}{f': {words}' if words else ''}), job {queue.task_name(job)}"
     return f"{job.state}{where}{code if job.state == 'FAILED' else ''}"
 
 
@@ -225,7 +234,7 @@ def status(plan: Plan, runs: Path, seen: SlurmState) -> StudyStatus:
         tables=tables_state(plan, runs, seen, total),
         slurm=seen.answer,
         accounting=seen.accounting,
-        given_up=no_progress.give_up_message(runs, plan.name),
+        given_up=arrays.give_up_message(runs, plan.name),
     )
 
 
@@ -287,7 +296,7 @@ def tables_state(plan: Plan, runs: Path, seen: SlurmState, total: Mapping[str, i
     """Return 'written', 'awaited' or 'pending' for the tables of a submitted study that is done, or else ""."""
     if plan.name not in seen.plans or not is_over(total):
         return ""
-    if not written_reports.is_pending(runs, plan):
+    if not awaits_reports(runs, plan):
         return "written"
     return "awaited" if plan.name in seen.lasts else "pending"  # awaited from the submission's last job
 

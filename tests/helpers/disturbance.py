@@ -1,7 +1,6 @@
 """Disturbances of a submitted study: SIGKILLs of its processes, preemption of both kinds, restarts of slurmctld."""
 
 import contextlib
-import json
 import os
 import random
 import signal
@@ -12,9 +11,9 @@ from pathlib import Path
 from devcluster import Cluster, wait_until
 from devcluster.processes import Process, live_processes
 
-from ablations.cluster.campaign import LAST, WATCH
+from ablations.cluster.arrays import LAST, WATCH
 
-SAVED_SECONDS = 10.0  # slurmctld writes down what it acknowledged within about five
+SAVED_SECONDS = 15.0  # sbatch takes up to ten; slurmctld writes down what it acknowledged within about five
 
 
 class Storm:
@@ -99,15 +98,13 @@ def kind_of(words: list[str], runs: Path) -> str:
     """Return which of the submission's processes has this command line: worker, task, last, or "" for none."""
     if "ablations.execution.worker" in words and any(str(runs) in word for word in words):
         return "worker"
-    array = words[words.index("slurm.job") + 1] if "slurm.job" in words else ""
-    if not array.startswith(str(runs)):
+    code, function = words[words.index("slurm.task") + 1 :][:2] if "slurm.task" in words else ("", "")
+    if not code.startswith(str(runs)):
         return ""
-    function = json.loads((Path(array) / "intent.json").read_text())["function"]
     return "last" if function in (LAST, WATCH) else "task"  # srun, which has the same words, is a task too
 
 
 def settled(runs: Path) -> bool:
-    """Whether every array was acknowledged long enough ago for slurmctld to have saved it."""
-    arrays = [path.parent for path in runs.glob("submissions/*/arrays/*/intent.json")]  # none where it was refused
-    acknowledged = [path.stat().st_mtime for array in arrays for path in array.glob("ack.json")]
-    return len(acknowledged) == len(arrays) and time.time() - max(acknowledged) > SAVED_SECONDS
+    """Whether every array was submitted long enough ago for slurmctld to have saved it."""
+    written = [path.stat().st_mtime for path in runs.glob("submissions/*/arrays/*/intent.json")]
+    return time.time() - max(written) > SAVED_SECONDS

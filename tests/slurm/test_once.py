@@ -20,7 +20,8 @@ from waits import await_empty_queue, await_report, await_results, await_training
 
 from ablations.cluster.rounds import SETTLE_SECONDS
 from slurm import arrays
-from slurm.profile import Profile, submitit_parameters
+from slurm.arrays import JobArray
+from slurm.profile import Profile
 
 pytestmark = pytest.mark.slow
 
@@ -61,22 +62,17 @@ def settle(runs: Path) -> None:
 
 def test_more_tasks_than_an_array_takes(tmp_path: Path, here: Cluster) -> None:
     """1,500 tasks with MaxArraySize=1001 become two arrays; every task runs once."""
-    left = tmp_path / "left"
-    left.mkdir()
-    shares, most = [[str(left / f"{number}")] for number in range(TASKS)], here.settings.max_array
-    chosen, began = Profile(gpus=0, memory="100M", time=5), time.monotonic()
-    for some in (shares[:most], shares[most:]):
-        folder = arrays.next_folder(tmp_path / "arrays")
-        tag = f"tiny:{folder.name}"
-        tasks = arrays.Tasks("os:mkdir", [], some)  # fails where the task ran before
-        arrays.send(folder, tag, tasks, submitit_parameters(chosen, tag), ROOT)
+    most = here.settings.max_array
+    chosen = Profile(gpus=0, memory="100M", time=5)
+    began = time.monotonic()
+    for number, count in enumerate([most, TASKS - most]):
+        folder = tmp_path / f"{number:04d}"
+        arrays.submit(JobArray(folder, f"tiny:{folder.name}", "builtins:print", ["begun"], chosen, ROOT, count=count))
     submitted = time.monotonic() - began
     await_empty_queue(here, 1200)
     print(f"\n{TASKS} tasks: submitted in {submitted:.1f} s, over after {time.monotonic() - began:.0f} s")
-    assert len(list(left.iterdir())) == TASKS
-    said = [path.read_text() for path in tmp_path.glob("arrays/*/logs/*")]
-    assert len(said) == TASKS
-    assert not any(said), "no task failed, so none ran twice"
+    logs = [path.read_text() for path in tmp_path.glob("*/logs/*")]
+    assert logs == ["begun\n"] * TASKS, "each task has a log of its own, and began once"
 
 
 def test_a_thousand_trials_are_few_calls(tmp_path: Path, closed: Cluster, wrap: Wrap) -> None:
@@ -102,7 +98,9 @@ def test_what_slurmctld_forgets_is_submitted_again(tmp_path: Path, closed: Clust
     for number in range(5):
         runs = tmp_path / f"runs{number}"
         launcher = launch(closed, tmp_path, *SUBMIT, "--runs", str(runs))
-        wait_until(lambda runs=runs: any(runs.glob("submissions/*/arrays/0001/ack.json")), "an acknowledged array", 120)
+        wait_until(
+            lambda runs=runs: any(runs.glob("submissions/*/arrays/0002/intent.json")), "an acknowledged array", 120
+        )
         time.sleep(choose.uniform(0, 1))
         closed.kill("slurmctld")
         if number == 0:  # the others lose what slurmctld has not saved by chance; this one loses all

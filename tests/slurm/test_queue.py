@@ -11,9 +11,10 @@ from in_process import called
 from small_study import CANCEL, SUBMIT, Ablate, Wrap, results, trials, write
 from waits import await_empty_queue, await_report, await_results, reopen
 
-from slurm import arrays, intent, limits, partitions, queue
+from slurm import arrays, ask, draft, partitions, queue
+from slurm.arrays import JobArray
 from slurm.ask import Refused, Unreachable
-from slurm.profile import Profile, submitit_parameters
+from slurm.profile import Profile
 
 TAG = "ablate:20260101-000000-0123abcd:0001"
 ROOT = Path(__file__).parents[2]
@@ -23,14 +24,13 @@ CHEAP = Profile(partition="main", gpus=0, memory="100M", time=1)
 def send(folder: Path, profile: Profile = CHEAP, tag: str = "") -> int:
     """Submit a task that makes `folder`/ran, and fails if that exists; return the job id."""
     tag = tag or f"ablate:{folder.name}:0001"
-    tasks = arrays.Tasks("os:mkdir", [str(folder / "ran")], [[]])
-    return arrays.send(folder / "array", tag, tasks, submitit_parameters(profile, tag), ROOT)
+    return arrays.submit(JobArray(folder / "array", tag, "os:mkdir", [str(folder / "ran")], profile, ROOT))
 
 
 def test_hostile_names_hide_no_job_and_make_none(here: Cluster) -> None:
     """Among jobs with hostile names and comments, each job with our tag is found once, and no text is executed."""
     array = here.sbatch("--hold", "--array=0-2", f"--job-name={TAG}", "--wrap=true")
-    renamed = here.sbatch("--hold", "--job-name=renamed", f"--comment={TAG}", "--wrap=true")
+    labelled = here.sbatch("--hold", f"--job-name=study:{TAG}", "--wrap=true")
     taken = 0
     forged = ["\x1e" + "\x1f".join([job_id, *"12345678", "ablate:forged"]) for job_id in (str(array), "x")]
     for text in [text for text in TEXTS if "\0" not in text and text.isascii() and len(text) < 1000] + forged:
@@ -39,7 +39,7 @@ def test_hostile_names_hide_no_job_and_make_none(here: Cluster) -> None:
     assert taken >= 40
     found = queue.jobs("ablate:")
     mine = [(job.job_id, job.index, job.state) for job in found if job.tag == TAG]
-    assert mine == [*((array, index, "PENDING") for index in range(3)), (renamed, None, "PENDING")]
+    assert mine == [*((array, index, "PENDING") for index in range(3)), (labelled, None, "PENDING")]
     assert all(job.reason == "JobHeldUser" for job in found if job.tag == TAG)
     assert not list(here.folder.rglob(CANARY))
 
@@ -63,8 +63,8 @@ def test_tasks_run_in_folders_of_hostile_names(tmp_path: Path, here: Cluster, mo
     for name in taken:
         assert sorted(os.listdir(tmp_path / name)) == ["array", "ran"], name
         array = tmp_path / name / "array"
-        assert {path.name for path in array.iterdir()} == {"intent.json", "script.sh", "ack.json", "logs"}
-        assert list(array.glob("logs/*_0_log.out")), name
+        assert {path.name for path in array.iterdir()} == {"script.sh", "logs"}
+        assert list(array.glob("logs/*_log.out")), name
     assert not list(here.folder.rglob(CANARY))
 
 
@@ -111,7 +111,7 @@ def test_silence_is_never_an_empty_queue(here: Cluster) -> None:
     assert queue.accounting([TAG], timeout=5) is None
     assert len(queue.jobs(TAG)) == 1
     here.kill("slurmctld")
-    for question in (lambda: queue.jobs(TAG, timeout=5), lambda: queue.cancel(TAG), limits.records):
+    for question in (lambda: queue.jobs(TAG, timeout=5), lambda: queue.cancel(TAG), ask.cluster_name):
         with pytest.raises(Unreachable):
             question()
 
@@ -146,16 +146,14 @@ def test_accepted_array_is_known_whatever_sbatch_then_says(
 def test_refusal_of_slurmctld_is_told_from_a_wrappers(
     tmp_path: Path, cluster: Cluster, wrap: Wrap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """slurmctld's refusal withdraws the intent; a wrapper's keeps it, and the error says that no job is queued."""
-    monkeypatch.setattr(intent, "SETTLE_SECONDS", 2.0)
+    """After a wrapper's refusal, the error says that no job is queued."""
+    monkeypatch.setattr(arrays, "APPEAR_SECONDS", 2.0)
     wrap("sbatch", f"{BANNER} >&2; REAL")
     with pytest.raises(Refused, match=r"^Batch job submission failed: Invalid account"):
         send(tmp_path / "slurmctld", CHEAP.model_copy(update={"account": "nobody"}))
-    assert (tmp_path / "slurmctld/array/refused.json").exists()
     wrap("sbatch", "echo 'your project has expired' >&2; exit 1")
     with pytest.raises(Unreachable, match="your project has expired; the queue does not have the job: submit again"):
         send(tmp_path / "wrapper")
-    assert intent.read(tmp_path / "wrapper/array").function == "os:mkdir"
 
 
 @pytest.mark.parametrize("squeue", [BANNER, "exit 0", "REAL; exit 1", "echo 'try later' >&2; exit 1"])
@@ -167,8 +165,7 @@ def test_squeue_that_lists_nothing_is_no_empty_queue(cluster: Cluster, wrap: Wra
 
 def test_banners_change_nothing_that_is_known_of_jobs_and_cluster(cluster: Cluster, wrap: Wrap) -> None:
     def known() -> tuple[object, ...]:
-        records = limits.records()
-        own = limits.accounts(records), limits.all_qualities(records), limits.qualities(CHEAP, "lab")
+        own = draft.user_accounts(), ask.cluster_name()
         found = [(job.job_id, job.index, job.tag) for job in queue.jobs("ablate:")]
         return found, partitions.nodes(), partitions.states(["main"]), own
 
@@ -212,7 +209,7 @@ def test_missing_last_job_is_told_beside_the_queued_tasks(
 ) -> None:
     """The status is 0. After the tasks, the same command writes tables and report."""
     monkeypatch.setattr(arrays, "SBATCH_SECONDS", 3.0)
-    monkeypatch.setattr(intent, "SETTLE_SECONDS", 2.0)
+    monkeypatch.setattr(arrays, "APPEAR_SECONDS", 2.0)
     wrap("sbatch", shell)
     status, output, errors = called(monkeypatch, *SUBMIT)
     assert (status, errors) == (0, "")

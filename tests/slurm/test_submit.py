@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 import synthetic
-from devcluster import Cluster
+from devcluster import Cluster, wait_until
 from disturbance import processes
 from small_study import PROFILE, STATUS, SUBMIT, Ablate, Wrap, launch, results, run_here, trials, write
 from waits import await_empty_queue, await_report, await_results, published, queued
 
 from ablations import provenance
 from ablations.cluster import campaign as campaigns
-from ablations.cluster import rounds
+from ablations.cluster.arrays import task_arrays
 from ablations.jobs import jobs as jobs_of
 from ablations.planning import plan as planning
 from ablations.study.design import Design
@@ -128,9 +128,40 @@ def test_launchers_at_once_submit_once(tmp_path: Path, ablate: Ablate, here: Clu
     assert [launcher.returncode for launcher in started[1:]] == [0, 0]
     ablate(*SUBMIT)
     (campaign,) = campaigns.campaigns(tmp_path / "runs")
-    assert len(rounds.task_arrays(campaign)) == 1
+    assert len(task_arrays(campaign)) == 1
     await_results(tmp_path / "runs", 10)
     assert published(tmp_path / "runs") == [1] * 10
+
+
+HOLD = "if grep -qs node:work $1; then touch {reached}; while [ -e {hold} ]; do sleep 0.1; done; fi; REAL"
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
+def test_launcher_that_is_killed_or_stopped_while_sbatch_is_slow(
+    tmp_path: Path, ablate: Ablate, cluster: Cluster, wrap: Wrap, end: signal.Signals
+) -> None:
+    """The array has all it needs on disk. The next `submit` adds the last job, and each trial is trained once."""
+    write(tmp_path, steps=50, seeds=1)
+    hold, reached = tmp_path / "hold", tmp_path / "reached"
+    hold.touch()
+    wrap("sbatch", HOLD.format(hold=hold, reached=reached))
+    launcher = launch(cluster, tmp_path, *SUBMIT)
+    wait_until(reached.exists, "sbatch", 120)
+    launcher.send_signal(end)
+    hold.unlink()
+    wait_until(lambda: queued(cluster), "the array in the queue", 60)
+    if end is signal.SIGSTOP:
+        following = launch(cluster, tmp_path, *SUBMIT)
+        time.sleep(2)
+        launcher.send_signal(signal.SIGCONT)
+        assert "0 submitted" in following.communicate(timeout=300)[0]
+    else:
+        ablate(*SUBMIT)
+    launcher.communicate(timeout=300)
+    await_report(tmp_path / "runs")
+    assert published(tmp_path / "runs") == [1, 1]
+    (campaign,) = campaigns.campaigns(tmp_path / "runs")
+    assert len(task_arrays(campaign)) == 1
 
 
 STALE = """
@@ -157,7 +188,7 @@ def test_squeue_behind_a_cache_costs_no_array(
     await_report(runs)
     assert published(runs) == [1, 1]
     (campaign,) = campaigns.campaigns(runs)
-    assert len(rounds.task_arrays(campaign)) == 1
+    assert len(task_arrays(campaign)) == 1
 
 
 def test_tasks_ask_slurm_nothing(tmp_path: Path, ablate: Ablate, cluster: Cluster, wrap: Wrap) -> None:

@@ -33,9 +33,9 @@ from results.store.schemas.plans import StatedSpread as StatedSpread
 from results.store.schemas.plans import Took as Took
 from results.store.schemas.plans import Tuned as Tuned
 from results.store.schemas.submissions import GaveUp as GaveUp
+from results.store.schemas.submissions import Intent as Intent
 from results.store.schemas.submissions import NodeChecks as NodeChecks
 from results.store.schemas.submissions import Private as Private
-from results.store.schemas.submissions import Round as Round
 from results.store.schemas.submissions import StepTime as StepTime
 from results.store.schemas.submissions import StepTimes as StepTimes
 from results.store.schemas.submissions import Submission as Submission

@@ -2,6 +2,8 @@
 
 from typing import Any, Literal
 
+from pydantic import FiniteFloat
+
 from results.store.schemas.base import Count, Schema, Seconds
 
 
@@ -17,6 +19,7 @@ class Submission(Schema):
     arms: str | list[str] = ["*"]
     folder: str = ""  #: The folder that the submission was made in, to which its jobs belong.
     code: str = ""  #: Digest of the code that its jobs run.
+    cluster: str = ""  #: Name of the cluster that has its jobs.
 
 
 class Private(Schema):
@@ -26,11 +29,12 @@ class Private(Schema):
     setup: list[str] = []
 
 
-class Round(Schema):
-    """A line of submissions/<campaign>/looks.jsonl: the progress that the last job of a round found."""
+class Intent(Schema):
+    """The content of submissions/<campaign>/arrays/<number>/intent.json, written before sbatch is called."""
 
-    arrays: Count  #: Number of job arrays with trials so far.
-    progress: list[Count]  #: Counts of finished or diverged trials, of their evals, and of other trials' steps.
+    function: str  #: What each task calls, as 'module:name'.
+    written: FiniteFloat  #: Seconds since 1970.
+    progress: list[Count] = []  #: Progress of the trials, if the last job of a round submitted the array.
 
 
 class GaveUp(Schema):

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from ablations.cluster import bad_nodes
+from ablations.cluster import arrays
 from ablations.execution.attempts import EndedAttempt, faulty_node
 from results import store
 from results.store import lease
-from slurm.profile import Profile, submitit_parameters
+from slurm.arrays import JobArray, sbatch_options
+from slurm.profile import Profile
 
 
 def attempt(trial: store.Trial, node: str | None, kind: str = "machine") -> Path:
@@ -41,7 +42,7 @@ def test_node_with_two_faults_is_avoided(
     """Faults of all trials count together. Only a name that SLURM could have reaches sbatch."""
     for trial, (node, kind) in zip(trials, ends, strict=True):
         attempt(trial, node, kind)
-    assert bad_nodes.nodes_to_avoid(trials) == avoided
+    assert arrays.nodes_to_avoid(trials) == avoided
 
 
 def test_loss_that_was_computed_wrong_counts(trials: list[store.Trial]) -> None:
@@ -51,14 +52,14 @@ def test_loss_that_was_computed_wrong_counts(trials: list[store.Trial]) -> None:
         plain = {"schema": 1, "id": trial.id, "attempt": folder.name, "status": "finished", "metrics": {}}
         result = plain | {"suspect_hardware": step}
         store.write_json(folder / "result.json", result | {"checksum": store.checksum(result)})
-    assert bad_nodes.nodes_to_avoid(trials) == ["node1"]
+    assert arrays.nodes_to_avoid(trials) == ["node1"]
 
 
 def test_faults_are_forgotten_after_a_day(trials: list[store.Trial]) -> None:
     for trial in trials:
         path = attempt(trial, "node1") / "failure.json"
-        os.utime(path, (path.stat().st_mtime - bad_nodes.SECONDS,) * 2)
-    assert bad_nodes.nodes_to_avoid(trials) == []
+        os.utime(path, (path.stat().st_mtime - arrays.DAY,) * 2)
+    assert arrays.nodes_to_avoid(trials) == []
 
 
 def test_avoided_nodes_are_added_to_the_profiles() -> None:
@@ -68,7 +69,8 @@ def test_avoided_nodes_are_added_to_the_profiles() -> None:
         (Profile(), [], None),
         (Profile(), many, ",".join(many)),
     ):
-        assert submitit_parameters(profile, "tag", avoided=avoided)["additional_parameters"].get("exclude") == expected
+        array = JobArray(Path("/tmp"), "tag", "module:name", [], profile, Path("/tmp"), avoided=avoided)
+        assert sbatch_options(array).get("exclude") == expected
 
 
 def test_trial_leaves_a_node_after_its_second_fault_there() -> None:

@@ -12,8 +12,8 @@ import synthetic
 from hostile import ended, mutations
 from in_process import Ablate
 
+from ablations.cluster import arrays, node, submit
 from ablations.cluster import campaign as campaigns
-from ablations.cluster import no_progress, node, submit
 from ablations.execution import attempts
 from ablations.execution.launch import Place
 from ablations.execution.runner import Lines
@@ -21,10 +21,10 @@ from ablations.planning import step_times
 from ablations.planning.step_times import Device
 from results import store
 from results.store.schemas import StepTime
-from slurm import intent, job
+from slurm import task
 from slurm.profile import Profile
 
-FILES = ["campaign.json", "private.json", "arrays/0001/intent.json", "arrays/0001/ack.json", "gave-up.json"]
+FILES = ["campaign.json", "private.json", "arrays/0001/intent.json", "gave-up.json"]
 READING = (("status",), ("logs", "position-embedding"))
 
 
@@ -37,9 +37,9 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     campaign = campaigns.create([plan["name"]], Profile(gpus=0), Place(tmp_path, None))
     array = campaign.folder / "arrays/0001"
     array.mkdir(parents=True)
-    intent.write(array, campaigns.tag(array), campaigns.WORK, [str(campaign.folder)], [[]])
-    intent.acknowledge(array, 7)
-    no_progress.give_up(campaign)
+    content = {"function": arrays.WORK, "written": 1.0, "progress": [0, 0, 0]}
+    store.write_json(array / "intent.json", content)
+    arrays.give_up(campaign)
     return tmp_path
 
 
@@ -61,11 +61,9 @@ def test_broken_files_of_jobs_and_checks_are_one_line_or_ignored(runs: Path) -> 
     device = Device(False, "cpu")
     step_times.write(runs, device, {"0" * 12: StepTime(seconds=1.0, steps=50)})
     (times,) = runs.glob("probes/*.json")
-    (campaign.folder / "looks.jsonl").write_text('{"arrays": 1, "progress": [0, 0, 0]}\n')
     (campaign.folder / "probe.json").write_text('{"found": {"gpu": ""}}')
     readers: dict[Path, Callable[[], object]] = {
         times: lambda: step_times.read(runs, device),
-        campaign.folder / "looks.jsonl": lambda: no_progress.is_stalled(campaign),
         campaign.folder / "probe.json": lambda: submit.await_answer(campaign, 0.0),
     }
     for path, read in readers.items():
@@ -101,11 +99,10 @@ def test_output_of_a_task_has_no_control_characters(
 ) -> None:
     (folder,) = runs.glob("submissions/2*")
     monkeypatch.setattr(node, "has_queued_tasks", lambda campaign: Lines().say("\x1b[2J\u202e"))
-    monkeypatch.setattr(no_progress, "is_stalled", lambda campaign: True)
-    monkeypatch.setattr(no_progress, "give_up", lambda campaign: "\x07")
-    monkeypatch.setenv("ABLATE_ARRAY", str(folder / "arrays/0002"))
-    assert node.last(str(folder)) == node.FAILED
-    assert job.run("builtins:int", ["\x1b[2J\u202e"], []) == job.REFUSED
+    monkeypatch.setattr(arrays, "is_stalled", lambda campaign: True)
+    monkeypatch.setattr(arrays, "give_up", lambda campaign: "\x07")
+    assert node.last(str(folder / "arrays/0002")) == node.FAILED
+    assert task.run("builtins:int", ["\x1b[2J\u202e"]) == task.REFUSED
     told = capsys.readouterr()
     assert not [one for one in told.out + told.err if not one.isprintable() and one != "\n"]
     assert "\\x1b[2J\\u202e" in told.out

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,8 +17,8 @@ import synthetic
 
 from ablations import provenance
 from ablations.cli import clean as cleaning
+from ablations.cluster import arrays, node, rounds, submit
 from ablations.cluster import campaign as campaigns
-from ablations.cluster import no_progress, node, rounds, submit
 from ablations.cluster.campaign import Campaign
 from ablations.execution import runner
 from ablations.execution.launch import Place
@@ -31,8 +32,9 @@ from ablations.status.view import render
 from results import publish, store
 from results.store import lease, plan_files
 from results.store.schemas import Plan
-from slurm import arrays as submission
-from slurm import intent, job, queue
+from slurm import arrays as slurm_arrays
+from slurm import queue, task
+from slurm.arrays import JobArray
 from slurm.ask import Refused, Unreachable
 from slurm.profile import Profile
 
@@ -86,11 +88,12 @@ def submitted(runs: Path, *plans: str, data_dir: Path | None = None, **more: Any
     return campaigns.create(plans or [POSITION], more.pop("profile", TOY), Place(runs, data_dir), **more)
 
 
-def write_array(campaign: Campaign, number: int) -> Path:
-    """Make an array of one task in the campaign; return its folder."""
+def write_array(campaign: Campaign, number: int, progress: Sequence[int] = ()) -> Path:
+    """Make an array in the campaign; return its folder. progress: as a last job would write it."""
     array = campaign.folder / "arrays" / f"{number:04d}"
     (array / "logs").mkdir(parents=True)
-    intent.write(array, campaigns.tag(array), campaigns.WORK, [str(campaign.folder)], [[], []])
+    content = {"function": arrays.WORK, "written": time.time(), "progress": progress}
+    store.write_json(array / "intent.json", content)
     return array
 
 
@@ -158,16 +161,13 @@ def sent_arrays(slurm: Queue, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str
     """Record (function, number of tasks) of each array instead of submitting it. Refuse more than seven tasks."""
     found: list[tuple[str, int]] = []
 
-    def send(folder: Path, tag: str, tasks: submission.Tasks, *rest: Any) -> int:
-        if len(tasks.shares) > 7:
+    def send(array: JobArray) -> int:
+        if array.count > 7:
             raise Refused("Batch job submission failed: Invalid job array specification")
-        (folder / "logs").mkdir(parents=True)
-        intent.write(folder, tag, tasks.function, tasks.arguments, tasks.shares)
-        intent.acknowledge(folder, len(found))
-        found.append((tasks.function.rpartition(":")[2], len(tasks.shares)))
+        found.append((array.function.rpartition(":")[2], array.count))
         return len(found)
 
-    monkeypatch.setattr(submission, "send", send)
+    monkeypatch.setattr(slurm_arrays, "submit", send)
     monkeypatch.setattr(queue, "accounting", lambda names: None)
     monkeypatch.setattr(estimate, "seconds", lambda plans, *_: {job.id: 1e4 for job in jobs_of(plans)})
     monkeypatch.setattr(estimate, "cost", lambda *_: SimpleNamespace(hours=1.0))
@@ -188,15 +188,15 @@ def test_a_queue_that_lies_costs_a_bounded_number_of_arrays(runs: Path, sent_arr
         assert rounds.submit_round(campaign).submitted > 0
         assert sent_arrays[3 * number + 1 :] == [("last", 1), ("watch", 1)]
         assert rounds.submit_round(campaign).submitted == 0
-        for array in rounds.task_arrays(campaign):
+        for array in arrays.task_arrays(campaign):
             age(array, rounds.SETTLE_SECONDS)
     with pytest.raises(Refused, match="20 arrays were submitted within an hour"):
         rounds.submit_round(campaign, inside=True)
 
 
-def age(array: rounds.Array, seconds: float) -> None:
+def age(array: arrays.SubmittedArray, seconds: float) -> None:
     """Let an array be older than it is."""
-    path = array.folder / intent.NAME
+    path = array.folder / "intent.json"
     content = json.loads(path.read_text())
     path.write_text(json.dumps(content | {"written": content["written"] - seconds}))
 
@@ -204,7 +204,7 @@ def age(array: rounds.Array, seconds: float) -> None:
 def test_number_of_tasks_that_slurm_refuses_is_halved(runs: Path, sent_arrays: list[tuple[str, int]]) -> None:
     missing(runs)
     campaign = submitted(runs)
-    assert rounds.send_tasks(campaign, 25, [], {}) == (1, 6)
+    assert rounds.send_tasks(campaign, 25, [], {}, []) == (1, 6)
     assert sent_arrays == [("work", 6)]
 
 
@@ -243,12 +243,12 @@ def test_task_runs_no_other_code_than_was_submitted(
     if loss == "changed":
         monkeypatch.setattr(provenance, "source_digest", lambda: "0" * 12)
         with pytest.raises(ValueError, match="was changed or removed since the submission"):
-            node.work(str(campaign.folder))
+            node.work(str(array))
         return
     shutil.rmtree(campaign.code)
-    monkeypatch.setattr(sys, "argv", ["job", str(array), campaigns.WORK, str(campaign.code)])
+    monkeypatch.setattr(sys, "argv", ["task", str(campaign.code), arrays.WORK, str(array)])
     with pytest.raises(SystemExit, match="the code of this submission is gone"):
-        job.main()
+        task.main()
 
 
 def test_last_job_waits_for_trials_that_seem_to_be_held(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,6 +269,41 @@ def test_last_job_waits_for_trials_that_seem_to_be_held(runs: Path, monkeypatch:
         attempt.release()
 
 
+def test_last_job_waits_out_a_full_disk(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does so if its own log is on that disk, and tries until its own time is over."""
+    array = write_array(submitted(runs), 1)
+    now, waits = [0.0], list[float]()
+
+    def full(*_: object, **__: object) -> rounds.Round:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        now[0] += seconds
+
+    monkeypatch.setattr(rounds, "submit_round", full)
+    monkeypatch.setattr(rounds, "own_tasks", lambda campaign: [])
+    monkeypatch.setattr(node, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(write=len, flush=full))
+    with pytest.raises(OSError, match="No space left"):
+        node.finish_patiently(array)
+    assert waits[:5] == [5, 10, 20, 40, 60]
+    assert sum(waits) == pytest.approx(600 - node.LONGEST_RETRY, abs=60)
+
+
+def test_submission_of_another_cluster_is_unknown_here(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two clusters may share a file system, and each knows its own jobs alone."""
+    shutil.rmtree(runs / "trials", ignore_errors=True)
+    write_array(submitted(runs, cluster="alpha"), 1)
+    monkeypatch.setattr(queue, "jobs", lambda *_, **__: [])
+    monkeypatch.setattr(queue, "accounting", lambda *_, **__: [])
+    for name, answer in (("alpha", ""), ("beta", "submitted on cluster alpha: what is queued there is unknown here")):
+        monkeypatch.setenv("SLURM_CLUSTER_NAME", name)
+        view = seen(runs, status.ask_slurm(runs))
+        assert view.slurm == answer
+        assert (view.counts["unknown"] > 0) is bool(answer)
+
+
 def test_node_on_which_no_task_began_is_avoided(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its tasks failed before they wrote anything, as where the run directory is not mounted."""
     campaign = submitted(runs)
@@ -276,11 +311,11 @@ def test_node_on_which_no_task_began_is_avoided(runs: Path, monkeypatch: pytest.
     (array / "nodes").mkdir()
     (array / "nodes/node2").touch()
     ends = [("FAILED", "node1"), ("FAILED", "node2"), ("CANCELLED", "node3"), ("FAILED", ""), ("FAILED", "a b")]
-    past = [queue.PastJob(7, number, "name", *end) for number, end in enumerate(ends)]
+    past = [queue.PastJob(7, number, *end) for number, end in enumerate(ends)]
     monkeypatch.setattr(queue, "accounting", lambda names: past)
-    assert rounds.silent_nodes(rounds.task_arrays(campaign)) == ["node1"]
+    assert arrays.silent_nodes(arrays.task_arrays(campaign)) == ["node1"]
     monkeypatch.setattr(queue, "accounting", lambda names: None)
-    assert rounds.silent_nodes(rounds.task_arrays(campaign)) == []
+    assert arrays.silent_nodes(arrays.task_arrays(campaign)) == []
 
 
 def test_studies_submitted_together_are_cancelled_together_or_not_at_all(runs: Path, slurm: Queue) -> None:
@@ -309,35 +344,34 @@ def test_array_without_an_intent_is_passed_over(runs: Path) -> None:
     """SLURM refused it just now, or a launcher was killed before it wrote the intent."""
     campaign = submitted(runs)
     kept, refused = (write_array(campaign, number) for number in (1, 2))
-    intent.withdraw(refused)
-    assert [array.folder for array in rounds.task_arrays(campaign)] == [kept]
+    (refused / "intent.json").rename(refused / "refused.json")
+    assert [array.folder for array in arrays.task_arrays(campaign)] == [kept]
 
 
 def test_submission_that_gives_up_says_so_until_it_is_submitted_again(runs: Path) -> None:
     """After five rounds without progress `status` shows the last line of the newest task that printed any."""
     campaign = submitted(runs)
-    for number in range(1, 7):
-        array = write_array(campaign, number)
+    for number in range(1, 7):  # the user submits the first, and last jobs the others
+        array = write_array(campaign, number, arrays.progress(campaign) if number > 1 else ())
         assert seen(runs).given_up == ""
-        assert no_progress.is_stalled(campaign) is (number == 6)
+        assert arrays.is_stalled(campaign) is (number == 6)
     (array / "logs/7_0_0_log.out").write_text("begin\nslurmstepd: error: no such module\n\n")
-    no_progress.give_up(campaign)
+    arrays.give_up(campaign)
     view = seen(runs)
     assert status.is_settled([view])
     end = "the newest task's log ends with: slurmstepd: error: no such module"
     assert f"given up after 5 rounds without progress; {end}" in render([view]).plain
-    no_progress.reset(campaign)
-    assert no_progress.give_up_message(runs, POSITION) == ""
-    assert not no_progress.is_stalled(campaign)
+    write_array(campaign, 7)
+    assert not arrays.is_stalled(campaign)
 
 
 def test_logs_are_those_of_the_newest_task_that_printed_any(runs: Path) -> None:
     campaign = submitted(runs)
-    arrays = [write_array(campaign, number) for number in (1, 2, 3)]
-    (arrays[1] / "logs/5_0_0_log.out").write_text("what went wrong\n")
+    written = [write_array(campaign, number) for number in (1, 2, 3)]
+    (written[1] / "logs/5_0_0_log.out").write_text("what went wrong\n")
     (tail,) = log_tails.tails(runs, [campaign.jobs()[0].id], 5, False)
-    assert str(tail).endswith(f"its task:  {arrays[1]} (newer tasks that printed nothing: 1)\nwhat went wrong")
-    assert (tail.path, tail.of, tail.lines) == (str(arrays[1]), "task", ["what went wrong"])
+    assert str(tail).endswith(f"its task:  {written[1]} (newer tasks that printed nothing: 1)\nwhat went wrong")
+    assert (tail.path, tail.of, tail.lines) == (str(written[1]), "task", ["what went wrong"])
 
 
 def test_failed_logs_show_tasks_that_died_before_a_trial_began(runs: Path) -> None:
@@ -360,7 +394,7 @@ def test_status_says_that_nothing_is_queued(runs: Path, monkeypatch: pytest.Monk
     """It names a failed task with its exit code in words, and says what to do without accounting too."""
     shutil.rmtree(runs / "trials", ignore_errors=True)
     write_array(submitted(runs), 1)
-    past = [queue.PastJob(12, 3, "name", "FAILED", "node7", "0:53")]
+    past = [queue.PastJob(12, 3, "FAILED", "node7", "0:53")]
     monkeypatch.setattr(queue, "jobs", lambda *_, **__: [])
     monkeypatch.setattr(queue, "accounting", lambda *_, **__: past if answers else None)
     shown = render([seen(runs, status.ask_slurm(runs))]).plain
@@ -375,7 +409,7 @@ def test_time_limit_counts_from_the_start_of_the_job(runs: Path, monkeypatch: py
     campaign = submitted(runs)
     monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
     now = time.time()
-    monkeypatch.setenv(submission.BEGAN, str(int(now) - 100))
+    monkeypatch.setenv(slurm_arrays.BEGAN, str(int(now) - 100))
     monkeypatch.setattr("time.time", lambda: now)
     monkeypatch.setattr("time.monotonic", lambda: 1000.0)
     assert node.time_limit(campaign) == pytest.approx(1000 + 300 - 100, abs=1)
@@ -385,10 +419,10 @@ def test_time_limit_counts_from_the_start_of_the_job(runs: Path, monkeypatch: py
 
 def test_task_with_a_failed_trial_fails_for_slurm(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The exit status makes the task FAILED in squeue and sacct."""
-    campaign = submitted(runs)
+    array = write_array(submitted(runs), 1)
     for tally, expected in ((runner.RunSummary(failed={"a": "b"}), 1), (runner.RunSummary(done=["a"]), 0)):
         monkeypatch.setattr(runner, "pull", lambda *_, tally=tally, **__: tally)
-        assert node.work(str(campaign.folder)) == expected
+        assert node.work(str(array)) == expected
 
 
 def test_watching_ends_when_the_tables_are_there_or_nobody_writes_them(runs: Path) -> None:
@@ -435,7 +469,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Campaign]:
     """Record the campaigns of checks instead of submitting them."""
     found: list[Campaign] = []
     monkeypatch.setattr(submit, "preflight", lambda profile, runs: None)
-    monkeypatch.setattr(rounds, "send", lambda campaign, *_: [found.append(campaign)])
+    monkeypatch.setattr(arrays, "send", lambda array: found.append(campaigns.load(array.folder.parent.parent)))
     return found
 
 

@@ -13,7 +13,7 @@ from in_process import Ablate, refusal
 from run_trials import job_of
 
 from ablations import faults
-from ablations.cluster import bad_nodes
+from ablations.cluster.arrays import nodes_to_avoid
 from ablations.execution import slots
 from ablations.faults import BUG, INPUT, MACHINE
 from ablations.planning import estimate
@@ -61,7 +61,7 @@ def test_fault_of_another_node_is_that_nodes(tmp_path: Path) -> None:
         with synthetic.claimed(trial) as attempt:
             attempt.write_env({"node": "node1"})
             attempt.fail("RankLost: rank 1: CUDA error", "", "code", kind=MACHINE, node="node2", again=True)
-    assert bad_nodes.nodes_to_avoid([trial]) == ["node2"]
+    assert nodes_to_avoid([trial]) == ["node2"]
 
 
 HANGING = """

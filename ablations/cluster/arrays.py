@@ -1,0 +1,231 @@
+"""The job arrays of a campaign: tasks, which pull trials, and two helper jobs.
+
+    arrays/000k/intent.json      what each task calls; written before sbatch is called
+    arrays/000k/refused.json     the renamed intent.json of an array that SLURM refused
+    arrays/000k/script.sh        the script passed to sbatch
+    arrays/000k/logs/            output of the tasks
+    arrays/000k/nodes/<node>     present if a task has begun on the node
+    arrays/000k/cancelled.json   present if scancel ended a task
+
+Functions that ask SLURM raise NoSlurm, Refused or Unreachable. Functions that read arrays raise ValueError if a file is
+not valid.
+"""
+
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ablations.cluster import campaign as campaigns
+from ablations.cluster.campaign import PREFIX, Campaign
+from ablations.execution.attempts import failed_node, read_or_none
+from ablations.faults import MACHINE
+from ablations.output import log_end
+from results import store
+from results.store import eval_files
+from results.store.schemas import AnySchema, Environment, Failure, GaveUp, Intent, Result
+from slurm import arrays as slurm_arrays
+from slurm import queue
+from slurm.arrays import JobArray, job_name
+from slurm.ask import TIMEOUT, Refused
+
+WORK, LAST = "ablations.cluster.node:work", "ablations.cluster.node:last"
+WATCH = "ablations.cluster.node:watch"  # like LAST, but begins at a time: LAST waits forever for a held task
+FAULTS = 2  # of attempts on a node, before the node is avoided
+DAY = 24 * 3600.0  # older faults do not count, so that a repaired node is used again
+ROUNDS = 5  # without progress, before a campaign gives up
+
+
+@dataclass(frozen=True)
+class SubmittedArray:
+    """A submitted job array: the tasks of a round, or one helper job."""
+
+    campaign: Campaign
+    folder: Path
+    intent: Intent
+
+    @property
+    def is_helper(self) -> bool:
+        return self.intent.function in (LAST, WATCH)
+
+    @property
+    def age(self) -> float:
+        return time.time() - self.intent.written
+
+    @property
+    def job_name(self) -> str:
+        return job_name(self.campaign.label, campaigns.tag(self.folder))
+
+    @property
+    def cancel_mark(self) -> Path:
+        """The file that exists if scancel ended a task of the array."""
+        return self.folder / "cancelled.json"
+
+    def log_lines(self) -> list[str]:
+        """Return the non-empty lines in the last MiB of each task's log, oldest log first. Raises OSError."""
+        logs = sorted((self.folder / "logs").glob("*_log.out"), key=lambda path: path.stat().st_mtime)
+        return [line for log in logs for line in log_end(log).splitlines() if line.strip()]
+
+
+@dataclass(frozen=True)
+class QueuedTask:
+    """A task in SLURM's queue."""
+
+    array: SubmittedArray
+    job: queue.QueuedJob
+
+
+def submitted_arrays(campaign: Campaign) -> list[SubmittedArray]:
+    """Return a campaign's arrays in their order, except arrays that SLURM refused."""
+    found = []
+    for folder in store.sorted_paths(campaign.folder / "arrays"):
+        with suppress(FileNotFoundError):  # refused just now, or still being written
+            found.append(SubmittedArray(campaign, folder, campaigns.read_checked(folder / "intent.json", Intent)))
+    return found
+
+
+def task_arrays(campaign: Campaign) -> list[SubmittedArray]:
+    return [array for array in submitted_arrays(campaign) if not array.is_helper]
+
+
+def queued_tasks(runs: Path, timeout: float = TIMEOUT) -> list[QueuedTask]:
+    """Return the tasks and helper jobs of a run directory's campaigns that are in SLURM's queue, whoever owns them."""
+    known = campaigns.campaigns(runs)
+    tagged = {campaigns.tag(array.folder): array for campaign in known for array in submitted_arrays(campaign)}
+    users = {campaign.owner for campaign in known}
+    found = queue.jobs(f"{PREFIX}:", timeout=timeout, users=users) if tagged else []
+    return [QueuedTask(tagged[job.tag], job) for job in found if job.tag in tagged]
+
+
+def next_folder(campaign: Campaign) -> Path:
+    """Return the folder of the campaign's next array: arrays/0001, arrays/0002, and so on."""
+    arrays = campaign.folder / "arrays"
+    return arrays / f"{len(list(arrays.glob('*'))) + 1:04d}"
+
+
+def job_array(
+    campaign: Campaign,
+    folder: Path,
+    function: str,
+    when: Mapping[str, str],
+    count: int = 1,
+    avoided: Sequence[str] = (),
+) -> JobArray:
+    """Return an array whose tasks call `function` with its folder. A helper job asks for less than a task.
+
+    when: options of sbatch for the start. avoided: names of nodes.
+    """
+    is_helper = function in (LAST, WATCH)
+    return JobArray(
+        folder=folder,
+        tag=campaigns.tag(folder),
+        function=function,
+        arguments=[str(folder)],
+        profile=campaign.profile.helper_profile if is_helper else campaign.profile,
+        code=campaign.code,
+        label=campaign.label,
+        count=count,
+        persistent=is_helper,
+        avoided=avoided,
+        when=when,
+    )
+
+
+def send(array: JobArray, progress: Sequence[int] = ()) -> int:
+    """Write the intent of an array, submit it and return its job id. Raises the errors of `slurm.arrays.submit`."""
+    slurm_arrays.script(array)  # raises for a wrong name before anything is written
+    intent = array.folder / "intent.json"
+    content = {"tag": array.tag, "function": array.function, "written": time.time(), "progress": list(progress)}
+    array.folder.mkdir(parents=True)
+    store.write_json(intent, {"schema": store.SCHEMA, **content})
+    try:
+        return slurm_arrays.submit(array)
+    except Refused:
+        os.rename(intent, array.folder / "refused.json")
+        raise
+
+
+# -- campaigns that go nowhere -----------------------------------------------------------------------------------------
+
+
+def progress(campaign: Campaign) -> list[int]:
+    """Return three counts: trials that are over, their computed or failed evals, and the steps of all other trials."""
+    over = evals = steps = 0
+    for job in campaign.jobs():
+        trial = store.trial(campaign.runs, job.id, campaign.place.checkpoints)
+        if trial.state().is_over:
+            over += 1
+            evals += len(eval_files.eval_names(trial))
+        else:
+            steps += trial.latest_step()
+    return [over, evals, steps]
+
+
+def is_stalled(campaign: Campaign) -> bool:
+    """Return whether last jobs submitted the newest ROUNDS arrays, and no result, eval or step changed since."""
+    newest = task_arrays(campaign)[-ROUNDS:]
+    now = progress(campaign)
+    return len(newest) == ROUNDS and all(array.intent.progress == now for array in newest)
+
+
+def give_up(campaign: Campaign) -> str:
+    """Record on disk that the campaign gave up, and return the message that `ablate status` will show."""
+    message = f"given up after {ROUNDS} rounds without progress"
+    for array in reversed(task_arrays(campaign)):
+        lines = array.log_lines()
+        if lines:
+            message += f"; the newest task's log ends with: {lines[-1].strip()}"
+            break
+    content = {"schema": store.SCHEMA, "when": store.timestamp(), "said": message}
+    store.write_json(campaign.folder / "gave-up.json", content)
+    return message
+
+
+def give_up_message(runs: Path, plan_name: str) -> str:
+    """Return why the newest uncancelled campaign of a plan gave up; "" if it did not."""
+    mine = [one for one in campaigns.campaigns(runs) if plan_name in one.plans and not one.cancelled]
+    found = read_or_none(mine[-1].folder / "gave-up.json", GaveUp) if mine else None
+    return found.said if found else ""
+
+
+# -- nodes to avoid ----------------------------------------------------------------------------------------------------
+
+
+def nodes_to_avoid(trials: Iterable[store.Trial]) -> list[str]:
+    """Return SLURM's names of the nodes whose hardware or drivers ended FAULTS attempts within a day.
+
+    An attempt counts if it recorded a machine fault (ablations.faults), or a loss that was NaN but finite
+    when computed again. A killed worker does not count, because preemption looks like a kill. Raises NewerSchema.
+    """
+    counts: Counter[str] = Counter()
+    for trial in trials:
+        for attempt in trial.attempts():
+            failure = read_recent(attempt / "failure.json", Failure)
+            result = read_recent(attempt / "result.json", Result)
+            if (failure and failure.kind == MACHINE) or (result and result.suspect_hardware is not None):
+                counts[failed_node(failure, read_or_none(attempt / "env.json", Environment))] += 1
+    return sorted(node for node, count in counts.items() if count >= FAULTS and is_node_name(node))
+
+
+def silent_nodes(own: Sequence[SubmittedArray]) -> list[str]:
+    """Return the nodes on which tasks failed within a day, but none began: the run directory may be missing there."""
+    recent = [array for array in own if array.age < DAY]
+    began = {path.name for array in recent for path in (array.folder / "nodes").glob("*")}
+    past = queue.accounting({array.job_name for array in recent}) or []
+    failed = {job.node for job in past if job.state in ("FAILED", "NODE_FAIL")}
+    return sorted(node for node in failed - began if is_node_name(node))
+
+
+def is_node_name(node: str) -> bool:
+    """Return whether a recorded name can be that of a node."""
+    return bool(re.fullmatch(r"[A-Za-z0-9][\w.-]*", node, re.ASCII))
+
+
+def read_recent(path: Path, schema: type[AnySchema]) -> AnySchema | None:
+    """Return the content of a file as a `schema` object; None if it is missing, broken or older than a day."""
+    is_recent = path.exists() and time.time() - path.stat().st_mtime < DAY
+    return read_or_none(path, schema) if is_recent else None

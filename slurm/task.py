@@ -1,0 +1,41 @@
+"""The program that a job runs on a node: `python -m slurm.task CODE FUNCTION ARGUMENT...`.
+
+FUNCTION is 'module:name'. It is called with the arguments and returns the exit status. CODE is the folder that this
+program must be imported from. If it is gone, Python may find other code.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+REFUSED = 2
+
+
+def run(function: str, arguments: Sequence[str]) -> int:
+    """Call 'module:name' with `arguments`. Return its status, or REFUSED after printing a ValueError."""
+    module, _, name = function.partition(":")
+    called = getattr(importlib.import_module(module), name)
+    try:
+        status: int = called(*arguments)
+    except ValueError as error:  # a message for the user; other errors, being bugs, keep their tracebacks
+        print(escaped(str(error)), file=sys.stderr)
+        return REFUSED
+    return status
+
+
+def escaped(text: str) -> str:
+    """Return `text` on one line, with unprintable characters escaped."""
+    line = " ".join(text.split())
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in line)
+
+
+def main() -> None:
+    code, function, *arguments = sys.argv[1:]
+    if Path(__file__).parents[1] != Path(code):
+        sys.exit(f"{code}: the code of this submission is gone, and no other code is run: submit again")
+    sys.exit(run(function, arguments))
+
+
+if __name__ == "__main__":
+    main()
