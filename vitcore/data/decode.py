@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from PIL.Image import Image
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from vitcore.data.dataset import Bytes
 from vitcore.data.files import read_regular
@@ -39,7 +39,7 @@ PNG_EXIF = (b"eXIf", b"tEXt", b"zTXt", b"iTXt")  # the kinds of chunks that may 
 warnings.filterwarnings("ignore", "Corrupt EXIF data", UserWarning)  # `orientation` copes, and its images are intact
 
 
-def open_image(file: Path) -> Image:
+def open_image(file: Path) -> Image.Image:
     """Open an image file without decoding it; raise ValueError if unreadable, over 1 GiB or in no known format."""
     try:
         return open_content(read_regular(file, LARGEST))
@@ -47,15 +47,13 @@ def open_image(file: Path) -> Image:
         raise unreadable_error(error.strerror) from None
 
 
-def open_content(content: bytes | memoryview, formats: tuple[str, ...] = IMAGE_FORMATS) -> Image:
+def open_content(content: bytes | memoryview, formats: tuple[str, ...] = IMAGE_FORMATS) -> Image.Image:
     """Open an image from a file's content without decoding; raise ValueError if unreadable or in none of `formats`."""
     return open_stream(io.BytesIO(content), formats)
 
 
-def open_stream(stream: BinaryIO, formats: tuple[str, ...] = IMAGE_FORMATS) -> Image:
+def open_stream(stream: BinaryIO, formats: tuple[str, ...] = IMAGE_FORMATS) -> Image.Image:
     """Open an image from an open file. Reads the header alone of most formats. Raises the errors of `open_content`."""
-    from PIL import Image, UnidentifiedImageError
-
     try:
         return Image.open(stream, formats=formats)
     except Exception as error:  # Pillow's decoders raise many types, such as DecompressionBombError
@@ -92,7 +90,7 @@ def facts(content: bytes) -> Facts:
             raise unreadable_error(error) from None
 
 
-def needs_decoding(image: Image, content: bytes) -> bool:
+def needs_decoding(image: Image.Image, content: bytes) -> bool:
     """Return whether only decoding tells that an image is whole, or how it is turned."""
     if image.mode in ("I", "F"):
         return True
@@ -103,10 +101,8 @@ def needs_decoding(image: Image, content: bytes) -> bool:
     return image.format != "WEBP"  # of which opening reads all
 
 
-def middle_square(image: Image, size: int, channels: int) -> Bytes:
+def middle_square(image: Image.Image, size: int, channels: int) -> Bytes:
     """Return an image's middle square, resized to uint8 (size, size[, 3]); raise ValueError if it cannot be decoded."""
-    from PIL import Image, ImageOps
-
     try:
         plain = upright(image).convert("L" if channels == 1 else "RGB")
         if plain.size != (size, size):
@@ -116,13 +112,11 @@ def middle_square(image: Image, size: int, channels: int) -> Bytes:
     return np.asarray(plain, np.uint8)
 
 
-def upright(image: Image) -> Image:
+def upright(image: Image.Image) -> Image.Image:
     """Return an image with 8 bits a channel, turned by its EXIF orientation and on white where it is transparent.
 
     Raises ValueError for 32-bit values, and whatever Pillow's decoders raise for damaged images.
     """
-    from PIL import Image
-
     image.load()
     turn = TURNS.get(orientation(image))
     plain = eight_bits(image)
@@ -134,7 +128,7 @@ def upright(image: Image) -> Image:
     return plain
 
 
-def orientation(image: Image) -> int:
+def orientation(image: Image.Image) -> int:
     """Return the EXIF orientation, 1 to 8, by which a loaded image is still to be turned. Pillow itself turns TIFFs."""
     try:
         found = image.getexif().get(ORIENTATION)
@@ -143,13 +137,11 @@ def orientation(image: Image) -> int:
     return found if found in TURNS else 1
 
 
-def eight_bits(image: Image) -> Image:
+def eight_bits(image: Image.Image) -> Image.Image:
     """Return an image with 16-bit values scaled to 0-255, and white where such an image is transparent.
 
     Raises ValueError for 32-bit values, of unknown range.
     """
-    from PIL import Image
-
     if image.mode in SIXTEEN_BITS or (image.mode == "I" and image.format in ("PNG", "PPM")):
         values = np.asarray(image).astype(np.uint32)
         pixels = ((values + 128) // 257).astype(np.uint8)
@@ -161,7 +153,7 @@ def eight_bits(image: Image) -> Image:
     return image
 
 
-def is_translucent(image: Image) -> bool:
+def is_translucent(image: Image.Image) -> bool:
     """Return whether an image has a pixel that is not opaque; raise ValueError if it cannot be decoded."""
     try:
         if not image.has_transparency_data:
@@ -174,7 +166,7 @@ def is_translucent(image: Image) -> bool:
         raise unreadable_error(error) from None
 
 
-def is_gray(image: Image) -> bool:
+def is_gray(image: Image.Image) -> bool:
     return image.mode in GRAY_MODES
 
 

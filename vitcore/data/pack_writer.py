@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from PIL import Image
 
 from vitcore.data.dataset import Bytes, moments
 from vitcore.data.decode import DECODING, middle_square
@@ -253,8 +254,6 @@ def check_sha256(path: Path, found: str, known: str) -> None:
 
 
 def jpeg_bytes(pixels: Bytes) -> bytes:
-    from PIL import Image
-
     target = io.BytesIO()
     Image.fromarray(pixels).save(target, "JPEG", quality=QUALITY)
     return target.getvalue()

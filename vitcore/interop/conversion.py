@@ -2,7 +2,7 @@
 
 "This ViT" is `vitcore.model.vit.ViT`. A conversion to it refuses models that this ViT cannot represent. It builds the
 other library's counterpart on the meta device and compares the counterpart with the original module by module. Rates of
-dropout and stochastic depth become 0. timm and torchvision are imported late, because this takes seconds.
+dropout and stochastic depth become 0.
 """
 
 from __future__ import annotations

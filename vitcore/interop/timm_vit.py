@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from timm.layers.attention import Attention
+from timm.layers.diff_attention import DiffAttention
+from timm.layers.hybrid_embed import HybridEmbed
+from timm.layers.mlp import GluMlp, Mlp, SwiGLU
+from timm.layers.norm import LayerNorm, RmsNorm
+from timm.models.resnetv2 import ResNetV2
+from timm.models.vision_transformer import Block, ParallelScalingBlock, VisionTransformer
 from torch import nn
 
 from vitcore.config import Config, Values
@@ -13,6 +20,7 @@ from vitcore.interop.conversion import (
     BOTH_HAVE,
     Patterns,
     Supported,
+    Weights,
     check_alike,
     check_kinds,
     check_supported,
@@ -21,15 +29,11 @@ from vitcore.interop.conversion import (
     renamed,
     square_side,
 )
-from vitcore.interop.timm_blocks import joined, packed, separated
 from vitcore.model.mlp import MLP
 from vitcore.model.norm import EPSILON
 from vitcore.model.stem import ResNetStem
 from vitcore.model.vit import ViT
 from vitcore.settings import Settings
-
-if TYPE_CHECKING:
-    from timm.models.vision_transformer import VisionTransformer as TimmViT
 
 # Pattern in this package's parameter names -> replacement that gives timm's name.
 TIMM = {
@@ -70,7 +74,7 @@ TIMM_HAS: Supported = {
 BIASES = {(True, True): "all", (False, True): "no-qkv", (False, False): "none"}  # (qkv_bias, proj_bias) -> bias
 
 
-def from_timm(model: TimmViT) -> ViT:
+def from_timm(model: VisionTransformer) -> ViT:
     """Convert timm's VisionTransformer to a ViT with equal logits and copied weights.
 
     A class token that is not pooled becomes a register. Rates of dropout and stochastic depth become 0. Raises a
@@ -89,13 +93,11 @@ def from_timm(model: TimmViT) -> ViT:
     return converted(config, theirs, timm_patterns(config), prefix, positions).train(model.training)
 
 
-def to_timm(model: ViT) -> TimmViT:
+def to_timm(model: ViT) -> VisionTransformer:
     """Convert a ViT for classification to timm's VisionTransformer, including dropout and stochastic depth.
 
     Raises ValueError if timm's model lacks a part of the ViT.
     """
-    from timm.models.vision_transformer import VisionTransformer
-
     config = model.config
     theirs = VisionTransformer(**timm_arguments(config)).to(model.head.weight)
     ours = dict(model.state_dict())
@@ -119,8 +121,6 @@ def to_timm(model: ViT) -> TimmViT:
 
 def timm_arguments(config: Settings) -> dict[str, Any]:
     """Return the arguments that make timm's VisionTransformer match `ViT(config)`; raise ValueError if none do."""
-    from timm.layers.hybrid_embed import HybridEmbed
-
     check_supported(config, TIMM_HAS, "timm")
     check_combinations(config)
     hybrid = config.stem == "resnet"
@@ -156,10 +156,6 @@ def timm_arguments(config: Settings) -> dict[str, Any]:
 
 
 def blocks_of_timm(config: Settings) -> dict[str, Any]:
-    from timm.layers.mlp import GluMlp, Mlp
-    from timm.layers.norm import LayerNorm, RmsNorm
-    from timm.models.vision_transformer import Block, ParallelScalingBlock
-
     gates = {"swiglu": nn.SiLU, "geglu": nn.GELU}
     gated = partial(GluMlp, gate_last=False)
     return {
@@ -187,8 +183,6 @@ def check_combinations(config: Settings) -> None:
 
 
 def config_of_timm(model: Any) -> Config:
-    from timm.models.vision_transformer import Block, ParallelScalingBlock, VisionTransformer
-
     check_kinds(model, {"": (VisionTransformer,), "blocks.0": (Block, ParallelScalingBlock)})
     pools = {theirs: ours for ours, theirs in TIMM_POOLS.items()}
     if model.global_pool not in pools:
@@ -218,10 +212,6 @@ def config_of_timm(model: Any) -> Config:
 
 
 def plain_block(model: Any) -> Values:
-    from timm.layers.attention import Attention
-    from timm.layers.diff_attention import DiffAttention
-    from timm.layers.mlp import GluMlp, Mlp, SwiGLU
-
     check_kinds(model, {"blocks.0.attn": (Attention, DiffAttention), "blocks.0.mlp": (Mlp, GluMlp, SwiGLU)})
     block = model.blocks[0]
     if getattr(block.mlp, "gate_last", False):
@@ -246,8 +236,6 @@ def parallel_block(model: Any) -> Values:
 
 
 def common_settings(norm: nn.Module, qkv: nn.Linear, out: nn.Linear, scale: Any, q_norm: nn.Module) -> Values:
-    from timm.layers.norm import RmsNorm
-
     biased = (qkv.bias is not None, out.bias is not None)
     if biased not in BIASES:
         raise ValueError("qkv_bias=True with proj_bias=False: this ViT has biases in all, all but qkv, or none")
@@ -261,9 +249,6 @@ def common_settings(norm: nn.Module, qkv: nn.Linear, out: nn.Linear, scale: Any,
 
 def stem_of_timm(model: Any) -> Values:
     """Return the settings of timm's stem: patches, or the ResNet of arXiv 2010.11929."""
-    from timm.layers.hybrid_embed import HybridEmbed
-    from timm.models.resnetv2 import ResNetV2
-
     embed: Any = model.patch_embed
     patch = square_side("patch_size", embed.patch_size)
     if type(embed) is not HybridEmbed:
@@ -278,11 +263,8 @@ def stem_of_timm(model: Any) -> Values:
     }
 
 
-def timm_skeleton(config: Settings, mlp: type) -> TimmViT:
+def timm_skeleton(config: Settings, mlp: type) -> VisionTransformer:
     """Return timm's model for `config` on the meta device; raise ValueError if there is none. mlp: the MLP's class."""
-    from timm.layers.mlp import SwiGLU
-    from timm.models.vision_transformer import VisionTransformer
-
     hidden = MLP[config.mlp].hidden(config)
     # timm's SwiGLU has separate layers for gate and value
     apart = {"mlp_layer": SwiGLU, "mlp_ratio": (hidden + 0.5) / config.width} if mlp is SwiGLU else {}
@@ -293,3 +275,43 @@ def timm_skeleton(config: Settings, mlp: type) -> TimmViT:
 def timm_patterns(config: Settings) -> Patterns:
     after = {r"^encoder\.norm": "fc_norm"} if config.final_norm == "after" else {}
     return after | (TIMM_PARALLEL if config.block == "parallel" else {}) | TIMM
+
+
+# timm's block classes join different parameters in one matrix. In the common form, `mlp.fc1` has gate and value, and a
+# parallel block has `mlp.fc1` and `attn.qkv`. Names are timm's.
+
+
+def separated(weights: Weights, hidden: int) -> Weights:
+    """Return weights with the joint input projections of parallel blocks split. hidden: the MLP's hidden width."""
+    found: Weights = {}
+    for name, values in weights.items():
+        if ".in_proj." in name:
+            found[name.replace("in_proj", "mlp.fc1")] = values[:hidden]
+            found[name.replace("in_proj", "attn.qkv")] = values[hidden:]
+        else:
+            found[name.replace("mlp_bias", "mlp.fc1.bias")] = values
+    return found
+
+
+def joined(weights: Weights) -> Weights:
+    """Return weights with the input projections of parallel blocks joined: the inverse of `separated`."""
+    found: Weights = {}
+    for name, values in weights.items():
+        qkv = weights.get(name.replace("mlp.fc1", "attn.qkv"))
+        if ".mlp.fc1." in name and qkv is not None:
+            found[name.replace("mlp.fc1", "in_proj")] = torch.cat([values, qkv])
+        elif ".attn.qkv." not in name:
+            inside = name.startswith("blocks.")  # the attention pooling has an MLP of its own
+            found[name.replace("mlp.fc1.bias", "mlp_bias") if inside else name] = values
+    return found
+
+
+def packed(weights: Weights) -> Weights:
+    """Return the weights with gate and value of each SwiGLU MLP joined in one matrix, gate first."""
+    found: Weights = {}
+    for name, values in weights.items():
+        if "mlp.fc1_g." in name:
+            found[name.replace("fc1_g", "fc1")] = torch.cat([values, weights[name.replace("fc1_g", "fc1_x")]])
+        elif "mlp.fc1_x." not in name:
+            found[name] = values
+    return found

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
+from torchvision.models.vision_transformer import ConvStemConfig, VisionTransformer
 
 from vitcore.config import Config, Values
 from vitcore.interop.conversion import (
@@ -22,9 +23,6 @@ from vitcore.model.mlp import MLP
 from vitcore.model.stem import ConvStem
 from vitcore.model.vit import ViT
 from vitcore.settings import Settings
-
-if TYPE_CHECKING:
-    from torchvision.models import VisionTransformer as TorchvisionViT
 
 # Pattern in this package's parameter names -> replacement that gives torchvision's name.
 TORCHVISION: Patterns = {
@@ -66,7 +64,7 @@ TORCHVISION_HAS: Supported = {
 }
 
 
-def from_torchvision(model: TorchvisionViT) -> ViT:
+def from_torchvision(model: VisionTransformer) -> ViT:
     """Convert torchvision's VisionTransformer to a ViT with the same weights and logits, without dropout.
 
     Raises a ValueError that names the first part of the model that ViT does not support.
@@ -78,7 +76,7 @@ def from_torchvision(model: TorchvisionViT) -> ViT:
     return converted(config, theirs, TORCHVISION, prefix, positions).train(model.training)
 
 
-def to_torchvision(model: ViT) -> TorchvisionViT:
+def to_torchvision(model: ViT) -> VisionTransformer:
     """Convert a ViT for classification to torchvision's VisionTransformer, without dropout.
 
     Raises ValueError if torchvision's model lacks a part of the ViT.
@@ -95,8 +93,6 @@ def to_torchvision(model: ViT) -> TorchvisionViT:
 
 
 def config_of_torchvision(model: Any) -> Config:
-    from torchvision.models import VisionTransformer
-
     check_kinds(model, {"": (VisionTransformer,)})
     width, hidden_head = model.hidden_dim, model.representation_size
     if hidden_head not in (None, width):
@@ -122,10 +118,7 @@ def config_of_torchvision(model: Any) -> Config:
     )
 
 
-def torchvision_skeleton(config: Settings) -> TorchvisionViT:
-    from torchvision.models import VisionTransformer
-    from torchvision.models.vision_transformer import ConvStemConfig
-
+def torchvision_skeleton(config: Settings) -> VisionTransformer:
     stem = None
     if config.stem == "conv":
         layers = ConvStem.convolutions(config)

@@ -184,7 +184,7 @@ def test_a_download_is_whole_or_leaves_only_what_another_made(
         if not online:
             raise OSError("no network")
 
-    monkeypatch.setattr("vitcore.data.builtin.cifar.Cifar.fetch", fetch)
+    monkeypatch.setattr("vitcore.data.builtin.Cifar.fetch", fetch)
     online = False
     assert ablate(*words)[0] == 1
     assert {path.name for path in theirs.parent.rglob("*")} == {theirs.name}

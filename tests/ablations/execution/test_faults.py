@@ -11,7 +11,7 @@ import torch
 from ablations import faults
 from ablations.faults import BUG, INPUT, MACHINE, MEMORY
 from vitcore import Config
-from vitcore.data.builtin.cifar import read_batch
+from vitcore.data.builtin import read_batch
 from vitcore.data.splits import load
 from vitcore.options import ConfigError
 

@@ -18,8 +18,7 @@ from in_process import Ablate
 from photographs import packed, photographs
 from PIL import Image
 
-from vitcore.data import pack_options, pack_writer
-from vitcore.data.builtin import cifar
+from vitcore.data import builtin, pack_options, pack_writer
 from vitcore.data.pack import Pack, manifest, verify
 from vitcore.data.pack_sources import Member, from_members, open_member
 from vitcore.options import ConfigError
@@ -144,7 +143,7 @@ def test_an_index_that_breaks_its_records_ends_in_one_line(root: Path, ablate: A
 def test_a_batch_of_cifar_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "data_batch_1")
     with pytest.raises(OSError, match="Not a regular file"):
-        cifar.read_batch(tmp_path / "data_batch_1", hashlib.md5(b"").hexdigest())
+        builtin.read_batch(tmp_path / "data_batch_1", hashlib.md5(b"").hexdigest())
 
 
 def test_a_member_of_a_tar_takes_no_more_memory_than_an_image(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ from vit_checkpoints import SMALL, timm_model
 from vitcore import Config, ViT
 from vitcore.interop import torchvision_vit
 from vitcore.interop.conversion import Patterns, renamed
-from vitcore.interop.timm_blocks import joined, packed
-from vitcore.interop.timm_vit import from_timm, timm_patterns, to_timm
+from vitcore.interop.timm_vit import from_timm, joined, packed, timm_patterns, to_timm
 from vitcore.interop.torchvision_vit import from_torchvision, to_torchvision
 
 TOLERANCE = 1e-5  # in float32, relative to the largest value

@@ -36,20 +36,18 @@ class ResNetStem(ResidualStem):
 
     def __init__(self, config: Settings) -> None:
         super().__init__(config)
-        # late: timm takes seconds to import
-        from timm.layers.std_conv import StdConv2dSame
-        from timm.models.resnetv2 import ResNetV2
+        import timm  # late: takes seconds
 
         whole = {26: [2, 2, 2, 2], 50: [3, 4, 6, 3]}[config.options_of(self.slot, self.Options).layers]
         stages = {4: whole[:1], 8: whole[:2], 16: [*whole[:2], whole[2] + whole[3]], 32: whole}
-        self.backbone = ResNetV2(
+        self.backbone = timm.models.resnetv2.ResNetV2(
             layers=stages[config.patch],
             in_chans=config.channels,
             num_classes=0,
             global_pool="",
             preact=False,
             stem_type="same",
-            conv_layer=partial(StdConv2dSame, eps=1e-8),
+            conv_layer=partial(timm.layers.std_conv.StdConv2dSame, eps=1e-8),
         )
         self.projection = nn.Conv2d(self.backbone.num_features, self.width, 1)
 
@@ -75,25 +73,23 @@ class SmallResNetStem(ResidualStem):
 
     def __init__(self, config: Settings) -> None:
         super().__init__(config)
-        # late: timm takes seconds to import
-        from timm.layers.norm_act import GroupNormAct
-        from timm.layers.std_conv import StdConv2d
-        from timm.models.resnetv2 import Bottleneck, ResNetStage
+        import timm  # late: takes seconds
 
         def norm(channels: int, **options: Any) -> nn.Module:  # followed by a ReLU
-            return GroupNormAct(channels, num_groups=group_count(channels), act_layer=nn.ReLU, **options)
+            groups = group_count(channels)
+            return timm.layers.norm_act.GroupNormAct(channels, num_groups=groups, act_layer=nn.ReLU, **options)
 
         stage = partial(
-            ResNetStage,
+            timm.models.resnetv2.ResNetStage,
             dilation=1,
             depth=2,
-            block_fn=Bottleneck,
+            block_fn=timm.models.resnetv2.Bottleneck,
             act_layer=nn.ReLU,
-            conv_layer=StdConv2d,
+            conv_layer=timm.layers.std_conv.StdConv2d,
             norm_layer=norm,
         )
         before = halvings(config)[0][0]
-        self.root = nn.Sequential(StdConv2d(config.channels, before, 3), norm(before))
+        self.root = nn.Sequential(timm.layers.std_conv.StdConv2d(config.channels, before, 3), norm(before))
         self.stages = nn.Sequential()
         for channels, stride in halvings(config):
             self.stages.append(stage(before, channels, stride=stride))
