@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping
 from statistics import median
 
-from results import units
 from results.store.schemas import Plan
 
 OTHERS = 0.5  # share of the median of the arm's other trials below which a trial collapsed
@@ -18,11 +17,12 @@ def collapsed_seeds(accuracies: Mapping[int, float], plan: Plan) -> list[int]:
     A trial collapsed if its accuracy is below half of the median of the arm's others, or not above chance at 5%
     (one-sided, by the normal approximation for the number of test images). Chance is 1 / classes.
     """
-    if not units.is_accuracy(plan.metric):
+    if not plan.primary_metric.is_accuracy:
         return []
     chance = 1 / plan.classes if plan.classes else 0.0
-    images = plan.split.images / (plan.split.folds or 1)
-    return fallen_seeds(accuracies, chance + Z95 * math.sqrt(chance * (1 - chance) / images) if chance else 0.0)
+    if chance and plan.split is not None:
+        chance += Z95 * math.sqrt(chance * (1 - chance) / plan.split.images_per_test)
+    return fallen_seeds(accuracies, chance)
 
 
 def fallen_seeds(accuracies: Mapping[int, float], limit: float) -> list[int]:

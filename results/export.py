@@ -20,12 +20,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from results import store
-from results.metrics import AXES, MEASURES
 from results.store import correctness, ledger
 from results.store.inspection_data import Inspection, pack, unpack
 from results.store.json_files import parse_json
 from results.store.record import FAULTS, Record
 from results.store.schemas import Declaration, ExportHeader, Plain, TrialRow, validated
+from results.store.schemas.metrics import AXES, MEASURES
 from results.study_results import TEXTS, StudyResults, assemble
 from results.tables import formats
 from results.tables.outcomes import outcomes_by_arm

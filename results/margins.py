@@ -1,31 +1,8 @@
 """Equivalence margins: differences in the metric's unit, or shares of the baseline's error such as "25%"."""
 
 import math
-import re
-from typing import Annotated
 
-from pydantic import BeforeValidator
-
-from results import units
-
-WIDEST = 0.5  # share of the baseline's error beyond which a margin shows nothing
-LARGEST = 1e300  # a number that is still finite as a float
-SHARE = re.compile(r"(\d+(?:\.\d+)?)%")
-
-
-def checked_margin(margin: object) -> float | str:
-    """Return the margin. Raises ValueError unless it is a number above 0 or a share of at most 50%, such as "25%"."""
-    if isinstance(margin, str) and (match := SHARE.fullmatch(margin)) and 0 < float(match[1]) <= 100 * WIDEST:
-        return margin
-    if isinstance(margin, int | float) and not isinstance(margin, bool) and 0 < margin < LARGEST:
-        return float(margin)
-    raise ValueError(
-        f"margin={margin}: a number above 0, in the metric (0.01 of an accuracy is 1 point), or a share of the "
-        f"baseline's error, at most {WIDEST:.0%} (25%)"
-    )
-
-
-Margin = Annotated[float | str, BeforeValidator(checked_margin)]
+from results.store.schemas.metrics import WIDEST, Metric
 
 
 def share_of_error(margin: float | str) -> float | None:
@@ -44,36 +21,35 @@ def share_text(share: float) -> str:
     return f"{math.ceil(round(1000 * share, 6)) / 10:g}%"
 
 
-def margin_text(margin: float | str, metric: str, baseline: str = "the baseline") -> str:
+def margin_text(margin: float | str, metric: Metric, baseline: str = "the baseline") -> str:
     """Return a margin with its unit, such as "1.00 points" or "25% of the baseline's error"."""
     if not isinstance(margin, str):
-        return units.unit(metric).size_text(margin)
-    return f"{margin} of {baseline}'s {'error' if units.is_accuracy(metric) else 'value'}"
+        return metric.size_text(margin)
+    return f"{margin} of {baseline}'s {'error' if metric.is_accuracy else 'value'}"
 
 
-def margin_at(margin: float | str, mean: float, metric: str) -> float:
+def margin_at(margin: float | str, mean: float, metric: Metric) -> float:
     """Return a margin in the metric's unit where the baseline has this mean."""
     share = share_of_error(margin)
     if share is None:
         return float(margin)
-    return share * (1 - mean if units.is_accuracy(metric) else abs(mean))
+    return share * (1 - mean if metric.is_accuracy else abs(mean))
 
 
-def too_wide(margin: float | str, mean: float, metric: str, classes: int | None) -> str:
+def too_wide(margin: float | str, mean: float, metric: Metric, classes: int | None) -> str:
     """Return why a margin is too wide for the baseline's mean to call an arm equivalent, or "" if it is not.
 
     An accuracy's margin may be half of the baseline's error, and half of its accuracy above chance, at most. Chance is
     1 / classes; classes: None if chance is unknown.
     """
-    if not units.is_accuracy(metric):
+    if not metric.is_accuracy:
         return ""
-    unit, size = units.unit(metric), margin_at(margin, mean, metric)
+    size = margin_at(margin, mean, metric)
     if size > WIDEST * (1 - mean) * (1 + 1e-9):
-        return f"the margin of {margin_text(margin, metric)} exceeds half of the baseline's error of " + unit.size_text(
-            1 - mean
-        )
+        error = metric.size_text(1 - mean)
+        return f"the margin of {margin_text(margin, metric)} exceeds half of the baseline's error of {error}"
     if classes and size > WIDEST * (mean - 1 / classes):
-        above = unit.signed_text(mean - 1 / classes).removeprefix("+") + unit.of_difference
+        above = metric.signed_text(mean - 1 / classes).removeprefix("+") + metric.unit_of_difference
         return (
             f"the margin of {margin_text(margin, metric)} exceeds half of the baseline's accuracy above chance "
             f"(1 / {classes} classes) of {above}"

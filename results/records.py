@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from results.store.schemas import Plan, PlannedData, Schema, Split
+from results.store.schemas import Metric, Plan, PlannedData, Schema, Split
 
 Interval = tuple[float, float]
 NO_VERDICT = "no verdict"
@@ -141,13 +141,15 @@ class NoteSubjects:
 class Table:
     """A study's table: its rows, and the facts from which its caption and closing lines are written.
 
-    besides: further metrics. family: the number of planned contrasts that are corrected together. points_family: the
-    number of contrasts at equal values of tuned settings. looks: the most looks that a contrast had. interim: whether a
-    trial has neither finished with the metric nor diverged. judged: whether verdicts are given. varied, tuned: names of
-    settings. departures: name -> settings that differ from the recipe's. warnings: notes that are always shown.
-    abridged: whether its notes are "short" or "none", not "all".
+    plan: the study's plan, which JSON does not repeat. besides: further metrics. family: the number of planned
+    contrasts that are corrected together. points_family: the number of contrasts at equal values of tuned settings.
+    looks: the most looks that a contrast had. interim: whether a trial has neither finished with the metric nor
+    diverged. judged: whether verdicts are given. varied, tuned: names of settings. departures: name -> settings that
+    differ from the recipe's. warnings: notes that are always shown. abridged: whether its notes are "short" or "none",
+    not "all".
     """
 
+    plan: Plan
     study: str
     recipe: str
     metric: str
@@ -162,7 +164,7 @@ class Table:
     source: str
     published_of: str
     seeds: Sequence[int]
-    split: Split
+    split: Split | None
     family: int
     points_family: int
     margin: float | str | None
@@ -189,7 +191,7 @@ class OfStudy:
     study: str
     recipe: str
     name: str
-    metric: str
+    metric: Metric
 
 
 @dataclass(frozen=True)
@@ -344,19 +346,25 @@ class PublishedComparison:
 
 def study_fields(plan: Plan | Table) -> dict[str, Any]:
     """Return field -> value for the fields of OfStudy, taken from a plan or a table."""
-    return {one.name: getattr(plan, one.name) for one in fields(OfStudy)}
+    found = plan.plan if isinstance(plan, Table) else plan
+    return {"study": found.study, "recipe": found.recipe, "name": found.name, "metric": found.primary_metric}
 
 
 def json_object(record: Any) -> dict[str, Any]:
     """Return field -> value for a record. `json.dumps` takes this function as the argument `default`.
 
-    Further metrics of a Row become fields. A Table has the field `abridged` only if it is true.
+    Further metrics of a Row become fields, and the metric of a row becomes its name. A Table has no plan, and the field
+    `abridged` only if it is true.
     """
     if isinstance(record, Schema):
         return record.content()
     content = {one.name: getattr(record, one.name) for one in fields(record)}
     if isinstance(record, Row):
         content |= content.pop("measured")
+    if isinstance(record, OfStudy):
+        content["metric"] = record.metric.name
+    if isinstance(record, Table):
+        del content["plan"]
     if isinstance(record, Table) and not record.abridged:
         del content["abridged"]
     return content

@@ -14,12 +14,12 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from results import claim_text, store, units
+from results import claim_text, store
 from results.figures import inspection, study_figure
 from results.records import Claim, Table
 from results.statistics import interaction
 from results.store.inspection_data import Inspection
-from results.store.schemas import Asked, Plan
+from results.store.schemas import Asked, Metric, Plan
 from results.study_results import StudyResults
 from results.style import COLUMN, FULL
 from results.tables import layout, sentences, study_table
@@ -56,7 +56,7 @@ def render(
         left_out=left_out,
         sections=[section_view(one, uses, inside) | {"related": related_studies(one, studies)} for one in studies],
         progress=progress_text(trials),
-        splits=any(study.plan.split.kind == "folds" for study in studies),
+        splits=any(study.plan.split and study.plan.split.kind == "folds" for study in studies),
         cost=duration_text(sum(trial_seconds(studies).values())),
         provenance=provenance(trials),
     )
@@ -99,8 +99,8 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
         "grid": grid,
         "footnotes": [one for one in footnotes if not is_minor(one[1])],
         "minor": [one for one in footnotes if is_minor(one[1])],
-        "interactions": [interaction.sentence(one, table.metric) for one in table.interactions],
-        "claims": [claim_view(claim, table.metric) for claim in table.claims],
+        "interactions": [interaction.sentence(one, plan.primary_metric) for one in table.interactions],
+        "claims": [claim_view(claim, plan.primary_metric) for claim in table.claims],
         "cost": cost_text(study, uses),
         "provenance": provenance(study.trials),
         "command": rerun_command(plan),
@@ -187,11 +187,10 @@ def progress_text(trials: pd.DataFrame) -> str:
     return f"{states['finished']} of {amount_text(len(trials), 'trial')} finished{rest}"
 
 
-def claim_view(claim: Claim, metric: str) -> dict[str, str]:
-    unit = units.unit(metric)
-    delta = "" if claim.delta is None else f"{unit.signed_text(claim.delta)}{unit.of_difference}"
+def claim_view(claim: Claim, metric: Metric) -> dict[str, str]:
+    delta = "" if claim.delta is None else f"{metric.signed_text(claim.delta)}{metric.unit_of_difference}"
     of = f"{claim.of} " if delta else ""
-    interval = claim.delta_ci95 and f" [{', '.join(unit.signed_interval(claim.delta_ci95))}]"
+    interval = claim.delta_ci95 and f" [{', '.join(metric.signed_interval(claim.delta_ci95))}]"
     return {
         "text": claim_text.with_labels(claim.claim),
         "verdict": claim_text.VERDICT_TEXT[claim.verdict],

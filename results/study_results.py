@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results import store
-from results.metrics import AXES, MEASURES, METRICS
 from results.recorded_sizes import with_recorded_sizes
 from results.store import eval_files, ledger, record
 from results.store.correctness import Correct
 from results.store.record import FAULTS, PARTS, PROVENANCE, Record
 from results.store.schemas import Plan, PlannedTrial
+from results.store.schemas.metrics import AXES, MEASURES
 from results.store.standing import Standings
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class StudyResults:
     columns: dict[str, list[Any]]
     evaluations: dict[str, list[Any]]
     correct: dict[str, Correct]
-    metrics: tuple[str, ...] = METRICS
+    metrics: tuple[str, ...] = ()
 
     @cached_property
     def trials(self) -> "pd.DataFrame":
@@ -150,7 +150,7 @@ def assemble(plan: Plan, records: Mapping[str, Record]) -> StudyResults:
     cells = [(arm.name, trial.seed, trial.id) for arm in plan.arms for trial in arm.trials]
     planned = {trial_id: records[trial_id] for _, _, trial_id in cells}
     evals = {trial_id: eval_metrics(record) for trial_id, record in planned.items()}
-    metrics = tuple(dict.fromkeys([*METRICS, *(name for one in planned.values() for name in one.values)]))
+    metrics = tuple(dict.fromkeys([*plan.trial_metrics, *(name for one in planned.values() for name in one.values)]))
     metrics = tuple(name for name in metrics if name not in NO_METRICS)
     of_evals = {name for found in evals.values() for name in found} | {plan.metric}
     numbers = [*metrics, *MEASURES, *FAULTS, *sorted(of_evals.difference(metrics, NO_METRICS))]

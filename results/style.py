@@ -5,9 +5,9 @@ A style applies within a `with use_style(style):` block, much like matplotlib's 
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from results.spelling import suggestion
@@ -81,11 +81,6 @@ def use_style(style: Style) -> Iterator[None]:
         yield
     finally:
         _CURRENT.reset(token)
-
-
-def use_labels(labels: Mapping[str, str]) -> AbstractContextManager[None]:
-    """Return a context manager that adds default labels to the current style, whose own labels take precedence."""
-    return use_style(replace(current_style(), labels={**labels, **current_style().labels}))
 
 
 Rule = tuple[Callable[[Any], object], str]  # a test of a value, and a description of the allowed values

@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from results.claim_text import claimed_arms
-from results.metrics import METRICS
 from results.spelling import suggestion
 from results.store.eval_files import computes_metric
 from results.store.schemas import Arm, Plan, Tuned
@@ -38,7 +37,7 @@ def known_names(plan: Plan) -> Iterator[str]:
         said += [f"{key}={value}" for key, value in arm.values.items()]
     for name in said:
         yield from (name, *name.split(","))
-    yield from (*plan.factors, *plan.curves, *METRICS, plan.metric, "baseline", "all")
+    yield from (*plan.factors, *plan.curves, *plan.trial_metrics, plan.metric, "baseline", "all")
 
 
 def alternatives(name: str, known: Sequence[str]) -> str:

@@ -1,56 +1,6 @@
-"""Units in which metrics are printed: accuracies in %, differences of accuracies in percentage points."""
+"""Numbers as text: counts, durations and p values."""
 
-import math
-import re
-from dataclasses import dataclass, replace
-
-from results.metrics import MEASURES, METRICS
 from results.style import current_style
-
-# objective -> suffix of the metric's name
-OBJECTIVE_SUFFIX = {"masked-patch": " of predicted colors", "mae": " of masked pixels"}
-LOWER_IS_BETTER = ("loss", "error", "seconds", "flops", "params")
-
-
-@dataclass(frozen=True)
-class Unit:
-    """The unit of a metric.
-
-    scale: printed number / stored number. of_value, of_difference: text after a value or a difference. range: the
-    largest possible difference between two stored numbers.
-    """
-
-    scale: float
-    decimals: int
-    of_value: str
-    of_difference: str
-    range: float
-
-    def value_text(self, number: float | None) -> str:
-        """Return the number as text without its unit, or "" for None."""
-        return "" if number is None else f"{number * self.scale:z.{self.decimals}f}"
-
-    def signed_text(self, number: float | None) -> str:
-        """Return the difference as text with its sign and without its unit, or "" for None."""
-        return "" if number is None else f"{number * self.scale:+z.{self.decimals}f}"
-
-    def signed_interval(self, interval: tuple[float, float]) -> tuple[str, str]:
-        """Return both ends of a difference's interval as text, as in `signed_text`.
-
-        Ends of an interval that excludes 0 get the decimals by which they differ from 0.
-        """
-        low, high = (end * self.scale for end in interval)
-        decimals = decimals_apart((low, high), self.decimals)
-        return f"{low:+z.{decimals}f}", f"{high:+z.{decimals}f}"
-
-    def size_text(self, number: float) -> str:
-        """Return the absolute difference as text with its unit, such as "18.23 points"."""
-        return f"{abs(number) * self.scale:.{self.decimals}f}{self.of_difference}"
-
-    def bound_text(self, number: float) -> str:
-        """Return the absolute difference as text with its unit, rounded up because it is an upper bound."""
-        step = 10.0**self.decimals
-        return f"{math.ceil(abs(number) * self.scale * step) / step:.{self.decimals}f}{self.of_difference}"
 
 
 def decimals_apart(interval: tuple[float, float], decimals: int) -> int:
@@ -63,48 +13,6 @@ def decimals_apart(interval: tuple[float, float], decimals: int) -> int:
     if low <= 0 <= high:
         return decimals
     return next((digits for digits in range(decimals, decimals + 5) if round(nearest, digits)), decimals)
-
-
-PERCENT = Unit(scale=100.0, decimals=2, of_value="%", of_difference=" points", range=1.0)
-PLAIN = Unit(scale=1.0, decimals=4, of_value="", of_difference="", range=math.inf)
-COUNTED = replace(PLAIN, decimals=1)  # seconds, steps, images
-
-
-def unit(metric: str) -> Unit:
-    """Return the unit of a metric. The current style may set the decimal places of accuracies and losses."""
-    if metric in MEASURES:
-        return COUNTED
-    kind, usual = ("accuracy", PERCENT) if is_accuracy(metric) else ("loss", PLAIN)
-    digits = current_style().digits.get(kind)
-    return usual if digits is None else replace(usual, decimals=digits)
-
-
-def is_accuracy(metric: str) -> bool:
-    return metric.partition("@")[0].endswith("accuracy")
-
-
-def metric_name(metric: str, objective: str = "") -> str:
-    """Return a readable name of a metric, such as "5-shot accuracy" or "test accuracy at 64 pixels".
-
-    For an objective without labels, the name also says what is predicted: "test accuracy of predicted colors".
-    """
-    text = re.sub(r"^fewshot(\d+)_", r"\1-shot ", metric)
-    text = f"{text.partition('@')[0]} {test_condition(metric)}".rstrip()
-    return text.replace("_", " ") + (OBJECTIVE_SUFFIX.get(objective, "") if metric in METRICS else "")
-
-
-def test_condition(metric: str) -> str:
-    """Return how the test differs from training, such as "with patches of 4 pixels", or "" if it does not."""
-    at = metric.partition("@")[2]
-    if at.startswith("patch"):
-        return f"with patches of {at.removeprefix('patch')} pixels"
-    if at.startswith("merge"):
-        return f"with {at.removeprefix('merge')} tokens merged a layer"
-    return f"at {at} pixels" if at else ""
-
-
-def higher_is_better(metric: str) -> bool:
-    return not metric.partition("@")[0].endswith(LOWER_IS_BETTER)
 
 
 def count_text(number: float | None) -> str:

@@ -17,6 +17,7 @@ from ablations.execution import messages
 from ablations.jobs import Job
 from results import store, units
 from results.safe_text import printable
+from results.store.schemas.metrics import metric_by_name
 
 METRIC = "test_accuracy"
 
@@ -159,9 +160,11 @@ class Live:
         if end.kind in ("failed", "blocked"):
             self.console.print(Text.assemble((end.kind, "red"), f" {what}: {printable(end.cause)}"), soft_wrap=True)
         elif not self.console.is_terminal and not end.elsewhere:
-            named = units.metric_name(self.metric, job.config.get("objective", ""))
-            accuracy = end.metrics.get(self.metric)
-            shown = f"{named} {accuracy:.1%}" if accuracy is not None else end.kind
+            metric = metric_by_name(self.metric, job.config.get("objective", ""))
+            value = end.metrics.get(self.metric)
+            shown: str = end.kind
+            if value is not None:
+                shown = f"{metric.title} {value:.1%}" if metric.is_accuracy else f"{metric.title} {value:g}"
             self.say(f"[{self.done:.0f}/{self.total}] {what}: {shown}, {end.seconds:.1f} s{self.time_left()}")
         self.refresh()
 
@@ -213,14 +216,14 @@ class GrowingTable:
         return ""
 
     def __rich__(self) -> Table:
-        unit = units.unit(METRIC)
-        table = Table("arm", title=f"{units.metric_name(METRIC)} in {unit.of_value}", title_justify="left")
+        metric = metric_by_name(METRIC)
+        table = Table("arm", title=f"{metric.title} in {metric.unit}", title_justify="left")
         for seed in self.seeds:
             table.add_column(f"seed {seed}", justify="right", min_width=6)
         table.add_column("mean", justify="right", min_width=6)
         for arm in self.arms:
             known = [self.accuracies.get((arm, seed)) for seed in self.seeds]
             there = [value for value in known if value is not None]
-            mean = unit.value_text(fmean(there) if there else None)
-            table.add_row(escape(printable(arm)), *map(unit.value_text, known), mean)
+            mean = metric.value_text(fmean(there) if there else None)
+            table.add_row(escape(printable(arm)), *map(metric.value_text, known), mean)
         return table

@@ -132,7 +132,6 @@ def compare(
         ablate compare runs colleague.parquet
         ablate compare main.parquet runs --fail-on worse --margin 0.01
     """
-    from results import units
     from results.comparison import compare as comparing
     from results.comparison import published, summary
     from results.load import load_readable
@@ -151,7 +150,7 @@ def compare(
         return
     (source, its_studies), (other, others) = compared_sources(a, b, studies)
     first, damaged = load_readable(source, its_studies)
-    if isinstance(limit, float) and limit >= 1 and any(units.is_accuracy(study.plan.metric) for study in first):
+    if isinstance(limit, float) and limit >= 1 and any(study.plan.primary_metric.is_accuracy for study in first):
         raise ValueError(f"--margin {margin}: below 1, as a share of the images (0.03 is 3 points)")
     if not other.exists():
         raise ValueError(f"{b}: no such run directory or exported file{suggestion(b, [published.NAME])}")
@@ -193,7 +192,7 @@ def compared_sources(a: str, b: str, studies: list[str]) -> list[tuple[Path, lis
 
 def margin_of(text: str) -> float | str:
     """Return the margin of `--margin`. Raises ValueError if it is neither a number above 0 nor a share such as 25%."""
-    from results.margins import checked_margin
+    from results.store.schemas.metrics import checked_margin
 
     with suppress(ValueError):
         return checked_margin(text if text.endswith("%") else float(text))

@@ -9,13 +9,13 @@ from ablations.study.arms import Arm, arm_name
 from ablations.study.design import Design
 from ablations.study.stages import Stage, lineage
 from ablations.study.study import Axis, Study
-from results import units
 from results.claim_text import claimed_arms
 from results.figures.kinds import FIGURE_KINDS
-from results.metrics import METRICS
+from results.store.schemas.metrics import metric_by_name
 from vitcore.analysis.evals import EVAL, eval_of, find
 from vitcore.data import splits
 from vitcore.options import ConfigError
+from vitcore.training.evaluation import METRICS
 from vitcore.unknown_keys import joined_names, spelling_hint
 
 
@@ -77,7 +77,7 @@ def check_name(study: Study, key: str, name: str, known: Iterable[str]) -> None:
 
 def check_shares(design: Design) -> None:
     """Raise ValueError if the metric is an accuracy and its margin or a published number looks like a percentage."""
-    if not units.is_accuracy(design.metric):
+    if not metric_by_name(design.metric).is_accuracy:
         return
     where = f"study '{design.study.name}'"
     check_margin(design.margin, where)

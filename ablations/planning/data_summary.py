@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from results.margins import margin_text
 from results.store.schemas import Plan, PlannedData
+from results.store.schemas.metrics import metric_by_name
 from vitcore.data.lookup import FOLDER, describe
 
 if TYPE_CHECKING:
@@ -66,6 +67,6 @@ def notes(design: "Design") -> list[str]:
     if own is None or own == design.applicable_recipe.margin or design.study.margin is not None:
         return []
     return [
-        f"no arm is called equivalent: the margin of {margin_text(own, design.metric)} in the recipe "
+        f"no arm is called equivalent: the margin of {margin_text(own, metric_by_name(design.metric))} in the recipe "
         f"{design.recipe.name} is for its own data, not for {data_name(design.data)}; set a margin in the study"
     ]

@@ -165,7 +165,7 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
     trials, shown, stages = view.trials, matching_arms(plan, arms), len(plan.stages)
     counted, seeds = units.amount_text(len(shown), "arm"), units.amount_text(len(plan.seeds), "seed")
     planned = units.amount_text(trials.planned, "trial")
-    resolved = resolution.resolution_lines(view.resolution, plan.metric, plan.objective)
+    resolved = resolution.resolution_lines(view.resolution, plan.primary_metric)
     weights, checkpoints, files = (f"{size / 1e6:,.1f}" for size in astuple(view.disk))
     lines = [
         f"{plan.name}: {plan.question}",
@@ -181,7 +181,7 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
     lines += [f"  cheaper {line}" for line in cheaper.suggestions(view.hours, view.hours_from.unit, plan)]
     lines += [f"  note    {note}" for note in [*view.declared_first, *plan.notes, *precision_notes(view, plan)]]
     if trials.finished < trials.planned:
-        lines += [f"  {expected_text(one)}" for one in plan.expected if one.metric == plan.metric]
+        lines += [f"  {expected_text(one, plan)}" for one in plan.expected if one.metric == plan.metric]
     width = max(len(arm.name) for arm in shown)
     lines += [f"  {arm.name:{width}}  {'; '.join(arm.notes) or '-'}" for arm in shown]
     return "\n".join(lines)
@@ -221,10 +221,10 @@ def wall_text(took: Wall, unit: str) -> str:
     return f"{length} on {units.amount_text(took.devices, device)} here"
 
 
-def expected_text(stated: Expected) -> str:
+def expected_text(stated: Expected, plan: Plan) -> str:
     """Return text with the value that the recipe expects or others reached, how it is known, and its source."""
-    about = units.unit(stated.metric)
+    metric = plan.metric_named(stated.metric)
     seeds = f" (n = {stated.n})" if stated.n else ""
-    reached = f"{about.value_text(stated.mean)}{about.of_value} {units.metric_name(stated.metric)}{seeds}"
+    reached = f"{metric.value_text(stated.mean)}{metric.unit} {metric.title}{seeds}"
     whose = "expects" if stated.how == "measured" else "others reached"
     return f"{whose} {reached}, {stated.how}: {stated.source}"

@@ -19,14 +19,16 @@ from results.claim_text import claimed_arms
 from results.store import schemas
 from results.store.plan_files import learned_settings, parent_setting
 from results.store.schemas import Entry, Plan, PlannedTrial, Settings, Split, Took
+from results.store.schemas.metrics import metric_by_name, objective_label
 from vitcore.analysis.cost import measure
 from vitcore.analysis.cost_record import Cost
-from vitcore.analysis.evals import EVAL, eval_of, find
+from vitcore.analysis.evals import EVAL, eval_of, find, metrics_of
 from vitcore.config import Config, merge
 from vitcore.data.dataset import About
 from vitcore.data.lookup import describe
 from vitcore.identity import HOW_IT_RUNS, arm_key, trial_ids
 from vitcore.options import ConfigError
+from vitcore.training.evaluation import METRICS
 
 
 def build(design: Design, seeds: Sequence[int]) -> Plan:
@@ -56,6 +58,7 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
         figure=study.figure,
         budget=study.budget,
         metric=design.metric,
+        metrics=declared_metrics(design),
         factors=design.factors,
         crosses=design.crosses,
         curves=design.curves,
@@ -85,6 +88,18 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
     )
     refuse_undeclared(plan)
     return plan
+
+
+def declared_metrics(design: Design) -> list[schemas.Metric]:
+    """Return the metrics that trials and their evals measure, labeled by what all arms learn."""
+    objectives = {arm.config.objective for arm in design.arms}
+    objective = objectives.pop() if len(objectives) == 1 else ""
+    found = [
+        schemas.Metric(name=name, label=objective_label(name, objective), **kind) for name, kind in METRICS.items()
+    ]
+    for one in checks.required_evals(design):
+        found += [metric_by_name(name).model_copy(update={"eval": one}) for name in metrics_of(one)]
+    return found
 
 
 def applicable_claims(design: Design) -> list[str]:

@@ -15,7 +15,7 @@ from results.load import load_studies
 from results.statistics import deviations, looks, power, tuning
 from results.statistics.contrast import PER_IMAGE, Sample, samples_by_arm
 from results.store import ledger
-from results.store.schemas import Plan
+from results.store.schemas import Metric, Plan
 from results.study_results import StudyResults
 
 POINTS = (0.01, 0.005)  # differences of accuracy: 1 and 0.5 points
@@ -67,7 +67,8 @@ class Resolution:
 def resolution(plan: Plan, runs: Path) -> Resolution:
     seeds, family = len(plan.seeds), max(plan.family, 1)
     factor, factor_of_more = factors_of_tables(plan, runs)
-    again = f"beyond {plan.split.folds} seeds every image is tested again, so that more seeds gain less than this says"
+    folds = plan.split.folds if plan.split else None
+    again = f"beyond {folds} seeds every image is tested again, so that more seeds gain less than this says"
     points = max((len(entry.points) for entry in plan.tuned), default=1)
     known = Resolution(
         seeds=seeds,
@@ -76,7 +77,7 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
         factor=factor,
         factor_of_more=factor_of_more,
         margin=plan.margin,
-        note=again if plan.split.folds else "",
+        note=again if folds else "",
     )
     study = so_far(plan, runs)
     known = with_margin_size(known, plan, baseline_mean(plan, study))
@@ -88,7 +89,7 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
     tests = family * factor
     smallest = finite_or_none(power.smallest_margin(seeds, sd, tests, points, images))
     one_is_best = power.resolvable_difference(seeds, sd, tests, 1, images) if points > 1 else math.inf
-    wanted = POINTS if units.is_accuracy(plan.metric) else ()
+    wanted = POINTS if plan.primary_metric.is_accuracy else ()
 
     def fewest(seeds_for: Callable[..., int | None], size: float) -> int | None:
         """Return the fewest seeds. More than the plan has are for the tests of a table with more seeds."""
@@ -128,7 +129,7 @@ def so_far(plan: Plan, runs: Path) -> StudyResults | None:
 
 def verdicts_need_images(plan: Plan) -> bool:
     """Return whether verdicts count the noise of test images, because all seeds share them and answers are stored."""
-    return plan.split.folds is None and plan.metric == PER_IMAGE
+    return plan.split is not None and plan.split.folds is None and plan.metric == PER_IMAGE
 
 
 def baseline_mean(plan: Plan, study: StudyResults | None) -> float | None:
@@ -144,8 +145,8 @@ def with_margin_size(known: Resolution, plan: Plan, mean: float | None) -> Resol
     """Return the resolution with the margin's size. mean: the baseline's, None if unknown."""
     if plan.margin is None or (mean is None and isinstance(plan.margin, str)):
         return known
-    size = plan.margin if mean is None else margins.margin_at(plan.margin, mean, plan.metric)
-    wide = "" if mean is None else margins.too_wide(plan.margin, mean, plan.metric, plan.classes)
+    size = plan.margin if mean is None else margins.margin_at(plan.margin, mean, plan.primary_metric)
+    wide = "" if mean is None else margins.too_wide(plan.margin, mean, plan.primary_metric, plan.classes)
     return replace(known, margin_size=float(size), margin_too_wide=wide)
 
 
@@ -187,60 +188,60 @@ def finite_or_none(value: float) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def resolution_lines(found: Resolution, metric: str, objective: str = "") -> list[str]:
-    """Return the resolution as lines of text. objective: the arms' objective, a part of the metric's name."""
-    unit = units.unit(metric)
+def resolution_lines(found: Resolution, metric: Metric) -> list[str]:
+    """Return the resolution as lines of text."""
     spread = found.spread
     if spread is None:
-        return [f"unknown: no differences of {metric} in this run directory yet, and the recipe states none for this"]
+        nowhere = f"no differences of {metric.name} in this run directory yet, and the recipe states none for this"
+        return [f"unknown: {nowhere}"]
     contrasts, freedom = units.amount_text(found.contrasts, "contrast"), units.amount_text(spread.freedom, "degree")
     lines = [
-        f"{size_text(found.difference, unit)} in {units.metric_name(metric, objective)} with {seed_text(found.seeds)} "
+        f"{size_text(found.difference, metric)} in {metric.title} with {seed_text(found.seeds)} "
         f"(80% power, {', '.join(filter(None, [contrasts, look_text(found.factor)]))})",
-        f"differences spread by {unit.size_text(spread.sd)} ({freedom} of freedom, from "
-        f"{spread.source}); computed with its upper 80% bound, {unit.size_text(spread.bound)}",
+        f"differences spread by {metric.size_text(spread.sd)} ({freedom} of freedom, from "
+        f"{spread.source}); computed with its upper 80% bound, {metric.size_text(spread.bound)}",
     ]
     if spread.images != 0.0:
-        lines.append(images_text(spread.images, unit))
+        lines.append(images_text(spread.images, metric))
     if found.grid_points > 1:
-        lines.insert(1, grid_text(found, unit))
+        lines.insert(1, grid_text(found, metric))
     if found.margin is not None:
-        lines.append(margin_line(found, margins.margin_text(found.margin, metric), unit))
+        lines.append(margin_line(found, margins.margin_text(found.margin, metric), metric))
     if found.seeds_for:
-        wanted = [f"{unit.size_text(float(one))} {seed_text(seeds)}" for one, seeds in found.seeds_for.items()]
+        wanted = [f"{metric.size_text(float(one))} {seed_text(seeds)}" for one, seeds in found.seeds_for.items()]
         beyond = any(seeds is None or seeds > found.seeds for seeds in found.seeds_for.values())
         notes = "; ".join(filter(None, [look_text(found.factor_of_more), found.note])) if beyond else ""
         lines.append("to resolve " + ", ".join(wanted) + (f" ({notes})" if notes else ""))
     return lines
 
 
-def images_text(variance: float | None, unit: units.Unit) -> str:
+def images_text(variance: float | None, metric: Metric) -> str:
     """Return what the choice of test images adds to the noise. variance: of a mean difference, None if unknown."""
     if variance is None:
         return (
             "this leaves out the noise of the test images, which is known once trials are over: differences are larger"
         )
-    return f"test images add a standard error of {unit.size_text(math.sqrt(variance))}, however many seeds there are"
+    return f"test images add a standard error of {metric.size_text(math.sqrt(variance))}, however many seeds there are"
 
 
-def grid_text(found: Resolution, unit: units.Unit) -> str:
+def grid_text(found: Resolution, metric: Metric) -> str:
     """Return what the resolved difference assumes about the grid of a tuned arm."""
-    smaller = size_text(found.difference_if_one_is_best, unit)
+    smaller = size_text(found.difference_if_one_is_best, metric)
     return (
         f"if all {found.grid_points} grid points of an arm are equally good, as the other arm must beat each of them; "
         f"{smaller} if one is clearly best"
     )
 
 
-def margin_line(found: Resolution, margin: str, unit: units.Unit) -> str:
+def margin_line(found: Resolution, margin: str, metric: Metric) -> str:
     if found.margin_too_wide:
         return f"no arm can be called equivalent: {found.margin_too_wide}"
     if found.margin_size is None:
         return f"equal arms are shown equivalent within {margin}: unknown before the baseline has trials"
-    size = f" ({unit.size_text(found.margin_size)})" if isinstance(found.margin, str) else ""
+    size = f" ({metric.size_text(found.margin_size)})" if isinstance(found.margin, str) else ""
     text = f"equal arms are shown equivalent within {margin}{size}"
     if found.margin_reachable:
-        return f"{text} with 80% power, and within {size_text(found.smallest_margin, unit)} too"
+        return f"{text} with 80% power, and within {size_text(found.smallest_margin, metric)} too"
     return f"{text} with less than 80% power: that takes {seed_text(found.margin_seeds)}"
 
 
@@ -249,8 +250,8 @@ def look_text(factor: int) -> str:
     return {1: "", 2: "p times 2, as the study grows"}.get(factor, f"p times {factor} after earlier tables")
 
 
-def size_text(value: float | None, unit: units.Unit) -> str:
-    return unit.size_text(value) if value is not None and value <= unit.range else "no difference"
+def size_text(value: float | None, metric: Metric) -> str:
+    return metric.size_text(value) if value is not None and value <= metric.largest_difference else "no difference"
 
 
 def seed_text(seeds: int | None) -> str:

@@ -221,7 +221,7 @@ def status(plan: Plan, runs: Path, seen: SlurmState) -> StudyStatus:
     """Return the status of a study and of each of its stages and arms. seen: SLURM's answers."""
     known = Standings(runs)
     standings = {job.id: job.standing(known) for job in jobs([plan])}
-    entries = [arm_status(entry, runs, seen, standings) for entry in plan.entries]
+    entries = [arm_status(entry, runs, seen, standings, plan.selection_metric) for entry in plan.entries]
     total = {kind: sum(entry.counts[kind] for entry in entries) for kind in TRIAL_KINDS}
     return StudyStatus(
         study=plan.study,
@@ -238,7 +238,8 @@ def status(plan: Plan, runs: Path, seen: SlurmState) -> StudyStatus:
     )
 
 
-def arm_status(arm: Entry, runs: Path, seen: SlurmState, standings: Mapping[str, Standing]) -> ArmStatus:
+def arm_status(arm: Entry, runs: Path, seen: SlurmState, standings: Mapping[str, Standing], metric: str) -> ArmStatus:
+    """Return the status of an arm's trials. metric: the metric that is shown of running trials."""
     found = ArmStatus(arm.name, arm.parent, dict.fromkeys(TRIAL_KINDS, 0), [], [], [], [])
     causes: dict[tuple[str, str, str], list[PlannedTrial]] = defaultdict(list)
     for planned in arm.trials:
@@ -247,7 +248,7 @@ def arm_status(arm: Entry, runs: Path, seen: SlurmState, standings: Mapping[str,
         if kind == "queued":
             found.now_queued.append(QueuedTrial(seed, key, *seen.queued[key]))
         elif kind == "running":
-            found.now_running.append(RunningTrial(seed, key, *progress(arm, state)))
+            found.now_running.append(RunningTrial(seed, key, *progress(arm, state, metric)))
         elif kind == "blocked":
             causes[standing.why, "", kind].append(planned)
         elif kind == "failed":
@@ -280,8 +281,8 @@ def trial_kind(key: str, standing: Standing, seen: SlurmState) -> str:
     return standing.state.status if standing.state.status in ("interrupted", "broken") else "missing"
 
 
-def progress(arm: Entry, state: store.TrialState) -> tuple[int, int, float | None, float | None]:
-    """Return (step, total steps, validation accuracy, seconds left) at the last evaluation. None means unknown."""
+def progress(arm: Entry, state: store.TrialState, metric: str) -> tuple[int, int, float | None, float | None]:
+    """Return (step, total steps, value of the metric, seconds left) at the last evaluation. None means unknown."""
     assert state.attempt is not None
     lines = store.read_metrics(state.attempt)
     steps = arm.config["steps"]
@@ -289,7 +290,7 @@ def progress(arm: Entry, state: store.TrialState) -> tuple[int, int, float | Non
         return 0, steps, None, None
     newest = lines[-1]
     left = None if newest.seconds is None else newest.seconds / newest.step * (steps - newest.step)
-    return newest.step, steps, newest.number("val_accuracy"), left
+    return newest.step, steps, newest.number(metric), left
 
 
 def tables_state(plan: Plan, runs: Path, seen: SlurmState, total: Mapping[str, int]) -> str:

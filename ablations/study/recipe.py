@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from ablations.study.stages import Values
-from results.margins import Margin
 from results.store.schemas import LaterDifference
+from results.store.schemas.metrics import Margin
 from slurm.profile import Profile
 from vitcore.options import Options
 

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 from ablations.study.budget import Budget
 from ablations.study.stages import LINKS, Values
 from results.claim_text import parse_claim
-from results.margins import Margin
+from results.store.schemas.metrics import Margin
 from vitcore.options import Options
 
 # "axis": the recipe's values. "all": every variant of a slot. A list may contain "axis" among its values.

@@ -65,7 +65,7 @@ def compared_row(
         b=arm_results(pair.b.row) if pair.b else None,
         untested=untested_reason(pair, test),
         contrast=changed_contrast(change) if change else None,
-        notes=metric_notes(plan.metric, plan.objective) + row_notes(pair, test, family) + change_notes(change),
+        notes=metric_notes(plan.primary_metric) + row_notes(pair, test, family) + change_notes(change),
     )
     if test is None:
         return row

@@ -4,16 +4,16 @@ from results import units
 from results.comparison.matching import Pair, Side, are_namesakes, differing_settings
 from results.comparison.testing import Test, test_verdict
 from results.statistics import looks, verdict
+from results.store.schemas import Metric
 from results.tables import layout, sentences
 from results.tables.outcomes import absence_notes
 
-USUAL = "test_accuracy"  # the metric that a row's notes do not name
+USUAL = "test accuracy"  # the metric that a row's notes do not name
 
 
-def metric_notes(metric: str, objective: str) -> list[str]:
+def metric_notes(metric: Metric) -> list[str]:
     """Return a note with the metric's name, or [] for the test accuracy on class labels."""
-    usual = metric == USUAL and objective not in units.OBJECTIVE_SUFFIX
-    return [] if usual else [units.metric_name(metric, objective)]
+    return [] if metric.title == USUAL else [metric.title]
 
 
 def row_notes(pair: Pair, test: Test | None, family: int) -> list[str]:
@@ -24,7 +24,7 @@ def row_notes(pair: Pair, test: Test | None, family: int) -> list[str]:
     found = [
         f"{name}: {note}"
         for name, side in (("A", a), ("B", b))
-        for note in absence_notes(side.outcomes, side.study.plan.metric)
+        for note in absence_notes(side.outcomes, side.study.plan)
     ]
     if not are_namesakes(a, b):
         other, name = (b, "B") if pair.first is a else (a, "A")
@@ -72,13 +72,13 @@ def change_notes(change: Test | None) -> list[str]:
     if change is None or change.a.row.verdict == change.b.row.verdict:
         return []
     before, after = ((side.row.verdict or "without verdict").replace("-", " ") for side in (change.a, change.b))
-    unit, difference = units.unit(change.a.study.plan.metric), change.difference
+    metric, difference = change.a.study.plan.primary_metric, change.difference
     if difference.value is None or change.p_holm is None:
         tested = "that its difference from the baseline moved is not tested"
     else:
-        by = layout.difference_text(difference.value, difference.interval(), unit)
+        by = layout.difference_text(difference.value, difference.interval(), metric)
         p = units.probability_text(change.p_holm)
-        moved = f"its difference from the baseline moved by {by}{unit.of_difference}"
+        moved = f"its difference from the baseline moved by {by}{metric.unit_of_difference}"
         tested = f"{moved}, p {p if p[0] == '<' else f'= {p}'}"
     return [f"against its baseline {before} in A, {after} in B: descriptive; {tested}"]
 

@@ -6,7 +6,7 @@ Published numbers come from another setting, so only the order of two arms can b
 from collections import Counter
 from collections.abc import Sequence
 
-from results import claim_text, units
+from results import claim_text
 from results.comparison import compare, summary
 from results.comparison.notes import metric_notes
 from results.records import (
@@ -40,7 +40,7 @@ def compare_published(studies: Sequence[StudyResults], interim: bool = False) ->
             arm=row.arm,
             a=compare.arm_results(row),
             b=PublishedNumber(row.published),
-            notes=metric_notes(table.metric, table.objective),
+            notes=metric_notes(table.plan.primary_metric),
         )
         for table in tables
         for row in table.rows
@@ -69,9 +69,9 @@ def claim_row(claim: Claim, table: Table) -> PublishedClaim:
     a, _, b = claim_text.parse_claim(claim.claim)
     left, right = published.get(a), published.get(b)
     sign = -1 if claim.of == f"{b} - {a}" else 1
-    notes = [*metric_notes(table.metric, table.objective), claim.note, *table.warnings]
+    notes = [*metric_notes(table.plan.primary_metric), claim.note, *table.warnings]
     if claim.verdict == claim_text.UNRESOLVED and claim.delta_ci95:
-        notes.append(sentences.bound_text([claim.delta_ci95], units.unit(table.metric)))
+        notes.append(sentences.bound_text([claim.delta_ci95], table.plan.primary_metric))
     return PublishedClaim(
         **study_fields(table),
         **json_object(claim),
@@ -99,12 +99,11 @@ def render(found: PublishedComparison, format: str) -> str:
 def claims_grid(found: PublishedComparison) -> Grid:
     rows = []
     for claim in found.claims:
-        unit = units.unit(claim.metric)
         cells = [
             Cell(claim.name, claim.name),
             Cell(claim_text.with_labels(claim.claim), claim.claim, claim.notes),
-            *summary.difference_cells(claim, unit),
-            Cell(unit.signed_text(claim.published_delta), claim.published_delta),
+            *summary.difference_cells(claim),
+            Cell(claim.metric.signed_text(claim.published_delta), claim.published_delta),
             Cell(claim_text.VERDICT_TEXT[claim.verdict], claim.verdict),
         ]
         rows.append(cells)
@@ -127,9 +126,8 @@ def claims_grid(found: PublishedComparison) -> Grid:
 def arms_grid(found: PublishedComparison) -> Grid:
     rows = []
     for row in found.rows:
-        unit = units.unit(row.metric)
         names = [Cell(row.name, row.name), Cell(row.arm, row.arm, row.notes)]
-        rows.append([*names, *summary.side_cells(row.a, unit), Cell(unit.value_text(row.b.mean), row.b.mean)])
+        rows.append([*names, *summary.side_cells(row.a, row.metric), published_cell(row)])
     return Grid(
         title="Ours and the published numbers, side by side",
         caption=["Accuracies in %, ± is the 95% t interval; another setting, so there is no difference between them."],
@@ -139,6 +137,10 @@ def arms_grid(found: PublishedComparison) -> Grid:
         closing=[] if found.claims else dagger_lines(found),
         label=" ".join(["published", *found.a.studies]),
     )
+
+
+def published_cell(row: PublishedRow) -> Cell:
+    return Cell(row.metric.value_text(row.b.mean), row.b.mean)
 
 
 def dagger_lines(found: PublishedComparison) -> list[str]:

@@ -1,12 +1,13 @@
 """The output of a comparison of results A and B: the table, and the report for a CI gate."""
 
 from collections import Counter
+from typing import Any
 
 from results import margins, units
 from results.comparison.testing import IDENTICAL
 from results.records import ComparedRow, Comparison, PublishedClaim, Reached
 from results.statistics import verdict
-from results.store.schemas import Plain
+from results.store.schemas import Metric, Plain
 from results.tables import formats, layout, sentences
 from results.tables.formats import Cell, Grid
 
@@ -22,7 +23,7 @@ def render(comparison: Comparison, format: str) -> str:
 
 
 def csv_row(row: ComparedRow) -> dict[str, Plain]:
-    values = {name: getattr(row, name) for name in ("study", "recipe", "arm", "metric")}
+    values: dict[str, Any] = {"study": row.study, "recipe": row.recipe, "arm": row.arm, "metric": row.metric.name}
     for name, side in (("a", row.a), ("b", row.b)):
         values |= {f"{name}_{field}": getattr(side, field, None) for field in ("mean", "n", "planned")}
     tested = ("p", "p_holm", "verdict", "untested", "resolvable_difference", "method", "n_pairs", "notes")
@@ -49,20 +50,19 @@ def as_grid(comparison: Comparison) -> Grid:
 
 
 def row_cells(row: ComparedRow) -> list[Cell]:
-    unit = units.unit(row.metric)
     return [
         Cell(row.name, row.name),
         Cell(row.arm, row.arm, row.notes),
-        *(cell for side in (row.a, row.b) for cell in side_cells(side, unit)),
-        *difference_cells(row, unit),
+        *(cell for side in (row.a, row.b) for cell in side_cells(side, row.metric)),
+        *difference_cells(row),
         Cell(verdict_cell(row), row.verdict),
     ]
 
 
-def difference_cells(row: ComparedRow | PublishedClaim, unit: units.Unit) -> list[Cell]:
+def difference_cells(row: ComparedRow | PublishedClaim) -> list[Cell]:
     """Return the cells of a difference with its interval, the number of pairs, and the adjusted p value."""
     return [
-        Cell(layout.difference_text(row.delta, row.delta_ci95, unit), row.delta),
+        Cell(layout.difference_text(row.delta, row.delta_ci95, row.metric), row.delta),
         Cell("" if row.n_pairs is None else str(row.n_pairs), row.n_pairs),
         Cell(units.probability_text(row.p_holm), row.p_holm),
     ]
@@ -79,10 +79,10 @@ def interim_mark(row: ComparedRow) -> str:
     return " (interim)" if row.interim and row.verdict != IDENTICAL else ""
 
 
-def side_cells(side: Reached | None, unit: units.Unit) -> list[Cell]:
+def side_cells(side: Reached | None, metric: Metric) -> list[Cell]:
     if side is None:
         return [Cell(""), Cell("")]
-    mean = layout.plus_minus(unit.value_text(side.mean), side.ci95, unit)
+    mean = layout.plus_minus(metric.value_text(side.mean), side.ci95, metric)
     return [Cell(mean, side.mean), Cell(layout.count_of_planned(side.n, side.planned), side.n)]
 
 
@@ -111,19 +111,20 @@ def interim_text(comparison: Comparison) -> str:
 def sensitivity_text(comparison: Comparison) -> str:
     """Return a clause with the smallest differences that each metric's tests would have resolved, or "" if unknown."""
     smallest: dict[tuple[str, str], list[float]] = {}
+    metrics = {(row.metric.name, row.metric.title): row.metric for row in comparison.rows}
     for row in comparison.rows:
-        if row.resolvable_difference is not None and row.resolvable_difference <= units.unit(row.metric).range:
-            name = units.metric_name(row.metric, row.objective)
-            smallest.setdefault((row.metric, name), []).append(row.resolvable_difference)
+        if row.resolvable_difference is not None and row.resolvable_difference <= row.metric.largest_difference:
+            smallest.setdefault((row.metric.name, row.metric.title), []).append(row.resolvable_difference)
     if not smallest:
         tested = any(row.resolvable_difference is not None for row in comparison.rows)
         return "no difference would have been seen (80% power)" if tested else ""
     found = []
-    for (metric, name), values in smallest.items():
-        of_metric = f" of {name}" if len(smallest) > 1 or name != units.metric_name(metric) else ""
-        unit = units.unit(metric)
-        low, high = unit.bound_text(min(values)), unit.bound_text(max(values))
-        found.append(f"{high if low == high else f'{low.removesuffix(unit.of_difference)} to {high}'}{of_metric}")
+    for which, values in smallest.items():
+        metric = metrics[which]
+        of_metric = f" of {metric.title}" if len(smallest) > 1 or metric.label else ""
+        low, high = metric.bound_text(min(values)), metric.bound_text(max(values))
+        text = high if low == high else f"{low.removesuffix(metric.unit_of_difference)} to {high}"
+        found.append(f"{text}{of_metric}")
     return f"differences of {', '.join(found)} or more would have been seen (80% power)"
 
 
@@ -170,7 +171,7 @@ def difference_text(row: ComparedRow) -> str:
     """Return by how much B is worse, such as "by 6.20 points", or how many trials diverged if there is no interval."""
     if row.delta is None or row.delta_ci95 is None:
         return f"as {divergence_text(row)}"
-    return f"by {units.unit(row.metric).size_text(row.delta)}"
+    return f"by {row.metric.size_text(row.delta)}"
 
 
 def bound_text(row: ComparedRow, is_share: bool = False) -> str:
@@ -179,7 +180,7 @@ def bound_text(row: ComparedRow, is_share: bool = False) -> str:
         return f"up to {margins.share_text(row.worse_share_at_most)} of A's error"
     if row.worse_by_at_most is None or is_share:
         return row.untested or divergence_text(row) or "no bound"
-    return f"up to {units.unit(row.metric).bound_text(row.worse_by_at_most)}"
+    return f"up to {row.metric.bound_text(row.worse_by_at_most)}"
 
 
 def divergence_text(row: ComparedRow) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from results import margins, units
+from results import margins
 from results.comparison.matching import Pair, Side, are_comparable
 from results.statistics import contrast, intervals, looks, p_values, power, verdict
 from results.statistics.contrast import Sample
@@ -182,11 +182,11 @@ def deficit_share_bound(test: Test) -> float | None:
     """Return the `deficit_bound` as a share of A's error, or of A's value of a metric that is not an accuracy."""
     if test.method == "none" or deficit_bound(test) is None:
         return deficit_bound(test)
-    metric, found = test.a.study.plan.metric, []
+    metric, found = test.a.study.plan.primary_metric, []
     for look in test.at_looks:
         a, b = contrast.error(look.a, metric), contrast.error(look.b, metric)
         growth = relative_change(a.tested, b.tested, look.tested)
-        if growth is not None and units.higher_is_better(metric) and not units.is_accuracy(metric):
+        if growth is not None and metric.higher_is_better and not metric.is_accuracy:
             growth = -growth
         interval = growth.interval(1 - 2 * verdict.ALPHA / look.factor) if growth else None
         if interval is not None:
@@ -203,11 +203,11 @@ def tie_within(plan: Plan, at: AtLook) -> Tie | None:
         return None
     tested, here = Ratio.of_mean(at.tested), Ratio.of_mean(at.difference)
     if isinstance(plan.margin, str):
-        a, b = contrast.error(at.a, plan.metric), contrast.error(at.b, plan.metric)
+        a, b = contrast.error(at.a, plan.primary_metric), contrast.error(at.b, plan.primary_metric)
         tested = relative_change(a.tested, b.tested, at.tested)
         here = relative_change(a.on_these_images.tested, b.on_these_images.tested, at.difference)
-    text = margins.margin_text(plan.margin, plan.metric, "A")
-    wide = margins.too_wide(plan.margin, at.a.mean.value, plan.metric, plan.classes)
+    text = margins.margin_text(plan.margin, plan.primary_metric, "A")
+    wide = margins.too_wide(plan.margin, at.a.mean.value, plan.primary_metric, plan.classes)
     return Tie(text, margins.bound(plan.margin), tested, here, wide)
 
 
@@ -260,7 +260,7 @@ def test_verdict(test: Test) -> str | None:
         test.difference,
         test.p_holm,
         test.p_margin,
-        higher_is_better=units.higher_is_better(test.a.study.plan.metric),
+        higher_is_better=test.a.study.plan.primary_metric.higher_is_better,
         unstable=(test.b.row.unstable, test.a.row.unstable),
     )
 
@@ -273,7 +273,7 @@ def deficit_bound(test: Test) -> float | None:
     """
     if test.difference.value is None or test.b.row.diverged > test.a.row.diverged:
         return None
-    higher = units.higher_is_better(test.a.study.plan.metric)
+    higher = test.a.study.plan.primary_metric.higher_is_better
     found = []
     for look in test.at_looks:
         worse = -look.tested if higher else look.tested

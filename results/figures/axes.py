@@ -16,8 +16,8 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 from results.figures.frame import is_number, metric_label, rows_of
 from results.figures.page import wrap_text
 from results.figures.theme import GREY
+from results.store.schemas import Metric
 from results.style import current_style
-from results.units import is_accuracy
 
 FLOPS_UNITS = {1e15: "PFLOPs", 1e12: "TFLOPs", 1e9: "GFLOPs", 1e6: "MFLOPs", 1e3: "kFLOPs", 1.0: "FLOPs"}
 SETTING_NAMES = {
@@ -88,7 +88,9 @@ def padded_limits(ticks: Sequence[float], log: bool) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def set_metric_axis(ax: Axes, metric: str, measured: Sequence[pd.Series], empty: str = "no finished trial yet") -> None:
+def set_metric_axis(
+    ax: Axes, metric: Metric, measured: Sequence[pd.Series], empty: str = "no finished trial yet"
+) -> None:
     """Set up the vertical axis of `ax` for values in display units. Without values, write `empty` in the panel."""
     ax.set_ylabel(metric_label(metric))
     known = pd.concat(measured).dropna()
@@ -100,9 +102,10 @@ def set_metric_axis(ax: Axes, metric: str, measured: Sequence[pd.Series], empty:
     ax.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
 
 
-def metric_limits(metric: str, low: float, high: float, margin: float) -> tuple[float, float]:
-    """Return limits with a share `margin` of the range free on either side, but within 0 to 100 for an accuracy."""
-    least, most = (0.0, 100.0) if is_accuracy(metric) else (-math.inf, math.inf)
+def metric_limits(metric: Metric, low: float, high: float, margin: float) -> tuple[float, float]:
+    """Return limits with a share `margin` of the range free on either side, but within the metric's range."""
+    least = -math.inf if metric.lowest is None else metric.lowest * metric.scale
+    most = math.inf if metric.highest is None else metric.highest * metric.scale
     low, high = max(low, least), min(high, most)
     free = margin * (high - low) or 0.01 * abs(high) or 1.0
     return max(low - free, least), min(high + free, most)
@@ -112,7 +115,7 @@ def measured_columns(frame: pd.DataFrame, seeds: pd.DataFrame) -> Sequence[pd.Se
     return frame["mean"], frame["low"], frame["high"], seeds["value"]
 
 
-def set_compute_axes(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, metric: str, label: str) -> None:
+def set_compute_axes(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, metric: Metric, label: str) -> None:
     """Set up the axes of a plot over compute: `at` on a log scale, labeled `label`, and the metric."""
     set_metric_axis(ax, metric, measured_columns(frame, seeds))
     low, high = padded_limits(sorted(set(frame["at"])), log=True)

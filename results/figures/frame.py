@@ -10,26 +10,25 @@ from typing import Any
 import pandas as pd
 
 from results.records import Row, Table
-from results.store.schemas import Arm, Plan
+from results.store.schemas import Arm, Metric, Plan
 from results.study_results import StudyResults
 from results.style import current_style
 from results.tables.study_table import table as table_of
-from results.units import amount_text, metric_name, unit
+from results.units import amount_text
 
 FEWEST = 3  # fewest seeds with an interval: with two seeds, it is wider than most axes
 NUMBER = r"-?[\d.]+(e-?\d+)?"
 IN_UNITS = ["mean", "low", "high", "delta", "delta_low", "delta_high", "published"]
 
 
-def styled_metric_name(metric: str) -> str:
+def styled_metric_name(metric: Metric) -> str:
     """Return the label that the style gives a metric, by default the metric's readable name."""
-    return current_style().labels.get(metric) or metric_name(metric.replace("val_", "validation_"))
+    return current_style().labels.get(metric.name) or re.sub("^val ", "validation ", metric.title)
 
 
-def metric_label(metric: str) -> str:
+def metric_label(metric: Metric) -> str:
     """Return the axis label of a metric with its unit, such as "test accuracy (%)"."""
-    sign = unit(metric).of_value
-    return f"{styled_metric_name(metric)} ({sign})" if sign else styled_metric_name(metric)
+    return f"{styled_metric_name(metric)} ({metric.unit})" if metric.unit else styled_metric_name(metric)
 
 
 def x_setting(plan: Plan) -> str:
@@ -59,7 +58,7 @@ def arms_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     ordered = sorted(plan.arms, key=lambda arm: current_style().rank(arm.name))
     frame = pd.DataFrame([arm_record(arm, rows[arm.name], x, plan) for arm in ordered])
     frame = frame.astype(dict.fromkeys([*IN_UNITS, "flops"], float))
-    frame[IN_UNITS] *= unit(table.metric).scale
+    frame[IN_UNITS] *= table.plan.primary_metric.scale
     return frame
 
 
@@ -138,11 +137,11 @@ def rows_of(frame: pd.DataFrame) -> Iterator[Any]:
     return iter(frame.itertuples())
 
 
-def seeds_frame(study: StudyResults, metric: str) -> pd.DataFrame:
+def seeds_frame(study: StudyResults, metric: Metric) -> pd.DataFrame:
     """Return a row per finished trial that has the metric: arm, seed, and value (the metric in display units)."""
-    finished = study.trials[study.trials["status"] == "finished"].reindex(columns=["arm", "seed", metric])
-    rows = finished.rename(columns={metric: "value"}).dropna(subset="value").reset_index(drop=True)
-    return rows.assign(value=rows["value"] * unit(metric).scale)
+    finished = study.trials[study.trials["status"] == "finished"].reindex(columns=["arm", "seed", metric.name])
+    rows = finished.rename(columns={metric.name: "value"}).dropna(subset="value").reset_index(drop=True)
+    return rows.assign(value=rows["value"] * metric.scale)
 
 
 def evidence_text(frame: pd.DataFrame) -> str:

@@ -17,6 +17,7 @@ from results.figures.axes import axis_name, measured_columns, set_metric_axis, s
 from results.figures.frame import rows_of
 from results.figures.theme import DASHES, GREY, MARKERS, UNCLIPPED
 from results.statistics.verdict import RESOLVED
+from results.store.schemas import Metric
 from results.style import current_style
 
 APART = 4.0  # points (1/72 inch) between series that would cover each other at one position
@@ -70,7 +71,7 @@ def marks_note(field: str) -> str:
 
 
 def draw_over_axis(
-    frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, metric: str, field: str, labels: Sequence[str] | None = None
+    frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, metric: Metric, field: str, labels: Sequence[str] | None = None
 ) -> None:
     """Draw the metric over the setting `field`, and set up both axes. labels: tick labels, by default `tick_labels`."""
     set_swept_axis(frame, ax, field, labels or tick_labels(frame))

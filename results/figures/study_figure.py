@@ -14,15 +14,14 @@ from results.figures.frame import arms_frame, evidence_text, styled_metric_name
 from results.figures.kinds import curves
 from results.figures.page import absence_lines, compose
 from results.figures.theme import apply_style, check_format, file_content
-from results.metrics import AXES, METRICS
 from results.statistics import tuning
 from results.store.files import safe_name
 from results.store.schemas import Plan
+from results.store.schemas.metrics import AXES
 from results.study_results import StudyResults
-from results.style import current_style, use_labels
+from results.style import current_style
 from results.tables.sentences import setting_parts
 from results.tables.study_table import table as table_of
-from results.units import OBJECTIVE_SUFFIX, metric_name
 
 
 def file_name(study: StudyResults, format: str = "png", x: str | None = None) -> str:
@@ -45,7 +44,7 @@ def picture(
     the format, kind of figure, axis `x` or font is unknown.
     """
     check_format(format)
-    with apply_style(), use_labels(objective_labels(study.plan)):
+    with apply_style():
         return file_content(figure(study, width or current_style().width, titled, x), format)
 
 
@@ -68,7 +67,7 @@ def caption(study: StudyResults, x: str | None = None) -> list[str]:
 
     Raises ValueError if the kind of figure, `x` or the font is unknown.
     """
-    with apply_style(), use_labels(objective_labels(study.plan)):
+    with apply_style():
         _, above, below = draw_with_notes(study, current_style().width, x)
     return [above, *below]
 
@@ -87,13 +86,6 @@ def draw_with_notes(study: StudyResults, width: float, x: str | None) -> tuple[F
     setting = ", ".join(setting_parts(study.plan.recipe, study.plan.data, study.plan.overrides))
     above = f"{setting}: {styled_metric_name(kind.metric_of(drawn))}{what}"
     return page, above, [*notes, *absence_lines(frame)]
-
-
-def objective_labels(plan: Plan) -> dict[str, str]:
-    """Return metric -> label for the objectives masked-patch and mae, or {} for another objective."""
-    if (learned := plan.objective) not in OBJECTIVE_SUFFIX:
-        return {}
-    return {metric: metric_name(metric.replace("val_", "validation_"), learned) for metric in METRICS}
 
 
 def unknown_figure(plan: Plan) -> str:

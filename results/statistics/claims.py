@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Collection, Iterator, Mapping
 
-from results import units
 from results.claim_text import AGREE, DISAGREE, UNRESOLVED, Parts, parse_claim
 from results.records import Claim, Row
 from results.statistics import p_values, tuned_pairs, verdict
@@ -95,7 +94,7 @@ def judged_claim(
     """
     (a, relation, b), difference = claim, pair.own.mean
     unstable = rows[a].unstable, rows[b].unstable
-    higher = units.higher_is_better(plan.metric)
+    higher = plan.primary_metric.higher_is_better
     word = verdict.verdict(difference, p_holm, p_margin, higher_is_better=higher, unstable=unstable)
     within = verdict.is_significant(p_margin) and not any(unstable)
     of_table = rows[b].baseline == a and rows[a].baseline != b

@@ -7,10 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from results import units
 from results.statistics import intervals
 from results.statistics.intervals import Estimate
 from results.store.correctness import Correct
+from results.store.schemas import Metric
 from results.study_results import StudyResults
 
 PER_IMAGE = "test_accuracy"  # the metric whose per-image values are stored
@@ -116,9 +116,9 @@ class Sample:
         return replace(self, values={s: v for s, v in self.values.items() if s not in seeds})
 
 
-def error(sample: Sample, metric: str) -> Sample:
+def error(sample: Sample, metric: Metric) -> Sample:
     """Return the error rates of a sample of accuracies, or a sample of another metric unchanged."""
-    if not units.is_accuracy(metric):
+    if not metric.is_accuracy:
         return sample
     values = {seed: 1 - value for seed, value in sample.values.items()}
     wrong = {seed: (index, 1 - right.astype(float)) for seed, (index, right) in sample.correct.items()}
@@ -132,9 +132,11 @@ def spans_repetitions(seeds: Iterable[int], folds: int | None) -> bool:
 
 def samples_by_arm(study: StudyResults, metric: str) -> dict[str, Sample]:
     """Return arm -> sample of its finished trials that have `metric`, a column of the study."""
-    split = study.plan.split
-    image = (split.folds or 1) / split.images if units.is_accuracy(metric) else 0.0
-    found = {arm.name: Sample({}, {}, {}, split.folds, image, {}) for arm in study.plan.arms}
+    split, image = study.plan.split, 0.0
+    if split is not None and study.plan.metric_named(metric).is_accuracy:
+        image = 1 / split.images_per_test
+    folds = None if split is None else split.folds
+    found = {arm.name: Sample({}, {}, {}, folds, image, {}) for arm in study.plan.arms}
     columns = (study.columns[name] for name in ("arm", "seed", "id", "weights_sha256", "status", metric))
     for arm, seed, trial, weights, status, value in zip(*columns, strict=True):
         if status == "finished" and not math.isnan(value):

@@ -10,12 +10,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from results import collapse, units
+from results import collapse
 from results.records import Interaction
 from results.statistics import looks, p_values, verdict
 from results.statistics.contrast import Sample
 from results.statistics.verdict import UNRESOLVED, is_significant
 from results.store.schemas import Interaction as Planned
+from results.store.schemas import Metric
 from results.study_results import StudyResults
 from results.style import current_style
 
@@ -50,8 +51,9 @@ def judged_interaction(
 ) -> Interaction:
     estimate = four.mean
     logit = None
-    if units.is_accuracy(study.plan.metric):
-        images = study.plan.split.images / (study.plan.split.folds or 1)
+    split = study.plan.split
+    if study.plan.primary_metric.is_accuracy and split is not None:
+        images = split.images_per_test
         logit = interaction_sample([logits(samples[name], images) for name in entry.arms]).mean
     ended = {*zip(study.columns["arm"], study.columns["status"], strict=True)}
     word, notes = None, list[str]()
@@ -89,18 +91,18 @@ def logits(sample: Sample, images: float) -> Sample:
     return replace(sample, values={s: float(np.log(value)) for s, value in odds.items()}, correct={}, image=0.0)
 
 
-def sentence(interaction: Interaction, metric: str) -> str:
+def sentence(interaction: Interaction, metric: Metric) -> str:
     """Return the interaction as text: "a,b: +0.40 points (95% CI -0.20 to +1.00; logit +0.05): not resolved"."""
-    unit, name = units.unit(metric), current_style().label(interaction.name)
+    name = current_style().label(interaction.name)
     why = "; ".join(interaction.notes)
     if interaction.interaction is None:
         return f"{name}: {why}"
     details = []
     if interaction.ci95:
-        details.append(f"95% CI {' to '.join(unit.signed_interval(interaction.ci95))}")
+        details.append(f"95% CI {' to '.join(metric.signed_interval(interaction.ci95))}")
     if interaction.logit is not None:
         details.append(f"logit {interaction.logit:+z.2f}")
-    size = f"{unit.signed_text(interaction.interaction)}{unit.of_difference}"
+    size = f"{metric.signed_text(interaction.interaction)}{metric.unit_of_difference}"
     word = (interaction.verdict or "no verdict").replace("-", " ")
     within = f" ({'; '.join(details)})" if details else ""
     return f"{name}: {size}{within}: {word}{why and f' ({why})'}"

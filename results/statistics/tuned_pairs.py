@@ -8,12 +8,12 @@ level 5%, and so does this intersection-union test (Berger 1982).
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from results import margins, units
+from results import margins
 from results.statistics import contrast, looks, ratios, verdict
 from results.statistics.contrast import Sample
 from results.statistics.ratios import AtLevel, Ratio
 from results.statistics.verdict import Tie
-from results.store.schemas import Plan
+from results.store.schemas import Metric, Plan
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def pair(
         samples[a] - samples[b],
         tuple(samples[a] - point for point in other),
         tuple(point - samples[b] for point in one),
-        contrast.error(samples[baseline or b], plan.metric) if isinstance(plan.margin, str) else None,
+        contrast.error(samples[baseline or b], plan.primary_metric) if isinstance(plan.margin, str) else None,
     )
 
 
@@ -63,7 +63,7 @@ def p_value(of: Pair, plan: Plan) -> float | None:
     if own is None or value is None:
         return own
     found = [own]
-    for sample in of.ahead if (value > 0) == units.higher_is_better(plan.metric) else of.behind:
+    for sample in of.ahead if (value > 0) == plan.primary_metric.higher_is_better else of.behind:
         p = looks.p_value(sample, plan) if (sample.mean.value or 0.0) * value > 0 else None
         found.append(1.0 if p is None else p)
     return max(found)
@@ -75,7 +75,7 @@ def advantages(of: Pair, plan: Plan) -> list[Ratio | None]:
     An advantage is in the metric's unit, or a ratio to `of.error`. Two arms are equivalent if all advantages lie below
     the margin.
     """
-    first, second = (of.behind, of.ahead) if units.higher_is_better(plan.metric) else (of.ahead, of.behind)
+    first, second = (of.behind, of.ahead) if plan.primary_metric.higher_is_better else (of.ahead, of.behind)
     own = ratio(of.own, of.error)
     behind = [ratio(sample, of.error) for sample in first]
     ahead = [ratio(sample, of.error) for sample in second]
@@ -95,9 +95,9 @@ def ratio(difference: Sample, error: Sample | None) -> Ratio | None:
     return found and replace(found, df=top.df)
 
 
-def error_ratio(arm: Sample, baseline: Sample, metric: str) -> Ratio | None:
+def error_ratio(arm: Sample, baseline: Sample, metric: Metric) -> Ratio | None:
     """Return the ratio of an arm's error to the baseline's over common seeds, or None for other metrics."""
-    if not units.is_accuracy(metric):
+    if not metric.is_accuracy:
         return None
     own, other = contrast.error(arm, metric), contrast.error(baseline, metric)
     pairs = own - other
@@ -109,11 +109,11 @@ def tie(of: Pair, plan: Plan, baseline: float | None) -> Tie | None:
     if plan.margin is None:
         return None
     return Tie(
-        margins.margin_text(plan.margin, plan.metric),
+        margins.margin_text(plan.margin, plan.primary_metric),
         margins.bound(plan.margin),
         ratio(of.own, of.error),
         ratio(of.own.on_these_images, of.error and of.error.on_these_images),
-        "" if baseline is None else margins.too_wide(plan.margin, baseline, plan.metric, plan.classes),
+        "" if baseline is None else margins.too_wide(plan.margin, baseline, plan.primary_metric, plan.classes),
     )
 
 

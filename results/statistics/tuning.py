@@ -17,11 +17,10 @@ import numpy as np
 
 from results import collapse
 from results.statistics import intervals
-from results.store.schemas import Arm, Plan, Tuned
+from results.store.schemas import Arm, Metric, Plan, Tuned
 from results.study_results import StudyResults
 from results.tables import sentences
 
-CHOOSES = "val_accuracy"
 LARGEST_RATIO = 10  # of an advised value to the end of the grid, either way
 
 Number = int | float
@@ -78,12 +77,14 @@ def tuned_arms_only(study: StudyResults) -> StudyResults:
 
 def choose_points(entry: Tuned, by_arm: Trials, plan: Plan, arms: Mapping[str, Arm]) -> Choice:
     """Return the grid points chosen for the seeds of a tuned arm, with notes on the choice."""
-    chance = 1 / arms[entry.points[0]].config["classes"]
+    metric, classes = plan.metric_named(plan.selection_metric), arms[entry.points[0]].config.get("classes")
+    chance = 1 / classes if classes else 0.0
     seeds = list(by_arm[entry.points[0]])
     trials = [[by_arm[name].get(seed) for name in entry.points] for seed in seeds]
-    reached = np.array([[validation_score(trial, chance) for trial in row] for row in trials])
     diverged = np.array([[is_diverged(trial) for trial in row] for row in trials])
-    fell = collapsed(np.where(diverged, np.nan, reached), chance)
+    values = np.array([[validation_value(trial, metric) for trial in row] for row in trials])
+    fell = collapsed(values, chance) if metric.is_accuracy else np.zeros(values.shape, bool)
+    reached = scores(values, diverged, metric, chance)
     shape = [len(values) for values in plan.tune.values()]
     chosen: dict[int, int | None] = dict(zip(seeds, cross_fit(reached, shape, (diverged, fell)), strict=True))
     bad = diverged | fell
@@ -111,11 +112,23 @@ def most_used_point(choice: Choice, shape: Sequence[int]) -> int | None:
     return max(uses, key=lambda point: (uses[point], -near[point], -point), default=None)
 
 
-def validation_score(trial: Trial | None, chance: float) -> float:
-    """Return a trial's validation accuracy, `chance` (1 / classes) if it diverged, or NaN if it has not finished."""
-    if trial is None or trial["status"] not in ("finished", "diverged"):
+def validation_value(trial: Trial | None, metric: Metric) -> float:
+    """Return a trial's value of the metric by which points are chosen, or NaN if it has not finished."""
+    if trial is None or trial["status"] != "finished":
         return math.nan
-    return chance if is_diverged(trial) else float(trial[CHOOSES])
+    return float(trial.get(metric.name, math.nan))
+
+
+def scores(values: np.ndarray, diverged: np.ndarray, metric: Metric, chance: float) -> np.ndarray:
+    """Return the values (n, points) with the sign by which higher is better.
+
+    A trial that diverged scores `chance` (1 / classes) in an accuracy, and the worst of all scores in another metric.
+    """
+    signed = values if metric.higher_is_better else -values
+    worst = chance
+    if not metric.is_accuracy:
+        worst = float(np.nanmin(signed)) if np.isfinite(signed).any() else 0.0
+    return np.where(diverged, worst, signed)
 
 
 def is_diverged(trial: Trial | None) -> bool:

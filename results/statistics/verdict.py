@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from results.records import Row
 from results.statistics.intervals import Estimate
 from results.statistics.ratios import Ratio
-from results.store.schemas import Arm
-from results.units import Unit, amount_text
+from results.store.schemas import Arm, Metric
+from results.units import amount_text
 
 ALPHA = 0.05
 TOST_LEVEL = 1 - 2 * ALPHA  # of the interval that lies within the margin if both one-sided tests reject
@@ -151,14 +151,14 @@ def images_notes(difference: Estimate, tested: Estimate) -> list[str]:
     return ["the 95% interval excludes 0 on these test images only; over seeds and images it contains 0"]
 
 
-def speed_notes(arm: Arm, row: Row, unit: Unit) -> list[str]:
+def speed_notes(arm: Arm, row: Row, metric: Metric) -> list[str]:
     """Return a note if the difference changes sign after twice the steps and either difference is resolved, or []."""
     there, difference = arm.at_twice_the_steps, row.delta
     if there is None or difference is None or difference * there.difference >= 0:
         return []
     if row.verdict not in RESOLVED and not there.resolved:
         return []
-    other = f"{unit.signed_text(there.difference)}{unit.of_difference}"
+    other = f"{metric.signed_text(there.difference)}{metric.unit_of_difference}"
     return [f"optimization speed: at twice the steps the difference is {other} ({there.origin})"]
 
 

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results import store
-from results.metrics import METRICS
 from results.store import Broken, Trial
 from results.store.files import npz_bytes, parse_npz, read_bytes, safe_name
 from results.store.json_files import read_sealed
-from results.store.schemas import Eval, EvalSummary, Failure, Result, Settings
+from results.store.schemas import Eval, EvalSummary, Failure, Plan, Result, Settings
 from results.store.trials import read_failure
 
 if TYPE_CHECKING:
@@ -151,15 +150,16 @@ def summaries(trial: Trial, result: Result) -> dict[str, EvalSummary]:
 
 
 def computes_metric(name: str, metric: str) -> bool:
-    """Return whether an eval computes a metric, as test@64 computes test_accuracy@64. No eval computes METRICS."""
+    """Return whether an eval computes a metric, as test@64 computes test_accuracy@64."""
     kind, at, value = name.partition("@")
     measured, *varied = metric.partition("@")
-    return metric not in METRICS and measured.startswith(kind) and varied == [at, value]
+    return measured.startswith(kind) and varied == [at, value]
 
 
-def absence_reason(metric: str, summaries: Mapping[str, EvalSummary]) -> str:
-    """Return why a finished trial has no value for a metric. summaries: eval name -> summary."""
-    if metric in METRICS:
+def absence_reason(plan: Plan, summaries: Mapping[str, EvalSummary]) -> str:
+    """Return why a finished trial has no value for the plan's metric. summaries: eval name -> summary."""
+    metric = plan.metric
+    if metric in plan.trial_metrics:
         return f"its result has no {metric}"
     found = {name: one for name, one in summaries.items() if computes_metric(name, metric)}
     notes = "; ".join(note for one in found.values() for note in one.notes)

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from results import store
-from results.metrics import MEASURES
 from results.store import correctness, eval_files, json_files
 from results.store.correctness import Correct
 from results.store.schemas import Environment, Eval, EvalSummary, Failure, Lease, MetricsLine, Result, TrialConfig
+from results.store.schemas.metrics import MEASURES
 from results.store.trials import CONFIG, read_vouched
 
 Part = TypeVar("Part")

@@ -60,7 +60,7 @@ def as_grid(tables: Sequence[Table], columns: Sequence[str]) -> Grid:
         title=f"{tables[0].study}: {tables[0].question}",
         caption=[f"{name}: {line}" for name, table in settings for line in layout.captions(table, columns)],
         header=["arm", *(layout.header(name, table) for table in tables for name in columns)],
-        numeric=[False, *(layout.column(name).numeric for _ in tables for name in columns)],
+        numeric=[False, *(layout.column(name, table.plan).numeric for table in tables for name in columns)],
         rows=[[Cell(current_style().label(arm), arm), *chain(*(cells[arm] for cells in groups))] for arm in arms],
         closing=[f"{name}: {line}" for name, table in settings for line in layout.closing_lines(table, columns)],
         groups=[("", 1), *((name, len(columns)) for name, _ in settings)],

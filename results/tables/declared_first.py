@@ -86,7 +86,7 @@ def study_as_declared(study: StudyResults, one: Declaration) -> StudyResults:
 
 def changes_text(earlier: Earlier, plan: Plan) -> str:
     """Return what was declared otherwise first, such as "margin from 3.00 points to 5.00 points", and by which plan."""
-    now, then = declared_texts(plan), declared_texts(earlier.declaration)
+    now, then = declared_texts(plan, plan), declared_texts(earlier.declaration, plan)
     changes = ", ".join(f"{name} from {then[name]} to {now[name]}" for name in earlier.changed)
     return f"changed after there were results: {changes} ({declared_first_text(earlier.declaration)})"
 
@@ -97,13 +97,13 @@ def declared_first_text(one: Declaration) -> str:
     return f"first declared by {one.plan}{when}"
 
 
-def declared_texts(declared: Declaration | Plan) -> dict[str, str]:
-    """Return the metric, margin, baseline and family of a plan or a declaration as text."""
+def declared_texts(declared: Declaration | Plan, plan: Plan) -> dict[str, str]:
+    """Return the metric, margin, baseline and family of a plan or a declaration as text. plan: declares the metric."""
     margin, points = declared.margin, declared.points_family
     family = units.amount_text(declared.family, "contrast")
     return {
         "metric": declared.metric,
-        "margin": "none" if margin is None else margins.margin_text(margin, declared.metric),
+        "margin": "none" if margin is None else margins.margin_text(margin, plan.metric_named(declared.metric)),
         "baseline": current_style().label(declared.baseline),
         "family": f"{family}{f' and {points} at equal values' if points else ''}",
     }

@@ -12,11 +12,10 @@ from results.claim_text import VERDICT_TEXT, parse_claim, with_labels
 from results.records import INTERVAL, Interval, Row, Table, json_object
 from results.spelling import suggestion
 from results.statistics import interaction
-from results.store.schemas import Plain
+from results.store.schemas import Metric, Plain, Plan, Split
 from results.style import current_style
 from results.tables import formats, sentences
 from results.tables.formats import Cell, Grid
-from results.units import Unit
 
 RATIO = "{:.2f}"
 BUDGETS = {"epochs": "epochs", "flops": "training FLOPs"}
@@ -27,23 +26,25 @@ class Column:
     """A column of a table.
 
     header: the heading, in which "{metric}" stands for the metric's label. text: returns a cell's text from a row and
-    the metric's unit. numeric: whether cells are aligned to the right.
+    the study's metric. numeric: whether cells are aligned to the right.
     """
 
     header: str
-    text: Callable[[Row, Unit], str]
+    text: Callable[[Row, Metric], str]
     numeric: bool = True
 
 
-def column(name: str) -> Column:
+def column(name: str, plan: Plan) -> Column:
     """Return the column with this name: one of COLUMNS, or the mean or interval of a further metric."""
     if name in COLUMNS:
         return COLUMNS[name]
-    metric = name.removesuffix(INTERVAL)
-    unit, title = units.unit(metric), metric_label(metric)
-    if metric != name:
-        return Column(f"95% CI of {title}", lambda row, _: interval_text(row.value(name), unit.value_text))
-    return Column(title, lambda row, _: plus_minus(unit.value_text(row.value(name)), row.value(name + INTERVAL), unit))
+    metric = plan.metric_named(name.removesuffix(INTERVAL))
+    title = metric_label(metric)
+    if metric.name != name:
+        return Column(f"95% CI of {title}", lambda row, _: interval_text(row.value(name), metric.value_text))
+    return Column(
+        title, lambda row, _: plus_minus(metric.value_text(row.value(name)), row.value(name + INTERVAL), metric)
+    )
 
 
 def further_metrics(columns: Sequence[str] | None) -> list[str]:
@@ -51,23 +52,25 @@ def further_metrics(columns: Sequence[str] | None) -> list[str]:
     return list(dict.fromkeys(name.removesuffix(INTERVAL) for name in columns or () if name not in COLUMNS))
 
 
-def plus_minus(text: str, interval: Interval | None, unit: Unit) -> str:
-    """Return a number's text, followed by half the width of its interval if it has one, such as "76.42 ± 1.93"."""
-    return f"{text} ± {unit.value_text((interval[1] - interval[0]) / 2)}" if interval else text
+def plus_minus(text: str, interval: Interval | None, metric: Metric, more: int = 0) -> str:
+    """Return a number's text, followed by half the width of its interval if it has one, such as "76.42 ± 1.93".
+
+    more: further decimal places.
+    """
+    return f"{text} ± {metric.value_text((interval[1] - interval[0]) / 2, more)}" if interval else text
 
 
-def difference_text(difference: float | None, interval: Interval | None, unit: Unit) -> str:
+def difference_text(difference: float | None, interval: Interval | None, metric: Metric) -> str:
     """Return a difference and half the width of its interval, such as "-0.60 ± 0.59".
 
     If the interval excludes 0, both get the decimals by which the difference is larger.
     """
-    if difference is None or not interval or interval[0] <= 0 <= interval[1]:
-        return plus_minus(unit.signed_text(difference), interval, unit)
-    half = (interval[1] - interval[0]) / 2
-    finer = [replace(unit, decimals=unit.decimals + more) for more in range(5)]
-    apart = (one for one in finer if one.value_text(abs(difference)) != one.value_text(half))
-    chosen = next(apart, unit)
-    return plus_minus(chosen.signed_text(difference), interval, chosen)
+    more = 0
+    if difference is not None and interval and not interval[0] <= 0 <= interval[1]:
+        half = (interval[1] - interval[0]) / 2
+        apart = (one for one in range(5) if metric.value_text(abs(difference), one) != metric.value_text(half, one))
+        more = next(apart, 0)
+    return plus_minus(metric.signed_text(difference, more), interval, metric, more)
 
 
 def interval_text(interval: Interval | None, write: Callable[[float], str]) -> str:
@@ -75,9 +78,9 @@ def interval_text(interval: Interval | None, write: Callable[[float], str]) -> s
     return f"[{write(interval[0])}, {write(interval[1])}]" if interval else ""
 
 
-def difference_interval(interval: Interval | None, unit: Unit) -> str:
+def difference_interval(interval: Interval | None, metric: Metric) -> str:
     """Return a difference's interval as "[low, high]", or "" for None."""
-    return f"[{', '.join(unit.signed_interval(interval))}]" if interval else ""
+    return f"[{', '.join(metric.signed_interval(interval))}]" if interval else ""
 
 
 def count_of_planned(n: int, planned: int) -> str:
@@ -90,11 +93,11 @@ def verdict_cell(row: Row) -> str:
     return "baseline" if row.arm == row.baseline else str(row.verdict or "–").replace("-", " ")
 
 
-def margin_met_text(margin: float | str | None, unit: Unit) -> str:
+def margin_met_text(margin: float | str | None, metric: Metric) -> str:
     """Return a smallest margin without its unit, rounded up like every bound, or "" for None."""
     if margin is None or isinstance(margin, str):
         return margin or ""
-    return unit.bound_text(margin).removesuffix(unit.of_difference)
+    return metric.bound_text(margin).removesuffix(metric.unit_of_difference)
 
 
 def error_ratio_text(row: Row) -> str:
@@ -104,43 +107,43 @@ def error_ratio_text(row: Row) -> str:
 
 
 COLUMNS = {
-    "arm": Column("arm", lambda row, unit: current_style().label(row.arm), numeric=False),
-    "n": Column("n", lambda row, unit: count_of_planned(row.n, row.planned)),
-    "planned": Column("planned", lambda row, unit: str(row.planned)),
-    "mean": Column("{metric}", lambda row, unit: plus_minus(unit.value_text(row.mean), row.ci95, unit)),
-    "sd": Column("sd", lambda row, unit: unit.value_text(row.sd)),
-    "ci95": Column("95% CI", lambda row, unit: interval_text(row.ci95, unit.value_text)),
-    "delta": Column("difference", lambda row, unit: difference_text(row.delta, row.delta_ci95, unit)),
-    "delta_ci95": Column("95% CI of difference", lambda row, unit: difference_interval(row.delta_ci95, unit)),
+    "arm": Column("arm", lambda row, metric: current_style().label(row.arm), numeric=False),
+    "n": Column("n", lambda row, metric: count_of_planned(row.n, row.planned)),
+    "planned": Column("planned", lambda row, metric: str(row.planned)),
+    "mean": Column("{metric}", lambda row, metric: plus_minus(metric.value_text(row.mean), row.ci95, metric)),
+    "sd": Column("sd", lambda row, metric: metric.value_text(row.sd)),
+    "ci95": Column("95% CI", lambda row, metric: interval_text(row.ci95, metric.value_text)),
+    "delta": Column("difference", lambda row, metric: difference_text(row.delta, row.delta_ci95, metric)),
+    "delta_ci95": Column("95% CI of difference", lambda row, metric: difference_interval(row.delta_ci95, metric)),
     "delta_ci95_images": Column(
-        "95% CI, seeds x images", lambda row, unit: difference_interval(row.delta_ci95_images, unit)
+        "95% CI, seeds x images", lambda row, metric: difference_interval(row.delta_ci95_images, metric)
     ),
     "delta_ci95_simultaneous": Column(
-        "95% CI, simultaneous", lambda row, unit: difference_interval(row.delta_ci95_simultaneous, unit)
+        "95% CI, simultaneous", lambda row, metric: difference_interval(row.delta_ci95_simultaneous, metric)
     ),
-    "error_ratio": Column("error ratio", lambda row, unit: error_ratio_text(row)),
+    "error_ratio": Column("error ratio", lambda row, metric: error_ratio_text(row)),
     "error_ratio_ci95": Column(
-        "95% CI of error ratio", lambda row, unit: interval_text(row.error_ratio_ci95, RATIO.format)
+        "95% CI of error ratio", lambda row, metric: interval_text(row.error_ratio_ci95, RATIO.format)
     ),
     "images_share": Column(
-        "variance from images", lambda row, unit: "" if row.images_share is None else f"{row.images_share:.0%}"
+        "variance from images", lambda row, metric: "" if row.images_share is None else f"{row.images_share:.0%}"
     ),
-    "p": Column("p", lambda row, unit: units.probability_text(row.p)),
-    "p_holm": Column("p (Holm)", lambda row, unit: units.probability_text(row.p_holm)),
-    "verdict": Column("verdict", lambda row, unit: verdict_cell(row), numeric=False),
-    "margin_met": Column("margin met", lambda row, unit: margin_met_text(row.margin_met, unit)),
-    "published": Column("published†", lambda row, unit: unit.value_text(row.published)),
-    "params": Column("params", lambda row, unit: units.count_text(row.params)),
-    "flops": Column("FLOPs", lambda row, unit: units.count_text(row.flops)),
-    "baseline": Column("baseline", lambda row, unit: current_style().label(row.baseline), numeric=False),
-    "n_pairs": Column("pairs", lambda row, unit: "" if row.n_pairs is None else str(row.n_pairs)),
-    "diverged": Column("diverged", lambda row, unit: str(row.diverged)),
-    "collapsed": Column("collapsed", lambda row, unit: str(row.collapsed)),
-    "failed": Column("failed", lambda row, unit: str(row.failed)),
-    "missing": Column("missing", lambda row, unit: str(row.missing)),
-    "notes": Column("notes", lambda row, unit: "; ".join(row.notes), numeric=False),
+    "p": Column("p", lambda row, metric: units.probability_text(row.p)),
+    "p_holm": Column("p (Holm)", lambda row, metric: units.probability_text(row.p_holm)),
+    "verdict": Column("verdict", lambda row, metric: verdict_cell(row), numeric=False),
+    "margin_met": Column("margin met", lambda row, metric: margin_met_text(row.margin_met, metric)),
+    "published": Column("published†", lambda row, metric: metric.value_text(row.published)),
+    "params": Column("params", lambda row, metric: units.count_text(row.params)),
+    "flops": Column("FLOPs", lambda row, metric: units.count_text(row.flops)),
+    "baseline": Column("baseline", lambda row, metric: current_style().label(row.baseline), numeric=False),
+    "n_pairs": Column("pairs", lambda row, metric: "" if row.n_pairs is None else str(row.n_pairs)),
+    "diverged": Column("diverged", lambda row, metric: str(row.diverged)),
+    "collapsed": Column("collapsed", lambda row, metric: str(row.collapsed)),
+    "failed": Column("failed", lambda row, metric: str(row.failed)),
+    "missing": Column("missing", lambda row, metric: str(row.missing)),
+    "notes": Column("notes", lambda row, metric: "; ".join(row.notes), numeric=False),
     "first_declared": Column(
-        "verdict as first declared", lambda row, unit: str(row.first_declared or "").replace("-", " "), numeric=False
+        "verdict as first declared", lambda row, metric: str(row.first_declared or "").replace("-", " "), numeric=False
     ),
 }
 SHOWN = (
@@ -239,21 +242,21 @@ def as_grid(table: Table, columns: Sequence[str]) -> Grid:
         title=f"{table.name}: {table.question}",
         caption=captions(table, columns),
         header=[header(name, table) for name in columns],
-        numeric=[column(name).numeric for name in columns],
+        numeric=[column(name, table.plan).numeric for name in columns],
         rows=list(cells_by_arm(table, columns).values()),
         closing=closing_lines(table, columns),
     )
 
 
 def header(name: str, table: Table) -> str:
-    return column(name).header.format(metric=metric_label(table.metric, table.objective))
+    return column(name, table.plan).header.format(metric=metric_label(table.plan.primary_metric))
 
 
 def cells_by_arm(table: Table, columns: Sequence[str]) -> dict[str, list[Cell]]:
     """Return arm -> cells of its row. The first cell has the footnotes."""
-    unit, found = units.unit(table.metric), {}
+    metric, found = table.plan.primary_metric, {}
     for row in with_marks(table):
-        first, *rest = [Cell(column(name).text(row, unit), sort_key(row.value(name))) for name in columns]
+        first, *rest = [Cell(column(name, table.plan).text(row, metric), sort_key(row.value(name))) for name in columns]
         found[row.arm] = [replace(first, notes=row.notes), *rest]
     return found
 
@@ -265,24 +268,22 @@ def sort_key(value: Any) -> float | str | None:
     return ", ".join(value) or None if isinstance(value, list) else value
 
 
-def metric_label(metric: str, objective: str = "") -> str:
-    """Return the style's label of a metric, or else a readable name that may depend on the training objective."""
-    return current_style().labels.get(metric) or units.metric_name(metric, objective)
+def metric_label(metric: Metric) -> str:
+    """Return the style's label of a metric, or else its readable name."""
+    return current_style().labels.get(metric.name) or metric.title
 
 
 def captions(table: Table, columns: Sequence[str]) -> list[str]:
-    unit, split = units.unit(table.metric), table.split
-    metric = metric_label(table.metric, table.objective)
-    tested = f"all on the same {split.images:,} test images"
-    if split.kind == "folds":
-        tested = f"each on one of {split.folds} folds of {split.images:,} images"
-    further = "".join(f", {metric_label(name)}{unit_suffix(units.unit(name))}" for name in further_metrics(columns))
+    metric, further = table.plan.primary_metric, ""
+    for one in map(table.plan.metric_named, further_metrics(columns)):
+        further += f", {metric_label(one)}{unit_suffix(one)}"
+    in_unit = f" in{metric.unit_of_difference}" if metric.unit_of_difference else ""
     several = len({row.baseline for row in table.rows}) > 1
     reference = "the baseline at the same point" if several else current_style().label(table.baseline)
     parts = [
-        f"{sentences.count_text(table.rows)}, {tested}",
-        f"{metric}{unit_suffix(unit)}{further}, ± is the 95% t interval, not adjusted",
-        f"difference{f' in{unit.of_difference}' if unit.of_difference else ''} from {reference}, paired by seed",
+        f"{sentences.count_text(table.rows)}{test_images_text(table.plan.split)}",
+        f"{metric_label(metric)}{unit_suffix(metric)}{further}, ± is the 95% t interval, not adjusted",
+        f"difference{in_unit} from {reference}, paired by seed",
     ]
     if "delta_ci95_images" in columns:
         wider = "seeds x images the wider interval for other test images too, which verdicts need"
@@ -300,7 +301,7 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
     if "delta_ci95_simultaneous" in columns:
         parts.append("simultaneous: 95% for all contrasts of a family at once (max-t)")
     if table.margin is not None:
-        parts.append(f"equivalent: within {margins.margin_text(table.margin, table.metric)}, after Holm{also} too")
+        parts.append(f"equivalent: within {margins.margin_text(table.margin, metric)}, after Holm{also} too")
     if "margin_met" in columns:
         parts.append(f"margin met: the smallest margin within which the arm is equivalent, after Holm{also} too")
     names = family_names(table)
@@ -310,6 +311,15 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
     missed = collapse.unseen_failures(len(table.seeds)) if table.judged else ""
     further_lines = sentences.interim_text(table), sentences.departure_text(table), missed
     return [f"{'; '.join(parts)}.", *filter(None, further_lines)]
+
+
+def test_images_text(split: Split | None) -> str:
+    """Return text on the images that trials are tested on, such as ", all on the same 360 test images", or ""."""
+    if split is None:
+        return ""
+    if split.kind == "folds":
+        return f", each on one of {split.folds} folds of {split.images:,} images"
+    return f", all on the same {split.images:,} test images"
 
 
 def family_names(table: Table) -> list[str]:
@@ -327,8 +337,8 @@ def family_names(table: Table) -> list[str]:
     return [name for name, there in found.items() if there]
 
 
-def unit_suffix(unit: Unit) -> str:
-    return f" in {unit.of_value}" if unit.of_value else ""
+def unit_suffix(metric: Metric) -> str:
+    return f" in {metric.unit}" if metric.unit else ""
 
 
 def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
@@ -337,7 +347,7 @@ def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
     lines += [] if table.abridged else [f"Answer: {sentences.answer(table)}"]
     lines += filter(None, [sentences.variance_text(table)])
     if table.interactions:  # interactions have no row
-        described = "; ".join(interaction.sentence(one, table.metric) for one in table.interactions)
+        described = "; ".join(interaction.sentence(one, table.plan.primary_metric) for one in table.interactions)
         corrected = f"Holm over {len(table.interactions)}"
         lines.append(f"Interactions (together - each alone + baseline, paired by seed, {corrected}): {described}.")
     if table.claims and not table.abridged:

@@ -54,14 +54,14 @@ def with_collapsed(outcomes: Sequence[Outcome], plan: Plan) -> list[Outcome]:
     return [trial._replace(collapsed=trial.seed in gone) for trial in outcomes]
 
 
-def absence_notes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
+def absence_notes(outcomes: Sequence[Outcome], plan: Plan) -> list[str]:
     """Return notes on trials that lack the metric, collapsed, have damaged files, or ran on suspect hardware.
 
     If a trial diverged or collapsed, a note has the rate among trials that diverged or have the metric.
     """
     found: dict[tuple[str, str], list[int]] = defaultdict(list)
     for trial in outcomes:
-        if described := absence(trial, metric):
+        if described := absence(trial, plan):
             found[described].append(trial.seed)
     notes = [
         f"{sentences.seeds_text(seeds)} {state}{f': {reason}' if reason else ''}"
@@ -70,8 +70,8 @@ def absence_notes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
     over = [trial for trial in outcomes if trial.is_over]
     collapsed = [trial for trial in over if trial.collapsed]
     if collapsed:
-        unit = units.unit(metric)
-        reached = ", ".join(f"{unit.value_text(trial.value)}{unit.of_value}" for trial in collapsed)
+        metric = plan.primary_metric
+        reached = ", ".join(f"{metric.value_text(trial.value)}{metric.unit}" for trial in collapsed)
         notes.append(f"{sentences.seeds_text([trial.seed for trial in collapsed])} collapsed: {reached}")
     diverged = sum(trial.status == "diverged" for trial in over)
     for count, what in ((diverged, "diverged"), (len(collapsed), "collapsed")):
@@ -106,12 +106,12 @@ def p_less_stable(arm: Sequence[Outcome], baseline: Sequence[Outcome], seeds: Co
     return p_values.fisher_p(*unstable_trials(own), *unstable_trials(other))
 
 
-def absence(trial: Outcome, metric: str) -> tuple[str, str] | None:
+def absence(trial: Outcome, plan: Plan) -> tuple[str, str] | None:
     """Return (state, reason) for a trial, or None for a finished trial that needs no note."""
     reason = trial.reason
     if trial.status == "finished" and math.isnan(trial.value):
         known = {name: EvalSummary(**one) for name, one in json.loads(trial.evals or "{}").items()}
-        return "missing", eval_files.absence_reason(metric, known)
+        return "missing", eval_files.absence_reason(plan, known)
     if trial.status == "finished":
         if not reason and not math.isnan(trial.suspect_hardware):
             fault = f"loss was NaN at step {trial.suspect_hardware:.0f} but finite when recomputed"

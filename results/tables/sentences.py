@@ -11,9 +11,9 @@ from results import margins
 from results.records import Interval, Reached, Row, Table
 from results.statistics.verdict import BETTER, EQUIVALENT, UNRESOLVED, WORSE
 from results.store.plan_files import learned_settings
-from results.store.schemas import PlannedData
+from results.store.schemas import Metric, PlannedData
 from results.style import current_style
-from results.units import Unit, amount_text, unit
+from results.units import amount_text
 
 ORDER = (BETTER, WORSE, EQUIVALENT, UNRESOLVED, None)
 NAMED = 4  # the most differences that a sentence lists individually
@@ -24,31 +24,31 @@ def sentence(row: Row, table: Table) -> str:
 
     An unresolved difference is not called "no difference": the text says how large it could be.
     """
-    measure, baseline = unit(table.metric), current_style().label(row.baseline)
+    metric, baseline = table.plan.primary_metric, current_style().label(row.baseline)
     if row.arm == row.baseline:
         return "the baseline"
     if row.verdict is None:
         return f"not compared with {baseline} ({untested_reason(row)})"
     if row.verdict in (BETTER, WORSE):
-        return f"{row.verdict} than {baseline} {difference_text(row, measure)}"
+        return f"{row.verdict} than {baseline} {difference_text(row, metric)}"
     if row.verdict == EQUIVALENT:
-        return f"equivalent to {baseline} within {margins.margin_text(table.margin or 0.0, table.metric)}"
-    return f"not resolved against {baseline}: {bound_text(intervals(row), measure)}{divergence_text(row)}"
+        return f"equivalent to {baseline} within {margins.margin_text(table.margin or 0.0, metric)}"
+    return f"not resolved against {baseline}: {bound_text(intervals(row), metric)}{divergence_text(row)}"
 
 
-def difference_text(row: Row, measure: Unit) -> str:
+def difference_text(row: Row, metric: Metric) -> str:
     """Return the difference as text: "by 18.23 points (95% CI 16.30 to 20.16)" or "as 5 of 5 trials diverged"."""
     if row.delta is None or row.delta_ci95 is None:
         return f"as {diverged_text(row)}"
     if any(low <= 0 <= high for low, high in intervals(row)):  # the verdict has another reason than this interval
         why = f"as {diverged_text(row)}" if row.unstable else "at an earlier look"
-        end_to_end = " to ".join(map(measure.signed_text, intervals(row)[-1]))
-        now = f"{measure.signed_text(row.delta)}{measure.of_difference} (95% CI {end_to_end})"
+        end_to_end = " to ".join(map(metric.signed_text, intervals(row)[-1]))
+        now = f"{metric.signed_text(row.delta)}{metric.unit_of_difference} (95% CI {end_to_end})"
         return f"{why}; over all seeds the difference is {now}"
     towards = 1 if row.delta > 0 else -1
     low, high = sorted(towards * end for end in row.delta_ci95)
-    interval = f"(95% CI {measure.value_text(low)} to {measure.value_text(high)})"
-    return f"by {measure.size_text(row.delta)} {interval}{divergence_text(row)}"
+    interval = f"(95% CI {metric.value_text(low)} to {metric.value_text(high)})"
+    return f"by {metric.size_text(row.delta)} {interval}{divergence_text(row)}"
 
 
 def intervals(row: Row) -> list[Interval]:
@@ -56,15 +56,15 @@ def intervals(row: Row) -> list[Interval]:
     return [one for one in (row.delta_ci95, row.delta_ci95_images) if one]
 
 
-def bound_text(intervals: Sequence[Interval], measure: Unit, source: str = " (95% CI)") -> str:
+def bound_text(intervals: Sequence[Interval], metric: Metric, source: str = " (95% CI)") -> str:
     """Return text on the largest difference that the intervals allow, or on the lack of a bound.
 
     source: text that names the intervals.
     """
-    largest = max((abs(end) for interval in intervals for end in interval), default=measure.range)
-    if largest >= measure.range:
+    largest = max((abs(end) for interval in intervals for end in interval), default=metric.largest_difference)
+    if largest >= metric.largest_difference:
         return "too few trials to bound the difference"
-    return f"any difference is at most {measure.size_text(largest)}{source}"
+    return f"any difference is at most {metric.size_text(largest)}{source}"
 
 
 def divergence_text(row: Row) -> str:
@@ -153,26 +153,26 @@ def is_tuned(row: Row, table: Table) -> bool:
 
 def clause(rows: Sequence[Row], table: Table, baseline: str) -> str:
     """Return the description of rows sharing a verdict and a baseline. baseline: what the text calls the baseline."""
-    first, measure, (arm, _, point) = rows[0], unit(table.metric), name_parts(rows[0])
+    first, metric, (arm, _, point) = rows[0], table.plan.primary_metric, name_parts(rows[0])
     alone = sentence(replace(first, baseline=baseline), table)
     if len(rows) == 1 and not point:
         return f"{arm} is {alone}"
     if first.verdict in (BETTER, WORSE):
-        return f"{first.verdict} than {baseline}: {difference_list(rows, measure)}"
+        return f"{first.verdict} than {baseline}: {difference_list(rows, metric)}"
     if first.verdict == UNRESOLVED:
-        largest = bound_text([one for row in rows for one in intervals(row)], measure, ", by the 95% CI of each")
+        largest = bound_text([one for row in rows for one in intervals(row)], metric, ", by the 95% CI of each")
         return f"not resolved against {baseline} ({largest}): {arm_list(rows)}"
     return f"{alone}: {arm_list(rows)}"
 
 
-def difference_list(rows: Sequence[Row], measure: Unit) -> str:
+def difference_list(rows: Sequence[Row], metric: Metric) -> str:
     """Return arms with their differences as text, or only the smallest and largest of more than NAMED."""
     many = len(rows) > NAMED
     shown = [pick(rows, key=lambda row: abs(row.delta or 0.0)) for pick in (min, max)] if many else rows
     texts = []
     for row in shown:
         arm, _, point = name_parts(row)
-        texts.append(f"{f'{arm} at {point}' if point else arm} {difference_text(row, measure)}")
+        texts.append(f"{f'{arm} at {point}' if point else arm} {difference_text(row, metric)}")
     return f"{len(rows)} arms, from {' to '.join(texts)}" if many else ", ".join(texts)
 
 
@@ -225,7 +225,7 @@ def setting_parts(recipe: str, data: PlannedData | None, overrides: Mapping[str,
 def variance_text(table: Table) -> str:
     """Return how much of the differences' variance comes from seeds and from test images, or "" if it is unknown."""
     shares = [row.images_share for row in table.rows if row.images_share is not None]
-    if not shares:
+    if not shares or table.split is None:
         return ""
     share, seeds = float(np.median(shares)), max(row.n_pairs or 0 for row in table.rows)
     usual = " (the median)" if len(shares) > 1 else ""

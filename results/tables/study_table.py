@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from results import margins, units
+from results import margins
 from results.records import INTERVAL, Interval, NoteSubjects, Row, Table
 from results.statistics import (
     claims,
@@ -28,7 +28,7 @@ from results.statistics.contrast import Sample
 from results.statistics.ratios import Ratio
 from results.statistics.tuned_pairs import Pair
 from results.statistics.verdict import Tie
-from results.store.schemas import Arm, Plan
+from results.store.schemas import Arm, Metric, Plan
 from results.study_results import StudyResults
 from results.style import current_style
 from results.tables import declared_first, layout, provenance, sentences
@@ -102,12 +102,15 @@ def table_of_plan(
     for name, interval in simultaneous_intervals(pairs, plan) if simultaneous else ():
         rows[name] = replace(rows[name], delta_ci95_simultaneous=interval)
     for name, other in baselines.items():
-        rows[name] = with_error_ratio(rows[name], tuned_pairs.error_ratio(samples[name], samples[other], plan.metric))
+        rows[name] = with_error_ratio(
+            rows[name], tuned_pairs.error_ratio(samples[name], samples[other], plan.primary_metric)
+        )
     p_margins = {name: test.p_margin for name, test in tested.items()}
     interactions = interaction.judge_interactions(whole, samples, unjudged)
     judged_claims = claims.judge_claims(plan, rows, samples, p_margins, unjudged, gone)
     varied = [*plan.factors, *plan.curves, *(key for arm in plan.arms for key in arm.declared or ())]
     return Table(
+        plan=plan,
         **{name: getattr(plan, name) for name in OF_PLAN},
         rows=sorted(rows.values(), key=lambda row: (row.arm not in choices, current_style().rank(row.arm))),
         besides=list(besides),
@@ -153,7 +156,7 @@ def is_unfinished(study: StudyResults) -> bool:
     return any(status != "diverged" and (status != "finished" or math.isnan(value)) for status, value in trials)
 
 
-def arm_row(arm: Arm, outcomes: Sequence[Outcome], finished: Sample, metric: str) -> Row:
+def arm_row(arm: Arm, outcomes: Sequence[Outcome], finished: Sample, plan: Plan) -> Row:
     """Return the row of an arm, without the difference from its baseline."""
     count = Counter(trial.status for trial in outcomes)
     mean = finished.mean
@@ -173,7 +176,7 @@ def arm_row(arm: Arm, outcomes: Sequence[Outcome], finished: Sample, metric: str
         collapsed=sum(trial.collapsed for trial in outcomes),
         failed=count["failed"],
         missing=len(outcomes) - mean.n - count["diverged"] - count["failed"],
-        notes=[*arm.notes, *absence_notes(outcomes, metric), *no_interval],
+        notes=[*arm.notes, *absence_notes(outcomes, plan), *no_interval],
     )
 
 
@@ -185,7 +188,7 @@ def rows_alone(
 ) -> dict[str, Row]:
     """Return arm -> row without difference. besides: further metrics. Raises ValueError for a metric without values."""
     plan = study.plan
-    rows = {arm.name: arm_row(arm, outcomes[arm.name], samples[arm.name], plan.metric) for arm in plan.arms}
+    rows = {arm.name: arm_row(arm, outcomes[arm.name], samples[arm.name], plan) for arm in plan.arms}
     measured: dict[str, dict[str, float | Interval | None]] = {name: {} for name in rows}
     for metric in besides:
         if metric not in study.numbers:
@@ -199,11 +202,11 @@ def rows_with_contrasts(
     alone: Mapping[str, Row], tested: Mapping[str, Tested], plan: Plan, judged: bool
 ) -> dict[str, Row]:
     """Return arm -> row with the difference from its baseline and notes on outliers and optimization speed."""
-    rows, unit = dict(alone), units.unit(plan.metric)
-    outliers = outlier_notes({name: test.pair.own for name, test in tested.items()}, unit)
+    rows, metric = dict(alone), plan.primary_metric
+    outliers = outlier_notes({name: test.pair.own for name, test in tested.items()}, metric)
     for arm in (arm for arm in plan.arms if arm.name in tested):
         row = with_contrast(alone[arm.name], alone[arm.baseline], tested[arm.name], plan, judged)
-        rows[arm.name] = row.with_notes([*outliers.get(arm.name, []), *verdict.speed_notes(arm, row, unit)])
+        rows[arm.name] = row.with_notes([*outliers.get(arm.name, []), *verdict.speed_notes(arm, row, metric)])
     return rows
 
 
@@ -212,7 +215,7 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: boo
     pairs = test.pair.own
     difference, images = pairs.mean, pairs.mean_over_images
     unstable = row.unstable, baseline.unstable
-    p_holm, higher = test.p_holm if judged else None, units.higher_is_better(plan.metric)
+    p_holm, higher = test.p_holm if judged else None, plan.primary_metric.higher_is_better
     word = verdict.verdict(difference, p_holm, test.p_margin, higher_is_better=higher, unstable=unstable)
     notes = []
     if difference.n < max(row.n, baseline.n):
@@ -332,7 +335,7 @@ def simultaneous_intervals(pairs: Mapping[str, Pair], plan: Plan) -> Iterator[tu
             yield name, pairs[name].own.mean.interval(level)
 
 
-def outlier_notes(differences: Mapping[str, Sample], unit: units.Unit) -> dict[str, list[str]]:
+def outlier_notes(differences: Mapping[str, Sample], metric: Metric) -> dict[str, list[str]]:
     """Return arm -> [note that names the seed], for arms whose differences have a `deviations.outlier`.
 
     The smallest deviation assumed is the median over all arms, but at least one test image.
@@ -342,9 +345,9 @@ def outlier_notes(differences: Mapping[str, Sample], unit: units.Unit) -> dict[s
     notes = {}
     for name, sample in samples.items():
         if (far := deviations.outlier(sample.numbers, max(usual, sample.image))) is not None:
-            value, median = (unit.signed_text(one) for one in (sample.numbers[far], float(np.median(sample.numbers))))
+            value, median = (metric.signed_text(one) for one in (sample.numbers[far], float(np.median(sample.numbers))))
             seed = sentences.seeds_text([sample.seeds[far]])
-            notes[name] = [f"{seed} is an outlier: {value}, the median is {median}{unit.of_difference}"]
+            notes[name] = [f"{seed} is an outlier: {value}, the median is {median}{metric.unit_of_difference}"]
     return notes
 
 

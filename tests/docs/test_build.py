@@ -11,9 +11,10 @@ from browser import CHROMIUM, Browser, browser
 
 from ablations.cli.answer import BAD_INPUT, FAILED, INTERRUPTED
 from results import style
-from results.metrics import MEASURES, METRICS
+from results.store.schemas.metrics import MEASURES
 from vitcore.analysis.evals import EVAL
 from vitcore.config import Config
+from vitcore.training.evaluation import METRICS
 
 ROOT = Path(__file__).parent.parent.parent
 pytest.importorskip("sphinx")

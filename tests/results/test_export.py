@@ -15,7 +15,7 @@ import synthetic
 from results import export, store
 from results.comparison.compare import compare
 from results.load import load_studies
-from results.metrics import METRICS
+from results.store.schemas.metrics import BEFORE_0_25
 from results.study_results import StudyResults
 from results.tables.study_table import table
 
@@ -75,7 +75,7 @@ def test_another_suffix_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_export_is_one_clear_line(tmp_path: Path) -> None:
-    empty = export.schema(METRICS, ()).empty_table()
+    empty = export.schema(BEFORE_0_25, ()).empty_table()
     file, newer = tmp_path / "a.parquet", json.dumps({"schema": 99, "checksum": store.checksum({"schema": 99})})
     for write, error in (
         (lambda: None, "no such run directory or exported file"),

@@ -1,31 +1,41 @@
 """A metric that nothing here knows, from a trial's outcome to tables, comparisons, exports and figures."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import synthetic
 
-from results import export
+from results import export, store
+from results.comparison.compare import compare
+from results.figures import study_figure
+from results.figures.axes import metric_limits
 from results.load import load_studies
+from results.records import as_json
 from results.study_results import StudyResults
+from results.tables import layout
 from results.tables.study_table import table
 from results.trackers import tracked_runs
 
 NAME = "test_calibration_error"
 DURING = "val_calibration_error"
+DECLARED = {"name": NAME, "higher_is_better": False, "lowest": 0.0, "highest": 1.0, "label": "calibration error"}
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a study whose trials measure the metric at the end, and another at each evaluation."""
+    """Write a study of the metric, whose trials measure it at the end and another at each evaluation."""
     folder, plan = tmp_path_factory.mktemp("runs"), synthetic.position()
+    plan |= {"metric": NAME, "metrics": [DECLARED], "margin": None}
     records = synthetic.position_records(plan)
     for trial_id, record in records.items():
         measured = {NAME: (1 - float(record.values["test_accuracy"] or 0)) / 2}
         lines = [dict(line) | {DURING: 1 - line["val_accuracy"]} for line in record.history]
         records[trial_id] = replace(synthetic.changed(record, **measured), history=lines)
-    return synthetic.write(folder, plan, records)
+    synthetic.write(folder, plan, records)
+    store.write_json(store.study_folder(folder, plan["name"]) / "plan.json", plan | {"split": None})
+    return folder
 
 
 def of_run_directory_and_export(runs: Path, tmp_path: Path) -> list[StudyResults]:
@@ -39,6 +49,32 @@ def test_what_a_trial_measures_is_a_column_of_tables_and_exports(runs: Path, tmp
         means = {row.arm: row.measured[NAME] for row in table(study, besides=[NAME]).rows}
         assert means["position=none"] == pytest.approx(0.12)
         assert study.history[DURING].iloc[-1] == pytest.approx(1 - study.history["val_accuracy"].iloc[-1])
+
+
+def test_a_declared_metric_is_judged_by_its_own_direction(runs: Path, tmp_path: Path) -> None:
+    for study in of_run_directory_and_export(runs, tmp_path):
+        made = table(study)
+        (none,) = [row for row in made.rows if row.arm == "position=none"]
+        assert (none.verdict, none.error_ratio) == ("worse", None)
+        assert none.delta == pytest.approx(0.092)
+        page = layout.render(made, "md")
+        assert "calibration error" in page
+        assert "test images" not in page
+
+
+def test_a_declared_metric_is_compared(runs: Path, tmp_path: Path) -> None:
+    first, second = of_run_directory_and_export(runs, tmp_path)
+    values = [value + 0.1 + 0.01 * (place % 3) for place, value in enumerate(second.columns[NAME])]
+    larger = {NAME: values, "weights_sha256": [""] * 20}
+    found = compare([first], [replace(second, columns=second.columns | larger)])
+    assert {row.verdict for row in found.rows} == {"worse"}
+    assert json.loads(as_json(found))["rows"][0]["metric"] == NAME
+
+
+def test_a_declared_metric_is_drawn_within_its_range(runs: Path) -> None:
+    (study,) = load_studies(runs)
+    assert "calibration error" in study_figure.picture(study, "svg").decode()
+    assert metric_limits(study.plan.primary_metric, 0.0, 0.9, 0.5) == (0.0, 1.0)
 
 
 def test_trackers_get_what_a_trial_measures(runs: Path) -> None:

@@ -2,7 +2,7 @@
 
 To add an eval, write a function and add it to EVAL. Upper-case letters at the end of a key stand for a positive
 integer: the eval `test@16` belongs to the entry `test@SIZE`. A metric's name starts with its eval's name before "@". It
-ends with the same "@VALUE", if any, and is not in METRICS (see results.store.eval_files.computes_metric).
+ends with the same "@VALUE", if any (see results.store.eval_files.computes_metric). No trial itself has that metric.
 """
 
 from __future__ import annotations
@@ -127,6 +127,12 @@ def eval_of(metric: str) -> str:
             if (number := placeholder_digits(metric, pattern)) is not None:
                 return placeholder_free(entry) + number
     return ""
+
+
+def metrics_of(name: str) -> list[str]:
+    """Return the names of the metrics that an eval computes, such as test_loss@16 for test@16."""
+    entry, number = find(name)
+    return [f"{placeholder_free(pattern)}{number}" if number else pattern for pattern in entry.metrics]
 
 
 def placeholder_digits(name: str, pattern: str) -> str | None:

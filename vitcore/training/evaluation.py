@@ -1,6 +1,7 @@
 """The metrics of a training run, computed at each evaluation and in the final test.
 
-To add a metric, also add its name to results/metrics.py. Objectives compute loss and correctness in `scores`.
+To add a metric, compute it in `evaluate` or `final_metrics` and declare it in METRICS. Objectives compute loss and
+correctness in `scores`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,26 @@ from vitcore.training.state import DivergedError, Training
 
 Correctness = np.ndarray[Any, Any]
 NOT_METRICS = ("step", "epoch", "images", "seconds", "lr")  # what else a line of metrics holds: how far training is
+
+# How metrics are compared and printed, by the fields of results.store.schemas.Metric.
+LOSS: dict[str, Any] = {"higher_is_better": False}
+ACCURACY: dict[str, Any] = {
+    "higher_is_better": True,
+    "is_accuracy": True,
+    "lowest": 0.0,
+    "highest": 1.0,
+    "unit": "%",
+    "unit_of_difference": " points",
+    "scale": 100.0,
+    "decimals": 2,
+}
+METRICS = {  # of a finished trial; `evaluate` measures those that are not of the test images
+    "test_accuracy": ACCURACY,
+    "test_loss": LOSS,
+    "val_accuracy": ACCURACY,
+    "val_loss": LOSS,
+    "train_loss": LOSS,
+}
 
 
 def evaluate(training: Training) -> Metrics:

@@ -12,7 +12,8 @@ from ablations.cli.inputs.arguments import RECIPE, existing_names, expand_plan_n
 from ablations.cli.inputs.directories import source_path
 from ablations.study.naming import assignments, stem
 from results.margins import margin_text
-from results.units import duration_text, unit
+from results.store.schemas.metrics import metric_by_name
+from results.units import duration_text
 
 if TYPE_CHECKING:
     from ablations.study.recipe import Recipe
@@ -63,7 +64,8 @@ def show(
 def description_parts(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
     """Yield (title, text) for each line of a study's description. A text may be "", and a title may repeat."""
     margin, whose = (study.margin, "") if study.margin else (recipe.margin, f" (the margin of {recipe.name})")
-    within = f"; equivalent within {margin_text(margin, study.metric)}{whose}" if margin else ""
+    metric = metric_by_name(study.metric)
+    within = f"; equivalent within {margin_text(margin, metric)}{whose}" if margin else ""
     yield "source", study.source
     yield "found", study.found.strip()
     yield "metric", f"{study.metric}{within}"
@@ -75,7 +77,7 @@ def description_parts(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, s
     if study.published_of:
         yield "published", f"in {study.published_of.strip()}:"
     for arm, value in study.published.items():
-        yield "published", f"{arm}: {unit(study.metric).value_text(value)}{unit(study.metric).of_value}"
+        yield "published", f"{arm}: {metric.value_text(value)}{metric.unit}"
     for claim in study.claims:
         yield "claim", claim
 

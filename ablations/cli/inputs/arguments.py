@@ -21,10 +21,10 @@ from ablations.jobs import jobs
 from ablations.planning.saved_plans import saved_plan
 from ablations.study.naming import ALL_ARMS, assignments, current_name, only_name, plan_name, stem, with_settings
 from results import store
-from results.margins import checked_margin
 from results.store import plan_files, schemas
 from results.store.plan_files import learned_settings
 from results.store.schemas import Plan, Settings
+from results.store.schemas.metrics import checked_margin
 from results.store.standing import Standings
 
 if TYPE_CHECKING:

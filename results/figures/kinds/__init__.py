@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from results.records import Table
+from results.store.schemas import Metric
 from results.study_results import StudyResults
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Kind:
     """
 
     draw: Callable[[StudyResults, Table, "Figure"], list[str]]
-    metric_of: Callable[[StudyResults], str] = lambda study: study.plan.metric
+    metric_of: Callable[[StudyResults], Metric] = lambda study: study.plan.primary_metric
     over_training: bool = False
     whole_grid: bool = False
 

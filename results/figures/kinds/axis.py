@@ -22,7 +22,8 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
         rows = rows_of(frame.sort_values("at", kind="stable"))
         words = ["baseline" if row.reference else row.verdict.replace("-", " ") for row in rows]
         labels = [f"{value}\n{word}" for value, word in zip(tick_labels(frame), words, strict=True)]
-    draw_over_axis(frame, seeds_frame(study, table.metric), ax, table.metric, x_setting(study.plan), labels)
+    metric = table.plan.primary_metric
+    draw_over_axis(frame, seeds_frame(study, metric), ax, metric, x_setting(study.plan), labels)
     draw_compute(frame, ax.twinx())
     ax.set_zorder(1)  # the metric in front of its cost
     ax.patch.set_visible(False)

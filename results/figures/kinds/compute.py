@@ -19,8 +19,8 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     size, flops = axes.flops_unit(frame["flops"].max())
     frame = lines.with_styles(one_series_per_arm(frame, study.plan)).assign(at=frame["flops"] / size)
     (ax,) = add_panels(figure, 1, 3.2)
-    points = seeds_frame(study, table.metric)
-    axes.set_compute_axes(frame, points, ax, table.metric, f"compute: {flops} per image (forward)")
+    points = seeds_frame(study, table.plan.primary_metric)
+    axes.set_compute_axes(frame, points, ax, table.plan.primary_metric, f"compute: {flops} per image (forward)")
     for rows in lines.series_rows(frame):
         lines.draw_line(rows, ax)
         lines.draw_points(rows, points, ax)

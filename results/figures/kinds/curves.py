@@ -17,12 +17,12 @@ from results.figures.kinds import Kind
 from results.figures.lines import add_legend_line, legend_entry, with_styles
 from results.figures.page import add_panels, draw_legend
 from results.figures.theme import DASHES, GREY, UNCLIPPED
-from results.metrics import AXES
 from results.records import Table
 from results.statistics import intervals, tuning
+from results.store.schemas import Metric
+from results.store.schemas.metrics import AXES
 from results.study_results import StudyResults
 from results.style import current_style
-from results.units import unit
 
 TIMES = {3600.0: "hours", 60.0: "minutes", 1.0: "seconds"}
 DASHED = DASHES[1]
@@ -122,14 +122,14 @@ def dashes_of_tuned(study: StudyResults) -> dict[str, Any]:
     return dashes | {entries[name].points[point]: "-" for name, point in own.items()}
 
 
-def evaluations_frame(study: StudyResults, metric: str) -> pd.DataFrame:
+def evaluations_frame(study: StudyResults, metric: Metric) -> pd.DataFrame:
     """Return a row per evaluation that has the metric: arm, seed, status, AXES, and value (in display units)."""
     history = study.history.merge(study.trials[["arm", "seed", "status"]], on=["arm", "seed"])
-    history = history.assign(value=unit(metric).scale * history.get(metric, np.nan))
+    history = history.assign(value=metric.scale * history.get(metric.name, np.nan))
     return history[["arm", "seed", "status", *AXES, "value"]].dropna(subset="value")
 
 
-def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, metric: str, x: str) -> None:
+def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, metric: Metric, x: str) -> None:
     """Draw each arm's metric over `x`. frame: rows of `with_styles`. history: rows of `evaluations_frame`."""
     found = history[history["arm"].isin(frame["arm"])]
     size, name = 1.0, AXES[x]
@@ -174,12 +174,12 @@ def add_dash_entries(frame: pd.DataFrame, ax: Axes, of: str = "") -> None:
         ax.plot([], [], color=GREY, linestyle=DASHES[k % len(DASHES)], label=f"{of}{value}")
 
 
-def training_metric(study: StudyResults) -> str:
-    """Return the metric to draw over training: the closest to the study's, or train_loss if that has no values."""
-    validation = study.plan.metric.replace("test_", "val_")
-    name = validation if validation in ("val_loss", "train_loss") else "val_accuracy"
-    validated = study.history.empty or (name in study.history and study.history[name].notna().any())
-    return name if validated else "train_loss"
+def training_metric(study: StudyResults) -> Metric:
+    """Return the metric to draw over training: the closest to the study's of those that evaluations measured."""
+    plan, measured = study.plan, [name for name in study.curves if study.history[name].notna().any()]
+    wanted = [plan.metric.replace("test_", "val_"), plan.metric, plan.selection_metric]
+    usual = next(name for name in wanted if name in plan.trial_metrics or name == plan.selection_metric)
+    return plan.metric_named(next((name for name in [*wanted, *measured] if name in measured), usual))
 
 
 def mean_over_seeds(history: pd.DataFrame) -> pd.DataFrame:

@@ -14,10 +14,10 @@ from results.figures.page import add_panels, draw_legend
 from results.records import Table
 from results.statistics import intervals, power_law
 from results.statistics.power_law import MIN_SIZES, Fits
-from results.store.schemas import Arm
+from results.store.schemas import Arm, Metric
 from results.study_results import StudyResults
 from results.style import current_style
-from results.units import amount_text, is_accuracy, unit
+from results.units import amount_text
 
 DRAWN = 40  # points of a fitted curve
 LEAST = 3  # fewest seeds for which a fit is drawn
@@ -25,7 +25,7 @@ MARKS = "Filled: the baseline, and what differs from it (Holm-adjusted p < 0.05)
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    frame, metric = families_frame(study, table), table.metric
+    frame, metric = families_frame(study, table), table.plan.primary_metric
     size, flops = axes.flops_unit(frame["flops"].max())
     looks = lines.with_styles(frame.assign(reference=False))  # no black: the baseline belongs to a family
     frame = looks.assign(at=frame["flops"] / size, reference=frame["reference"])
@@ -67,15 +67,15 @@ def training_flops(arm: Arm) -> float:
     return float(arm.train_flops or 3 * (arm.flops or 0) * arm.config["steps"] * arm.config["batch"])
 
 
-def errors_by_seed(rows: pd.DataFrame, points: pd.DataFrame, metric: str) -> power_law.Points:
+def errors_by_seed(rows: pd.DataFrame, points: pd.DataFrame, metric: Metric) -> power_law.Points:
     """Return seed -> arrays (compute, error) for one series. The error is 1 - accuracy, or the loss itself."""
     own = points.merge(rows[["arm", "at"]], on="arm")
-    error = 1 - own["value"] / unit(metric).scale if is_accuracy(metric) else own["value"]
+    error = 1 - own["value"] / metric.scale if metric.is_accuracy else own["value"]
     by_seed = own.assign(error=error).groupby("seed", sort=False)
     return {seed: (one["at"].to_numpy(), one["error"].to_numpy()) for seed, one in by_seed}
 
 
-def draw_fit(fit: Fits, ax: Axes, colour: str, metric: str) -> None:
+def draw_fit(fit: Fits, ax: Axes, colour: str, metric: Metric) -> None:
     """Draw the mean of the fits over seeds with its 95% t interval, within the fitted range of compute."""
     compute = np.geomspace(fit.low, fit.high, DRAWN)
     error, estimates = fit.predict(compute)
@@ -86,8 +86,8 @@ def draw_fit(fit: Fits, ax: Axes, colour: str, metric: str) -> None:
         ax.fill_between(compute, low, high, color=colour, alpha=0.12, linewidth=0)
 
 
-def metric_from_error(error: np.ndarray, metric: str) -> np.ndarray:
-    return unit(metric).scale * (1 - error) if is_accuracy(metric) else error
+def metric_from_error(error: np.ndarray, metric: Metric) -> np.ndarray:
+    return metric.scale * (1 - error) if metric.is_accuracy else error
 
 
 def fits_note(frame: pd.DataFrame, fitted: dict[str, Fits]) -> str:

@@ -20,10 +20,11 @@ from results.figures.page import BOLD, HANDLE, is_narrow, text_height, text_widt
 from results.figures.theme import GREY, LIGHT, PALE, UNCLIPPED
 from results.records import Table
 from results.statistics.verdict import RESOLVED
+from results.store.schemas import Metric
 from results.study_results import StudyResults
 from results.style import COLUMN, current_style
 from results.tables import layout, sentences
-from results.units import decimals_apart, is_accuracy, unit
+from results.units import decimals_apart
 
 LABEL_WIDTH = 1.5  # inches, the width at which an arm's name is wrapped
 ROW, NARROW_ROW = 0.44, 0.6  # inches
@@ -34,7 +35,7 @@ FILLED = "Color, filled marks: resolved after correction for all comparisons (Ho
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    frame, metric = arms_frame(study, table), table.metric
+    frame, metric = arms_frame(study, table), table.plan.primary_metric
     published = bool(frame["published"].notna().any())
     stacked = is_narrow(figure)
     dense_row = max([DENSE_ROW, *(text_height(name, current_style().text) for name in wrapped_names(frame))])
@@ -77,7 +78,7 @@ def baseline_mean(frame: pd.DataFrame) -> float | None:
     return None if len(baselines) != 1 or np.isnan(baselines.iloc[0]) else float(baselines.iloc[0])
 
 
-def draw_intervals(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: str) -> None:
+def draw_intervals(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: Metric) -> None:
     """Draw the interval and seeds of each arm, with the first arm on top."""
     for y, row in enumerate(rows_of(frame)):
         values = points["value"][points["arm"] == row.arm]
@@ -122,17 +123,17 @@ def verdict_color(row: Any) -> str:
     return style.baseline if row.reference else {"better": style.better, "worse": style.worse}.get(row.verdict, GREY)
 
 
-def verdict_text(row: Any, metric: str) -> str:
+def verdict_text(row: Any, metric: Metric) -> str:
     """Return the verdict. A second line may have the difference ("−18.2 points [−20.1, −16.3]") or absent trials."""
     word = verdict_word(row)
     if row.n == 0:
         return f"{word}\n{row.gap}"
     if row.reference or np.isnan(row.delta):
         return word
-    kind, usual = ("accuracy", 1) if is_accuracy(metric) else ("loss", 3)
+    kind, usual = ("accuracy", 1) if metric.is_accuracy else ("loss", 3)
     usual += any(round(bound, usual) == 0 != bound for bound in (row.delta_low, row.delta_high))  # 0 has no sign
     digits = decimals_apart((row.delta_low, row.delta_high), current_style().digits.get(kind, usual))
-    text = signed_text(row.delta, digits) + unit(metric).of_difference
+    text = signed_text(row.delta, digits) + metric.unit_of_difference
     if not np.isnan(row.delta_low):
         text += f" [{signed_text(row.delta_low, digits)}, {signed_text(row.delta_high, digits)}]"
     return f"{word}\n{text}"
@@ -156,7 +157,7 @@ def short_verdict(row: Any) -> str:
     return verdict_word(row) + published
 
 
-def write_text_beside(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False) -> None:
+def write_text_beside(frame: pd.DataFrame, ax: Axes, metric: Metric, dense: bool = False) -> None:
     """Write names to the left of the rows and verdicts to the right, on one line if `dense`."""
     ax.set_yticks(range(len(frame)), wrapped_names(frame))
     right = ax.secondary_yaxis("right")
@@ -176,7 +177,7 @@ def wrapped_names(frame: pd.DataFrame) -> list[str]:
     return [wrap_text(label.replace(",", ", "), LABEL_WIDTH, current_style().text) for label in frame["label"]]
 
 
-def write_text_above(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False) -> None:
+def write_text_above(frame: pd.DataFrame, ax: Axes, metric: Metric, dense: bool = False) -> None:
     """Write names above the rows and verdicts below, for a narrow page. dense: write short verdicts above instead."""
     ax.set_yticks([])
     clear = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}

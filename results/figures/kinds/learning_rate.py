@@ -14,7 +14,6 @@ from results.figures.lines import baseline_notes, draw_over_axis, marks_note
 from results.figures.page import add_panels, draw_legend
 from results.records import Table
 from results.study_results import StudyResults
-from results.units import unit
 
 HEIGHT = 2.9  # inches per panel
 
@@ -23,8 +22,9 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame, x = with_positions(arms_frame(study, table)), x_setting(study.plan)
     evaluations = study.history.groupby(["arm", "seed"])["step"].nunique()
     has_curves = evaluations.empty or (evaluations > 1).any()  # else trials were evaluated only once
+    metric = table.plan.primary_metric
     final, *others = add_panels(figure, 2 if has_curves else 1, HEIGHT)
-    draw_over_axis(frame, seeds_frame(study, table.metric), final, table.metric, x)
+    draw_over_axis(frame, seeds_frame(study, metric), final, metric, x)
     draw_legend(final, "at the end of training")
     notes = [marks_note(x), *baseline_notes(frame), *tuned_note(study, table)]
     for training in others:
@@ -42,9 +42,9 @@ KIND = Kind(draw, whole_grid=True)
 def tuned_note(study: StudyResults, table: Table) -> list[str]:
     """Return a line with each tuned arm's difference from its baseline, both at the values that validation selects."""
     tuned = {entry.name: entry.change for entry in study.plan.tuned}
-    measure = unit(table.metric)
+    measure = table.plan.primary_metric
     found = [
-        f"{series_label(tuned[row.arm])} {signed_text(row.delta * measure.scale)}{measure.of_difference}, "
+        f"{series_label(tuned[row.arm])} {signed_text(row.delta * measure.scale)}{measure.unit_of_difference}, "
         f"{(row.verdict or 'no verdict').replace('-', ' ')}"
         for row in table.rows
         if row.arm in tuned and row.delta is not None

@@ -8,7 +8,6 @@ import re
 import pandas as pd
 from matplotlib.figure import Figure
 
-from results import units
 from results.figures.axes import value_text
 from results.figures.frame import arms_frame, seeds_frame, series_label, table_for_metric
 from results.figures.kinds import Kind
@@ -16,6 +15,8 @@ from results.figures.lines import baseline_notes, draw_over_axis
 from results.figures.page import add_panels, draw_legend
 from results.figures.theme import GREY
 from results.records import Table
+from results.store.schemas import Metric, Plan
+from results.store.schemas.metrics import test_condition
 from results.study_results import StudyResults
 
 SETTING = {"": "image_size", "patch": "patch"}  # what a test@... eval varies -> setting
@@ -24,7 +25,7 @@ TRAINED = "\n(trained)"
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    sizes, metric = metrics_by_size(study), base_metric(table.metric)
+    sizes, metric = metrics_by_size(study), base_metric(study.plan)
     parts = [frames_at_size(study, table, size, name) for size, name in sizes.items()]
     frame, points = (pd.concat(found, ignore_index=True) for found in zip(*parts, strict=True))
     (ax,) = add_panels(figure, 1, 3.0)
@@ -35,7 +36,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     ax.axvline(trained, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
     if frame["series"].nunique() > 1:
         draw_legend(ax)
-    tested = units.test_condition(table.metric) or "at the size of training"
+    tested = test_condition(study.plan.metric) or "at the size of training"
     marks = (
         f"Filled: differs from the baseline (diamond) {tested}, where the study tests, Holm-adjusted p < 0.05. Other "
         "sizes are described, not tested: only the baseline's marks are filled."
@@ -43,12 +44,12 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     return [marks, *baseline_notes(frame)]
 
 
-KIND = Kind(draw, metric_of=lambda study: base_metric(study.plan.metric))
+KIND = Kind(draw, metric_of=lambda study: base_metric(study.plan))
 
 
 def metrics_by_size(study: StudyResults) -> dict[float, str]:
     """Return test size -> metric, ascending. The training size has the base metric unless an eval measures it."""
-    base, kind = base_metric(study.plan.metric), varied_in_test(study)
+    base, kind = base_metric(study.plan).name, varied_in_test(study)
     names = [study.plan.metric, *(f"{base}@{name.partition('@')[2]}" for name in study.plan.evals)]
     tested = filter(None, map(TESTED.fullmatch, names))
     sized = {float(found[2]): found[0] for found in tested if found[1] == kind}
@@ -61,9 +62,9 @@ def varied_in_test(study: StudyResults) -> str:
     return found[1] if found else ""
 
 
-def base_metric(metric: str) -> str:
-    """Return a metric's name without what its eval varies: "test_accuracy" for "test_accuracy@16"."""
-    return metric.partition("@")[0]
+def base_metric(plan: Plan) -> Metric:
+    """Return the plan's metric without what its eval varies: test_accuracy for test_accuracy@16."""
+    return plan.metric_named(plan.metric.partition("@")[0])
 
 
 def training_size(study: StudyResults) -> float:
@@ -74,8 +75,9 @@ def training_size(study: StudyResults) -> float:
 
 def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return (`arms_frame`, `seeds_frame`) at one test size, where an arm is a series named such as "wide@64"."""
-    here = table if metric == table.metric else table_for_metric(study, metric)
-    frame, points, at_size = arms_frame(study, here), seeds_frame(study, metric), f"@{size:g}"
+    here = table if metric == study.plan.metric else table_for_metric(study, metric)
+    frame, at_size = arms_frame(study, here), f"@{size:g}"
+    points = seeds_frame(study, study.plan.metric_named(metric))
     single = len(study.plan.factors) == 1 and not study.plan.curves
     lines = [series_label(label, single=single) for label in frame["label"]]
     frame = frame.assign(series=frame["arm"], line=lines, x=size, tick="", at=size, arm=frame["arm"] + at_size)

@@ -21,8 +21,9 @@ HEIGHT = 2.6  # inches per panel
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame, x = with_positions(arms_frame(study, table)), x_setting(study.plan)
     labels = scale_tick_labels(frame, x, study.history)
-    own, *others = add_panels(figure, 2 if has_few_shot(study, table.metric) else 1, HEIGHT)
-    draw_over_axis(frame, seeds_frame(study, table.metric), own, table.metric, x, labels)
+    own, *others = add_panels(figure, 2 if has_few_shot(study) else 1, HEIGHT)
+    metric, few_shot = table.plan.primary_metric, table.plan.metric_named(FEW_SHOT)
+    draw_over_axis(frame, seeds_frame(study, metric), own, metric, x, labels)
     steps = sorted(set(study.trials["steps"].dropna().astype(int)))
     title = f"steps differ: {steps[0]:,} to {steps[-1]:,}" if steps else ""
     if len(steps) == 1:
@@ -31,14 +32,14 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     notes = [marks_note(x), *baseline_notes(frame)] if frame["series"].nunique() > 1 else []
     for beside in others:
         frame = with_positions(arms_frame(study, table_for_metric(study, FEW_SHOT)))
-        draw_over_axis(frame, seeds_frame(study, FEW_SHOT), beside, FEW_SHOT, x, labels)
+        draw_over_axis(frame, seeds_frame(study, few_shot), beside, few_shot, x, labels)
         notes.append("Few-shot accuracy is described, not tested: only the baseline's marks are filled.")
     return notes
 
 
-def has_few_shot(study: StudyResults, metric: str) -> bool:
+def has_few_shot(study: StudyResults) -> bool:
     """Return whether a trial has the 5-shot accuracy that the plan asks for besides its metric."""
-    owed = metric != FEW_SHOT and "fewshot" in study.plan.evals  # else only arms of other studies have it
+    owed = study.plan.metric != FEW_SHOT and "fewshot" in study.plan.evals  # else only arms of other studies have it
     return owed and FEW_SHOT in study.numbers
 
 

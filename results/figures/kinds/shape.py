@@ -20,9 +20,9 @@ APART = 6.0  # points (1/72 inch) between markers at one position
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    frame, points = shape_frame(study, table), seeds_frame(study, table.metric)
+    frame, points = shape_frame(study, table), seeds_frame(study, table.plan.primary_metric)
     (ax,) = add_panels(figure, 1, 3.2)
-    axes.set_compute_axes(frame, points, ax, table.metric, "relative compute (forward)")
+    axes.set_compute_axes(frame, points, ax, table.plan.primary_metric, "relative compute (forward)")
     base = frame[frame["series"] == BASE]
     for name, rows in frame.groupby("series", sort=False):
         if name != BASE:

@@ -16,6 +16,7 @@ from results.store.schemas.exports import ExportHeader as ExportHeader
 from results.store.schemas.exports import TrialRow as TrialRow
 from results.store.schemas.ledger import Declaration as Declaration
 from results.store.schemas.ledger import DeclaredArm as DeclaredArm
+from results.store.schemas.metrics import Metric as Metric
 from results.store.schemas.plans import Arm as Arm
 from results.store.schemas.plans import Asked as Asked
 from results.store.schemas.plans import Entry as Entry

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from results.margins import Margin
 from results.store.schemas.base import Count, Schema, Seed, TrialId
+from results.store.schemas.metrics import Margin
 
 
 class DeclaredArm(Schema):

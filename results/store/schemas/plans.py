@@ -5,9 +5,9 @@ from typing import Annotated
 
 from pydantic import Field, FiniteFloat, model_validator
 
-from results.margins import Margin
 from results.store.schemas.base import Axes, Count, Flops, Schema, Seconds, Seed, Settings, Sha256, TrialId
 from results.store.schemas.ledger import Declaration
+from results.store.schemas.metrics import BEFORE_0_25, Margin, Metric, metric_by_name
 
 
 class PlannedTrial(Schema):
@@ -102,6 +102,11 @@ class Split(Schema):
     folds: Annotated[int, Field(gt=0)] | None = None
     images: Annotated[int, Field(gt=0)]
 
+    @property
+    def images_per_test(self) -> float:
+        """The number of images that a trial is tested on."""
+        return self.images / (self.folds or 1)
+
 
 class PlannedData(Schema):
     """The data set of a study's baseline."""
@@ -190,7 +195,9 @@ class Plan(Schema):
     description: str  #: Description of the data, the baseline's model and its training.
     data: PlannedData | None = None  #: The data set when the plan was made.
     departures: Settings = {}  #: Settings whose values differ from the recipe's in the baseline.
-    metric: str  #: The metric that is compared.
+    metric: str  #: Name of the metric that is compared.
+    metrics: list[Metric] = []  #: Metrics that trials and their evals measure. Plans before 0.25 have none.
+    selection_metric: str = "val_accuracy"  #: Name of the metric of validation, by which tuned values are chosen.
     evals: list[str] = []  #: Evals that trials need unless their entry lists its own.
     #: Largest difference that counts as equivalent: in the metric's unit, or a share of the baseline's error ("25%").
     margin: Margin | None
@@ -207,7 +214,7 @@ class Plan(Schema):
     tune: Axes = {}  #: Setting -> values among which each arm is tuned.
     budget: str = "steps"  #: Training budget that all arms share: `steps`, `epochs` or `flops`.
     baseline: str  #: The arm that the others are compared with.
-    split: Split  #: How the test images are chosen.
+    split: Split | None = None  #: How the test images are chosen, if there are test images.
     seeds: list[Seed]  #: Seeds with which every arm is trained.
     grows: bool = False  #: Whether the study declares that seeds may be added after a table.
     looks: list[Count] = []  #: Numbers of seeds that the plan has had, in plans of 0.23.
@@ -243,6 +250,29 @@ class Plan(Schema):
         """The training objective that all arms share, or "" if the arms differ."""
         found = {arm.config.get("objective", "classification") for arm in self.arms}
         return str(found.pop()) if len(found) == 1 else ""
+
+    @property
+    def primary_metric(self) -> Metric:
+        """The metric that is compared."""
+        return self.metric_named(self.metric)
+
+    @property
+    def declared_metrics(self) -> list[Metric]:
+        """The metrics that the plan declares, or those of versions that declared none."""
+        return self.metrics or [metric_by_name(name, self.objective) for name in BEFORE_0_25]
+
+    @property
+    def trial_metrics(self) -> list[str]:
+        """The names of the declared metrics that each trial measures, without those of evals."""
+        return [one.name for one in self.declared_metrics if not one.eval]
+
+    def metric_named(self, name: str) -> Metric:
+        """Return the metric of this name. An undeclared NAME@CONDITION is measured like NAME."""
+        declared = {one.name: one for one in self.declared_metrics}
+        if name in declared:
+            return declared[name]
+        alike = declared.get(name.partition("@")[0])
+        return metric_by_name(name) if alike is None else alike.model_copy(update={"name": name, "label": ""})
 
     @property
     def classes(self) -> int | None:

@@ -28,6 +28,7 @@ from results import store
 from results.load import load_studies
 from results.statistics import deviations, power
 from results.store.schemas import Arm, Expected, Plan, PlannedData
+from results.store.schemas.metrics import metric_by_name
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
 from vitcore.training.distillation import Teacher
@@ -46,6 +47,8 @@ STATED = """
 """
 STUDY = "{question: 'Which?', baseline: {patch: 4}, factors: {patch: axis}}"
 # Ten validations of 144 images of digits and a test of 360. Training on one of 200 * 16 images takes as long as three.
+MADE = Plan.model_validate(synthetic.position())
+ACCURACY = metric_by_name("test_accuracy")
 EVALUATION = (10 * 144 + 360) / (3 * 200 * 16)
 CORE, GPU = Device(gpu=False, name="A core"), Device(gpu=True, name="a100")
 
@@ -88,9 +91,9 @@ def test_a_baseline_that_departs_from_the_recipe_loses_what_the_recipe_states(
 
 def test_what_is_cited_or_derived_says_so(plan: Callable[..., Plan], tmp_path: Path) -> None:
     cited = Expected(metric="test_accuracy", mean=0.9101, n=None, how="cited", source="a paper")
-    assert overview.expected_text(cited) == "others reached 91.01% test accuracy, cited: a paper"
+    assert overview.expected_text(cited, MADE) == "others reached 91.01% test accuracy, cited: a paper"
     measured = cited.model_copy(update={"how": "measured", "n": 5})
-    assert overview.expected_text(measured) == "expects 91.01% test accuracy (n = 5), measured: a paper"
+    assert overview.expected_text(measured, MADE) == "expects 91.01% test accuracy (n = 5), measured: a paper"
     made = plan(RECIPE + "    cost: {cpu: {how: derived, source: half of another, device: A core, seconds: 7}}")
     text = overview.time_text(overview.overview(made, tmp_path, [], CORE), made)
     assert text.endswith("(derived: half of another, A core)")
@@ -235,7 +238,7 @@ def test_the_plan_of_a_tuned_study_counts_the_whole_grid(plan: Callable[..., Pla
     assert (found.grid_points, found.difference, found.difference_if_one_is_best) == (3, tuned, alone)
     assert found.seeds_for["0.01"] == power.seeds_to_resolve(0.01, sd, 1, 3) > power.seeds_to_resolve(0.01, sd)
     assert found.smallest_margin == power.smallest_margin(3, sd, 1, 3)
-    line = resolution.resolution_lines(found, "test_accuracy")[1]
+    line = resolution.resolution_lines(found, ACCURACY)[1]
     assert line.startswith("if all 3 grid points of an arm are equally good")
     assert line.endswith(f"; {100 * alone:.2f} points if one is clearly best")
 
@@ -265,7 +268,7 @@ def test_a_plan_counts_the_noise_of_test_images_that_all_seeds_share(plan: Calla
 
 
 def lines_of(found: resolution.Resolution) -> list[str]:
-    return resolution.resolution_lines(found, "test_accuracy")
+    return resolution.resolution_lines(found, ACCURACY)
 
 
 def test_plan_says_whether_the_margin_is_within_reach(plan: Callable[..., Plan], tmp_path: Path) -> None:
@@ -274,7 +277,7 @@ def test_plan_says_whether_the_margin_is_within_reach(plan: Callable[..., Plan],
     far = resolution.resolution(plan(RECIPE.replace("0.03", "0.005") + STATED), tmp_path)
     assert not far.margin_reachable
     assert far.margin_seeds > 3
-    text = "\n".join(resolution.resolution_lines(far, "test_accuracy"))
+    text = "\n".join(resolution.resolution_lines(far, ACCURACY))
     assert f"with less than 80% power: that takes {far.margin_seeds} seeds" in text
     assert "beyond 5 seeds every image is tested again" in text
 
@@ -282,7 +285,7 @@ def test_plan_says_whether_the_margin_is_within_reach(plan: Callable[..., Plan],
 def test_plan_says_in_words_that_no_difference_can_be_resolved(plan: Callable[..., Plan], tmp_path: Path) -> None:
     two_seeds = replace(resolution.resolution(plan(RECIPE + STATED), tmp_path), seeds=2, contrasts=1)
     for difference in (None, 1.02):  # an accuracy differs by 100 points at most
-        first = resolution.resolution_lines(replace(two_seeds, difference=difference), "test_accuracy")[0]
+        first = resolution.resolution_lines(replace(two_seeds, difference=difference), ACCURACY)[0]
         assert first == "no difference in test accuracy with 2 seeds (80% power, 1 contrast)"
 
 

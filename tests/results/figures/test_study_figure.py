@@ -24,11 +24,10 @@ from results.figures import kinds, study_figure
 from results.figures.axes import value_text
 from results.figures.frame import arms_frame, minus_text, signed_text
 from results.figures.theme import apply_style
-from results.metrics import AXES
+from results.store.schemas.metrics import AXES, metric_by_name
 from results.study_results import StudyResults
 from results.style import COLUMN, FULL, Style, use_style
 from results.tables import formats, layout, study_table
-from results.units import unit
 
 
 def equal_differences(figure: str) -> StudyResults:
@@ -269,7 +268,7 @@ def test_no_number_is_minus_zero() -> None:
         for number in map(float, numbers):
             written = [write(number, digits) for write in (minus_text, signed_text)]
             with use_style(Style(digits={"accuracy": digits, "loss": digits})):
-                units = [unit(name) for name in ("test_accuracy", "test_loss", "train_seconds")]
+                units = [metric_by_name(name) for name in ("test_accuracy", "test_loss", "train_seconds")]
                 written += [
                     write(number)
                     for one in units

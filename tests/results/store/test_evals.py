@@ -20,7 +20,7 @@ from ablations.cli import clean as cleaning
 from ablations.execution.compute_eval import compute_eval
 from ablations.execution.launch import Place
 from ablations.jobs import Job, jobs
-from results import export, store, units
+from results import export, store
 from results.figures import frame
 from results.load import load_studies
 from results.store import eval_files, lease
@@ -269,11 +269,12 @@ def test_images_are_made_from_the_originals_and_standardized_as_in_training(tmp_
 
 
 def test_metrics_of_evals_are_accuracies_in_percent_with_names_for_people() -> None:
-    assert units.unit("test_accuracy@64") == units.unit("fewshot5_accuracy") == units.PERCENT
-    assert units.unit("test_loss@64") == units.PLAIN
-    assert [units.higher_is_better(name) for name in ("test_accuracy@64", "test_loss@64")] == [True, False]
-    assert layout.metric_label("fewshot5_accuracy") == "5-shot accuracy"
-    assert frame.metric_label("test_accuracy@64") == "test accuracy at 64 pixels (%)"
+    names = ("test_accuracy@64", "fewshot5_accuracy", "test_loss@64")
+    at_64, few_shot, loss = map(Plan.model_validate(synthetic.position()).metric_named, names)
+    assert [one.value_text(0.5) for one in (at_64, few_shot, loss)] == ["50.00", "50.00", "0.5000"]
+    assert [one.higher_is_better for one in (at_64, few_shot, loss)] == [True, True, False]
+    assert layout.metric_label(few_shot) == "5-shot accuracy"
+    assert frame.metric_label(at_64) == "test accuracy at 64 pixels (%)"
 
 
 @pytest.mark.parametrize("entry", EVAL)

@@ -21,10 +21,10 @@ from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
 from results import export, store
 from results.load import load_studies
-from results.metrics import AXES, METRICS
 from results.store import lease, schemas
 from results.store.files import read_bytes
 from results.store.schemas import Plan
+from results.store.schemas.metrics import AXES, BEFORE_0_25
 
 READING = (
     ("table", "position-embedding"),
@@ -105,7 +105,7 @@ def test_a_file_that_breaks_its_schema_ends_in_one_line(runs: Path, ablate: Abla
 
 TEXTS = (None, "", "\x1b[2J../../x", "[]", "5", '{"x": null}', '{"a":' * 5000 + "1" + "}" * 5000, '{"a": 1e999}')
 CURVES = ("train_loss", "val_loss", "val_accuracy", "lr")
-COLUMNS = export.schema(METRICS, CURVES)
+COLUMNS = export.schema(BEFORE_0_25, CURVES)
 NUMBERS = (None, math.nan, math.inf, -1.0, 5.5, 1e300)
 LISTS = (None, [], [1, 2, 3], [255])
 

@@ -15,10 +15,10 @@ from in_process import Ablate, refusal
 from synthetic import ACCURACIES, make_table, row_of_arm, table_with_hole, table_with_holes
 
 from results.records import Table
+from results.store.schemas.metrics import metric_by_name
 from results.tables import across_recipes, layout
 from results.tables.layout import render
 from results.tables.study_table import table
-from results.units import unit
 
 ROW = [
     *("arm", "n", "planned", "mean", "sd", "ci95", "delta", "delta_ci95", "p", "p_holm", "verdict", "margin_met"),
@@ -265,7 +265,7 @@ def test_several_studies_are_one_csv(tmp_path: Path, ablate: Ablate) -> None:
 
 def test_rounding_does_not_move_an_interval_onto_zero() -> None:
     """A difference of 0.604 ± 0.596 points and its interval from 0.00004 get the decimals that tell."""
-    percent = unit("test_accuracy")
+    percent = metric_by_name("test_accuracy")
     assert layout.difference_text(0.00604, (0.00008, 0.012), percent) == "+0.604 ± 0.596"
     assert layout.difference_interval((0.00004, 0.012), percent) == "[+0.004, +1.200]"
     assert layout.difference_interval((-0.012, -0.0000004), percent) == "[-1.20000, -0.00004]"

@@ -1,0 +1,141 @@
+"""Metrics: what trials measure, how it is compared and printed; and margins within which values are equivalent.
+
+A plan declares the metrics of its trials. Plans before 0.25 declare none: `metric_by_name` says what they meant.
+"""
+
+import math
+import re
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, FiniteFloat
+
+from results.store.schemas.base import Schema
+from results.style import current_style
+from results.units import decimals_apart
+
+AXES = {"step": "training step", "epoch": "epochs of training", "images": "training images", "seconds": "training time"}
+MEASURES = ("params", "flops", "train_seconds", "images_per_second", "steps", "images", "diverged_at_step")
+BEFORE_0_25 = ("test_accuracy", "test_loss", "val_accuracy", "val_loss", "train_loss")  # the metrics of each trial
+LOWER_IS_BETTER = ("loss", "error", "seconds", "flops", "params")  # ends of names
+OF_OBJECTIVE = {"masked-patch": " of predicted colors", "mae": " of masked pixels"}  # objective -> end of a label
+ACCURACY: dict[str, Any] = {
+    "higher_is_better": True,
+    "is_accuracy": True,
+    "lowest": 0.0,
+    "highest": 1.0,
+    "unit": "%",
+    "unit_of_difference": " points",
+    "scale": 100.0,
+    "decimals": 2,
+}
+
+
+WIDEST = 0.5  # share of the baseline's error beyond which a margin shows nothing
+LARGEST = 1e300  # a number that is still finite as a float
+SHARE = re.compile(r"(\d+(?:\.\d+)?)%")
+
+
+def checked_margin(margin: object) -> float | str:
+    """Return the margin. Raises ValueError unless it is a number above 0 or a share of at most 50%, such as "25%"."""
+    if isinstance(margin, str) and (match := SHARE.fullmatch(margin)) and 0 < float(match[1]) <= 100 * WIDEST:
+        return margin
+    if isinstance(margin, int | float) and not isinstance(margin, bool) and 0 < margin < LARGEST:
+        return float(margin)
+    raise ValueError(
+        f"margin={margin}: a number above 0, in the metric (0.01 of an accuracy is 1 point), or a share of the "
+        f"baseline's error, at most {WIDEST:.0%} (25%)"
+    )
+
+
+Margin = Annotated[float | str, BeforeValidator(checked_margin)]
+
+
+class Metric(Schema):
+    """A number that trials measure."""
+
+    name: Annotated[str, Field(min_length=1)]  #: Its name in results.
+    eval: str = ""  #: The eval that computes it, or "" if each trial measures it.
+    higher_is_better: bool
+    is_accuracy: bool = False  #: Whether it is the share of test images that are classified correctly.
+    lowest: FiniteFloat | None = None  #: Smallest possible value.
+    highest: FiniteFloat | None = None  #: Largest possible value.
+    label: str = ""  #: Readable name, by default the name without underscores.
+    unit: str = ""  #: Text after a printed value, such as `%`.
+    unit_of_difference: str = ""  #: Text after a printed difference, such as ` points`.
+    scale: FiniteFloat = 1.0  #: Printed number / stored number.
+    decimals: Annotated[int, Field(ge=0, le=10)] = 4  #: Decimal places, unless a style says otherwise.
+
+    @property
+    def title(self) -> str:
+        """The readable name, such as "5-shot accuracy" or "test accuracy at 64 pixels"."""
+        return self.label or readable_name(self.name)
+
+    @property
+    def largest_difference(self) -> float:
+        """The largest possible difference between two values."""
+        return math.inf if self.lowest is None or self.highest is None else self.highest - self.lowest
+
+    @property
+    def digits(self) -> int:
+        """The decimal places of printed numbers in the current style."""
+        if self.name in MEASURES:
+            return self.decimals
+        return current_style().digits.get("accuracy" if self.is_accuracy else "loss", self.decimals)
+
+    def value_text(self, number: float | None, more: int = 0) -> str:
+        """Return the number as text without its unit, or "" for None. more: further decimal places."""
+        return "" if number is None else f"{number * self.scale:z.{self.digits + more}f}"
+
+    def signed_text(self, number: float | None, more: int = 0) -> str:
+        """Return the difference as text with its sign and without its unit, or "" for None."""
+        return "" if number is None else f"{number * self.scale:+z.{self.digits + more}f}"
+
+    def signed_interval(self, interval: tuple[float, float]) -> tuple[str, str]:
+        """Return both ends of a difference's interval as text, as in `signed_text`.
+
+        Ends of an interval that excludes 0 get the decimals by which they differ from 0.
+        """
+        low, high = (end * self.scale for end in interval)
+        decimals = decimals_apart((low, high), self.digits)
+        return f"{low:+z.{decimals}f}", f"{high:+z.{decimals}f}"
+
+    def size_text(self, number: float) -> str:
+        """Return the absolute difference as text with its unit, such as "18.23 points"."""
+        return f"{abs(number) * self.scale:.{self.digits}f}{self.unit_of_difference}"
+
+    def bound_text(self, number: float) -> str:
+        """Return the absolute difference as text with its unit, rounded up because it is an upper bound."""
+        step = 10.0**self.digits
+        return f"{math.ceil(abs(number) * self.scale * step) / step:.{self.digits}f}{self.unit_of_difference}"
+
+
+def metric_by_name(name: str, objective: str = "") -> Metric:
+    """Return what a name means where no plan declares the metric. objective: the training objective of all arms."""
+    kind = name.partition("@")[0]
+    label = objective_label(name, objective) if name in BEFORE_0_25 else ""
+    if name in MEASURES:  # seconds, steps, images
+        return Metric(name=name, higher_is_better=not kind.endswith(LOWER_IS_BETTER), decimals=1)
+    if kind.endswith("accuracy"):
+        return Metric(name=name, label=label, **ACCURACY)
+    return Metric(name=name, label=label, higher_is_better=not kind.endswith(LOWER_IS_BETTER))
+
+
+def objective_label(name: str, objective: str) -> str:
+    """Return a label that names what is predicted, such as "test accuracy of predicted colors", or "" for classes."""
+    return f"{readable_name(name)}{OF_OBJECTIVE[objective]}" if objective in OF_OBJECTIVE else ""
+
+
+def readable_name(name: str) -> str:
+    """Return a metric's name as text, such as "5-shot accuracy" for fewshot5_accuracy."""
+    text = re.sub(r"^fewshot(\d+)_", r"\1-shot ", name)
+    return f"{text.partition('@')[0]} {test_condition(name)}".rstrip().replace("_", " ")
+
+
+def test_condition(metric: str) -> str:
+    """Return how the test differs from training, such as "with patches of 4 pixels", or "" if it does not."""
+    at = metric.partition("@")[2]
+    if at.startswith("patch"):
+        return f"with patches of {at.removeprefix('patch')} pixels"
+    if at.startswith("merge"):  # of evals before 0.25
+        return f"with {at.removeprefix('merge')} tokens merged a layer"
+    return f"at {at} pixels" if at else ""
