@@ -5,6 +5,9 @@ from ablations.study.recipe import Expected, Recipe
 from reference.markup import code, literal, prose, shell, table, toctree
 from reference.studies import settings
 from results.margins import margin_text
+from results.store.schemas.metrics import metric_by_name
+
+ACCURACY = metric_by_name("test_accuracy")
 
 
 def pages() -> dict[str, str]:
@@ -41,7 +44,7 @@ def page(recipe: Recipe) -> str:
 
 
 def facts(recipe: Recipe) -> str:
-    margin = f" Margin: {margin_text(recipe.margin, 'test_accuracy')}." if recipe.margin else ""
+    margin = f" Margin: {margin_text(recipe.margin, ACCURACY)}." if recipe.margin else ""
     lines = [f"Seeds: {recipe.seeds}.{margin}\n"]
     for kind, took in recipe.cost.items():
         lines.append(f"- A trial takes {took.seconds:,g} s on {prose(took.device)} ({kind}; {prose(took.origin)}).")

@@ -12,9 +12,9 @@ import synthetic
 from statsmodels.stats.multitest import multipletests
 
 from results.comparison.compare import compare
-from results.margins import checked_margin
 from results.records import Table
 from results.store.schemas import Plan, Split
+from results.store.schemas.metrics import checked_margin
 from results.study_results import StudyResults
 from results.tables import layout
 from results.tables.study_table import table

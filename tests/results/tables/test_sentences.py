@@ -46,7 +46,11 @@ def test_sentences_are_bounded_by_the_wider_interval_where_it_bounds_something()
         (open_row, found, nothing),
         (replace(open_row, n=4, diverged=1), found, f"{nothing}, and 1 of 5 trials diverged"),
         (replace(open_row, delta_ci95=(-0.9999, 0.9)), found, "is at most 99.99 points (95% CI)"),
-        (open_row, replace(found, metric="test_loss"), "any difference is at most 1.3707 (95% CI)"),
+        (
+            open_row,
+            replace(found, plan=found.plan.model_copy(update={"metric": "test_loss"})),
+            "any difference is at most 1.3707 (95% CI)",
+        ),
     ):
         assert sentences.sentence(changed, about).endswith(end)
 

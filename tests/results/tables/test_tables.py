@@ -15,11 +15,11 @@ from synthetic import ACCURACIES, make_table, row_of_arm, table_with_divergence,
 
 from results import store
 from results.load import load_studies
+from results.store.schemas.metrics import metric_by_name
 from results.tables import sentences
 from results.tables.formats import TABLE_FORMATS
 from results.tables.layout import render
 from results.tables.study_table import table
-from results.units import PERCENT
 
 
 def test_verdicts_follow_the_data() -> None:
@@ -130,7 +130,7 @@ def test_the_rate_of_divergence_is_over_trials_that_ended() -> None:
     row = row_of_arm(table_with_holes(holes, interim=True), "position=2d")
     low, high = proportion_confint(2, 3, method="beta")
     assert f"2 of 3 diverged (95% interval {low:.0%} to {high:.0%})" in row.notes
-    assert sentences.difference_text(row, PERCENT) == "as 2 of 3 trials diverged"
+    assert sentences.difference_text(row, metric_by_name("test_accuracy")) == "as 2 of 3 trials diverged"
     assert row.p == pytest.approx(scipy.stats.fisher_exact([[2, 1], [0, 3]], alternative="greater").pvalue)
     row = row_of_arm(
         table_with_holes(holes | {("position=2d", 4): synthetic.hole("finished")}, interim=True), "position=2d"
