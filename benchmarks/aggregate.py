@@ -49,6 +49,7 @@ def write_runs(runs: Path, study: Path, seeds: int) -> int:
     design = Design(read_study(str(study)), read_recipe("digits"), {})
     plan = prepare(design, runs, seeds, code=provenance.code_digest({}))
     store.write_json(store.study_folder(runs, plan.name) / "plan.json", plan.content())
+    assert plan.split is not None
     rng, first = np.random.default_rng(0), None
     index = {seed: synthetic.fold(seed, plan.split) for seed in range(seeds)}
     for arm in plan.arms:

@@ -1,6 +1,6 @@
 """The metrics of a training run, computed at each evaluation and in the final test.
 
-To add a metric, compute it in `evaluate` or `final_metrics` and declare it in METRICS. Objectives compute loss and
+To add a metric, compute it in `measured` and declare it in METRICS. Objectives compute loss and
 correctness in `scores`.
 """
 
