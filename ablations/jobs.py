@@ -9,7 +9,7 @@ from ablations.study.naming import ALL_ARMS, matching_names
 from results.store.plan_files import parent_setting
 from results.store.schemas import Arm, Entry, Plan, Settings
 from results.store.standing import Standing, Standings
-from vitcore.analysis.cost_record import Cost
+from vitcore.runtime.host import Cost
 
 Keep = Literal["all", "baseline", "none"]  # the trials whose final weights are kept
 

@@ -10,10 +10,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, create_model, model_serializer, model_validator
 
-from vitcore.options import ConfigError, Options
+from vitcore.options import ConfigError, Options, unknown_key
 from vitcore.settings import Fraction, Many, Settings
 from vitcore.sizes import is_architectural, is_reference, sizes
-from vitcore.unknown_keys import unknown_key
 
 Values = Mapping[str, Any]
 REMOVED = {"token_merging": 0}  # settings of earlier versions -> the value that had no effect

@@ -4,9 +4,8 @@ import math
 import re
 import sys
 
-from vitcore.options import ConfigError
+from vitcore.options import ConfigError, joined_names
 from vitcore.settings import Settings
-from vitcore.unknown_keys import joined_names
 
 # name -> (width, depth, heads, hidden width). Ti: arXiv 2012.12877; B, L, H: arXiv 2010.11929, Table 1; S: arXiv
 # 2106.10270; g, G: arXiv 2106.04560, Table 2; SoViT-400m: arXiv 2305.13035.

@@ -8,12 +8,11 @@ from vitcore.analysis.cost import measure
 from vitcore.data.lookup import describe
 from vitcore.model.build import check_micro_batch, check_patch_sizes
 from vitcore.model.position import check_patches_may_leave, position_site
-from vitcore.options import ConfigError, JsonSettings
+from vitcore.options import ConfigError, JsonSettings, spelling_hint, unknown_key
 from vitcore.settings import Settings
 from vitcore.sizes import REFERENCE, check_sizes, is_architectural
 from vitcore.training.distributed import check_ranks
 from vitcore.training.parents import LINKS, check_links, normalized
-from vitcore.unknown_keys import spelling_hint, unknown_key
 from vitcore.variants import VARIANTS
 
 

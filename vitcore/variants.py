@@ -17,11 +17,10 @@ from vitcore.model.pooling import POOLING, Pooling
 from vitcore.model.position import POSITION, Position
 from vitcore.model.self_attention import SELF_ATTENTION, SelfAttention
 from vitcore.model.stem import STEM, Stem
-from vitcore.options import ConfigError
+from vitcore.options import ConfigError, joined_names, spelling_hint, unknown_key
 from vitcore.training.objectives import OBJECTIVE, Objective
 from vitcore.training.optimization.optimizers import OPTIMIZER, Optimizer
 from vitcore.training.optimization.schedules import SCHEDULE, Schedule
-from vitcore.unknown_keys import joined_names, spelling_hint, unknown_key
 from vitcore.variant import Variant
 
 SLOTS: Mapping[type[Variant], dict[str, Any]] = {

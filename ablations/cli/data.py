@@ -138,7 +138,7 @@ def verify(
     from vitcore.data.lookup import searched_folders
     from vitcore.data.pack import find, manifest, pack_names
     from vitcore.data.pack import verify as read
-    from vitcore.unknown_keys import spelling_hint
+    from vitcore.options import spelling_hint
 
     data_folder(data_dir)
     folder = find(name)

@@ -26,7 +26,7 @@ from results import store
 from results.store.schemas import Plan, Settings
 from results.units import amount_text
 from vitcore.config import Config, merge
-from vitcore.unknown_keys import usual_name
+from vitcore.options import usual_name
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal, get_args
 
 from ablations.jobs import Job
-from vitcore.analysis.cost_record import Cost
+from vitcore.runtime.host import Cost
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,8 @@ from results.figures.kinds import FIGURE_KINDS
 from results.store.schemas.metrics import metric_by_name
 from vitcore.analysis.evals import EVAL, eval_of, find
 from vitcore.data import splits
-from vitcore.options import ConfigError
+from vitcore.options import ConfigError, joined_names, spelling_hint
 from vitcore.training.evaluation import METRICS
-from vitcore.unknown_keys import joined_names, spelling_hint
 
 
 def check(design: Design) -> None:

@@ -21,13 +21,13 @@ from results.store.plan_files import learned_settings, parent_setting
 from results.store.schemas import Entry, Plan, PlannedTrial, Settings, Split, Took
 from results.store.schemas.metrics import metric_by_name, objective_label
 from vitcore.analysis.cost import measure
-from vitcore.analysis.cost_record import Cost
 from vitcore.analysis.evals import EVAL, eval_of, find, metrics_of
 from vitcore.config import Config, merge
 from vitcore.data.dataset import About
 from vitcore.data.lookup import describe
 from vitcore.identity import HOW_IT_RUNS, arm_key, trial_ids
 from vitcore.options import ConfigError
+from vitcore.runtime.host import Cost
 from vitcore.training.evaluation import METRICS
 
 

@@ -12,9 +12,9 @@ from ablations.study.budget import MEANT, Budget
 from ablations.study.naming import assignments
 from results.store.schemas import Entry, Plan, Settings
 from vitcore.analysis.cost import initial_weights, measure
-from vitcore.analysis.cost_record import Cost
 from vitcore.data.lookup import FOLDER, describe
 from vitcore.identity import HOW_IT_RUNS
+from vitcore.runtime.host import Cost
 from vitcore.sizes import is_architectural
 
 # setting -> settings that follow from it; the data, for example, determine the image size

@@ -16,8 +16,7 @@ from ablations.study.naming import assignments, plan_name
 from ablations.study.stages import FINETUNE, Values
 from ablations.study.study import Axis
 from vitcore.config import Config, merge
-from vitcore.options import ConfigError
-from vitcore.unknown_keys import joined_names, unknown_key
+from vitcore.options import ConfigError, joined_names, unknown_key
 
 
 class Design(Layers):

@@ -11,8 +11,8 @@ from ablations.study.stages import FINETUNE, Values
 from ablations.study.study import Study
 from results.claim_text import claimed_arms
 from vitcore.config import Config
+from vitcore.options import joined_names, spelling_hint, unknown_key
 from vitcore.training import parents
-from vitcore.unknown_keys import joined_names, spelling_hint, unknown_key
 
 STAGE = re.compile("[a-z][a-z0-9-]*")
 SETTINGS = (*Config.model_fields, *Config.shorthands)

@@ -9,8 +9,7 @@ from ablations.study.recipe import Recipe
 from ablations.study.stages import FINETUNE, Values
 from ablations.study.study import RECIPE_ARM, Study, without_recipe_arm
 from vitcore.config import Config, merge
-from vitcore.options import ConfigError
-from vitcore.unknown_keys import joined_names
+from vitcore.options import ConfigError, joined_names
 
 
 @dataclass(frozen=True)

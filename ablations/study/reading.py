@@ -8,8 +8,7 @@ from ablations.study import key_checks, stages, strict_yaml
 from ablations.study.recipe import Recipe
 from ablations.study.study import Study
 from vitcore.config import Config
-from vitcore.options import ConfigError
-from vitcore.unknown_keys import spelling_hint, usual_name
+from vitcore.options import ConfigError, spelling_hint, usual_name
 
 HERE = Path(__file__).parents[1]
 Record = TypeVar("Record", Study, Recipe)

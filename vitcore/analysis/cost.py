@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitcore.analysis.cost_record import Cost
 from vitcore.model.build import RATES, meta_model
 from vitcore.model.initialization import Drawn, drawn
 from vitcore.model.position import POSITION, Position
 from vitcore.model.vit import ViT
+from vitcore.runtime.host import Cost
 from vitcore.settings import Settings
 from vitcore.sizes import ARCHITECTURE
 

@@ -10,8 +10,7 @@ from vitcore.data.dataset import About
 from vitcore.data.homes import data_homes, own_packs
 from vitcore.data.imagefolder import describe_folder
 from vitcore.data.pack import NAME, find, manifest, missing_pack, pack_names
-from vitcore.options import ConfigError
-from vitcore.unknown_keys import spelling_hint
+from vitcore.options import ConfigError, spelling_hint
 
 FOLDER = "imagefolder:"
 STATED: dict[str, About] = {}  # facts that recipes state about missing packs: enough to plan, not to train

@@ -18,9 +18,8 @@ from vitcore.model.initialization import Part, normal, stacked, xavier_uniform
 from vitcore.model.norm import norm
 from vitcore.model.pooling import POOLING
 from vitcore.model.position import Context, positions_without
-from vitcore.options import ConfigError
+from vitcore.options import ConfigError, joined_names
 from vitcore.settings import Settings
-from vitcore.unknown_keys import joined_names
 
 
 class SelfAttention(Part):

@@ -1,4 +1,4 @@
-"""The Vision Transformer: stem, tokens, encoder, pooling and head (arXiv 2010.11929, equations 1 and 4).
+"""The Vision Transformer: stem, tokens, encoder, pooling and head (arXiv 2010.11929, equations 1 to 4).
 
 Shapes: B images, C channels, N patches, T tokens (class token, registers and patches), D width.
 """
@@ -12,10 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from vitcore.keyed_random import Keys
+from vitcore.model.block import BLOCK
 from vitcore.model.dropout import Noise, PatchDropout, dropout, unchanged
-from vitcore.model.encoder import Encoder
 from vitcore.model.head import HEAD
 from vitcore.model.initialization import Initial, initialize, normal, zeros
+from vitcore.model.norm import norm
 from vitcore.model.pooling import POOLING
 from vitcore.model.position import POSITION, Context
 from vitcore.model.stem import STEM, PatchStem
@@ -123,3 +124,25 @@ class ViT(Initial):
             yield
         finally:
             self.patch = self.stem.patch = self.config.patch
+
+
+class Encoder(nn.Module):
+    """A sequence of L blocks, with an optional norm before the first block as in CLIP (arXiv 2103.00020).
+
+    The encoder owns the final `norm`, but the ViT applies it, before or after the pooling.
+    """
+
+    def __init__(self, config: Settings) -> None:
+        super().__init__()
+        self.embedding_norm = norm(config, config.width) if config.embedding_norm else nn.Identity()
+        self.blocks = nn.ModuleList(BLOCK[config.block](config, layer) for layer in range(config.layers))
+        self.norm = nn.Identity() if config.final_norm == "none" else norm(config, config.width)
+
+    def forward(self, x: Tensor, context: Context) -> Iterator[Tensor]:
+        """Yield the tokens after each block, z_1 to z_L (B, T, D). x: the tokens z_0 that enter the encoder."""
+        x = self.embedding_norm(x)
+        for layer, block in enumerate(self.blocks):
+            if layer > 0:
+                x = context.tokens(x, layer)
+            x = context.between(block(x, context), layer)
+            yield x

@@ -6,14 +6,25 @@ import re
 import resource
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vitcore.analysis.cost_record import Cost
 from vitcore.options import ConfigError
 
 # The least number of values that an optimizer keeps for each parameter. Optimizers that are not listed may keep none.
 MOMENTS = {"adamw": 2, "adam": 2, "schedule-free": 2, "lion": 1, "muon": 1}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost of a model. The last three fields are None for a reference model from timm."""
+
+    params: int
+    flops: int  # of one forward pass for one image; a multiply-add counts as 2
+    tokens: int | None  # the length of the sequence, including prefix tokens, before patches are dropped
+    class_token: bool | None  # whether the model has a class token
+    attention_bias: bool | None  # whether the position embedding adds a bias to the attention logits
 
 
 def least_bytes(config: Mapping[str, Any], cost: Cost) -> int:

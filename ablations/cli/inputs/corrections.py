@@ -9,8 +9,7 @@ from typing import Any
 from results.store.plan_files import HOW_IT_RUNS
 from results.store.schemas import Settings
 from vitcore.config import Config, check_settings
-from vitcore.options import ConfigError
-from vitcore.unknown_keys import spelling_hint, unknown_key, usual_name
+from vitcore.options import ConfigError, spelling_hint, unknown_key, usual_name
 
 SETTINGS = (*Config.model_fields, *Config.shorthands)
 PATHS = ("data", "init_from", "teacher")  # settings whose values may be paths, which may contain commas

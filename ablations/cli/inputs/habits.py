@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ablations.cli.inputs.corrections import SETTINGS
-from vitcore.unknown_keys import usual_name
+from vitcore.options import usual_name
 
 TRAINS = "`ablate run STUDY` trains every arm of a study"
 READS = "`ablate table STUDY`, `ablate plot STUDY` and `ablate report` show results"

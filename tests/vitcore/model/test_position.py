@@ -13,7 +13,8 @@ from torch import Tensor
 from vitcore import Config, ViT
 from vitcore.contracts import perturbed
 from vitcore.model.position import POSITION, Context
-from vitcore.model.position.resample import resample, resample_offsets
+from vitcore.model.position.absolute import resample
+from vitcore.model.position.relative import resample_offsets
 from vitcore.model.self_attention import attend
 from vitcore.options import ConfigError
 

@@ -9,11 +9,9 @@ from torch import Tensor, nn
 
 from vitcore.model.position.absolute import Index, IndexNormalized, Learned1D, Learned2D, SinCos1D, SinCos2D
 from vitcore.model.position.relative import ALiBi2D, Relative, RelativeBias, RoPE2D
-from vitcore.model.position.resample import Grid
-from vitcore.model.position.sites import Context, Position
-from vitcore.options import ConfigError
+from vitcore.model.position.sites import Context, Grid, Position
+from vitcore.options import ConfigError, joined_names, spelling_hint
 from vitcore.settings import Settings
-from vitcore.unknown_keys import joined_names, spelling_hint
 
 __all__ = [
     "POSITION",

@@ -6,12 +6,12 @@ import math
 from typing import Annotated, ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
 from vitcore.model.pooling import POOLING
-from vitcore.model.position.resample import Grid, resample, square_grid
-from vitcore.model.position.sites import Formula, Position, rows_and_columns
+from vitcore.model.position.sites import Formula, Grid, Position, rows_and_columns, square_grid
 from vitcore.options import ConfigError, JsonSettings
 from vitcore.settings import Settings
 
@@ -180,7 +180,7 @@ class Index(Fixed):
 
     def formula(self, grid: Grid) -> Tensor:
         place = torch.arange(math.prod(grid), dtype=torch.float64)[:, None]
-        return torch.nn.functional.pad(place, (0, self.width - 1))
+        return F.pad(place, (0, self.width - 1))
 
 
 class IndexNormalized(Index):
@@ -235,3 +235,17 @@ class SinCos2D(SinCos):
         rates = self.options.temperature ** -torch.linspace(0, 1, self.width // 4, dtype=torch.float64)
         x, y = column[:, None] * rates, row[:, None] * rates  # (N, D / 4)
         return torch.cat([x.sin(), x.cos(), y.sin(), y.cos()], dim=1)
+
+
+def resample(table: Tensor, old: Grid, new: Grid) -> Tensor:
+    """Return a table (R*C, D) for the locations of grid `old`, resampled to grid `new`: (R'*C', D).
+
+    The interpolation is bicubic with antialiasing, as in timm's `resample_abs_pos_embed` (arXiv 2010.11929, section
+    3.2: "2D interpolation"). A single axis is a grid with one row.
+    """
+    if old == new:
+        return table
+    image = table.reshape(*old, -1).permute(2, 0, 1)[None]  # (1, D, R, C)
+    for size in reversed(new):  # an axis at a time: PyTorch 2.14 resamples columns of width 1 wrongly
+        image = F.interpolate(image, size=(image.shape[2], size), mode="bicubic", antialias=True).transpose(2, 3)
+    return image[0].flatten(1).T

@@ -9,8 +9,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Generator, Tensor, nn
 
-from vitcore.model.position.resample import Grid, resample_offsets, square_grid
-from vitcore.model.position.sites import Formula, Position, rows_and_columns
+from vitcore.model.position.sites import Formula, Grid, Position, rows_and_columns, square_grid
 from vitcore.options import ConfigError
 from vitcore.settings import Settings
 
@@ -204,3 +203,39 @@ def slopes(heads: int) -> list[float]:
     power = 1 << heads.bit_length() - 1
     series = [2 ** (-8 * (head + 1) / power) for head in range(power)]
     return series + [2 ** (-8 * (head + 0.5) / power) for head in range(heads - power)]
+
+
+def resample_offsets(table: Tensor, old: Grid, new: Grid) -> Tensor:
+    """Return a table ((2R-1)*(2C-1), H) for offsets on grid `old`, resampled to grid `new`: ((2R'-1)*(2C'-1), H).
+
+    As in BEiT (arXiv 2106.08254) and timm's `resize_rel_pos_bias_table`, near offsets keep their spacing, and far
+    offsets are spread in a geometric series. The interpolation is linear, and constant beyond the old offsets.
+    """
+    if old == new:
+        return table
+    down, across = (offset_weights(*sizes).to(table) for sizes in zip(old, new, strict=True))
+    offsets = table.reshape(2 * old[0] - 1, 2 * old[1] - 1, -1)  # (2R-1, 2C-1, H)
+    return torch.einsum("ir,jc,rch->ijh", down, across, offsets).flatten(0, 1)
+
+
+def offset_weights(old: int, new: int) -> Tensor:
+    """Return the weights (2 new - 1, 2 old - 1) with which old offsets on an axis contribute to new offsets."""
+    if old == 1:
+        return torch.ones(2 * new - 1, 1, dtype=torch.float64)  # the one offset that was learned
+    ratio = growth(old - 1, new - 1)
+    far = torch.tensor([ratio**step for step in range(old - 1)], dtype=torch.float64).cumsum(0)
+    knots = torch.cat([-far.flip(0), torch.zeros(1, dtype=torch.float64), far])  # where the old offsets now lie
+    places = torch.arange(1 - new, new, dtype=torch.float64)
+    right = torch.bucketize(places, knots).clamp(1, len(knots) - 1)
+    share = ((places - knots[right - 1]) / (knots[right] - knots[right - 1])).clamp(0, 1)[:, None]
+    one_hot = torch.eye(len(knots), dtype=torch.float64)
+    return one_hot[right - 1] * (1 - share) + one_hot[right] * share
+
+
+def growth(terms: int, reach: int) -> float:
+    """Return the ratio r for which 1 + r + ... + r**(terms - 1) = reach, or the nearer bound of [1.01, 1.5]."""
+    low, high = 1.01, 1.5
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (low, middle) if (middle**terms - 1) / (middle - 1) > reach else (middle, high)
+    return (low + high) / 2

@@ -5,6 +5,7 @@ Shapes: B images, N patches in raster order on a grid of R rows and C columns, D
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -15,8 +16,9 @@ from torch import Tensor
 
 from vitcore.keyed_random import Keys
 from vitcore.model.initialization import Part
-from vitcore.model.position.resample import Grid
 from vitcore.settings import Settings
+
+Grid = tuple[int, int]  # rows, columns
 
 
 class Position(Part):
@@ -148,3 +150,11 @@ def rows_and_columns(grid: Grid, dtype: torch.dtype = torch.float64) -> tuple[Te
     rows, columns = grid
     place = torch.arange(rows * columns)
     return (place // columns).to(dtype), (place % columns).to(dtype)
+
+
+def square_grid(places: int) -> Grid:
+    """Return the square grid with `places` patches; raise ValueError if `places` is not a square number."""
+    side = math.isqrt(places)
+    if side * side != places:
+        raise ValueError(f"{places} places are no square grid")
+    return side, side

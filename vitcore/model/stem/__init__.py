@@ -1,8 +1,7 @@
 """The stems, which map images to patch tokens. To add a stem, write a class in this folder and add it to STEM."""
 
-from vitcore.model.stem.base import Stem
 from vitcore.model.stem.convolutional import ConvStem, HMLPStem
-from vitcore.model.stem.patch import PatchStem
+from vitcore.model.stem.patch import PatchStem, Stem
 from vitcore.model.stem.resnet import ResNetStem, SmallResNetStem
 from vitcore.settings import Settings
 

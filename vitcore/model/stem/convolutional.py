@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from vitcore.model.position import stem_width
-from vitcore.model.stem.base import Stem, check_halvings, group_count, halvings, tokens
+from vitcore.model.stem.patch import Stem, check_halvings, group_count, halvings, tokens
 from vitcore.options import ConfigError, JsonSettings
 from vitcore.settings import Settings
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from vitcore.model.initialization import Draw, zeros
-from vitcore.model.stem.base import Stem, check_halvings, group_count, halvings, tokens
+from vitcore.model.stem.patch import Stem, check_halvings, group_count, halvings, tokens
 from vitcore.options import ConfigError
 from vitcore.settings import Settings
 

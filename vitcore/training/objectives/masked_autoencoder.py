@@ -15,16 +15,14 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from vitcore.keyed_random import Keys, bits, site_code
-from vitcore.model.encoder import Encoder
 from vitcore.model.head import LinearHead
 from vitcore.model.initialization import Initial, initialize, normal
 from vitcore.model.position import POSITION, Context, Grid, check_patches_may_leave
 from vitcore.model.stem import STEM
-from vitcore.model.vit import ViT
-from vitcore.options import JsonSettings
+from vitcore.model.vit import Encoder, ViT
+from vitcore.options import JsonSettings, joined_names
 from vitcore.settings import Settings
 from vitcore.training.objectives.masked_patches import Masking, cut_patches, gather_rows
-from vitcore.unknown_keys import joined_names
 
 MASKED = site_code("masked autoencoder")
 EPSILON = 1e-6  # added to a patch's variance, as in the reference implementation

@@ -17,9 +17,8 @@ from trainings import keys
 from vitcore import Config
 from vitcore.data.augmentation import image_ops
 from vitcore.data.augmentation.augment import AUGMENT, Staged, augments_in_graph
-from vitcore.data.augmentation.crops import center_crop
 from vitcore.data.augmentation.distortions import LEVELS, STEPS, Operation, signs
-from vitcore.data.augmentation.geometry import BoxOptions, RandomBox
+from vitcore.data.augmentation.geometry import BoxOptions, RandomBox, center_crop
 from vitcore.data.splits import load
 
 SIZE = 32
