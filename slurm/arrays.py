@@ -3,7 +3,8 @@
 The array's tag is in its job name and comment. So the queue shows whether SLURM has the job, even if sbatch fails or
 prints no job id. The script is complete before sbatch is called, and survives the process that calls it.
 
-submitit's executors are not used for SLURM. By their public interface (1.5):
+submitit's LocalExecutor runs tasks on this machine (slurm.local). Its SlurmExecutor is not used here. In its public
+interface (1.5.4):
 
 - `map_array` names each task's payload by its job id, after sbatch. If a launcher is killed meanwhile, or a site's
   sbatch fails after slurmctld accepted the job, the tasks wait a minute for a payload and fail.
@@ -98,12 +99,16 @@ def find_in_queue(tag: str, problem: str) -> int:
 def script(array: JobArray) -> str:
     """Return the script that `submit` passes to sbatch. Raises ValueError if a name or the folder is not allowed."""
     require_folder(array.folder)
-    path = f"export PYTHONPATH={shlex.quote(str(array.code))}${{PYTHONPATH:+:$PYTHONPATH}} PYTHONSAFEPATH=1"
-    exports = [f"export {name}={shlex.quote(value)}" for name, value in array.profile.environment.items()]
     directives = [f"#SBATCH {quoted_option(word)}" for word in values.option_words(sbatch_options(array))]
+    return "\n".join(["#!/bin/bash", *directives, "", *setup_lines(array), "", command(array), ""])
+
+
+def setup_lines(array: JobArray) -> list[str]:
+    """Return the shell lines that precede a task: the profile's environment and setup, and the path of the code."""
     began = f"export {BEGAN}=$(date +%s)"
-    lines = ["#!/bin/bash", *directives, "", began, *exports, *array.profile.setup, path, "", command(array), ""]
-    return "\n".join(lines)
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in array.profile.environment.items()]
+    path = f"export PYTHONPATH={shlex.quote(str(array.code))}${{PYTHONPATH:+:$PYTHONPATH}} PYTHONSAFEPATH=1"
+    return [began, *exports, *array.profile.setup, path]
 
 
 def quoted_option(word: str) -> str:

@@ -290,6 +290,15 @@ def path_to_write(name: str) -> Path:
     return folders()[0] / f"{name}.yaml"
 
 
+def named_profiles() -> dict[str, Path]:
+    """Return name -> file for the profiles in `folders`."""
+    return {file.stem: file for folder in reversed(folders()) for file in folder.glob("*.yaml") if file.is_file()}
+
+
+def is_known(name: str) -> bool:
+    return name in named_profiles()
+
+
 def find_profile(name_or_file: str) -> Path:
     """Return the file of a profile that is given by name or path. Raises ValueError if it does not exist."""
     if "/" in name_or_file or name_or_file.endswith((".yaml", ".yml")):
@@ -297,7 +306,7 @@ def find_profile(name_or_file: str) -> Path:
         if not os.path.isfile(path):  # also False for an impossible file name, where Path.is_file raises
             raise ValueError(f"profile {quoted_value(name_or_file)}: there is no such file")
         return path
-    known = {file.stem: file for folder in reversed(folders()) for file in folder.glob("*.yaml") if file.is_file()}
+    known = named_profiles()
     if name_or_file not in known:
         places = " or ".join(map(str, folders()))
         there = ", ".join(sorted(known)) or "none yet (ablate profile init NAME)"

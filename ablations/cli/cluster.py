@@ -35,7 +35,8 @@ def submit(
 
     Returns at once. If the command is given again, it submits only trials that are neither done nor queued. It runs
     `sbatch --test-only` first, and submits nothing if a setting of the profile is wrong. A last job waits for all
-    others, submits what is still missing, and writes tables and report.
+    others, submits what is still missing, and writes tables and report. `--profile local` trains on this machine, in the
+    background.
 
     Examples:
 
@@ -57,15 +58,21 @@ def submit(
     submitting.check_gpus(chosen, todo)
     if max_hours is not None:
         estimate.check_max_hours(max_hours, plans, asked, place.runs, device(chosen))
+    on_this_machine = submitting.is_this_machine(named)
     if dry_run:
-        print(submitting.preview(plans, place, chosen, arm))
+        print(
+            f"# {len(todo)} trials on this machine"
+            if on_this_machine
+            else submitting.preview(plans, place, chosen, arm)
+        )
         return
-    if todo:
+    if todo and not on_this_machine:
         submitting.preflight(chosen, place.runs)
     guards.ensure_publishable(place.runs)
     for plan in plans:
         save_plan(place.runs, plan)
-    print(submitting.submit(plans, place, chosen, arm))
+    send = submitting.start_here if on_this_machine else submitting.submit
+    print(send(plans, place, chosen, arm))
     print(f"watch: ablate status {shlex.join(plan.name for plan in plans)}{folder_options(runs)} --watch")
 
 

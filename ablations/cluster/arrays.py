@@ -34,6 +34,7 @@ from slurm.arrays import JobArray, job_name
 from slurm.ask import TIMEOUT, Refused
 
 WORK, LAST = "ablations.cluster.node:work", "ablations.cluster.node:last"
+HERE = "ablations.cluster.node:here"  # both, on this machine
 WATCH = "ablations.cluster.node:watch"  # like LAST, but begins at a time: LAST waits forever for a held task
 FAULTS = 2  # of attempts on a node, before the node is avoided
 DAY = 24 * 3600.0  # older faults do not count, so that a repaired node is used again
@@ -138,15 +139,18 @@ def job_array(
 def send(array: JobArray, progress: Sequence[int] = ()) -> int:
     """Write the intent of an array, submit it and return its job id. Raises the errors of `slurm.arrays.submit`."""
     slurm_arrays.script(array)  # raises for a wrong name before anything is written
-    intent = array.folder / "intent.json"
-    content = {"tag": array.tag, "function": array.function, "written": time.time(), "progress": list(progress)}
-    array.folder.mkdir(parents=True)
-    store.write_json(intent, {"schema": store.SCHEMA, **content})
+    write_intent(array, progress)
     try:
         return slurm_arrays.submit(array)
     except Refused:
-        os.rename(intent, array.folder / "refused.json")
+        os.rename(array.folder / "intent.json", array.folder / "refused.json")
         raise
+
+
+def write_intent(array: JobArray, progress: Sequence[int] = ()) -> None:
+    array.folder.mkdir(parents=True)
+    content = {"tag": array.tag, "function": array.function, "written": time.time(), "progress": list(progress)}
+    store.write_json(array.folder / "intent.json", {"schema": store.SCHEMA, **content})
 
 
 # -- campaigns that go nowhere -----------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from results.store.schemas import AnySchema, Plan, Private, Submission
 from slurm.profile import Profile
 
 PREFIX = "ablate"
+LOCAL = "local"  # instead of the name of a cluster: tasks run on this machine
 PRIVATE = {"environment", "setup"}  # fields of a profile that may hold secrets
 TURN_SECONDS = 120.0
 

@@ -109,6 +109,18 @@ def stop_on_notice(end: float) -> None:
 
 
 @plain_output()
+def here(folder: str) -> int:
+    """Do the work of a task on this machine, then write tables and report; return the exit status of the task."""
+    status = work(folder)
+    campaign = campaign_of(Path(folder))
+    if not campaign.cancelled:
+        from results.publish import publish_all  # imported here because tasks draw nothing
+
+        publish_all(campaign.runs, campaign.plans)
+    return status
+
+
+@plain_output()
 def last(folder: str) -> int:
     """Finish the round whose tasks have all ended; return the job's exit status, as `finish_patiently` does."""
     return finish_patiently(Path(folder), is_last=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from ablations import provenance
+from ablations import machine, provenance
 from ablations.cluster import arrays, rounds
 from ablations.cluster import campaign as campaigns
 from ablations.cluster.arrays import LAST, WORK
@@ -31,19 +31,28 @@ from slurm import preflight as slurm_preflight
 from slurm import queue
 from slurm.arrays import job_name, require_folder, script
 from slurm.ask import NoSlurm, Refused, Unreachable, cluster_name
-from slurm.profile import Profile, find_profile
+from slurm.profile import Profile, find_profile, is_known
 
 VISIBLE_SECONDS = 15.0  # until a file written on a node is visible on this machine, and a job in the queue
 
 
 def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> Profile:
-    """Return a cluster's profile, given its name or file. resources: values for keys that the profile omits.
+    """Return a cluster's profile, given its name or file, or this machine's for the name `local`.
+
+    resources: values for keys that the profile omits.
 
     Raises a ValueError that names file and key if the profile does not exist or is not valid.
     """
+    if is_this_machine(name):
+        return Profile(gpus=len(machine.gpus()), time="366-00:00:00")
     path = find_profile(name)
     said = {key: value for key, value in strict_yaml.read(path).items() if value is not None}
     return Profile.parse({**(resources or {}), **said}, str(path))
+
+
+def is_this_machine(name: str) -> bool:
+    """Return whether a profile's name stands for this machine, because the user has no profile of this name."""
+    return name == campaigns.LOCAL and not is_known(name)
 
 
 def trials_to_submit(plans: Sequence[Plan], place: Place, arms: Sequence[str]) -> list[Job]:
@@ -115,6 +124,26 @@ def submit(plans: Sequence[Plan], place: Place, profile: Profile, arms: Sequence
             found = rounds.count_ended(job.standing(standings) for job in jobs(plans, arms))
         published = "" if found.left else publish_pending(place.runs, plans)
     return "\n".join(filter(None, [submission_message(found, profile), published]))
+
+
+def start_here(plans: Sequence[Plan], place: Place, profile: Profile, arms: Sequence[str]) -> str:
+    """Start a background process of this machine for the trials that are still to train; return a summary.
+
+    It trains what no other process has claimed, then writes tables and report. Raises ModuleNotFoundError if submitit
+    is not installed.
+    """
+    from slurm import local  # imported here because it loads submitit
+
+    asked = trials_to_submit(plans, place, arms)
+    if not asked:
+        return publish_pending(place.runs, plans) or "nothing is left to train"
+    names = [plan.name for plan in plans]
+    campaign = campaigns.create(names, profile, place, arms=arms, cluster=campaigns.LOCAL)
+    array = arrays.job_array(campaign, arrays.next_folder(campaign), arrays.HERE, {})
+    arrays.write_intent(array)
+    process = local.start(array)
+    trials = amount_text(len(asked), "trial")
+    return f"{trials} to train on this machine, by process {process}; log: {array.folder / 'logs'}"
 
 
 def publish_pending(runs: Path, plans: Sequence[Plan]) -> str:
@@ -198,7 +227,8 @@ def cancel(runs: Path, names: set[str]) -> str:
     for one in fresh:
         campaigns.write_mark(one.folder / "cancelled.json")
     try:
-        removed = queue.cancel(*(one.tags for one in found)) if found else 0
+        queued = [one.tags for one in found if one.cluster != campaigns.LOCAL]
+        removed = queue.cancel(*queued) if queued else 0
     except Unreachable as error:
         raise Unreachable(
             f"{error}; running jobs stop by themselves; to cancel pending ones, give the command again"

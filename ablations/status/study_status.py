@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ablations.cluster import arrays
-from ablations.cluster.campaign import Campaign, awaits_reports, campaigns
+from ablations.cluster.campaign import LOCAL, Campaign, awaits_reports, campaigns
 from ablations.jobs import jobs
 from results import store
 from results.store import lease
@@ -82,7 +82,8 @@ class RateLimitedAsker:
 
 def ask_slurm(runs: Path) -> SlurmState:
     """Return SLURM's answers about the trials of a run directory, or why SLURM did not answer."""
-    newest = {job.id: one for one in campaigns(runs) if arrays.task_arrays(one) for job in one.jobs()}
+    known = [one for one in campaigns(runs) if one.cluster != LOCAL and arrays.task_arrays(one)]
+    newest = {job.id: one for one in known for job in one.jobs()}
     if not newest:
         return SlurmState()
     current = {key for key, one in newest.items() if not one.cancelled}

@@ -2,12 +2,16 @@
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from devcluster import wait_until
 from in_process import Ablate
 from run_trials import called_serially
-from small_study import SUBMIT, write
+from small_study import SUBMIT, results, write
+from waits import PATIENCE
 
 COMMANDS = ("sbatch", "squeue", "scontrol", "scancel", "sinfo", "sacct", "sacctmgr")
 
@@ -77,6 +81,19 @@ def test_dry_run_writes_nothing(
     shown = "#SBATCH --partition=main", "ablations.cluster.node:work", "ablations.cluster.node:last"
     assert all((line in output) is not complete for line in shown)
     assert files(tmp_path) == before
+
+
+def test_submission_to_this_machine_ends_with_its_report(trained: Path, calls: Path, ablate: Ablate) -> None:
+    """submitit starts the code's copy in the background, SLURM is not asked, and results equal those of `run`."""
+    command = [sys.executable, "-m", "ablations.cli", *SUBMIT[:-1], "local"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "2 trials to train on this machine" in told
+    wait_until(Path("runs/report.html").exists, "the report", PATIENCE)
+    assert results(Path("runs")) == results(trained)
+    (payload,) = Path("runs").glob("submissions/*/arrays/0001/logs/*_submitted.pkl")
+    assert payload.parent.stat().st_mode & 0o777 == 0o700
+    assert "nothing is left to train" in ablate(*SUBMIT[:-1], "local")[1]
+    assert not calls.exists()
 
 
 def test_files_that_are_no_profiles_are_refused(calls: Path, ablate: Ablate) -> None:
