@@ -35,8 +35,8 @@ def submit(
 
     Returns at once. If the command is given again, it submits only trials that are neither done nor queued. It runs
     `sbatch --test-only` first, and submits nothing if a setting of the profile is wrong. A last job waits for all
-    others, submits what is still missing, and writes tables and report. `--profile local` trains on this machine, in the
-    background.
+    others, submits what is still missing, and writes tables and report. `--profile local` trains on this machine, in
+    the background.
 
     Examples:
 
@@ -59,12 +59,11 @@ def submit(
     if max_hours is not None:
         estimate.check_max_hours(max_hours, plans, asked, place.runs, device(chosen))
     on_this_machine = submitting.is_this_machine(named)
+    if dry_run and on_this_machine:
+        print(f"# {len(todo)} trials on this machine")
+        return
     if dry_run:
-        print(
-            f"# {len(todo)} trials on this machine"
-            if on_this_machine
-            else submitting.preview(plans, place, chosen, arm)
-        )
+        print(submitting.preview(plans, place, chosen, arm))
         return
     if todo and not on_this_machine:
         submitting.preflight(chosen, place.runs)

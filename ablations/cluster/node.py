@@ -114,10 +114,15 @@ def here(folder: str) -> int:
     status = work(folder)
     campaign = campaign_of(Path(folder))
     if not campaign.cancelled:
-        from results.publish import publish_all  # imported here because tasks draw nothing
-
-        publish_all(campaign.runs, campaign.plans)
+        write_reports(campaign)
     return status
+
+
+def write_reports(campaign: Campaign) -> None:
+    """Write tables and report of a campaign's plans. Raises the errors of `publish_all`."""
+    from results.publish import publish_all  # imported here because tasks draw nothing
+
+    publish_all(campaign.runs, campaign.plans)
 
 
 @plain_output()
@@ -197,9 +202,7 @@ def finish_round(campaign: Campaign, after: str) -> int:
         done = rounds.submit_round(campaign, inside=True, after=after)
     print(json.dumps(asdict(done)), flush=True)
     if not done.left or done.is_cancelled:
-        from results.publish import publish_all  # imported here because tasks draw nothing
-
-        publish_all(campaign.runs, campaign.plans)
+        write_reports(campaign)
         cancel_helpers(campaign)
     return FAILED if done.failed or done.blocked or done.is_cancelled else 0
 
