@@ -19,8 +19,9 @@ from hostile import TEXTS
 
 from ablations.planning.prepare import prepare
 from ablations.planning.saved_plans import save_plan
-from ablations.status import study_status as status
+from ablations.status import slurm_answers
 from ablations.status import view as status_view
+from ablations.status.study_status import study_status
 from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
 from results import export, report, store
@@ -77,7 +78,7 @@ def test_a_field_of_a_study_is_text_or_one_error(tmp_path: Path, monkeypatch: py
             continue
         save_plan(tmp_path / "runs", plan)
         taken += 1
-        shown = status_view.render([status.status(plan, tmp_path / "runs", status.SlurmState())]).plain
+        shown = status_view.render([study_status(plan, tmp_path / "runs", slurm_answers.SlurmAnswers())]).plain
         assert {"\n"} >= set(re.findall(r"[^\S ]|\x1b", shown))
     declarations = {f"runs/ledger/{path.name}" for path in (tmp_path / "runs/ledger").glob("*.json")}
     assert folder_paths(tmp_path) - {"s.yaml", "r.yaml", "runs"} <= declarations | {

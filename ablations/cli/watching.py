@@ -36,26 +36,27 @@ def status(
     """
     from rich.console import Console
 
-    from ablations.status import study_status as statuses
     from ablations.status import view as status_view
+    from ablations.status.slurm_answers import RateLimitedAsker
+    from ablations.status.study_status import study_status
 
     folder, where = runs_folder(runs), folder_options(runs)
-    asker = statuses.RateLimitedAsker(folder)
+    asker = RateLimitedAsker(folder)
     names = checked_names(words, recipe, folder)
 
     def read() -> "Statuses":
         plans, damaged = plan_files.named_plans(folder, names)
-        seen = asker()
-        return [statuses.status(plan, folder, seen) for plan in plans], damaged
+        answers = asker()
+        return [study_status(plan, folder, answers) for plan in plans], damaged
 
     if as_json and watch:
         raise ValueError("--watch: leave out --json")
-    views, damaged = status_view.show_live(read, where) if watch else read()
+    studies, damaged = status_view.show_live(read, where) if watch else read()
     with print_damaged(damaged):
         if as_json:
-            show_json(views)
+            show_json(studies)
         else:
-            Console().print(status_view.render(views, where), soft_wrap=True, highlight=False)
+            Console().print(status_view.render(studies, where), soft_wrap=True, highlight=False)
 
 
 def logs(

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ablations.cluster.arrays import task_arrays
+from ablations.cluster.arrays import SubmittedArray, task_arrays
 from ablations.cluster.campaign import Campaign, campaigns
 from ablations.jobs import jobs
 from ablations.output import log_end
+from ablations.status.slurm_answers import newest_campaigns
 from results import store
 
 NO_LOG = "no log yet: its job has not started, or ended before it could write (`ablate status`)"
@@ -37,35 +38,47 @@ class Tail:
         return "\n".join([f"== {self.trial}  {name}  {self.status}{task}  {self.path}{which}", *self.lines])
 
 
-def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iterator[Tail]:
+def tails(runs: Path, trial_ids: Sequence[str], lines: int, only_failed: bool) -> Iterator[Tail]:
     """Yield the last `lines` lines of each trial's logs. The log of a submission's tasks is yielded once.
 
     only_failed: whether to leave out trials that did not fail. Raises ValueError if a submission is damaged or a trial
     too new, and OSError if a log is unreadable.
     """
-    names = {job.id: (job.arm, int(job.config["seed"])) for job in jobs(store.read_plans(runs).readable)}
-    arrays = [array for one in campaigns(runs) for array in task_arrays(one)]
-    of = {job.id: array.campaign for array in arrays for job in array.campaign.jobs()}  # the newest campaign of each
-    told: set[Path] = set()
-    for key in ids:
-        trial = store.trial(runs, key)
+    planned = {job.id: job for job in jobs(store.read_plans(runs).readable)}
+    campaign_of = newest_campaigns(campaigns(runs))
+    shown_arrays: set[Path] = set()
+    for trial_id in trial_ids:
+        trial = store.trial(runs, trial_id)
         state = trial.state()
-        stopped = state.status in ("missing", "interrupted") and key in of
-        if only_failed and state.status != "failed" and not (stopped and died_early(of[key])):
+        campaign = campaign_of.get(trial_id)
+        if state.status not in ("missing", "interrupted"):
+            campaign = None  # the trial's own log says what happened
+        if only_failed and state.status != "failed" and not (campaign and died_early(campaign)):
             continue
-        arm, seed = names.get(key, (None, None))
+        job = planned.get(trial_id)
+        arm = job.arm if job else None
+        seed = int(job.config["seed"]) if job else None
         if state.attempt is not None:
             failure = trial.failure()
-            text = log_end(state.attempt / "log") + (failure.traceback if failure else "")
-            yield Tail(key, arm, seed, state.status, str(state.attempt), text.splitlines()[-lines:])
-        if stopped:
-            own = [array for array in arrays if array.campaign == of[key]]
-            later = next((after for after, array in enumerate(reversed(own)) if array.log_lines()), 0)
-            array = own[-1 - later]  # the newest whose tasks printed anything, else the newest
-            if array.folder not in told:
-                told.add(array.folder)
+            text = log_end(state.attempt / "log")
+            if failure:
+                text += failure.traceback
+            yield Tail(trial_id, arm, seed, state.status, str(state.attempt), text.splitlines()[-lines:])
+        if campaign:
+            array, silent = newest_array_with_output(campaign)
+            if array.folder not in shown_arrays:
+                shown_arrays.add(array.folder)
                 printed = (array.log_lines() or [NO_LOG])[-lines:]
-                yield Tail(key, arm, seed, state.status, str(array.folder), printed, "task", later)
+                yield Tail(trial_id, arm, seed, state.status, str(array.folder), printed, "task", silent)
+
+
+def newest_array_with_output(campaign: Campaign) -> tuple[SubmittedArray, int]:
+    """Return (the newest array whose tasks printed anything, else the newest; the number of newer arrays)."""
+    newest_first = task_arrays(campaign)[::-1]
+    for newer, array in enumerate(newest_first):
+        if array.log_lines():
+            return array, newer
+    return newest_first[0], 0
 
 
 def died_early(campaign: Campaign) -> bool:

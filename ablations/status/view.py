@@ -4,13 +4,14 @@ import contextlib
 import shlex
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rich.console import Console
+from rich.live import Live
 from rich.text import Text
 
 from ablations.execution.retry import advice
-from ablations.status.study_status import TRIAL_KINDS, ArmStatus, QueuedTrial, StudyStatus, is_settled
+from ablations.status.study_status import TRIAL_KINDS, ArmStatus, QueuedTrial, RunningTrial, StudyStatus, is_settled
 from results.safe_text import printable
 from results.units import amount_text, duration_text
 from slurm.queue import is_held
@@ -42,117 +43,134 @@ Statuses = tuple[list[StudyStatus], list[ValueError]]  # of the plans that can b
 SHOWN = {"missing": "not begun"}  # 'missing' would read as lost
 
 
-def render(views: Sequence[StudyStatus], where: str = "", damaged: Sequence[ValueError] = ()) -> Text:
+def render(studies: Sequence[StudyStatus], where: str = "", damaged: Sequence[ValueError] = ()) -> Text:
     """Return the text of `ablate status`. where: the --runs option of its commands. damaged: errors to show first."""
     texts = [Text(printable(str(error)), "bold red") for error in damaged]
-    for view in views:
-        entries = [*view.stages, *view.arms]
-        lines = [headline(view), *arm_rows(view), *running_lines(entries), *queued_lines(entries)]
-        lines += [*failure_lines(view, where), *ended_lines(entries), *submission_lines(view)]
+    for study in studies:
+        entries = [*study.stages, *study.arms]
+        lines = [headline(study), *arm_rows(study), *running_lines(entries), *queued_lines(entries)]
+        lines += [*failure_lines(study, where), *ended_lines(entries), *submission_lines(study)]
         texts.append(Text("\n").join(lines))
-    silences = dict.fromkeys(one for view in views for one in (view.slurm, view.accounting) if one)
-    return Text("\n\n").join(texts).append("".join(f"\n\n{printable(one)}" for one in silences), style="bold magenta")
+    unknown = dict.fromkeys(why for study in studies for why in (study.slurm, study.accounting) if why)
+    texts += [Text(printable(why), "bold magenta") for why in unknown]
+    return Text("\n\n").join(texts)
 
 
-def headline(view: StudyStatus) -> Text:
-    over = view.counts["finished"] + view.counts["diverged"]
-    filled = round(BAR * over / view.planned) if view.planned else 0
+def headline(study: StudyStatus) -> Text:
+    over = study.counts["finished"] + study.counts["diverged"]
+    filled = round(BAR * over / max(study.planned, 1))
     bar = Text("#" * filled, "green") + Text("." * (BAR - filled), "dim")
-    return Text.assemble((printable(view.plan), "bold"), "  [", bar, f"]  {over}/{view.planned} done")
+    return Text.assemble((printable(study.plan), "bold"), "  [", bar, f"]  {over}/{study.planned} done")
 
 
-def arm_rows(view: StudyStatus) -> list[Text]:
+def arm_rows(study: StudyStatus) -> list[Text]:
     """Return a header, then a row for each stage and arm with the number of its trials of each kind."""
-    kinds = [kind for kind in TRIAL_KINDS if view.counts[kind]]
-    named = [(arm, printable(arm.arm)) for arm in view.stages]
-    named += [(arm, ("> " if arm.parent else "") + printable(arm.arm)) for arm in view.arms]  # >: starts from a stage
-    width = max(len(name) for _, name in named)
-    names = [SHOWN.get(kind, kind) for kind in kinds]
-    lines = [Text(f"  {'':{width}}" + "".join(f"  {name}" for name in names), "dim")]
-    for arm, label in named:
-        line = Text(f"  {label:{width}}")
-        for kind, name in zip(kinds, names, strict=True):
-            line.append(f"  {arm.counts[kind] or '-':>{len(name)}}", COLORS[kind] if arm.counts[kind] else "dim")
-        lines.append(line)
+    kinds = [kind for kind in TRIAL_KINDS if study.counts[kind]]
+    headers = [SHOWN.get(kind, kind) for kind in kinds]
+    labels = [printable(stage.arm) for stage in study.stages]
+    for arm in study.arms:
+        mark = "> " if arm.parent else ""  # starts from a stage
+        labels.append(mark + printable(arm.arm))
+    width = max(map(len, labels))
+    rows = [Text(f"  {'':{width}}" + "".join(f"  {header}" for header in headers), "dim")]
+    for label, entry in zip(labels, [*study.stages, *study.arms], strict=True):
+        row = Text(f"  {label:{width}}")
+        for kind, header in zip(kinds, headers, strict=True):
+            count = entry.counts[kind]
+            if count:
+                row.append(f"  {count:>{len(header)}}", COLORS[kind])
+            else:
+                row.append(f"  {'-':>{len(header)}}", "dim")
+        rows.append(row)
+    return rows
+
+
+def running_lines(entries: Sequence[ArmStatus]) -> list[Text]:
+    rows = [running_cells(entry, trial) for entry in entries for trial in entry.now_running]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = map(str.ljust, row, widths)
+        lines.append(labeled_line("running", "   ".join(cells).rstrip()))
     return lines
 
 
-def running_lines(arms: Sequence[ArmStatus]) -> list[Text]:
-    cells = [
-        (
-            f"{printable(arm.arm)} seed {one.seed}",
-            f"step {one.step:,}/{one.steps:,}",
-            "" if one.accuracy is None else f"accuracy {one.accuracy:.1%}",
-            "" if one.seconds_left is None else f"about {duration_text(one.seconds_left)} left",
-        )
-        for arm in arms
-        for one in arm.now_running
-    ]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    aligned = ("   ".join(map(str.ljust, line, widths)).rstrip() for line in cells)
-    return [labeled_line("running", line) for line in aligned]
+def running_cells(entry: ArmStatus, trial: RunningTrial) -> tuple[str, str, str, str]:
+    """Return a running trial's name, step, accuracy and time left. Unknown ones are empty."""
+    accuracy = ""
+    if trial.accuracy is not None:
+        accuracy = f"accuracy {trial.accuracy:.1%}"
+    time_left = ""
+    if trial.seconds_left is not None:
+        time_left = f"about {duration_text(trial.seconds_left)} left"
+    return f"{printable(entry.arm)} seed {trial.seed}", f"step {trial.step:,}/{trial.steps:,}", accuracy, time_left
 
 
-def queued_lines(arms: Sequence[ArmStatus]) -> list[Text]:
-    reasons = Counter(queue_reason(one) for arm in arms for one in arm.now_queued)
-    return [
-        labeled_line("queued", f"{amount_text(count, 'trial')}: {printable(reason)}")
-        for reason, count in reasons.items()
-    ]
+def queued_lines(entries: Sequence[ArmStatus]) -> list[Text]:
+    reasons = Counter(queue_reason(trial) for entry in entries for trial in entry.now_queued)
+    return [counted_line("queued", count, reason) for reason, count in reasons.items()]
 
 
-def queue_reason(one: QueuedTrial) -> str:
-    if one.state == "RUNNING":
+def queue_reason(trial: QueuedTrial) -> str:
+    if trial.state == "RUNNING":
         return "waiting in a running job"
-    if is_held(one.reason):
-        return f"held by SLURM ({one.reason}): their next job or `ablate submit` releases them"
-    return f"{one.state.lower()} ({one.reason})" if one.reason else one.state.lower()
+    if is_held(trial.reason):
+        return f"held by SLURM ({trial.reason}): their next job or `ablate submit` releases them"
+    if trial.reason:
+        return f"{trial.state.lower()} ({trial.reason})"
+    return trial.state.lower()
 
 
-def failure_lines(view: StudyStatus, where: str) -> list[Text]:
+def failure_lines(study: StudyStatus, where: str) -> list[Text]:
     """Return lines about each cause that ended or stopped trials, with arms, seeds and advice."""
-    grouped: dict[tuple[str, str, str], list[tuple[str, list[int]]]] = defaultdict(list)
-    for arm in [*view.stages, *view.arms]:
-        for one in arm.causes:
-            grouped[one.cause, one.line, one.kind].append((arm.arm, one.seeds))
+    arms_by_cause: dict[tuple[str, str, str], list[tuple[str, list[int]]]] = defaultdict(list)
+    for entry in (*study.stages, *study.arms):
+        for cause in entry.causes:
+            arms_by_cause[cause.cause, cause.line, cause.kind].append((entry.arm, cause.seeds))
     lines = []
-    for (cause, line, kind), places in grouped.items():
+    for (cause_text, traceback_line, kind), arms in arms_by_cause.items():
         label = WITHOUT_FAILURE.get(kind, "failed")
-        lines.append(
-            labeled_line(label, f"{amount_text(sum(len(seeds) for _, seeds in places), 'trial')}: {printable(cause)}")
-        )
-        lines += [indented_line(printable(line))] if line else []
-        named = (f"{printable(arm)} seed{'s'[: len(seeds) > 1]} {', '.join(map(str, seeds))}" for arm, seeds in places)
-        lines.append(indented_line("; ".join(named)))
-        plan = shlex.quote(printable(view.plan))
-        lines += [indented_line(advice(kind, plan + where))] if label in ("failed", "broken") else []
+        lines.append(counted_line(label, sum(len(seeds) for _, seeds in arms), cause_text))
+        if traceback_line:
+            lines.append(indented_line(printable(traceback_line)))
+        lines.append(indented_line("; ".join(arm_with_seeds(arm, seeds) for arm, seeds in arms)))
+        if label in ("failed", "broken"):
+            plan = shlex.quote(printable(study.plan))
+            lines.append(indented_line(advice(kind, plan + where)))
     return lines
 
 
-def ended_lines(arms: Sequence[ArmStatus]) -> list[Text]:
+def arm_with_seeds(arm: str, seeds: Sequence[int]) -> str:
+    word = "seed" if len(seeds) == 1 else "seeds"
+    return f"{printable(arm)} {word} {', '.join(map(str, seeds))}"
+
+
+def ended_lines(entries: Iterable[ArmStatus]) -> list[Text]:
     """Return lines about jobs that ended before their trials were done, and how to submit the trials again."""
-    found = [one for arm in arms for one in arm.ended]
-    lines = [
-        labeled_line("ended", f"{amount_text(count, 'trial')}: {printable(job)}", "yellow")
-        for job, count in Counter(one.job for one in found).items()
-    ]
-    followed = [one.followed for one in found]
-    if any(followed):
-        but = "" if all(followed) else ", except cancelled ones"
-        lines.append(indented_line(f"the submission's last job resubmits these{but}"))
-    if not all(followed):
+    ended = [job for entry in entries for job in entry.ended]
+    counts = Counter(job.job for job in ended)
+    lines = [counted_line("ended", count, how, "yellow") for how, count in counts.items()]
+    resubmitted = [job.followed for job in ended]
+    if any(resubmitted):
+        exception = "" if all(resubmitted) else ", except cancelled ones"
+        lines.append(indented_line(f"the submission's last job resubmits these{exception}"))
+    if not all(resubmitted):
         lines.append(indented_line(AGAIN))
     return lines
 
 
-def submission_lines(view: StudyStatus) -> list[Text]:
+def submission_lines(study: StudyStatus) -> list[Text]:
     lines = []
-    if view.tables in WHO_WRITES:
-        lines.append(labeled_line("tables", f"{view.tables}: {WHO_WRITES[view.tables]}", "yellow"))
-    if view.given_up:
-        lines.append(labeled_line("stopped", printable(view.given_up), "bold red"))
+    if study.tables in WHO_WRITES:
+        lines.append(labeled_line("tables", f"{study.tables}: {WHO_WRITES[study.tables]}", "yellow"))
+    if study.given_up:
+        lines.append(labeled_line("stopped", printable(study.given_up), "bold red"))
         lines.append(indented_line(AGAIN))
     return lines
+
+
+def counted_line(label: str, count: int, text: str, color: str = "") -> Text:
+    return labeled_line(label, f"{amount_text(count, 'trial')}: {printable(text)}", color)
 
 
 def labeled_line(label: str, text: str, color: str = "") -> Text:
@@ -168,20 +186,19 @@ def show_live(read: Callable[[], Statuses], where: str) -> Statuses:
 
     Redraws a terminal, or prints at each change.
     """
-    from rich.live import Live  # imported here because only this function needs it
-
     console = Console()
-    views, damaged = read()
-    shown = ""
     live = Live(console=console, auto_refresh=False, transient=True, vertical_overflow="ellipsis")
-    with contextlib.suppress(KeyboardInterrupt), live if console.is_terminal else contextlib.nullcontext():
-        while not is_settled(views):
-            text = render(views, where, damaged)
+    drawing = live if console.is_terminal else contextlib.nullcontext()
+    studies, damaged = read()
+    shown = ""
+    with contextlib.suppress(KeyboardInterrupt), drawing:
+        while not is_settled(studies):
+            text = render(studies, where, damaged)
             if console.is_terminal:
                 live.update(text, refresh=True)
             elif text.plain != shown:
                 print(text.plain, end="\n\n", flush=True)
             shown = text.plain
             time.sleep(REDRAW_SECONDS)
-            views, damaged = read()
-    return views, damaged
+            studies, damaged = read()
+    return studies, damaged

@@ -17,7 +17,7 @@ from waits import await_empty_queue, await_report, await_training, close, logs, 
 
 from ablations.execution.retry import advice
 from ablations.faults import BUG
-from ablations.status import study_status as status
+from ablations.status import slurm_answers
 from slurm.queue import shows_scancel
 
 BROKEN = """
@@ -155,7 +155,7 @@ def test_without_slurm_the_disk_is_shown(
 
 def test_a_minute_later_slurm_is_asked_again(tmp_path: Path) -> None:
     clock = [0.0]
-    asker = status.RateLimitedAsker(tmp_path, clock=lambda: clock[0])
+    asker = slurm_answers.RateLimitedAsker(tmp_path, clock=lambda: clock[0])
     first = asker()
     for now, again in ((59.9, False), (60.0, True), (119.9, False), (120.0, True)):
         clock[0] = now

@@ -26,8 +26,8 @@ from ablations.execution.runner import Lines
 from ablations.jobs import Job
 from ablations.jobs import jobs as jobs_of
 from ablations.planning import estimate
-from ablations.status import log_tails
-from ablations.status import study_status as status
+from ablations.status import log_tails, slurm_answers
+from ablations.status.study_status import StudyStatus, is_settled, study_status
 from ablations.status.view import render
 from results import publish, store
 from results.store import lease, plan_files
@@ -97,8 +97,8 @@ def write_array(campaign: Campaign, number: int, progress: Sequence[int] = ()) -
     return array
 
 
-def seen(runs: Path, known: status.SlurmState | None = None) -> status.StudyStatus:
-    return status.status(Plan.model_validate(synthetic.position()), runs, known or status.SlurmState())
+def seen(runs: Path, known: slurm_answers.SlurmAnswers | None = None) -> StudyStatus:
+    return study_status(Plan.model_validate(synthetic.position()), runs, known or slurm_answers.SlurmAnswers())
 
 
 def test_tokens_of_a_profile_are_kept_for_its_user_alone(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,7 +299,7 @@ def test_submission_of_another_cluster_is_unknown_here(runs: Path, monkeypatch: 
     monkeypatch.setattr(queue, "accounting", lambda *_, **__: [])
     for name, answer in (("alpha", ""), ("beta", "submitted on cluster alpha: what is queued there is unknown here")):
         monkeypatch.setenv("SLURM_CLUSTER_NAME", name)
-        view = seen(runs, status.ask_slurm(runs))
+        view = seen(runs, slurm_answers.ask_slurm(runs))
         assert view.slurm == answer
         assert (view.counts["unknown"] > 0) is bool(answer)
 
@@ -358,7 +358,7 @@ def test_submission_that_gives_up_says_so_until_it_is_submitted_again(runs: Path
     (array / "logs/7_0_0_log.out").write_text("begin\nslurmstepd: error: no such module\n\n")
     arrays.give_up(campaign)
     view = seen(runs)
-    assert status.is_settled([view])
+    assert is_settled([view])
     end = "the newest task's log ends with: slurmstepd: error: no such module"
     assert f"given up after 5 rounds without progress; {end}" in render([view]).plain
     write_array(campaign, 7)
@@ -397,7 +397,7 @@ def test_status_says_that_nothing_is_queued(runs: Path, monkeypatch: pytest.Monk
     past = [queue.PastJob(12, 3, "FAILED", "node7", "0:53")]
     monkeypatch.setattr(queue, "jobs", lambda *_, **__: [])
     monkeypatch.setattr(queue, "accounting", lambda *_, **__: past if answers else None)
-    shown = render([seen(runs, status.ask_slurm(runs))]).plain
+    shown = render([seen(runs, slurm_answers.ask_slurm(runs))]).plain
     assert ("FAILED on node7 (exit code 0:53: the node could not start it" in shown) is answers
     assert ("job 12_3" in shown) is answers
     assert ("no task is queued or runs" in shown) is not answers
@@ -428,14 +428,14 @@ def test_task_with_a_failed_trial_fails_for_slurm(runs: Path, monkeypatch: pytes
 def test_watching_ends_when_the_tables_are_there_or_nobody_writes_them(runs: Path) -> None:
     """After the trials a last job, if there is one, writes tables and report."""
     synthetic.write(runs, synthetic.position())
-    with_last = status.SlurmState(plans={POSITION}, lasts={POSITION})
-    for known, answer in ((with_last, "awaited"), (replace(with_last, lasts=()), "pending")):
+    with_last = slurm_answers.SlurmAnswers(plans={POSITION}, awaited_plans={POSITION})
+    for known, answer in ((with_last, "awaited"), (replace(with_last, awaited_plans=()), "pending")):
         view = seen(runs, known)
-        assert (view.tables, status.is_settled([view])) == (answer, answer == "pending")
+        assert (view.tables, is_settled([view])) == (answer, answer == "pending")
         assert f"tables    {answer}" in render([view]).plain
     publish.publish_all(runs, [POSITION])
     view = seen(runs, with_last)
-    assert (view.tables, status.is_settled([view])) == ("written", True)
+    assert (view.tables, is_settled([view])) == ("written", True)
 
 
 def test_study_with_settings_is_found_without_them_where_it_is_the_only_one() -> None:

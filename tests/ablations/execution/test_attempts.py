@@ -9,7 +9,8 @@ from in_process import Ablate
 
 from ablations.execution import attempts, retry
 from ablations.execution.retry import advice
-from ablations.status import study_status as statuses
+from ablations.status import slurm_answers
+from ablations.status.study_status import study_status
 from ablations.status.view import render
 from results import store
 from results.store import eval_files, lease
@@ -225,7 +226,7 @@ def test_a_trial_whose_result_is_too_new_is_not_held_afterwards(runs: Path) -> N
 
 
 def test_status_groups_causes_and_names_what_helps(runs: Path) -> None:
-    text = render([statuses.status(Plan.model_validate(synthetic.position()), runs, statuses.SlurmState({}))]).plain
+    text = render([study_status(Plan.model_validate(synthetic.position()), runs, slurm_answers.SlurmAnswers({}))]).plain
     plan = "position-embedding@digits"
     for kind, arm in (("bug", "position=none seed 1"), ("memory", "position=2d seed 2")):
         lines = [f"failed    1 trial: of {kind}", "Traceback ...", arm, advice(kind, plan)]
@@ -236,7 +237,7 @@ def test_status_groups_causes_and_names_what_helps(runs: Path) -> None:
 def test_status_names_a_damaged_result_and_what_makes_it_again(runs: Path) -> None:
     result = runs / "trials" / synthetic.trial_id(synthetic.position(), "position=1d", 0) / "result.json"
     result.write_bytes(result.read_bytes()[:100])
-    view = statuses.status(Plan.model_validate(synthetic.position()), runs, statuses.SlurmState({}))
+    view = study_status(Plan.model_validate(synthetic.position()), runs, slurm_answers.SlurmAnswers({}))
     assert (view.counts["broken"], view.counts["missing"]) == (1, 0)
     advised = "position=1d seed 0\n +`ablate run` or `ablate submit` trains it again"
     assert re.search(f"broken    1 trial: result.json is not JSON.*\n +{advised}", render([view]).plain)

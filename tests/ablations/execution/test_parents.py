@@ -24,8 +24,9 @@ from ablations.execution.pool import Pool, RunSummary
 from ablations.jobs import Job
 from ablations.jobs import jobs as jobs_of
 from ablations.planning.saved_plans import save_plan
-from ablations.status import study_status as status
+from ablations.status import slurm_answers
 from ablations.status import view as status_view
+from ablations.status.study_status import is_settled, study_status
 from results import store
 from results.load import load_studies
 from results.store import lease
@@ -69,7 +70,7 @@ def test_it_runs_from_its_file_to_its_table(tmp_path: Path, ablate: Ablate) -> N
     table = json_output(ablate, "table", "s@r", "--strict")
     assert [row["arm"] for row in table["rows"]] == [arm.name for arm in made.arms]
     assert not [one for one in cleaning.find_waste(runs, [made], "none") if one.path.name == "weights.safetensors"]
-    view = status.status(made, runs, status.SlurmState())
+    view = study_status(made, runs, slurm_answers.SlurmAnswers())
     assert (view.planned, view.counts["finished"]) == (12, 12)
     shown = status_view.render([view]).plain
     assert shown.index("  pretrain,data_fraction=0.1") < shown.index("  > image_size=8,pretrain.data_fraction=0.1")
@@ -123,9 +124,9 @@ def test_failed_parent_blocks_its_children(tmp_path: Path, monkeypatch: pytest.M
     row = study_table.table(study).rows[0]
     assert (row.n, row.missing, row.failed) == (1, 1, 0)
     assert f"seed 0 missing: {why}" in row.notes
-    view = status.status(made, tmp_path / "runs", status.SlurmState())
+    view = study_status(made, tmp_path / "runs", slurm_answers.SlurmAnswers())
     assert (view.counts["failed"], view.counts["blocked"], view.counts["finished"]) == (1, 2, 9)
-    assert status.is_settled([view])
+    assert is_settled([view])
     assert f"2 trials: {why}" in status_view.render([view]).plain
 
 
@@ -200,7 +201,7 @@ def test_a_trained_trial_that_owes_an_eval_needs_no_parent(tmp_path: Path, paren
     assert sibling.standing(Standings(runs)).kind is (Kind.LOST if parent_is == "lost" else Kind.BLOCKED)
     assert retry.reopen_lost_parents(runs, [parent, owing]) == []
     assert pool(tmp_path, owing).next_trial(math.inf).job == owing
-    view = status.status(made, runs, status.SlurmState())
+    view = study_status(made, runs, slurm_answers.SlurmAnswers())
     assert not [cause for arm in view.arms for cause in arm.causes if owing.id in cause.ids]
     assert retry.lost_parents(runs, [parent, sibling]) == (
         {parent.id: "pretrain seed 0"} if parent_is == "lost" else {}

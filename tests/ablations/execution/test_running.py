@@ -33,7 +33,8 @@ from ablations.execution.worker import Worker
 from ablations.jobs import Job
 from ablations.jobs import jobs as jobs_of
 from ablations.planning import plan as planning
-from ablations.status import study_status as status
+from ablations.status import slurm_answers
+from ablations.status.study_status import study_status
 from results import store
 from results.store import lease
 from results.store.schemas import Arm, Plan, PlannedTrial
@@ -310,7 +311,7 @@ def test_stopped_worker_is_killed_and_its_trial_resumed(
         (pid,) = workers_of(os.getpid())
         os.kill(pid, signal.SIGSTOP)
         wait_until(lambda: "(stopped)" in Path(f"/proc/{pid}/status").read_text(), "SIGSTOP", PATIENCE, every=0.05)
-        arms = status.status(planned, runs, status.SlurmState()).arms
+        arms = study_status(planned, runs, slurm_answers.SlurmAnswers()).arms
         shown.extend([f"{pid}", *(cause.cause for arm in arms for cause in arm.causes)])
         monkeypatch.setattr(pool, "SILENT_SECONDS", 2.0)  # only while this worker, the only one, is stopped
 
