@@ -6,7 +6,7 @@ SIGNS maps patterns of error messages from PyTorch, the CUDA libraries and the k
 import errno
 import re
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ MACHINE_ERRORS = {
     *("ETIMEDOUT", "ECONNRESET", "ECONNREFUSED", "ECONNABORTED", "EHOSTDOWN", "EHOSTUNREACH", "ENETUNREACH"),
 }
 MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
-INPUT_MODULES = ("vitcore.config", "vitcore.data", "ablations.execution.worker")  # their ValueErrors mean bad input
+CHECKED = ("ablations.execution.worker",)  # modules whose ValueErrors mean bad input
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Fault:
 
     kind: str
     fatal: bool = False  # whether the CUDA context is lost, so that the process must end
+    says_all: bool = False  # whether the exception's message needs no type before it
 
 
 LOST, PASSING = Fault(MACHINE, fatal=True), Fault(MACHINE)
@@ -62,28 +63,34 @@ class RankLost(RuntimeError):
         self.fault, self.where, self.trace, self.node = fault, list(where), trace, node
 
 
-def classify(error: BaseException) -> Fault:
-    """Return the fault behind an exception: a bug unless its type, place or message shows otherwise."""
-    from vitcore.options import ConfigError  # loads pydantic and torch, which `ablate status` does not need
-    from vitcore.runtime.memory import OutOfMemory, out_of_memory
+def classify(error: BaseException, of_trainable: Callable[[BaseException], Fault | None] = lambda error: None) -> Fault:
+    """Return the fault behind an exception: a bug unless its type, place or message shows otherwise.
 
+    of_trainable: the classification by a trainable, which returns None for exceptions that are none of its own.
+    """
     if isinstance(error, RankLost):
         return error.fault
-    if isinstance(error, OutOfMemory) or out_of_memory(error):
+    own = of_trainable(error)
+    if own is not None:
+        return own
+    if isinstance(error, MemoryError):
         return Fault(MEMORY)
-    if isinstance(error, (ConfigError, *MISSING)):
+    if isinstance(error, MISSING) or (type(error) is ValueError and raised_in(error, CHECKED)):
         return Fault(INPUT)
     if isinstance(error, OSError) and errno.errorcode.get(error.errno or 0) in MACHINE_ERRORS:
         return Fault(MACHINE)
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    module = f"{frames[-1].f_globals.get('__name__', '')}." if frames else ""
-    if type(error) is ValueError and module.startswith(tuple(f"{one}." for one in INPUT_MODULES)):
-        return Fault(INPUT)
     if isinstance(error, RuntimeError | OSError):
         for sign, fault in SIGNS.items():
             if re.search(sign, str(error)):
                 return fault
     return Fault(BUG)
+
+
+def raised_in(error: BaseException, modules: Sequence[str]) -> bool:
+    """Return whether an exception was raised in one of the modules, or in a module below one."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    module = f"{frames[-1].f_globals.get('__name__', '')}." if frames else ""
+    return module.startswith(tuple(f"{name}." for name in modules))
 
 
 def fault_location(error: BaseException) -> list[str]:

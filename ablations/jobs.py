@@ -2,14 +2,16 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ablations.study.naming import ALL_ARMS, matching_names
+from ablations.trainables.trainable import Resources, find
 from results.store.plan_files import parent_setting
 from results.store.schemas import Arm, Entry, Plan, Settings
 from results.store.standing import Standing, Standings
-from vitcore.runtime.host import Cost
+
+DESCRIBED = ("params", "flops", "tokens", "class_token", "attention_bias")  # fields of a plan's entries
 
 Keep = Literal["all", "baseline", "none"]  # the trials whose final weights are kept
 
@@ -24,8 +26,9 @@ class Job:
     study: str
     evals: tuple[str, ...] = ()  # names of the evals to compute after training
     parents: dict[str, str] = field(default_factory=dict)  # the trial's ancestors, nearest first: id -> name
-    cost: Cost | None = None  # cost of the model, if the plan records it
-    evaluation: float = 0.0  # time of validations and test, as a fraction of the training time; 0 if unknown
+    description: Settings = field(default_factory=dict)  # what the plan records of it, such as `params`
+    evaluation: float = 0.0  # time of evaluating, as a fraction of the training time; 0 if unknown
+    trainable: str = ""  # module:attribute; "" for a ViT
 
     @property
     def name(self) -> str:
@@ -35,9 +38,13 @@ class Job:
         return known.read(self.id, self.evals, self.parents)
 
     @property
+    def resources(self) -> Resources:
+        return find(self.trainable).resources(self.config)
+
+    @property
     def ranks(self) -> int:
         """The number of processes that train the trial together, one per GPU."""
-        return int(self.config.get("gpus", 1))  # missing in plans of earlier versions
+        return self.resources.gpus
 
 
 def jobs(plans: Iterable[Plan], arms: Sequence[str] = ALL_ARMS) -> list[Job]:
@@ -61,31 +68,27 @@ def jobs(plans: Iterable[Plan], arms: Sequence[str] = ALL_ARMS) -> list[Job]:
                 parents = plan.parents(entry, seed)
                 start = {parent_setting(entry.config): next(iter(parents))} if parents else {}
                 config = entry.config | {"seed": seed} | start
-                share = evaluation_share(config, plan)
-                found[key] = Job(key, config, entry.name, plan.name, evals, parents, recorded_cost(entry), share)
+                found[key] = Job(
+                    key,
+                    config,
+                    entry.name,
+                    plan.name,
+                    evals,
+                    parents,
+                    description=recorded_description(entry),
+                    evaluation=find(plan.trainable).evaluation_fraction(config, plan.data),
+                    trainable=plan.trainable,
+                )
     return list(found.values())
 
 
-def evaluation_share(config: Settings, plan: Plan) -> float:
-    """Return the time of a trial's validations and test, as a fraction of its training time.
-
-    It follows from the numbers of images, because training on an image takes as long as evaluating three. Returns 0 for
-    plans of earlier versions, which do not record the numbers of images.
-    """
-    if plan.data is None:
-        return 0.0
-    validated = min(config["evaluations"], config["steps"]) * round(config["val_fraction"] * plan.data.train)
-    return float((validated + plan.data.test) / (3 * config["steps"] * config["batch"]))
-
-
 def all_on_cpu(jobs: Iterable[Job]) -> bool:
-    return all(job.config["device"] == "cpu" for job in jobs)
+    return all(job.resources.on_cpu for job in jobs)
 
 
-def recorded_cost(entry: Entry) -> Cost | None:
-    """Return the cost of the model that a plan entry records; None in plans of earlier versions."""
-    names = {field.name for field in fields(Cost)}
-    return Cost(**{name: getattr(entry, name) for name in names}) if entry.model_fields_set >= names else None
+def recorded_description(entry: Entry) -> Settings:
+    """Return what the trainable described of an arm or stage, as far as the plan records it."""
+    return {name: getattr(entry, name) for name in DESCRIBED if name in entry.model_fields_set}
 
 
 def matching_arms(plan: Plan, globs: Sequence[str]) -> list[Arm]:

@@ -8,13 +8,9 @@ import subprocess
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from results import store
 from results.store.schemas import Fact
-
-if TYPE_CHECKING:
-    from vitcore.config import Config
 
 HOME = Path(__file__).parents[1]
 PACKAGES = ("ablations", "results", "slurm", "vitcore")
@@ -59,11 +55,12 @@ def versions() -> dict[str, str]:
     return found
 
 
-def environment_record(config: "Config", device: str, accelerator: str, plugins: dict[str, str]) -> dict[str, Fact]:
+def environment_record(of_trainable: dict[str, Fact], plugins: dict[str, str]) -> dict[str, Fact]:
     """Return the content of env.json, the record of an attempt's environment.
 
-    device: the name of the hardware. accelerator: cuda or cpu. plugins: file -> digest.
+    of_trainable: what the trainable records, such as the device. plugins: file -> digest.
     """
+    node = os.environ.get("SLURMD_NODENAME")  # SLURM's name of the node
     return {
         "schema": store.SCHEMA,
         "started": store.timestamp(),
@@ -71,29 +68,7 @@ def environment_record(config: "Config", device: str, accelerator: str, plugins:
         "revision": revision(),
         "plugins": {Path(path).name: digest for path, digest in plugins.items()},
         "host": socket.gethostname(),
-        **({"node": node} if (node := os.environ.get("SLURMD_NODENAME")) else {}),  # SLURM's name of the node
-        "device": device,
-        "accelerator": accelerator,
-        "threads": config.threads,
-        "ranks": config.gpus,
-        **kernel_choices(config, accelerator),
+        **({"node": node} if node else {}),
+        **of_trainable,
         **versions(),
     }
-
-
-def kernel_choices(config: "Config", accelerator: str) -> dict[str, str | bool]:
-    """Return the settings by which PyTorch chooses kernels. Different kernels round differently."""
-    import torch  # imported here because commands that do not train need no torch
-
-    from vitcore.runtime.attention_backend import kernel_name
-    from vitcore.runtime.compile_cache import compiles
-
-    found: dict[str, str | bool] = {
-        "compile": compiles(config, accelerator),
-        "attention": kernel_name(config, accelerator),
-        "matmul_precision": torch.get_float32_matmul_precision(),
-    }
-    if accelerator == "cuda":  # by default, only convolutions use TF32
-        allowed = {"products": torch.backends.cuda.matmul.allow_tf32, "convolutions": torch.backends.cudnn.allow_tf32}
-        found["tf32"] = " and ".join(name for name, yes in allowed.items() if yes) or "none"
-    return found

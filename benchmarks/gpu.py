@@ -20,6 +20,7 @@ from pydantic_core import to_jsonable_python
 
 from ablations.planning.measure_steps import with_steps
 from ablations.provenance import environment_record
+from ablations.trainables.vit.training import environment
 from benchmarks import gpu_study, startup
 from benchmarks.floor import peak
 from benchmarks.gpu_experiments import EXPERIMENTS, TOKENS, low_weights
@@ -296,7 +297,7 @@ def run_benchmark(name: str, scale: Scale) -> bool:
     """Measure a figure and write its file; return False if it continues at the next call."""
     if (found := BENCHES[name][0](scale)) is None:
         return False
-    machine = environment_record(config := scale.config(), hardware(config), device_of(config), {})
+    machine = environment_record(environment(scale.config()), {})
     content = {"schema": store.SCHEMA, "figure": name, "machine": machine, **found}
     store.write_json(scale.folder / f"{name}.json", content)
     return True

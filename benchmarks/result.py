@@ -9,13 +9,13 @@ from pydantic_core import to_jsonable_python
 from ablations.machine import cores
 from ablations.provenance import environment_record
 from ablations.study.naming import assignments
+from ablations.trainables.vit.training import environment
 from benchmarks.process import Source
 from benchmarks.timing import FEW, Spread
 from results.store.schemas import Fact
 from results.tables.formats import Cell, Grid, markdown
 from results.units import amount_text
 from vitcore.config import Config
-from vitcore.runtime.device import device_of, hardware
 
 SHAPE = ("width", "depth", "heads", "patch", "position", "pool", "stem")  # of a model of ours
 SETTINGS = ("image_size", "batch", "precision", "compile", "augment", "attention")
@@ -46,7 +46,7 @@ class Conditions:
 
 def conditions(config: Config, source: Source, rounds: int, calls: int) -> Conditions:
     """Return the conditions of a measurement on this machine now. calls: the number of steps per round."""
-    machine = environment_record(config, hardware(config), device_of(config), {})
+    machine = environment_record(environment(config), {})
     machine |= {"cores": cores(), "cpu_capability": torch.backends.cpu.get_cpu_capability()}
     known = config.model_copy(update={"compile": machine["compile"]})
     ends = "lowest, highest" if rounds < FEW else "quartiles"

@@ -10,8 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ablations.execution.compute_eval import compute_eval
 from ablations.execution.launch import Place
 from ablations.jobs import jobs, matching_arms
+from ablations.trainables.trainable import find
 from results import store
 from results.store import inspection_data as inside
 from results.store import plan_files
@@ -143,7 +145,5 @@ def inspection_of(trial: store.Trial, place: Place, images: int | None) -> Inspe
         before = inside.read(trial)
         if images in (None, before.facts["asked"]):
             return before
-    from ablations.execution.compute_eval import compute_eval  # loads torch, which a stored inspection does not need
-
-    compute_eval(trial, "inspect", place.data_dir, place.code, images)
+    compute_eval(find(""), trial, "inspect", place.data_dir, place.code, images)
     return inside.read(trial)

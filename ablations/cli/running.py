@@ -6,6 +6,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -237,7 +238,7 @@ def train(
     check(config)
     before = init_checks.ancestors(config, place.runs)
     parents = init_checks.parent_names(before)
-    job = Job(trial_id(config), config.model_dump(), "train", "", parents=parents, cost=measure(config))
+    job = Job(trial_id(config), config.model_dump(), "train", "", parents=parents, description=asdict(measure(config)))
     todo = retrying.trials_to_run(place.runs, [*before, job], place.code)
     guards.ensure_trainable([job, *todo], place)
     warn_of_enlarged([job.config])

@@ -3,27 +3,23 @@
 import hashlib
 from pathlib import Path
 
+from ablations.trainables.trainable import Trainable
 from results import store
 from results.store import eval_files
 from results.store.files import MEMORY, read_bytes
-from vitcore.analysis import evals
-from vitcore.analysis.restore import restore_model
-from vitcore.config import Config
-from vitcore.runtime.device import compute_settings
 
 
-def compute_eval(trial: store.Trial, name: str, data_dir: Path | None, code: str, number: int | None = None) -> None:
+def compute_eval(
+    trainable: Trainable, trial: store.Trial, name: str, data_dir: Path | None, code: str, number: int | None = None
+) -> None:
     """Compute the eval `name` of a finished trial and write it to the trial's directory.
 
     number: replaces the number in the eval's name, if given. code: the code digest to record. Raises ValueError if the
     eval is unknown or does not apply to the model. Also raises it if weights or data are missing or damaged. Raises
     OSError if a file cannot be read or written.
     """
-    entry, named = evals.find(name)
-    config = Config(**trial.config())
     payload = winner_weights(trial)
-    with compute_settings(config):
-        found = entry.compute(restore_model(config, payload), number or named, data_dir)
+    found = trainable.compute_eval(name, trial.config(), payload, number, data_dir)
     content = {"metrics": found.metrics, "notes": found.notes, **found.details, "code": code}
     eval_files.write(trial, name, hashlib.sha256(payload).hexdigest(), content, found.arrays)
 

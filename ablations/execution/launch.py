@@ -30,6 +30,7 @@ class Place:
     checkpoints: Path | None = None  # scratch space for checkpoints; None for the run directory
     keep_weights: Keep = "all"
     trials_per_gpu: int = 1
+    trainable: str = ""  # of the trials, as module:attribute; "" for a ViT
 
     @property
     def code(self) -> str:
@@ -53,10 +54,15 @@ class WorkerProcess:
     """
 
     def __init__(
-        self, place: Place, own: dict[str, str], on_cpu: bool, events: "SimpleQueue[tuple[WorkerProcess, Heard]]"
+        self,
+        place: Place,
+        own: dict[str, str],
+        on_cpu: bool,
+        events: "SimpleQueue[tuple[WorkerProcess, Heard]]",
+        trainable: str = "",
     ) -> None:
         data_dir = place.data_dir.absolute() if place.data_dir else None
-        own_place = replace(place, data_dir=data_dir, gpu=place.gpu and not on_cpu)
+        own_place = replace(place, data_dir=data_dir, gpu=place.gpu and not on_cpu, trainable=trainable)
         settings = json.dumps(PLACE.dump_python(own_place, mode="json"))  # ASCII even if folder names are not
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "ablations.execution.worker", settings],

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal, get_args
 
 from ablations.jobs import Job
-from vitcore.runtime.host import Cost
 
 
 @dataclass(frozen=True)
@@ -99,6 +98,4 @@ def job_line(job: Job) -> str:
 
 
 def read_job(line: str) -> Job:
-    content = json.loads(line)
-    cost = content.pop("cost")
-    return Job(**content, cost=None if cost is None else Cost(**cost))
+    return Job(**json.loads(line))

@@ -163,7 +163,7 @@ class Pool:
         self.kill_silent(now)
 
     def start(self, slot: Slot) -> WorkerProcess:
-        return WorkerProcess(self.place, slot.environment, all_on_cpu(self.jobs), self.events)
+        return WorkerProcess(self.place, slot.environment, all_on_cpu(self.jobs), self.events, self.jobs[0].trainable)
 
     def slots_in_state(self, *states: WorkerState) -> list[Slot]:
         return [slot for slot in self.slots if slot.state in states]

@@ -35,7 +35,7 @@ def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
     for job in jobs:
         if job.ranks == 1:
             continue
-        if job.config["device"] != "cpu" and job.ranks > each * count:
+        if not job.resources.on_cpu and job.ranks > each * count:
             there = f"only {amount_text(each * count, 'GPU')}" if each else "no GPU"
             spread = f", {each} on each of {count} nodes" if count > 1 else ""
             alone = f"device=cpu runs {job.ranks} processes without a GPU"

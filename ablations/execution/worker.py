@@ -1,4 +1,4 @@
-"""A worker: a process that imports torch once and trains many trials, one after the other.
+"""A worker: a process that loads its trainable once and trains many trials, one after the other.
 
 It reads one job per line from standard input and writes one event per line to standard output. The output of a trial
 goes to the log of its attempt. On SIGTERM, or when its parent has ended, the worker saves a checkpoint at the next step
@@ -14,47 +14,30 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TextIO
 
-import torch
-
-from ablations import faults, machine, provenance
+from ablations import faults, provenance
 from ablations.execution import attempts, messages
 from ablations.execution.compute_eval import compute_eval, winner_weights
 from ablations.execution.launch import PLACE, Place
 from ablations.faults import RankLost
 from ablations.jobs import Job, kept_weights
 from ablations.output import output_to_file
-from ablations.trainables.vit import plugins, rank_processes
-from ablations.trainables.vit.rank_processes import BEAT_SECONDS
+from ablations.trainables.trainable import Context, Outcome, Parent, find, hashed, is_trial_id
 from results import store
 from results.store import eval_files, lease
 from results.store.files import FULL, Patience
-from results.store.schemas import Environment, Facts, validated
-from vitcore.analysis.cost import remember
-from vitcore.config import Config
+from results.store.schemas import Environment, Settings, validated
 from vitcore.data.files import reason_with_file
-from vitcore.identity import identity, trial_id
-from vitcore.options import ConfigError
-from vitcore.runtime import memory
-from vitcore.runtime.device import NoGpu, device_of, hardware, require_gpu
-from vitcore.runtime.memory import OutOfMemory
-from vitcore.training.distillation import Trained
-from vitcore.training.loop import train
-from vitcore.training.parents import is_trial
-from vitcore.training.run import Metrics, Outcome
-from vitcore.training.step_graph import ASKED, NONE
 
+BEAT_SECONDS = 5.0  # between heartbeats
 REPORT_SECONDS = 0.5
 ORPHAN_SECONDS = 60.0  # to save the last checkpoint; equal to runner.STOP_SECONDS
 ORPHANED = 3  # exit status
 FULL_SECONDS = float(os.environ.get("ABLATE_FULL_DISK_SECONDS", "120"))  # how long to wait for space on a full disk
 EVAL_SECONDS = 90.0  # how long to wait for another worker that computes evals of the same trial
-NOT_COMPILED = {"seed", "data_seed", "lr", "init_from", "teacher"}  # settings that no compiled code depends on
 
 Past = list[attempts.EndedAttempt]
 
@@ -66,9 +49,8 @@ class Worker:
         self.place, self.runs = place, place.runs
         self.channel = channel
         self.channel_lock = threading.Lock()  # the heartbeat writes to the channel too
-        self.plugins = plugins.load(map(Path, place.plugins))
-        self.code = provenance.code_digest(self.plugins)
-        self.compiled = set[str]()  # configs, without NOT_COMPILED, that have been compiled
+        self.trainable = find(place.trainable)
+        self.code = place.code
         self.broken = False  # whether this process can no longer train
         self.watch = lease.Watch()
         self.parent = os.getppid()
@@ -83,23 +65,17 @@ class Worker:
             self.channel.write(messages.event_line(event))
             self.channel.flush()
 
-    def report(self, step: int, metrics: Metrics, evaluating: bool = False) -> None:
+    def report(self, step: int, metrics: Mapping[str, float], evaluating: bool = False) -> None:
         if evaluating or time.monotonic() - self.last_report >= REPORT_SECONDS:
             self.last_report = -math.inf if evaluating else time.monotonic()  # the end of an evaluation is reported too
             self.emit(messages.Progress(step, metrics.get("val_accuracy"), evaluating))
 
-    def announce(self, facts: Facts) -> None:
-        """Warn the pool if compilation failed, or if a step is not one CUDA graph although the config allows it."""
-        if why := facts.get("compile_failed"):
-            self.emit(messages.Note(f"the model cannot be compiled here, so it is trained uncompiled: {why}"))
-        if (graph := str(facts.get("cuda_graph", ""))).startswith(NONE) and not graph.endswith(ASKED):
-            self.emit(messages.Note(f"a step is not one CUDA graph: {graph.removeprefix(NONE)}"))
+    def warn(self, text: str) -> None:
+        self.emit(messages.Note(text))
 
     def serve(self, job: Job) -> None:
         trial = store.trial(self.runs, job.id, self.place.checkpoints)
-        self.patience = Patience(
-            FULL_SECONDS, self.stop, lambda why: self.emit(messages.Note(f"{job.name} waits: {why.lower()}"))
-        )
+        self.patience = Patience(FULL_SECONDS, self.stop, lambda why: self.warn(f"{job.name} waits: {why.lower()}"))
         try:
             claimed = self.patience(lambda: store.claim(trial, self.watch))
             if claimed is None:  # the trial is over, or another process holds it
@@ -122,12 +98,10 @@ class Worker:
             return self.emit(messages.Ended("failed", cause))
         try:
             with output_to_file(attempt.path / "log"):
-                config = self.prepare_attempt(job, trial, attempt)
-                outcome = self.train(config, trial, attempt, past)
-            if outcome.micro_batch:
-                attempt.write_env({**attempt.env, "micro_batch": outcome.micro_batch})
+                settings = self.prepare_attempt(job, trial, attempt)
+                outcome = self.train(job, settings, trial, attempt, past)
             if outcome.status != "stopped":
-                attempt.publish(asdict(outcome))
+                attempt.publish(outcome.content())
             if outcome.status == "finished" and job.evals:
                 return self.evaluate(job, trial, outcome.train_seconds)
             stopped, seconds = outcome.status == "stopped", outcome.train_seconds
@@ -139,68 +113,50 @@ class Worker:
                 raise
             self.fail(error, trial, attempt, past)
 
-    def prepare_attempt(self, job: Job, trial: store.Trial, attempt: store.Attempt) -> Config:
-        """Write the config and the environment of the attempt; return the config.
+    def prepare_attempt(self, job: Job, trial: store.Trial, attempt: store.Attempt) -> Settings:
+        """Write the settings and the environment of the attempt; return the settings.
 
-        Raises ValueError if the id is not the planned one, as after a change of data. Raises the errors of
-        `ensure_device`.
+        Raises ValueError if the id is not the planned one, as after a change of data. Raises the errors of the
+        trainable's `environment`.
         """
-        config = Config(**job.config)
-        if trial_id(config) != job.id:
-            raise ValueError(f"planned with other code or data: it is trial {trial_id(config)} now, plan it anew")
-        if job.cost:
-            remember(config, job.cost)
-        self.ensure_device(config)
-        content = {"config": config.model_dump(), "identity": identity(config)}
-        self.patience(lambda: trial.create(content))
-        attempt.write_env(provenance.environment_record(config, hardware(config), device_of(config), self.plugins))
+        settings = self.trainable.resolve(job.config)
+        identity = self.trainable.identity(settings)
+        if hashed(identity) != job.id:
+            raise ValueError(f"planned with other code or data: it is trial {hashed(identity)} now, plan it anew")
+        environment = self.trainable.environment(settings, self.place.gpu)
+        self.patience(lambda: trial.create({"config": settings, "identity": identity}))
+        attempt.write_env(provenance.environment_record(environment, self.place.plugins))
         attempt.progress = self.report
-        if (alike := config.model_dump_json(exclude=NOT_COMPILED)) not in self.compiled:  # else the code is used again
-            self.compiled.add(alike)
-            attempt.compiling = lambda: self.emit(messages.Compiling())
-        attempt.on_record = self.announce
-        return config
+        attempt.compiling = lambda: self.emit(messages.Compiling())
+        return settings
 
-    def train(self, config: Config, trial: store.Trial, attempt: store.Attempt, past: Past) -> Outcome:
-        data_dir = self.place.data_dir
-        parent, weights = self.parent_weights(config, "init_from"), self.parent_weights(config, "teacher")
-        teacher = Trained(store.trial(self.runs, config.teacher).config(), weights) if weights else None
-        hung = partial(self.fail, trial=trial, attempt=attempt, past=past)
-        with rank_processes.join_ranks(config, self.plugins, data_dir, hung) as ranks:
-            return train(
-                config, attempt, data_dir=data_dir, parent=parent, teacher=teacher, stop=self.stop, ranks=ranks
-            )
+    def train(self, job: Job, settings: Settings, trial: store.Trial, attempt: store.Attempt, past: Past) -> Outcome:
+        links = [link for link in self.trainable.links if is_trial_id(settings.get(link))]
+        parents = {link: self.verified_parent(link, settings[link]) for link in links}
+        context = Context(
+            data_dir=self.place.data_dir,
+            plugins=list(self.place.plugins),
+            description=job.description,
+            should_stop=self.stop,
+            warn=self.warn,
+            on_hang=partial(self.fail, trial=trial, attempt=attempt, past=past),
+        )
+        return self.trainable.train(settings, attempt, parents, context)
 
-    def parent_weights(self, config: Config, key: str) -> bytes | None:
-        """Return the verified weights of the trial that the setting `key` names; None if it names no trial.
-
-        Raises ConfigError if the trial has not finished or its weights are missing or damaged.
-        """
-        if not is_trial(name := getattr(config, key)):
-            return None
+    def verified_parent(self, link: str, name: str) -> Parent:
+        """Return the trial that a setting names. Raises ValueError if it has not finished or its weights are gone."""
         trial = store.trial(self.runs, name)
         if trial.state().status != "finished":
-            raise ConfigError(f"{key}={name}: no trial of that id has finished in {self.runs}")
+            raise ValueError(f"{link}={name}: no trial of that id has finished in {self.runs}")
         try:
-            return winner_weights(trial)
+            return Parent(trial.config(), winner_weights(trial))
         except ValueError as error:
-            raise ConfigError(f"{key}={name}: {error}") from None
-
-    def ensure_device(self, config: Config) -> None:
-        """Raise NoGpu if a GPU that the config requests is missing, or RuntimeError if it has been lost."""
-        if self.place.gpu and config.device != "cpu" and device_of(config) != "cuda":
-            raise RuntimeError("the GPU is lost: it was there when this worker began")
-        if config.device == "cuda":
-            require_gpu()
-        if config.gpus > 1 and config.device != "cpu":
-            needed, there = config.gpus // machine.nodes(), torch.cuda.device_count()
-            if there < needed:
-                raise NoGpu(f"gpus={needed}: this process sees {there}; as many processes without one: device=cpu")
+            raise ValueError(f"{link}={name}: {error}") from None
 
     def fail(self, error: Exception, trial: store.Trial, attempt: store.Attempt, past: Past) -> None:
         """Record the failure of an attempt, and tell the pool whether the trial will be tried again."""
-        fault, place = faults.classify(error), faults.fault_location(error)
-        cause = str(error) if isinstance(error, OutOfMemory) else f"{type(error).__name__}: {error}"
+        fault, place = faults.classify(error, self.trainable.fault), faults.fault_location(error)
+        cause = str(error) if fault.says_all else f"{type(error).__name__}: {error}"
         again = fault.kind == faults.BUG and attempts.may_retry_exception(past, place)
         pause, bad_node = 0.0, ""
         trace, rank_node = traceback.format_exc(), dict[str, str]()
@@ -233,7 +189,7 @@ class Worker:
                 for name in eval_files.missing_evals(trial, job.evals, result):
                     if (killed := eval_files.count_start(trial, name)) >= attempts.WITHOUT_PROGRESS:
                         raise ValueError(f"its worker was killed {killed} times")
-                    compute_eval(trial, name, self.place.data_dir, self.code)
+                    compute_eval(self.trainable, trial, name, self.place.data_dir, self.code)
             self.emit(messages.Ended(result.status, "", result.metrics, seconds))
         except TimeoutError as error:  # another worker computes its evals
             self.emit(messages.Ended("held", reason_with_file(error)))
@@ -263,13 +219,11 @@ def start_heartbeat(parent: int, beat: Callable[[], None]) -> None:
 
 def main() -> None:
     parent, place = os.getppid(), PLACE.validate_python(json.loads(sys.argv[1]))
-    torch.set_flush_denormal(True)  # before PyTorch starts threads (vitcore.runtime.device.flush_subnormals)
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:
         worker = Worker(place, channel)
-        if place.gpu:
-            require_gpu()
+        worker.trainable.start_worker(list(place.plugins), place.gpu)
     except ValueError as error:
         sys.exit(str(error))
 
@@ -281,7 +235,7 @@ def main() -> None:
     worker.emit(messages.Ready())
     for line in sys.stdin:
         worker.serve(messages.read_job(line))
-        memory.release()
+        worker.trainable.release_memory()
         if worker.stop() or worker.broken:
             break
 

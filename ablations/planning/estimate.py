@@ -25,9 +25,10 @@ from typing import Any
 from ablations import machine
 from ablations.execution import retry
 from ablations.execution.attempts import read_or_none
-from ablations.jobs import Job, evaluation_share
+from ablations.jobs import Job
 from ablations.planning import step_times
 from ablations.planning.step_times import Device
+from ablations.trainables.trainable import find
 from results import store
 from results.store.schemas import Entry, Environment, Plan, Settings
 from results.units import amount_text
@@ -140,6 +141,7 @@ def estimate_arms(plan: Plan, runs: Path, device: Device, arms: Iterable[Entry])
     """Yield (entry, seconds of one trial, source) for each arm or stage in `arms`, from the best of SOURCES."""
     measured, rate = step_times.read(runs, device), seconds_per_flop(plan, runs, device)
     took = plan.cost.time_on(device.gpu) if plan.cost else None
+    trainable = find(plan.trainable)
     for arm in arms:
         slowdown = BF16_SLOWDOWN if emulates_bf16(arm.config, device.gpu) else 1.0
         flops = training_flops(arm)
@@ -154,7 +156,7 @@ def estimate_arms(plan: Plan, runs: Path, device: Device, arms: Iterable[Entry])
             seconds, source = slowdown * flops * (took.seconds / plan.cost.work), "recipe"
         else:
             seconds, source = slowdown * flops / (GPU_FLOPS if device.gpu else CORE_FLOPS), "flops"
-        yield arm, seconds * (1 + evaluation_share(arm.config, plan)), source
+        yield arm, seconds * (1 + trainable.evaluation_fraction(arm.config, plan.data)), source
 
 
 def emulates_bf16(config: Settings, gpu: bool) -> bool:

@@ -3,6 +3,7 @@
 import itertools
 import re
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -139,7 +140,7 @@ def tuning_jobs(settings: Settings) -> list[Job]:
     for lr, width in pairs:
         config = Config(**{**settings, "lr": lr, "width": width, "steps": steps})
         name = f"lr={lr:g},width={width}"
-        jobs.append(Job(trial_id(config), config.model_dump(), name, "tune", cost=cost.measure(config)))
+        jobs.append(Job(trial_id(config), config.model_dump(), name, "tune", description=asdict(cost.measure(config))))
     return jobs
 
 

@@ -23,6 +23,7 @@ import torch
 from ablations import faults
 from ablations.faults import MACHINE, Fault, RankLost
 from ablations.machine import nodes
+from ablations.trainables.vit import own_faults
 from results.store.schemas import Settings
 from vitcore.config import Config
 from vitcore.runtime.device import device_of
@@ -60,7 +61,7 @@ class RankFailure:
 
 def report_failure(store: TCPStore, rank: int, error: Exception) -> bool:
     """Report to rank 0 the exception that ends this rank; return whether the exception arose in this rank."""
-    fault, cause = faults.classify(error), f"{type(error).__name__}: {error}"
+    fault, cause = faults.classify(error, own_faults.fault), f"{type(error).__name__}: {error}"
     trace, node = "".join(traceback.format_exception(error)), os.environ.get("SLURMD_NODENAME", "")
     followed = exchange_failed(error)
     report = RankFailure(rank, cause, fault.kind, fault.fatal, faults.fault_location(error), trace, node, followed)

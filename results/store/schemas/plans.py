@@ -187,6 +187,7 @@ class Plan(Schema):
     name: Annotated[str, Field(min_length=1)]  #: Study, recipe and, with overrides, their hash: `study@recipe+hash`.
     study: Annotated[str, Field(min_length=1)]  #: Name of the study.
     recipe: str  #: Name of the recipe.
+    trainable: str = ""  #: What its trials train, as module:attribute. Empty: Vision Transformers.
     overrides: Settings  #: Settings given on the last command line.
     question: str  #: The question that the study answers.
     source: str  #: Publication from which the question comes.

@@ -77,7 +77,7 @@ def test_worker_imports_no_more_than_its_trials_need(tmp_path: Path) -> None:
     small = {"width": 16, "depth": 1, "heads": 2, "patch": 4, "steps": 2, "batch": 16, "device": "cpu"}
     settings = [{"position": "relative"}, *({"optimizer": name} for name in OPTIMIZER)]
     configs = [Config(**small, **own) for own in settings]
-    jobs = [Job(trial_id(one), one.model_dump(), "arm", "study", cost=measure(one)) for one in configs]
+    jobs = [Job(trial_id(one), one.model_dump(), "arm", "study", description=asdict(measure(one))) for one in configs]
     order = {"runs": str(tmp_path), "data_dir": None, "plugins": {}, "gpu": False, "checkpoints": None}
     words = [json.dumps(order | {"keep_weights": "all"}), *(json.dumps(asdict(job)) for job in jobs)]
     found = imported(tmp_path, WORKER, *words)

@@ -10,6 +10,8 @@ import torch
 
 from ablations import faults
 from ablations.faults import BUG, INPUT, MACHINE, MEMORY
+from ablations.trainables.vit import own_faults
+from ablations.trainables.vit.own_faults import fault
 from vitcore import Config
 from vitcore.data.builtin import read_batch
 from vitcore.data.splits import load
@@ -55,7 +57,7 @@ MESSAGES = [
 
 @pytest.mark.parametrize(("message", "kind", "fatal"), MESSAGES)
 def test_message_is_understood(message: str, kind: str, fatal: bool) -> None:
-    found = faults.classify(RuntimeError(message))
+    found = faults.classify(RuntimeError(message), fault)
     assert (found.kind, found.fatal) == (kind, fatal)
 
 
@@ -75,23 +77,23 @@ def test_message_is_understood(message: str, kind: str, fatal: bool) -> None:
     ],
 )
 def test_type_is_understood(error: Exception, kind: str) -> None:
-    assert faults.classify(error).kind == kind
+    assert faults.classify(error, fault).kind == kind
 
 
 def test_missing_and_damaged_data_are_input_and_a_parts_own_value_error_is_not(tmp_path: Path) -> None:
     """A ValueError is bad input only if our own modules for data and config raise it."""
-    assert all(map(importlib.util.find_spec, faults.INPUT_MODULES))
+    assert all(map(importlib.util.find_spec, (*faults.CHECKED, *own_faults.CHECKED)))
     (tmp_path / "batch").write_bytes(b"damaged")
     readers = (partial(load, Config(data="cifar10"), tmp_path), partial(read_batch, tmp_path / "batch", "0" * 32))
     for read in readers:
         with pytest.raises(ValueError) as ours:
             read()
-        assert faults.classify(ours.value).kind == INPUT
+        assert faults.classify(ours.value, fault).kind == INPUT
     part = compile("raise ValueError", "vitcore/data/pack.py", "exec")
     for name in ("pack", "vitcore.database"):
         with pytest.raises(ValueError) as theirs:
             exec(part, {"__name__": name})
-        assert faults.classify(theirs.value).kind == BUG
+        assert faults.classify(theirs.value, fault).kind == BUG
 
 
 def test_place_names_the_innermost_frames() -> None:

@@ -12,10 +12,11 @@ from run_trials import Quiet, job_of
 from ablations import machine
 from ablations.execution import slots
 from ablations.execution.launch import Place
-from ablations.execution.messages import Ended, Event, Exited, Heard, Ready, Said, Started
+from ablations.execution.messages import Ended, Event, Exited, Heard, Note, Ready, Said, Started
 from ablations.execution.pool import CRASHED_STARTS, DEATHS, LONGEST_LOOK, Pool, RunSummary, Slot
-from ablations.execution.worker import Worker
 from ablations.jobs import Job
+from ablations.trainables.trainable import Context
+from ablations.trainables.vit.training import warn_of
 from results.store.standing import Kind, Standing, Standings, Start
 from vitcore.config import Config
 
@@ -201,14 +202,14 @@ def test_what_another_run_finished_or_trains_goes_to_no_worker(tmp_path: Path, s
 def test_why_steps_are_not_as_by_default_is_told_once(tmp_path: Path) -> None:
     """The run shows each reason once, and none for a setting of the config."""
     events: list[Event] = []
-    worker = SimpleNamespace(emit=events.append)
+    context = Context(warn=lambda text: events.append(Note(text)))
     for facts in (
         {"cuda_graph": "the whole step", "compile_seconds": 31.0},
         {"cuda_graph": "none: cuda_graph=off"},
         {"cuda_graph": "none: RuntimeError: operation not permitted"},
         {"cuda_graph": "none: RuntimeError: operation not permitted", "compile": False, "compile_failed": "no gcc"},
     ):
-        Worker.announce(worker, facts)
+        warn_of(facts, context)
     made = pool(tmp_path, jobs(1), 1)
     made.tick()
     for event in events:

@@ -20,6 +20,7 @@ from ablations.cli import clean as cleaning
 from ablations.execution.compute_eval import compute_eval
 from ablations.execution.launch import Place
 from ablations.jobs import Job, jobs
+from ablations.trainables.trainable import find
 from results import export, store
 from results.figures import frame
 from results.load import load_studies
@@ -170,7 +171,7 @@ def test_weights_stay_while_an_eval_is_owed(ablate: Ablate, tmp_path: Path) -> N
     assert waste.count("weights.safetensors") == 3
     (first.path / "attempts/0001/weights.safetensors").write_bytes(b"other")
     with pytest.raises(ValueError, match="damaged"):
-        compute_eval(first, "fewshot", None, "code")
+        compute_eval(find(""), first, "fewshot", None, "code")
 
 
 def test_evals_compute_as_the_training_did(ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +182,7 @@ def test_evals_compute_as_the_training_did(ablate: Ablate, tmp_path: Path, monke
 
     monkeypatch.setitem(EVAL, "looked", Eval((), product))
     trial = trials(tmp_path)[0]
-    compute_eval(trial, "looked", None, "")
+    compute_eval(find(""), trial, "looked", None, "")
     assert store.read_json(trial.path / "evals/looked.json")["metrics"] == {"product": 0.0}
     assert product().metrics["product"] != 0
 

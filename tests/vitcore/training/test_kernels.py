@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend
 
-from ablations.provenance import environment_record
+from ablations.trainables.vit.training import kernel_choices
 from vitcore.analysis.cost import bias_kind
 from vitcore.config import Config
 from vitcore.model.position.relative import Relative
@@ -36,13 +36,13 @@ def test_the_kind_of_bias_is_found_with_few_patches() -> None:
 
 def test_kernels_and_precision_are_recorded() -> None:
     """env.json has the process's kernels and precision, and TF32 on a GPU."""
-    on_cpu = environment_record(Config(**SMALL, compile=True), "a CPU", "cpu", {})
+    on_cpu = kernel_choices(Config(**SMALL, compile=True), "cpu")
     assert (on_cpu["compile"], on_cpu["attention"], "tf32" in on_cpu) == (True, FREE, False)
     before = torch.get_float32_matmul_precision()
     assert on_cpu["matmul_precision"] == before
     torch.set_float32_matmul_precision("high")
     try:
-        on_gpu = environment_record(Config(**SMALL, steps=999), "a GPU", "cuda", {})
+        on_gpu = kernel_choices(Config(**SMALL, steps=999), "cuda")
     finally:
         torch.set_float32_matmul_precision(before)
     assert (on_gpu["compile"], on_gpu["matmul_precision"]) == (False, "high")

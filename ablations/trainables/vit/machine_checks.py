@@ -1,0 +1,35 @@
+"""Check before training that this machine has the GPU, the memory and the data that trials need."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ablations import machine
+from results.store.schemas import Settings
+from vitcore.runtime.host import Cost, check_memory, host_limits
+
+
+def check_machine(settings: Settings, description: Settings) -> None:
+    if settings["device"] == "cuda":
+        from vitcore.runtime.device import require_gpu  # loads torch, which otherwise only workers need
+
+        require_gpu()
+    on_cpu = settings["device"] == "cpu" or not machine.gpus()
+    if on_cpu and description.keys() == Cost.__dataclass_fields__.keys():
+        check_memory(settings, Cost(**description), min(host_limits()))
+
+
+def check_data(trials: Sequence[Settings], to_train: Sequence[Settings], data_dir: Path | None) -> None:
+    from vitcore.data.builtin import BUILT_IN  # loads NumPy, as all of these
+    from vitcore.data.homes import data_home
+    from vitcore.data.imagefolder import check_images
+    from vitcore.data.lookup import FOLDER, describe, find_pack, image_folder
+    from vitcore.data.pack import manifest, open_pack
+
+    left = {settings["data"] for settings in to_train}
+    for name in sorted({settings["data"] for settings in trials}):
+        if name in BUILT_IN:
+            BUILT_IN[name].read(data_home(data_dir))
+        elif (folder := find_pack(name)) is not None:
+            open_pack(folder, manifest(folder, name))
+        elif name.startswith(FOLDER) and name in left:  # every image is decoded, which only training needs
+            check_images(image_folder(name), describe(name).channels)

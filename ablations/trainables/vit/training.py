@@ -1,0 +1,114 @@
+"""Train and evaluate a ViT in a worker's process."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from ablations import machine
+from ablations.trainables.trainable import Context, EvalResult, Outcome, Parent
+from ablations.trainables.vit import plugins, rank_processes
+from results import store
+from results.store.schemas import Fact, Facts
+from vitcore.analysis import evals
+from vitcore.analysis.cost import remember
+from vitcore.analysis.restore import restore_model
+from vitcore.config import Config
+from vitcore.runtime.attention_backend import kernel_name
+from vitcore.runtime.compile_cache import compiles
+from vitcore.runtime.device import NoGpu, compute_settings, device_of, hardware, require_gpu
+from vitcore.runtime.host import Cost
+from vitcore.training import loop
+from vitcore.training.distillation import Trained
+from vitcore.training.step_graph import ASKED, NONE
+
+NOT_COMPILED = {"seed", "data_seed", "lr", "init_from", "teacher"}  # settings that no compiled code depends on
+
+compiled: set[str] = set()  # configs, without NOT_COMPILED, that this process has compiled
+
+
+def start_worker(files: Sequence[str], needs_gpu: bool) -> None:
+    """Load plug-ins. Raises the errors of `plugins.load`, and NoGpu if `needs_gpu` and there is none."""
+    torch.set_flush_denormal(True)  # before PyTorch starts threads (vitcore.runtime.device.flush_subnormals)
+    plugins.load(map(Path, files))
+    if needs_gpu:
+        require_gpu()
+
+
+def environment(config: Config) -> dict[str, Fact]:
+    """Return the hardware that trains a config, and how it computes."""
+    accelerator = device_of(config)
+    return {
+        "device": hardware(config),
+        "accelerator": accelerator,
+        "threads": config.threads,
+        "ranks": config.gpus,
+        **kernel_choices(config, accelerator),
+    }
+
+
+def kernel_choices(config: Config, accelerator: str) -> dict[str, Fact]:
+    """Return the settings by which PyTorch chooses kernels. Different kernels round differently."""
+    found: dict[str, Fact] = {
+        "compile": compiles(config, accelerator),
+        "attention": kernel_name(config, accelerator),
+        "matmul_precision": torch.get_float32_matmul_precision(),
+    }
+    if accelerator == "cuda":  # by default, only convolutions use TF32
+        allowed = {"products": torch.backends.cuda.matmul.allow_tf32, "convolutions": torch.backends.cudnn.allow_tf32}
+        found["tf32"] = " and ".join(name for name, yes in allowed.items() if yes) or "none"
+    return found
+
+
+def ensure_device(config: Config, needs_gpu: bool) -> None:
+    """Raise NoGpu if a GPU that the config requests is missing, or RuntimeError if it has been lost."""
+    if needs_gpu and config.device != "cpu" and device_of(config) != "cuda":
+        raise RuntimeError("the GPU is lost: it was there when this worker began")
+    if config.device == "cuda":
+        require_gpu()
+    if config.gpus > 1 and config.device != "cpu":
+        needed, there = config.gpus // machine.nodes(), torch.cuda.device_count()
+        if there < needed:
+            raise NoGpu(f"gpus={needed}: this process sees {there}; as many processes without one: device=cpu")
+
+
+def train(config: Config, run: store.Attempt, parents: Mapping[str, Parent], context: Context) -> Outcome:
+    """Train a config with the ranks that it asks for, and publish nothing. Raises the errors of vitcore's `train`."""
+    if context.description.keys() == Cost.__dataclass_fields__.keys():
+        remember(config, Cost(**context.description))
+    same_code = config.model_dump_json(exclude=NOT_COMPILED)
+    if same_code in compiled:
+        run.compiling = lambda: None  # the code is used again
+    compiled.add(same_code)
+    run.on_record = lambda facts: warn_of(facts, context)
+    parent, teacher = parents.get("init_from"), parents.get("teacher")
+    with rank_processes.join_ranks(config, context.plugins, context.data_dir, context.on_hang) as ranks:
+        outcome = loop.train(
+            config,
+            run,
+            data_dir=context.data_dir,
+            parent=parent.weights if parent else None,
+            teacher=Trained(teacher.settings, teacher.weights) if teacher else None,
+            stop=context.should_stop,
+            ranks=ranks,
+        )
+    if outcome.micro_batch:
+        run.record({"micro_batch": outcome.micro_batch})
+    return Outcome(outcome.status, outcome.metrics, outcome.train_seconds, asdict(outcome))
+
+
+def warn_of(facts: Facts, context: Context) -> None:
+    """Warn if compilation failed, or if a step is not one CUDA graph although the config allows it."""
+    if why := facts.get("compile_failed"):
+        context.warn(f"the model cannot be compiled here, so it is trained uncompiled: {why}")
+    graph = str(facts.get("cuda_graph", ""))
+    if graph.startswith(NONE) and not graph.endswith(ASKED):
+        context.warn(f"a step is not one CUDA graph: {graph.removeprefix(NONE)}")
+
+
+def compute_eval(name: str, config: Config, weights: bytes, number: int | None, data_dir: Path | None) -> EvalResult:
+    entry, named = evals.find(name)
+    with compute_settings(config):
+        found = entry.compute(restore_model(config, weights), number or named, data_dir)
+    return EvalResult(found.metrics, found.notes, found.details, found.arrays)
