@@ -71,7 +71,9 @@ from ablations.trainables.vit import rank_processes as ranks
 from vitcore import Config
 ranks.GRACE_SECONDS = 0.5
 config = Config(device="cpu", width=16, depth=1, heads=2, gpus=2)
-with ranks.join_ranks(config, [sys.argv[1]], None, lambda lost: Path(sys.argv[2]).write_text(f"{lost.fault} {lost}")):
+def report(lost):
+    Path(sys.argv[2]).write_text(f"{lost.fault.kind} {lost.fault.fatal} {lost}")
+with ranks.join_ranks(config, [sys.argv[1]], None, report):
     time.sleep(600)
 """
 
@@ -90,7 +92,7 @@ def test_failure_is_reported_while_the_exchange_hangs(tmp_path: Path) -> None:
     plugin.write_text(BROKEN)
     done = subprocess.run([sys.executable, "-c", HANGING, str(plugin), str(said)], timeout=300)
     assert done.returncode == -signal.SIGKILL
-    assert said.read_text() == "Fault(kind='bug', fatal=True) rank 1: RuntimeError: no such thing"
+    assert said.read_text() == "bug True rank 1: RuntimeError: no such thing"
 
 
 @pytest.mark.slow
