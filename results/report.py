@@ -17,7 +17,6 @@ from markupsafe import Markup, escape
 from results import claim_text, store
 from results.figures import inspection, study_figure
 from results.records import Claim, Table
-from results.statistics import interaction
 from results.store.inspection_data import Inspection
 from results.store.schemas import Asked, Metric, Plan
 from results.study_results import StudyResults
@@ -99,7 +98,7 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
         "grid": grid,
         "footnotes": [one for one in footnotes if not is_minor(one[1])],
         "minor": [one for one in footnotes if is_minor(one[1])],
-        "interactions": [interaction.sentence(one, plan.primary_metric) for one in table.interactions],
+        "interactions": [sentences.interaction_sentence(one, plan.primary_metric) for one in table.interactions],
         "claims": [claim_view(claim, plan.primary_metric) for claim in table.claims],
         "cost": cost_text(study, uses),
         "provenance": provenance(study.trials),

@@ -3,9 +3,8 @@
 from results import units
 from results.comparison.matching import Pair, Side, are_namesakes, differing_settings
 from results.comparison.testing import Test, test_verdict
-from results.statistics import looks, verdict
 from results.store.schemas import Metric
-from results.tables import layout, sentences
+from results.tables import layout, notes, sentences
 from results.tables.outcomes import absence_notes
 
 USUAL = "test accuracy"  # the metric that a row's notes do not name
@@ -31,7 +30,7 @@ def row_notes(pair: Pair, test: Test | None, family: int) -> list[str]:
         found.append(f"{other.arm.name} of {other.study.name} in {name}")
     if test is None:
         return [*found, f"shown side by side, not compared: {settings_difference(a, b)}"]
-    limits = verdict.verdict_notes(
+    limits = notes.verdict_notes(
         test_verdict(test),
         test.difference,
         test.tested,
@@ -49,8 +48,7 @@ def test_notes(test: Test) -> list[str]:
     if test.method == "none" and test.a.trials.seeds != test.b.trials.seeds:
         found.append("identical where both sides have the trial; one side has more seeds")
     if test.method != "none" and test.difference.se is None:
-        lacking = "interval, p or verdict" if test.p is None else "interval"
-        found.append(f"no {lacking} of the difference: {test.difference.why}")
+        found.append(notes.no_interval_note(test.difference, test.p))
     elif test.method == "welch":
         found.append("not paired (Welch): fewer than 2 common seeds, or another split")
     elif test.method == "overlapping":
@@ -58,7 +56,7 @@ def test_notes(test: Test) -> list[str]:
     if test.identical and test.method != "none":
         found.append(f"{sentences.seeds_text(test.identical)}: the same weights on both sides, left out of the test")
     if test.method != "none" and len(test.looks) > 1:
-        found.append(looks.correction_text(test.looks, "comparisons of A and B"))
+        found.append(notes.correction_text(test.looks, "comparisons of A and B"))
     if test.repeated:
         found.append(f"{sentences.seeds_text(test.repeated)}: the same trial gave another number")
     return found
@@ -71,7 +69,8 @@ def change_notes(change: Test | None) -> list[str]:
     """
     if change is None or change.a.row.verdict == change.b.row.verdict:
         return []
-    before, after = ((side.row.verdict or "without verdict").replace("-", " ") for side in (change.a, change.b))
+    before = sentences.verdict_text(change.a.row.verdict, "without verdict")
+    after = sentences.verdict_text(change.b.row.verdict, "without verdict")
     metric, difference = change.a.study.plan.primary_metric, change.difference
     if difference.value is None or change.p_holm is None:
         tested = "that its difference from the baseline moved is not tested"

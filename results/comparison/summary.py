@@ -36,8 +36,7 @@ def as_grid(comparison: Comparison) -> Grid:
         f"{name}: {', '.join(side.studies)} ({side.over} of {units.amount_text(side.planned, 'trial')})."
         for name, side in (("A", comparison.a), ("B", comparison.b))
     )
-    interval = "± is the 95% t interval, not adjusted"
-    tested = f"paired by seed, {interval}, p after Holm in a family of {comparison.family}"
+    tested = f"paired by seed, {layout.INTERVALS}, p after Holm in a family of {comparison.family}"
     return Grid(
         title="B against A, arm by arm",
         caption=[f"{sides} Accuracies in %, differences in points; {tested}."],
@@ -71,12 +70,13 @@ def difference_cells(row: ComparedRow | PublishedClaim) -> list[Cell]:
 def verdict_cell(row: ComparedRow) -> str:
     if row.verdict == IDENTICAL and len({side.n for side in (row.a, row.b) if side}) > 1:
         return f"identical in {units.amount_text(len(row.identical), 'common seed')}"  # the means are over all seeds
-    return row.verdict.replace("-", " ") + interim_mark(row) if row.verdict else f"– ({row.untested})"
+    return sentences.verdict_text(row.verdict, f"– ({row.untested})") + interim_mark(row)
 
 
 def interim_mark(row: ComparedRow) -> str:
     """Return " (interim)" for a verdict on an unfinished side, or ""."""
-    return " (interim)" if row.interim and row.verdict != IDENTICAL else ""
+    is_interim = row.interim and row.verdict not in (None, IDENTICAL)
+    return layout.INTERIM_MARK if is_interim else ""
 
 
 def side_cells(side: Reached | None, metric: Metric) -> list[Cell]:
@@ -104,8 +104,8 @@ def interim_text(comparison: Comparison) -> str:
     studies = dict.fromkeys(row.name for row in comparison.rows if row.interim)
     if not studies:
         return ""
-    so = "a verdict says what it would be now" if comparison.judged else "so there is no verdict (--interim shows it)"
-    return f"Interim: planned trials of {', '.join(studies)} are not over, {so}."
+    meaning = sentences.interim_meaning(comparison.judged)
+    return f"Interim: planned trials of {', '.join(studies)} are not over, {meaning}."
 
 
 def sensitivity_text(comparison: Comparison) -> str:

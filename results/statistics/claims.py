@@ -1,15 +1,48 @@
 """Verdicts on the claims that a study quotes from its source, judged by the study's trials."""
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from results.claim_text import AGREE, DISAGREE, UNRESOLVED, Parts, parse_claim
-from results.records import Claim, Row
+from results.records import Row
 from results.statistics import p_values, tuned_pairs, verdict
 from results.statistics.contrast import Sample
 from results.statistics.tuned_pairs import Pair
-from results.statistics.verdict import EQUIVALENT, RESOLVED, Tie
+from results.statistics.verdict import RESOLVED, Tie
 from results.store.schemas import Plan
+
+Arms = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class PairTest:
+    """The tests of two claimed arms a and b. pair: the differences a - b. tie: None without a margin.
+
+    p_holm, p_margin: adjusted p values of no difference and of equivalence, None without a test. is_reversed: whether
+    the table has a row for b - a, and none for a - b.
+    """
+
+    pair: Pair
+    tie: Tie | None
+    p_holm: float | None
+    p_margin: float | None
+    is_reversed: bool
+
+
+@dataclass(frozen=True)
+class JudgedClaim:
+    """A claim with its verdict: agree, disagree, not-resolved, or None if untested.
+
+    test: None if the plan lacks an arm. word: the verdict on the difference a - b. absent: claimed arms that the plan
+    lacks.
+    """
+
+    parts: Parts
+    test: PairTest | None
+    word: str | None = None
+    verdict: str | None = None
+    absent: Sequence[str] = ()
 
 
 def judge_claims(
@@ -19,7 +52,7 @@ def judge_claims(
     p_margins: Mapping[str, float | None],
     unjudged: Collection[str],
     gone: Collection[str],
-) -> list[Claim]:
+) -> list[JudgedClaim]:
     """Return the study's claims with verdicts, one for each claim that `claims_at_points` yields.
 
     A claim about an arm and its baseline takes its p values from the table. All other pairs of arms form a separate
@@ -27,34 +60,61 @@ def judge_claims(
 
     rows: arm -> row. samples: arm -> sample. p_margins: arm -> adjusted p value of equivalence in the table. unjudged:
     arms without a verdict because a best value lies at the edge of the grid. gone: grid points left out (see
-    `tuning.unstable_points`). Raises ValueError if a claim is not "a < b" or "a ~ b".
+    `tuning.Grid.unstable_points`). Raises ValueError if a claim is not "a < b" or "a ~ b".
     """
-    asked = [point for text in plan.claims for point in claims_at_points(text, plan)]
-    pairs = {
-        (a, b): tuned_pairs.pair(a, b, plan, samples, gone, rows[a].baseline)
-        for a, _, b in asked
-        if a in rows and b in rows
-    }
-    ties = {(a, b): tuned_pairs.tie(pair, plan, rows[rows[a].baseline].mean) for (a, b), pair in pairs.items()}
-    contrasts = {
-        (a, b): arm for a, b in pairs for arm, other in ((a, b), (b, a)) if arm != other and rows[arm].baseline == other
-    }
-    p_holm = {names: rows[arm].p_holm for names, arm in contrasts.items()}
-    p_margin = {names: p_margins[arm] for names, arm in contrasts.items()}
-    own = [names for names in pairs if names not in contrasts]
-    p = [None if {*names} & set(unjudged) else tuned_pairs.p_value(pairs[names], plan) for names in own]
-    p_holm |= zip(own, p_values.holm(p, len(own)), strict=True)
-    wide = {names for names, tie in ties.items() if tie and tie.too_wide}
-    p_within = [None if names in wide else tuned_pairs.p_equivalence(pairs[names], plan) for names in own]
-    p_margin |= zip(own, p_values.holm(p_within, len(own)), strict=True)
-    found = []
-    for claim in asked:
-        names = claim[0], claim[2]
-        if absent := [name for name in names if name not in rows]:
-            found.append(Claim(" ".join(claim), note=f"no arm {', '.join(absent)} in the plan"))
+    asked = [parts for text in plan.claims for parts in claims_at_points(text, plan)]
+    pairs = {}
+    for a, _, b in asked:
+        if a in rows and b in rows:
+            pairs[a, b] = tuned_pairs.pair(a, b, plan, samples, gone, rows[a].baseline)
+    tests = pair_tests(pairs, plan, rows, p_margins, unjudged)
+    judged = []
+    for parts in asked:
+        a, _, b = parts
+        if (a, b) in tests:
+            judged.append(judged_claim(plan, rows, parts, tests[a, b]))
         else:
-            found.append(judged_claim(plan, rows, claim, pairs[names], ties[names], p_holm[names], p_margin[names]))
-    return found
+            judged.append(JudgedClaim(parts, None, absent=[name for name in (a, b) if name not in rows]))
+    return judged
+
+
+def pair_tests(
+    pairs: Mapping[Arms, Pair],
+    plan: Plan,
+    rows: Mapping[str, Row],
+    p_margins: Mapping[str, float | None],
+    unjudged: Collection[str],
+) -> dict[Arms, PairTest]:
+    """Return the tests of all claimed pairs of arms. The arguments are those of `judge_claims`."""
+    ties = {}
+    for (a, b), pair in pairs.items():
+        ties[a, b] = tuned_pairs.tie(pair, plan, rows[rows[a].baseline].mean)
+    contrasts = {arms: contrast_of(*arms, rows) for arms in pairs}
+    p_holm = {arms: rows[arm].p_holm for arms, arm in contrasts.items() if arm}
+    p_margin = {arms: p_margins[arm] for arms, arm in contrasts.items() if arm}
+    others = [arms for arms, arm in contrasts.items() if not arm]
+    p, p_equivalence = list[float | None](), list[float | None]()
+    for arms in others:
+        tie, at_edge = ties[arms], not set(arms).isdisjoint(unjudged)
+        within = None if at_edge or (tie and tie.too_wide) else tuned_pairs.p_equivalence(pairs[arms], plan)
+        p.append(None if at_edge else tuned_pairs.p_value(pairs[arms], plan))
+        p_equivalence.append(within)
+    p_holm |= zip(others, p_values.holm(p, len(others)), strict=True)
+    p_margin |= zip(others, p_values.holm(p_equivalence, len(others)), strict=True)
+    tests = {}
+    for a, b in pairs:
+        is_reversed = rows[b].baseline == a and rows[a].baseline != b
+        tests[a, b] = PairTest(pairs[a, b], ties[a, b], p_holm[a, b], p_margin[a, b], is_reversed)
+    return tests
+
+
+def contrast_of(a: str, b: str, rows: Mapping[str, Row]) -> str | None:
+    """Return which of two arms has the other as its baseline, or None if neither has."""
+    if a == b:
+        return None
+    if rows[b].baseline == a:
+        return b
+    return a if rows[a].baseline == b else None
 
 
 def claims_at_points(text: str, plan: Plan) -> Iterator[Parts]:
@@ -76,40 +136,15 @@ def claims_at_points(text: str, plan: Plan) -> Iterator[Parts]:
         yield a + point, relation, b + point
 
 
-def judged_claim(
-    plan: Plan,
-    rows: Mapping[str, Row],
-    claim: Parts,
-    pair: Pair,
-    tie: Tie | None,
-    p_holm: float | None,
-    p_margin: float | None,
-) -> Claim:
-    """Return a claim with its verdict, difference and note. pair: the differences a - b. tie: None without a margin.
-
-    The difference is a - b, or b - a if the table has that row.
-
-    p_holm, p_margin: adjusted p values of no difference and of equivalence. Without `p_holm` the claim is untested;
-    without `p_margin` the arms are never judged equivalent.
-    """
-    (a, relation, b), difference = claim, pair.own.mean
+def judged_claim(plan: Plan, rows: Mapping[str, Row], parts: Parts, test: PairTest) -> JudgedClaim:
+    """Return a claim with its verdict. Without `p_holm` it is untested, without `p_margin` never equivalent."""
+    a, relation, b = parts
+    difference = test.pair.own.mean
     unstable = rows[a].unstable, rows[b].unstable
     higher = plan.primary_metric.higher_is_better
-    word = verdict.verdict(difference, p_holm, p_margin, higher_is_better=higher, unstable=unstable)
-    within = verdict.is_significant(p_margin) and not any(unstable)
-    of_table = rows[b].baseline == a and rows[a].baseline != b
-    shown = -difference if of_table else difference
-    judged = verdict_on_claim(relation, word, difference.value, within)
-    return Claim(
-        claim=" ".join(claim),
-        verdict=judged,
-        delta=shown.value,
-        delta_ci95=shown.interval(),
-        p_holm=p_holm,
-        n_pairs=difference.n,
-        note=claim_note(relation, judged, word, pair.own, tie),
-        of=f"{b} - {a}" if of_table else f"{a} - {b}",
-    )
+    word = verdict.verdict(difference, test.p_holm, test.p_margin, higher_is_better=higher, unstable=unstable)
+    within = verdict.is_significant(test.p_margin) and not any(unstable)
+    return JudgedClaim(parts, test, word, verdict_on_claim(relation, word, difference.value, within))
 
 
 def verdict_on_claim(relation: str, word: str | None, difference: float | None, tie: bool) -> str | None:
@@ -121,18 +156,3 @@ def verdict_on_claim(relation: str, word: str | None, difference: float | None, 
     if agrees:
         return AGREE
     return DISAGREE if word in RESOLVED else UNRESOLVED
-
-
-def claim_note(relation: str, judged: str | None, word: str | None, pairs: Sample, tie: Tie | None) -> str:
-    """Return a note on the verdict `judged` of a claim, or "" if it needs none. word: the verdict on `pairs`, a - b."""
-    if judged is None:
-        return f"untested: {pairs.mean.why or 'the best value of an arm lies at the edge of its grid'}"
-    if relation == "~":
-        if tie is None:
-            return "no margin declared within which arms tie"
-        return f"not called equivalent: {tie.too_wide}" if judged == UNRESOLVED and tie.too_wide else ""
-    if word == verdict.UNRESOLVED:
-        return "; ".join(verdict.images_notes(pairs.mean, pairs.tested))
-    if word != EQUIVALENT or tie is None:
-        return ""
-    return f"equivalent within {tie.margin}: a smaller difference is not excluded"

@@ -84,6 +84,11 @@ class Sample:
         """
         return self.mean if self.mean_over_images is None else self.mean_over_images
 
+    @property
+    def lacks_correctness(self) -> bool:
+        """Whether seeds tested images repeatedly and the correctness of a trial is unknown."""
+        return spans_repetitions(self.values, self.folds) and not self.values.keys() <= self.correct.keys()
+
     def __sub__(self, other: "Sample") -> "Sample":
         """Return the sample of paired differences over the common seeds."""
         seeds = self.values.keys() & other.values.keys()
@@ -159,10 +164,3 @@ def correctness_matrix(trials: Sample) -> np.ndarray | None:
         row[index] = right
     tested = ~np.isnan(matrix).all(axis=0)
     return matrix if tested.all() else matrix[:, tested]
-
-
-def interval_caveat(trials: Sample) -> str:
-    """Return a note if seeds tested images repeatedly and the correctness of a trial is unknown, or ""."""
-    if not spans_repetitions(trials.values, trials.folds) or trials.values.keys() <= trials.correct.keys():
-        return ""
-    return "the interval leaves out that repetitions share their images: per-image correctness is missing"

@@ -144,32 +144,3 @@ def planned_contrasts(plan: Plan) -> dict[str, list[Trials]]:
             own, other = arms[arm.name], arms[arm.baseline]
             found[arm.name] = [frozenset((own[seed], other[seed])) for seed in own if seed in other]
     return found
-
-
-def look_notes(plan: Plan) -> list[str]:
-    """Return notes on the looks and how p is corrected for them, or [] if it is not corrected."""
-    found = [looks((contrast, plan)) for contrast in planned_contrasts(plan).values()]
-    most = max(found, key=len, default=[])
-    if [look.factor for look in most] in ([], [1]):
-        return []
-    if len(most) == 1:
-        return [f"p is {most[0].factor} x that of its test, because the study declares that it grows"]
-    rate = "2.7 to 3.6%, at most 5%," if most[0].factor > 1 else "5.1 to 6.1%, at most 7.5%,"
-    fewer = "" if min(map(len, found)) == len(most) else " (fewer for arms that were added later)"
-    return [
-        f"{correction_text(most, 'tables')}{fewer}",
-        f"a verdict in any of these tables is wrong in {rate} of null studies (simulated)",
-    ]
-
-
-def correction_text(counted: Sequence[Look], what: str) -> str:
-    """Return how p is corrected for looks, as text. what: the looks, "tables" or "comparisons"."""
-    sizes = [" and ".join(str(len(seeds)) for seeds in look.seeds) for look in counted]
-    products = [
-        f"{look.factor} x p with {size} seeds" if look.is_whole else f"1, as {size} seeds are gone"
-        for look, size in zip(counted, sizes, strict=True)
-    ]
-    return (
-        f"p is corrected for {len(counted)} {what} that were or could have been made: "
-        f"the smallest of {', '.join(products)}"
-    )

@@ -3,13 +3,13 @@
 Seed s uses the grid point with the best mean validation accuracy over the other seeds. This choice is independent of
 the test result of seed s. So no arm gains by picking the best of several noisy points. A point at which a trial
 diverged or collapsed is chosen only if there is no other. A grid point is an arm with one combination of the tuned
-settings' values. `reached` holds validation accuracies (n, points), NaN for a missing trial.
+settings' values.
 """
 
 import itertools
 import math
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,28 +19,87 @@ from results import collapse
 from results.statistics import intervals
 from results.store.schemas import Arm, Metric, Plan, Tuned
 from results.study_results import StudyResults
-from results.tables import sentences
 
 LARGEST_RATIO = 10  # of an advised value to the end of the grid, either way
+NOT_CHOSEN = {"status": "missing", "reason": "no other seed has finished the whole grid"}
 
 Number = int | float
-Trial = Mapping[str, Any]  # column of the study -> value
-Trials = Mapping[str, Mapping[int, Trial]]  # arm -> seed -> trial
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The validation results of one tuned arm: a row per seed and a column per grid point.
+
+    points: the arm at each grid point. tune: setting -> values, whose combinations are the points. reached (seeds,
+    points): the metric by which points are chosen, with the sign by which higher is better, and NaN where a trial has
+    not ended. diverged, collapsed (seeds, points): which trials did.
+    """
+
+    seeds: Sequence[int]
+    points: Sequence[str]
+    tune: Mapping[str, Sequence[Number]]
+    reached: np.ndarray
+    diverged: np.ndarray
+    collapsed: np.ndarray
+
+    @property
+    def shape(self) -> list[int]:
+        """The number of values of each tuned setting."""
+        return [len(values) for values in self.tune.values()]
+
+    @property
+    def is_complete(self) -> np.ndarray:
+        """Whether each seed has a result at every grid point (seeds,)."""
+        complete: np.ndarray = ~np.isnan(self.reached).any(axis=1)
+        return complete
+
+    @property
+    def failed(self) -> np.ndarray:
+        """Which trials diverged or collapsed (seeds, points)."""
+        return self.diverged | self.collapsed
+
+    @property
+    def unstable_points(self) -> frozenset[str]:
+        """The arms at the grid points where more than half of the seeds' trials diverged or collapsed.
+
+        A comparison with an arm's other points includes the points with fewer such trials, over the seeds that
+        finished. Otherwise an arm would differ from an equal one whose best point was unlucky once.
+        """
+        rates = self.failed.mean(axis=0)
+        return frozenset(name for name, rate in zip(self.points, rates, strict=True) if rate > 0.5)
+
+
+@dataclass(frozen=True)
+class GridEnd:
+    """An end of the grid that a seed chose.
+
+    inner: the best value of the setting that is no end. beyond: the value to add to the grid, or None. is_best: whether
+    the end beats the best inner value (see `exceeds`).
+    """
+
+    setting: str
+    value: Number
+    inner: Number
+    beyond: Number | None
+    is_best: bool
 
 
 @dataclass(frozen=True)
 class Choice:
     """The grid points that the seeds of one tuned arm use, each chosen by the results of the other seeds.
 
-    points: seed -> index of its grid point, or None while no other seed has ended at every grid point. edge: settings
-    for which a chosen value is an end of the grid and beats the best inner value (see `exceeds`). unstable: grid points
-    left out of comparisons, because most of their trials diverged or collapsed (see `unstable_points`).
+    points: seed -> index of its grid point, or None while no other seed has ended at every grid point. ends: the ends
+    of the grid among the chosen values.
     """
 
+    grid: Grid
     points: Mapping[int, int | None]
-    edge: list[str]
-    notes: list[str]
-    unstable: frozenset[str] = frozenset()
+    ends: Sequence[GridEnd]
+
+    @property
+    def is_at_edge(self) -> bool:
+        """Whether a best value lies at the edge of the grid, so that the arm gets no verdict."""
+        return any(end.is_best for end in self.ends)
 
 
 def with_tuned(study: StudyResults) -> tuple[StudyResults, dict[str, Choice]]:
@@ -49,16 +108,12 @@ def with_tuned(study: StudyResults) -> tuple[StudyResults, dict[str, Choice]]:
     if not entries:
         return study, {}
     arms = {arm.name: arm for arm in study.plan.arms}
-    points = {point for entry in entries for point in entry.points}
-    by_arm: dict[str, dict[int, Trial]] = defaultdict(dict)
-    for at, arm in enumerate(study.columns["arm"]):
-        if arm in points:
-            by_arm[arm][study.columns["seed"][at]] = {name: values[at] for name, values in study.columns.items()}
-    choices = {entry.name: choose_points(entry, by_arm, study.plan, arms) for entry in entries}
-    added = [tuned_arm(entry, arms, choices[entry.name]) for entry in entries]
-    rows = [trial for entry in entries for trial in tuned_trials(entry, by_arm, choices[entry.name])]
+    rows = rows_of_trials(study)
+    choices = {entry.name: choose_points(entry, study, rows) for entry in entries}
+    trials = [trial for entry in entries for trial in tuned_trials(entry, study, rows, choices[entry.name])]
+    added = [tuned_arm(entry, arms) for entry in entries]
     plan = study.plan.model_copy(update={"arms": [*added, *study.plan.arms]})
-    columns = {name: [*(trial[name] for trial in rows), *values] for name, values in study.columns.items()}
+    columns = {name: [*(trial[name] for trial in trials), *values] for name, values in study.columns.items()}
     return replace(study, plan=plan, columns=columns), choices
 
 
@@ -70,57 +125,77 @@ def tuned_arms_only(study: StudyResults) -> StudyResults:
     arms = [arm for arm in whole.plan.arms if arm.name in choices]
     curves = {name: values for name, values in study.plan.curves.items() if name not in study.plan.tune}
     plan = whole.plan.model_copy(update={"arms": arms, "curves": curves, "tune": {}, "tuned": []})
-    chosen = [name in choices for name in whole.columns["arm"]]
-    columns = {key: list(itertools.compress(values, chosen)) for key, values in whole.columns.items()}
+    is_tuned = [name in choices for name in whole.columns["arm"]]
+    columns = {key: list(itertools.compress(values, is_tuned)) for key, values in whole.columns.items()}
     return replace(whole, plan=plan, columns=columns)
 
 
-def choose_points(entry: Tuned, by_arm: Trials, plan: Plan, arms: Mapping[str, Arm]) -> Choice:
-    """Return the grid points chosen for the seeds of a tuned arm, with notes on the choice."""
-    metric, classes = plan.metric_named(plan.selection_metric), arms[entry.points[0]].config.get("classes")
-    chance = 1 / classes if classes else 0.0
-    seeds = list(by_arm[entry.points[0]])
-    trials = [[by_arm[name].get(seed) for name in entry.points] for seed in seeds]
-    diverged = np.array([[is_diverged(trial) for trial in row] for row in trials])
-    values = np.array([[validation_value(trial, metric) for trial in row] for row in trials])
-    fell = collapsed(values, chance) if metric.is_accuracy else np.zeros(values.shape, bool)
-    reached = scores(values, diverged, metric, chance)
-    shape = [len(values) for values in plan.tune.values()]
-    chosen: dict[int, int | None] = dict(zip(seeds, cross_fit(reached, shape, (diverged, fell)), strict=True))
-    bad = diverged | fell
-    ends = list(chosen_ends(chosen.values(), reached, bad, plan.tune))
-    avoided = avoided_notes(chosen, bad, plan.tune)
-    notes = [*choice_notes(chosen, plan.tune), *avoided, *(note for _, _, note in ends)]
-    if holes := [seed for seed, row in zip(seeds, reached, strict=True) if np.isnan(row).any()]:
-        notes.append(f"{sentences.seeds_text(holes)} did not help to choose: some points of the grid are missing")
-    resolved = [setting for setting, is_resolved, _ in ends if is_resolved]
-    return Choice(chosen, resolved, notes, unstable_points(entry.points, bad))
+def rows_of_trials(study: StudyResults) -> dict[tuple[str, int], int]:
+    """Return (arm, seed) -> row of the trial in the study's columns."""
+    trials = zip(study.columns["arm"], study.columns["seed"], strict=True)
+    return {trial: row for row, trial in enumerate(trials)}
 
 
-def usual_points(study: StudyResults) -> dict[str, int]:
-    """Return tuned arm -> index of the grid point used by the most seeds, for arms with a chosen point."""
-    _, choices = with_tuned(study)
-    shape = [len(values) for values in study.plan.tune.values()]
-    found = {name: most_used_point(choice, shape) for name, choice in choices.items()}
-    return {name: point for name, point in found.items() if point is not None}
+def tuned_arm(entry: Tuned, arms: Mapping[str, Arm]) -> Arm:
+    """Return the plan's entry for a tuned arm, built from the first arm of its grid."""
+    first = arms[entry.points[0]]
+    same = entry.model_dump(include={"name", "baseline", "published", "values"})
+    key = "+".join(arms[point].key for point in entry.points)
+    return first.model_copy(update={**same, "key": key})
 
 
-def most_used_point(choice: Choice, shape: Sequence[int]) -> int | None:
-    """Return the index of the point used by the most seeds (ties: see `cross_fit`), or None if no point was chosen."""
-    near = distance_from_middle(shape)
-    uses = Counter(point for point in choice.points.values() if point is not None)
-    return max(uses, key=lambda point: (uses[point], -near[point], -point), default=None)
+def tuned_trials(
+    entry: Tuned, study: StudyResults, rows: Mapping[tuple[str, int], int], choice: Choice
+) -> list[dict[str, Any]]:
+    """Return each seed's trial at its chosen point under the tuned arm's name, or a missing trial with the reason.
+
+    A trial is a value for each column of the study.
+    """
+    trials = []
+    for seed, point in choice.points.items():
+        row = rows[entry.points[point or 0], seed]
+        trial = {name: values[row] for name, values in study.columns.items()}
+        if point is None:
+            unknown = [name for name, value in trial.items() if isinstance(value, float)]
+            trial |= dict.fromkeys(unknown, math.nan) | NOT_CHOSEN
+        trials.append(trial | {"arm": entry.name})
+    return trials
 
 
-def validation_value(trial: Trial | None, metric: Metric) -> float:
-    """Return a trial's value of the metric by which points are chosen, or NaN if it has not finished."""
-    if trial is None or trial["status"] != "finished":
-        return math.nan
-    return float(trial.get(metric.name, math.nan))
+def choose_points(entry: Tuned, study: StudyResults, rows: Mapping[tuple[str, int], int]) -> Choice:
+    """Return the grid points chosen for the seeds of a tuned arm."""
+    grid = grid_of(entry, study, rows)
+    points = cross_fit(grid.reached, grid.shape, (grid.diverged, grid.collapsed))
+    return Choice(grid, dict(zip(grid.seeds, points, strict=True)), chosen_ends(grid, points))
+
+
+def grid_of(entry: Tuned, study: StudyResults, rows: Mapping[tuple[str, int], int]) -> Grid:
+    """Return the validation results of a tuned arm."""
+    plan = study.plan
+    metric, chance = plan.metric_named(plan.selection_metric), chance_of(plan, entry.points[0])
+    status = study.columns["status"]
+    reached = study.columns.get(metric.name, [math.nan] * len(status))
+    seeds = [seed for arm, seed in rows if arm == entry.points[0]]
+    values = np.full((len(seeds), len(entry.points)), math.nan)
+    diverged = np.zeros(values.shape, bool)
+    for number, seed in enumerate(seeds):
+        for point, arm in enumerate(entry.points):
+            row = rows.get((arm, seed))
+            if row is not None:
+                diverged[number, point] = status[row] == "diverged"
+                values[number, point] = reached[row] if status[row] == "finished" else math.nan
+    collapsed = fallen(values, chance) if metric.is_accuracy else np.zeros(values.shape, bool)
+    return Grid(seeds, entry.points, plan.tune, scores(values, diverged, metric, chance), diverged, collapsed)
+
+
+def chance_of(plan: Plan, arm: str) -> float:
+    """Return the accuracy of a guess among the classes of an arm, or 0 if their number is unknown."""
+    classes = next(one.config.get("classes") for one in plan.arms if one.name == arm)
+    return 1 / classes if classes else 0.0
 
 
 def scores(values: np.ndarray, diverged: np.ndarray, metric: Metric, chance: float) -> np.ndarray:
-    """Return the values (n, points) with the sign by which higher is better.
+    """Return the values (seeds, points) with the sign by which higher is better.
 
     A trial that diverged scores `chance` (1 / classes) in an accuracy, and the worst of all scores in another metric.
     """
@@ -131,26 +206,27 @@ def scores(values: np.ndarray, diverged: np.ndarray, metric: Metric, chance: flo
     return np.where(diverged, worst, signed)
 
 
-def is_diverged(trial: Trial | None) -> bool:
-    return trial is not None and trial["status"] == "diverged"
-
-
-def collapsed(reached: np.ndarray, chance: float) -> np.ndarray:
-    """Return which trials (n, points) reach no more than chance, or less than half of the median of their point."""
+def fallen(reached: np.ndarray, chance: float) -> np.ndarray:
+    """Return which trials (seeds, points) reach no more than chance, or under half of the median of their point."""
     found = np.zeros(reached.shape, bool)
-    for point, column in enumerate(reached.T):
-        known = {row: float(score) for row, score in enumerate(column) if not math.isnan(score)}
+    for point, scores in enumerate(reached.T):
+        known = {row: float(score) for row, score in enumerate(scores) if not math.isnan(score)}
         found[collapse.fallen_seeds(known, chance), point] = True
     return found
 
 
-def unstable_points(points: Sequence[str], bad: np.ndarray) -> frozenset[str]:
-    """Return the grid points at which more than half of the seeds' trials are bad.
+def usual_points(study: StudyResults) -> dict[str, int]:
+    """Return tuned arm -> index of the grid point used by the most seeds, for arms with a chosen point."""
+    _, choices = with_tuned(study)
+    usual = {name: most_used_point(choice.points.values(), choice.grid.shape) for name, choice in choices.items()}
+    return {name: point for name, point in usual.items() if point is not None}
 
-    A comparison with an arm's other points includes the points with fewer bad trials, over the seeds that finished.
-    Otherwise an arm would differ from an equal one whose best point was unlucky once.
-    """
-    return frozenset(name for name, share in zip(points, bad.mean(axis=0), strict=True) if share > 0.5)
+
+def most_used_point(points: Iterable[int | None], shape: Sequence[int]) -> int | None:
+    """Return the index of the point used by the most seeds (ties: see `cross_fit`), or None if no point was chosen."""
+    near = distance_from_middle(shape)
+    uses = Counter(point for point in points if point is not None)
+    return max(uses, key=lambda point: (uses[point], -near[point], -point), default=None)
 
 
 def cross_fit(
@@ -163,14 +239,18 @@ def cross_fit(
     which trials (seeds, points) ended badly, the worst kind first. Only the points with the fewest can be chosen.
     """
     n, count = reached.shape
-    whole = ~np.isnan(reached).any(axis=1)
-    order = np.argsort(distance_from_middle(shape or [count]), kind="stable")
-    allowed = points_with_fewest(avoided, count)
+    is_complete = ~np.isnan(reached).any(axis=1)
+    from_middle = np.argsort(distance_from_middle(shape or [count]), kind="stable")
+    is_allowed = points_with_fewest(avoided, count)
     chosen: list[int | None] = []
     for seed in range(n):
-        others = reached[whole & (np.arange(n) != seed)]
-        means = np.round(others.mean(axis=0), 12) if len(others) else None  # equal means may differ by rounding
-        chosen.append(None if means is None else int(order[np.argmax(np.where(allowed, means, -np.inf)[order])]))
+        others = reached[is_complete & (np.arange(n) != seed)]
+        if len(others) == 0:
+            chosen.append(None)
+            continue
+        means = np.round(others.mean(axis=0), 12)  # equal means may differ by rounding
+        allowed = np.where(is_allowed, means, -np.inf)
+        chosen.append(int(from_middle[np.argmax(allowed[from_middle])]))
     return chosen
 
 
@@ -185,89 +265,50 @@ def points_with_fewest(avoided: Sequence[np.ndarray], count: int) -> np.ndarray:
 
 def distance_from_middle(shape: Sequence[int]) -> np.ndarray:
     """Return the distance (points,) of each grid point from the grid's middle, in steps along the axes."""
-    places = np.indices(shape).reshape(len(shape), -1)
+    indices = np.indices(shape).reshape(len(shape), -1)
     middle = (np.array(shape)[:, None] - 1) / 2
-    distance: np.ndarray = np.abs(places - middle).sum(axis=0)
+    distance: np.ndarray = np.abs(indices - middle).sum(axis=0)
     return distance
-
-
-def choice_notes(chosen: Mapping[int, int | None], tune: Mapping[str, Sequence[Number]]) -> list[str]:
-    """Return a note on the grid points chosen for the seeds, or [] if no point was chosen."""
-    texts = []
-    for place, settings in enumerate(point_texts(tune)):
-        if seeds := [seed for seed, point in chosen.items() if point == place]:
-            texts.append(f"{settings} ({sentences.seeds_text(seeds)})")
-    return [f"chosen by the other seeds' validation: {', '.join(texts)}"] if texts else []
-
-
-def avoided_notes(chosen: Mapping[int, int | None], bad: np.ndarray, tune: Mapping[str, Sequence[Number]]) -> list[str]:
-    """Return a note on the points where trials diverged or collapsed, or []. bad: which trials did (seeds, points)."""
-    times = bad.sum(axis=0)
-    texts = [f"{point} ({times[place]} of {len(bad)})" for place, point in enumerate(point_texts(tune)) if times[place]]
-    if not texts:
-        return []
-    none_left = any(point is not None and times[point] for point in chosen.values())
-    then = "no other point is left to choose" if none_left else "not chosen"
-    return [f"trials diverged or collapsed at {', '.join(texts)}: {then}"]
-
-
-def point_texts(tune: Mapping[str, Sequence[Number]]) -> list[str]:
-    """Return the settings of each grid point, such as "lr 0.001"."""
-    points = itertools.product(*tune.values())
-    return [", ".join(f"{name} {value}" for name, value in zip(tune, values, strict=True)) for values in points]
-
-
-def tuned_arm(entry: Tuned, arms: Mapping[str, Arm], choice: Choice) -> Arm:
-    """Return the plan's entry for a tuned arm, built from the first arm of its grid."""
-    first = arms[entry.points[0]]
-    same = entry.model_dump(include={"name", "baseline", "published", "values"})
-    key = "+".join(arms[point].key for point in entry.points)
-    return first.model_copy(update={**same, "key": key, "notes": [*choice.notes, *first.notes]})
-
-
-def tuned_trials(entry: Tuned, by_arm: Trials, choice: Choice) -> Iterator[Trial]:
-    """Yield each seed's trial at its chosen point under the tuned arm's name, or a missing trial with the reason."""
-    for seed, point in choice.points.items():
-        trial = {**by_arm[entry.points[point or 0]][seed], "arm": entry.name}
-        if point is None:
-            trial |= {name: math.nan for name, value in trial.items() if isinstance(value, float)}
-            trial |= {"status": "missing", "reason": "no other seed has finished the whole grid"}
-        yield trial
 
 
 # -- best values at the edge of the grid -------------------------------------------------------------------------------
 
 
-def chosen_ends(
-    chosen: Collection[int | None], reached: np.ndarray, bad: np.ndarray, tune: Mapping[str, Sequence[Number]]
-) -> Iterator[tuple[str, bool, str]]:
-    """Yield (setting, whether the end beats the best inner value, note) for each end of the grid that a seed chose.
-
-    A value beyond an end is advised only if no trial at the end diverged or collapsed. bad: which did (seeds, points).
-    """
-    whole = reached[~np.isnan(reached).any(axis=1)]
-    shape = [len(values) for values in tune.values()]
+def chosen_ends(grid: Grid, chosen: Sequence[int | None]) -> list[GridEnd]:
+    """Return the ends of the grid that a seed chose. chosen: the grid point of each seed."""
     points = [point for point in chosen if point is not None]
-    for (setting, values), places in zip(tune.items(), np.indices(shape).reshape(len(shape), -1), strict=True):
-        last = len(values) - 1
-        for place in sorted({0, last} & {int(places[point]) for point in points}):
-            means = whole.mean(axis=0)  # (points,)
-            end, inner = (
-                int(np.argmax(np.where(among, means, -np.inf)))
-                for among in (places == place, (places > 0) & (places < last))
-            )
-            beyond = None if bad[:, places == place].any() else next_value(values if place else values[::-1])
-            add = "" if beyond is None else f"; add {setting} {beyond} to the grid"
-            note = f"{setting} {values[place]}, at the edge of the grid, ties with {values[places[inner]]}{add}"
-            if resolved := exceeds(whole[:, end], whole[:, inner]):
-                note = f"its best {setting} lies at the edge of the grid, {values[place]}: no verdict{add}"
-            yield setting, resolved, note
+    indices = np.indices(grid.shape).reshape(len(grid.shape), -1)  # of the value of each setting at each point
+    ends = []
+    for setting, at in zip(grid.tune, indices, strict=True):
+        used = {int(at[point]) for point in points}
+        last = len(grid.tune[setting]) - 1
+        ends += [grid_end(grid, setting, at, end) for end in sorted({0, last} & used)]
+    return ends
+
+
+def grid_end(grid: Grid, setting: str, at: np.ndarray, end: int) -> GridEnd:
+    """Return the end of the grid with index `end` of a setting. at (points,): the index of its value at each point.
+
+    A value beyond the end is advised only if no trial at the end diverged or collapsed.
+    """
+    values = grid.tune[setting]
+    scores = grid.reached[grid.is_complete]
+    means = scores.mean(axis=0)
+    is_inner = (at > 0) & (at < len(values) - 1)
+    outer = int(np.argmax(np.where(at == end, means, -np.inf)))
+    inner = int(np.argmax(np.where(is_inner, means, -np.inf)))
+    is_best = exceeds(scores[:, outer], scores[:, inner])
+    beyond = None
+    if not grid.failed[:, at == end].any():
+        beyond = next_value(values if end else values[::-1])
+    return GridEnd(setting, values[end], values[at[inner]], beyond, is_best)
 
 
 def exceeds(a: np.ndarray, b: np.ndarray) -> bool:
     """Return whether the 95% interval of the mean of a - b (n,) lies above 0. Without an interval, the mean decides."""
     difference = intervals.mean(a - b)
-    low = interval[0] if (interval := difference.interval()) else difference.value
+    interval = difference.interval()
+    low = interval[0] if interval else difference.value
     return low is not None and low > 0
 
 
@@ -279,11 +320,15 @@ def next_value(values: Sequence[Number]) -> Number | None:
     values would fall below 0, or if rounding leaves no new value above 0.
     """
     before, last = values[-2:]
-    if min(values) > 0:
-        found = last * min(max(last / before, 1 / LARGEST_RATIO), LARGEST_RATIO)
+    lowest, highest = min(values), max(values)
+    if lowest > 0:
+        ratio = min(max(last / before, 1 / LARGEST_RATIO), LARGEST_RATIO)
+        following = last * ratio
     else:
-        found = last + (last - before)
-    if min(values) >= 0 > found or (min(values) >= 0 and max(values) < 1 <= found):
+        following = last + (last - before)
+    if lowest >= 0 and (following < 0 or highest < 1 <= following):
         return None
-    rounded = round(found) if isinstance(last, int) else float(f"{found:.2g}")
-    return None if rounded == last or (rounded == 0 and min(values) > 0) else rounded
+    rounded = round(following) if isinstance(last, int) else float(f"{following:.2g}")
+    if rounded == last or (rounded == 0 and lowest > 0):
+        return None
+    return rounded

@@ -1,12 +1,9 @@
-"""Verdicts on a difference, and notes on why a verdict and the 95% interval seem to disagree."""
+"""Verdicts on a difference."""
 
 from dataclasses import dataclass
 
-from results.records import Row
 from results.statistics.intervals import Estimate
 from results.statistics.ratios import Ratio
-from results.store.schemas import Arm, Metric
-from results.units import amount_text
 
 ALPHA = 0.05
 TOST_LEVEL = 1 - 2 * ALPHA  # of the interval that lies within the margin if both one-sided tests reject
@@ -88,78 +85,6 @@ def p_with_stability(p: float | None, unstable: tuple[int, int], more: float) ->
     if not k:
         return p
     return more if p is None or others else min(1.0, 2 * min(p, more))
-
-
-def verdict_notes(
-    word: str | None,
-    difference: Estimate,
-    tested: Estimate,
-    p_holm: float | None,
-    *,
-    family: int,
-    tie: Tie | None,
-    looks: int = 1,
-    grid: bool = False,
-    unstable: tuple[int, int] = (0, 0),
-) -> list[str]:
-    """Return notes on why a verdict differs from what the unadjusted 95% interval suggests.
-
-    word: the verdict. difference: the estimate over seeds. tested: the estimate behind the verdict, over seeds and
-    images if known. tie: None without a margin. family, looks: the numbers of contrasts and looks corrected for. grid:
-    whether the arm was compared with the baseline's whole tuning grid (see `results.statistics.tuned_pairs`). unstable:
-    as in `verdict`.
-    """
-    if word is None or p_holm is None:
-        return []
-    notes = []
-    tests = amount_text(family, "contrast") + (f" and {looks} looks" if looks > 1 else "")
-    tests += " and over the whole grid of the other" if grid else ""
-    if word in (EQUIVALENT, UNRESOLVED):
-        if is_significant(p_holm):
-            notes.append("resolved, but trials diverged or collapsed in the arm that finished pairs favor")
-        elif excludes_zero(tested):
-            notes.append(f"the 95% interval excludes 0, but not after correction for {tests}")
-        else:
-            notes += images_notes(difference, tested)
-        return notes + (tie_notes(word, tie, tests) if tie and not any(unstable) else [])
-    if tie and tie.is_within(TOST_LEVEL):
-        notes.append(f"a resolved difference, yet within the margin of {tie.margin}")
-    if not excludes_zero(tested):
-        by = "by how often it diverges or collapses (Fisher's exact test)" if unstable[0] else "at an earlier look"
-        contains = "; the 95% interval over all seeds contains 0" if tested.se is not None else ""
-        notes.append(f"resolved {by}{contains}")
-    return notes
-
-
-def tie_notes(word: str, tie: Tie, tests: str) -> list[str]:
-    """Return a note if the interval suggests another verdict than equivalent or not-resolved, or why it is withheld."""
-    if word == EQUIVALENT:
-        strictly = tie.is_within(1 - ALPHA)
-        return [] if strictly else ["equivalence is two one-sided tests at 5%: the 90% interval is within the margin"]
-    if tie.is_within(TOST_LEVEL):
-        why = tie.too_wide or f"the 90% interval is within the margin, but not after correction for {tests}"
-        return [f"not called equivalent: {why}" if tie.too_wide else why]
-    if tie.is_within(TOST_LEVEL, on_these_images=True):
-        return ["the 90% interval is within the margin on these test images only, not over seeds and images"]
-    return []
-
-
-def images_notes(difference: Estimate, tested: Estimate) -> list[str]:
-    """Return a note if only the interval over seeds excludes 0, not the one over seeds and images; else []."""
-    if not excludes_zero(difference) or excludes_zero(tested):
-        return []
-    return ["the 95% interval excludes 0 on these test images only; over seeds and images it contains 0"]
-
-
-def speed_notes(arm: Arm, row: Row, metric: Metric) -> list[str]:
-    """Return a note if the difference changes sign after twice the steps and either difference is resolved, or []."""
-    there, difference = arm.at_twice_the_steps, row.delta
-    if there is None or difference is None or difference * there.difference >= 0:
-        return []
-    if row.verdict not in RESOLVED and not there.resolved:
-        return []
-    other = f"{metric.signed_text(there.difference)}{metric.unit_of_difference}"
-    return [f"optimization speed: at twice the steps the difference is {other} ({there.origin})"]
 
 
 def excludes_zero(difference: Estimate) -> bool:

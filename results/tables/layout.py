@@ -11,13 +11,14 @@ from results import collapse, margins, units
 from results.claim_text import VERDICT_TEXT, parse_claim, with_labels
 from results.records import INTERVAL, Interval, Row, Table, json_object
 from results.spelling import suggestion
-from results.statistics import interaction
 from results.store.schemas import Metric, Plain, Plan, Split
 from results.style import current_style
 from results.tables import formats, sentences
 from results.tables.formats import Cell, Grid
 
 RATIO = "{:.2f}"
+INTERIM_MARK = " (interim)"
+INTERVALS = "± is the 95% t interval, not adjusted"
 BUDGETS = {"epochs": "epochs", "flops": "training FLOPs"}
 
 
@@ -90,7 +91,7 @@ def count_of_planned(n: int, planned: int) -> str:
 
 def verdict_cell(row: Row) -> str:
     """Return the verdict as text, or "baseline". No verdict is a dash, as "none" could be an arm's value."""
-    return "baseline" if row.arm == row.baseline else str(row.verdict or "–").replace("-", " ")
+    return "baseline" if row.arm == row.baseline else sentences.verdict_text(row.verdict, "–")
 
 
 def margin_met_text(margin: float | str | None, metric: Metric) -> str:
@@ -143,7 +144,7 @@ COLUMNS = {
     "missing": Column("missing", lambda row, metric: str(row.missing)),
     "notes": Column("notes", lambda row, metric: "; ".join(row.notes), numeric=False),
     "first_declared": Column(
-        "verdict as first declared", lambda row, metric: str(row.first_declared or "").replace("-", " "), numeric=False
+        "verdict as first declared", lambda row, metric: sentences.verdict_text(row.first_declared, ""), numeric=False
     ),
 }
 SHOWN = (
@@ -186,7 +187,7 @@ def json_record(table: Table, columns: Sequence[str] | None) -> dict[str, Any]:
 
 def with_marks(table: Table) -> Sequence[Row]:
     """Return the table's rows with verdicts marked if they are interim, or differ from those declared first."""
-    mark = " (interim)" if table.interim else ""
+    mark = INTERIM_MARK if table.interim else ""
     rows = []
     for row in table.rows:
         first = f" (first declared: {row.first_declared})" if row.is_judged_anew else ""
@@ -282,7 +283,7 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
     reference = "the baseline at the same point" if several else current_style().label(table.baseline)
     parts = [
         f"{sentences.count_text(table.rows)}{test_images_text(table.plan.split)}",
-        f"{metric_label(metric)}{unit_suffix(metric)}{further}, ± is the 95% t interval, not adjusted",
+        f"{metric_label(metric)}{unit_suffix(metric)}{further}, {INTERVALS}",
         f"difference{in_unit} from {reference}, paired by seed",
     ]
     if "delta_ci95_images" in columns:
@@ -343,11 +344,12 @@ def unit_suffix(metric: Metric) -> str:
 
 def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
     """Return the lines below the footnotes. An abridged table has no answer, claims or caveats."""
+    metric = table.plan.primary_metric
     lines = [dagger_line(published_source(table))] if "published" in columns else []
     lines += [] if table.abridged else [f"Answer: {sentences.answer(table)}"]
     lines += filter(None, [sentences.variance_text(table)])
     if table.interactions:  # interactions have no row
-        described = "; ".join(interaction.sentence(one, table.plan.primary_metric) for one in table.interactions)
+        described = "; ".join(sentences.interaction_sentence(one, metric) for one in table.interactions)
         corrected = f"Holm over {len(table.interactions)}"
         lines.append(f"Interactions (together - each alone + baseline, paired by seed, {corrected}): {described}.")
     if table.claims and not table.abridged:

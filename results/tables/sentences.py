@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from results import margins
-from results.records import Interval, Reached, Row, Table
+from results.records import NO_VERDICT, Interaction, Interval, Reached, Row, Table
 from results.statistics.verdict import BETTER, EQUIVALENT, UNRESOLVED, WORSE
 from results.store.plan_files import learned_settings
 from results.store.schemas import Metric, PlannedData
@@ -17,6 +17,7 @@ from results.units import amount_text
 
 ORDER = (BETTER, WORSE, EQUIVALENT, UNRESOLVED, None)
 NAMED = 4  # the most differences that a sentence lists individually
+AT_EARLIER_LOOK = "at an earlier look"
 
 
 def sentence(row: Row, table: Table) -> str:
@@ -41,7 +42,7 @@ def difference_text(row: Row, metric: Metric) -> str:
     if row.delta is None or row.delta_ci95 is None:
         return f"as {diverged_text(row)}"
     if any(low <= 0 <= high for low, high in intervals(row)):  # the verdict has another reason than this interval
-        why = f"as {diverged_text(row)}" if row.unstable else "at an earlier look"
+        why = f"as {diverged_text(row)}" if row.unstable else AT_EARLIER_LOOK
         end_to_end = " to ".join(map(metric.signed_text, intervals(row)[-1]))
         now = f"{metric.signed_text(row.delta)}{metric.unit_of_difference} (95% CI {end_to_end})"
         return f"{why}; over all seeds the difference is {now}"
@@ -78,6 +79,11 @@ def diverged_text(reached: Row | Reached) -> str:
         return f"{reached.diverged}{trials} diverged"
     collapsed = f"{reached.collapsed}{trials} collapsed"
     return f"{reached.diverged} diverged and {collapsed}" if reached.diverged else collapsed
+
+
+def verdict_text(verdict: str | None, missing: str) -> str:
+    """Return a verdict in words, such as "not resolved", or the text `missing` for None."""
+    return missing if verdict is None else verdict.replace("-", " ")
 
 
 def untested_reason(row: Row) -> str:
@@ -118,7 +124,7 @@ def first_declared_text(rows: Sequence[Row]) -> str:
 def first_declared_verdicts(rows: Iterable[Row]) -> list[str]:
     """Return arms with their verdicts under what was declared first, such as "pool=gap not resolved", if others now."""
     return [
-        f"{current_style().label(row.arm)} {str(row.first_declared).replace('-', ' ')}"
+        f"{current_style().label(row.arm)} {verdict_text(row.first_declared, NO_VERDICT)}"
         for row in rows
         if row.is_judged_anew
     ]
@@ -143,7 +149,7 @@ def clauses(rows: Sequence[Row], table: Table) -> str:
 def verdict_counts(rows: Sequence[Row]) -> str:
     """Return how many rows have each verdict, or none, as text, such as "2 worse, 1 without a verdict"."""
     counts = Counter(row.verdict for row in rows)
-    texts = {word: (word or "without a verdict").replace("-", " ") for word in ORDER}
+    texts = {word: verdict_text(word, "without a verdict") for word in ORDER}
     return ", ".join(f"{counts[word]} {text}" for word, text in texts.items() if counts[word])
 
 
@@ -240,8 +246,14 @@ def interim_text(table: Table) -> str:
     if not table.interim:
         return ""
     over, planned = progress(table)
-    so = "a verdict says what it would be now" if table.judged else "so there is no verdict (--interim shows it)"
-    return f"Interim: {over} of {amount_text(planned, 'planned trial')} done, {so}."
+    return f"Interim: {over} of {amount_text(planned, 'planned trial')} done, {interim_meaning(table.judged)}."
+
+
+def interim_meaning(judged: bool) -> str:
+    """Return what interim results mean for verdicts. judged: whether they are given."""
+    if judged:
+        return "a verdict says what it would be now"
+    return "so there is no verdict (--interim shows it)"
 
 
 def progress(table: Table) -> tuple[int, int]:
@@ -273,3 +285,21 @@ def count_text(rows: Sequence[Row]) -> str:
 
 def seeds_text(seeds: Sequence[int]) -> str:
     return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
+
+
+def interaction_sentence(interaction: Interaction, metric: Metric) -> str:
+    """Return the interaction as text: "a,b: +0.40 points (95% CI -0.20 to +1.00; logit +0.05): not resolved"."""
+    name = current_style().label(interaction.name)
+    why = "; ".join(interaction.notes)
+    if interaction.interaction is None:
+        return f"{name}: {why}"
+    details = []
+    if interaction.ci95:
+        details.append(f"95% CI {' to '.join(metric.signed_interval(interaction.ci95))}")
+    if interaction.logit is not None:
+        details.append(f"logit {interaction.logit:+z.2f}")
+    text = f"{name}: {metric.signed_text(interaction.interaction)}{metric.unit_of_difference}"
+    if details:
+        text += f" ({'; '.join(details)})"
+    text += f": {verdict_text(interaction.verdict, NO_VERDICT)}"
+    return f"{text} ({why})" if why else text

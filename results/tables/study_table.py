@@ -1,72 +1,36 @@
 """The table of a study: a row for each planned arm, its difference from the baseline, and the verdict."""
 
-import itertools
 import math
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from statistics import fmean
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from results import margins
-from results.records import INTERVAL, Interval, NoteSubjects, Row, Table
-from results.statistics import (
-    claims,
-    contrast,
-    deviations,
-    interaction,
-    intervals,
-    looks,
-    p_values,
-    tuned_pairs,
-    tuning,
-    verdict,
-)
-from results.statistics.contrast import Sample
+from results.records import Claim, Interaction, NoteSubjects, Row, Table
+from results.statistics import claims, interaction, tuned_pairs, tuning, verdict
+from results.statistics.claims import JudgedClaim
+from results.statistics.interaction import JudgedInteraction
 from results.statistics.ratios import Ratio
-from results.statistics.tuned_pairs import Pair
-from results.statistics.verdict import Tie
-from results.store.schemas import Arm, Metric, Plan
+from results.statistics.tuning import Choice
+from results.store.schemas import Plan
 from results.study_results import StudyResults
 from results.style import current_style
-from results.tables import declared_first, layout, provenance, sentences
-from results.tables.outcomes import (
-    Outcome,
-    absence_notes,
-    outcomes_by_arm,
-    p_less_stable,
-    retry_warnings,
-    unstable_trials,
+from results.tables import declared_first, notes, sentences
+from results.tables.contrasts import (
+    ArmResults,
+    Contrast,
+    arm_results,
+    simultaneous_intervals,
+    tested_contrasts,
+    unstable_points,
 )
+from results.tables.outcomes import retry_warnings
 
-FEW = 5
 INTERIM = "no verdict before all planned trials are done"
 OF_PLAN = (  # fields that a table copies from its study's plan
     *("study", "recipe", "name", "metric", "baseline", "overrides", "data", "question", "source", "seeds", "split"),
     *("family", "points_family", "margin", "budget", "caveats"),
 )
-START = "start_fewshot5_accuracy"
-
-
-@dataclass(frozen=True)
-class Tested:
-    """The tests of an arm against its baseline. A p value is None if there was no test.
-
-    family: the number of contrasts corrected together. looks: the number of looks corrected for. p_holm: p adjusted
-    within the family. p_margin: the adjusted p value of equivalence. margin_met: the smallest margin for which it is
-    below 5%. tie: None without a margin.
-    """
-
-    pair: Pair
-    family: int
-    looks: int
-    p: float | None
-    p_holm: float | None
-    p_margin: float | None
-    margin_met: float | None
-    tie: Tie | None
 
 
 def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = False, simultaneous: bool = False) -> Table:
@@ -87,27 +51,18 @@ def table_of_plan(
     whether to add intervals that hold for all differences of a family at once. Raises ValueError if no trial has a
     further metric, or if a claim cannot be parsed.
     """
-    whole, choices = tuning.with_tuned(study)
-    plan, samples = whole.plan, contrast.samples_by_arm(whole, whole.plan.metric)
-    gone = {point for choice in choices.values() for point in choice.unstable}
-    at_edge = {name for name, choice in choices.items() if choice.edge}
-    unjudged = {arm.name for arm in plan.arms if {arm.name, arm.baseline} & at_edge}
-    baselines = {arm.name: arm.baseline for arm in plan.arms if arm.name != arm.baseline}
-    pairs = {name: tuned_pairs.pair(name, other, plan, samples, gone) for name, other in baselines.items()}
-    outcomes = outcomes_by_arm(whole)
-    alone = rows_alone(whole, samples, outcomes, besides)
-    tested, unfinished = contrast_tests(pairs, alone, outcomes, plan, unjudged), is_unfinished(study)
+    tuned, choices = tuning.with_tuned(study)
+    whole = replace(tuned, plan=with_tuning_notes(tuned.plan, choices))
+    plan = whole.plan
+    arms = arm_results(whole, besides)
+    contrasts = tested_contrasts(arms, plan, choices)
+    unfinished = is_unfinished(study)
     judged = interim or not unfinished
-    rows = rows_with_contrasts(alone, tested, plan, judged)
-    for name, interval in simultaneous_intervals(pairs, plan) if simultaneous else ():
-        rows[name] = replace(rows[name], delta_ci95_simultaneous=interval)
-    for name, other in baselines.items():
-        rows[name] = with_error_ratio(
-            rows[name], tuned_pairs.error_ratio(samples[name], samples[other], plan.primary_metric)
-        )
-    p_margins = {name: test.p_margin for name, test in tested.items()}
-    interactions = interaction.judge_interactions(whole, samples, unjudged)
-    judged_claims = claims.judge_claims(plan, rows, samples, p_margins, unjudged, gone)
+    rows = table_rows(arms, contrasts, plan, judged)
+    if simultaneous:
+        for name, interval in simultaneous_intervals(contrasts, plan).items():
+            rows[name] = replace(rows[name], delta_ci95_simultaneous=interval)
+    interactions, judged_claims = judge_others(whole, arms, contrasts, choices, rows)
     varied = [*plan.factors, *plan.curves, *(key for arm in plan.arms for key in arm.declared or ())]
     return Table(
         plan=plan,
@@ -116,7 +71,7 @@ def table_of_plan(
         besides=list(besides),
         objective=plan.objective,
         published_of=plan.published_of or plan.source,
-        looks=max((test.looks for test in tested.values()), default=1),
+        looks=max((len(one.looks) for one in contrasts.values()), default=1),
         interim=unfinished,
         judged=judged,
         varied=list(dict.fromkeys(varied)),
@@ -124,27 +79,36 @@ def table_of_plan(
         tuned=list(plan.tune),
         interactions=[one if judged else one.without_verdict(INTERIM) for one in interactions],
         claims=[one if judged else one.without_verdict(INTERIM) for one in judged_claims],
-        notes=[*study_notes(study), *withheld_notes(tested, rows)],
+        notes=[*notes.study_notes(study), *withheld_notes(contrasts)],
         warnings=retry_warnings(study),
-        notes_of=note_subjects(plan, alone, rows),
+        notes_of=note_subjects(plan, arms, rows),
     )
 
 
-def note_subjects(plan: Plan, alone: Mapping[str, Row], rows: Mapping[str, Row]) -> NoteSubjects:
-    """Return which footnotes are about arms, differences and columns. alone: the rows without differences."""
-    own = {note for row in alone.values() for note in row.notes}
+def with_tuning_notes(plan: Plan, choices: Mapping[str, Choice]) -> Plan:
+    """Return the plan with notes on the choice of each tuned arm."""
+    arms = []
+    for arm in plan.arms:
+        chosen = notes.tuning_notes(choices[arm.name]) if arm.name in choices else []
+        arms.append(arm.model_copy(update={"notes": [*chosen, *arm.notes]}))
+    return plan.model_copy(update={"arms": arms})
+
+
+def note_subjects(plan: Plan, arms: Mapping[str, ArmResults], rows: Mapping[str, Row]) -> NoteSubjects:
+    """Return which footnotes are about arms, differences and columns."""
+    of_arms = {note for arm in arms.values() for note in arm.row.notes}
     every = dict.fromkeys(note for row in rows.values() for note in row.notes)
     return NoteSubjects(
         arms=list(dict.fromkeys(note for arm in plan.arms for note in arm.notes)),
-        differences=[note for note in every if note not in own],
+        differences=[note for note in every if note not in of_arms],
         columns={note: column for arm in plan.arms for note, column in arm.notes_about.items()},
     )
 
 
 def departures(plan: Plan) -> dict[str, Mapping[str, Any]]:
     """Return name -> settings that depart from the recipe. A name is "the baseline" or "the stage <name>"."""
-    found = [("the baseline", plan.departures), *((f"the stage {one.name}", one.departures) for one in plan.stages)]
-    return {name: settings for name, settings in found if settings}
+    named = {"the baseline": plan.departures} | {f"the stage {one.name}": one.departures for one in plan.stages}
+    return {name: settings for name, settings in named.items() if settings}
 
 
 def is_unfinished(study: StudyResults) -> bool:
@@ -156,98 +120,71 @@ def is_unfinished(study: StudyResults) -> bool:
     return any(status != "diverged" and (status != "finished" or math.isnan(value)) for status, value in trials)
 
 
-def arm_row(arm: Arm, outcomes: Sequence[Outcome], finished: Sample, plan: Plan) -> Row:
-    """Return the row of an arm, without the difference from its baseline."""
-    count = Counter(trial.status for trial in outcomes)
-    mean = finished.mean
-    no_interval = [f"no interval of the mean: {mean.why}"] if mean.n > 1 and mean.se is None else []
-    return Row(
-        arm=arm.name,
-        n=mean.n,
-        planned=len(outcomes),
-        mean=mean.value,
-        sd=math.sqrt(intervals.variance(finished.numbers)) if mean.n > 1 else None,
-        ci95=mean.interval(),
-        published=arm.published,
-        params=arm.params,
-        flops=arm.flops,
-        baseline=arm.baseline,
-        diverged=count["diverged"],
-        collapsed=sum(trial.collapsed for trial in outcomes),
-        failed=count["failed"],
-        missing=len(outcomes) - mean.n - count["diverged"] - count["failed"],
-        notes=[*arm.notes, *absence_notes(outcomes, plan), *no_interval],
-    )
+# -- rows --------------------------------------------------------------------------------------------------------------
 
 
-def rows_alone(
-    study: StudyResults,
-    samples: Mapping[str, Sample],
-    outcomes: Mapping[str, Sequence[Outcome]],
-    besides: Sequence[str],
-) -> dict[str, Row]:
-    """Return arm -> row without difference. besides: further metrics. Raises ValueError for a metric without values."""
-    plan = study.plan
-    rows = {arm.name: arm_row(arm, outcomes[arm.name], samples[arm.name], plan) for arm in plan.arms}
-    measured: dict[str, dict[str, float | Interval | None]] = {name: {} for name in rows}
-    for metric in besides:
-        if metric not in study.numbers:
-            raise ValueError(f"{study.name}: {layout.unknown_column(metric, study.numbers)}")
-        for name, sample in contrast.samples_by_arm(study, metric).items():
-            measured[name] |= {metric: sample.mean.value, metric + INTERVAL: sample.mean.interval()}
-    return {name: replace(row, measured=measured[name]) for name, row in rows.items()}
-
-
-def rows_with_contrasts(
-    alone: Mapping[str, Row], tested: Mapping[str, Tested], plan: Plan, judged: bool
+def table_rows(
+    arms: Mapping[str, ArmResults], contrasts: Mapping[str, Contrast], plan: Plan, judged: bool
 ) -> dict[str, Row]:
     """Return arm -> row with the difference from its baseline and notes on outliers and optimization speed."""
-    rows, metric = dict(alone), plan.primary_metric
-    outliers = outlier_notes({name: test.pair.own for name, test in tested.items()}, metric)
-    for arm in (arm for arm in plan.arms if arm.name in tested):
-        row = with_contrast(alone[arm.name], alone[arm.baseline], tested[arm.name], plan, judged)
-        rows[arm.name] = row.with_notes([*outliers.get(arm.name, []), *verdict.speed_notes(arm, row, metric)])
+    metric = plan.primary_metric
+    outliers = notes.outlier_notes({name: one.pair.own for name, one in contrasts.items()}, metric)
+    rows = {}
+    for name, arm in arms.items():
+        rows[name] = arm.row
+        if name in contrasts:
+            row = row_with_contrast(contrasts[name], plan, judged)
+            rows[name] = row.with_notes([*outliers.get(name, []), *notes.speed_notes(arm.arm, row, metric)])
     return rows
 
 
-def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: bool) -> Row:
-    """Return an arm's row with notes, its difference from `baseline` and, only if `judged`, p values and a verdict."""
-    pairs = test.pair.own
+def row_with_contrast(contrast: Contrast, plan: Plan, judged: bool) -> Row:
+    """Return an arm's row with its difference from the baseline and, only if `judged`, p values and a verdict."""
+    row, baseline = contrast.arm.row, contrast.baseline.row
+    pairs = contrast.pair.own
     difference, images = pairs.mean, pairs.mean_over_images
     unstable = row.unstable, baseline.unstable
-    p_holm, higher = test.p_holm if judged else None, plan.primary_metric.higher_is_better
-    word = verdict.verdict(difference, p_holm, test.p_margin, higher_is_better=higher, unstable=unstable)
-    notes = []
-    if difference.n < max(row.n, baseline.n):
-        common = f"the difference is over {sentences.seeds_text(pairs.seeds)}, which both arms finished"
-        notes.append(common if pairs.seeds else "no seed finished in both arms")
-    if difference.se is None:
-        lacking = "interval, p or verdict" if test.p is None else "interval"
-        notes.append(f"no {lacking} of the difference: {difference.why}")
-    if omitted := contrast.interval_caveat(pairs):
-        notes.append(omitted)
-    notes += verdict.verdict_notes(
-        word,
-        difference,
-        pairs.tested,
-        test.p_holm,
-        family=test.family,
-        tie=test.tie,
-        looks=test.looks,
-        grid=bool(test.pair.ahead),
-        unstable=unstable,
+    p_holm = contrast.p_holm if judged else None
+    higher = plan.primary_metric.higher_is_better
+    word = verdict.verdict(difference, p_holm, contrast.p_margin, higher_is_better=higher, unstable=unstable)
+    row = with_error_ratio(
+        row, tuned_pairs.error_ratio(contrast.arm.sample, contrast.baseline.sample, plan.primary_metric)
     )
     return replace(
-        row.with_notes(notes),
+        row.with_notes(difference_notes(contrast, word)),
         delta=difference.value,
         delta_ci95=difference.interval(),
-        p=test.p if judged else None,
+        p=contrast.p if judged else None,
         p_holm=p_holm,
         verdict=word,
-        margin_met=None if any(unstable) else margin_met(test.margin_met, plan),
+        margin_met=None if any(unstable) else margin_met(contrast.margin_met, plan),
         n_pairs=difference.n,
         delta_ci95_images=images.interval() if images else None,
         images_share=pairs.images_share,
+    )
+
+
+def difference_notes(contrast: Contrast, word: str | None) -> list[str]:
+    """Return the notes on an arm's difference from its baseline. word: the verdict, or None."""
+    row, baseline = contrast.arm.row, contrast.baseline.row
+    pairs = contrast.pair.own
+    found = []
+    if pairs.mean.n < max(row.n, baseline.n):
+        common = f"the difference is over {sentences.seeds_text(pairs.seeds)}, which both arms finished"
+        found.append(common if pairs.seeds else "no seed finished in both arms")
+    if pairs.mean.se is None:
+        found.append(notes.no_interval_note(pairs.mean, contrast.p))
+    found += notes.repetition_notes(pairs)
+    return found + notes.verdict_notes(
+        word,
+        pairs.mean,
+        pairs.tested,
+        contrast.p_holm,
+        family=contrast.family,
+        tie=contrast.tie,
+        looks=len(contrast.looks),
+        grid=bool(contrast.pair.ahead),
+        unstable=(row.unstable, baseline.unstable),
     )
 
 
@@ -256,9 +193,10 @@ def with_error_ratio(row: Row, ratio: Ratio | None) -> Row:
     if ratio is None:
         return row
     interval = ratio.interval()
-    return replace(
-        row, error_ratio=ratio.value, error_ratio_ci95=interval and (max(0.0, interval[0]), max(0.0, interval[1]))
-    )
+    if interval is not None:
+        low, high = interval
+        interval = max(0.0, low), max(0.0, high)
+    return replace(row, error_ratio=ratio.value, error_ratio_ci95=interval)
 
 
 def margin_met(bound: float | None, plan: Plan) -> float | str | None:
@@ -266,116 +204,70 @@ def margin_met(bound: float | None, plan: Plan) -> float | str | None:
     return margins.share_text(bound) if isinstance(plan.margin, str) and bound is not None else bound
 
 
-def contrast_tests(
-    pairs: Mapping[str, Pair],
-    rows: Mapping[str, Row],
-    outcomes: Mapping[str, Sequence[Outcome]],
-    plan: Plan,
-    unjudged: Collection[str],
-) -> dict[str, Tested]:
-    """Return arm -> tests of the arm against its baseline, with p values adjusted within each of `families`.
-
-    rows: arm -> row with its mean. outcomes: arm -> outcomes of its trials. unjudged: arms that get no adjusted p
-    values, because a best value of the arm or of its baseline lies at the edge of the grid.
-    """
-    found, contrasts = dict[str, Tested](), looks.planned_contrasts(plan)
-    counted = {name: looks.looks((contrast, plan)) for name, contrast in contrasts.items()}
-    for names, size in families(pairs, plan):
-        p = [contrast_p(name, pairs[name], outcomes, plan, counted[name]) for name in names]
-        p_own = [None if name in unjudged else one for name, one in zip(names, p, strict=True)]
-        ties = [tuned_pairs.tie(pairs[name], plan, rows[rows[name].baseline].mean) for name in names]
-        p_within = [
-            None if name in unjudged or (tie and tie.too_wide) else tuned_pairs.p_equivalence(pairs[name], plan)
-            for name, tie in zip(names, ties, strict=True)
-        ]
-        met = tuned_pairs.margins_met([None if name in unjudged else pairs[name] for name in names], size, plan)
-        adjusted = p_values.holm(p_own, size), p_values.holm(p_within, size), met, ties
-        for name, *own in zip(names, p, *adjusted, strict=True):
-            found[name] = Tested(pairs[name], size, len(counted[name]), *own)
+def withheld_notes(contrasts: Mapping[str, Contrast]) -> list[str]:
+    """Return notes on why no arm is called equivalent to a baseline, with its name if there are several."""
+    ties = {one.arm.arm.baseline: one.tie for one in contrasts.values()}
+    found = []
+    for name, tie in ties.items():
+        if tie and tie.too_wide:
+            to = f" to {current_style().label(name)}" if len(ties) > 1 else ""
+            found.append(f"no arm is called equivalent{to}: {tie.too_wide}")
     return found
 
 
-def contrast_p(
-    name: str, pair: Pair, outcomes: Mapping[str, Sequence[Outcome]], plan: Plan, counted: Sequence[looks.Look]
-) -> float | None:
-    """Return the p value of an arm against its baseline, by finished pairs and by how often trials break down.
+# -- interactions and claims -------------------------------------------------------------------------------------------
 
-    counted: the looks at the contrast.
-    """
-    baseline = next(arm.baseline for arm in plan.arms if arm.name == name)
-    own, other = outcomes[name], outcomes[baseline]
-    unstable = unstable_trials(own)[0], unstable_trials(other)[0]
-    more = looks.smallest_product(
-        (look.factor, p_less_stable(own, other, *look.seeds)) for look in counted if look.is_whole
+
+def judge_others(
+    study: StudyResults,
+    arms: Mapping[str, ArmResults],
+    contrasts: Mapping[str, Contrast],
+    choices: Mapping[str, Choice],
+    rows: Mapping[str, Row],
+) -> tuple[list[Interaction], list[Claim]]:
+    """Return the judged interactions and claims of a study."""
+    samples = {name: arm.sample for name, arm in arms.items()}
+    p_margins = {name: one.p_margin for name, one in contrasts.items()}
+    at_edge = {name for name, one in contrasts.items() if one.is_at_edge}
+    at_edge |= {name for name, choice in choices.items() if choice.is_at_edge}
+    interactions = interaction.judge_interactions(study, samples, at_edge)
+    judged = claims.judge_claims(study.plan, rows, samples, p_margins, at_edge, unstable_points(choices))
+    return [*map(interaction_record, interactions)], [*map(claim_record, judged)]
+
+
+def interaction_record(judged: JudgedInteraction) -> Interaction:
+    mean, logit = judged.four.mean, judged.logit
+    return Interaction(
+        name=judged.planned.name,
+        arms=judged.planned.arms,
+        n=mean.n,
+        interaction=mean.value,
+        ci95=mean.interval(),
+        logit=logit.value if logit else None,
+        logit_ci95=logit.interval() if logit else None,
+        p=judged.p,
+        p_holm=judged.p_holm,
+        verdict=judged.verdict,
+        notes=notes.interaction_notes(judged),
     )
-    return verdict.p_with_stability(tuned_pairs.p_value(pair, plan), unstable, more)
 
 
-def families(pairs: Collection[str], plan: Plan) -> list[tuple[list[str], int]]:
-    """Return (arms among `pairs`, planned number of contrasts) for two families, each corrected on its own.
-
-    In a tuned study, the second family has the arms on the grid. In other studies, it is empty, with size 0.
-    """
-    tuned = {entry.name for entry in plan.tuned}
-    table = [name for name in pairs if not tuned or name in tuned]
-    return [(table, plan.family), ([name for name in pairs if name not in table], plan.points_family)]
-
-
-def simultaneous_intervals(pairs: Mapping[str, Pair], plan: Plan) -> Iterator[tuple[str, Interval | None]]:
-    """Yield (arm, interval of its difference). All intervals of a family hold at once with probability 95%."""
-    for names, _ in families(pairs, plan):
-        groups: dict[tuple[int, ...], list[str]] = defaultdict(list)
-        for name in names:
-            if pairs[name].own.mean.se is not None:
-                groups[tuple(pairs[name].own.seeds)].append(name)
-        level = intervals.simultaneous_level(
-            [np.column_stack([pairs[name].own.numbers for name in names]) for names in groups.values()]
-        )
-        for name in itertools.chain(*groups.values()):
-            yield name, pairs[name].own.mean.interval(level)
-
-
-def outlier_notes(differences: Mapping[str, Sample], metric: Metric) -> dict[str, list[str]]:
-    """Return arm -> [note that names the seed], for arms whose differences have a `deviations.outlier`.
-
-    The smallest deviation assumed is the median over all arms, but at least one test image.
-    """
-    samples = {name: sample for name, sample in differences.items() if sample.values}
-    usual = float(np.median([deviations.robust_deviation(one.numbers) for one in samples.values()] or [0.0]))
-    notes = {}
-    for name, sample in samples.items():
-        if (far := deviations.outlier(sample.numbers, max(usual, sample.image))) is not None:
-            value, median = (metric.signed_text(one) for one in (sample.numbers[far], float(np.median(sample.numbers))))
-            seed = sentences.seeds_text([sample.seeds[far]])
-            notes[name] = [f"{seed} is an outlier: {value}, the median is {median}{metric.unit_of_difference}"]
-    return notes
-
-
-def withheld_notes(tested: Mapping[str, Tested], rows: Mapping[str, Row]) -> list[str]:
-    """Return notes on why no arm is called equivalent to a baseline, with its name if there are several."""
-    ties = {rows[name].baseline: test.tie for name, test in tested.items()}
-    return [
-        f"no arm is called equivalent{f' to {current_style().label(name)}' if len(ties) > 1 else ''}: {tie.too_wide}"
-        for name, tie in ties.items()
-        if tie and tie.too_wide
-    ]
-
-
-def study_notes(study: StudyResults) -> list[str]:
-    """Return the notes on the whole study, including the notes of its plan."""
-    plan, notes = study.plan, [*provenance.provenance_notes(study.columns), *study.plan.notes]
-    seeds = len(plan.seeds)
-    if seeds == 1:
-        notes.append(f"one seed gives no interval and no verdict: {FEW} is the default")
-    elif seeds < FEW:
-        notes.append(f"{seeds} seeds resolve only very large differences: {FEW} is the default")
-    accuracy: dict[str, dict[int, float]] = defaultdict(dict)  # stage -> seed -> value; arms share these trials
-    if START in study.columns:
-        stage = {arm.name: arm.parent for arm in plan.arms}
-        for arm, seed, value in zip(*(study.columns[name] for name in ("arm", "seed", START)), strict=True):
-            if not math.isnan(value):
-                accuracy[stage[arm]][seed] = value
-    if means := [f"{name} {fmean(found.values()):.1%} (n = {len(found)})" for name, found in accuracy.items()]:
-        notes.append(f"5-shot accuracy of the weights that arms start from: {', '.join(means)}")
-    notes += looks.look_notes(plan)
-    return notes
+def claim_record(judged: JudgedClaim) -> Claim:
+    """Return a claim about a and b with the difference a - b, or b - a if the table has that row."""
+    text, note = " ".join(judged.parts), notes.claim_note(judged)
+    if judged.test is None:
+        return Claim(text, note=note)
+    a, _, b = judged.parts
+    difference, of = judged.test.pair.own.mean, f"{a} - {b}"
+    if judged.test.is_reversed:
+        difference, of = -difference, f"{b} - {a}"
+    return Claim(
+        claim=text,
+        verdict=judged.verdict,
+        delta=difference.value,
+        delta_ci95=difference.interval(),
+        p_holm=judged.test.p_holm,
+        n_pairs=difference.n,
+        note=note,
+        of=of,
+    )

@@ -14,7 +14,8 @@ from statsmodels.stats.weightstats import ttost_paired
 from results.statistics import deviations, intervals, p_values, power
 from results.statistics.intervals import Estimate
 from results.statistics.ratios import Ratio
-from results.statistics.verdict import Tie, verdict, verdict_notes
+from results.statistics.verdict import Tie, verdict
+from results.tables.notes import verdict_notes
 
 RNG = np.random.default_rng(20111)
 TABLES = [(RNG.normal(0.9, 0.02, n), RNG.normal(0.89, 0.05, n)) for n in (2, 3, 5, 10, 40) for _ in range(4)]

@@ -76,8 +76,7 @@ def test_the_usual_point_ties_to_the_middle_of_the_grid() -> None:
         ([0, 4], [3, 3], 4),
         ([None, None], [5], None),
     ):
-        choice = tuning.Choice(dict(enumerate(points)), [], [])
-        assert tuning.most_used_point(choice, shape) == expected
+        assert tuning.most_used_point(points, shape) == expected
 
 
 def test_a_seed_without_the_whole_grid_does_not_help_to_choose() -> None:

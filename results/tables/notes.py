@@ -1,0 +1,302 @@
+"""Notes below a table: why a verdict is what it is, how values were tuned, and what the whole study lacks."""
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+import numpy as np
+
+from results.records import Row
+from results.statistics import deviations, looks, verdict
+from results.statistics.claims import JudgedClaim
+from results.statistics.contrast import Sample
+from results.statistics.interaction import JudgedInteraction
+from results.statistics.intervals import Estimate
+from results.statistics.looks import Look
+from results.statistics.tuning import Choice, Grid, GridEnd
+from results.statistics.verdict import EQUIVALENT, RESOLVED, TOST_LEVEL, UNRESOLVED, Tie, excludes_zero, is_significant
+from results.store.schemas import Arm, Metric, Plan
+from results.study_results import StudyResults
+from results.tables import provenance
+from results.tables.sentences import AT_EARLIER_LOOK, seeds_text
+from results.units import amount_text
+
+FEW = 5  # seeds; the default
+START = "start_fewshot5_accuracy"
+AT_EDGE = "the best value of an arm lies at the edge of its grid"
+
+
+# -- notes on a difference ---------------------------------------------------------------------------------------------
+
+
+def no_interval_note(difference: Estimate, p: float | None) -> str:
+    """Return the note that a difference has no interval, and if p is None no test either, with the reason."""
+    lacking = "interval, p or verdict" if p is None else "interval"
+    return f"no {lacking} of the difference: {difference.why}"
+
+
+def repetition_notes(pairs: Sample) -> list[str]:
+    """Return a note if seeds tested images repeatedly and the correctness of a trial is unknown, else []."""
+    if not pairs.lacks_correctness:
+        return []
+    return ["the interval leaves out that repetitions share their images: per-image correctness is missing"]
+
+
+def verdict_notes(
+    word: str | None,
+    difference: Estimate,
+    tested: Estimate,
+    p_holm: float | None,
+    *,
+    family: int,
+    tie: Tie | None,
+    looks: int = 1,
+    grid: bool = False,
+    unstable: tuple[int, int] = (0, 0),
+) -> list[str]:
+    """Return notes on why a verdict differs from what the unadjusted 95% interval suggests.
+
+    word: the verdict. difference: the estimate over seeds. tested: the estimate behind the verdict, over seeds and
+    images if known. tie: None without a margin. family, looks: the numbers of contrasts and looks corrected for. grid:
+    whether the arm was compared with the baseline's whole tuning grid (see `results.statistics.tuned_pairs`). unstable:
+    as in `verdict`.
+    """
+    if word is None or p_holm is None:
+        return []
+    tests = corrected_text(family, looks, grid)
+    if word in RESOLVED:
+        return resolved_notes(tested, tie, unstable)
+    notes = []
+    if is_significant(p_holm):
+        notes.append("resolved, but trials diverged or collapsed in the arm that finished pairs favor")
+    elif excludes_zero(tested):
+        notes.append(f"the 95% interval excludes 0, but not after correction for {tests}")
+    else:
+        notes += images_notes(difference, tested)
+    if tie and not any(unstable):
+        notes += tie_notes(word, tie, tests)
+    return notes
+
+
+def corrected_text(family: int, looks: int, grid: bool) -> str:
+    """Return what a p value is corrected for, such as "7 contrasts and 2 looks"."""
+    text = amount_text(family, "contrast")
+    if looks > 1:
+        text += f" and {looks} looks"
+    if grid:
+        text += " and over the whole grid of the other"
+    return text
+
+
+def resolved_notes(tested: Estimate, tie: Tie | None, unstable: tuple[int, int]) -> list[str]:
+    """Return notes on a resolved difference whose interval lies within the margin or contains 0."""
+    notes = []
+    if tie and tie.is_within(TOST_LEVEL):
+        notes.append(f"a resolved difference, yet within the margin of {tie.margin}")
+    if not excludes_zero(tested):
+        by = "by how often it diverges or collapses (Fisher's exact test)" if unstable[0] else AT_EARLIER_LOOK
+        contains = "; the 95% interval over all seeds contains 0" if tested.se is not None else ""
+        notes.append(f"resolved {by}{contains}")
+    return notes
+
+
+def tie_notes(word: str, tie: Tie, tests: str) -> list[str]:
+    """Return a note if the interval suggests another verdict than equivalent or not-resolved, or why it is withheld."""
+    if word == EQUIVALENT:
+        if tie.is_within(1 - verdict.ALPHA):
+            return []
+        return ["equivalence is two one-sided tests at 5%: the 90% interval is within the margin"]
+    if tie.is_within(TOST_LEVEL):
+        if tie.too_wide:
+            return [f"not called equivalent: {tie.too_wide}"]
+        return [f"the 90% interval is within the margin, but not after correction for {tests}"]
+    if tie.is_within(TOST_LEVEL, on_these_images=True):
+        return ["the 90% interval is within the margin on these test images only, not over seeds and images"]
+    return []
+
+
+def images_notes(difference: Estimate, tested: Estimate) -> list[str]:
+    """Return a note if only the interval over seeds excludes 0, not the one over seeds and images; else []."""
+    if not excludes_zero(difference) or excludes_zero(tested):
+        return []
+    return ["the 95% interval excludes 0 on these test images only; over seeds and images it contains 0"]
+
+
+def speed_notes(arm: Arm, row: Row, metric: Metric) -> list[str]:
+    """Return a note if the difference changes sign after twice the steps and either difference is resolved, or []."""
+    later, difference = arm.at_twice_the_steps, row.delta
+    if later is None or difference is None or difference * later.difference >= 0:
+        return []
+    if row.verdict not in RESOLVED and not later.resolved:
+        return []
+    other = f"{metric.signed_text(later.difference)}{metric.unit_of_difference}"
+    return [f"optimization speed: at twice the steps the difference is {other} ({later.origin})"]
+
+
+def outlier_notes(differences: Mapping[str, Sample], metric: Metric) -> dict[str, list[str]]:
+    """Return arm -> [note that names the seed], for arms whose differences have a `deviations.outlier`.
+
+    The smallest deviation assumed is the median over all arms, but at least one test image.
+    """
+    samples = {name: sample for name, sample in differences.items() if sample.values}
+    spreads = [deviations.robust_deviation(sample.numbers) for sample in samples.values()]
+    usual = float(np.median(spreads or [0.0]))
+    notes = {}
+    for name, sample in samples.items():
+        far = deviations.outlier(sample.numbers, max(usual, sample.image))
+        if far is None:
+            continue
+        value = metric.signed_text(sample.numbers[far])
+        median = metric.signed_text(float(np.median(sample.numbers)))
+        seed = seeds_text([sample.seeds[far]])
+        notes[name] = [f"{seed} is an outlier: {value}, the median is {median}{metric.unit_of_difference}"]
+    return notes
+
+
+# -- notes on interactions and claims ----------------------------------------------------------------------------------
+
+
+def interaction_notes(judged: JudgedInteraction) -> list[str]:
+    """Return notes on why an interaction is untested or not resolved."""
+    if judged.verdict is None:
+        return [f"untested: {judged.four.mean.why or AT_EDGE}"]
+    if not is_significant(judged.p_holm):
+        return images_notes(judged.four.mean, judged.four.tested)
+    notes = []
+    if judged.is_of_the_scale:
+        notes.append("its logit has the opposite sign: an interaction of the scale")
+    if judged.diverged:
+        notes.append(f"trials of {', '.join(judged.diverged)} diverged")
+    if judged.collapsed:
+        notes.append(f"trials of {', '.join(judged.collapsed)} collapsed")
+    return notes
+
+
+def claim_note(judged: JudgedClaim) -> str:
+    """Return a note on the verdict of a claim, or "" if it needs none."""
+    test = judged.test
+    if test is None:
+        return f"no arm {', '.join(judged.absent)} in the plan"
+    _, relation, _ = judged.parts
+    if judged.verdict is None:
+        return f"untested: {test.pair.own.mean.why or AT_EDGE}"
+    if relation == "~":
+        if test.tie is None:
+            return "no margin declared within which arms tie"
+        is_withheld = judged.verdict == UNRESOLVED and test.tie.too_wide
+        return f"not called equivalent: {test.tie.too_wide}" if is_withheld else ""
+    if judged.word == UNRESOLVED:
+        return "; ".join(images_notes(test.pair.own.mean, test.pair.own.tested))
+    if judged.word != EQUIVALENT or test.tie is None:
+        return ""
+    return f"equivalent within {test.tie.margin}: a smaller difference is not excluded"
+
+
+# -- notes on tuning ---------------------------------------------------------------------------------------------------
+
+
+def tuning_notes(choice: Choice) -> list[str]:
+    """Return notes on the grid points that the seeds of a tuned arm use."""
+    notes = [*choice_notes(choice), *failure_notes(choice), *map(end_note, choice.ends)]
+    is_hole = ~choice.grid.is_complete
+    holes = [seed for seed, hole in zip(choice.grid.seeds, is_hole, strict=True) if hole]
+    if holes:
+        notes.append(f"{seeds_text(holes)} did not help to choose: some points of the grid are missing")
+    return notes
+
+
+def choice_notes(choice: Choice) -> list[str]:
+    """Return a note on the grid points chosen for the seeds, or [] if no point was chosen."""
+    texts = []
+    for point, settings in enumerate(point_texts(choice.grid)):
+        seeds = [seed for seed, chosen in choice.points.items() if chosen == point]
+        if seeds:
+            texts.append(f"{settings} ({seeds_text(seeds)})")
+    return [f"chosen by the other seeds' validation: {', '.join(texts)}"] if texts else []
+
+
+def failure_notes(choice: Choice) -> list[str]:
+    """Return a note on the grid points where trials diverged or collapsed, or []."""
+    grid = choice.grid
+    counts = grid.failed.sum(axis=0)
+    texts = []
+    for count, settings in zip(counts, point_texts(grid), strict=True):
+        if count:
+            texts.append(f"{settings} ({count} of {len(grid.seeds)})")
+    if not texts:
+        return []
+    is_chosen = any(point is not None and counts[point] for point in choice.points.values())
+    then = "no other point is left to choose" if is_chosen else "not chosen"
+    return [f"trials diverged or collapsed at {', '.join(texts)}: {then}"]
+
+
+def point_texts(grid: Grid) -> list[str]:
+    """Return the settings of each grid point, such as "lr 0.001"."""
+    points = itertools.product(*grid.tune.values())
+    return [", ".join(f"{name} {value}" for name, value in zip(grid.tune, values, strict=True)) for values in points]
+
+
+def end_note(end: GridEnd) -> str:
+    """Return the note on a chosen end of the grid, with the value to add to the grid if there is one."""
+    add = "" if end.beyond is None else f"; add {end.setting} {end.beyond} to the grid"
+    if end.is_best:
+        return f"its best {end.setting} lies at the edge of the grid, {end.value}: no verdict{add}"
+    return f"{end.setting} {end.value}, at the edge of the grid, ties with {end.inner}{add}"
+
+
+# -- notes on the whole study ------------------------------------------------------------------------------------------
+
+
+def study_notes(study: StudyResults) -> list[str]:
+    """Return the notes on the whole study, including the notes of its plan."""
+    plan = study.plan
+    notes = [*provenance.provenance_notes(study.columns), *plan.notes]
+    seeds = len(plan.seeds)
+    if seeds == 1:
+        notes.append(f"one seed gives no interval and no verdict: {FEW} is the default")
+    elif seeds < FEW:
+        notes.append(f"{seeds} seeds resolve only very large differences: {FEW} is the default")
+    return [*notes, *start_notes(study), *look_notes(plan)]
+
+
+def start_notes(study: StudyResults) -> list[str]:
+    """Return a note with the 5-shot accuracy of the weights that arms start from, by stage, or []."""
+    if START not in study.columns:
+        return []
+    stages = {arm.name: arm.parent for arm in study.plan.arms}
+    accuracy: dict[str, dict[int, float]] = defaultdict(dict)  # stage -> seed -> value; arms share these trials
+    for arm, seed, value in zip(*(study.columns[name] for name in ("arm", "seed", START)), strict=True):
+        if not math.isnan(value):
+            accuracy[stages[arm]][seed] = value
+    means = [f"{name} {fmean(values.values()):.1%} (n = {len(values)})" for name, values in accuracy.items()]
+    return [f"5-shot accuracy of the weights that arms start from: {', '.join(means)}"] if means else []
+
+
+def look_notes(plan: Plan) -> list[str]:
+    """Return notes on the looks and how p is corrected for them, or [] if it is not corrected."""
+    counted = [looks.looks((contrast, plan)) for contrast in looks.planned_contrasts(plan).values()]
+    most = max(counted, key=len, default=[])
+    if [look.factor for look in most] in ([], [1]):
+        return []
+    if len(most) == 1:
+        return [f"p is {most[0].factor} x that of its test, because the study declares that it grows"]
+    rate = "2.7 to 3.6%, at most 5%," if most[0].factor > 1 else "5.1 to 6.1%, at most 7.5%,"
+    fewer = "" if min(map(len, counted)) == len(most) else " (fewer for arms that were added later)"
+    return [
+        f"{correction_text(most, 'tables')}{fewer}",
+        f"a verdict in any of these tables is wrong in {rate} of null studies (simulated)",
+    ]
+
+
+def correction_text(counted: Sequence[Look], what: str) -> str:
+    """Return how p is corrected for looks, as text. what: the looks, "tables" or "comparisons"."""
+    products = []
+    for look in counted:
+        seeds = " and ".join(str(len(own)) for own in look.seeds)
+        products.append(f"{look.factor} x p with {seeds} seeds" if look.is_whole else f"1, as {seeds} seeds are gone")
+    return (
+        f"p is corrected for {len(counted)} {what} that were or could have been made: "
+        f"the smallest of {', '.join(products)}"
+    )
