@@ -24,7 +24,7 @@ from results.store import correctness, ledger
 from results.store.inspection_data import Inspection, pack, unpack
 from results.store.json_files import parse_json
 from results.store.record import FAULTS, Record
-from results.store.schemas import Declaration, ExportHeader, Plain, TrialRow, validated
+from results.store.schemas import Declaration, EvalSummary, ExportHeader, Plain, TrialRow, validated
 from results.store.schemas.metrics import AXES, MEASURES
 from results.study_results import TEXTS, StudyResults, assemble
 from results.tables import formats
@@ -37,8 +37,8 @@ KEY = b"ablate"  # the key in the schema's metadata that marks a file as an expo
 REQUIRED_COLUMNS = {"id", "status", "plugins", "config", "history", "correct_index", "correct"}  # by any version
 MOST_ROWS, MOST_VALUES, MOST_BYTES = 10**6, 2**29, 2**32  # limits on what is read; values and bytes over all columns
 ARRAYS = {"correct_index": np.int32, "correct": np.uint8}
-NOT_VALUES = ("id", "history", "inspect", *ARRAYS)  # columns that are not values of a Record
-TYPES = dict.fromkeys(("id", *TEXTS, "inspect"), pa.string())
+NOT_VALUES = ("id", "history", "evals", "inspect", *ARRAYS)  # columns that are not values of a Record
+TYPES = dict.fromkeys(("id", *TEXTS, "evals", "inspect"), pa.string())
 TYPES |= {"correct_index": pa.list_(pa.int32()), "correct": pa.list_(pa.uint8())}
 
 
@@ -47,7 +47,7 @@ def schema(metrics: Sequence[str], curves: Sequence[str]) -> pa.Schema:
 
     metrics: the metrics of results. curves: the numbers that training histories have besides AXES.
     """
-    names = ["id", *TEXTS, *metrics, *MEASURES, *FAULTS, "history", "correct_index", "correct", "inspect"]
+    names = ["id", *TEXTS, "evals", *metrics, *MEASURES, *FAULTS, "history", "correct_index", "correct", "inspect"]
     return typed_schema(names, [*AXES, *curves])
 
 
@@ -108,9 +108,14 @@ def trial_rows(study: StudyResults) -> list[Json]:
         rows.append(
             {name: trial[name] for name in ("id", *TEXTS, *study.metrics, *MEASURES, *FAULTS)}
             | {"history": history[[*AXES, *study.curves]].to_dict("records")}
-            | {"correct_index": index, "correct": correct}
+            | {"correct_index": index, "correct": correct, "evals": evals_text(trial["evals"])}
         )
     return rows
+
+
+def evals_text(evals: Mapping[str, EvalSummary]) -> str:
+    """Return the metrics and notes of evals as JSON, or "" if there are none."""
+    return json.dumps(evals, default=EvalSummary.content, sort_keys=True) if evals else ""
 
 
 def fingerprint(rows: Sequence[Json]) -> str:
@@ -131,10 +136,10 @@ def read(path: Path) -> list[StudyResults]:
         rows = read_rows(path)
         if header.trials != fingerprint(rows):
             raise store.Broken("the checksum of its trials differs")
-        for row in rows:
+        for place, row in enumerate(rows):
             values = {name: value for name, value in row.items() if name not in NOT_VALUES}
             tested = None if row["correct"] is None else (row["correct_index"], row["correct"])
-            records[row["id"]] = Record(values, row["history"], tested)
+            records[row["id"]] = Record(values, row["history"], tested, checked(row, place).evals)
         planned = {trial.id for plan in header.plans for arm in plan.arms for trial in arm.trials}
         if missing := planned - records.keys():
             raise store.Broken(f"no row for trial {min(missing)}")
@@ -147,7 +152,7 @@ def read(path: Path) -> list[StudyResults]:
 def read_inspections(path: Path) -> dict[str, Inspection]:
     """Return trial id -> inspection for an export. Raises ValueError if the file is damaged or not an export."""
     with naming_damage(path):
-        packed = {row["id"]: row.get("inspect", "") for row in read_rows(path)}
+        packed = {checked(row, place).id: row.get("inspect", "") for place, row in enumerate(read_rows(path))}
         return {trial: unpack(trial, text) for trial, text in packed.items() if text}
 
 
@@ -195,15 +200,19 @@ def read_rows(path: Path) -> list[Json]:
     for name in ARRAYS:
         for row, scalar in zip(rows, table[name], strict=True):  # avoids a Python number for each image
             row[name] = scalar.values.to_numpy() if scalar.is_valid else None
-    for place, row in enumerate(rows):
-        tested = [row[name] for name in ARRAYS if row[name] is not None]
-        try:
-            validated(TrialRow, {name: value for name, value in row.items() if name not in ARRAYS})
-            if len(tested) == 1 or (tested and not correctness.are_valid(*tested)):
-                raise store.Broken("correct_index and correct do not belong together")
-        except store.Broken as error:
-            raise store.Broken(f"row {place}: {error}") from None
     return rows
+
+
+def checked(row: Json, place: int) -> TrialRow:
+    """Return a row of an export after checking its values and arrays. Raises Broken, with the row's place."""
+    tested = [row[name] for name in ARRAYS if row[name] is not None]
+    try:
+        found = validated(TrialRow, {name: value for name, value in row.items() if name not in ARRAYS})
+        if len(tested) == 1 or (tested and not correctness.are_valid(*tested)):
+            raise store.Broken("correct_index and correct do not belong together")
+    except store.Broken as error:
+        raise store.Broken(f"row {place}: {error}") from None
+    return found
 
 
 def read_table(path: Path) -> pa.Table:

@@ -1,6 +1,5 @@
 """A study's plan together with the results of its trials, from which every table and figure is made."""
 
-import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,16 +12,16 @@ from results.recorded_sizes import with_recorded_sizes
 from results.store import eval_files, ledger, record
 from results.store.correctness import Correct
 from results.store.record import FAULTS, PARTS, PROVENANCE, Record
-from results.store.schemas import Plan, PlannedTrial
+from results.store.schemas import EvalSummary, Plan, PlannedTrial
 from results.store.schemas.metrics import AXES, MEASURES
 from results.store.standing import Standings
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TEXTS = ("status", "reason", *PROVENANCE, "weights_sha256", "evals", "config")
+TEXTS = ("status", "reason", *PROVENANCE, "weights_sha256", "config")
 CELL = ("arm", "seed", "id")  # the columns that name a planned trial
-NO_METRICS = (*CELL, *TEXTS, *MEASURES, *FAULTS)
+NO_METRICS = (*CELL, "evals", *TEXTS, *MEASURES, *FAULTS)
 Cell = tuple[str, int, str]
 
 
@@ -32,9 +31,10 @@ class StudyResults:
 
     columns: name -> values, one per planned (arm, seed) in the plan's order. The columns are arm, seed, id, status,
     reason (why a trial is absent or damaged), metrics, measures and FAULTS (NaN if absent), provenance, weights_sha256,
-    and evals and config (JSON text, or ""). evaluations: the training histories as columns: arm, seed, id, AXES and all
-    numbers that a trial measured at an evaluation. correct: trial id -> image indices (images,) and whether each image
-    was classified correctly (images,). metrics: the columns of metrics in results, without those of evals.
+    config (JSON text, or "") and evals (name -> metrics and notes). evaluations: the training histories as columns:
+    arm, seed, id, AXES and all numbers that a trial measured at an evaluation. correct: trial id -> image indices
+    (images,) and whether each image was classified correctly (images,). metrics: the columns of metrics in results,
+    without those of evals.
     """
 
     plan: Plan
@@ -70,7 +70,7 @@ class StudyResults:
     @property
     def numbers(self) -> list[str]:
         """The names of the numeric columns in which at least one trial has a value."""
-        own = (name for name in self.columns if name not in (*CELL, *TEXTS))
+        own = (name for name in self.columns if name not in (*CELL, "evals", *TEXTS))
         return [name for name in own if not all(map(math.isnan, self.columns[name]))]
 
     @property
@@ -131,13 +131,12 @@ def records_of_started(runs: Path, plan: Plan, records: Mapping[str, Record]) ->
     for trial_id, parents in plan.trials_with_parents.items():
         if trial_id not in records:  # the trial belongs to a stage
             continue
-        values = dict(records[trial_id].values)
+        values, evals = dict(records[trial_id].values), dict(records[trial_id].evals)
         if values["status"] == "missing":
             values["reason"] = standings.read(trial_id, parents=parents).start.why or values["reason"]
         if metrics := start_metrics(next(iter(parents))):
-            known = json.loads(str(values.get("evals") or "{}")) | {"start": {"metrics": metrics, "notes": []}}
-            values["evals"] = json.dumps(known, sort_keys=True)
-        found[trial_id] = replace(records[trial_id], values=values)
+            evals["start"] = EvalSummary(metrics=metrics)
+        found[trial_id] = replace(records[trial_id], values=values, evals=evals)
     return found
 
 
@@ -157,6 +156,7 @@ def assemble(plan: Plan, records: Mapping[str, Record]) -> StudyResults:
     defaults = dict.fromkeys(TEXTS, "") | dict.fromkeys(numbers, math.nan)
     known = {trial_id: {**evals[trial_id], **record.values} for trial_id, record in planned.items()}
     columns: dict[str, list[Any]] = {name: [cell[at] for cell in cells] for at, name in enumerate(CELL)}
+    columns["evals"] = [planned[trial_id].evals for trial_id in columns["id"]]
     for name, default in defaults.items():
         column = [known[trial_id].get(name, default) for trial_id in columns["id"]]
         columns[name] = column if name in TEXTS else [as_float(value) for value in column]
@@ -174,10 +174,9 @@ def evaluation_columns(cells: Sequence[Cell], records: Mapping[str, Record]) -> 
     return columns
 
 
-def eval_metrics(record: Record) -> dict[str, float]:
+def eval_metrics(record: Record) -> dict[str, float | None]:
     """Return the metrics of all evals of a trial: name -> value."""
-    found = json.loads(str(record.values.get("evals") or "{}"))
-    return {name: value for one in found.values() for name, value in one["metrics"].items()}
+    return {name: value for one in record.evals.values() for name, value in one.metrics.items()}
 
 
 def as_float(value: Any) -> float:

@@ -78,8 +78,7 @@ def curve_points(study: StudyResults, history: pd.DataFrame, trial: Mapping[Any,
     for line in history.dropna(subset="step").to_dict("records"):
         seconds, step = 0.0 if math.isnan(line["seconds"]) else float(line["seconds"]), int(line["step"])
         yield seconds, step, without_nan(line, study.curves)
-    evals = json.loads(trial["evals"] or "{}")
-    later = (metric for name, found in evals.items() if name != "start" for metric in found["metrics"])
+    later = (metric for name, found in trial["evals"].items() if name != "start" for metric in found.metrics)
     final = without_nan(trial, [*(name for name in study.metrics if name not in study.curves), *later])
     if step is not None and final:
         yield seconds, step, final

@@ -18,7 +18,7 @@ from ablations.study.stages import LINKS, Stage, lineage
 from results.claim_text import claimed_arms
 from results.store import schemas
 from results.store.plan_files import learned_settings, parent_setting
-from results.store.schemas import Entry, Plan, PlannedTrial, Settings, Split, Took
+from results.store.schemas import Entry, Plan, PlannedTrial, Settings, Split
 from results.store.schemas.metrics import metric_by_name, objective_label
 from vitcore.analysis.cost import measure
 from vitcore.analysis.evals import EVAL, eval_of, find, metrics_of
@@ -74,7 +74,7 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
         notes=data_summary.notes(design),
         cost=stated_cost(recipe),
         expected=expected_results(design, departed),
-        spread=schemas.StatedSpread(**spread.model_dump()) if spread else None,
+        spread=spread,
         baseline=design.main_baseline,
         split=split(describe(design.data)),
         seeds=list(seeds),
@@ -130,8 +130,7 @@ def expected_results(design: Design, departed: Settings) -> list[schemas.Expecte
     of_overrides = {"steps" if key == "epochs" else key for key in asked}
     if design.study.stages or departed.keys() - of_overrides:
         return []
-    fits = [one for one in design.applicable_recipe.expected if one.settings == asked]
-    return [schemas.Expected(**one.model_dump()) for one in fits]
+    return [one for one in design.applicable_recipe.expected if one.settings == asked]
 
 
 def stated_cost(recipe: Recipe) -> schemas.StatedCost | None:
@@ -140,7 +139,7 @@ def stated_cost(recipe: Recipe) -> schemas.StatedCost | None:
         return None
     own = Config(**recipe.config)
     work = 3.0 * measure(own).flops * float(own.steps * own.batch) / own.gpus
-    return schemas.StatedCost(work=work, **{kind: Took(**took.model_dump()) for kind, took in recipe.cost.items()})
+    return schemas.StatedCost(work=work, **recipe.cost)
 
 
 def split(data: About) -> Split:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from ablations.study.stages import Values
-from results.store.schemas import LaterDifference
+from results.store.schemas import Expected, LaterDifference, Stated, StatedSpread, Took
 from results.store.schemas.metrics import Margin
 from slurm.profile import Profile
 from vitcore.options import Options
@@ -19,36 +19,8 @@ if TYPE_CHECKING:
 
 # The keys of statements that hold only for the recipe's data. `cost` holds for other images too.
 OF_ITS_DATA = ("description", "pack", "margin", "caveats", "expected", "spread", "at_twice_the_steps")
-Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Difference = Annotated[float, Field(gt=-1, lt=1)]
-
-
-class Figure(Options):
-    """Base class of the numbers that a recipe states. It records their origin."""
-
-    how: Literal["measured", "derived", "cited"]  #: Measured with this recipe, derived from another number, or cited.
-    source: str  #: The command, the other number, or the cited publication.
-
-    @property
-    def origin(self) -> str:
-        return f"{self.how}: {self.source}"
-
-
-class Expected(Figure):
-    """An expected result: the mean of a metric, measured with the recipe, derived or cited."""
-
-    settings: dict[str, Any] = {}  #: The command-line settings for which the result holds, such as `epochs: 300`.
-    metric: str = "test_accuracy"  #: The metric's name.
-    mean: float  #: The metric's mean over seeds.
-    n: Count | None = None  #: Number of seeds.
-
-
-class Took(Figure):
-    """The training seconds of one trial of the recipe's config on a named device."""
-
-    device: str  #: The processor or GPU.
-    seconds: Positive  #: Training seconds of a trial.
 
 
 class Packed(Options):
@@ -66,15 +38,7 @@ class Packed(Options):
         return About(self.image_size, self.channels, self.classes, self.train, self.test, {"pack": name, "sha256": ""})
 
 
-class Spread(Figure):
-    """The standard deviation of per-seed differences between arms, with its degrees of freedom."""
-
-    metric: str = "test_accuracy"  #: The metric's name.
-    sd: Positive  #: The standard deviation.
-    freedom: Count  #: Degrees of freedom of the estimate.
-
-
-class AtTwiceTheSteps(Figure):
+class AtTwiceTheSteps(Stated):
     """Differences in test accuracy (as fractions) between arms and the recipe's config after twice the recipe's steps.
 
     If a difference changes sign, the arms differ in how fast they learn, not in the accuracy that they reach.
@@ -89,9 +53,6 @@ class AtTwiceTheSteps(Figure):
             return None
         origin = self.origin + (f", n = {self.n}" if self.n else "")
         return LaterDifference(difference=self.differences[arm], origin=origin, resolved=arm in self.resolved)
-
-
-Costs = dict[Literal["cpu", "gpu"], Took]
 
 
 class Recipe(Options):
@@ -111,9 +72,9 @@ class Recipe(Options):
     caveats: list[str] = []  #: Warnings to readers, which tables and reports print.
     expected: list[Expected] = []  #: Expected results of the recipe's trials.
     #: The training time of a trial on a CPU (`cpu`, in float32) and on a GPU (`gpu`). Evaluations do not count.
-    cost: Costs = {}
+    cost: dict[Literal["cpu", "gpu"], Took] = {}
     #: How much paired differences vary over seeds. `plan` uses it before there are results.
-    spread: Spread | None = None
+    spread: StatedSpread | None = None
     #: Differences after twice the steps. Tables footnote an arm whose difference changes sign.
     at_twice_the_steps: AtTwiceTheSteps | None = None
     #: Resources that a SLURM profile leaves unset: nodes, gpus, gpu_type, trials_per_gpu, cpus, memory, time and

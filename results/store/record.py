@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,13 +38,14 @@ class Record:
     """The data of one trial in a run directory or an export.
 
     values: name -> value, for status and reason. If read and known, also all metrics, MEASURES, FAULTS, provenance,
-    weights_sha256, and config and evals as JSON. evals maps an eval's name to its metrics and notes. history: lines of
-    metrics.jsonl. correct: see correctness.parse.
+    weights_sha256, and config as JSON. history: lines of metrics.jsonl. correct: see correctness.parse. evals: eval ->
+    metrics and notes.
     """
 
     values: Mapping[str, str | float | None]
     history: Sequence[Mapping[str, Any]] = ()
     correct: Correct | None = None
+    evals: Mapping[str, EvalSummary] = field(default_factory=dict)
 
 
 def read_many(runs: Path, ids: Sequence[str], parts: Collection[str]) -> dict[str, Record]:
@@ -90,22 +91,20 @@ def read(runs: Path, trial_id: str, parts: Collection[str]) -> Record:
         history = [line.content() for line in lines or []]
     if state.result is None:
         return Record(values, history)
-    values = state.result.metrics | values | result_values(trial, state.result)  # no metric replaces another value
+    values = state.result.metrics | values | result_values(state.result)  # no metric replaces another value
     correct = read_or_none(lambda: correctness.parse(state.read(correctness.NAME))) if "correct" in parts else None
     for part, name in FILES.items() if parts else ():
         if part not in parts:  # verified even if it is not read
             folder = trial.path if part == "config" else state.attempt
             read_or_none(partial(read_vouched, state.result, folder / name))
     values["reason"] = "; ".join(filter(None, [state.reason, *broken]))
-    return Record(values, history, correct)
+    return Record(values, history, correct, eval_files.summaries(trial, state.result))
 
 
-def result_values(trial: store.Trial, result: Result) -> dict[str, Any]:
-    """Return name -> value for MEASURES, faults and the weights' digest of a result, and the trial's evals as JSON."""
+def result_values(result: Result) -> dict[str, Any]:
+    """Return name -> value for MEASURES, faults and the weights' digest of a result."""
     values = {name: getattr(result, name) for name in (*MEASURES, "suspect_hardware")}
-    later = eval_files.summaries(trial, result)
-    evals = {"evals": json.dumps(later, default=EvalSummary.content, sort_keys=True)} if later else {}
-    return {**values, "weights_sha256": result.weights_sha256 or "", **evals}
+    return values | {"weights_sha256": result.weights_sha256 or ""}
 
 
 def read_provenance(state: store.TrialState) -> dict[str, str]:

@@ -1,9 +1,8 @@
 """Outcomes of planned trials, and notes on trials that lack the metric or whose result is in doubt."""
 
-import json
 import math
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from results import collapse, units
@@ -18,14 +17,14 @@ from results.tables import sentences
 class Outcome(NamedTuple):
     """The outcome of one planned trial. A number that does not exist is NaN.
 
-    evals: the trial's evals as JSON. suspect_hardware: a step whose loss was NaN but finite when recomputed. value: the
+    evals: name -> metrics and notes. suspect_hardware: a step whose loss was NaN but finite when recomputed. value: the
     study's metric. collapsed: whether the trial finished with an accuracy as in `results.collapse`.
     """
 
     seed: int
     status: str
     reason: str
-    evals: str
+    evals: Mapping[str, EvalSummary]
     diverged_at_step: float
     suspect_hardware: float
     host: str
@@ -110,8 +109,7 @@ def absence(trial: Outcome, plan: Plan) -> tuple[str, str] | None:
     """Return (state, reason) for a trial, or None for a finished trial that needs no note."""
     reason = trial.reason
     if trial.status == "finished" and math.isnan(trial.value):
-        known = {name: EvalSummary(**one) for name, one in json.loads(trial.evals or "{}").items()}
-        return "missing", eval_files.absence_reason(plan, known)
+        return "missing", eval_files.absence_reason(plan, trial.evals)
     if trial.status == "finished":
         if not reason and not math.isnan(trial.suspect_hardware):
             fault = f"loss was NaN at step {trial.suspect_hardware:.0f} but finite when recomputed"

@@ -1,6 +1,6 @@
 """Make a study for each kind of figure, for tests and for the gallery of the documentation, and draw studies."""
 
-import json
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -13,6 +13,7 @@ from matplotlib.text import Text
 
 from results.figures import study_figure
 from results.figures.theme import apply_style
+from results.store.schemas import EvalSummary
 from results.study_results import StudyResults
 from results.style import FULL
 
@@ -70,8 +71,7 @@ def at_new_sizes() -> StudyResults:
     records = {}
     for trial, record in synthetic.simulate(plan).items():
         metrics = {"test_accuracy@16": record.values["test_accuracy"] - 0.2}
-        measured = json.dumps({"test@16": {"metrics": metrics, "notes": []}})
-        records[trial] = synthetic.changed(record, evals=measured)
+        records[trial] = replace(record, evals={"test@16": EvalSummary(metrics=metrics)})
     return synthetic.results(plan, records)
 
 

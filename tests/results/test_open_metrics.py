@@ -13,6 +13,7 @@ from results.figures import study_figure
 from results.figures.axes import metric_limits
 from results.load import load_studies
 from results.records import as_json
+from results.store.schemas import EvalSummary
 from results.study_results import StudyResults
 from results.tables import layout
 from results.tables.study_table import table
@@ -88,7 +89,7 @@ def test_a_metric_named_like_another_column_replaces_nothing() -> None:
     plan = synthetic.position()
     key = synthetic.trial_id(plan, "position=1d", 0)
     record = synthetic.position_records(plan)[key]
-    evals = '{"fewshot": {"metrics": {"status": 1.0, "arm": 2.0}, "notes": []}}'
-    study = synthetic.results(plan, {key: synthetic.changed(record, evals=evals)})
+    evals = {"fewshot": EvalSummary(metrics={"status": 1.0, "arm": 2.0})}
+    study = synthetic.results(plan, {key: replace(record, evals=evals)})
     assert set(study.columns["status"]) == {"finished"}
     assert "position=1d" in study.columns["arm"]

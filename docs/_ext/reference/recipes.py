@@ -1,10 +1,11 @@
 """A page for each packaged recipe, from its YAML file."""
 
 from ablations.study.reading import find, packaged_names, read_recipe
-from ablations.study.recipe import Expected, Recipe
+from ablations.study.recipe import Recipe
 from reference.markup import code, literal, prose, shell, table, toctree
 from reference.studies import settings
 from results.margins import margin_text
+from results.store.schemas import Expected
 from results.store.schemas.metrics import metric_by_name
 
 ACCURACY = metric_by_name("test_accuracy")

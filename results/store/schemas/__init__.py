@@ -29,6 +29,7 @@ from results.store.schemas.plans import PlannedData as PlannedData
 from results.store.schemas.plans import PlannedTrial as PlannedTrial
 from results.store.schemas.plans import Split as Split
 from results.store.schemas.plans import Stage as Stage
+from results.store.schemas.plans import Stated as Stated
 from results.store.schemas.plans import StatedCost as StatedCost
 from results.store.schemas.plans import StatedSpread as StatedSpread
 from results.store.schemas.plans import Took as Took

@@ -1,13 +1,15 @@
 """Schemas of plan.json: the arms, stages and trials of a study, and what its recipe states."""
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field, FiniteFloat, model_validator
+from pydantic import ConfigDict, Field, FiniteFloat, model_validator
 
 from results.store.schemas.base import Axes, Count, Flops, Schema, Seconds, Seed, Settings, Sha256, TrialId
 from results.store.schemas.ledger import Declaration
 from results.store.schemas.metrics import BEFORE_0_25, Margin, Metric, metric_by_name
+
+Positive = Annotated[int, Field(ge=1)]
 
 
 class PlannedTrial(Schema):
@@ -122,17 +124,29 @@ class PlannedData(Schema):
 
 
 class Stated(Schema):
-    """Base class of numbers in a recipe. how: measured, derived or cited. source: the command, number or paper."""
+    """Base class of the numbers that a recipe states, with their origin. A recipe may have no other keys in them."""
 
-    how: str
-    source: str
+    model_config = ConfigDict(extra="forbid")
+
+    how: Literal["measured", "derived", "cited"]  #: Measured with this recipe, derived from another number, or cited.
+    source: str  #: The command, the other number, or the cited publication.
+
+    @property
+    def origin(self) -> str:
+        return f"{self.how}: {self.source}"
+
+    @model_validator(mode="after")
+    def write_defaults(self) -> "Stated":
+        """Count defaults as given, so that plans have all fields."""
+        self.__pydantic_fields_set__.update(type(self).model_fields)
+        return self
 
 
 class Took(Stated):
-    """The training time of a trial on a device."""
+    """The training seconds of one trial of the recipe's config on a named device."""
 
-    device: str
-    seconds: Seconds
+    device: str  #: The processor or GPU.
+    seconds: Annotated[FiniteFloat, Field(gt=0)]  #: Training seconds of a trial.
 
 
 class StatedCost(Schema):
@@ -148,20 +162,20 @@ class StatedCost(Schema):
 
 
 class Expected(Stated):
-    """The mean of a metric over n trials of the recipe with `settings`."""
+    """An expected result: the mean of a metric, measured with the recipe, derived or cited."""
 
-    settings: Settings = {}
-    metric: str
-    mean: FiniteFloat
-    n: Count | None = None
+    settings: Settings = {}  #: The command-line settings for which the result holds, such as `epochs: 300`.
+    metric: str = "test_accuracy"  #: The metric's name.
+    mean: FiniteFloat  #: The metric's mean over seeds.
+    n: Positive | None = None  #: Number of seeds.
 
 
 class StatedSpread(Stated):
-    """The standard deviation of paired differences over seeds, with its degrees of freedom."""
+    """The standard deviation of per-seed differences between arms, with its degrees of freedom."""
 
-    metric: str
-    sd: FiniteFloat
-    freedom: Count
+    metric: str = "test_accuracy"  #: The metric's name.
+    sd: Annotated[FiniteFloat, Field(gt=0)]  #: The standard deviation.
+    freedom: Positive  #: Degrees of freedom of the estimate.
 
 
 class Looks(Schema):

@@ -377,7 +377,7 @@ def test_a_probe_of_a_distilled_arm_includes_its_teacher(
 MISTAKES = [
     ("cost: {cpu: {how: told, source: x, device: y, seconds: 1}}", "how=told: 'measured', 'derived'"),
     ("cost: {cpu: {how: cited, source: x, device: y, seconds: 0}}", "seconds=0"),
-    ("expected: [{how: cited, mean: 0.9}]", "'source' is missing"),
+    ("expected: [{how: cited, mean: 0.9}]", "source' is missing"),
 ]
 
 

@@ -18,6 +18,7 @@ from results.figures import axes, frame, lines
 from results.figures.kinds import families, intervals
 from results.figures.page import wrap_text
 from results.statistics import power_law
+from results.store.schemas.metrics import metric_by_name
 from results.style import COLUMN, Style, use_style
 from results.tables import study_table
 
@@ -49,7 +50,7 @@ def test_only_marks_that_are_drawn_are_explained() -> None:
 def test_a_bound_near_zero_is_written_with_its_sign() -> None:
     numbers = {"reference": False, "delta": 0.37, "delta_low": -0.03, "delta_high": 0.77}
     row = SimpleNamespace(n=3, planned=3, verdict="not resolved", **numbers)
-    assert "+0.37 points [\N{MINUS SIGN}0.03, +0.77]" in intervals.verdict_text(row, "test_accuracy")
+    assert "+0.37 points [\N{MINUS SIGN}0.03, +0.77]" in intervals.verdict_text(row, metric_by_name("test_accuracy"))
 
 
 def test_an_interval_without_zero_is_not_written_with_one() -> None:
@@ -57,7 +58,7 @@ def test_an_interval_without_zero_is_not_written_with_one() -> None:
     for low, written in ((0.04, "+0.04, +0.58"), (0.003, "+0.003, +0.580")):
         numbers = {"reference": False, "delta": 0.31, "delta_low": low, "delta_high": 0.58}
         row = SimpleNamespace(n=5, planned=5, verdict="better", **numbers)
-        assert f"[{written}]" in intervals.verdict_text(row, "test_accuracy")
+        assert f"[{written}]" in intervals.verdict_text(row, metric_by_name("test_accuracy"))
 
 
 @pytest.mark.parametrize(
