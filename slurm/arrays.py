@@ -30,8 +30,6 @@ BEGAN = "ABLATE_JOB_BEGAN"  # environment variable: when the job's script began,
 STARTS = 10  # maximum starts of a persistent task
 SBATCH_SECONDS = 60.0
 APPEAR_SECONDS = 15.0  # how long after an unanswered sbatch its job may still appear in the queue
-SHORT_SECONDS = 600  # jobs up to this limit get no signal, because SLURM may send it a minute early
-SIGNAL = "USR2@90"  # sent this many seconds before the time limit
 LONGEST_LABEL = 60  # characters
 REFUSAL = "Batch job submission failed: "  # slurmctld's answer, as sbatch prints it
 
@@ -123,25 +121,24 @@ def sbatch_options(array: JobArray) -> values.Options:
     values.require("tag", array.tag, r"[A-Za-z0-9][A-Za-z0-9:._-]*", "letters, digits and : . _ -")
     avoided = [values.require("exclude", node, values.NODE, "the name of a node") for node in array.avoided]
     excluded = ",".join(str(name) for name in (profile.extra.get("exclude"), *avoided) if name)
-    job = "%A_%a" if array.count > 1 else "%j"
+    is_array = array.count > 1
     asked = {
         "job-name": job_name(array.label, array.tag),
         "comment": f"{array.tag} {profile.comment}" if profile.comment else array.tag,
-        "array": f"0-{array.count - 1}" if array.count > 1 else None,
+        "array": f"0-{array.count - 1}" if is_array else None,
         **profile.model_dump(include={"partition", "account", "qos", "constraint"}),
         "nodes": profile.nodes,
         "ntasks-per-node" if profile.nodes > 1 else "ntasks": 1,
         "cpus-per-task": profile.cpus,
         "mem": profile.memory,
         "time": partitions.duration_text(60 * profile.minutes),
-        "signal": SIGNAL if profile.seconds > SHORT_SECONDS else None,
         "requeue": True,
         **profile.extra,
         "gres": profile.gres,
         "exclude": excluded or None,
         **array.when,
         "chdir": array.code.parent,
-        "output": array.folder / "logs" / f"{job}_log.out",
+        "output": array.folder / "logs" / ("%A_%a_log.out" if is_array else "%j_log.out"),
         "open-mode": "append",
     }
     return {

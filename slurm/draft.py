@@ -82,4 +82,4 @@ def scalar(value: str) -> str:
 
 def per_gpu(nodes: Nodes, whole: int, most: int) -> int:
     """Return one GPU's share of a node's cores or GB (`whole`), at most `most`. No GPU counts as one GPU."""
-    return max(1, min(most, whole // max(1, sum(nodes.gpus.values()))))
+    return max(1, min(most, whole // max(1, nodes.gpu_count())))

@@ -24,6 +24,10 @@ class Nodes:
     gpus: dict[str, int]  # type ('' if SLURM has none) -> number per node
     features: tuple[str, ...]
 
+    def gpu_count(self, kind: str | None = None) -> int:
+        """Return the number of GPUs of a node: of this type, or of all types."""
+        return self.gpus.get(kind, 0) if kind else sum(self.gpus.values())
+
 
 def nodes() -> list[Nodes]:
     """Return the groups of equal nodes in all partitions that this user may see. Raises the errors of `ask`."""

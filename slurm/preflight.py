@@ -70,23 +70,29 @@ def settings_text(profile: Profile) -> str:
 
 def offer(refusal: str) -> str:
     """Return the names of SLURM's partitions as the end of a message about a partition, else ""."""
-    return f"; there are {joined_names(n.partition for n in partitions.nodes())}" if "partition" in refusal else ""
+    if "partition" not in refusal:
+        return ""
+    return f"; there are {joined_names(some.partition for some in partitions.nodes())}"
 
 
 def impossible_settings(profile: Profile, nodes: Sequence[Nodes]) -> Iterator[str]:
     """Yield each setting that these nodes cannot satisfy, even if all of them were up and idle."""
     if not nodes:
         return
-    kind = profile.gpu_type
-    if kind and all(kind not in some.gpus for some in nodes):
-        yield f"gpu_type={kind}"
-    if all(profile.gpus > (some.gpus.get(kind, 0) if kind else sum(some.gpus.values())) for some in nodes):
+    if profile.gpu_type and not any(profile.gpu_type in some.gpus for some in nodes):
+        yield f"gpu_type={profile.gpu_type}"
+    if profile.gpus > max(some.gpu_count(profile.gpu_type) for some in nodes):
         yield f"gpus={profile.gpus}"
-    if profile.memory and all(int(profile.memory[:-1]) * MEGABYTES[profile.memory[-1]] > some.memory for some in nodes):
+    if profile.memory and megabytes(profile.memory) > max(some.memory for some in nodes):
         yield f"memory={profile.memory}"
-    if all(profile.cpus > some.cpus for some in nodes):
+    if profile.cpus > max(some.cpus for some in nodes):
         yield f"cpus={profile.cpus}"
     if profile.nodes > sum(some.count for some in nodes):
         yield f"nodes={profile.nodes}"
     if all(some.limit is not None and profile.seconds > some.limit for some in nodes):
         yield f"time={profile.time}"
+
+
+def megabytes(memory: str) -> float:
+    """Return the megabytes of a profile's memory, such as '16G'."""
+    return int(memory[:-1]) * MEGABYTES[memory[-1]]

@@ -113,8 +113,9 @@ class Profile(BaseModel):
     @classmethod
     def check_resources(cls, content: Mapping[str, Any]) -> None:
         """Raise ValueError if a recipe's resources have a key that a recipe may not set, or an invalid value."""
-        if own := [key for key in content if key in cls.model_fields and key not in RESOURCES]:
-            raise ValueError(f"resources.{own[0]}: only a profile says this; a recipe may say {', '.join(RESOURCES)}")
+        for key in content:
+            if key in cls.model_fields and key not in RESOURCES:
+                raise ValueError(f"resources.{key}: only a profile says this; a recipe may say {', '.join(RESOURCES)}")
         cls.parse(content, "resources")
 
     @field_validator(*TEXT)
@@ -167,7 +168,8 @@ class Profile(BaseModel):
     @classmethod
     def _helper(cls, value: Any) -> Any:
         if value != "none":
-            if unknown := sorted(value.keys() - set(HELPER)):
+            unknown = sorted(value.keys() - set(HELPER))
+            if unknown:
                 raise ValueError(f"helper.{quoted_value(unknown[0])}: one of {', '.join(HELPER)}")
             try:
                 cls(**{"gpus": 0, **value})

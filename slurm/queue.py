@@ -70,15 +70,22 @@ def jobs(*prefixes: str, ended: bool = False, timeout: float = TIMEOUT, users: C
 
     ended: whether to include ended jobs that SLURM still lists. users: ids of the users; () for this user.
     """
-    of_users = f"--user={','.join(map(str, sorted(users or [os.getuid()])))}"
-    found = []
-    for record in records([of_users, *(["--states=all"] if ended else [])], timeout):
+    options = [f"--user={','.join(map(str, sorted(users or [os.getuid()])))}"]
+    if ended:
+        options.append("--states=all")
+    queued = []
+    for record in records(options, timeout):
         job_id, index, state, reason, node, name, *_ = [*record.split(FIELD), *SQUEUE]  # a name may hold separators
         tag = find_tag(name, prefixes)
         if tag and job_id.isdigit():
-            known = ["" if word in ABSENT else word for word in (state, reason, node)]
-            found.append(QueuedJob(int(job_id), int(index) if index.isdigit() else None, tag, *known))
-    return sorted(found, key=lambda job: (job.job_id, job.index or 0))
+            task = int(index) if index.isdigit() else None
+            queued.append(QueuedJob(int(job_id), task, tag, state, present(reason), present(node)))
+    return sorted(queued, key=lambda job: (job.job_id, job.index or 0))
+
+
+def present(word: str) -> str:
+    """Return a column's text, or "" where SLURM prints that there is none."""
+    return "" if word in ABSENT else word
 
 
 def find_tag(name: str, prefixes: tuple[str, ...]) -> str:
@@ -121,7 +128,7 @@ def accounting(names: Collection[str], timeout: float = TIMEOUT) -> list[PastJob
         return None
     rows = []
     for line in answer.splitlines():
-        row = ["" if word in ABSENT else word for word in line.split(FIELD)]
+        row = [present(word) for word in line.split(FIELD)]
         if len(row) == len(SACCT.split(",")):
             rows.append(row)
     rows.sort(key=lambda row: ("[" not in row[0], row[4] or row[5]))  # by start or end, those that never started first
@@ -143,8 +150,11 @@ def task_indices(index: str) -> list[int | None]:
     """
     if not index:
         return [None]
+    indices: list[int | None] = []
     spans = re.findall(r"(\d+)(?:-(\d+)(?::(\d+))?)?(?:,|$)", index.strip("[]").partition("%")[0])
-    return [each for first, last, step in spans for each in range(int(first), int(last or first) + 1, int(step or 1))]
+    for first, last, step in spans:
+        indices.extend(range(int(first), int(last or first) + 1, int(step or 1)))
+    return indices
 
 
 def release(queued: Iterable[QueuedJob]) -> None:

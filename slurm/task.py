@@ -26,8 +26,10 @@ def run(function: str, arguments: Sequence[str]) -> int:
 
 def escaped(text: str) -> str:
     """Return `text` on one line, with unprintable characters escaped."""
-    line = " ".join(text.split())
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in line)
+    line = ""
+    for sign in " ".join(text.split()):
+        line += sign if sign.isprintable() else sign.encode("unicode_escape").decode()
+    return line
 
 
 def main() -> None:

@@ -57,16 +57,20 @@ def checked_options(key: str, known: Collection[str], values: object) -> Options
     """Return options with their values: text, or a bool for a switch. Raises ValueError if one is not allowed."""
     if not isinstance(values, dict):
         raise ValueError(f"{key}={quoted_value(values)}: options and their values")
+    checked: Options = {}
     for name, value in values.items():
         option = f"{key}.{quoted_value(name)}"
         if name not in known:
             raise ValueError(f"unknown option '{option}': one of {', '.join(known)}")
-        if isinstance(value, bool) != (name in SWITCHES) or value is None:
-            allowed = "true or false" if name in SWITCHES else "text or a number"
-            raise ValueError(f"{option}={quoted_value(value)}: {allowed}")
-        if name not in SWITCHES:
-            require(option, str(value), OPTION, "letters, digits and . , : / @ = + & | * ( ) [ ] ! # _ -")
-    return {name: value if isinstance(value, bool) else str(value) for name, value in values.items()}
+        if name in SWITCHES:
+            if not isinstance(value, bool):
+                raise ValueError(f"{option}={quoted_value(value)}: true or false")
+            checked[name] = value
+        else:
+            if value is None or isinstance(value, bool):
+                raise ValueError(f"{option}={quoted_value(value)}: text or a number")
+            checked[name] = require(option, str(value), OPTION, "letters, digits and .,:/@=+&|*()[]!#_-")
+    return checked
 
 
 def option_words(options: Mapping[str, str | bool]) -> list[str]:
@@ -87,7 +91,9 @@ def quoted_value(value: object) -> str:
     text = str(value)
     if not re.fullmatch(r"[\w.:/,+@-]{1,60}", text, re.ASCII):
         text = ascii(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    if len(text) > 60:
+        text = text[:57] + "..."
+    return text
 
 
 def joined_names(names: Iterable[str]) -> str:

@@ -72,8 +72,11 @@ class Campaign:
     @property
     def label(self) -> str:
         """The beginning of the job names: the first plan's name and the number of further plans, or `check`."""
-        more = len(self.plans) - 1
-        return f"{self.plans[0] if self.plans else 'check'}{f'+{more}' if more > 0 else ''}"
+        if not self.plans:
+            return "check"
+        if len(self.plans) == 1:
+            return self.plans[0]
+        return f"{self.plans[0]}+{len(self.plans) - 1}"
 
     @property
     def owner(self) -> int:
@@ -82,7 +85,7 @@ class Campaign:
     @property
     def is_own(self) -> bool:
         """Whether this user owns the campaign's folder and the code that its jobs run."""
-        return all(os.lstat(folder).st_uid == os.geteuid() for folder in (self.folder, self.code))
+        return self.owner == os.lstat(self.code).st_uid == os.geteuid()
 
     @property
     def cancelled(self) -> bool:
@@ -90,7 +93,8 @@ class Campaign:
 
     def read_plans(self) -> list[Plan]:
         """Return the plans of the campaign, except removed ones. Raises ValueError if a plan is damaged or too new."""
-        return [plan for name in self.plans if (plan := saved_plan(self.runs, name)) is not None]
+        saved = (saved_plan(self.runs, name) for name in self.plans)
+        return [plan for plan in saved if plan is not None]
 
     def jobs(self) -> list[Job]:
         return jobs(self.read_plans(), self.arms)
@@ -133,8 +137,9 @@ def create(
         "data_dir": str(place.data_dir.absolute()) if place.data_dir else None,
         "checkpoints": str(place.checkpoints) if place.checkpoints else None,
         "keep_weights": place.keep_weights,
-        **({"arms": arms if len(arms) > 1 else arms[0]} if tuple(arms) != ALL_ARMS else {}),
     }
+    if tuple(arms) != ALL_ARMS:
+        content["arms"] = list(arms)
     store.write_json(staging / "campaign.json", content)
     store.write_json(staging / "private.json", profile.model_dump(include=PRIVATE), mode=0o600)
     staging.rename(folder)
@@ -193,8 +198,8 @@ def campaigns(runs: Path) -> list[Campaign]:
     Raises ValueError if one is not valid.
     """
     folders = [folder for folder in store.sorted_paths(runs / "submissions") if folder.name[0].isdigit()]
-    found = [load(folder) for folder in folders if (folder / "campaign.json").exists()]
-    return [one for one in found if one.made_in in ("", os.path.realpath(one.folder))]
+    loaded = [load(folder) for folder in folders if (folder / "campaign.json").exists()]
+    return [campaign for campaign in loaded if campaign.made_in in ("", os.path.realpath(campaign.folder))]
 
 
 def tag(array: Path) -> str:

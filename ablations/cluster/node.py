@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import signal
 import time
 from contextlib import suppress
 from dataclasses import asdict
@@ -22,8 +21,8 @@ from slurm.arrays import BEGAN
 from slurm.ask import NoSlurm, Refused, Unreachable
 
 FAILED = 1  # exit status of a task that SLURM then reports as FAILED
-NOTICE_SECONDS = 150.0  # SLURM signals the time limit up to 90 s (slurm.arrays.SIGNAL) + 60 s (man sbatch) early
 RETRY_SECONDS, LONGEST_RETRY = 5.0, 60.0
+HELP_SECONDS = 600.0  # of a helper job, if SLURM does not say when it ends
 LOOK_SECONDS = 10.0
 
 
@@ -40,13 +39,11 @@ def work(folder: str) -> int:
         return 0
     check_code(campaign)
     mark_node(array)
-    end = time_limit(campaign)
-    signal.signal(signal.SIGUSR2, lambda *_: stop_on_notice(end))
     place = campaign.place
     if place.data_dir:
         os.environ["ABLATE_DATA"] = str(place.data_dir)
     jobs = campaign.jobs()
-    deadline = machine.stop_time(end - time.monotonic())
+    deadline = machine.stop_time(seconds_left(campaign))
     with staging.staged(jobs, campaign.runs, campaign.profile.stage, lambda line: print(line, flush=True)):
         summary = runner.pull(
             jobs,
@@ -93,19 +90,13 @@ def ended_by_scancel() -> bool:
         return False
 
 
-def time_limit(campaign: Campaign) -> float:
-    """Return the time at which SLURM will end this job, in seconds of the monotonic clock."""
+def seconds_left(campaign: Campaign) -> float:
+    """Return the time until SLURM ends this task."""
     left = machine.seconds_left()
-    if left == math.inf:  # an old version of SLURM
-        now = time.time()
-        left = int(os.environ.get(BEGAN, now)) + campaign.profile.seconds - now
-    return time.monotonic() + left
-
-
-def stop_on_notice(end: float) -> None:
-    """Stop the run on SIGUSR2. Near the time limit `end`, do nothing, because the run has its own deadline."""
-    if end - time.monotonic() > NOTICE_SECONDS:
-        os.kill(os.getpid(), signal.SIGTERM)
+    if left < math.inf:
+        return left
+    now = time.time()  # an old version of SLURM does not say when it ends a job
+    return int(os.environ.get(BEGAN, now)) + campaign.profile.seconds - now
 
 
 @plain_output()
@@ -155,12 +146,6 @@ def await_holders(campaign: Campaign, deadline: float) -> None:
         time.sleep(LOOK_SECONDS)
 
 
-def seconds_left() -> float:
-    """Return the time that is left of this job; ten minutes if SLURM does not say."""
-    left = machine.seconds_left()
-    return 600.0 if left == math.inf else left
-
-
 def finish_patiently(array: Path, is_last: bool = False) -> int:
     """Submit what is left or, if nothing is left to train, write tables and report; return the job's exit status.
 
@@ -168,7 +153,9 @@ def finish_patiently(array: Path, is_last: bool = False) -> int:
     FAILED if the campaign gives up, or if trials failed, are blocked or were cancelled. array: the folder of the helper
     job. is_last: whether the job began after all tasks of earlier arrays.
     """
-    left = seconds_left()
+    left = machine.seconds_left()
+    if left == math.inf:
+        left = HELP_SECONDS
     began = time.monotonic()
     end = began + left - LONGEST_RETRY
     pause = RETRY_SECONDS

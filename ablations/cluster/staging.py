@@ -34,11 +34,13 @@ def stage(jobs: Iterable[Job], runs: Path, folder: str, say: Callable[[str], Non
     """
     left: Counter[str] = Counter()
     for job in jobs:  # count the images that unfinished trials still have to read
-        if not (trial := store.trial(runs, job.id)).state().is_over:
+        trial = store.trial(runs, job.id)
+        if not trial.state().is_over:
             left[job.config["data"]] += (job.config["steps"] - trial.latest_step()) * int(job.config["batch"])
     staged = own_packs()
     for name in sorted(name for name in left if left[name]):
-        if (source := find(name)) is None:
+        source = find(name)
+        if source is None:
             continue
         target = Path(os.path.expanduser(os.path.expandvars(folder)))
         try:
@@ -79,7 +81,8 @@ def staged_copy(source: Path, known: Manifest, folder: Path, left: int, say: Cal
             raise OSError(f"only {left:,} images are left to train on, but a copy takes all {known.images:,}")
         began = time.monotonic()
         (target / MANIFEST).unlink(missing_ok=True)  # a cleaner of old files may have removed parts
-        wanted, free = sum(shard.bytes for shard in missing), shutil.disk_usage(target).free
+        wanted = sum(shard.bytes for shard in missing)
+        free = shutil.disk_usage(target).free
         if wanted + SPARE > free:
             raise OSError(f"{folder} has {free / 1e9:,.1f} GB free, but {wanted / 1e9:,.1f} GB more are needed")
         for shard in missing:
@@ -98,13 +101,12 @@ def is_complete(path: Path, shard: Shard) -> bool:
 
 def copy(source: Path, target: Path, sha256: str) -> None:
     """Copy a file under a temporary name, then rename it. Raises ValueError if `sha256` is given and does not match."""
-    total, partial = hashlib.sha256(), target.with_suffix(".part")
-    with open(source, "rb") as old, open(partial, "wb", opener=open_no_follow) as new:
-        while block := old.read(BLOCK):
-            total.update(block)
-            new.write(block)
-        new.flush()
-        os.fsync(new.fileno())
-    if sha256 and total.hexdigest() != sha256:
-        raise ValueError(f"{source}: damaged: its checksum does not match the manifest")
+    partial = target.with_suffix(".part")
+    with open(source, "rb") as original, open(partial, "wb", opener=open_no_follow) as copied:
+        shutil.copyfileobj(original, copied, BLOCK)
+        copied.flush()
+        os.fsync(copied.fileno())
+    with open(partial, "rb") as written:
+        if sha256 and hashlib.file_digest(written, "sha256").hexdigest() != sha256:
+            raise ValueError(f"{source}: damaged: its checksum does not match the manifest")
     partial.rename(target)

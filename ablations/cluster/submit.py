@@ -218,16 +218,20 @@ def cancel(runs: Path, names: set[str]) -> str:
     Jobs of campaigns that were marked earlier are cancelled too. Marks nothing and raises ValueError if unfinished
     trials of other plans would be cancelled. After marking, raises the errors of queue.cancel.
     """
-    found = [one for one in campaigns.campaigns(runs) if names & set(one.plans) and one.is_own]
-    fresh = [one for one in found if not one.cancelled]
-    if others := sorted({name for one in fresh for name in other_open_plans(one, names)}):
+    owned = [campaign for campaign in campaigns.campaigns(runs) if names & set(campaign.plans) and campaign.is_own]
+    fresh = [campaign for campaign in owned if not campaign.cancelled]
+    others: set[str] = set()
+    for campaign in fresh:
+        others.update(other_open_plans(campaign, names))
+    if others:
+        listed = ", ".join(sorted(others))
         raise ValueError(
-            f"{', '.join(others)}: would be cancelled too, as they were submitted together: name all of them, or none"
+            f"{listed}: would be cancelled too, as they were submitted together: name all of them, or none"
         )
-    for one in fresh:
-        campaigns.write_mark(one.folder / "cancelled.json")
+    for campaign in fresh:
+        campaigns.write_mark(campaign.folder / "cancelled.json")
     try:
-        queued = [one.tags for one in found if one.cluster != campaigns.LOCAL]
+        queued = [campaign.tags for campaign in owned if campaign.cluster != campaigns.LOCAL]
         removed = queue.cancel(*queued) if queued else 0
     except Unreachable as error:
         raise Unreachable(
@@ -260,18 +264,20 @@ def check(profile: Profile, place: Place, patience: float = 600.0) -> tuple[list
         with signal_handler(leave, signal.SIGTERM, signal.SIGHUP):
             folder = arrays.next_folder(campaign)
             arrays.send(arrays.job_array(campaign, folder, "ablations.cluster.node_check:check_node", {}))
-            found = await_answer(campaign, patience)
+            answers = await_answer(campaign, patience)
     finally:  # also after Ctrl-C
         cancel_check(campaign)
         shutil.rmtree(campaign.folder)
-    good = not any(why for what, why in found.items() if what not in WITHOUT)
-    return [check_line(*one) for one in found.items()], good
+    failed = [what for what, why in answers.items() if why and what not in WITHOUT]
+    return [check_line(what, why) for what, why in answers.items()], not failed
 
 
 def check_line(what: str, why: str) -> str:
     if not why:
         return f"ok      {what}"
-    return f"warning {what}: {why}; {WITHOUT[what]}" if what in WITHOUT else f"FAILED  {what}: {why}"
+    if what in WITHOUT:
+        return f"warning {what}: {why}; {WITHOUT[what]}"
+    return f"FAILED  {what}: {why}"
 
 
 def cancel_check(campaign: Campaign) -> None:
@@ -292,17 +298,27 @@ def await_answer(campaign: Campaign, patience: float) -> dict[str, str]:
     began = in_queue = time.monotonic()
     while True:
         with suppress(FileNotFoundError):
-            found: dict[str, str] = campaigns.read_checked(campaign.folder / "probe.json", NodeChecks).found
-            return found
-        waiting, now = queue.jobs(campaign.tags), time.monotonic()
-        in_queue = now if waiting else in_queue
+            answers: dict[str, str] = campaigns.read_checked(campaign.folder / "probe.json", NodeChecks).found
+            return answers
+        waiting = queue.jobs(campaign.tags)
+        now = time.monotonic()
+        if waiting:
+            in_queue = now
         if now - in_queue > VISIBLE_SECONDS:
-            printed = [line for array in arrays.submitted_arrays(campaign) for line in array.log_lines()]
-            last = f": {printed[-1].strip()}" if printed else " and printed nothing"  # its log will be removed
-            ended = queue.jobs(campaign.tags, ended=True)
-            where = f" on {ended[-1].node} ({ended[-1].state})" if ended and ended[-1].node else ""
-            cause = "" if printed else f"; perhaps {campaign.runs} is not there on the node"
-            raise ValueError(f"the job ended without an answer{where}{last}{cause}")
+            raise ValueError(f"the job ended without an answer{end_of_check(campaign)}")
         if waiting and now - began > patience:
             raise ValueError(f"the job did not run within {patience:.0f} s ({waiting[0].state}: {waiting[0].reason})")
         time.sleep(2)
+
+
+def end_of_check(campaign: Campaign) -> str:
+    """Return where the job of a check ended and what it printed, as the end of a message."""
+    where = ""
+    for job in queue.jobs(campaign.tags, ended=True):
+        if job.node:
+            where = f" on {job.node} ({job.state})"
+    (array,) = arrays.submitted_arrays(campaign)
+    printed = array.log_lines()  # the log will be removed
+    if printed:
+        return f"{where}: {printed[-1].strip()}"
+    return f"{where} and printed nothing; perhaps {campaign.runs} is not there on the node"

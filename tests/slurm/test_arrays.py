@@ -51,7 +51,6 @@ def test_script_reads_as_an_experts(tmp_path: Path) -> None:
 #SBATCH --cpus-per-task=4
 #SBATCH --mem=16G
 #SBATCH --time=1-00:00:00
-#SBATCH --signal=USR2@90
 #SBATCH --requeue
 #SBATCH --gres=gpu:1
 #SBATCH --chdir={tmp_path}

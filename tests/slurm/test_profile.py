@@ -59,7 +59,7 @@ def test_every_key_arrives_in_the_script() -> None:
     expected = """
         job-name=vit:0 partition=gpu,gpu-long account=lab_1 qos=high gres=gpu:nvidia_a100-sxm4-40gb:2,tmp:100G
         cpus-per-task=4 mem=16G time=2-00:30:00 constraint=[rack1|rack2]&GPU_SKU:A100 mail-type=END,FAIL
-        exclude=node[1-4],node7 no-requeue exclusive signal=USR2@90"""
+        exclude=node[1-4],node7 no-requeue exclusive"""
     assert {*expected.split(), "comment=vit:0 project=vit 7"} <= directives(text)
     places = [text.index(line) for line in ("export OMP_NUM_THREADS=4", "module load cuda", "\nsrun ")]
     assert places == sorted(places)
@@ -117,16 +117,11 @@ def test_the_container_gets_the_words_of_python(tmp_path: Path) -> None:
     ("time", "seconds"), [("0:01:00", 60), ("1-02:03:04", 93784), (90, 5400), ("100:00:00", 360000)]
 )
 def test_time_limits(time: str | int, seconds: int) -> None:
-    """A limit is hours:minutes:seconds, with days, or minutes. SLURM gets whole minutes, rounded up.
-
-    Short jobs get no early signal, because SLURM may send it a minute early, which would stop them at their start.
-    """
+    """A limit is hours:minutes:seconds, with days, or minutes. SLURM gets whole minutes, rounded up."""
     assert Profile(time=time).seconds == seconds
-    signals = [] if seconds == 60 else ["signal=USR2@90"]
     rounded = partitions.duration_text(60 * -(-seconds // 60))
     asked = directives(script(Profile(time=time)))
     assert f"time={rounded}" in asked
-    assert [word for word in asked if word.startswith("signal")] == signals
     assert partitions.seconds(partitions.duration_text(seconds)) == seconds
 
 
