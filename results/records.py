@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from results.store.schemas import Metric, Plan, PlannedData, Schema, Split
+from results.store.schemas import Metric, Plan, Schema
 
 Interval = tuple[float, float]
 NO_VERDICT = "no verdict"
@@ -141,47 +141,53 @@ class NoteSubjects:
 class Table:
     """A study's table: its rows, and the facts from which its caption and closing lines are written.
 
-    plan: the study's plan, which JSON does not repeat. besides: further metrics. family: the number of planned
-    contrasts that are corrected together. points_family: the number of contrasts at equal values of tuned settings.
-    looks: the most looks that a contrast had. interim: whether a trial has neither finished with the metric nor
-    diverged. judged: whether verdicts are given. varied, tuned: names of settings. departures: name -> settings that
-    differ from the recipe's. warnings: notes that are always shown. abridged: whether its notes are "short" or "none",
-    not "all".
+    plan: the study's plan, with the arms at tuned values. besides: further metrics. looks: the most looks that a
+    contrast had. interim: whether a trial has neither finished with the metric nor diverged. judged: whether verdicts
+    are given. warnings: notes that are always shown. abridged: whether its notes are "short" or "none", not "all".
     """
 
     plan: Plan
-    study: str
-    recipe: str
-    metric: str
-    baseline: str
     rows: Sequence[Row]
-    name: str
     besides: Sequence[str]
-    objective: str
-    overrides: Mapping[str, Any]
-    data: PlannedData | None
-    question: str
-    source: str
-    published_of: str
-    seeds: Sequence[int]
-    split: Split | None
-    family: int
-    points_family: int
-    margin: float | str | None
     looks: int = 1
     interim: bool
     judged: bool
-    budget: str
-    varied: Sequence[str]
-    departures: Mapping[str, Mapping[str, Any]]
-    tuned: Sequence[str]
     interactions: Sequence[Interaction]
     claims: Sequence[Claim]
     notes: Sequence[str]
-    caveats: Sequence[str]
     warnings: Sequence[str] = ()
     notes_of: NoteSubjects
     abridged: bool = False
+
+    @property
+    def tuned(self) -> list[str]:
+        """The names of the tuned settings."""
+        return list(self.plan.tune)
+
+    @property
+    def varied(self) -> list[str]:
+        """The names of the settings that differ among the arms."""
+        declared = [key for arm in self.plan.arms for key in arm.declared or ()]
+        return list(dict.fromkeys([*self.plan.factors, *self.plan.curves, *declared]))
+
+    @property
+    def departures(self) -> dict[str, Mapping[str, Any]]:
+        """Name -> settings that differ from the recipe's. A name is "the baseline" or "the stage <name>"."""
+        settings = {"the baseline": self.plan.departures}
+        settings |= {f"the stage {stage.name}": stage.departures for stage in self.plan.stages}
+        return {name: changed for name, changed in settings.items() if changed}
+
+    @property
+    def published_of(self) -> str:
+        """The publication of the published numbers, or "" if it is unknown."""
+        return self.plan.published_of or self.plan.source
+
+
+TABLE_KEYS = (  # of a table in JSON; what the table lacks is its plan's
+    *("study", "recipe", "metric", "baseline", "rows", "name", "besides", "objective", "overrides", "data", "question"),
+    *("source", "published_of", "seeds", "split", "family", "points_family", "margin", "looks", "interim", "judged"),
+    *("budget", "varied", "departures", "tuned", "interactions", "claims", "notes", "caveats", "warnings", "notes_of"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,20 +359,19 @@ def study_fields(plan: Plan | Table) -> dict[str, Any]:
 def json_object(record: Any) -> dict[str, Any]:
     """Return field -> value for a record. `json.dumps` takes this function as the argument `default`.
 
-    Further metrics of a Row become fields, and the metric of a row becomes its name. A Table has no plan, and the field
-    `abridged` only if it is true.
+    Further metrics of a Row become fields, and the metric of a row becomes its name. A Table has TABLE_KEYS, and the
+    field `abridged` only if it is true.
     """
     if isinstance(record, Schema):
         return record.content()
+    if isinstance(record, Table):
+        content = {name: getattr(record if hasattr(record, name) else record.plan, name) for name in TABLE_KEYS}
+        return content | ({"abridged": True} if record.abridged else {})
     content = {one.name: getattr(record, one.name) for one in fields(record)}
     if isinstance(record, Row):
         content |= content.pop("measured")
     if isinstance(record, OfStudy):
         content["metric"] = record.metric.name
-    if isinstance(record, Table):
-        del content["plan"]
-    if isinstance(record, Table) and not record.abridged:
-        del content["abridged"]
     return content
 
 

@@ -89,7 +89,7 @@ def table(
 
 def of_arms(table: "Table", globs: Sequence[str]) -> "Table":
     """Return the table with only matching arms and their baselines. Raises ValueError if a pattern matches none."""
-    chosen = matching_names([row.arm for row in table.rows], globs, table.name)
+    chosen = matching_names([row.arm for row in table.rows], globs, table.plan.name)
     kept = chosen | {row.baseline for row in table.rows if row.arm in chosen}
     return replace(
         table,

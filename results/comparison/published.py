@@ -53,8 +53,8 @@ def compare_published(studies: Sequence[StudyResults], interim: bool = False) ->
     return PublishedComparison(
         a=compare.contents(studies),
         b=Sources(
-            studies=[f"{t.name}: {t.source or 'the study'}" for t in tables if t.claims or t in numbered],
-            published_of=[f"{table.name}: {layout.published_source(table)}" for table in numbered],
+            studies=[f"{t.plan.name}: {t.plan.source or 'the study'}" for t in tables if t.claims or t in numbered],
+            published_of=[f"{table.plan.name}: {layout.published_source(table)}" for table in numbered],
         ),
         rows=rows,
         claims=judged,

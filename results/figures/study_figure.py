@@ -83,7 +83,7 @@ def draw_with_notes(study: StudyResults, width: float, x: str | None) -> tuple[F
     drawn = study if kind.whole_grid else tuning.tuned_arms_only(study)
     notes, frame = kind.draw(drawn, table, page), arms_frame(drawn, table)
     what = " during training" if kind.over_training else f", {evidence_text(frame)}"
-    setting = ", ".join(setting_parts(study.plan.recipe, study.plan.data, study.plan.overrides))
+    setting = ", ".join(setting_parts(study.plan))
     above = f"{setting}: {styled_metric_name(kind.metric_of(drawn))}{what}"
     return page, above, [*notes, *absence_lines(frame)]
 

@@ -33,17 +33,15 @@ def render(tables: Sequence[Table], format: str, columns: Sequence[str] | None =
 
 
 def group_by_study(tables: Sequence[Table]) -> list[list[Table]]:
-    names = dict.fromkeys(table.study for table in tables)
-    return [[table for table in tables if table.study == name] for name in names]
-
-
-def setting(table: Table) -> str:
-    return sentences.setting_text(table.recipe, table.data, table.overrides)
+    names = dict.fromkeys(table.plan.study for table in tables)
+    return [[table for table in tables if table.plan.study == name] for name in names]
 
 
 def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None) -> list[dict[str, Plain]]:
     """Return a CSV row per recipe and arm, as a dict from column to value."""
-    starts: list[dict[str, Plain]] = [{"study": t.study, "recipe": setting(t)} for t in tables for _ in t.rows]
+    starts: list[dict[str, Plain]] = [
+        {"study": t.plan.study, "recipe": sentences.setting_text(t.plan)} for t in tables for _ in t.rows
+    ]
     return [start | row for start, row in zip(starts, layout.csv_rows(tables, columns), strict=True)]
 
 
@@ -55,9 +53,9 @@ def as_grid(tables: Sequence[Table], columns: Sequence[str]) -> Grid:
     arms = sorted(dict.fromkeys(row.arm for table in tables for row in table.rows), key=current_style().rank)
     absent = dict.fromkeys(arms, [Cell(ABSENT)] * len(columns))
     groups = [absent | layout.cells_by_arm(table, columns) for table in tables]
-    settings = [(setting(table), table) for table in tables]
+    settings = [(sentences.setting_text(table.plan), table) for table in tables]
     return Grid(
-        title=f"{tables[0].study}: {tables[0].question}",
+        title=f"{tables[0].plan.study}: {tables[0].plan.question}",
         caption=[f"{name}: {line}" for name, table in settings for line in layout.captions(table, columns)],
         header=["arm", *(layout.header(name, table) for table in tables for name in columns)],
         numeric=[False, *(layout.column(name, table.plan).numeric for table in tables for name in columns)],

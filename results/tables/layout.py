@@ -240,7 +240,7 @@ def shown_columns(table: Table, roomy: bool = False) -> list[str]:
 
 def as_grid(table: Table, columns: Sequence[str]) -> Grid:
     return Grid(
-        title=f"{table.name}: {table.question}",
+        title=f"{table.plan.name}: {table.plan.question}",
         caption=captions(table, columns),
         header=[header(name, table) for name in columns],
         numeric=[column(name, table.plan).numeric for name in columns],
@@ -280,7 +280,7 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
         further += f", {metric_label(one)}{unit_suffix(one)}"
     in_unit = f" in{metric.unit_of_difference}" if metric.unit_of_difference else ""
     several = len({row.baseline for row in table.rows}) > 1
-    reference = "the baseline at the same point" if several else current_style().label(table.baseline)
+    reference = "the baseline at the same point" if several else current_style().label(table.plan.baseline)
     parts = [
         f"{sentences.count_text(table.rows)}{test_images_text(table.plan.split)}",
         f"{metric_label(metric)}{unit_suffix(metric)}{further}, {INTERVALS}",
@@ -290,26 +290,26 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
         wider = "seeds x images the wider interval for other test images too, which verdicts need"
         parts.append(f"its ± is over seeds on these test images, {wider}")
     also = f" and {table.looks} looks" if table.looks > 1 else ""
-    family = f"p after Holm over {units.amount_text(table.family, 'planned contrast')}{also}"
+    family = f"p after Holm over {units.amount_text(table.plan.family, 'planned contrast')}{also}"
     own = " and ".join(table.tuned)
     if "error_ratio" in columns:
         parts.append("error ratio: the arm's error / the baseline's with its 95% interval (Fieller)")
-    parts.append(f"{family} at their own {own}, over {table.points_family} at equal ones" if own else family)
+    parts.append(f"{family} at their own {own}, over {table.plan.points_family} at equal ones" if own else family)
     if own:
         parts.append(f"each at its own {own}, p is the largest against any point of the other's grid")
-    if table.budget != "steps":
-        parts.append(f"arms are trained for equal {BUDGETS[table.budget]}")
+    if table.plan.budget != "steps":
+        parts.append(f"arms are trained for equal {BUDGETS[table.plan.budget]}")
     if "delta_ci95_simultaneous" in columns:
         parts.append("simultaneous: 95% for all contrasts of a family at once (max-t)")
-    if table.margin is not None:
-        parts.append(f"equivalent: within {margins.margin_text(table.margin, metric)}, after Holm{also} too")
+    if table.plan.margin is not None:
+        parts.append(f"equivalent: within {margins.margin_text(table.plan.margin, metric)}, after Holm{also} too")
     if "margin_met" in columns:
         parts.append(f"margin met: the smallest margin within which the arm is equivalent, after Holm{also} too")
     names = family_names(table)
     if len(names) > 2:
         each = f"each of {len(names)} families ({', '.join(names)}) errs in at most 5% of null studies"
         parts.append(f"{each}, all together in at most {5 * len(names)}%")
-    missed = collapse.unseen_failures(len(table.seeds)) if table.judged else ""
+    missed = collapse.unseen_failures(len(table.plan.seeds)) if table.judged else ""
     further_lines = sentences.interim_text(table), sentences.departure_text(table), missed
     return [f"{'; '.join(parts)}.", *filter(None, further_lines)]
 
@@ -329,9 +329,9 @@ def family_names(table: Table) -> list[str]:
     others = [parse_claim(one.claim) for one in table.claims]
     is_own = any((a, b) not in pairs and (b, a) not in pairs for a, _, b in others)
     found = {
-        "contrasts": table.family > 0,
-        "contrasts at equal values": table.points_family > 0,
-        "equivalence": table.margin is not None,
+        "contrasts": table.plan.family > 0,
+        "contrasts at equal values": table.plan.points_family > 0,
+        "equivalence": table.plan.margin is not None,
         "interactions": bool(table.interactions),
         "claims about other pairs": is_own,
     }
@@ -354,9 +354,9 @@ def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
         lines.append(f"Interactions (together - each alone + baseline, paired by seed, {corrected}): {described}.")
     if table.claims and not table.abridged:
         judged = [f"{with_labels(one.claim)}: {VERDICT_TEXT[one.verdict]}" for one in table.claims]
-        lines.append(f"Claims of {table.source or 'the study'}: {'; '.join(judged)}.")
+        lines.append(f"Claims of {table.plan.source or 'the study'}: {'; '.join(judged)}.")
     lines += [f"Note: {note}." for note in [*table.warnings, *table.notes]]
-    return lines + ([] if table.abridged else [f"Not covered: {caveat}" for caveat in table.caveats])
+    return lines + ([] if table.abridged else [f"Not covered: {caveat}" for caveat in table.plan.caveats])
 
 
 def dagger_line(source: str) -> str:

@@ -1,9 +1,8 @@
 """Sentences that describe a table and claim no more than its verdicts."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from results import margins
 from results.records import NO_VERDICT, Interaction, Interval, Reached, Row, Table
 from results.statistics.verdict import BETTER, EQUIVALENT, UNRESOLVED, WORSE
 from results.store.plan_files import learned_settings
-from results.store.schemas import Metric, PlannedData
+from results.store.schemas import Metric, Plan
 from results.style import current_style
 from results.units import amount_text
 
@@ -33,7 +32,7 @@ def sentence(row: Row, table: Table) -> str:
     if row.verdict in (BETTER, WORSE):
         return f"{row.verdict} than {baseline} {difference_text(row, metric)}"
     if row.verdict == EQUIVALENT:
-        return f"equivalent to {baseline} within {margins.margin_text(table.margin or 0.0, metric)}"
+        return f"equivalent to {baseline} within {margins.margin_text(table.plan.margin or 0.0, metric)}"
     return f"not resolved against {baseline}: {bound_text(intervals(row), metric)}{divergence_text(row)}"
 
 
@@ -101,7 +100,7 @@ def answer(table: Table) -> str:
     """
     over, planned = progress(table)
     so_far = "" if over == planned else f", so far ({over} of {amount_text(planned, 'trial')} done)"
-    start = f"On {setting_text(table.recipe, table.data, table.overrides)}, {count_text(untuned_rows(table))}{so_far}:"
+    start = f"On {setting_text(table.plan)}, {count_text(untuned_rows(table))}{so_far}:"
     compared = [row for row in table.rows if row.arm != row.baseline]
     tuned = [row for row in compared if is_tuned(row, table)]
     text = clauses(tuned or compared, table) or "nothing to compare"
@@ -211,33 +210,35 @@ def name_parts(row: Row) -> tuple[str, str, str]:
     return change, against, where
 
 
-def setting_text(recipe: str, data: PlannedData | None, overrides: Mapping[str, Any]) -> str:
+def setting_text(plan: Plan) -> str:
     """Return the name of a setting, such as "digits with steps=60, batch=16" or "pets (recipe small)"."""
-    place, *changed = setting_parts(recipe, data, overrides)
+    place, *changed = setting_parts(plan)
     return f"{place} with {', '.join(changed)}" if changed else place
 
 
-def setting_parts(recipe: str, data: PlannedData | None, overrides: Mapping[str, Any]) -> list[str]:
+def setting_parts(plan: Plan) -> list[str]:
     """Return the parts of a setting's name: the data and recipe, then the overrides that the first part does not name.
 
     Overrides of how trials run are left out.
     """
-    named = data is not None and not (data.of_recipe and data.name == recipe)
-    place = f"{data.name} (recipe {recipe})" if data and named else recipe
-    learned = learned_settings(overrides).items()
-    return [place, *(f"{key}={value}" for key, value in learned if not (named and key == "data"))]
+    data, learned = plan.data, learned_settings(plan.overrides)
+    setting = plan.recipe
+    if data is not None and not (data.of_recipe and data.name == plan.recipe):
+        setting = f"{data.name} (recipe {plan.recipe})"
+        learned.pop("data", None)
+    return [setting, *(f"{key}={value}" for key, value in learned.items())]
 
 
 def variance_text(table: Table) -> str:
     """Return how much of the differences' variance comes from seeds and from test images, or "" if it is unknown."""
     shares = [row.images_share for row in table.rows if row.images_share is not None]
-    if not shares or table.split is None:
+    if not shares or table.plan.split is None:
         return ""
     share, seeds = float(np.median(shares)), max(row.n_pairs or 0 for row in table.rows)
     usual = " (the median)" if len(shares) > 1 else ""
     return (
         f"Variance of a difference{usual}: {1 - share:.0%} from {amount_text(seeds, 'seed')}, {share:.0%} from the "
-        f"choice of {amount_text(table.split.images, 'test image')}."
+        f"choice of {amount_text(table.plan.split.images, 'test image')}."
     )
 
 

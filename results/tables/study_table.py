@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from results import margins
 from results.records import Claim, Interaction, NoteSubjects, Row, Table
@@ -27,10 +26,6 @@ from results.tables.contrasts import (
 from results.tables.outcomes import retry_warnings
 
 INTERIM = "no verdict before all planned trials are done"
-OF_PLAN = (  # fields that a table copies from its study's plan
-    *("study", "recipe", "name", "metric", "baseline", "overrides", "data", "question", "source", "seeds", "split"),
-    *("family", "points_family", "margin", "budget", "caveats"),
-)
 
 
 def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = False, simultaneous: bool = False) -> Table:
@@ -63,20 +58,13 @@ def table_of_plan(
         for name, interval in simultaneous_intervals(contrasts, plan).items():
             rows[name] = replace(rows[name], delta_ci95_simultaneous=interval)
     interactions, judged_claims = judge_others(whole, arms, contrasts, choices, rows)
-    varied = [*plan.factors, *plan.curves, *(key for arm in plan.arms for key in arm.declared or ())]
     return Table(
         plan=plan,
-        **{name: getattr(plan, name) for name in OF_PLAN},
         rows=sorted(rows.values(), key=lambda row: (row.arm not in choices, current_style().rank(row.arm))),
         besides=list(besides),
-        objective=plan.objective,
-        published_of=plan.published_of or plan.source,
         looks=max((len(one.looks) for one in contrasts.values()), default=1),
         interim=unfinished,
         judged=judged,
-        varied=list(dict.fromkeys(varied)),
-        departures=departures(plan),
-        tuned=list(plan.tune),
         interactions=[one if judged else one.without_verdict(INTERIM) for one in interactions],
         claims=[one if judged else one.without_verdict(INTERIM) for one in judged_claims],
         notes=[*notes.study_notes(study), *withheld_notes(contrasts)],
@@ -103,12 +91,6 @@ def note_subjects(plan: Plan, arms: Mapping[str, ArmResults], rows: Mapping[str,
         differences=[note for note in every if note not in of_arms],
         columns={note: column for arm in plan.arms for note, column in arm.notes_about.items()},
     )
-
-
-def departures(plan: Plan) -> dict[str, Mapping[str, Any]]:
-    """Return name -> settings that depart from the recipe. A name is "the baseline" or "the stage <name>"."""
-    named = {"the baseline": plan.departures} | {f"the stage {one.name}": one.departures for one in plan.stages}
-    return {name: settings for name, settings in named.items() if settings}
 
 
 def is_unfinished(study: StudyResults) -> bool:

@@ -101,7 +101,7 @@ def test_the_table_has_a_row_for_every_arm_at_its_own_rate() -> None:
     points = [row for row in made.rows if row.baseline != row.arm and "tuned" not in row.arm]
     least = min(points, key=lambda row: row.p)
     assert least.p_holm == pytest.approx(min(1.0, 3 * least.p))
-    assert (made.family, made.points_family, made.tuned) == (1, 3, ["lr"])
+    assert (made.plan.family, made.plan.points_family, made.tuned) == (1, 3, ["lr"])
 
 
 def compare_grids(gap: dict[float, list[float]], cls: dict[float, list[float]], **given: Any) -> tuple[Row, Table]:

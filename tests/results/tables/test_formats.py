@@ -226,7 +226,7 @@ def test_csv_has_a_row_for_each_recipe_and_arm_and_json_a_table_for_each_recipe(
     tables = two_tables()
     rows = list(csv.DictReader(io.StringIO(across_recipes.render(tables, "csv"))))
     assert [(row["recipe"], row["arm"]) for row in rows] == [
-        (one.recipe, row.arm) for one in tables for row in one.rows
+        (one.plan.recipe, row.arm) for one in tables for row in one.rows
     ]
     alone = [json.loads(render(one, "json")) for one in tables]
     assert json.loads(across_recipes.render(tables, "json")) == alone

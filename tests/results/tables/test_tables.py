@@ -34,7 +34,7 @@ def test_verdicts_follow_the_data() -> None:
 
 def test_every_point_of_a_curve_has_its_own_baseline_and_confounds_are_footnotes() -> None:
     found = table(synthetic.results(synthetic.pooling()))
-    assert found.family == 3
+    assert found.plan.family == 3
     for row in found.rows:
         assert row.baseline == f"pool=cls,{row.arm.partition(',')[2]}"
         assert (row.delta is None) == row.arm.startswith("pool=cls")
