@@ -1,16 +1,24 @@
-"""Check plug-ins, studies and recipes before anything is trained, for `ablate check`."""
+"""The command `ablate check`, which tests plug-ins, studies and recipes before anything is trained."""
 
 import re
 import traceback
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 import vitcore
-from ablations.planning.checks import check, check_margin
+from ablations.cli.answer import FAILED
+from ablations.cli.inputs import parameters
+from ablations.cli.inputs.directories import data_folder, load_plugins
+from ablations.planning.checks import check as check_design
+from ablations.planning.checks import check_margin
 from ablations.planning.plan import arm_cost
 from ablations.study import strict_yaml
 from ablations.study.confounds import footnotes
 from ablations.study.design import Design
-from ablations.study.reading import kind_of, packaged_names, read_recipe, read_study
+from ablations.study.naming import packaged_names
+from ablations.study.reading import kind_of, read_recipe, read_study
 from ablations.study.recipe import Recipe
 from ablations.study.stages import Values
 from ablations.trainables.vit import plugins
@@ -23,6 +31,35 @@ from vitcore.data.lookup import find_pack
 from vitcore.options import ConfigError
 from vitcore.sizes import REFERENCE
 from vitcore.variants import VARIANTS
+
+
+def check(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE|NAME", help="Plug-ins (.py), studies or recipes (.yaml or their names), or 'all'."
+        ),
+    ],
+    recipe: parameters.RecipeName = "digits",
+    plugin: parameters.Plugins = None,
+) -> None:
+    """Test a plug-in, a study or a recipe.
+
+    Runs the contract tests on the parts of a plug-in. Lists the arms and confounds of a study. Builds the model of a
+    recipe. `all` stands for every packaged part, study and recipe. The exit status is 1 if a check fails, and 2 if
+    something cannot be checked, such as a plug-in that does not import.
+
+    Examples:
+
+        ablate check fourier.py
+        ablate check mine.yaml --recipe cifar10
+        ablate check all
+    """
+    load_plugins(plugin)
+    data_folder(None)
+    chosen = read_recipe(recipe)
+    if not all([check_word(word, chosen) for word in words]):
+        raise typer.Exit(FAILED)
 
 
 def check_word(word: str, recipe: Recipe) -> bool:
@@ -128,7 +165,7 @@ def check_study(file: str, recipe: Recipe) -> bool:
     Raises ValueError if an arm is not valid or its model cannot be built.
     """
     design = Design(read_study(file), recipe, {})
-    check(design)
+    check_design(design)
     arms = {arm.name: arm for arm in design.arms}
     for arm in design.arms:
         arm_cost(arm.name, arm.config)  # builds the model

@@ -8,10 +8,22 @@ import typer
 
 from ablations.cli.answer import FAILED
 from ablations.cli.inputs import ablate_toml, guards, parameters
-from ablations.cli.inputs.arguments import named_plans, prepare_plans, slurm_profile
-from ablations.cli.inputs.directories import folder_options, make_place, runs_folder
+from ablations.cli.inputs.directories import (
+    ensure_publishable,
+    ensure_writable,
+    folder_options,
+    make_place,
+    runs_folder,
+)
+from ablations.cli.inputs.plan_names import named_plans
+from ablations.cli.inputs.preparation import prepare_plans, slurm_profile
+from ablations.cluster import submit as submitting
+from ablations.cluster.campaign import device
 from ablations.jobs import jobs
+from ablations.planning import estimate
 from ablations.planning.saved_plans import save_plan
+from slurm import draft
+from slurm.profile import path_to_write
 
 
 def submit(
@@ -43,10 +55,6 @@ def submit(
         ablate submit position-embedding --recipe cifar10 --profile mycluster
         ablate submit pooling -p mycluster --arm 'pool=gap*' --dry-run
     """
-    from ablations.cluster import submit as submitting
-    from ablations.cluster.campaign import device
-    from ablations.planning import estimate
-
     named = profile or ablate_toml.read().profile
     if named is None:
         raise ValueError("name a SLURM profile: --profile NAME|FILE, or `profile` in ablate.toml")
@@ -67,7 +75,7 @@ def submit(
         return
     if todo and not on_this_machine:
         submitting.preflight(chosen, place.runs)
-    guards.ensure_publishable(place.runs)
+    ensure_publishable(place.runs)
     for plan in plans:
         save_plan(place.runs, plan)
     send = submitting.start_here if on_this_machine else submitting.submit
@@ -86,8 +94,6 @@ def cancel(words: parameters.Words, recipe: parameters.PlannedRecipe = None, run
         ablate cancel position-embedding --recipe cifar10
         ablate cancel all
     """
-    from ablations.cluster import submit as submitting
-
     folder = runs_folder(runs)
     print(submitting.cancel(folder, {plan.name for plan in named_plans(folder, words, recipe).all()}))
 
@@ -109,9 +115,6 @@ def init_profile(
         ablate profile init mycluster
         ablate profile init --out mycluster.yaml
     """
-    from slurm import draft
-    from slurm.profile import path_to_write
-
     if name and out:
         raise ValueError(f"--out {out}: with NAME={name} the file lies where --profile {name} finds it")
     path = path_to_write(name) if name else out
@@ -141,11 +144,9 @@ def check_profile(
         ablate profile check mycluster
         ablate profile check mycluster.yaml --runs /shared/runs
     """
-    from ablations.cluster import submit as submitting
-
     profile = submitting.read_profile(name)
     place = make_place(runs, data_dir, None, profile=profile)
-    guards.ensure_writable(place.runs)
+    ensure_writable(place.runs)
     lines, good = submitting.check(profile, place)
     print("\n".join(lines))
     if not good:

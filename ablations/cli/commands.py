@@ -10,14 +10,14 @@ from typer.main import get_command
 MARKUP: Literal["markdown"] = "markdown"
 COMMANDS = {  # panel of the help -> name of the command -> (its function, the first line of its docstring)
     "Run": {
-        "demo": ("getting_started.demo:demo", "Train 9 tiny ViTs, and show a table and a report."),
-        "init": ("getting_started.init:init", "Write a recipe for your own images."),
-        "list": ("getting_started.listing:list_", "List studies, recipes, variants and settings."),
-        "show": ("getting_started.show:show", "Show a study's question, cost and results."),
-        "plan": ("planning:plan", "Show a study's trials, hours and confounds."),
-        "run": ("running:run", "Train missing trials on this machine."),
+        "demo": ("demo:demo", "Train 9 tiny ViTs, and show a table and a report."),
+        "init": ("init:init", "Write a recipe for your own images."),
+        "list": ("listing:list_", "List studies, recipes, variants and settings."),
+        "show": ("show:show", "Show a study's question, cost and results."),
+        "plan": ("training:plan", "Show a study's trials, hours and confounds."),
+        "run": ("training:run", "Train missing trials on this machine."),
         "work": ("running:work", "Train unclaimed trials until none is left."),
-        "train": ("running:train", "Train a single trial."),
+        "train": ("training:train", "Train a single trial."),
         "retry": ("running:retry", "Let failed trials run again."),
     },
     "Cluster": {
@@ -25,7 +25,7 @@ COMMANDS = {  # panel of the help -> name of the command -> (its function, the f
         "status": ("watching:status", "Show which trials are done, running or failed."),
         "logs": ("watching:logs", "Print the end of each trial's log."),
         "cancel": ("cluster:cancel", "Cancel a study's jobs in SLURM."),
-        "clean": ("clean:clean", "List or remove files that nothing needs."),
+        "clean": ("watching:clean", "List or remove files that nothing needs."),
         "profile init": ("cluster:init_profile", "Write a first profile with comments."),
         "profile check": ("cluster:check_profile", "Test a profile with a one-minute job."),
     },
@@ -35,7 +35,7 @@ COMMANDS = {  # panel of the help -> name of the command -> (its function, the f
         "report": ("figures:report", "Write one HTML page of tables and figures."),
         "inspect": ("figures:inspect", "Draw filters, positions and attention of trials."),
         "compare": ("tables:compare", "Compare two sets of results, arm by arm."),
-        "export": ("tables:export", "Export results to a file or a tracker."),
+        "export": ("exporting:export", "Export results to a file or a tracker."),
     },
     "Data": {
         "data download": ("data:download", "Download a built-in data set."),
@@ -43,9 +43,10 @@ COMMANDS = {  # panel of the help -> name of the command -> (its function, the f
         "data verify": ("data:verify", "Check a pack, and name each damaged file."),
     },
     "Develop": {
-        "check": ("planning:check", "Test a plug-in, a study or a recipe."),
+        "check": ("check:check", "Test a plug-in, a study or a recipe."),
     },
 }
+WITH_SETTINGS = ("plan", "run", "submit", "train")  # mistaken settings are answered before torch is imported
 GROUPS = {
     "profile": "Write and test SLURM profiles.\n\n"
     "A profile says what to ask a cluster for. A profile given by name is a file in $XDG_CONFIG_HOME/ablate/profiles "
@@ -68,6 +69,8 @@ class LazyCommand(TyperCommand):
         return get_command(app)
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        if self.name in WITH_SETTINGS:
+            pkgutil.resolve_name("ablations.cli.inputs.words:check_arguments")(args)
         return self.load().make_context(info_name, args, parent, **extra)
 
 

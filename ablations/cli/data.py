@@ -4,18 +4,26 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ablations import machine
 from ablations.cli.answer import FAILED, show_json
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import data_folder, data_home, folder_options
+from ablations.cli.progress import stderr_console
 from results.safe_text import one_line, printable
-
-if TYPE_CHECKING:
-    from vitcore.data.pack_sources import Source
+from vitcore.data.builtin import downloadable
+from vitcore.data.lookup import searched_folders
+from vitcore.data.pack import MANIFEST, find, manifest, pack_names
+from vitcore.data.pack import verify as damaged_files
+from vitcore.data.pack_options import complete_options, enlargement_warning
+from vitcore.data.pack_sources import Source, find_source
+from vitcore.data.pack_writer import pack as write_pack
+from vitcore.data.pack_writer import repair, shards_to_rewrite
+from vitcore.options import spelling_hint
 
 
 def download(
@@ -31,8 +39,6 @@ def download(
         ablate data download cifar10 --data-dir ~/datasets
         ablate data download fashion-mnist
     """
-    from vitcore.data.builtin import downloadable
-
     dataset, target = downloadable(name), data_home(data_dir)
     try:
         dataset.download(target)
@@ -84,11 +90,6 @@ def pack(
         ablate data pack pets ~/photos --data-dir ~/datasets
         ablate data pack imagenet /data/imagenet --size 256 --format jpeg
     """
-    from vitcore.data.pack import MANIFEST, find
-    from vitcore.data.pack_options import complete_options, enlargement_warning
-    from vitcore.data.pack_sources import find_source
-    from vitcore.data.pack_writer import pack as pack_anew
-
     home, threads = data_home(data_dir), jobs or machine.cores()
     folder = (find(name) if data_dir is None else None) or home / name
     found_source = find_source(source, home)
@@ -102,17 +103,14 @@ def pack(
     if warning := enlargement_warning(sides, how.size):
         print(f"ablate: {warning}", file=sys.stderr)
     with progress("images", len(found_source.labels)) as advance:
-        print(pack_anew(name, found_source, home, how, threads, advance))
+        print(write_pack(name, found_source, home, how, threads, advance))
 
 
-def repair_data(name: str, folder: Path, source: "Source", threads: int) -> None:
+def repair_data(name: str, folder: Path, source: Source, threads: int) -> None:
     """Rewrite the damaged files of a pack from the data set `source`. Prints what was damaged, and a summary."""
-    from vitcore.data.pack import manifest, verify
-    from vitcore.data.pack_writer import repair, shards_to_rewrite
-
     known = manifest(folder, name)
     with progress("bytes", known.bytes) as advance:
-        damaged = verify(folder, known, advance)
+        damaged = damaged_files(folder, known, advance)
     for line in damaged.values():
         print(line, file=sys.stderr)
     with progress("images", sum(shard.images for shard in shards_to_rewrite(known, damaged))) as advance:
@@ -135,18 +133,13 @@ def verify(
         ablate data verify pets
         ablate data verify pets --data-dir /scratch/datasets
     """
-    from vitcore.data.lookup import searched_folders
-    from vitcore.data.pack import find, manifest, pack_names
-    from vitcore.data.pack import verify as read
-    from vitcore.options import spelling_hint
-
     data_folder(data_dir)
     folder = find(name)
     if folder is None:
         raise ValueError(f"no pack '{name}' ({searched_folders(name)}){spelling_hint(name, pack_names())}")
     known = manifest(folder, name)
     with progress("bytes", known.bytes) as advance:
-        damaged = read(folder, known, advance)
+        damaged = damaged_files(folder, known, advance)
     if as_json:
         show_json([{"pack": str(folder), "images": known.images, "bytes": known.bytes, "damaged": damaged}])
     elif damaged:
@@ -164,10 +157,6 @@ def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
 
     what: the bar's label. Yields a function that advances the bar by a count. Any thread may call it.
     """
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from ablations.cli.progress import stderr_console
-
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = stderr_console()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:

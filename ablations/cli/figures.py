@@ -9,11 +9,17 @@ import typer
 
 from ablations.cli.answer import print_damaged, show_json
 from ablations.cli.inputs import parameters
-from ablations.cli.inputs.arguments import parse_words, plan_names
 from ablations.cli.inputs.directories import make_place, source_path
+from ablations.cli.inputs.plan_names import plan_names
 from ablations.cli.inputs.sources import named_results, styled
+from ablations.cli.inputs.words import parse_words
+from ablations.cli.inspections import distinct_labels, inspect_in_folder, read_from_export
+from results import report as reports
+from results.figures import inspection, study_figure
+from results.load import load_inspections
 from results.safe_text import one_line
 from results.store.files import refuse_links, safe_name
+from results.style import current_style
 
 EXTENSION = re.compile("[a-z][a-z0-9]{0,4}")  # does not match the "2" of a folder v1.2
 
@@ -54,9 +60,6 @@ def plot(
         ablate plot position-embedding --out figure-2.pdf
         ablate plot pooling --x epoch --style paper.yaml
     """
-    from results.figures import study_figure
-    from results.style import current_style
-
     folder, drawn = source_path(runs), []
     file = out if out and is_file_name(out, format) else None
     drawn_as = file.suffix[1:].lower() if file else format or "png"
@@ -123,9 +126,6 @@ def report(
         ablate report
         ablate report --runs results.parquet --out colleague.html
     """
-    from results import report as reports
-    from results.load import load_inspections
-
     if out and out.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--out {out}: a report is a page: give a file that ends in .html")
     folder = source_path(runs)
@@ -176,9 +176,6 @@ def inspect(
         ablate inspect position-embedding
         ablate inspect 3f2a9c01b7de --images 512 --format pdf
     """
-    from ablations.cli.inspections import distinct_labels, inspect_in_folder, read_from_export
-    from results.figures import inspection
-
     source = source_path(runs)
     if source.is_file() and images is not None:
         raise ValueError(f"--images {images}: not with {source}, which holds only what was computed before")

@@ -1,4 +1,4 @@
-"""The commands `ablate table`, `compare` and `export`, which print and export results."""
+"""The commands `ablate table` and `compare`, which print results."""
 
 import json
 import shlex
@@ -7,20 +7,24 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from ablations.cli.answer import FAILED, print_damaged, show_json
 from ablations.cli.inputs import parameters
-from ablations.cli.inputs.arguments import existing_names
-from ablations.cli.inputs.corrections import refuse_csv
 from ablations.cli.inputs.directories import folder_options, source_path
-from ablations.cli.inputs.sources import named_results, results_on_recipes, styled
+from ablations.cli.inputs.plan_names import existing_names
+from ablations.cli.inputs.sources import results_on_recipes, styled
+from ablations.cli.inputs.words import refuse_csv
 from ablations.study.naming import matching_names, stem
-
-if TYPE_CHECKING:
-    from results.records import Table
+from results.comparison import compare as comparing
+from results.comparison import published, summary
+from results.load import load_readable
+from results.records import Table
+from results.spelling import suggestion
+from results.store.schemas.metrics import checked_margin
+from results.tables import across_recipes, layout, study_table
 
 
 def table(
@@ -69,8 +73,6 @@ def table(
     """
     studies, damaged = results_on_recipes(runs, words, recipe or [])
     with print_damaged(damaged), styled(style, source_path(runs)):
-        from results.tables import across_recipes, layout, study_table  # SciPy, which reading does not need
-
         chosen = None if columns is None else [name.strip() for name in columns.split(",")]
         further, at_once = layout.further_metrics(chosen), intervals == "simultaneous"
         shown = [of_arms(study_table.table(study, further, interim, at_once), arm) for study in studies]
@@ -87,7 +89,7 @@ def table(
         raise typer.Exit(FAILED)
 
 
-def of_arms(table: "Table", globs: Sequence[str]) -> "Table":
+def of_arms(table: Table, globs: Sequence[str]) -> Table:
     """Return the table with only matching arms and their baselines. Raises ValueError if a pattern matches none."""
     chosen = matching_names([row.arm for row in table.rows], globs, table.plan.name)
     kept = chosen | {row.baseline for row in table.rows if row.arm in chosen}
@@ -132,11 +134,6 @@ def compare(
         ablate compare runs colleague.parquet
         ablate compare main.parquet runs --fail-on worse --margin 0.01
     """
-    from results.comparison import compare as comparing
-    from results.comparison import published, summary
-    from results.load import load_readable
-    from results.spelling import suggestion
-
     if margin is not None and not fail_on:
         raise ValueError(f"--margin {margin}: needs --fail-on worse")
     limit = None if margin is None else margin_of(margin)
@@ -192,56 +189,6 @@ def compared_sources(a: str, b: str, studies: list[str]) -> list[tuple[Path, lis
 
 def margin_of(text: str) -> float | str:
     """Return the margin of `--margin`. Raises ValueError if it is neither a number above 0 nor a share such as 25%."""
-    from results.store.schemas.metrics import checked_margin
-
     with suppress(ValueError):
         return checked_margin(text if text.endswith("%") else float(text))
     raise ValueError(f"--margin {text}: '{text}' is not a number above 0, or a share of A's error up to 50% (25%)")
-
-
-def export(
-    words: parameters.Names = None,
-    recipe: parameters.PlannedRecipe = None,
-    runs: parameters.Source = None,
-    out: Annotated[
-        Path | None,
-        parameters.out_option("FILE|DIR", ".parquet: everything; .csv: the trials.", "results.parquet"),
-    ] = None,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            metavar="tensorboard|wandb|mlflow",
-            help="Write training curves for this tracker to the folder --out, without a network.",
-        ),
-    ] = None,
-    as_json: parameters.AsJson = False,
-) -> None:
-    """Export results to a file or a tracker.
-
-    A .parquet file holds all that tables, figures, reports and comparisons need. A tracker gets settings, training
-    curves and metrics of every trial in a folder. Show it with `tensorboard --logdir FOLDER` or
-    `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow.db`. Upload it with `wandb sync FOLDER/wandb/offline-run-*`.
-
-    Examples:
-
-        ablate export --out results.parquet
-        ablate export position-embedding --to tensorboard --out curves
-    """
-    from results import export as exports
-    from results import trackers
-    from results.load import load_inspections
-
-    if to is not None and to not in trackers.TRACKERS:
-        allowed = ", ".join(trackers.TRACKERS)
-        raise ValueError(f"--to {to}: one of {allowed}; for other formats give --out FILE.parquet or FILE.csv")
-    studies, damaged = named_results(runs, words, recipe)
-    target = out or Path(to or "results.parquet")
-    with print_damaged(damaged):
-        if to:
-            trackers.TRACKERS[to](studies, target)
-        else:
-            exports.write(studies, target, load_inspections(source_path(runs), studies))
-        if as_json:
-            show_json([{"export": str(target), "studies": [study.name for study in studies]}])
-        else:
-            print(target)

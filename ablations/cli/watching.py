@@ -1,19 +1,29 @@
-"""The commands `ablate status` and `ablate logs`, which show trials."""
+"""The commands `ablate status`, `logs` and `clean`, which show trials and remove files that nothing needs."""
 
+import shutil
 import sys
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from ablations.cli.answer import print_damaged, show_json
-from ablations.cli.inputs import parameters
-from ablations.cli.inputs.arguments import checked_names, trial_ids
+from ablations.cli.inputs import ablate_toml, parameters
 from ablations.cli.inputs.directories import folder_options, runs_folder
-from results.store import plan_files
-
-if TYPE_CHECKING:
-    from ablations.status.view import Statuses
+from ablations.cli.inputs.plan_names import checked_names, trial_ids
+from ablations.jobs import Keep, jobs, kept_weights
+from ablations.status import log_tails
+from ablations.status import view as status_view
+from ablations.status.slurm_answers import RateLimitedAsker
+from ablations.status.study_status import study_status
+from ablations.status.view import Statuses
+from results import store
+from results.store import eval_files, lease, plan_files
+from results.store.files import refuse_links
+from results.store.schemas import Plan
 
 
 def status(
@@ -34,17 +44,11 @@ def status(
         ablate status
         ablate status position-embedding --recipe cifar10 --watch
     """
-    from rich.console import Console
-
-    from ablations.status import view as status_view
-    from ablations.status.slurm_answers import RateLimitedAsker
-    from ablations.status.study_status import study_status
-
     folder, where = runs_folder(runs), folder_options(runs)
     asker = RateLimitedAsker(folder)
     names = checked_names(words, recipe, folder)
 
-    def read() -> "Statuses":
+    def read() -> Statuses:
         plans, damaged = plan_files.named_plans(folder, names)
         answers = asker()
         return [study_status(plan, folder, answers) for plan in plans], damaged
@@ -78,8 +82,6 @@ def logs(
         ablate logs position-embedding --failed
         ablate logs 3f2a9c01b7de --lines 100
     """
-    from ablations.status import log_tails
-
     folder = runs_folder(runs)
     found = log_tails.tails(folder, trial_ids(folder, words, recipe, arm), lines, failed)
     if as_json:
@@ -89,3 +91,102 @@ def logs(
         print(tail)
     if tail is None:
         print("nothing has failed" if failed else "nothing has begun", file=sys.stderr)
+
+
+@dataclass(frozen=True)
+class Waste:
+    path: Path
+    size: int  # in bytes
+    why: str
+
+
+def clean(
+    runs: parameters.Runs = None,
+    keep_weights: parameters.Keeping = None,
+    checkpoints: parameters.Checkpoints = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove them; otherwise they are only listed.")] = False,
+    as_json: parameters.AsJson = False,
+) -> None:
+    """List or remove files that nothing needs.
+
+    These are checkpoints of finished trials, attempts that were superseded or never began, and weights that
+    --keep-weights does not keep. Results always stay. Nothing is removed without --yes.
+
+    Examples:
+
+        ablate clean
+        ablate clean --keep-weights baseline --yes
+    """
+    folder = runs_folder(runs)
+    if runs is not None and not folder.is_dir():
+        raise ValueError(f"--runs {folder}: no such run directory")
+    here = ablate_toml.read()
+    scratch = [ablate_toml.scratch(named)] if (named := checkpoints or here.checkpoints) else []
+    keep = keep_weights or here.keep_weights
+    plans, damaged = store.read_plans(folder)
+    with print_damaged(damaged):
+        if damaged and keep != "all":
+            print(f"ablate: --keep-weights {keep}: all weights stay, which a damaged plan may need", file=sys.stderr)
+        found_waste = find_waste(folder, plans, "all" if damaged else keep, *scratch)
+        if not as_json:
+            for one in found_waste:
+                print(f"{one.size / 1e6:10.2f} MB  {one.path}  ({one.why})")
+        if yes:
+            remove(found_waste, folder, *scratch)
+        total = sum(one.size for one in found_waste)
+        if as_json:
+            files = [{"path": str(one.path), "bytes": one.size, "why": one.why} for one in found_waste]
+            return show_json([{"files": files, "bytes": total, "removed": yes}])
+        if not found_waste:
+            return print("nothing to remove")
+        print(f"{total / 1e6:10.2f} MB in all{', removed' if yes else '; remove with --yes'}")
+
+
+def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | None = None) -> list[Waste]:
+    """Return what can be removed: what finished and diverged trials do not need, and attempts that never began.
+
+    keep: the trials whose final weights stay. The weights of trials that owe evals stay too. scratch: the folder of
+    checkpoints if it is not in the run directory. Raises NewerSchema if a newer version wrote a trial.
+    """
+    owed = {job.id: job.evals for job in jobs(plans)}
+    found, stays = list[Waste](), kept_weights(keep, plans)
+    for path in store.sorted_paths(runs / "trials"):
+        trial = store.Trial(path, scratch)
+        state = trial.state()
+        if state.is_over and state.attempt is not None:
+            needed = eval_files.missing_evals(trial, owed.get(trial.id, ()), state.result)
+            found += waste_of_finished(trial, state.attempt, stays(trial.id) or bool(needed))
+        for claim in (path / "attempts").glob(".claim-*"):
+            if lease.is_held(claim) is False:  # its process was killed before it renamed the claim to an attempt
+                found.append(Waste(claim, size_on_disk(claim), "an attempt that never began"))
+    return found
+
+
+def remove(found: Sequence[Waste], *roots: Path) -> None:
+    """Remove the files and folders in `found`. roots: the run directory and the folder of checkpoints.
+
+    If a path is or goes through a link, raises ValueError before anything is removed. Raises OSError if removal fails.
+    """
+    for one in found:
+        refuse_links(next(root for root in roots if one.path.is_relative_to(root)), one.path)
+    for one in found:
+        shutil.rmtree(one.path) if one.path.is_dir() else one.path.unlink()
+
+
+def waste_of_finished(trial: store.Trial, winner: Path, keep_weights: bool) -> Iterator[Waste]:
+    """Yield what a finished or diverged trial can do without. winner: the attempt with the trial's result."""
+    weights = winner / "weights.safetensors"
+    if not keep_weights and weights.exists():
+        yield Waste(weights, size_on_disk(weights), "weights of a finished trial")
+    for attempt in trial.attempts():
+        if attempt != winner and lease.is_held(attempt) is False and not (attempt / store.RETRIED).exists():
+            yield Waste(attempt, size_on_disk(attempt), "an attempt that was superseded")
+        for folder in trial.checkpoint_folders(attempt):
+            inside = folder.is_relative_to(attempt) and attempt != winner  # removed with the attempt
+            if folder.exists() and not inside:
+                yield Waste(folder, size_on_disk(folder), "checkpoints of a finished trial")
+
+
+def size_on_disk(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())

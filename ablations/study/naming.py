@@ -10,6 +10,7 @@ from results import store
 from results.store.plan_files import learned_settings
 from results.store.schemas import Plan
 
+HERE = Path(__file__).parents[1]
 ALL_ARMS = ("*",)
 LONGEST_NAME = 200  # bytes of a plan's name: a file system allows 255, and a figure being written takes about 50 more
 SHOWN = 60  # first characters of a name that is too long
@@ -24,6 +25,11 @@ def matching_names(names: Sequence[str], globs: Sequence[str], owner: str) -> se
         if not any(fnmatchcase(name, glob) for name in names):
             raise ValueError(f"--arm {glob}: {owner} has the arms {', '.join(names)}")
     return {name for name in names if any(fnmatchcase(name, glob) for glob in globs)}
+
+
+def packaged_names(kind: str) -> list[str]:
+    """Return the names of the packaged studies or recipes. kind: "studies" or "recipes"."""
+    return sorted(path.stem for path in (HERE / kind).glob("*.yaml"))
 
 
 def stem(name: str) -> str:

@@ -5,18 +5,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ablations.study import key_checks, stages, strict_yaml
+from ablations.study.naming import HERE, packaged_names
 from ablations.study.recipe import Recipe
 from ablations.study.study import Study
 from vitcore.config import Config
 from vitcore.options import ConfigError, spelling_hint, usual_name
 
-HERE = Path(__file__).parents[1]
 Record = TypeVar("Record", Study, Recipe)
-
-
-def packaged_names(kind: str) -> list[str]:
-    """Return the names of the packaged studies or recipes. kind: "studies" or "recipes"."""
-    return sorted(path.stem for path in (HERE / kind).glob("*.yaml"))
 
 
 def find(kind: str, name: str) -> Path:

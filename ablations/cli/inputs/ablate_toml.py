@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from results.store.schemas import Settings
 from vitcore.data.files import reason
 from vitcore.data.homes import more_homes
 from vitcore.options import ConfigError, Options
@@ -18,7 +19,7 @@ from vitcore.options import ConfigError, Options
 FOLDER = "imagefolder:"  # equal to vitcore.data.lookup.FOLDER, whose import loads numpy
 
 
-class Settings(Options):
+class AblateToml(Options):
     """The content of an ablate.toml, in which every key is optional."""
 
     runs: str = "runs"  #: The run directory: the default of `--runs`.
@@ -30,7 +31,7 @@ class Settings(Options):
     data: dict[str, str] = {}  #: Names for folders of images or packs: `pets = "~/pets"` makes `data=pets` known.
 
 
-def read() -> Settings:
+def read() -> AblateToml:
     """Return the settings in ./ablate.toml, or the defaults.
 
     Raises a ValueError that names file and key if the file cannot be read or a key is invalid.
@@ -39,11 +40,11 @@ def read() -> Settings:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        return Settings()
+        return AblateToml()
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: cannot be read ({reason(error)})") from None
     try:
-        return Settings(**tomllib.loads(text))
+        return AblateToml(**tomllib.loads(text))
     except (tomllib.TOMLDecodeError, ConfigError) as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -112,3 +113,8 @@ def scratch(folder: str) -> Path:
     if path.exists() and not path.is_dir():
         raise ValueError(f"checkpoints={folder!r}: is not a folder")
     return path
+
+
+def resolve_settings(config: Settings, data_dir: Path | None = None) -> Settings:
+    """Return `config` with paths for image folders that ablate.toml names. Raises ValueError if the file is invalid."""
+    return dict(resolve_images(config, places(data_dir).images))

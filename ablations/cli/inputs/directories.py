@@ -3,14 +3,16 @@
 import json
 import os
 import shlex
+import tempfile
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablations.cli.inputs import ablate_toml
-from ablations.cli.inputs.corrections import refuse_csv
+from ablations.cli.inputs.words import refuse_csv
 from ablations.execution.launch import Place
 from ablations.jobs import Keep
+from results.store.files import check_hard_links
 
 if TYPE_CHECKING:
     from slurm.profile import Profile
@@ -110,3 +112,18 @@ def make_place(
         checkpoints=ablate_toml.scratch(checkpoints) if checkpoints else None,
         keep_weights=keep_weights or here.keep_weights,
     )
+
+
+def ensure_publishable(runs: Path) -> None:
+    """Create a run directory if it is missing. Raises ValueError if results cannot be written or linked there."""
+    ensure_writable(runs)
+    check_hard_links(runs)
+
+
+def ensure_writable(folder: Path, option: str = "--runs", mode: int = 0o777) -> None:
+    """Create a folder if it is missing. Raises a ValueError that names `option` if the folder cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=mode)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise ValueError(f"{option} {folder}: cannot be written ({error.strerror})") from None

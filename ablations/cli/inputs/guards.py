@@ -1,16 +1,13 @@
 """Checks that precede writing and training. A failed check raises a ValueError with one line on what to change."""
 
-import tempfile
-from pathlib import Path
-
 from ablations import machine
+from ablations.cli.inputs.directories import ensure_publishable, ensure_writable
 from ablations.execution import slots
 from ablations.execution.launch import Place
 from ablations.execution.retry import trials_to_run
 from ablations.jobs import Job
 from ablations.trainables.trainable import find
 from results import store
-from results.store.files import check_hard_links
 
 
 def ensure_trainable(jobs: list[Job], place: Place) -> None:
@@ -31,18 +28,3 @@ def ensure_data(jobs: list[Job], place: Place) -> None:
         own = [job for job in jobs if job.trainable == trainable]
         left = [job.config for job in own if not store.trial(place.runs, job.id).state().is_over]
         find(trainable).check_data([job.config for job in own], left, place.data_dir)
-
-
-def ensure_publishable(runs: Path) -> None:
-    """Create a run directory if it is missing. Raises ValueError if results cannot be written or linked there."""
-    ensure_writable(runs)
-    check_hard_links(runs)
-
-
-def ensure_writable(folder: Path, option: str = "--runs", mode: int = 0o777) -> None:
-    """Create a folder if it is missing. Raises a ValueError that names `option` if the folder cannot be written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=mode)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise ValueError(f"{option} {folder}: cannot be written ({error.strerror})") from None

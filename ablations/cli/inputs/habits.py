@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from ablations.cli.inputs.corrections import SETTINGS
+from ablations.cli.inputs.words import SETTINGS
 from vitcore.options import usual_name
 
 TRAINS = "`ablate run STUDY` trains every arm of a study"

@@ -13,9 +13,7 @@ from results.tables.formats import TableFormat
 
 def completion(kind: str) -> Callable[[str], list[str]]:
     def completed(incomplete: str) -> list[str]:
-        from ablations.study.reading import packaged_names  # imported here because it loads pydantic
-
-        return [name for name in packaged_names(kind) if name.startswith(incomplete)]
+        return [name for name in naming.packaged_names(kind) if name.startswith(incomplete)]
 
     return completed
 

@@ -4,35 +4,33 @@ import contextlib
 import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ablations.cli.inputs.arguments import checked_names, existing_plans, plan_names
 from ablations.cli.inputs.directories import source_path
+from ablations.cli.inputs.plan_names import checked_names, existing_plans, plan_names
+from ablations.study import strict_yaml
 from ablations.study.naming import stem
+from results import style, style_check
+from results.load import load_readable
 from results.safe_text import one_line
-
-if TYPE_CHECKING:
-    from results.study_results import StudyResults
+from results.store import record
+from results.study_results import StudyResults
 
 
 def named_results(
     source: Path | None, words: list[str] | None, recipe_name: str | None, *, for_tables: bool = False
-) -> "tuple[list[StudyResults], list[ValueError]]":
+) -> tuple[list[StudyResults], list[ValueError]]:
     """Return the results of the studies that a command names, and the errors of damaged plans that no word names.
 
     for_tables: whether to read only what tables need from a run directory. Raises ValueError if a study was not run
     with the given settings, or if the source is missing, empty, damaged or too new.
     """
-    from results.load import load_readable
-    from results.store import record
-
     path, parts = source_path(source), record.FOR_TABLES if for_tables else record.PARTS
     return load_readable(path, checked_names(words, recipe_name, path), parts)
 
 
 def results_on_recipes(
     source: Path | None, words: list[str] | None, recipes: list[str]
-) -> "tuple[list[StudyResults], list[ValueError]]":
+) -> tuple[list[StudyResults], list[ValueError]]:
     """Return the studies' results on several recipes, and the errors of damaged plans that no word names.
 
     Only what tables need is read. With two or more recipes, results are ordered by study, then as in `recipes`. Without
@@ -57,9 +55,6 @@ def styled(file: Path | None, source: Path) -> AbstractContextManager[None]:
     """
     if file is None:
         return contextlib.nullcontext()
-    from ablations.study import strict_yaml
-    from results import style, style_check
-
     content = strict_yaml.read(file)
     try:
         chosen = style.parse(content)

@@ -4,7 +4,8 @@ import inspect
 
 from figure_studies import at_new_sizes, complete
 
-from ablations.study.reading import packaged_names, read_recipe, read_study
+from ablations.study.naming import packaged_names
+from ablations.study.reading import read_recipe, read_study
 from reference.example import REPORT, trained
 from reference.markup import prose, shell
 from results.figures import inspection, study_figure

@@ -1,6 +1,7 @@
 """A page for each packaged recipe, from its YAML file."""
 
-from ablations.study.reading import find, packaged_names, read_recipe
+from ablations.study.naming import packaged_names
+from ablations.study.reading import find, read_recipe
 from ablations.study.recipe import Recipe
 from reference.markup import code, literal, prose, shell, table, toctree
 from reference.studies import settings

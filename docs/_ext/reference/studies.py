@@ -4,12 +4,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ablations.cli.getting_started.show import description_parts
+from ablations.cli.show import description_parts
 from ablations.planning import estimate
 from ablations.planning.estimate import Device
 from ablations.planning.plan import build
 from ablations.study.design import Design
-from ablations.study.reading import find, packaged_names, read_recipe, read_study
+from ablations.study.naming import packaged_names
+from ablations.study.reading import find, read_recipe, read_study
 from ablations.study.study import Study
 from reference.example import REPORT, trained
 from reference.markup import code, comments, literal, prose, shell, table, toctree

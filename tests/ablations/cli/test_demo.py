@@ -6,7 +6,7 @@ import designs
 import pytest
 from in_process import Ablate
 
-from ablations.cli.getting_started import demo
+from ablations.cli import demo
 from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
 

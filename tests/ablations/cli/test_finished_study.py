@@ -12,7 +12,7 @@ import pytest
 from designs import STUDY_HERE
 from in_process import Ablate, json_output, refusal
 
-from ablations.cli.inputs.arguments import warn_of_queued_trials
+from ablations.cli.inputs.preparation import warn_of_queued_trials
 from results.store import read_plan, write_plan
 
 READING = [

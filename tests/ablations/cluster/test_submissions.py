@@ -16,7 +16,7 @@ import pytest
 import synthetic
 
 from ablations import provenance
-from ablations.cli import clean as cleaning
+from ablations.cli import watching as cleaning
 from ablations.cluster import arrays, node, rounds, submit
 from ablations.cluster import campaign as campaigns
 from ablations.cluster.campaign import Campaign

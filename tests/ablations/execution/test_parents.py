@@ -17,7 +17,7 @@ from photographs import photographs
 from PIL import Image
 from run_trials import Quiet, outcomes, serve_all
 
-from ablations.cli import clean as cleaning
+from ablations.cli import watching as cleaning
 from ablations.execution import retry, runner
 from ablations.execution.launch import Place
 from ablations.execution.pool import Pool, RunSummary

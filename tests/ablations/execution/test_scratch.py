@@ -8,7 +8,7 @@ import pytest
 import synthetic
 from run_trials import Quiet, job_of, served
 
-from ablations.cli import clean as cleaning
+from ablations.cli import watching as cleaning
 from ablations.cli.inputs import ablate_toml
 from ablations.execution import runner
 from ablations.execution.launch import Place

@@ -23,7 +23,8 @@ from ablations.planning.estimate import CORE_HOURS
 from ablations.planning.saved_plans import plan_digest, save_plan, saved_plan
 from ablations.planning.step_times import Device, StepTime
 from ablations.study.design import Design
-from ablations.study.reading import packaged_names, read_recipe, read_study
+from ablations.study.naming import packaged_names
+from ablations.study.reading import read_recipe, read_study
 from results import store
 from results.load import load_studies
 from results.statistics import deviations, power

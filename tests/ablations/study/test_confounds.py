@@ -15,7 +15,8 @@ from ablations.planning.prepare import prepare
 from ablations.planning.saved_plans import save_plan
 from ablations.study import confounds
 from ablations.study.design import Design
-from ablations.study.reading import packaged_names, read_recipe, read_study
+from ablations.study.naming import packaged_names
+from ablations.study.reading import read_recipe, read_study
 from results import store
 from results.store.schemas import Plan
 from vitcore import ViT

@@ -14,14 +14,15 @@ from in_process import Ablate, refusal
 from photographs import packed, photographs
 from PIL import Image
 
-from ablations.cli.getting_started import init
+from ablations.cli import init
 from ablations.execution.launch import Place
 from ablations.planning.plan import build
 from ablations.study.design import Design
 from ablations.study.init import choices
 from ablations.study.init.choices import CPU, GPU, patch_and_size
 from ablations.study.init.survey import survey
-from ablations.study.reading import packaged_names, read_recipe, read_study
+from ablations.study.naming import packaged_names
+from ablations.study.reading import read_recipe, read_study
 from ablations.study.recipe import OF_ITS_DATA, Recipe
 from ablations.study.study import Study
 from results import report

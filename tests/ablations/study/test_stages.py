@@ -8,8 +8,9 @@ import pytest
 from designs import ONE_STAGE, STAGED_RECIPE, STAGED_STUDY, TAUGHT, staged_design, staged_plan
 from photographs import photographs
 
-from ablations.cli import clean as cleaning
-from ablations.cli.inputs import arguments
+from ablations.cli import watching as cleaning
+from ablations.cli.inputs import preparation
+from ablations.cli.inputs.words import parse_words
 from ablations.jobs import Job
 from ablations.jobs import jobs as jobs_of
 from ablations.planning import growing, overview
@@ -255,7 +256,7 @@ def test_data_of_a_stage_may_be_named(tmp_path: Path, monkeypatch: pytest.Monkey
     )
     designs.write(tmp_path, "s", ONE_STAGE.replace("pretrain: {}", stage) if where == "study" else ONE_STAGE)
     words = ["s.yaml", "pretrain.data=pets"] if where == "command line" else ["s.yaml"]
-    (made,) = arguments.designs(arguments.parse_words(words), "r.yaml", None)
+    (made,) = preparation.designs(parse_words(words), "r.yaml", None)
     arm = made.arms[0]
     assert (arm.config.data, arm.parent.config.data) == ("digits", f"imagefolder:{pets}")
 

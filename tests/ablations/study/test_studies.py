@@ -18,7 +18,8 @@ from ablations.planning import plan as planning
 from ablations.planning.prepare import prepare
 from ablations.planning.saved_plans import save_plan
 from ablations.study.design import Design
-from ablations.study.reading import packaged_names, read_recipe, read_study
+from ablations.study.naming import packaged_names
+from ablations.study.reading import read_recipe, read_study
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
 from vitcore.model.position import POSITION, NoPosition

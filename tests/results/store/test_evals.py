@@ -16,7 +16,7 @@ from photographs import photographs
 from PIL import Image
 from run_trials import called_serially, served
 
-from ablations.cli import clean as cleaning
+from ablations.cli import watching as cleaning
 from ablations.execution.compute_eval import compute_eval
 from ablations.execution.launch import Place
 from ablations.jobs import Job, jobs

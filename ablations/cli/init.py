@@ -5,23 +5,25 @@ import re
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ablations import machine
 from ablations.cli.inputs import guards, parameters
-from ablations.cli.inputs.directories import data_folder, folder_options, make_place
+from ablations.cli.inputs.directories import data_folder, ensure_writable, folder_options, make_place
 from ablations.cli.running import finish, train_here
 from ablations.execution.launch import Place
 from ablations.jobs import Job
+from ablations.study.init import choices
+from ablations.study.init.choices import Choice
+from ablations.study.init.survey import Survey, survey
 from results import store
 from results.store.schemas import Settings
+from vitcore.analysis import cost
 from vitcore.config import Config
-
-if TYPE_CHECKING:
-    from ablations.study.init.choices import Choice
-    from ablations.study.init.survey import Survey
+from vitcore.data.lookup import FOLDER, find_pack
+from vitcore.identity import trial_id
 
 SHORTER = 4  # the steps of the recipe divided by the steps of a trial of --tune
 LEAST_STEPS = 100
@@ -54,10 +56,6 @@ def init(
         ablate init ~/photos
         ablate init ~/photos --out photos.yaml --tune
     """
-    from ablations.study.init import choices
-    from ablations.study.init.survey import survey
-    from vitcore.data.lookup import FOLDER, find_pack
-
     target = out or Path(
         (re.sub(r"[^A-Za-z0-9_-]+", "-", path.resolve().name).strip("-")[:LONGEST_NAME] or "recipe") + ".yaml"
     )
@@ -67,7 +65,7 @@ def init(
         raise ValueError(f"--out {target}: a recipe is a .yaml file")
     if not target.parent.is_dir():
         raise ValueError(f"--out {target}: no such folder: {target.parent}")
-    guards.ensure_writable(target.parent, "--out")
+    ensure_writable(target.parent, "--out")
     found = survey(path)
     print("\n".join(found.lines()), flush=True)
     device = choices.GPU if machine.gpus() else choices.CPU
@@ -97,15 +95,13 @@ def next_commands(recipe: Path, runs: Path | None, data_dir: Path | None) -> str
     return "\n".join(["go on with:", *(f"  ablate {words:{width}}   # {why}" for words, why in commands.items())])
 
 
-def measure(found: "Survey", device: str, place: Place, workers: int | None, where: str) -> "dict[str, Choice]":
+def measure(found: Survey, device: str, place: Place, workers: int | None, where: str) -> dict[str, Choice]:
     """Train a grid of learning rates and widths. Return key -> choice for the pair with the best validation accuracy.
 
     A tie goes to the pair that `ablate init` chooses without --tune, and so does the choice if all trials diverged.
     device: choices.CPU or choices.GPU. where: the --runs option for the advice on failed trials. Raises the errors of
     `ensure_trainable`, `train_here` and `finish`.
     """
-    from ablations.study.init import choices
-
     settings = {one.key: one.value for one in choices.config_choices(found, device)}
     jobs = tuning_jobs(settings | {"data": found.data})
     guards.ensure_trainable(jobs, place)
@@ -129,10 +125,6 @@ def measure(found: "Survey", device: str, place: Place, workers: int | None, whe
 
 def tuning_jobs(settings: Settings) -> list[Job]:
     """Return a job for each combination of three learning rates (half a decade apart) and two widths."""
-    from ablations.study.init import choices
-    from vitcore.analysis import cost
-    from vitcore.identity import trial_id
-
     steps = max(LEAST_STEPS, settings["steps"] // SHORTER)
     rates = choices.learning_rates(settings["lr"])[1:4]
     pairs = itertools.product(rates, (settings["width"], 2 * settings["width"]))

@@ -1,20 +1,67 @@
-"""Corrections of words on the command line that are neither studies nor settings. This module loads no torch."""
+"""Parse the words of a command into studies and settings, and correct words that are neither. Loads no torch."""
 
 import re
 import shlex
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from ablations.study import strict_yaml
+from ablations.study.key_checks import FIXED
 from results.store.plan_files import HOW_IT_RUNS
 from results.store.schemas import Settings
+from results.store.schemas.metrics import checked_margin
 from vitcore.config import Config, check_settings
 from vitcore.options import ConfigError, spelling_hint, unknown_key, usual_name
 
 SETTINGS = (*Config.model_fields, *Config.shorthands)
 PATHS = ("data", "init_from", "teacher")  # settings whose values may be paths, which may contain commas
 SEVERAL = re.compile(r"(?:choice|range|grid)\((.*)\)|\[(.*)\]|(.*,.*)", re.DOTALL)
+OPTIONS = ("seeds", "data_dir", "data-dir")  # written as settings, these look like the settings seed and data
 SEED_RANGE = re.compile(r"\d+(?:-|\.\.|:)\d+|range\(.*\)")
+
+
+@dataclass(frozen=True)
+class Request:
+    """The studies and settings that a command's words name."""
+
+    studies: list[str]
+    overrides: Settings
+    margin: float | str | None = None  # replaces the margin of the studies
+
+
+def parse_words(words: Iterable[str]) -> Request:
+    """Return the studies and settings among the words of a command line.
+
+    Raises ValueError if a setting or the margin is invalid, or if one is given twice.
+    """
+    studies, overrides = [], {}
+    for word in words:
+        refuse_other_encodings(word)
+        if "=" in word and word != "=" and not word.endswith((".yaml", ".yml")) and "@" not in word.partition("=")[0]:
+            key, value = strict_yaml.assignment(word)
+            check_assignment(word, key, value)
+            if key in overrides:
+                raise ValueError(f"{key} is set twice")
+            overrides[key] = value
+        else:
+            check_word(word)
+            studies.append(word)
+    margin = overrides.pop("margin", None)
+    return Request(studies, overrides, None if margin is None else checked_margin(margin))
+
+
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Raise ValueError if a setting among a command's unparsed arguments is wrong.
+
+    Options, and words after an option, which may be its value, are left to the command.
+    """
+    recipe = next((value for option, value in pairwise(arguments) if option in ("--recipe", "-r")), "digits")
+    words = [word for before, word in pairwise(["", *arguments]) if not before.startswith("-") | word.startswith("-")]
+    request = parse_words(word for word in words if word.partition("=")[0] not in OPTIONS)
+    check_overrides(request.overrides, request.studies, recipe)
 
 
 def check_word(word: str, overrides: Iterable[str] = ()) -> None:
@@ -99,8 +146,6 @@ def check_one_value(key: str, value: Any, studies: Sequence[str], recipe: str) -
         return
     if key in HOW_IT_RUNS:
         raise ValueError(f"{said}: one value: it is how a trial runs, not what it learns")
-    from ablations.study.key_checks import FIXED  # imported here because it loads the schemas of YAML files
-
     if key in FIXED:
         arms = ", ".join(f"'{key}={one}': {{{key}: {one}}}" for one in values[1:])
         varied = f"arms: {{{arms}}}"
@@ -124,8 +169,6 @@ def several_values(key: str, value: Any) -> list[str]:
     parts = [text for part in parts if (text := str(part).strip())]
     if len(parts) < 2 or (key in PATHS and re.search("[/:]", str(value))):
         return []
-    from ablations.study import strict_yaml  # imported here because it loads the YAML reader
-
     for part in parts:
         try:
             check_settings({key: strict_yaml.parse(part, key)})

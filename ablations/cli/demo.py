@@ -6,15 +6,22 @@ from importlib import metadata
 from pathlib import Path
 
 from ablations.cli.inputs import parameters
-from ablations.cli.inputs.arguments import prepare_plans
 from ablations.cli.inputs.directories import folder_options, make_place
 from ablations.cli.inputs.guards import ensure_trainable
+from ablations.cli.inputs.preparation import prepare_plans
+from ablations.cli.progress import GrowingTable
 from ablations.cli.running import finish, train_here
 from ablations.execution.launch import Place
+from ablations.execution.slots import make_slots
 from ablations.jobs import Job, jobs
+from ablations.planning import estimate
+from ablations.planning.measure_steps import measure_missing
 from ablations.planning.saved_plans import save_plan
-from results import store
+from results import report, store
+from results.figures import study_figure
+from results.publish import publish
 from results.store.schemas import Plan
+from results.study_results import load_plans
 from results.units import amount_text, duration_text
 
 STUDY, RECIPE, SEEDS = "demo", "digits", 3
@@ -33,9 +40,6 @@ def demo(runs: parameters.Runs = None, workers: parameters.Workers = None) -> No
         ablate demo
         ablate demo --runs /tmp/demo
     """
-    from ablations.cli.progress import GrowingTable
-    from ablations.planning.measure_steps import measure_missing
-
     place = make_place(runs, None, None)
     (plan,) = prepare_plans([STUDY], RECIPE, place, SEEDS, prune=False, data_dir=None)
     todo = jobs([plan])
@@ -56,9 +60,6 @@ def unfinished(todo: list[Job], place: Place) -> list[str]:
 
 
 def announcement(plan: Plan, todo: list[Job], place: Place, workers: int | None) -> str:
-    from ablations.execution.slots import make_slots
-    from ablations.planning import estimate
-
     left = unfinished(todo, place)
     seconds = estimate.seconds([plan], place.runs, estimate.local_device([plan]))
     places = len(make_slots(todo, workers))
@@ -80,11 +81,6 @@ def announcement(plan: Plan, todo: list[Job], place: Place, workers: int | None)
 
 def results_text(plan: Plan, runs: Path, where: str) -> str:
     """Write a study's tables, figure and report, and return text about them. where: the --runs option for commands."""
-    from results import report
-    from results.figures import study_figure
-    from results.publish import publish
-    from results.study_results import load_plans
-
     (study,) = load_plans(runs, [plan])
     table, page = publish(study, runs), runs / "report.html"
     report.write([study], page)

@@ -2,22 +2,26 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ablations.cli.answer import show_json
 from ablations.cli.inputs import parameters
-from ablations.cli.inputs.arguments import RECIPE, existing_names, expand_plan_names, parse_words
 from ablations.cli.inputs.directories import source_path
+from ablations.cli.inputs.plan_names import RECIPE, existing_names
+from ablations.cli.inputs.preparation import expand_plan_names
+from ablations.cli.inputs.words import parse_words
 from ablations.study.naming import assignments, stem
+from ablations.study.reading import find, read_recipe, read_study
+from ablations.study.recipe import Recipe
+from ablations.study.study import Axis, Study
+from results.load import load_studies
 from results.margins import margin_text
+from results.store import record
 from results.store.schemas.metrics import metric_by_name
+from results.tables import sentences, study_table
 from results.units import duration_text
-
-if TYPE_CHECKING:
-    from ablations.study.recipe import Recipe
-    from ablations.study.study import Axis, Study
 
 COST = "# Expected cost:"
 
@@ -40,8 +44,6 @@ def show(
         ablate show position-embedding
         ablate show pooling --recipe cifar10
     """
-    from ablations.study.reading import find, read_recipe, read_study
-
     named, recipe = expand_plan_names(parse_words([study]), recipe, source_path(runs))
     study = named.studies[0]
     asked, on = read_study(study), read_recipe(recipe)
@@ -61,7 +63,7 @@ def show(
             last = title
 
 
-def description_parts(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
+def description_parts(study: Study, recipe: Recipe) -> Iterator[tuple[str, str]]:
     """Yield (title, text) for each line of a study's description. A text may be "", and a title may repeat."""
     margin, whose = (study.margin, "") if study.margin else (recipe.margin, f" (the margin of {recipe.name})")
     metric = metric_by_name(study.metric)
@@ -82,7 +84,7 @@ def description_parts(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, s
         yield "claim", claim
 
 
-def varied_parts(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
+def varied_parts(study: Study, recipe: Recipe) -> Iterator[tuple[str, str]]:
     """Yield (title, text) for each setting that a study varies, and each named arm, co-change and stage."""
     ways = {"one at a time": study.factors, "every arm at each": study.curves, "tuned for each arm": study.tune}
     for way, axes in ways.items():
@@ -100,7 +102,7 @@ def varied_parts(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
         yield "stage", f"{name}: {assignments(settings, ', ') or 'as the recipe says'}"
 
 
-def values(key: str, axis: "Axis", recipe: "Recipe") -> str:
+def values(key: str, axis: Axis, recipe: Recipe) -> str:
     """Return the values of an axis as text, with the recipe's values in place of "axis"."""
     if axis == "all":
         return "every variant there is"
@@ -110,7 +112,7 @@ def values(key: str, axis: "Axis", recipe: "Recipe") -> str:
     return ", ".join(map(str, known)) or f"recipe {recipe.name} has no such axis"
 
 
-def cost(file: Path, recipe: "Recipe") -> str:
+def cost(file: Path, recipe: Recipe) -> str:
     """Return the expected cost as text: the comment in the study's file, then the training times in the recipe."""
     lines = file.read_text(encoding="utf-8").splitlines()
     heads = [line.removeprefix(COST).strip() for line in lines if line.startswith(COST)]
@@ -124,9 +126,5 @@ def answers(study: str, source: Path) -> dict[str, str]:
     names = [name for name in existing_names(source) if name.partition("@")[0] == stem(study)]
     if not names:
         return {}
-    from results.load import load_studies
-    from results.store import record
-    from results.tables import sentences, study_table
-
     found = load_studies(source, names, record.FOR_TABLES)
     return {one.name: sentences.answer(study_table.table(one)) for one in found}

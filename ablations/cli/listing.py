@@ -4,20 +4,20 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from ablations.cli.answer import show_json
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import load_plugins
+from ablations.study.naming import packaged_names
+from ablations.study.reading import read_recipe, read_study
+from ablations.study.recipe import Recipe
+from ablations.study.study import Study
 from vitcore.config import Config
 from vitcore.settings import Settings
-
-if TYPE_CHECKING:
-    from ablations.study.recipe import Recipe
-    from ablations.study.study import Study
-    from vitcore.variant import Variant
+from vitcore.variant import Variant
 
 
 def list_(
@@ -46,8 +46,6 @@ def list_(
         ablate list variants --plugin fourier.py
         ablate list settings
     """
-    from ablations.study.reading import packaged_names, read_recipe, read_study
-
     if settings or what == "settings":
         described = documented_settings()
         content: object = {"settings": described}
@@ -75,10 +73,8 @@ def list_(
         print(text)
 
 
-def summary(record: "Study | Recipe") -> str:
+def summary(record: Study | Recipe) -> str:
     """Return a study's question, or the first sentence of a recipe's description."""
-    from ablations.study.study import Study
-
     return record.question if isinstance(record, Study) else record.description.split(". ")[0].rstrip(".")
 
 
@@ -110,12 +106,12 @@ class Slot:
 
 def catalog() -> list[Slot]:
     """Return all slots with their variants, including the variants of loaded plug-ins."""
-    from vitcore.variants import VARIANTS  # imported here because it loads torch
+    from vitcore.variants import VARIANTS  # imported here because torch is optional
 
     return [Slot(slot, [entry(*one) for one in variants.items()]) for slot, variants in VARIANTS.items()]
 
 
-def entry(name: str, variant: "type[Variant]") -> Entry:
+def entry(name: str, variant: type[Variant]) -> Entry:
     fields = variant.Options.model_fields
     defaults = {option: None if field.is_required() else field.default for option, field in fields.items()}
     return Entry(name, (variant.__doc__ or "").strip().partition("\n")[0].strip(), defaults)

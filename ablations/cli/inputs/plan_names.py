@@ -1,0 +1,124 @@
+"""Resolve a command's words into the names of plans in a run directory or an exported file, and into trials."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ablations.cli.inputs.ablate_toml import resolve_settings
+from ablations.cli.inputs.words import parse_words
+from ablations.jobs import jobs
+from ablations.study.naming import (
+    ALL_ARMS,
+    assignments,
+    current_name,
+    only_name,
+    packaged_names,
+    plan_name,
+    stem,
+    with_settings,
+)
+from results import store
+from results.store import plan_files
+from results.store.plan_files import learned_settings
+from results.store.schemas import Plan, Settings
+
+RECIPE = "digits"
+
+
+def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -> list[str]:
+    """Return the names of the plans that a command's words stand for. An empty list means all plans.
+
+    Returns a name even if there is no such plan. recipe_name: None for the default recipe or, if it has no plan, the
+    only recipe with one. source: a run directory or an exported file. Raises ValueError if a setting is invalid, the
+    words set the margin, or the export is damaged. Also raises it if a study has several plans but none on the default
+    recipe.
+    """
+    asked = parse_words(words or [])
+    if asked.margin is not None:
+        raise ValueError(f"margin={asked.margin}: is declared before results are read: give it to `ablate run`")
+    if "all" in asked.studies:
+        return []
+    overrides, there = resolve_settings(asked.overrides), existing_names(source)
+    plans = existing_plans(source) if any("+" in name for name in there) else []
+    known = {name: name for name in there} | {plan.name: current_name(plan) for plan in plans}
+    words = asked.studies
+    return [one if "@" in one else planned_name(stem(one), recipe_name, overrides, known, source) for one in words]
+
+
+def planned_name(
+    study: str, recipe_name: str | None, overrides: Settings, known: Mapping[str, str], source: Path
+) -> str:
+    """Return the name of a study's plan on the named or default recipe, or else of its only plan.
+
+    Without such a plan, returns the name that it would have. known: name of an existing plan -> its `current_name`.
+    Raises the error of `only_name` if several plans match.
+    """
+    asked_for = plan_name(study, stem(recipe_name or RECIPE), overrides)
+    if asked_for in known:
+        return asked_for
+    found = [name for name, now in known.items() if now == asked_for]
+    if not found and recipe_name is None:
+        hashed = plan_name("", "", overrides).removeprefix("@")
+        found = [name for name, now in known.items() if now.startswith(f"{study}@") and now.endswith(hashed)]
+    if len(found) > 1:
+        return only_name(found, overrides, existing_plans(source), source)
+    return found[0] if found else asked_for
+
+
+def existing_names(source: Path) -> list[str]:
+    """Return the names of an export's plans or a run directory's, even if damaged. Raises ValueError if unreadable."""
+    if source.is_file():
+        return [plan.name for plan in existing_plans(source)]
+    return plan_files.planned_names(source)
+
+
+def existing_plans(source: Path) -> list[Plan]:
+    """Return the undamaged plans of a run directory, or all of an export. Raises the errors of `existing_names`."""
+    if source.is_file():
+        from results.export import read_header  # imported here because the Parquet reader takes a second to load
+
+        return read_header(source).plans
+    return store.read_plans(source).readable
+
+
+def checked_names(words: list[str] | None, recipe_name: str | None, source: Path) -> list[str]:
+    """Return the names that `plan_names` returns, after a check that each study was planned as asked.
+
+    Raises ValueError if a study has no such plan or its file does not exist, and the errors of `plan_names`. Unknown
+    names pass, and all names if there is no plan.
+    """
+    asked, there = parse_words(words or []), existing_names(source)
+    names = plan_names(words, recipe_name, source)
+    said = assignments(learned_settings(asked.overrides), ", ")
+    for word, name in zip(asked.studies, names, strict=bool(names)) if there else ():
+        if plan_files.known_name(name, there) in there:
+            continue
+        study, plans = stem(word).partition("@")[0], existing_plans(source)
+        own = [plan for plan in plans if plan.study == study]
+        listed = f" (there: {with_settings(there, plans)})"
+        base = next((plan for plan in own if recipe_name is None or plan.recipe == stem(recipe_name)), None)
+        if base and said and "@" not in word:
+            varied = [key for key in asked.overrides if key in {**base.factors, **base.curves}]
+            hint = f": {' and '.join(varied)} is what the study varies, its table has every value" if varied else listed
+            raise ValueError(f"{said}: '{study}' was not run with just these settings in {source}{hint}")
+        if stem(word) != word and not Path(word).exists() and not own:
+            raise ValueError(f"{word}: no such file, and no study '{study}' in {source}{listed}")
+        if stem(word) != word or own or study in packaged_names("studies"):
+            settings = f" with {said}" if said and "@" not in word else ""
+            raise ValueError(f"{name.partition('+')[0]}: was not run{settings} in {source}{listed}")
+    return names
+
+
+def named_plans(runs: Path, words: list[str] | None, recipe_name: str | None) -> plan_files.Plans:
+    """Return the plans in a run directory that a command names. Raises ValueError if one was not run or is damaged."""
+    return plan_files.named_plans(runs, checked_names(words, recipe_name, runs))
+
+
+def trial_ids(runs: Path, words: list[str], recipe_name: str | None, arms: Sequence[str] = ALL_ARMS) -> list[str]:
+    """Return the ids of the trials that a command names by id, or by study and patterns of arm names.
+
+    Words that are no ids of existing trials are taken as studies. Raises the errors of `named_plans` and `jobs`.
+    """
+    ids = [word for word in words if re.fullmatch("[0-9a-f]{12}", word) and (runs / "trials" / word).is_dir()]
+    studies = [word for word in words if word not in ids]
+    return ids + [job.id for job in jobs(named_plans(runs, studies, recipe_name).all() if studies else [], arms)]

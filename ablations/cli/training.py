@@ -1,0 +1,239 @@
+"""The commands `ablate plan`, `run` and `train`, which plan and train on this machine."""
+
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ablations.cli.answer import show_json
+from ablations.cli.inputs import guards, parameters
+from ablations.cli.inputs.ablate_toml import resolve_settings
+from ablations.cli.inputs.directories import ensure_publishable, folder_options, imported_files, make_place
+from ablations.cli.inputs.preparation import prepare_plans, slurm_profile
+from ablations.cli.inputs.words import SETTINGS, check_overrides, parse_words
+from ablations.cli.running import finish, train_here
+from ablations.cluster import campaign
+from ablations.execution import retry as retrying
+from ablations.jobs import Job, jobs
+from ablations.planning import estimate, init_checks
+from ablations.planning.measure_steps import measure_missing
+from ablations.planning.overview import overview, render
+from ablations.planning.saved_plans import save_plan
+from ablations.study.confounds import enlargement_notes
+from ablations.study.reading import read_recipe
+from results import store
+from results.publish import publish
+from results.store.schemas import Plan, Settings
+from results.study_results import load_plans
+from results.trackers import mirroring
+from vitcore.analysis.cost import measure
+from vitcore.config import Config, merge
+from vitcore.data.splits import check
+from vitcore.identity import trial_id
+from vitcore.options import usual_name
+from vitcore.runtime.device import require_gpu
+
+
+def plan(
+    words: parameters.Words,
+    recipe: parameters.RecipeName = "digits",
+    runs: parameters.Runs = None,
+    seeds: parameters.Seeds = None,
+    arm: parameters.ArmGlobs = parameters.ALL_ARMS,
+    prune: parameters.Prune = False,
+    plugin: parameters.Plugins = None,
+    data_dir: parameters.DataDir = None,
+    workers: parameters.Workers = None,
+    keep_weights: parameters.Keeping = None,
+    profile: Annotated[
+        str | None, parameters.profile_option("Estimate hours for this SLURM profile.", "this machine")
+    ] = None,
+    max_hours: parameters.MaxHours = None,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Measure 50 steps of every arm here first, and keep the times.")
+    ] = False,
+    as_json: parameters.AsJson = False,
+) -> None:
+    """Show a study's trials, hours and confounds.
+
+    Runs no trial. Counts finished trials, trials shared with other studies, and trials to do. Shows data, duration,
+    what differs between the arms, and the smallest difference that the seeds can resolve.
+
+    Examples:
+
+        ablate plan position-embedding --probe
+        ablate plan pooling --recipe cifar10 --profile mycluster
+    """
+    if probe and profile is not None:
+        raise ValueError(f"--probe measures here, not what --profile {profile} asks for: leave one of them out")
+    chosen = slurm_profile(profile, recipe) if profile is not None else None
+    place = make_place(runs, data_dir, plugin, keep_weights=keep_weights, profile=chosen)
+    plans = prepare_plans(words, recipe, place, seeds, prune, data_dir, stated=not probe)
+    device = campaign.device(chosen) if chosen else estimate.local_device(plans)
+    if probe:
+        if device.gpu:
+            require_gpu()
+        guards.ensure_data(jobs(plans), place)
+        measure_missing(plans, place.runs, place.data_dir, lambda line: print(line, file=sys.stderr))
+    if max_hours is not None:
+        estimate.check_max_hours(max_hours, plans, jobs(plans, arm), place.runs, device)
+    keep, here = place.keep_weights, bool(device.name) and chosen is None
+    views = [
+        overview(plan, place.runs, plans[:position], device, keep, workers, arm, here, imported_files(place.plugins))
+        for position, plan in enumerate(plans)
+    ]
+    if as_json:
+        return show_json(views)
+    for view, planned in zip(views, plans, strict=True):
+        print(render(view, planned, arm), end="\n\n")
+
+
+def run(
+    words: parameters.Words,
+    recipe: parameters.RecipeName = "digits",
+    runs: parameters.Runs = None,
+    seeds: parameters.Seeds = None,
+    arm: parameters.ArmGlobs = parameters.ALL_ARMS,
+    workers: parameters.Workers = None,
+    prune: parameters.Prune = False,
+    plugin: parameters.Plugins = None,
+    data_dir: parameters.DataDir = None,
+    checkpoints: parameters.Checkpoints = None,
+    keep_weights: parameters.Keeping = None,
+    max_hours: parameters.MaxHours = None,
+    tensorboard: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Mirror the training curves to this folder for TensorBoard while trials run."),
+    ] = None,
+    plan_only: Annotated[
+        bool, typer.Option("--plan-only", help="Write the plans for `ablate work`; train nothing.")
+    ] = False,
+) -> None:
+    """Train missing trials on this machine.
+
+    Prints each study's table as soon as the study is complete. Finished trials are not trained again. Ctrl-C loses
+    nothing: run the same command again to continue.
+
+    Examples:
+
+        ablate run position-embedding
+        ablate run pooling patch-size --seeds 10 --jobs 2
+    """
+    if arm != parameters.ALL_ARMS and (prune or plan_only):
+        other = "--prune" if prune else "--plan-only"
+        raise ValueError(f"--arm and {other}: --arm chooses trials of a plan, and {other} writes the plan: give one")
+    place = make_place(runs, data_dir, plugin, checkpoints, keep_weights)
+    plans = prepare_plans(words, recipe, place, seeds, prune, data_dir)
+    todo = jobs(plans, arm)
+    if max_hours is not None:
+        estimate.check_max_hours(max_hours, plans, todo, place.runs, estimate.local_device(plans))
+    if plan_only:
+        ensure_publishable(place.runs)
+    else:
+        guards.ensure_trainable(todo, place)
+    warn_of_enlarged(job.config for job in todo)
+    for planned in plans:
+        save_plan(place.runs, planned)
+    if plan_only:
+        print(f"planned: ablate work {place.runs}")
+        return
+    with mirroring(plans, place.runs, tensorboard):
+        summary = train_here(todo, place, workers, publisher(plans, arm, place.runs))
+    finish(summary, len(todo), folder_options(runs), plans)
+    print(next_commands(plans, place.runs, folder_options(runs)))
+
+
+def next_commands(plans: Sequence[Plan], runs: Path, where: str) -> str:
+    """Return text with the commands that show results. where: the --runs option for these commands."""
+    asked = jobs(plans)
+    left = sum(not store.trial(runs, job.id).state().is_over for job in asked)
+    names = " ".join(shlex.quote(plan.name) for plan in plans) + where
+    table = f"ablate table {names}{' --interim' if left else ''}"
+    so_far = f"   verdicts so far: {left} of {len(asked)} planned trials are still to do" if left else ""
+    return f"next    {table}{so_far}\n        ablate plot {names}; ablate report {names}"
+
+
+def warn_of_enlarged(configs: Iterable[Settings]) -> None:
+    seen = sorted({(config["data"], config["image_size"]) for config in configs})
+    for line in dict.fromkeys(note for data, size in seen for note in enlargement_notes(data, size)):
+        print(f"ablate: {line}", file=sys.stderr)
+
+
+def publisher(plans: list[Plan], arms: Sequence[str], runs: Path) -> Callable[[Job], str]:
+    """Return a function of an ended trial, which writes and returns the tables of studies that are then complete."""
+    open_trials = {planned.name: {job.id for job in jobs([planned], arms)} for planned in plans}
+
+    def publish_ended(job: Job) -> str:
+        tables = []
+        for name, ids in list(open_trials.items()):
+            ids.discard(job.id)
+            if not ids:
+                del open_trials[name]
+                own = next(planned for planned in plans if planned.name == name)
+                tables.append(publish(load_plans(runs, [own])[0], runs) + "\n")
+        return "\n".join(tables)
+
+    return publish_ended
+
+
+def train(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="KEY=VALUE",
+            help="Settings; all others are the recipe's.",
+            callback=parameters.refuse_options,
+        ),
+    ],
+    recipe: parameters.RecipeName = "digits",
+    runs: parameters.Runs = None,
+    plugin: parameters.Plugins = None,
+    data_dir: parameters.DataDir = None,
+    checkpoints: parameters.Checkpoints = None,
+    as_json: parameters.AsJson = False,
+) -> None:
+    """Train a single trial.
+
+    Runs the same code as a study. Prints the trial's folder and its metrics. Trials that it starts from are trained
+    first if their weights are missing.
+
+    Examples:
+
+        ablate train position=2d seed=1
+        ablate train data=imagefolder:photos image_size=32 patch=4 steps=100
+    """
+    place = make_place(runs, data_dir, plugin, checkpoints)
+    config = one_config(words, recipe, data_dir)
+    check(config)
+    before = init_checks.ancestors(config, place.runs)
+    parents = init_checks.parent_names(before)
+    job = Job(trial_id(config), config.model_dump(), "train", "", parents=parents, description=asdict(measure(config)))
+    todo = retrying.trials_to_run(place.runs, [*before, job], place.code)
+    guards.ensure_trainable([job, *todo], place)
+    warn_of_enlarged([job.config])
+    summary = train_here([*before, job], place, 1)
+    state = store.trial(place.runs, job.id).state()
+    if as_json and state.result is not None:
+        show_json([store.read_json(place.runs / "trials" / job.id / "result.json")])
+    elif state.result is not None:
+        shown = "  ".join(f"{name} {value:.4f}" for name, value in state.result.metrics.items())
+        print(f"{place.runs / 'trials' / job.id}  {state.status}  {shown}")
+    finish(summary, len(todo), folder_options(runs))
+
+
+def one_config(words: list[str], recipe: str, data_dir: Path | None) -> Config:
+    """Return the recipe's config with the words' settings. Raises ValueError if they name a study or set the margin."""
+    asked = parse_words(words)
+    if asked.margin is not None:
+        raise ValueError(f"margin={asked.margin}: applies to studies: give it to `ablate run`")
+    for word in map(usual_name, asked.studies[:1]):
+        if word in SETTINGS:
+            raise ValueError(f"'{asked.studies[0]}' is not key=value: write {word}=VALUE")
+        again = f"`ablate run {shlex.quote(asked.studies[0])}` trains a study"
+        raise ValueError(f"'{asked.studies[0]}' is not key=value: train takes one config; {again}")
+    check_overrides(asked.overrides, [], recipe)
+    return Config(**resolve_settings(merge(read_recipe(recipe).config, asked.overrides), data_dir))
