@@ -1,16 +1,19 @@
 """Prepare the plan to run from a design and its plan on disk.
 
-A plan records a digest of its inputs. While the digest stays the same, the plan on disk is used without loading torch.
+A plan records a digest of its inputs. While the digest stays the same, the plan on disk is used as it is.
 """
 
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ablations import provenance
+from ablations.planning import growing
+from ablations.planning import plan as planning
 from ablations.planning.saved_plans import plan_digest, saved_plan
+from ablations.study.design import Design
 from ablations.study.naming import check_length, current_name, only_name
 from results.store import plan_files
 from results.store.json_files import timestamp
@@ -20,11 +23,8 @@ from vitcore.data.lookup import describe
 from vitcore.options import ConfigError
 from vitcore.training import parents
 
-if TYPE_CHECKING:
-    from ablations.study.design import Design
 
-
-def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False, code: str = "") -> Plan:
+def prepare(design: Design, runs: Path, seeds: int | None, prune: bool = False, code: str = "") -> Plan:
     """Return a design's plan. It extends the plan on disk, if there is one, and keeps that plan's name.
 
     seeds: the number of seeds; None for the recipe's. prune: whether to drop arms and seeds that are not asked for.
@@ -43,16 +43,13 @@ def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False
     known = inputs_digest(design, wanted, code, None if prune else old)
     if old is not None and not prune and known and old.made_from == known:
         return Plan(**old.content("pruned"), extends=plan_digest(old))
-    from ablations.planning import growing  # imported here because it loads torch
-    from ablations.planning import plan as planning
-
     plan = planning.build(design, wanted)
     if old is not None:
         plan = plan.model_copy(update={"pruned": timestamp()}) if prune else growing.grown(old, plan)
     return plan.model_copy(update={"name": name, "made_from": known, "extends": plan_digest(old)})
 
 
-def inputs_digest(design: "Design", seeds: Sequence[int], code: str, old: Plan | None = None) -> str:
+def inputs_digest(design: Design, seeds: Sequence[int], code: str, old: Plan | None = None) -> str:
     """Return a digest of the inputs of a plan. An old plan that was made from equal inputs is up to date.
 
     Returns "" if an input cannot be read, plug-ins are loaded or `code` is "". old: the plan to extend, if any.
