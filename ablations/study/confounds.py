@@ -138,7 +138,7 @@ def weights_note(arm: Arm, baseline: Arm) -> Iterator[str]:
     total = sum(count for count, _ in own.values())
     same = sum(drawn[0] for name, drawn in own.items() if other.get(name) == drawn)
     if same / total < 0.001:  # only constants are equal, such as biases that start at zero
-        yield "next to none of its initial weights are the baseline's"
+        yield "almost none of its initial weights are the baseline's"
     elif same < total:
         yield f"{min(same / total, 0.999):.1%} of its initial weights are the baseline's"
 

@@ -97,9 +97,8 @@ def check_varied(study: Study, path: Path) -> None:
             raise ValueError(f"{path}: {joined_names(clash)} stands in {one} and in {other}")
     for cross in study.crosses:
         if len(cross) < 2:
-            raise ValueError(
-                f"{path}: crosses: {joined_names(cross) or 'nothing'} alone is no product: name two factors"
-            )
+            names = joined_names(cross) or "nothing"
+            raise ValueError(f"{path}: crosses: {names}: a cross needs at least two factors")
 
 
 def refuse_duplicates(path: Path, axis: str, values: Sequence[Any]) -> None:
@@ -142,8 +141,8 @@ def check_overrides(study: Study, overrides: Values) -> None:
         elif taken := [stage for stage, own in study.stages.items() if is_set(stage, key, own, study.varied_settings)]:
             others = " or ".join(f"{stage}.{key}={one}" for stage in alone if stage not in taken)
             raise ValueError(
-                f"{key}={one} is for all stages, and the study '{study.name}' says itself what it is in "
-                f"{joined_names(taken)}: {others} is for one alone"
+                f"{key}={one} applies to all stages, but the study '{study.name}' sets it for "
+                f"{joined_names(taken)}: for one stage, use {others}"
             )
 
 

@@ -223,7 +223,7 @@ def check_columns(columns: Sequence[str] | None, table: Table) -> None:
         if name not in COLUMNS and name.removesuffix(INTERVAL) not in table.besides:
             raise unknown_column(name, table.besides)
         if columns and columns.count(name) > 1:
-            raise ValueError(f"columns={','.join(columns)}: {name} is there twice")
+            raise ValueError(f"columns={','.join(columns)}: {name} occurs twice")
 
 
 def unknown_column(name: str, metrics: Sequence[str]) -> ValueError:

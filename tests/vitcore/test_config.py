@@ -109,7 +109,7 @@ BAD: list[tuple[dict[str, object], str]] = [
     ({"optimizer.momentum": 0.5}, "optimizer=adamw: unknown key 'momentum'"),
     ({"micro_batch": 5, "stem": "conv", "stem.norm": "batch", "batch": 10}, "of a batch together: 0 or batch=10;"),
     ({"micro_batch": 5, **TIMM}, "micro_batch=5: batch norm ties the images"),
-    ({"batch": 5, "gpus": 3, "device": "cpu"}, "gpus=3: batch=5 has no two images for each: at most 2"),
+    ({"batch": 5, "gpus": 3, "device": "cpu"}, "gpus=3: batch=5 has fewer than two images for each: at most 2"),
     ({"gpus": 2, "device": "cpu", **TIMM}, "gpus=2: batch norm ties the images of a batch together: on CPUs gpus=1"),
     # reference models
     ({"model": "timm/resnet81"}, "has no such model; did you mean 'resnet"),

@@ -66,7 +66,7 @@ def pack(
     folder.mkdir(parents=True, exist_ok=True)
     with pack_lock(folder):
         if (folder / MANIFEST).exists():
-            raise ValueError(f"{folder / MANIFEST}: is there already")
+            raise ValueError(f"{folder / MANIFEST}: exists already")
         channels: Channels = 1 if source.all_gray() else 3
         begin_pack(folder, name, source, options)
         stopped = threading.Event()

@@ -64,7 +64,9 @@ class Batches:
     """
 
     def __init__(self, config: Settings, data: Data, ranks: Ranks, objective: Objective, fixed_shapes: bool) -> None:
-        self.config, self.data, self.objective = config, data, objective
+        self.config = config
+        self.data = data
+        self.objective = objective
         self.device = data.mean.device
         self.fixed_shapes = fixed_shapes
         self.part = ranks.part(config.batch)
@@ -87,7 +89,7 @@ class Batches:
         """
         config = self.config
         indices = rank_indices(self.order, self.part, config.batch, step)
-        pixels, mixing = None, None
+        pixels = mixing = None
         if self.reader is not None:
             pixels = self.reader(step)
         if config.mixup or config.cutmix:

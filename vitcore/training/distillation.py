@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -34,7 +35,9 @@ class Teacher(nn.Module):
 
     def __init__(self, model: nn.Module, scale: Tensor, shift: Tensor) -> None:
         super().__init__()
-        self.model, self.scale, self.shift = model.eval().requires_grad_(False), scale, shift
+        self.model = model.eval().requires_grad_(False)
+        self.scale = scale
+        self.shift = shift
 
     @torch.no_grad()
     def forward(self, images: Tensor) -> Tensor:
@@ -51,27 +54,28 @@ def teacher_for(config: Settings, data: Data, ranks: Ranks, trained: Trained | N
     if config.teacher == NONE:
         return None
     if not is_trial(config.teacher):
-        model, mean, std = load_timm(config)
-        device, white = data.mean.device, describe(config.data).levels - 1
-        theirs, width = (torch.tensor(own, device=device).view(1, -1, 1, 1) for own in (mean, std))
-        scale, shift = data.std / white / width, (data.mean / white - theirs) / width
-        return Teacher(model.to(device), scale, shift)
-    stated = ranks.broadcast(lambda: json.dumps(trained.config).encode() if trained else None)
-    weights = ranks.broadcast(lambda: trained.weights if trained else None)
-    if stated is None or weights is None:
+        model, channel_means, channel_stds = load_timm(config)
+        device = data.mean.device
+        mean = torch.tensor(channel_means, device=device).view(1, -1, 1, 1)
+        std = torch.tensor(channel_stds, device=device).view(1, -1, 1, 1)
+        white = describe(config.data).levels - 1
+        return Teacher(model.to(device), scale=data.std / white / std, shift=(data.mean / white - mean) / std)
+    settings = ranks.broadcast(lambda: trained and json.dumps(trained.config).encode())
+    weights = ranks.broadcast(lambda: trained and trained.weights)
+    if settings is None or weights is None:
         raise ConfigError(f"teacher={config.teacher}: the weights of that trial are not at hand")
-    teacher = untrained_teacher(type(config)(**json.loads(stated)), data)
+    teacher = untrained_teacher(type(config)(**json.loads(settings)), data)
     teacher.model.load_state_dict(read_tensors(weights))
     return teacher
 
 
 def untrained_teacher(config: Settings, data: Data) -> Teacher:
     """Return a teacher with the settings `config` and initial weights, on the data's device."""
-    one = torch.ones_like(data.mean)
-    return Teacher(build(config).to(data.mean.device), one, torch.zeros_like(one))
+    model = build(config).to(data.mean.device)
+    return Teacher(model, scale=torch.ones_like(data.mean), shift=torch.zeros_like(data.mean))
 
 
-def load_timm(config: Settings) -> tuple[nn.Module, Any, Any]:
+def load_timm(config: Settings) -> tuple[nn.Module, Sequence[float], Sequence[float]]:
     """Return (timm's model with weights from a file, channel means, channel deviations) for pixels from 0 to 1.
 
     Means and deviations are averaged if the data have another number of channels. Raises ConfigError for an unknown
@@ -88,10 +92,10 @@ def load_timm(config: Settings) -> tuple[nn.Module, Any, Any]:
         model.load_state_dict(read_tensor_file(path))
     except (OSError, SafetensorError, RuntimeError) as error:
         raise ConfigError(f"teacher={config.teacher}: {' '.join(str(error).split())}") from None
-    mean, std = model.pretrained_cfg["mean"], model.pretrained_cfg["std"]
-    if len(mean) != config.channels:
-        mean, std = ((sum(own) / len(own),) for own in (mean, std))
-    return model, mean, std
+    means, stds = model.pretrained_cfg["mean"], model.pretrained_cfg["std"]
+    if len(means) != config.channels:
+        return model, [sum(means) / len(means)], [sum(stds) / len(stds)]
+    return model, means, stds
 
 
 def check(config: Settings, parent: Settings) -> None:

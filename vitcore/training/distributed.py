@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -64,25 +64,27 @@ class Ranks:
         Images i and batch - 1 - i are on the same rank, because mixup mixes them.
         """
         half = batch // 2
-        first, after = (half * rank // self.count for rank in (self.rank, self.rank + 1))
-        middle = [half] if batch % 2 and after == half else []
-        return np.concatenate([np.arange(first, after), middle, np.arange(batch - after, batch - first)]).astype(int)
+        first = half * self.rank // self.count
+        end = half * (self.rank + 1) // self.count
+        if batch % 2 and end == half:
+            return np.concatenate([np.arange(first, half + 1), np.arange(batch - half, batch - first)])
+        return np.concatenate([np.arange(first, end), np.arange(batch - end, batch - first)])
 
     def largest_part(self, batch: int) -> int:
         return batch % 2 + 2 * math.ceil(batch // 2 / self.count)
 
-    def share(self, images: int) -> slice:
+    def evaluated(self, images: int) -> slice:
         """Return the slice of `images` images that this rank evaluates: all if there are fewer images than ranks."""
         if images < self.count:
             return slice(None)
         return slice(images * self.rank // self.count, images * (self.rank + 1) // self.count)
 
     def gather(self, mine: Tensor, images: int) -> Tensor:
-        """Return the rows (images, ...) of all ranks. mine: this rank's rows (n, ...), for `share(images)`."""
+        """Return the rows (images, ...) of all ranks. mine: this rank's rows (n, ...), for `evaluated(images)`."""
         if len(mine) == images:
             return mine
         whole = mine.new_zeros(images, *mine.shape[1:])
-        whole[self.share(images)] = mine
+        whole[self.evaluated(images)] = mine
         dist.all_reduce(whole)  # a sum with a nonzero term from one rank only
         return whole
 
@@ -95,14 +97,22 @@ class Ranks:
 
     def agree(self, decide: Callable[[], bool]) -> bool:
         """Return on every rank what `decide` returns on rank 0."""
-        return decide() if self.device is None else bool(self.broadcast_number(int(self.rank == 0 and decide())))
+        if self.device is None:
+            return decide()
+        return bool(self.broadcast_number(int(self.rank == 0 and decide())))
 
     def broadcast(self, read: Callable[[], bytes | None]) -> bytes | None:
         """Return on every rank what `read` returns on rank 0."""
-        payload = read() if self.rank == 0 else None
+        payload: bytes | None = None
+        size = -1  # stands for None
+        if self.rank == 0:
+            payload = read()
         if self.device is None:
             return payload
-        if (size := self.broadcast_number(-1 if payload is None else len(payload))) < 0:
+        if payload is not None:
+            size = len(payload)
+        size = self.broadcast_number(size)
+        if size < 0:
             return None
         content = torch.empty(size, dtype=torch.uint8)
         if payload is not None:
@@ -112,11 +122,13 @@ class Ranks:
 
     def broadcast_number(self, number: int) -> int:
         """Return on every rank the `number` of rank 0, sent from host memory so that no rank waits for a GPU."""
-        dist.broadcast(tensor := torch.tensor(number), 0)
+        tensor = torch.tensor(number)
+        dist.broadcast(tensor, 0)
         return int(tensor)
 
     def minimum(self, number: int) -> int:
-        dist.all_reduce(tensor := torch.tensor(number), dist.ReduceOp.MIN)
+        tensor = torch.tensor(number)
+        dist.all_reduce(tensor, dist.ReduceOp.MIN)
         return int(tensor)
 
 
@@ -143,16 +155,28 @@ class Replica(Generic[Batch]):
         if self.ranks.device is None:
             return call_shrinking(work, size, indivisible)
         if self.parallel is None:
-            while not indivisible and (fitting := self.ranks.minimum(call_shrinking(work, size)[1])) < size:
-                size = fitting
-            unused = not indivisible and any(p.grad is None for p in self.model.parameters())
-            device_ids = [self.ranks.device] if self.ranks.device.type == "cuda" else None
-            module = LossModule(self.model)
-            self.parallel = DistributedDataParallel(module, device_ids=device_ids, find_unused_parameters=unused)
+            size = self.prepare(work, size, indivisible)
         return call_shrinking(work, size, indivisible or "a micro-batch of this size had fitted")
 
+    def prepare(self, work: Callable[[int], Result], size: int, indivisible: str) -> int:
+        """Prepare to exchange gradients, and return the micro-batch size, at most `size`, that fits on all ranks."""
+        assert self.ranks.device is not None
+        unused = False
+        if not indivisible:
+            fitting = self.ranks.minimum(call_shrinking(work, size)[1])
+            while fitting < size:
+                size = fitting
+                fitting = self.ranks.minimum(call_shrinking(work, size)[1])
+            unused = any(parameter.grad is None for parameter in self.model.parameters())
+        device_ids = [self.ranks.device] if self.ranks.device.type == "cuda" else None
+        module = LossModule(self.model)
+        self.parallel = DistributedDataParallel(module, device_ids=device_ids, find_unused_parameters=unused)
+        return size
+
     def loss(self, objective: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
-        return self.parallel(objective, batch) if self.parallel else objective(batch)
+        if self.parallel is None:
+            return objective(batch)
+        return self.parallel(objective, batch)
 
     def micro_batches(self, pieces: Iterable[Batch]) -> Iterator[Batch]:
         """Yield the micro-batches of one step. Only the last backward pass exchanges gradients."""
@@ -186,10 +210,10 @@ def join(store: TCPStore, rank: int, count: int, device: torch.device) -> Iterat
     cuda = device.type == "cuda"
     if cuda:
         torch.cuda.set_device(device)
-    backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
-    dist.init_process_group(
-        backend, store=store, rank=rank, world_size=count, timeout=WAIT, device_id=device if cuda else None
-    )
+        backend: dict[str, Any] = {"backend": "cpu:gloo,cuda:nccl", "device_id": device}
+    else:
+        backend = {"backend": "gloo"}
+    dist.init_process_group(**backend, store=store, rank=rank, world_size=count, timeout=WAIT)
     try:
         yield Ranks(rank, count, device)
         dist.barrier()
@@ -205,9 +229,11 @@ def join(store: TCPStore, rank: int, count: int, device: torch.device) -> Iterat
 def check_ranks(config: Settings) -> None:
     """Raise ConfigError if one of several ranks would have fewer than two images, or use batch norm on a CPU."""
     if config.batch < 2 * config.gpus:
-        fits, there = max(1, config.batch // 2), torch.cuda.device_count()
-        here = "" if config.device == "cpu" or there >= config.gpus else f"only {there} here, and "
-        raise ConfigError(f"gpus={config.gpus}: {here}batch={config.batch} has no two images for each: at most {fits}")
+        fitting = max(1, config.batch // 2)
+        count = torch.cuda.device_count()
+        missing = f"only {count} here, and " if config.device != "cpu" and count < config.gpus else ""
+        limit = f"batch={config.batch} has fewer than two images for each: at most {fitting}"
+        raise ConfigError(f"gpus={config.gpus}: {missing}{limit}")
     if config.device == "cpu":
         with torch.device("meta"):
             tied = couples_images(build(config))

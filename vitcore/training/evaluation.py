@@ -7,7 +7,7 @@ correctness in `scores`.
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
+from collections.abc import Iterable
 from functools import partial
 from itertools import repeat
 from typing import Any
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from vitcore.data.splits import Images
+from vitcore.keyed_random import Keys
 from vitcore.runtime.device import send
 from vitcore.runtime.memory import call_shrinking
 from vitcore.settings import Settings
@@ -91,26 +92,30 @@ def measured(part: str, loss: float, correct: Correctness) -> Metrics:
 @torch.no_grad()
 def score(training: Training, images: Images) -> tuple[float, Correctness]:
     """Return (mean loss, correctness (n,) of each image from 0 to 1). Averaged weights are used if they exist."""
+    ranks = training.ranks
+    work = partial(answers, training, images.select(ranks.evaluated(len(images))))
     training.model.eval()
-    with training.average.in_place() if training.average else nullcontext():
-        work = partial(answers, training, images.select(training.ranks.share(len(images))))
-        found, training.evaluation_batch = call_shrinking(work, training.evaluation_batch)
+    with training.averaged():
+        (given, targets), training.evaluation_batch = call_shrinking(work, training.evaluation_batch)
     training.model.train()
-    loss, correct = training.objective.scores(*(training.ranks.gather(part, len(images)) for part in found))
+    loss, correct = training.objective.scores(ranks.gather(given, len(images)), ranks.gather(targets, len(images)))
     return loss, correct.cpu().numpy()
 
 
 def answers(training: Training, images: Images, size: int) -> tuple[Tensor, Tensor]:
     """Return (answers, targets) as `objective.scores` needs them, computed for `size` images at a time."""
-    objective, kept = training.objective, []
+    objective = training.objective
     keys = objective.keys(images.index)
-    split_keys = repeat(None) if keys is None else send(keys, training.device).split(size)
-    for pixels, labels, some in zip(images.batches(size), images.labels.split(size), split_keys, strict=False):
-        targets = objective.targets(pixels, labels, some)
-        logits = training.forward(training.data.standardize(pixels), some)
-        kept.append((objective.answers(logits, targets), objective.remembered(targets)))
-    given, targets = map(torch.cat, zip(*kept, strict=True))
-    return given, targets
+    batches_of_keys: Iterable[Keys] = repeat(None)
+    if keys is not None:
+        batches_of_keys = send(keys, training.device).split(size)
+    answered, remembered = list[Tensor](), list[Tensor]()
+    for pixels, labels, keys in zip(images.batches(size), images.labels.split(size), batches_of_keys, strict=False):
+        targets = objective.targets(pixels, labels, keys)
+        logits = training.forward(training.data.standardize(pixels), keys)
+        answered.append(objective.answers(logits, targets))
+        remembered.append(objective.remembered(targets))
+    return torch.cat(answered), torch.cat(remembered)
 
 
 def evaluation_steps(config: Settings) -> list[int]:

@@ -72,7 +72,10 @@ def identifying_value(key: str, value: str) -> str | dict[str, str]:
         return {"sha256": file_sha256(key, value)}
     name, path = timm_teacher(value)
     digest = registered_digest(name)
-    return {"model": name, "sha256": file_sha256(key, path)} | ({"digest": digest} if digest else {})
+    identity = {"model": name, "sha256": file_sha256(key, path)}
+    if digest:
+        identity["digest"] = digest
+    return identity
 
 
 def file_sha256(key: str, path: str) -> str:

@@ -78,12 +78,16 @@ class Training:
         ranks: Ranks = ALONE,
         teacher: Teacher | None = None,
     ) -> None:
-        self.config, self.data, self.ranks = config, data, ranks
+        self.config = config
+        self.data = data
+        self.ranks = ranks
         self.device = data.mean.device
         self.train_step = TrainStep(config, data, initial, ranks, teacher)
-        self.batches, self.objective = self.train_step.batches, self.train_step.objective
-        self.model, self.average = self.train_step.model, self.train_step.average
+        self.batches = self.train_step.batches
+        self.objective = self.train_step.objective
+        self.model = self.train_step.model
         self.optimizer = self.train_step.optimizer
+        self.average = self.train_step.average
         self.evaluation_batch = evaluation_batch(config, self.device)
         self.suspicion = Suspicion()
         self.patches = patch_sizes(config)
@@ -116,6 +120,10 @@ class Training:
         assert isinstance(self.model, ViT)
         draw = generator("patch", self.config.seed, self.step).random_sample()
         return self.model.at_patch(self.patches[int(draw * len(self.patches))])
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Return a context in which the model has its averaged weights, if there are any."""
+        return self.average.in_place() if self.average else nullcontext()
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
         """Return the model's output in float32 for images (B, C, H, W) and their keys (B,)."""
@@ -173,7 +181,8 @@ class Training:
         self.train_step.optimizer_state.restore(tensors, self.device, WHAT)
         self.since = len(tensors["losses"])
         self.losses[: self.since] = tensors["losses"]
-        self.step, self.seconds = int(tensors["step"]), tensors["seconds"].item()
+        self.step = int(tensors["step"])
+        self.seconds = tensors["seconds"].item()
         if "micro_batch" in tensors:
             self.train_step.micro_batch = min(self.train_step.micro_batch, int(tensors["micro_batch"]))
             self.suspicion = Suspicion(*tensors["suspicion"].tolist())
@@ -220,16 +229,19 @@ def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
 
 
-def parsed_checkpoint(payload: bytes, own: Mapping[str, Tensor], steps: int) -> dict[str, Tensor]:
+def parsed_checkpoint(payload: bytes, expected: Mapping[str, Tensor], steps: int) -> dict[str, Tensor]:
     """Return name -> tensor from a checkpoint, as safetensors; raise ConfigError if it is damaged or does not fit.
 
-    own: name -> tensor for the state of the resuming run. steps: the run's total number of steps.
+    expected: name -> tensor for the state of the resuming run. steps: the run's total number of steps.
     """
-    fixed = {name for name in own if not name.startswith((INDEX, "losses", *LATER))}
-    tensors = read_fitting(payload, {name: own[name] for name in fixed}, WHAT)
-    for name in LATER if "micro_batch" in tensors else ():
-        check_fit(WHAT, name, tensors.get(name, SCALAR), own[name])
-    losses, step, micro_batch = tensors.get("losses", SCALAR), tensors["step"], tensors.get("micro_batch", 1)
+    fixed = {name: tensor for name, tensor in expected.items() if not name.startswith((INDEX, "losses", *LATER))}
+    tensors = read_fitting(payload, fixed, WHAT)
+    if "micro_batch" in tensors:
+        for name in LATER:
+            check_fit(WHAT, name, tensors.get(name, SCALAR), expected[name])
+    losses = tensors.get("losses", SCALAR)
+    step = tensors["step"]
+    micro_batch = tensors.get("micro_batch", 1)
     if losses.ndim != 1 or not len(losses) <= step < steps or micro_batch < 1:
         raise ConfigError(f"{WHAT}: {losses.numel()} losses, step={step}, micro_batch={micro_batch}")
     return tensors

@@ -43,7 +43,9 @@ class TrainStep:
     def __init__(
         self, config: Settings, data: Data, initial: Weights | None, ranks: Ranks, teacher: Teacher | None = None
     ) -> None:
-        self.config, self.ranks, self.teacher = config, ranks, teacher
+        self.config = config
+        self.ranks = ranks
+        self.teacher = teacher
         self.device = data.mean.device
         self.objective = OBJECTIVE[config.objective](config)
         self.model: Model = ranks.prepare(build(config)).to(self.device)

@@ -24,7 +24,8 @@ from vitcore.training.optimization.ema import copy
 
 WARM_UP = 4  # eager steps before the capture, in which libraries, autograd and the optimizer initialize
 TOLERANCE = {"float32": 1e-3, "bf16": 0.05}  # relative to the gradient's norm: the order of operations may differ
-NONE, ASKED = "none: ", "cuda_graph=off"  # prefix of a reason for eager steps, and the reason if the user chose them
+NONE = "none: "  # prefix of a reason for eager steps
+ASKED = "cuda_graph=off"  # the reason if the user chose them
 
 Update = Callable[..., Tensor]  # `TrainStep.update`
 
@@ -43,10 +44,13 @@ class StepGraph:
     def __init__(
         self, device: torch.device, parameters: Sequence[nn.Parameter], optimizer: optim.Optimizer, precision: str
     ) -> None:
-        self.device, self.parameters, self.optimizer = device, parameters, optimizer
+        self.device = device
+        self.parameters = parameters
+        self.optimizer = optimizer
         self.tolerance = TOLERANCE[precision]
         self.warm = 0  # steps of the warm-up so far
-        self.inputs, self.loss = Inputs(torch.empty(0)), torch.empty(0)
+        self.inputs = Inputs(torch.empty(0))
+        self.loss = torch.empty(0)
         self.replay: Callable[[], None] | None = None
 
     def run(self, inputs: Inputs) -> Tensor:
@@ -100,17 +104,22 @@ class StepGraph:
             return
         for fixed, new in zip(self.inputs, inputs, strict=True):
             if fixed is not None and new is not None:
-                fixed.copy_(new.pin_memory() if new.device != self.device else new, non_blocking=True)
+                pinned = new if new.device == self.device else new.pin_memory()
+                fixed.copy_(pinned, non_blocking=True)
 
     def gradients(self) -> list[Tensor | None]:
         return [parameter.grad for parameter in self.parameters]
 
     def nearly_equal(self, gradients: list[Tensor | None], expected: list[Tensor | None]) -> bool:
-        if [gradient is None for gradient in gradients] != [gradient is None for gradient in expected]:
-            return False
-        actual = [gradient for gradient in gradients if gradient is not None]
-        eager = [gradient for gradient in expected if gradient is not None]
-        error = nn.utils.get_total_norm(torch._foreach_sub(actual, eager))
+        captured, eager = list[Tensor](), list[Tensor]()
+        for gradient, wanted in zip(gradients, expected, strict=True):
+            if gradient is None and wanted is None:
+                continue
+            if gradient is None or wanted is None:
+                return False
+            captured.append(gradient)
+            eager.append(wanted)
+        error = nn.utils.get_total_norm(torch._foreach_sub(captured, eager))
         return bool(error <= self.tolerance * nn.utils.get_total_norm(eager))
 
 

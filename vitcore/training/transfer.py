@@ -57,17 +57,18 @@ def copy_weights(model: Model, weights: Weights, source: str) -> None:
     if a parameter is missing or unknown, or if its shape differs and cannot be interpolated.
     """
     assert not isinstance(model, Reference), "a config does not start a reference model from weights"
-    own, theirs = body_weights(model.state_dict()), body_weights(weights)
-    for name in [*theirs, *own]:
-        if name not in own:
-            raise ConfigError(f"init_from={source}: {name} is there, and this model has none")
-        if name not in theirs:
-            raise ConfigError(f"init_from={source}: {name} is not there, and this model has it")
-    for name, values in theirs.items():
-        if values.shape != own[name].shape and name.startswith("position."):
+    parameters = body_weights(model.state_dict())
+    initial = body_weights(weights)
+    for name in [*initial, *parameters]:
+        if name not in parameters:
+            raise ConfigError(f"init_from={source}: it has {name}, which this model lacks")
+        if name not in initial:
+            raise ConfigError(f"init_from={source}: it lacks {name}, which this model has")
+    for name, values in initial.items():
+        if values.shape != parameters[name].shape and name.startswith("position."):
             values = model.position.resized(name.removeprefix("position."), values)
-        check_fit(f"init_from={source}", name, values, own[name])
-        own[name].copy_(values)
+        check_fit(f"init_from={source}", name, values, parameters[name])
+        parameters[name].copy_(values)
 
 
 def body_weights(weights: Weights) -> dict[str, Tensor]:
@@ -79,4 +80,5 @@ def check(config: Settings, parent: Settings | Weights) -> None:
     with torch.device("meta"):
         model = build(config)
         weights = parent if isinstance(parent, Mapping) else build(parent).state_dict()
-        copy_weights(model, {name: values.to("meta") for name, values in weights.items()}, config.init_from)
+        shapes = {name: values.to("meta") for name, values in weights.items()}
+        copy_weights(model, shapes, config.init_from)

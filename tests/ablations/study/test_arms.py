@@ -67,7 +67,7 @@ MISTAKES = [
     ),
     (POOLS.replace("MORE", "with: {pool=gpa: {lr: 1.0}}"), "study 's': with: no arm changes pool=gpa"),
     (POOLS.replace("MORE", "with: {pool=gap: {pool: cls}}"), "with: pool=gap: pool is what the study varies"),
-    (POOLS.replace("MORE", "crosses: [{lr: [1.0, 2.0]}]"), "crosses: lr alone is no product: name two factors"),
+    (POOLS.replace("MORE", "crosses: [{lr: [1.0, 2.0]}]"), "crosses: lr: a cross needs at least two factors"),
     (POOLS.replace("MORE", "tune: {pool: [cls, gap]}"), "pool stands in factors and in tune"),
     (POOLS.replace("MORE", "arms: {large: axis}"), "takes its arm large from the recipe, and recipe 'r' has no such"),
     (POOLS.replace("MORE", "recipe_arm: improved"), "takes its baseline improved from the recipe, and recipe 'r' has"),

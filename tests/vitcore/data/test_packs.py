@@ -134,7 +134,7 @@ def test_a_second_packer_is_refused(folder: Path, home: Path) -> None:
     with pytest.raises(ValueError, match="size=12 was begun here"):
         packed(folder, home, size=14)
     packed(folder, home)
-    with pytest.raises(ValueError, match="is there already"):
+    with pytest.raises(ValueError, match="exists already"):
         packed(folder, home)
 
 

@@ -71,7 +71,7 @@ def test_parts_make_up_the_batch_and_hold_both_images_of_a_pair(batch: int, coun
 
 @pytest.mark.parametrize(("images", "count"), [(7, 2), (8, 4), (3, 4), (1, 2)])
 def test_shares_make_up_the_evaluated_images(images: int, count: int) -> None:
-    shares = [list(range(images))[Ranks(rank, count, CPU).share(images)] for rank in range(count)]
+    shares = [list(range(images))[Ranks(rank, count, CPU).evaluated(images)] for rank in range(count)]
     every = list(range(images))
     assert [*itertools.chain(*shares)] == every if images >= count else shares == [every] * count
 

@@ -129,8 +129,8 @@ def test_a_file_is_identified_by_its_content(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("parent", "child", "said"),
     [
-        ({"position": "1d"}, {"position": "none"}, "position.table is there, and this model has none"),
-        ({}, {"registers": 2}, "registers is not there"),
+        ({"position": "1d"}, {"position": "none"}, "it has position.table, which this model lacks"),
+        ({}, {"registers": 2}, "it lacks registers, which"),
         ({"width": 16}, {"width": 32}, r"class_token is float32 \(1, 1, 16\), not float32 \(1, 1, 32\)"),
         ({"depth": 2}, {"depth": 1}, "encoder.blocks.1"),
         ({"position": "relative"}, {"position": "relative", "image_size": 16}, "4x4 patches to 8x8"),

@@ -63,8 +63,9 @@ class Classification(Objective):
         """Return the loss of logits (B, classes), or (B, 2, classes) for two heads. alpha weights the second head."""
         if logits.ndim == 2:
             return self.label_loss(logits, targets)
-        own, other = (self.label_loss(some, targets) for some in logits.unbind(1))
-        return own * (1 - self.options.alpha) + other * self.options.alpha
+        first, second = logits.unbind(1)
+        alpha = self.options.alpha
+        return self.label_loss(first, targets) * (1 - alpha) + self.label_loss(second, targets) * alpha
 
     def distilled_loss(self, logits: Tensor, targets: Tensor, teacher: Tensor) -> Tensor:
         """Return the weighted sum of the label loss and the distillation loss.
@@ -74,14 +75,18 @@ class Classification(Objective):
         distillation is tau^2 KL(teacher | student) at temperature tau (equation 2). The direction of KL follows arXiv
         1503.02531 and facebookresearch/deit, which also divides by the number of classes.
         """
-        own, other = (logits, logits) if logits.ndim == 2 else logits.unbind(1)
-        alpha, tau = self.options.alpha, self.options.tau
+        label_logits = student_logits = logits
+        if logits.ndim == 3:
+            label_logits, student_logits = logits.unbind(1)
         if self.options.distillation == "hard":
-            taught = F.cross_entropy(other, teacher.argmax(dim=1))
+            distillation = F.cross_entropy(student_logits, teacher.argmax(dim=1))
         else:
-            student, wanted = (F.log_softmax(some / tau, dim=1) for some in (other, teacher))
-            taught = F.kl_div(student, wanted, reduction="batchmean", log_target=True) * tau**2
-        return self.label_loss(own, targets) * (1 - alpha) + taught * alpha
+            tau = self.options.tau
+            student = F.log_softmax(student_logits / tau, dim=1)
+            wanted = F.log_softmax(teacher / tau, dim=1)
+            distillation = F.kl_div(student, wanted, reduction="batchmean", log_target=True) * tau**2
+        alpha = self.options.alpha
+        return self.label_loss(label_logits, targets) * (1 - alpha) + distillation * alpha
 
     def label_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         if self.options.loss == "cross-entropy":
@@ -113,9 +118,9 @@ class DistilledViT(ViT):
         return [*super().prefix_tokens(), self.objective.token]
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
-        own, distilled = self.vectors(images, keys)
-        second = self.head.get_submodule("distillation")
-        logits = torch.stack([self.head(own), second(distilled)], dim=1)  # (B, 2, classes)
+        pooled, distilled = self.vectors(images, keys)
+        second_head = self.head.get_submodule("distillation")
+        logits = torch.stack([self.head(pooled), second_head(distilled)], dim=1)  # (B, 2, classes)
         return logits if self.training else logits.mean(dim=1)
 
     def pooled(self, images: Tensor, keys: Keys = None) -> Tensor:
@@ -124,10 +129,10 @@ class DistilledViT(ViT):
     def vectors(self, images: Tensor, keys: Keys = None) -> tuple[Tensor, Tensor]:
         """Return (pooled vector, state of the distillation token), each (B, D): the inputs of the two heads."""
         *_, x = self.states(images, keys)  # (B, T, D)
-        before = self.config.final_norm == "before"
-        x = self.encoder.norm(x) if before else x
-        own, distilled = self.pool(x, self.prefix), x[:, self.prefix - 1]
-        return (own, distilled) if before else (self.encoder.norm(own), self.encoder.norm(distilled))
+        if self.config.final_norm == "before":
+            x = self.encoder.norm(x)
+            return self.pool(x, self.prefix), x[:, self.prefix - 1]
+        return self.encoder.norm(self.pool(x, self.prefix)), self.encoder.norm(x[:, self.prefix - 1])
 
 
 class DistillationToken(Initial):

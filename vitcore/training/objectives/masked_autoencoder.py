@@ -74,8 +74,9 @@ class MAE(Masking):
     @classmethod
     def canonical(cls, config: Settings) -> JsonSettings:
         """Return option -> 0 for each decoder option that states its default size, so that trial ids are equal."""
-        usual, own = cls.Options().decoder(config), config.options_of(cls.slot, cls.Options).decoder(config)
-        return {f"decoder_{name}": 0 for name, size in own.items() if size == usual[name]}
+        default = cls.Options().decoder(config)
+        chosen = config.options_of(cls.slot, cls.Options).decoder(config)
+        return {f"decoder_{name}": 0 for name, size in chosen.items() if size == default[name]}
 
     @classmethod
     def check(cls, config: Settings) -> None:

@@ -22,7 +22,9 @@ from vitcore.settings import Settings
 from vitcore.training.objectives.objective import Objective
 
 SHADES = 8  # shades of a channel: 3 bits
-CHOICE, FATE, OTHER = (site_code(f"masked patch {what}") for what in ("choice", "fate", "other"))
+CHOICE = site_code("masked patch choice")
+FATE = site_code("masked patch fate")
+OTHER = site_code("masked patch other")
 
 
 class Masking(Objective):
@@ -115,7 +117,9 @@ class MaskedViT(ViT):
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
         *_, x = self.states(images, keys)
         x = self.encoder.norm(x)[:, self.prefix :]  # (B, N, D)
-        return self.head(x if keys is None else gather_rows(x, corrupted(keys, x.shape[1])))
+        if keys is not None:
+            x = gather_rows(x, corrupted(keys, x.shape[1]))
+        return self.head(x)
 
 
 class Corruption(Initial):

@@ -36,7 +36,9 @@ class Objective(Variant):
 
         index (n,): the images' indices in the whole dataset.
         """
-        return image_keys(self.config.seed, np.full(len(index), NO_EPOCH), index) if self.keyed else None
+        if not self.keyed:
+            return None
+        return image_keys(self.config.seed, np.full(len(index), NO_EPOCH), index)
 
     def targets(self, pixels: Tensor, labels: Tensor, keys: Keys) -> Tensor:
         """Return the targets of a batch.

@@ -60,23 +60,29 @@ class ScheduleFreeAdamW(optim.Optimizer):
                     self.advance(parameter, parameter.grad, group)
 
     def advance(self, y: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
-        (beta1, beta2), lr = group["betas"], group["lr"]
+        beta1, beta2 = group["betas"]
+        lr = group["lr"]
         state = self.state[y] or self.begin(y)
         state["step"] += 1
         state["highest"].clamp_(min=lr)
         state["weight_sum"] += state["highest"] ** 2
-        share = (state["highest"] ** 2 / state["weight_sum"]).item()  # weight of the newest z in x
+        weight = (state["highest"] ** 2 / state["weight_sum"]).item()  # of the newest z in x
         state["square"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
         scale = (state["square"] / (1 - beta2 ** state["step"].item())).sqrt_().add_(group["eps"])
         update = (gradient / scale).add_(y, alpha=group["weight_decay"])
-        y.lerp_(state["z"], share).add_(update, alpha=lr * (beta1 * (1 - share) - 1))
+        y.lerp_(state["z"], weight).add_(update, alpha=lr * (beta1 * (1 - weight) - 1))
         state["z"].sub_(update, alpha=lr)
 
     def begin(self, y: Tensor) -> dict[str, Tensor]:
         zero = torch.zeros((), dtype=torch.float64)  # on the CPU: no step waits for the device
-        scalars = {name: zero.clone() for name in ("step", "highest", "weight_sum")}
-        state = self.state[y] = {"z": y.clone(), "square": torch.zeros_like(y), **scalars}
-        return state
+        self.state[y] = {
+            "z": y.clone(),
+            "square": torch.zeros_like(y),
+            "step": zero.clone(),
+            "highest": zero.clone(),
+            "weight_sum": zero.clone(),
+        }
+        return self.state[y]
 
     def x(self, y: nn.Parameter) -> Tensor:
         """Return the average x that is evaluated and saved for the parameter y."""
@@ -87,14 +93,19 @@ class Averaged(Average):
     """The averaged weights x of a schedule-free optimizer, with the interface of an exponential moving average."""
 
     def __init__(self, model: nn.Module, optimizer: ScheduleFreeAdamW) -> None:
-        self.optimizer, self.parameters = optimizer, dict(model.named_parameters())
-        self.names, self.live = list(model.state_dict()), list(model.state_dict().values())
+        self.optimizer = optimizer
+        self.parameters = dict(model.named_parameters())
+        weights = model.state_dict()
+        self.names = list(weights)
+        self.live = list(weights.values())
 
     @property
     @torch.no_grad()
     def mean(self) -> list[Tensor]:  # type: ignore[override]  # a property, not an attribute
-        named = zip(self.names, self.live, strict=True)
-        return [self.optimizer.x(self.parameters[name]) if name in self.parameters else live for name, live in named]
+        mean = []
+        for name, live in zip(self.names, self.live, strict=True):
+            mean.append(self.optimizer.x(self.parameters[name]) if name in self.parameters else live)
+        return mean
 
     def rate(self, steps: int) -> float:
         return 0.0

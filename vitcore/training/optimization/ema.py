@@ -16,9 +16,10 @@ class Average:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
-        self.names, self.live = list(model.state_dict()), list(model.state_dict().values())
+        weights = model.state_dict()
+        self.names = list(weights)
+        self.live = list(weights.values())
         self.mean = [tensor.clone() for tensor in self.live]
-        self.fractions = [i for i, tensor in enumerate(self.live) if tensor.is_floating_point()]
 
     def rate(self, steps: int) -> float:
         """Return 1 - d after `steps` steps."""
@@ -27,24 +28,27 @@ class Average:
     @torch.no_grad()
     def update(self, rate: float | Tensor) -> None:
         """Move the average toward the weights by the fraction `rate`, which is a tensor if a CUDA graph reads it."""
-        mean, live = ([tensors[i] for i in self.fractions] for tensors in (self.mean, self.live))
+        mean, live = list[Tensor](), list[Tensor]()
+        for averaged, current in zip(self.mean, self.live, strict=True):
+            if averaged.is_floating_point():
+                mean.append(averaged)
+                live.append(current)
+            else:
+                averaged.copy_(current)
         if isinstance(rate, Tensor):
             torch._foreach_lerp_(mean, live, [rate] * len(mean))
         else:
             torch._foreach_lerp_(mean, live, rate)
-        for mine, theirs in zip(self.mean, self.live, strict=True):
-            if not mine.is_floating_point():
-                mine.copy_(theirs)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Replace the model's weights with their average during the block."""
-        own = [tensor.clone() for tensor in self.live]
+        current = [tensor.clone() for tensor in self.live]
         copy(self.mean, self.live)
         try:
             yield
         finally:
-            copy(own, self.live)
+            copy(current, self.live)
 
     def state_dict(self) -> dict[str, Tensor]:
         return dict(zip(self.names, self.mean, strict=True))

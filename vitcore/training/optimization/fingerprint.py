@@ -31,7 +31,7 @@ class Fingerprints:
 
     def attributes(self) -> dict[str, Any]:
         """Return attribute -> fingerprint."""
-        seen = {id(one): one for one in self.known}
+        seen = {id(value): value for value in self.known}
         return {name: self.of(value, seen) for name, value in attributes(self.optimizer).items()}
 
     def of(self, value: Any, seen: dict[int, Any]) -> Any:
@@ -51,9 +51,9 @@ class Fingerprints:
         if isinstance(value, optim.Optimizer):
             return self.of(attributes(value), seen)
         if isinstance(value, dict):
-            return [(self.of(key, seen), self.of(one, seen)) for key, one in value.items()]
+            return [(self.of(key, seen), self.of(item, seen)) for key, item in value.items()]
         if isinstance(value, (list, tuple, set, frozenset, deque)):
-            return [self.of(one, seen) for one in value]
+            return [self.of(item, seen) for item in value]
         try:
             return self.of(value.__reduce_ex__(4), seen)  # what `copy.copy` copies
         except TypeError:  # for example a lock
@@ -64,5 +64,6 @@ def attributes(optimizer: optim.Optimizer) -> dict[str, Any]:
     """Return an optimizer's attributes, without those of PyTorch's base class."""
     if type(optimizer).__module__.startswith("torch.optim."):  # PyTorch's own keep all in their state
         return {"state": optimizer.state, "param_groups": optimizer.param_groups}
-    own = {name: value for name, value in vars(optimizer).items() if name not in OF_PYTORCH}
-    return {name: value for name, value in own.items() if not name.startswith(HOOKS)}
+    return {
+        name: value for name, value in vars(optimizer).items() if name not in OF_PYTORCH and not name.startswith(HOOKS)
+    }

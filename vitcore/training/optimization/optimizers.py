@@ -27,7 +27,8 @@ def optimizer(model: nn.Module, config: Settings) -> optim.Optimizer:
     kind = OPTIMIZER[config.optimizer]
     groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
-        decay = config.weight_decay if config.weight_decay_on == "all" or has_weight_decay(name, parameter) else 0.0
+        decays = config.weight_decay_on == "all" or has_weight_decay(name, parameter)
+        decay = config.weight_decay if decays else 0.0
         scale = config.layer_decay ** (config.layers + 1 - layer_id(name, config.layers))
         groups.setdefault((decay, scale, kind.apart(name, parameter)), []).append(parameter)
     return kind.make(
@@ -42,11 +43,11 @@ def optimizer(model: nn.Module, config: Settings) -> optim.Optimizer:
 def set_rate(optimizer: optim.Optimizer, rate: float) -> None:
     """Set each group's learning rate to `rate` times its `lr_scale`, in place if a CUDA graph reads it as a tensor."""
     for group in optimizer.param_groups:
-        share = rate * group["lr_scale"]
+        scaled = rate * group["lr_scale"]
         if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(share)
+            group["lr"].fill_(scaled)
         else:
-            group["lr"] = share
+            group["lr"] = scaled
 
 
 def has_weight_decay(name: str, parameter: nn.Parameter) -> bool:
@@ -60,9 +61,12 @@ def layer_id(name: str, layers: int) -> int:
     0: everything before the blocks, and the objective's parameters. i + 1: block i with its own position parameters.
     `layers` + 1: the final norm, the pooling and the head.
     """
-    if in_block := re.match(r"(?:encoder\.blocks|position\.\w+)\.(\d+)(?:\.|$)", name):
+    in_block = re.match(r"(?:encoder\.blocks|position\.\w+)\.(\d+)(?:\.|$)", name)
+    if in_block:
         return int(in_block[1]) + 1
-    return 0 if name.startswith(EMBEDS) else layers + 1
+    if name.startswith(EMBEDS):
+        return 0
+    return layers + 1
 
 
 class Optimizer(Variant):
@@ -179,7 +183,7 @@ class Muon(Optimizer):
     @classmethod
     def check(cls, config: Settings) -> None:
         if config.model:
-            raise ConfigError(f"model={config.model}: optimizer=muon knows the matrices of this package's ViT alone")
+            raise ConfigError(f"model={config.model}: optimizer=muon works only with this package's ViT")
 
     @classmethod
     def apart(cls, name: str, parameter: nn.Parameter) -> bool:
@@ -198,14 +202,14 @@ class Together(optim.Optimizer):
     """An optimizer that combines optimizers for different parameters. It has all their groups and a shared state."""
 
     def __init__(self, *optimizers: optim.Optimizer) -> None:
-        super().__init__([group for one in optimizers for group in one.param_groups], {})
+        super().__init__([group for optimizer in optimizers for group in optimizer.param_groups], {})
         self.optimizers = optimizers
-        for one in optimizers:
-            one.state = self.state
+        for optimizer in optimizers:
+            optimizer.state = self.state
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # no caller gives a closure
-        for one in self.optimizers:
-            one.step()
+        for optimizer in self.optimizers:
+            optimizer.step()
 
 
 class ScheduleFree(Optimizer):

@@ -58,7 +58,8 @@ class OptimizerState:
     """The state of a model's optimizer, to store and to restore. name: the value of `config.optimizer`, for errors."""
 
     def __init__(self, optimizer: optim.Optimizer, model: nn.Module, name: str) -> None:
-        self.optimizer, self.name = optimizer, name
+        self.optimizer = optimizer
+        self.name = name
         self.parameters = dict(model.named_parameters())
         self.device = next(iter(self.parameters.values())).device
         self.fingerprints = Fingerprints(optimizer)
@@ -72,7 +73,8 @@ class OptimizerState:
         if self.verified:
             yield
             return
-        groups, generators = self.stored({}).groups, default_generators(self.device)
+        groups = self.stored({}).groups
+        generators = default_generators(self.device)
         yield
         after = self.stored({}).groups
         if default_generators(self.device) != generators:
@@ -114,8 +116,10 @@ class OptimizerState:
         if INDEX in tensors:
             index = read_index(tensors[INDEX], what)
         else:
-            index, self.lacks_groups = earlier_index(tensors, self.parameters, what), True
-        if unknown := index.parameters.keys() - self.parameters.keys():
+            index = earlier_index(tensors, self.parameters, what)
+            self.lacks_groups = True
+        unknown = index.parameters.keys() - self.parameters.keys()
+        if unknown:
             raise ConfigError(f"{what}: {OF_PARAMETERS}{min(unknown)}: the model has no such parameter")
         groups = self.optimizer.param_groups
         if not self.lacks_groups and len(index.groups) != len(groups):
@@ -150,11 +154,12 @@ class Packer:
     """Turns values of an optimizer into JSON, and adds their tensors to `tensors`."""
 
     def __init__(self, owner: OptimizerState, tensors: dict[str, Tensor]) -> None:
-        self.owner, self.tensors = owner, tensors
-        self.memory = {address(one): f"the parameter {name}" for name, one in owner.parameters.items()}
+        self.owner = owner
+        self.tensors = tensors
+        self.names = {address(parameter): f"the parameter {name}" for name, parameter in owner.parameters.items()}
 
     def values(self, values: Mapping[str, Any], prefix: str) -> Values:
-        return {key: self.value(one, f"{prefix}{key}") for key, one in values.items()}
+        return {key: self.value(value, f"{prefix}{key}") for key, value in values.items()}
 
     def value(self, value: Any, name: str) -> Stored:
         if type(value) in PLAIN:
@@ -162,7 +167,7 @@ class Packer:
         if isinstance(value, Tensor):
             return self.tensor(value, name)
         if type(value) in (list, tuple):
-            items = [self.value(one, f"{name}.{number}") for number, one in enumerate(value)]
+            items = [self.value(item, f"{name}.{number}") for number, item in enumerate(value)]
             return StoredList(items=items, kind="list" if type(value) is list else "tuple")
         kind = type(value).__name__
         raise self.owner.error(f"{name} has the type {kind}: a number, text, a tensor, or a list of these")
@@ -172,9 +177,10 @@ class Packer:
         if type(tensor) not in (Tensor, nn.Parameter) or tensor.layout != torch.strided or dtype not in DTYPES:
             kind = f"{type(tensor).__name__} of {dtype}, {tensor.layout}"
             raise self.owner.error(f"{name} is a {kind}: a plain dense tensor of {', '.join(DTYPES)}")
-        first = self.memory.setdefault(address(tensor), name) if tensor.numel() else name
-        if first != name:
-            raise self.owner.error(f"{name} shares its memory with {first}: copy it")
+        if tensor.numel():
+            first = self.names.setdefault(address(tensor), name)
+            if first != name:
+                raise self.owner.error(f"{name} shares its memory with {first}: copy it")
         self.tensors[name] = tensor.detach().contiguous()
         host = tensor.device.type == "cpu" and self.owner.device.type != "cpu"
         return StoredTensor(tensor=name, dtype=dtype, shape=tuple(tensor.shape), host=host)
@@ -184,25 +190,28 @@ class Unpacker:
     """Turns JSON back into the values of an optimizer on `device`."""
 
     def __init__(self, tensors: Mapping[str, Tensor], device: torch.device, what: str) -> None:
-        self.tensors, self.device, self.what = tensors, device, what
+        self.tensors = tensors
+        self.device = device
+        self.what = what
 
     def values(self, values: Values) -> dict[str, Any]:
-        return {key: self.value(one) for key, one in values.items()}
+        return {key: self.value(value) for key, value in values.items()}
 
     def value(self, value: Stored) -> Any:
         if isinstance(value, StoredTensor):
             return self.tensor(value)
         if isinstance(value, StoredList):
-            items = [self.value(one) for one in value.items]
+            items = [self.value(item) for item in value.items]
             return items if value.kind == "list" else tuple(items)
         return value
 
     def tensor(self, stored: StoredTensor) -> Tensor:
-        if (tensor := self.tensors.get(stored.tensor)) is None:
+        tensor = self.tensors.get(stored.tensor)
+        if tensor is None:
             raise ConfigError(f"{self.what}: {stored.tensor} is missing")
-        if (dtype_name(tensor), tuple(tensor.shape)) != (stored.dtype, stored.shape):
-            found = f"{dtype_name(tensor)} {tuple(tensor.shape)}"
-            raise ConfigError(f"{self.what}: {stored.tensor} is {found}, not {stored.dtype} {stored.shape}")
+        actual, expected = f"{dtype_name(tensor)} {tuple(tensor.shape)}", f"{stored.dtype} {stored.shape}"
+        if actual != expected:
+            raise ConfigError(f"{self.what}: {stored.tensor} is {actual}, not {expected}")
         # Float64 scalars stay on the host, where the optimizer reads them at each step.
         on_host = stored.host or (tensor.dtype == torch.float64 and tensor.ndim == 0)
         return tensor if on_host else tensor.to(self.device)
@@ -226,6 +235,13 @@ def read_index(index: Tensor, what: str) -> StoredState:
         raise ConfigError(f"{what}: {INDEX} is not the JSON of an optimizer's state") from None
 
 
+def fits(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+    """Return whether `shape` is a scalar's, or that of a parameter of the shape `whole`, reduced over any axes."""
+    if len(shape) != len(whole):
+        return shape == ()
+    return all(size in (1, most) for size, most in zip(shape, whole, strict=True))
+
+
 def earlier_index(tensors: Mapping[str, Tensor], parameters: Mapping[str, nn.Parameter], what: str) -> StoredState:
     """Return the index of a checkpoint of versions before 0.24.
 
@@ -236,9 +252,11 @@ def earlier_index(tensors: Mapping[str, Tensor], parameters: Mapping[str, nn.Par
         if not name.startswith(OF_PARAMETERS):
             continue
         parameter, _, key = name.removeprefix(OF_PARAMETERS).rpartition(".")
-        shape, whole = tuple(tensor.shape), tuple(parameters[parameter].shape) if parameter in parameters else ()
-        fits = len(shape) == len(whole) and all(size in (1, most) for size, most in zip(shape, whole, strict=True))
-        if not tensor.is_floating_point() or not (fits or shape == ()):
+        shape = tuple(tensor.shape)
+        whole: tuple[int, ...] = ()
+        if parameter in parameters:
+            whole = tuple(parameters[parameter].shape)
+        if not tensor.is_floating_point() or not fits(shape, whole):
             raise ConfigError(f"{what}: {name} is {dtype_name(tensor)} {shape}, not float32 {whole}")
         kept.setdefault(parameter, {})[key] = StoredTensor(tensor=name, dtype=dtype_name(tensor), shape=shape)
     for parameter, values in kept.items():
