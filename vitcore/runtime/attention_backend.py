@@ -31,18 +31,23 @@ def allowed_kernels(config: Settings, device: str) -> list[SDPBackend]:
 
 
 def use_kernels(config: Settings, device: str) -> AbstractContextManager[Any]:
-    backends = allowed_kernels(config, device)
-    return sdpa_kernel(backends, set_priority=True) if backends else nullcontext()
+    kernels = allowed_kernels(config, device)
+    return sdpa_kernel(kernels, set_priority=True) if kernels else nullcontext()
 
 
 def kernel_name(config: Settings, device: str) -> str:
     """Return the name of the attention kernel on "cuda" or "cpu", for a trial's record."""
-    if (backends := allowed_kernels(config, device)) and not config.attention_dropout:
-        return NAMES[backends[0]]
+    kernels = allowed_kernels(config, device)
+    if kernels and not config.attention_dropout:
+        return NAMES[kernels[0]]
     if config.attention_dropout and not config.model:
         return PRODUCTS
     bias = bias_kind(config)
     if device == "cpu":
-        form = PRODUCTS if bias == "learned" else FREE  # PyTorch uses the same kernel with and without a mask
-        return f"{form} in float32" if config.precision == "bf16" and not config.model else form
-    return f"{FREE} with a {bias} bias" if bias else FREE
+        name = PRODUCTS if bias == "learned" else FREE  # PyTorch uses the same kernel with and without a mask
+        if config.precision == "bf16" and not config.model:
+            return f"{name} in float32"
+        return name
+    if bias:
+        return f"{FREE} with a {bias} bias"
+    return FREE

@@ -39,7 +39,8 @@ def compiled(model: nn.Module, backend: str = "inductor", attention: str = "pinn
     use_private_cache()
     import torch._dynamo  # late: it takes seconds to load
 
-    if torch.compiler.config.cache_key_tag != (tag := f"attention={attention}"):
+    tag = f"attention={attention}"
+    if torch.compiler.config.cache_key_tag != tag:
         torch._dynamo.reset()
         torch.compiler.config.cache_key_tag = tag
 
@@ -58,11 +59,13 @@ def use_private_cache() -> None:
     guessable = os.path.join(tempfile.gettempdir(), "torchinductor_")
     if not os.environ.get(CACHE, guessable).startswith(guessable):
         return
-    configured = os.environ.get("XDG_CACHE_HOME", "")
-    path = (Path(configured) if configured.startswith("/") else Path.home() / ".cache") / "vit-ablations"
+    home = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not home.is_absolute():
+        home = Path.home() / ".cache"
+    path = home / "vit-ablations"
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = os.lstat(path)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+    folder = os.lstat(path)
+    if not stat.S_ISDIR(folder.st_mode) or folder.st_uid != os.geteuid() or folder.st_mode & 0o022:
         needed = "your own folder and writable to you alone (chmod 700)"
         raise ValueError(f"{path}: holds code to run, so it must be {needed}")
     os.environ[CACHE] = str(path / "compiled" / instruction_set())

@@ -24,15 +24,16 @@ class NoGpu(ConfigError):
 
 
 def device_of(config: Settings) -> str:
-    if config.device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return config.device
+    if config.device != "auto":
+        return config.device
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def torch_device(config: Settings) -> torch.device:
     """Return the device of `config`, with the current GPU's index; raise RuntimeError if there is no GPU for it."""
-    kind = device_of(config)
-    return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
+    if device_of(config) == "cpu":
+        return torch.device("cpu")
+    return torch.device("cuda", torch.cuda.current_device())
 
 
 def require_gpu() -> None:
@@ -64,7 +65,8 @@ def hardware(config: Settings) -> str:
 
 def compute_in_precision(config: Settings, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
     """Return `function(images, ...)` with precision and attention kernel of `config`. A bf16 result becomes float32."""
-    device, bf16 = inputs[0].device.type, config.precision == "bf16"
+    device = inputs[0].device.type
+    bf16 = config.precision == "bf16"
     casting = bf16 or torch.is_autocast_enabled(device)  # entered only if needed: it slows down small models
     with (
         torch.autocast(device, torch.bfloat16, enabled=bf16) if casting else nullcontext(),

@@ -30,15 +30,19 @@ class Cost:
 def least_bytes(config: Mapping[str, Any], cost: Cost) -> int:
     """Return a lower bound, in bytes, on the memory of a training step that processes one image at a time."""
     numbers = 2 + MOMENTS.get(config["optimizer"], 0) + bool(config["ema"])
-    inputs = cost.tokens * config["width"] * config["depth"] if cost.tokens else 0
-    return int(4 * numbers * cost.params + (2 if config["precision"] == "bf16" else 4) * inputs)
+    inputs = 0  # of the blocks, for one image
+    if cost.tokens:
+        inputs = cost.tokens * config["width"] * config["depth"]
+    bytes_per_input = 2 if config["precision"] == "bf16" else 4
+    return int(4 * numbers * cost.params + bytes_per_input * inputs)
 
 
 def check_memory(config: Mapping[str, Any], cost: Cost, limit: float) -> None:
     """Raise ConfigError if even a lower bound on the memory of a trial exceeds `limit` bytes."""
-    if (least := least_bytes(config, cost)) > limit:
-        named = ("model",) if config.get("model") else ("width", "depth", "image_size")
-        sizes = ", ".join(f"{name}={config[name]}" for name in named)
+    least = least_bytes(config, cost)
+    if least > limit:
+        settings = ("model",) if config.get("model") else ("width", "depth", "image_size")
+        sizes = ", ".join(f"{key}={config[key]}" for key in settings)
         raise ConfigError(
             f"{sizes}: training needs {least / 1e9:,.1f} GB at least ({cost.params:,} parameters); "
             f"there are {limit / 1e9:,.1f} GB"
@@ -58,7 +62,8 @@ def host_limits() -> Iterator[float]:
 
 def process_limits() -> Iterator[float]:
     for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
-        if (limit := resource.getrlimit(kind)[0]) != resource.RLIM_INFINITY:
+        limit, _ = resource.getrlimit(kind)
+        if limit != resource.RLIM_INFINITY:
             yield limit
 
 
@@ -71,7 +76,9 @@ def group_limits(root: Path, group: Path) -> Iterator[float]:
 
 
 def host_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def has_bf16() -> bool:
@@ -89,5 +96,7 @@ def processor() -> str:
 def cpu_line(*names: str) -> str:
     """Return the first line of /proc/cpuinfo that begins with one of `names`, or "" if there is none."""
     with suppress(OSError):
-        return next((one for one in Path("/proc/cpuinfo").read_text().splitlines() if one.startswith(names)), "")
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith(names):
+                return line
     return ""

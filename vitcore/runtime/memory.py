@@ -12,10 +12,11 @@ from vitcore.runtime.host import host_cores, host_limits, process_limits
 from vitcore.settings import Settings
 
 Result = TypeVar("Result")
-SHARE = 0.25  # largest share of the memory for images that stay in it
+IMAGE_FRACTION = 0.25  # largest fraction of the memory for images that stay in it
 MOST_IMAGES = 512  # of an evaluation batch
 MOST_BYTES = 2**26  # of an evaluation batch on a CPU: larger batches are no faster, and packs read several ahead
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # constants of malloc.h
+M_TRIM_THRESHOLD = -1  # constants of malloc.h
+M_MMAP_THRESHOLD = -3
 
 # Parts of messages by which the CPU's allocator, the CUDA runtime and CUDA's libraries report a lack of memory.
 SIGNS = (
@@ -35,8 +36,11 @@ class OutOfMemory(RuntimeError):
 def out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    signs = (*SIGNS, NO_PRIMITIVE) if any(process_limits()) else SIGNS  # without a limit, it has another cause
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
+    if not isinstance(error, RuntimeError):
+        return False
+    if NO_PRIMITIVE in str(error):  # without a limit, it has another cause
+        return any(process_limits())
+    return any(sign in str(error) for sign in SIGNS)
 
 
 def call_shrinking(work: Callable[[int], Result], size: int, indivisible: str = "") -> tuple[Result, int]:
@@ -84,7 +88,8 @@ def capacity(device: torch.device) -> float:
 
 def image_memory(device: torch.device) -> float:
     """Return the bytes that images may occupy: a quarter of `capacity`, divided by the number of cores on a CPU."""
-    return SHARE * capacity(device) / (1 if device.type == "cuda" else host_cores())
+    memory = IMAGE_FRACTION * capacity(device)
+    return memory if device.type == "cuda" else memory / host_cores()
 
 
 def evaluation_batch(config: Settings, device: torch.device) -> int:
