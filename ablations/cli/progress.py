@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
@@ -39,38 +39,57 @@ class Bars(Progress):
 
 
 @dataclass
-class Pace:
-    """The speed of a run, measured on its first trial: seconds to the first step, per step and per trial."""
+class RunningTrial:
+    """The times of the trial that runs in a slot, in seconds of the monotonic clock."""
 
-    began: dict[int, float] = field(default_factory=dict)  # slot -> time at which its trial began
-    first: dict[int, tuple[int, float]] = field(default_factory=dict)  # slot -> step and time of the first report
-    evaluating: dict[int, float] = field(default_factory=dict)  # slot -> time at which its running evaluation began
-    evaluated: dict[int, float] = field(default_factory=dict)  # slot -> seconds of evaluations since the first report
-    trial: float | None = None  # seconds that a trial takes, or None before they are known
+    began: float | None = None  # None if the trial ran before this process looked
+    first_step: int | None = None  # the step of the first report
+    first_report: float = 0.0
+    evaluation_began: float | None = None  # of the running evaluation
+    evaluation_seconds: float = 0.0  # of all evaluations since the first report
+    fraction_done: float = 0.0  # in this run
 
-    def begin(self, slot: int) -> None:
-        self.began[slot] = time.monotonic()
-        for known in (self.first, self.evaluating, self.evaluated):
-            known.pop(slot, None)
+    def record(self, progress: messages.Progress, steps: int) -> None:
+        """Record a report. steps: the steps of the whole training."""
+        now = time.monotonic()
+        if self.first_step is None:
+            self.first_step = progress.step
+            self.first_report = now
+        if self.evaluation_began is not None:
+            self.evaluation_seconds += now - self.evaluation_began
+        self.evaluation_began = now if progress.evaluating else None
+        self.fraction_done = (progress.step - self.first_step) / steps
 
-    def speed_text(self, slot: int, job: Job, progress: messages.Progress) -> str:
-        """Return the speed as text at the first report that determines it, else "". Records every report."""
-        now, step = time.monotonic(), progress.step
-        before, when = self.first.setdefault(slot, (step, now))
-        self.evaluated[slot] = self.evaluated.get(slot, 0.0) + now - self.evaluating.pop(slot, now)
-        if progress.evaluating:
-            self.evaluating[slot] = now
-        if self.trial is not None or step <= before or slot not in self.began:
-            return ""
-        seconds = (now - when - self.evaluated[slot]) / (step - before)
-        start, training = when - self.began[slot], seconds * (job.config["steps"] - before)
-        evaluation = training * job.evaluation
-        self.trial = start + training + evaluation
-        mostly = f", {units.duration_text(evaluation)} of it for evaluations" if evaluation > training else ""
-        return (
-            f"first step after {start:.1f} s, then {units.duration_text(seconds)} per step: "
-            f"{units.duration_text(self.trial)} per trial{mostly}"
-        )
+
+@dataclass(frozen=True)
+class Speed:
+    """The speed of a run, measured on its first trial, in seconds."""
+
+    start: float  # to the end of the first step
+    step: float
+    training: float  # of a trial
+    evaluation: float  # of a trial
+
+    @property
+    def trial(self) -> float:
+        return self.start + self.training + self.evaluation
+
+    def __str__(self) -> str:
+        steps = f"first step after {self.start:.1f} s, then {units.duration_text(self.step)} per step"
+        trial = f"{units.duration_text(self.trial)} per trial"
+        if self.evaluation > self.training:
+            trial += f", {units.duration_text(self.evaluation)} of it for evaluations"
+        return f"{steps}: {trial}"
+
+
+def measured_speed(trial: RunningTrial, step: int, job: Job) -> Speed | None:
+    """Return the speed at a trial's newest report, or None if it does not determine it. step: the reported step."""
+    if trial.began is None or trial.first_step is None or step <= trial.first_step:
+        return None
+    seconds = time.monotonic() - trial.first_report - trial.evaluation_seconds
+    per_step = seconds / (step - trial.first_step)
+    training = per_step * (job.config["steps"] - trial.first_step)
+    return Speed(trial.first_report - trial.began, per_step, training, training * job.evaluation)
 
 
 class Live:
@@ -89,13 +108,15 @@ class Live:
         metric: str = METRIC,
     ) -> None:
         self.console = console
+        self.has_bars = console.is_terminal
         self.total = total
         self.workers = max(1, workers)
         self.metric = metric
-        self.done = 0.0  # the number of trials that have ended
-        self.partial: dict[int, float] = {}  # slot -> share of its trial done in this run
         self.began = time.monotonic()
-        self.finished_here = 0.0
+        self.ended = 0
+        self.ended_here = 0  # in this run
+        self.running: dict[int, RunningTrial] = {}  # by slot
+        self.speed: Speed | None = None
         self.progress = Bars(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
@@ -105,12 +126,11 @@ class Live:
             transient=True,
             redirect_stdout=False,
             redirect_stderr=False,
-            disable=not console.is_terminal,
+            disable=not self.has_bars,
         )
         self.progress.above = above
-        self.all = self.progress.add_task("trials", total=max(total, 1), note="")
-        self.lines: dict[int, TaskID] = {}
-        self.pace = Pace()
+        self.all_trials = self.progress.add_task("trials", total=max(total, 1), note="")
+        self.bars: dict[int, TaskID] = {}  # by slot
 
     def __enter__(self) -> "Live":
         self.progress.start()
@@ -121,59 +141,71 @@ class Live:
 
     def show_running(self, slot: int, job: Job, progress: messages.Progress | None) -> None:
         label = printable(job.name)
-        steps = job.config["steps"]
-        line = self.line(slot)
+        bar = self.bar(slot)
         if progress is None:
-            self.pace.begin(slot)
-            self.progress.reset(line, description=label, total=None, note="starting", visible=True)
+            self.running[slot] = RunningTrial(began=time.monotonic())
+            self.progress.reset(bar, description=label, total=None, note="starting", visible=True)
             return
-        told, step = self.pace.speed_text(slot, job, progress), progress.step
-        self.partial[slot] = (step - self.pace.first[slot][0]) / steps
-        if told:
-            self.say(f"{label}: {told}{'' if self.console.is_terminal else self.time_left()}")
-        note = f"step {step:,}/{steps:,}{'  evaluating' if progress.evaluating else ''}"
-        note += f"  accuracy {progress.accuracy:.1%}" if progress.accuracy is not None else ""
-        self.progress.update(line, description=label, total=steps, completed=step, note=note, visible=True)
+        steps = job.config["steps"]
+        trial = self.running.setdefault(slot, RunningTrial())
+        trial.record(progress, steps)
+        if self.speed is None:
+            self.speed = measured_speed(trial, progress.step, job)
+            if self.speed:
+                self.say(f"{label}: {self.speed}" + ("" if self.has_bars else self.time_left()))
+        note = f"step {progress.step:,}/{steps:,}"
+        if progress.evaluating:
+            note += "  evaluating"
+        if progress.accuracy is not None:
+            note += f"  accuracy {progress.accuracy:.1%}"
+        self.progress.update(bar, description=label, total=steps, completed=progress.step, note=note, visible=True)
         self.refresh()
 
     def show_compiling(self, slot: int, job: Job) -> None:
-        self.progress.update(self.line(slot), note=(note := "compiling the first step"))
-        if not self.console.is_terminal:
+        note = "compiling the first step"
+        self.progress.update(self.bar(slot), note=note)
+        if not self.has_bars:
             self.say(f"{job.name}: {note}")
 
-    def line(self, slot: int) -> TaskID:
-        if slot not in self.lines:
-            self.lines[slot] = self.progress.add_task("", note="")
-        return self.lines[slot]
+    def bar(self, slot: int) -> TaskID:
+        """Return the bar of a slot, which is added if it is missing."""
+        if slot not in self.bars:
+            self.bars[slot] = self.progress.add_task("", note="")
+        return self.bars[slot]
 
     def show_idle(self, slot: int) -> None:
-        self.partial.pop(slot, None)
-        self.pace.first.pop(slot, None)
-        if slot in self.lines:
-            self.progress.update(self.lines[slot], visible=False)
+        self.running.pop(slot, None)
+        if slot in self.bars:
+            self.progress.update(self.bars[slot], visible=False)
 
     def show_end(self, job: Job, end: messages.Ended) -> None:
         """Count a trial that ended. Print a line if it failed, is blocked or, without bars, ended in this run."""
-        self.done += 1
-        self.finished_here += not end.elsewhere
-        what = printable(job.name)
+        self.ended += 1
+        if not end.elsewhere:
+            self.ended_here += 1
+        name = printable(job.name)
         if end.kind in ("failed", "blocked"):
-            self.console.print(Text.assemble((end.kind, "red"), f" {what}: {printable(end.cause)}"), soft_wrap=True)
-        elif not self.console.is_terminal and not end.elsewhere:
-            metric = metric_by_name(self.metric, job.config.get("objective", ""))
-            value = end.metrics.get(self.metric)
-            shown: str = end.kind
-            if value is not None:
-                shown = f"{metric.title} {value:.1%}" if metric.is_accuracy else f"{metric.title} {value:g}"
-            self.say(f"[{self.done:.0f}/{self.total}] {what}: {shown}, {end.seconds:.1f} s{self.time_left()}")
+            self.console.print(Text.assemble((end.kind, "red"), f" {name}: {printable(end.cause)}"), soft_wrap=True)
+        elif not self.has_bars and not end.elsewhere:
+            outcome = self.outcome_text(job, end)
+            self.say(f"[{self.ended}/{self.total}] {name}: {outcome}, {end.seconds:.1f} s{self.time_left()}")
         self.refresh()
+
+    def outcome_text(self, job: Job, end: messages.Ended) -> str:
+        """Return how a trial ended: the metric and its value, or the kind of its end if it has none."""
+        value = end.metrics.get(self.metric)
+        if value is None:
+            return end.kind
+        metric = metric_by_name(self.metric, job.config.get("objective", ""))
+        number = f"{value:.1%}" if metric.is_accuracy else f"{value:g}"
+        return f"{metric.title} {number}"
 
     def say(self, text: str) -> None:
         self.console.print(printable(text, "\n"), highlight=False, markup=False, soft_wrap=True)
 
     def print_result(self, text: str) -> None:
         """Print text to standard output. On a terminal with bars, print it above them."""
-        if self.console.is_terminal and sys.stdout.isatty():
+        if self.has_bars and sys.stdout.isatty():
             self.say(text)
         else:
             print(text, flush=True)
@@ -181,21 +213,31 @@ class Live:
     def time_left(self) -> str:
         """Return the time left as the end of a message, as in ", about 5 min 40 s left".
 
-        Returns "" if the time is unknown or no trial is left.
+        Until half a trial is done, it follows from the speed of the first. Returns "" if the time is unknown or no
+        trial is left.
         """
-        share = self.finished_here + sum(self.partial.values())
-        remaining = self.total - self.done - sum(self.partial.values())
-        if remaining <= 0 or (share < 0.5 and self.pace.trial is None):
+        partial = self.running_fraction()
+        done_here = self.ended_here + partial
+        remaining = self.total - self.ended - partial
+        if remaining <= 0:
             return ""
-        from_pace = (self.pace.trial or 0.0) / self.workers * remaining
-        seconds = from_pace if share < 0.5 else (time.monotonic() - self.began) / share * remaining
+        if done_here >= 0.5:
+            seconds = (time.monotonic() - self.began) / done_here * remaining
+        elif self.speed:
+            seconds = self.speed.trial / self.workers * remaining
+        else:
+            return ""
         return f", about {units.duration_text(seconds)} left"
+
+    def running_fraction(self) -> float:
+        """Return how much of the running trials is done in this run, as a number of trials."""
+        return sum(trial.fraction_done for trial in self.running.values())
 
     def refresh(self) -> None:
         self.progress.update(
-            self.all,
-            completed=self.done + sum(self.partial.values()),
-            note=f"{self.done:.0f} done, {self.total - self.done:.0f} to do{self.time_left()}",
+            self.all_trials,
+            completed=self.ended + self.running_fraction(),
+            note=f"{self.ended} done, {self.total - self.ended} to do{self.time_left()}",
         )
 
 
@@ -211,7 +253,8 @@ class GrowingTable:
     def show_end(self, job: Job) -> str:
         """Fill in the accuracy of a trial that ended. Returns no text to print."""
         result = store.trial(self.runs, job.id).state().result
-        if result is not None and (accuracy := result.metrics.get(METRIC)) is not None:
+        accuracy = result.metrics.get(METRIC) if result else None
+        if accuracy is not None:
             self.accuracies[job.arm, job.config["seed"]] = accuracy
         return ""
 
@@ -222,8 +265,8 @@ class GrowingTable:
             table.add_column(f"seed {seed}", justify="right", min_width=6)
         table.add_column("mean", justify="right", min_width=6)
         for arm in self.arms:
-            known = [self.accuracies.get((arm, seed)) for seed in self.seeds]
-            there = [value for value in known if value is not None]
-            mean = metric.value_text(fmean(there) if there else None)
-            table.add_row(escape(printable(arm)), *map(metric.value_text, known), mean)
+            values = [self.accuracies.get((arm, seed)) for seed in self.seeds]
+            known = [value for value in values if value is not None]
+            mean = fmean(known) if known else None
+            table.add_row(escape(printable(arm)), *map(metric.value_text, [*values, mean]))
         return table
