@@ -14,7 +14,7 @@ from ablations.execution.compute_eval import compute_eval
 from ablations.execution.launch import Place
 from ablations.jobs import jobs, matching_arms
 from ablations.trainables.trainable import find
-from results import store
+from results import export, store
 from results.store import inspection_data as inside
 from results.store import plan_files
 from results.store.inspection_data import Inspection
@@ -34,28 +34,28 @@ def select_trials(
     inspected. missing: the reason in the error message. Raises ValueError if no trial of a plan's matching arms is
     ready, or a pattern matches no arm.
     """
-    known = {plan.name: plan for plan in plans}
-    found = []
+    plan_by_name = {plan.name: plan for plan in plans}
+    selected: list[str] = []
     for word, name in names.items():
-        if name not in known:
-            found.append(word)
+        if name not in plan_by_name:
+            selected.append(word)
             continue
-        arms = matching_arms(known[name], globs)
-        of_arms = [next(filter(ready, one.ids.values()), None) for one in arms]
-        if not any(of_arms):
-            there = ", ".join(one.name for one in arms)
-            raise ValueError(f"{name}: no trial to inspect: {missing} (arms: {there})")
-        found += filter(None, of_arms)
-    return list(dict.fromkeys(found))
+        arms = matching_arms(plan_by_name[name], globs)
+        first_ready = [next(filter(ready, arm.ids.values()), None) for arm in arms]
+        if not any(first_ready):
+            listed = ", ".join(arm.name for arm in arms)
+            raise ValueError(f"{name}: no trial to inspect: {missing} (arms: {listed})")
+        selected += filter(None, first_ready)
+    return list(dict.fromkeys(selected))
 
 
 def find_trial(runs: Path, prefix: str) -> store.Trial:
     """Return the trial whose id begins with `prefix`. Raises ValueError unless it is unique and has finished."""
     if not runs.is_dir():
         raise plan_files.missing_source(runs)
-    there = sorted(path.name for path in (runs / "trials").glob("*") if path.is_dir())
-    known = f"{runs}: it has {amount_text(len(there), 'trial')}, named by 12 hex digits"
-    trial = store.trial(runs, unique_match(prefix, there, known))
+    trial_ids = sorted(path.name for path in (runs / "trials").glob("*") if path.is_dir())
+    where = f"{runs}: it has {amount_text(len(trial_ids), 'trial')}, named by 12 hex digits"
+    trial = store.trial(runs, unique_match(prefix, trial_ids, where))
     state = trial.state()
     if state.status != "finished":
         why = f" ({state.reason})" if state.reason else ""
@@ -63,13 +63,15 @@ def find_trial(runs: Path, prefix: str) -> store.Trial:
     return trial
 
 
-def unique_match(prefix: str, there: Sequence[str], where: str) -> str:
-    """Return the id in `there` with this prefix. Raises ValueError unless there is exactly one. where: for errors."""
-    matching = [name for name in there if name.startswith(prefix)] if prefix else []
+def unique_match(prefix: str, trial_ids: Iterable[str], where: str) -> str:
+    """Return the only id with this prefix. Raises ValueError unless there is exactly one. where: for errors."""
+    matching = [trial_id for trial_id in trial_ids if prefix and trial_id.startswith(prefix)]
     if not matching:
         raise ValueError(f"no trial or study '{prefix}' in {where}")
     if len(matching) > 1:
-        some = ", ".join(matching[:3]) + (", ..." if len(matching) > 3 else "")
+        some = ", ".join(matching[:3])
+        if len(matching) > 3:
+            some += ", ..."
         raise ValueError(f"trial '{prefix}' is not unique: {len(matching)} begin with it ({some})")
     return matching[0]
 
@@ -84,27 +86,29 @@ def inspect_in_folder(
     or a named plan is damaged. Raises the errors of `compute_eval`.
     """
     plans = store.read_plans(place.runs).readable
-    there = plan_files.planned_names(place.runs)
-    names = {word: plan_files.known_name(name, there) for word, name in names.items()}
-    unread = {*names.values()} & {*there} - {plan.name for plan in plans}
-    for name in unread:
+    planned = plan_files.planned_names(place.runs)
+    names = {word: plan_files.known_name(name, planned) for word, name in names.items()}
+    damaged = {*names.values()} & {*planned} - {plan.name for plan in plans}
+    for name in damaged:
         store.read_plan(store.study_folder(place.runs, name) / "plan.json")  # raises its error
 
-    def finished(key: str) -> bool:
-        return store.trial(place.runs, key).state().status == "finished"
+    def is_finished(trial_id: str) -> bool:
+        return store.trial(place.runs, trial_id).state().status == "finished"
 
-    words = select_trials(names, plans, globs, finished, "none is finished")
-    trials = [find_trial(place.runs, word) for word in words]
-    known = arms_and_seeds(plans, names.values())
-    return [
-        (replace(inspection_of(one, place, images), planned_as=known.get(one.id, "")), one.config()) for one in trials
-    ]
+    selected = select_trials(names, plans, globs, is_finished, "none is finished")
+    trials = [find_trial(place.runs, word) for word in selected]
+    labels = arms_and_seeds(plans, names.values())
+    inspected: list[tuple[Inspection, Config]] = []
+    for trial in trials:
+        inspection = replace(inspection_of(trial, place, images), planned_as=labels.get(trial.id, ""))
+        inspected.append((inspection, trial.config()))
+    return inspected
 
 
 def arms_and_seeds(plans: Iterable[Plan], first: Collection[str]) -> dict[str, str]:
     """Return trial id -> arm and seed, such as "position=2d seed 0". Plans named in `first` take precedence."""
-    named = jobs(sorted(plans, key=lambda plan: plan.name not in first))  # the first plan names a shared trial
-    return {job.id: f"{job.arm} seed {job.config['seed']}" for job in named}
+    named_first = sorted(plans, key=lambda plan: plan.name not in first)  # the first plan names a shared trial
+    return {job.id: job.name for job in jobs(named_first)}
 
 
 def read_from_export(file: Path, names: Mapping[str, str], globs: Sequence[str]) -> list[tuple[Inspection, Config]]:
@@ -112,31 +116,35 @@ def read_from_export(file: Path, names: Mapping[str, str], globs: Sequence[str])
 
     Raises ValueError if a word names no trial with an inspection. Also raises it if the file is damaged or no export.
     """
-    from results import export  # imported here because it loads the Parquet reader
-
     studies = export.read(file)
+    inspections = export.read_inspections(file)
     configs: dict[str, str] = {}
     for study in studies:
         configs |= zip(study.columns["id"], study.columns["config"], strict=True)
-    carried = export.read_inspections(file)
-    where = f"{file}: it holds what `ablate inspect` found for {len(carried)} of its trials"
-    missing = f"{file} has no inspection of these arms; run `ablate inspect` before `ablate export`"
     plans = [study.plan for study in studies]
-    names = {word: plan_files.known_name(name, [plan.name for plan in plans]) for word, name in names.items()}
-    words = select_trials(names, plans, globs, carried.__contains__, missing)
-    known = arms_and_seeds(plans, names.values())
-    keys = [unique_match(word, sorted(carried), where) for word in words]
-    found = [replace(carried[key], planned_as=known.get(key, "")) for key in keys]
-    return [(one, json.loads(configs[one.trial] or "{}")) for one in found]
+    plan_names = [plan.name for plan in plans]
+    names = {word: plan_files.known_name(name, plan_names) for word, name in names.items()}
+    missing = f"{file} has no inspection of these arms; run `ablate inspect` before `ablate export`"
+    selected = select_trials(names, plans, globs, inspections.__contains__, missing)
+    labels = arms_and_seeds(plans, names.values())
+    where = f"{file}: it holds what `ablate inspect` found for {len(inspections)} of its trials"
+    inspected: list[tuple[Inspection, Config]] = []
+    for word in selected:
+        trial_id = unique_match(word, sorted(inspections), where)
+        inspection = replace(inspections[trial_id], planned_as=labels.get(trial_id, ""))
+        inspected.append((inspection, json.loads(configs[trial_id] or "{}")))
+    return inspected
 
 
 def distinct_labels(trials: Sequence[tuple[Inspection, Config]]) -> list[str]:
     """Return a label for each trial: its settings that differ between trials, such as "position=2d", or its id."""
-    flat = [{**config, **config.get("options", {}), "options": None} for _, config in trials]
-    common = [key for key in flat[0] if all(key in one for one in flat)]
-    differ = [key for key in common if any(one[key] != flat[0][key] for one in flat)]
-    named = [", ".join(f"{key}={one[key]}" for key in differ) for one in flat]
-    return [name or inside.trial for name, (inside, _) in zip(named, trials, strict=True)]
+    settings = [{**config, **config.get("options", {}), "options": None} for _, config in trials]
+    first, *others = settings
+    common = [key for key in first if all(key in other for other in others)]
+    varied = [key for key in common if any(other[key] != first[key] for other in others)]
+    if not varied:
+        return [inspection.trial for inspection, _ in trials]
+    return [", ".join(f"{key}={config[key]}" for key in varied) for config in settings]
 
 
 def inspection_of(trial: store.Trial, place: Place, images: int | None) -> Inspection:

@@ -121,25 +121,32 @@ def clean(
     if runs is not None and not folder.is_dir():
         raise ValueError(f"--runs {folder}: no such run directory")
     here = ablate_toml.read()
-    scratch = [ablate_toml.scratch(named)] if (named := checkpoints or here.checkpoints) else []
+    scratch_name = checkpoints or here.checkpoints
+    scratch = ablate_toml.scratch(scratch_name) if scratch_name else None
     keep = keep_weights or here.keep_weights
     plans, damaged = store.read_plans(folder)
     with print_damaged(damaged):
         if damaged and keep != "all":
             print(f"ablate: --keep-weights {keep}: all weights stay, which a damaged plan may need", file=sys.stderr)
-        found_waste = find_waste(folder, plans, "all" if damaged else keep, *scratch)
+            keep = "all"
+        waste = find_waste(folder, plans, keep, scratch)
         if not as_json:
-            for one in found_waste:
-                print(f"{one.size / 1e6:10.2f} MB  {one.path}  ({one.why})")
+            print_waste(waste)
         if yes:
-            remove(found_waste, folder, *scratch)
-        total = sum(one.size for one in found_waste)
+            remove(waste, folder, scratch)
+        total = sum(item.size for item in waste)
         if as_json:
-            files = [{"path": str(one.path), "bytes": one.size, "why": one.why} for one in found_waste]
+            files = [{"path": str(item.path), "bytes": item.size, "why": item.why} for item in waste]
             return show_json([{"files": files, "bytes": total, "removed": yes}])
-        if not found_waste:
+        if not waste:
             return print("nothing to remove")
-        print(f"{total / 1e6:10.2f} MB in all{', removed' if yes else '; remove with --yes'}")
+        done = ", removed" if yes else "; remove with --yes"
+        print(f"{total / 1e6:10.2f} MB in all{done}")
+
+
+def print_waste(waste: Sequence[Waste]) -> None:
+    for item in waste:
+        print(f"{item.size / 1e6:10.2f} MB  {item.path}  ({item.why})")
 
 
 def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | None = None) -> list[Waste]:
@@ -149,28 +156,34 @@ def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | No
     checkpoints if it is not in the run directory. Raises NewerSchema if a newer version wrote a trial.
     """
     owed = {job.id: job.evals for job in jobs(plans)}
-    found, stays = list[Waste](), kept_weights(keep, plans)
+    keeps_weights = kept_weights(keep, plans)
+    waste: list[Waste] = []
     for path in store.sorted_paths(runs / "trials"):
         trial = store.Trial(path, scratch)
         state = trial.state()
         if state.is_over and state.attempt is not None:
-            needed = eval_files.missing_evals(trial, owed.get(trial.id, ()), state.result)
-            found += waste_of_finished(trial, state.attempt, stays(trial.id) or bool(needed))
+            missing_evals = eval_files.missing_evals(trial, owed.get(trial.id, ()), state.result)
+            keep_weights = keeps_weights(trial.id) or bool(missing_evals)
+            waste += waste_of_finished(trial, state.attempt, keep_weights)
         for claim in (path / "attempts").glob(".claim-*"):
             if lease.is_held(claim) is False:  # its process was killed before it renamed the claim to an attempt
-                found.append(Waste(claim, size_on_disk(claim), "an attempt that never began"))
-    return found
+                waste.append(Waste(claim, size_on_disk(claim), "an attempt that never began"))
+    return waste
 
 
-def remove(found: Sequence[Waste], *roots: Path) -> None:
-    """Remove the files and folders in `found`. roots: the run directory and the folder of checkpoints.
+def remove(waste: Sequence[Waste], runs: Path, scratch: Path | None = None) -> None:
+    """Remove files and folders. scratch: the folder of checkpoints if it is not in the run directory.
 
     If a path is or goes through a link, raises ValueError before anything is removed. Raises OSError if removal fails.
     """
-    for one in found:
-        refuse_links(next(root for root in roots if one.path.is_relative_to(root)), one.path)
-    for one in found:
-        shutil.rmtree(one.path) if one.path.is_dir() else one.path.unlink()
+    for item in waste:
+        root = runs if scratch is None or item.path.is_relative_to(runs) else scratch
+        refuse_links(root, item.path)
+    for item in waste:
+        if item.path.is_dir():
+            shutil.rmtree(item.path)
+        else:
+            item.path.unlink()
 
 
 def waste_of_finished(trial: store.Trial, winner: Path, keep_weights: bool) -> Iterator[Waste]:
