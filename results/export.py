@@ -8,15 +8,14 @@ import hashlib
 import io
 import itertools
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from results import store
@@ -26,7 +25,7 @@ from results.store.json_files import parse_json
 from results.store.record import FAULTS, Record
 from results.store.schemas import Declaration, EvalSummary, ExportHeader, Plain, TrialRow, validated
 from results.store.schemas.metrics import AXES, MEASURES
-from results.study_results import TEXTS, StudyResults, assemble
+from results.study_results import TEXTS, StudyResults, assemble, rows_of
 from results.tables import formats
 from results.tables.outcomes import outcomes_by_arm
 
@@ -89,8 +88,8 @@ def parquet(studies: Sequence[StudyResults], inside: Mapping[str, Inspection] = 
     return buffer.getvalue()
 
 
-def all_names(of_studies: Iterable[Sequence[str]]) -> list[str]:
-    """Return the names of all studies, each once."""
+def all_names(of_studies: Iterable[Iterable[str]]) -> list[str]:
+    """Return all names, each once."""
     return list(dict.fromkeys(itertools.chain.from_iterable(of_studies)))
 
 
@@ -103,11 +102,12 @@ def all_declarations(studies: Sequence[StudyResults]) -> list[Declaration]:
 def trial_rows(study: StudyResults) -> list[Json]:
     """Return one dict per planned trial, with the columns of `schema` except `inspect`."""
     rows = []
+    measured = [*AXES, *study.curves]
     for trial, history in study.trials_with_history():
         index, correct = study.correct.get(trial["id"], (None, None))
         rows.append(
             {name: trial[name] for name in ("id", *TEXTS, *study.metrics, *MEASURES, *FAULTS)}
-            | {"history": history[[*AXES, *study.curves]].to_dict("records")}
+            | {"history": [{name: line[name] for name in measured} for line in history]}
             | {"correct_index": index, "correct": correct, "evals": evals_text(trial["evals"])}
         )
     return rows
@@ -195,12 +195,59 @@ def read_header(path: Path) -> ExportHeader:
 
 def read_rows(path: Path) -> list[Json]:
     """Return a dict per row, with arrays or None in the columns ARRAYS. Raises ValueError if the file is damaged."""
-    table = read_table(path)
-    rows: list[Json] = table.drop_columns(list(ARRAYS)).to_pylist()
-    for name in ARRAYS:
-        for row, scalar in zip(rows, table[name], strict=True):  # avoids a Python number for each image
-            row[name] = scalar.values.to_numpy() if scalar.is_valid else None
-    return rows
+    with open_parquet(path) as file:
+        check_columns(file.schema_arrow)
+        texts = [field.name for field in file.schema_arrow if field.type == pa.string()]
+    with open_parquet(path, read_dictionary=texts) as file:
+        check_size(file.metadata)
+        table = file.read()
+        columns = {name: column_values(name, table[name]) for name in table.column_names}
+    characters = sum(len(text) for name in texts for text in columns[name] if text)
+    check_limit("characters of text", characters, MOST_BYTES)
+    return list(rows_of(columns))
+
+
+def check_columns(columns: pa.Schema) -> None:
+    """Raise Broken unless a file has the columns of an export.
+
+    Columns, and numbers of the training histories, may be missing, because earlier versions had fewer. Others may be
+    there, because trials differ in what they measure.
+    """
+    known = typed_schema(columns.names, history_names(columns))
+    if REQUIRED_COLUMNS.difference(columns.names) or not columns.equals(known):
+        raise store.Broken(f"not the columns of schema {store.SCHEMA}")
+
+
+def check_size(file: pq.FileMetaData) -> None:
+    """Raise Broken if reading the file could exhaust memory."""
+    groups = [file.row_group(number) for number in range(file.num_row_groups)]
+    chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
+    check_limit("rows", file.num_rows, MOST_ROWS)
+    check_limit("values", sum(chunk.num_values for chunk in chunks), MOST_VALUES)
+    check_limit("bytes", sum(chunk.total_uncompressed_size for chunk in chunks), MOST_BYTES)
+
+
+def column_values(name: str, column: pa.ChunkedArray) -> list[Any]:
+    """Return the values of a column, with arrays or None for a column of ARRAYS.
+
+    Rows share equal texts. Parquet stores such a text once, so a small file could otherwise flood memory.
+    """
+    if name in ARRAYS:  # avoids a Python number for each image
+        return [as_numpy(scalar.values) if scalar.is_valid else None for scalar in column]
+    if not pa.types.is_dictionary(column.type):
+        return list(column.to_pylist())
+    values: list[str | None] = []
+    for chunk in column.chunks:
+        texts = chunk.dictionary.to_pylist()
+        values += [None if index is None else texts[index] for index in chunk.indices.to_pylist()]
+    return values
+
+
+def as_numpy(values: pa.Array) -> np.ndarray:
+    """Return the numbers of an array. Raises Broken if one is missing. Arrow's own conversion would load pandas."""
+    if values.null_count:
+        raise store.Broken("correct_index or correct: a number is missing")
+    return np.from_dlpack(values)
 
 
 def checked(row: Json, place: int) -> TrialRow:
@@ -213,34 +260,6 @@ def checked(row: Json, place: int) -> TrialRow:
     except store.Broken as error:
         raise store.Broken(f"row {place}: {error}") from None
     return found
-
-
-def read_table(path: Path) -> pa.Table:
-    """Return the table of an export, after checking its size to protect memory.
-
-    Columns, and numbers of the training histories, may be missing, because earlier versions had fewer. Others may be
-    there, because trials differ in what they measure.
-
-    Parquet's dictionary encoding stores a text once for many rows. The length of all texts is therefore checked before
-    dictionaries are expanded. Raises ValueError if the file is damaged or exceeds a limit.
-    """
-    with open_parquet(path) as file:
-        columns = file.schema_arrow
-        known = typed_schema(columns.names, history_names(columns))
-        if REQUIRED_COLUMNS.difference(columns.names) or not columns.equals(known):
-            raise store.Broken(f"not the columns of schema {store.SCHEMA}")
-        texts = [field.name for field in columns if field.type == pa.string()]
-    with open_parquet(path, read_dictionary=texts) as file:
-        groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
-        chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
-        check_limit("rows", file.metadata.num_rows, MOST_ROWS)
-        check_limit("values", sum(chunk.num_values for chunk in chunks), MOST_VALUES)
-        check_limit("bytes", sum(chunk.total_uncompressed_size for chunk in chunks), MOST_BYTES)
-        table = file.read()
-        spread = [chunk for column in table.columns if pa.types.is_dictionary(column.type) for chunk in column.chunks]
-        lengths = (pc.sum(pc.take(pc.binary_length(one.dictionary), one.indices)).as_py() or 0 for one in spread)
-        check_limit("bytes of text", sum(lengths), MOST_BYTES)
-        return table.cast(known)
 
 
 def history_names(columns: pa.Schema) -> list[str]:
@@ -262,18 +281,28 @@ def check_limit(what: str, found: int, most: int) -> None:
 
 def csv_text(studies: Sequence[StudyResults]) -> str:
     """Return CSV text with one row per planned trial: its study, its results and the settings of its config."""
-    frames = []
-    for study in studies:
-        collapsed = {(arm, one.seed): one.collapsed for arm, own in outcomes_by_arm(study).items() for one in own}
-        trials = study.trials.drop(columns=["config", "evals"])
-        trials["collapsed"] = [collapsed[cell] for cell in zip(trials["arm"], trials["seed"], strict=True)]
-        config = pd.DataFrame([flat_settings(text) for text in study.trials["config"]])
-        config = config.drop(columns=[name for name in config if name in trials])
-        frames.append(pd.concat([trials, config], axis=1).assign(study=study.name))
-    trials = pd.concat(frames, ignore_index=True).convert_dtypes()  # so that 2 is not written as 2.0
-    cells = trials.astype(object).where(trials.notna(), None)
-    names = ["study", *(str(name) for name in cells if name != "study")]
-    return formats.as_csv([dict(zip(names, row, strict=True)) for row in cells[names].itertuples(index=False)])
+    rows = [row for study in studies for row in csv_rows(study)]
+    columns = {name: [cell(row.get(name)) for row in rows] for name in all_names(rows)}
+    for name, values in columns.items():
+        numbers = [value for value in values if isinstance(value, float)]
+        if all(map(float.is_integer, numbers)):  # so that 2 is not written as 2.0
+            columns[name] = [int(value) if isinstance(value, float) else value for value in values]
+    return formats.as_csv(list(rows_of(columns)))
+
+
+def csv_rows(study: StudyResults) -> Iterator[dict[str, Any]]:
+    """Yield column -> value for each planned trial."""
+    collapsed = {(arm, one.seed): one.collapsed for arm, own in outcomes_by_arm(study).items() for one in own}
+    for trial in rows_of(study.columns):
+        settings = flat_settings(trial["config"])
+        del trial["config"], trial["evals"]
+        trial["collapsed"] = collapsed[trial["arm"], trial["seed"]]
+        yield {"study": study.name} | trial | {name: settings[name] for name in settings if name not in trial}
+
+
+def cell(value: Plain) -> Plain:
+    """Return a value of a CSV file, with None for NaN."""
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def flat_settings(config: str) -> dict[str, Plain]:

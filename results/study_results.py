@@ -1,6 +1,7 @@
 """A study's plan together with the results of its trials, from which every table and figure is made."""
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -56,11 +57,13 @@ class StudyResults:
 
         return pd.DataFrame(self.evaluations)
 
-    def trials_with_history(self) -> "Iterator[tuple[dict[Any, Any], pd.DataFrame]]":
-        """Yield (column -> value, rows of `history`) for each planned trial."""
-        rows = dict(list(self.history.groupby(["arm", "seed"], sort=False)))
-        for trial in self.trials.to_dict("records"):
-            yield trial, rows.get((trial["arm"], trial["seed"]), self.history.iloc[:0])
+    def trials_with_history(self) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+        """Yield (column -> value, the trial's evaluations as column -> value) for each planned trial."""
+        histories: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
+        for line in rows_of(self.evaluations):
+            histories[line["arm"], line["seed"]].append(line)
+        for trial in rows_of(self.columns):
+            yield trial, histories[trial["arm"], trial["seed"]]
 
     @property
     def curves(self) -> list[str]:
@@ -87,6 +90,11 @@ class StudyResults:
     def name(self) -> str:
         """The full name of the study: study@recipe, or study@recipe+<hash of the overrides> if there are any."""
         return self.plan.name
+
+
+def rows_of(columns: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    for values in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, values, strict=True))
 
 
 def load_plans(source: Path, plans: Sequence[Plan], parts: Collection[str] = PARTS) -> list[StudyResults]:

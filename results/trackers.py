@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import pandas as pd
-
 from results import store
 from results.store.files import open_no_follow, read_bytes
 from results.store.schemas import Plan, Settings
@@ -52,11 +50,11 @@ class TrackedRun:
 
 def tracked_runs(studies: Sequence[StudyResults]) -> Iterator[TrackedRun]:
     """Yield every trial that has been evaluated. Raises ValueError if there is none."""
-    if all(study.history.empty for study in studies):
+    if not any(study.evaluations["step"] for study in studies):
         raise ValueError("nothing to export: no trial has been evaluated yet")
     for study in studies:
         for trial, history in study.trials_with_history():
-            if len(history):
+            if history:
                 yield TrackedRun(
                     study=study.name,
                     arm=str(trial["arm"]),
@@ -68,15 +66,21 @@ def tracked_runs(studies: Sequence[StudyResults]) -> Iterator[TrackedRun]:
                 )
 
 
-def curve_points(study: StudyResults, history: pd.DataFrame, trial: Mapping[Any, Any]) -> Iterator[Point]:
+def curve_points(
+    study: StudyResults, history: Sequence[Mapping[str, Any]], trial: Mapping[str, Any]
+) -> Iterator[Point]:
     """Yield a point per evaluation, and a last point with the final metrics that no curve has.
 
-    The last point has the time and step of the last evaluation. history: the trial's evaluations. trial: the trial's
-    row of `StudyResults.trials`.
+    The last point has the time and step of the last evaluation. history, trial: as in
+    `StudyResults.trials_with_history`.
     """
-    seconds, step = 0.0, None
-    for line in history.dropna(subset="step").to_dict("records"):
-        seconds, step = 0.0 if math.isnan(line["seconds"]) else float(line["seconds"]), int(line["step"])
+    seconds = 0.0
+    step: int | None = None
+    for line in history:
+        if math.isnan(line["step"]):
+            continue
+        step = int(line["step"])
+        seconds = 0.0 if math.isnan(line["seconds"]) else line["seconds"]
         yield seconds, step, without_nan(line, study.curves)
     later = (metric for name, found in trial["evals"].items() if name != "start" for metric in found.metrics)
     final = without_nan(trial, [*(name for name in study.metrics if name not in study.curves), *later])
@@ -84,7 +88,7 @@ def curve_points(study: StudyResults, history: pd.DataFrame, trial: Mapping[Any,
         yield seconds, step, final
 
 
-def without_nan(values: Mapping[Any, float], names: Iterable[str]) -> dict[str, float]:
+def without_nan(values: Mapping[str, float], names: Iterable[str]) -> dict[str, float]:
     return {name: values[name] for name in names if not math.isnan(values[name])}
 
 

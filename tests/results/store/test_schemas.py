@@ -147,7 +147,7 @@ def test_an_export_that_floods_memory_is_refused(tmp_path: Path, monkeypatch: py
     for name, most in (("MOST_BYTES", 1 << 24), ("MOST_ROWS", 999), ("MOST_VALUES", 1000)):
         with monkeypatch.context() as patch:
             patch.setattr(export, name, most)
-            refused = rf"damaged \([\d,]+ (bytes of text|rows|values): at most {most:,}\)"
+            refused = rf"damaged \([\d,]+ (characters of text|rows|values): at most {most:,}\)"
             with pytest.raises(store.Broken, match=refused):
                 load_studies(tmp_path / "a.parquet")
 
