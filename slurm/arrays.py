@@ -81,17 +81,17 @@ def submit(array: JobArray) -> int:
 def find_in_queue(tag: str, problem: str) -> int:
     """Wait for a job with this tag in the queue and return its id. Raises Unreachable with `problem` if none comes."""
     deadline = time.monotonic() + APPEAR_SECONDS
-    known = "whether the job was submitted is unknown"
+    state = "whether the job was submitted is unknown"
     while time.monotonic() < deadline:
         time.sleep(1)
         try:
-            found = [job for job in queue.jobs(tag, ended=True) if job.tag == tag]
+            queued = [job for job in queue.jobs(tag, ended=True) if job.tag == tag]
         except (Unreachable, NoSlurm, Refused):  # a failure of squeue says nothing about the job
             continue
-        if found:
-            return found[0].job_id
-        known = "the queue does not have the job"
-    raise Unreachable(f"{problem}; {known}: submit again when SLURM answers")
+        if queued:
+            return queued[0].job_id
+        state = "the queue does not have the job"
+    raise Unreachable(f"{problem}; {state}: submit again when SLURM answers")
 
 
 def script(array: JobArray) -> str:
@@ -122,7 +122,7 @@ def sbatch_options(array: JobArray) -> values.Options:
     avoided = [values.require("exclude", node, values.NODE, "the name of a node") for node in array.avoided]
     excluded = ",".join(str(name) for name in (profile.extra.get("exclude"), *avoided) if name)
     is_array = array.count > 1
-    asked = {
+    options = {
         "job-name": job_name(array.label, array.tag),
         "comment": f"{array.tag} {profile.comment}" if profile.comment else array.tag,
         "array": f"0-{array.count - 1}" if is_array else None,
@@ -142,7 +142,7 @@ def sbatch_options(array: JobArray) -> values.Options:
         "open-mode": "append",
     }
     return {
-        name: value if isinstance(value, bool) else str(value) for name, value in asked.items() if value is not None
+        name: value if isinstance(value, bool) else str(value) for name, value in options.items() if value is not None
     }
 
 

@@ -91,27 +91,27 @@ def slurm_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 def failure(command: str, complaint: str) -> ValueError:
     """Return the exception for a failed command: NoSlurm, Unreachable or Refused. complaint: the error output."""
-    said = sentence(complaint) or "no reason given"
-    if any(sign in said for sign in ABSENT):
-        return NoSlurm(f"SLURM is not configured here: {command} says '{said}'")
-    if any(sign.lower() in said.lower() for sign in NO_ANSWER):
-        return Unreachable(f"SLURM does not answer: {command} says '{said}'")
-    return Refused(said)
+    message = sentence(complaint) or "no reason given"
+    if any(sign in message for sign in ABSENT):
+        return NoSlurm(f"SLURM is not configured here: {command} says '{message}'")
+    if any(sign.lower() in message.lower() for sign in NO_ANSWER):
+        return Unreachable(f"SLURM does not answer: {command} says '{message}'")
+    return Refused(message)
 
 
 def sentence(complaint: str) -> str:
     """Return SLURM's messages in a command's standard error, or all its lines if none is SLURM's, as one line."""
     lines = complaint.splitlines()
-    own = [line for line in lines if OWN.search(line)]
-    parts = [OWN.split(line)[-1].strip() for line in own or lines]
+    messages = [line for line in lines if OWN.search(line)]
+    parts = [OWN.split(line)[-1].strip() for line in messages or lines]
     return "; ".join(dict.fromkeys(part for part in parts if part))
 
 
 def cluster_name(timeout: float = TIMEOUT) -> str:
     """Return the name of the cluster that this machine belongs to, or "" if SLURM does not say."""
-    own = os.environ.get("SLURM_CLUSTER_NAME", "")
-    if own:
-        return own
+    name = os.environ.get("SLURM_CLUSTER_NAME", "")
+    if name:
+        return name
     shown = ask("scontrol", "show", "config", timeout=timeout).stdout
-    found = re.search(r"^ClusterName\s*=\s*(\S+)", shown, re.MULTILINE)
-    return found[1] if found else ""
+    line = re.search(r"^ClusterName\s*=\s*(\S+)", shown, re.MULTILINE)
+    return line[1] if line else ""

@@ -41,13 +41,13 @@ def user_accounts() -> list[str]:
     return list(dict.fromkeys(word for line in lines if line.count("|") == 1 for word in line.split("|")))
 
 
-def draft(known: Sequence[Nodes], accounts: Sequence[str]) -> str:
+def draft(groups: Sequence[Nodes], accounts: Sequence[str]) -> str:
     """Return the draft of a profile, as commented YAML. accounts: the user's accounts, the default account first.
 
     The draft requests nodes of one group in an open partition. Groups with GPUs are preferred, then groups of the
     default partition, then the largest group. Raises ValueError if no partition is open.
     """
-    opened = [nodes for nodes in known if nodes.open]
+    opened = [nodes for nodes in groups if nodes.open]
     if not opened:
         raise ValueError("SLURM has no partition that takes jobs: sinfo shows none that is up")
     best = max(opened, key=lambda nodes: (bool(nodes.gpus), nodes.default, nodes.count))

@@ -57,11 +57,11 @@ def parse_nodes(
     )
 
 
-def partition_nodes(partition: str | None, known: list[Nodes]) -> list[Nodes]:
-    """Return the nodes in `known` that belong to `partition`: names joined by commas, or None for the default."""
+def partition_nodes(partition: str | None, groups: list[Nodes]) -> list[Nodes]:
+    """Return the nodes in `groups` that belong to `partition`: names joined by commas, or None for the default."""
     if partition is None:
-        return [some for some in known if some.default]
-    return [some for some in known if some.partition in partition.split(",")]
+        return [some for some in groups if some.default]
+    return [some for some in groups if some.partition in partition.split(",")]
 
 
 def description(some: Nodes) -> str:

@@ -182,8 +182,8 @@ class Profile(BaseModel):
         """The profile of the last job and of the job that watches, which work for seconds on one core."""
         kept = self.model_dump(include={"partition", "account", "qos", "setup", "environment", "comment"})
         extra = {name: value for name, value in self.extra.items() if name in ("reservation", "wckey")}
-        own = {} if self.helper == "none" else self.helper
-        return Profile(**{**kept, "gpus": 0, "cpus": 1, "memory": "2G", "time": 15, "extra": extra, **own})
+        changes = {} if self.helper == "none" else self.helper
+        return Profile(**{**kept, "gpus": 0, "cpus": 1, "memory": "2G", "time": 15, "extra": extra, **changes})
 
     @property
     def seconds(self) -> int:
@@ -308,9 +308,9 @@ def find_profile(name_or_file: str) -> Path:
         if not os.path.isfile(path):  # also False for an impossible file name, where Path.is_file raises
             raise ValueError(f"profile {quoted_value(name_or_file)}: there is no such file")
         return path
-    known = named_profiles()
-    if name_or_file not in known:
+    files = named_profiles()
+    if name_or_file not in files:
         places = " or ".join(map(str, folders()))
-        there = ", ".join(sorted(known)) or "none yet (ablate profile init NAME)"
-        raise ValueError(f"profile {quoted_value(name_or_file)}: not in {places}: {there}")
-    return known[name_or_file]
+        names = ", ".join(sorted(files)) or "none yet (ablate profile init NAME)"
+        raise ValueError(f"profile {quoted_value(name_or_file)}: not in {places}: {names}")
+    return files[name_or_file]

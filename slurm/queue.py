@@ -91,9 +91,9 @@ def present(word: str) -> str:
 def find_tag(name: str, prefixes: tuple[str, ...]) -> str:
     """Return the tag in a job's name ('tag' or 'label:tag'); "" if it begins with none of `prefixes`."""
     for prefix in prefixes:
-        label, found, rest = name.partition(prefix)
-        if found and (not label or label.endswith(":")):
-            return found + rest
+        label, separator, rest = name.partition(prefix)
+        if separator and (not label or label.endswith(":")):
+            return separator + rest
     return ""
 
 
@@ -108,10 +108,10 @@ def records(options: Sequence[str], timeout: float) -> list[str]:
         answer = ask("squeue", "--array", f"--format={form}", *options, timeout=timeout).stdout
     except Refused as error:
         raise Unreachable(f"SLURM does not answer: squeue says '{error}'") from None
-    _, *found = answer.split(RECORD)
-    if not found or not found[0].startswith(HEADER):
+    _, *listed = answer.split(RECORD)
+    if not listed or not listed[0].startswith(HEADER):
         raise Unreachable("SLURM does not answer: squeue printed no list of jobs")
-    return found[1:]
+    return listed[1:]
 
 
 def accounting(names: Collection[str], timeout: float = TIMEOUT) -> list[PastJob] | None:
@@ -167,15 +167,15 @@ def release(queued: Iterable[QueuedJob]) -> None:
 
 def cancel(*prefixes: str) -> int:
     """Cancel the jobs that `jobs(*prefixes)` returns, and return their number. Raises Refused if scancel fails."""
-    found = jobs(*prefixes)
-    ids = sorted({str(job.job_id) for job in found})  # the tasks of an array share its tag
+    queued = jobs(*prefixes)
+    ids = sorted({str(job.job_id) for job in queued})  # the tasks of an array share its tag
     for start in range(0, len(ids), AT_ONCE):
         try:
             ask("scancel", f"--user={os.getuid()}", *ids[start : start + AT_ONCE])
         except Refused as refusal:
             if not ENDED.search(str(refusal)):
                 raise
-    return len(found)
+    return len(queued)
 
 
 def cancel_task(job_id: int, index: int) -> None:
@@ -198,16 +198,16 @@ def own_job_cancelled() -> bool:
     """
     array, index = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     job = f"{array}_{index}" if array else os.environ["SLURM_JOB_ID"]
-    known = dict(word.partition("=")[::2] for word in ask("scontrol", "show", "job", job).stdout.split())
-    return shows_scancel(known, os.environ.get("SLURM_RESTART_COUNT", "0"))
+    shown = dict(word.partition("=")[::2] for word in ask("scontrol", "show", "job", job).stdout.split())
+    return shows_scancel(shown, os.environ.get("SLURM_RESTART_COUNT", "0"))
 
 
-def shows_scancel(known: dict[str, str], starts: str) -> bool:
+def shows_scancel(shown: dict[str, str], starts: str) -> bool:
     """Return whether the output of `scontrol show job` shows that scancel ended the job.
 
-    known: fields of the output. starts: number of restarts of the job when this process started. Other causes are
+    shown: fields of the output. starts: number of restarts of the job when this process started. Other causes are
     visible. A time limit or a lost node sets Reason, preemption sets PreemptTime, and a requeue increments Restarts.
     """
-    ended = known.get("JobState") in ("CANCELLED", "COMPLETING")
-    unasked = known.get("PreemptTime", "None") == "None" and known.get("Restarts", "0") == starts
-    return ended and unasked and known.get("Reason") == "None"
+    ended = shown.get("JobState") in ("CANCELLED", "COMPLETING")
+    unasked = shown.get("PreemptTime", "None") == "None" and shown.get("Restarts", "0") == starts
+    return ended and unasked and shown.get("Reason") == "None"

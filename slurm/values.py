@@ -53,15 +53,15 @@ def one_line(key: str, value: str, meaning: str) -> str:
     return value
 
 
-def checked_options(key: str, known: Collection[str], values: object) -> Options:
+def checked_options(key: str, allowed_names: Collection[str], values: object) -> Options:
     """Return options with their values: text, or a bool for a switch. Raises ValueError if one is not allowed."""
     if not isinstance(values, dict):
         raise ValueError(f"{key}={quoted_value(values)}: options and their values")
     checked: Options = {}
     for name, value in values.items():
         option = f"{key}.{quoted_value(name)}"
-        if name not in known:
-            raise ValueError(f"unknown option '{option}': one of {', '.join(known)}")
+        if name not in allowed_names:
+            raise ValueError(f"unknown option '{option}': one of {', '.join(allowed_names)}")
         if name in SWITCHES:
             if not isinstance(value, bool):
                 raise ValueError(f"{option}={quoted_value(value)}: true or false")

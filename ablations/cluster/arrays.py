@@ -82,11 +82,11 @@ class QueuedTask:
 
 def submitted_arrays(campaign: Campaign) -> list[SubmittedArray]:
     """Return a campaign's arrays in their order, except arrays that SLURM refused."""
-    found = []
+    arrays = []
     for folder in store.sorted_paths(campaign.folder / "arrays"):
         with suppress(FileNotFoundError):  # refused just now, or still being written
-            found.append(SubmittedArray(campaign, folder, campaigns.read_checked(folder / "intent.json", Intent)))
-    return found
+            arrays.append(SubmittedArray(campaign, folder, campaigns.read_checked(folder / "intent.json", Intent)))
+    return arrays
 
 
 def task_arrays(campaign: Campaign) -> list[SubmittedArray]:
@@ -95,11 +95,11 @@ def task_arrays(campaign: Campaign) -> list[SubmittedArray]:
 
 def queued_tasks(runs: Path, timeout: float = TIMEOUT) -> list[QueuedTask]:
     """Return the tasks and helper jobs of a run directory's campaigns that are in SLURM's queue, whoever owns them."""
-    known = campaigns.campaigns(runs)
-    tagged = {campaigns.tag(array.folder): array for campaign in known for array in submitted_arrays(campaign)}
-    users = {campaign.owner for campaign in known}
-    found = queue.jobs(f"{PREFIX}:", timeout=timeout, users=users) if tagged else []
-    return [QueuedTask(tagged[job.tag], job) for job in found if job.tag in tagged]
+    submissions = campaigns.campaigns(runs)
+    tagged = {campaigns.tag(array.folder): array for campaign in submissions for array in submitted_arrays(campaign)}
+    users = {campaign.owner for campaign in submissions}
+    queued = queue.jobs(f"{PREFIX}:", timeout=timeout, users=users) if tagged else []
+    return [QueuedTask(tagged[job.tag], job) for job in queued if job.tag in tagged]
 
 
 def next_folder(campaign: Campaign) -> Path:
@@ -191,9 +191,11 @@ def give_up(campaign: Campaign) -> str:
 
 def give_up_message(runs: Path, plan_name: str) -> str:
     """Return why the newest uncancelled campaign of a plan gave up; "" if it did not."""
-    mine = [one for one in campaigns.campaigns(runs) if plan_name in one.plans and not one.cancelled]
-    found = read_or_none(mine[-1].folder / "gave-up.json", GaveUp) if mine else None
-    return found.said if found else ""
+    submissions = [
+        campaign for campaign in campaigns.campaigns(runs) if plan_name in campaign.plans and not campaign.cancelled
+    ]
+    record = read_or_none(submissions[-1].folder / "gave-up.json", GaveUp) if submissions else None
+    return record.said if record else ""
 
 
 # -- nodes to avoid ----------------------------------------------------------------------------------------------------
@@ -215,9 +217,9 @@ def nodes_to_avoid(trials: Iterable[store.Trial]) -> list[str]:
     return sorted(node for node, count in counts.items() if count >= FAULTS and is_node_name(node))
 
 
-def silent_nodes(own: Sequence[SubmittedArray]) -> list[str]:
+def silent_nodes(arrays: Sequence[SubmittedArray]) -> list[str]:
     """Return the nodes on which tasks failed within a day, but none began: the run directory may be missing there."""
-    recent = [array for array in own if array.age < DAY]
+    recent = [array for array in arrays if array.age < DAY]
     began = {path.name for array in recent for path in (array.folder / "nodes").glob("*")}
     past = queue.accounting({array.job_name for array in recent}) or []
     failed = {job.node for job in past if job.state in ("FAILED", "NODE_FAIL")}

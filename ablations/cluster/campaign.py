@@ -180,8 +180,8 @@ def load(folder: Path) -> Campaign:
         trials_per_gpu=profile.trials_per_gpu,
     )
     arms = (content.arms,) if isinstance(content.arms, str) else tuple(content.arms)
-    own = content.code, content.folder, content.cluster
-    return Campaign(folder, tuple(content.plans), profile, place, arms, *own)
+    origin = content.code, content.folder, content.cluster
+    return Campaign(folder, tuple(content.plans), profile, place, arms, *origin)
 
 
 def read_checked(path: Path, schema: type[AnySchema]) -> AnySchema:

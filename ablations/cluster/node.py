@@ -139,8 +139,8 @@ def await_holders(campaign: Campaign, deadline: float) -> None:
     """
     while time.monotonic() < deadline and not campaign.cancelled:
         standings = Standings(campaign.runs, campaign.place.code)
-        found = [job.standing(standings) for job in campaign.jobs()]
-        left = [standing.kind for standing in found if standing.is_pending]
+        standings_now = [job.standing(standings) for job in campaign.jobs()]
+        left = [standing.kind for standing in standings_now if standing.is_pending]
         if not left or set(left) != {Kind.RUNNING}:
             return
         time.sleep(LOOK_SECONDS)

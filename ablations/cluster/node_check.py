@@ -19,13 +19,13 @@ def check_node(folder: str) -> int:
     folder: the folder of the job's array.
     """
     campaign = campaigns.load(Path(folder).parent.parent)
-    found = dict.fromkeys(CHECKS, "")
+    reasons = dict.fromkeys(CHECKS, "")
     for name, check in CHECKS.items():
         try:
             check(campaign)
         except Exception as error:  # any failure is a finding
-            found[name] = one_line(f"{type(error).__name__}: {error}")
-    store.write_json(campaign.folder / "probe.json", {"schema": store.SCHEMA, "found": found})
+            reasons[name] = one_line(f"{type(error).__name__}: {error}")
+    store.write_json(campaign.folder / "probe.json", {"schema": store.SCHEMA, "found": reasons})
     return 0
 
 

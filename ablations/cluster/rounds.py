@@ -60,35 +60,35 @@ def submit_round(campaign: Campaign, inside: bool = False, after: str = "") -> R
     """
     place = campaign.place
     plans = campaign.read_plans()
-    asked = jobs(plans, campaign.arms)
-    renewed = [] if campaign.cancelled else retry.reopen_lost_parents(place.runs, asked, place.code)
+    trials = jobs(plans, campaign.arms)
+    renewed = [] if campaign.cancelled else retry.reopen_lost_parents(place.runs, trials, place.code)
     standings = Standings(place.runs, place.code)
-    found = {job.id: job.standing(standings) for job in asked}
-    left = [job for job in asked if found[job.id].is_pending]
-    done = replace(count_ended(found.values()), left=len(left), renewed=tuple(renewed))
+    standings_by_id = {job.id: job.standing(standings) for job in trials}
+    left = [job for job in trials if standings_by_id[job.id].is_pending]
+    done = replace(count_ended(standings_by_id.values()), left=len(left), renewed=tuple(renewed))
     if not left or campaign.cancelled:
         return done
 
     tasks = [task for task in arrays.queued_tasks(campaign.runs) if counts(task, campaign, after)]
     queue.release(task.job for task in tasks)
-    own = arrays.task_arrays(campaign)
+    earlier = arrays.task_arrays(campaign)
     hours = estimate.cost(plans, place.runs, device(campaign.profile), {job.id for job in left}).hours
     done = replace(done, queued=len(tasks), hours=hours)
-    was_cancelled = bool(own) and own[-1].cancel_mark.exists()
+    was_cancelled = bool(earlier) and earlier[-1].cancel_mark.exists()
     if inside and was_cancelled:
         return replace(done, is_cancelled=True)
     seconds = estimate.seconds(plans, place.runs, device(campaign.profile))
-    wanted = wanted_tasks(startable(left, found), seconds, campaign.profile)
-    is_recent = bool(own) and own[-1].age < SETTLE_SECONDS  # squeue may not show it yet
+    wanted = wanted_tasks(startable(left, standings_by_id), seconds, campaign.profile)
+    is_recent = bool(earlier) and earlier[-1].age < SETTLE_SECONDS  # squeue may not show it yet
     if wanted <= len(tasks) or (is_recent and not inside and not was_cancelled):
         if not inside:
             ensure_helpers(campaign)
         return done
-    if sum(array.age < HOUR for array in own) >= MOST_ARRAYS:
+    if sum(array.age < HOUR for array in earlier) >= MOST_ARRAYS:
         raise Refused(f"{MOST_ARRAYS} arrays were submitted within an hour: look at `ablate logs`, and submit later")
 
-    trials = [store.trial(place.runs, job.id) for job in asked]
-    avoided = arrays.nodes_to_avoid(trials) + arrays.silent_nodes(own)
+    folders = [store.trial(place.runs, job.id) for job in trials]
+    avoided = arrays.nodes_to_avoid(folders) + arrays.silent_nodes(earlier)
     when = {} if inside else campaign.profile.start
     progress = arrays.progress(campaign) if inside else []
     try:
@@ -117,14 +117,14 @@ def counts(task: QueuedTask, campaign: Campaign, after: str) -> bool:
     return shares_plans and not task.array.is_helper and not other.cancelled and not has_ended
 
 
-def count_ended(found: Iterable[Standing]) -> Round:
-    count = Counter(standing.kind for standing in found)
+def count_ended(standings: Iterable[Standing]) -> Round:
+    count = Counter(standing.kind for standing in standings)
     return Round(sum(count[kind] for kind in OVER), failed=count[Kind.FAILED], blocked=count[Kind.BLOCKED])
 
 
-def startable(left: Sequence[Job], found: Mapping[str, Standing]) -> list[Job]:
+def startable(left: Sequence[Job], standings: Mapping[str, Standing]) -> list[Job]:
     """Return the trials without those whose parent is being trained: the task that trains it goes on with them."""
-    return [job for job in left if found[job.id].kind is Kind.RUNNING or not found[job.id].start.running]
+    return [job for job in left if standings[job.id].kind is Kind.RUNNING or not standings[job.id].start.running]
 
 
 def wanted_tasks(left: Sequence[Job], seconds: Mapping[str, float], profile: Profile) -> int:
@@ -196,9 +196,9 @@ def ensure_helpers(campaign: Campaign) -> None:
     before = dict.fromkeys(task.job.job_id for task in queued if not task.array.is_helper)
     waiting = [task.array for task in queued if task.job.is_pending]
     recent = [array for array in arrays.submitted_arrays(campaign) if array.age < SETTLE_SECONDS]
-    known = {array.intent.function for array in [*waiting, *recent]}
+    present = {array.intent.function for array in [*waiting, *recent]}
     if before:
-        send_helpers(campaign, list(before), functions={LAST, WATCH} - known)
+        send_helpers(campaign, list(before), functions={LAST, WATCH} - present)
 
 
 def own_tasks(campaign: Campaign) -> list[QueuedTask]:

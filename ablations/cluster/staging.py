@@ -65,20 +65,20 @@ def staged(jobs: Iterable[Job], runs: Path, folder: str | None, say: Callable[[s
         os.environ["ABLATE_PACKS"] = before
 
 
-def staged_copy(source: Path, known: Manifest, folder: Path, left: int, say: Callable[[str], None]) -> Path:
+def staged_copy(source: Path, pack: Manifest, folder: Path, left: int, say: Callable[[str], None]) -> Path:
     """Return the folder of a pack's copy under `folder`, after copying what is missing. left: images still to read.
 
     Raises OSError if the copy cannot be made or is not worth making, or ValueError if the pack is damaged.
     """
-    target = folder / f"{known.name}-{known.fingerprint[:12]}"
+    target = folder / f"{pack.name}-{pack.fingerprint[:12]}"
     target.mkdir(parents=True, exist_ok=True)
     with open(target / ".lock", "w", opener=open_no_follow) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the first job copies, the others wait
-        missing = [shard for shard in known.shards if not is_complete(target / shard.file, shard)]
+        missing = [shard for shard in pack.shards if not is_complete(target / shard.file, shard)]
         if not missing and all((target / name).exists() for name in (INDEX, MANIFEST)):
             return target
-        if left < known.images:
-            raise OSError(f"only {left:,} images are left to train on, but a copy takes all {known.images:,}")
+        if left < pack.images:
+            raise OSError(f"only {left:,} images are left to train on, but a copy takes all {pack.images:,}")
         began = time.monotonic()
         (target / MANIFEST).unlink(missing_ok=True)  # a cleaner of old files may have removed parts
         wanted = sum(shard.bytes for shard in missing)
@@ -87,9 +87,9 @@ def staged_copy(source: Path, known: Manifest, folder: Path, left: int, say: Cal
             raise OSError(f"{folder} has {free / 1e9:,.1f} GB free, but {wanted / 1e9:,.1f} GB more are needed")
         for shard in missing:
             copy(source / shard.file, target / shard.file, shard.sha256)
-        copy(source / INDEX, target / INDEX, known.index)
+        copy(source / INDEX, target / INDEX, pack.index)
         copy(source / MANIFEST, target / MANIFEST, "")  # last, because its presence marks a complete copy
-    say(f"stage: {known.name}: {wanted / 1e9:,.1f} GB copied to {folder} in {time.monotonic() - began:.0f} s")
+    say(f"stage: {pack.name}: {wanted / 1e9:,.1f} GB copied to {folder} in {time.monotonic() - began:.0f} s")
     return target
 
 

@@ -46,8 +46,8 @@ def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> Profi
     if is_this_machine(name):
         return Profile(gpus=len(machine.gpus()), time="366-00:00:00")
     path = find_profile(name)
-    said = {key: value for key, value in strict_yaml.read(path).items() if value is not None}
-    return Profile.parse({**(resources or {}), **said}, str(path))
+    content = {key: value for key, value in strict_yaml.read(path).items() if value is not None}
+    return Profile.parse({**(resources or {}), **content}, str(path))
 
 
 def is_this_machine(name: str) -> bool:
@@ -59,12 +59,12 @@ def trials_to_submit(plans: Sequence[Plan], place: Place, arms: Sequence[str]) -
     return retry.trials_to_run(place.runs, jobs(plans, arms), place.code)
 
 
-def check_gpus(profile: Profile, asked: Sequence[Job]) -> None:
+def check_gpus(profile: Profile, trials: Sequence[Job]) -> None:
     """Raise ValueError if a profile's jobs cannot run a trial, leave a node idle or stage packs on one node only."""
-    slots.check_gpus(asked, profile.gpus, profile.nodes, "in a job of the profile")
+    slots.check_gpus(trials, profile.gpus, profile.nodes, "in a job of the profile")
     if profile.nodes > 1 and profile.stage:
         raise ValueError(f"stage={profile.stage} of the profile: copies to one node, and nodes={profile.nodes}")
-    if profile.nodes > 1 and any(job.ranks == 1 for job in asked):
+    if profile.nodes > 1 and any(job.ranks == 1 for job in trials):
         raise ValueError(f"nodes={profile.nodes} of the profile: a trial of gpus=1 uses one of them")
 
 
@@ -85,14 +85,14 @@ def preview(plans: Sequence[Plan], place: Place, profile: Profile, arms: Sequenc
 
     If no trial is left to submit, returns only a comment. Raises the errors of slurm.arrays.script.
     """
-    asked = trials_to_submit(plans, place, arms)
-    if not asked:
+    trials = trials_to_submit(plans, place, arms)
+    if not trials:
         return "# 0 trials: nothing is left to submit"
     device = campaigns.device(profile)
     campaign = Campaign(place.runs / "submissions" / "CAMPAIGN", tuple(plan.name for plan in plans), profile, place)
-    count = rounds.wanted_tasks(asked, estimate.seconds(plans, place.runs, device), profile)
-    total = estimate.cost(plans, place.runs, device, {job.id for job in asked}).text
-    lines = [f"# {amount_text(len(asked), 'trial')} in {amount_text(count, 'task')}, {total}"]
+    count = rounds.wanted_tasks(trials, estimate.seconds(plans, place.runs, device), profile)
+    total = estimate.cost(plans, place.runs, device, {job.id for job in trials}).text
+    lines = [f"# {amount_text(len(trials), 'trial')} in {amount_text(count, 'task')}, {total}"]
     folder = campaign.folder / "arrays"
     lines.append(script(arrays.job_array(campaign, folder / "0001", WORK, profile.start, count)))
     for number, (function, when) in enumerate(rounds.helper_starts(profile, ["JOBS"]).items(), start=2):
@@ -111,19 +111,19 @@ def submit(plans: Sequence[Plan], place: Place, profile: Profile, arms: Sequence
         if trials_to_submit(plans, place, arms):  # continue the newest submission with equal arguments
             names = [plan.name for plan in plans]
             here = cluster_name()
-            known = [
+            earlier = [
                 campaign
                 for campaign in campaigns.campaigns(place.runs)
                 if campaign.cluster in ("", here) and is_same_submission(campaign, names, place, profile, arms)
             ]
-            campaign = known[-1] if known else campaigns.create(names, profile, place, arms=arms, cluster=here)
+            campaign = earlier[-1] if earlier else campaigns.create(names, profile, place, arms=arms, cluster=here)
             (campaign.folder / "gave-up.json").unlink(missing_ok=True)
-            found = send_round(campaign)
+            done = send_round(campaign)
         else:
             standings = Standings(place.runs, place.code)
-            found = rounds.count_ended(job.standing(standings) for job in jobs(plans, arms))
-        published = "" if found.left else publish_pending(place.runs, plans)
-    return "\n".join(filter(None, [submission_message(found, profile), published]))
+            done = rounds.count_ended(job.standing(standings) for job in jobs(plans, arms))
+        published = "" if done.left else publish_pending(place.runs, plans)
+    return "\n".join(filter(None, [submission_message(done, profile), published]))
 
 
 def start_here(plans: Sequence[Plan], place: Place, profile: Profile, arms: Sequence[str]) -> str:
@@ -134,16 +134,16 @@ def start_here(plans: Sequence[Plan], place: Place, profile: Profile, arms: Sequ
     """
     from slurm import local  # imported here because it loads submitit
 
-    asked = trials_to_submit(plans, place, arms)
-    if not asked:
+    trials = trials_to_submit(plans, place, arms)
+    if not trials:
         return publish_pending(place.runs, plans) or "nothing is left to train"
     names = [plan.name for plan in plans]
     campaign = campaigns.create(names, profile, place, arms=arms, cluster=campaigns.LOCAL)
     array = arrays.job_array(campaign, arrays.next_folder(campaign), arrays.HERE, {})
     arrays.write_intent(array)
     process = local.start(array)
-    trials = amount_text(len(asked), "trial")
-    return f"{trials} to train on this machine, by process {process}; log: {array.folder / 'logs'}"
+    count = amount_text(len(trials), "trial")
+    return f"{count} to train on this machine, by process {process}; log: {array.folder / 'logs'}"
 
 
 def publish_pending(runs: Path, plans: Sequence[Plan]) -> str:
@@ -178,36 +178,36 @@ def is_same_submission(
         data_dir = place.data_dir.absolute() if place.data_dir else None
         return sorted(place.plugins.values()), data_dir, place.checkpoints, place.keep_weights
 
-    mine = (tuple(plans), tuple(arms), profile, *recorded(place))
-    theirs = (campaign.plans, campaign.arms, campaign.profile, *recorded(campaign.place))
+    wanted = (tuple(plans), tuple(arms), profile, *recorded(place))
+    earlier = (campaign.plans, campaign.arms, campaign.profile, *recorded(campaign.place))
     return (
-        mine == theirs
+        wanted == earlier
         and not campaign.cancelled
         and campaign.is_own
         and provenance.source_digest(campaign.code) == provenance.source_digest()
     )
 
 
-def submission_message(found: Round, profile: Profile) -> str:
-    parts = [f"{found.over} done", f"{found.left} to train"]
-    parts.append(f"{amount_text(found.queued, 'task')} already queued, {found.submitted} submitted")
-    if found.failed:
-        parts.append(f"{found.failed} failed (`ablate retry`)")
-    if found.blocked:
-        parts.append(f"{found.blocked} blocked by their parents (`ablate status` says why)")
-    lines = [", ".join(parts), *filter(None, [retry.renewal_line(found.renewed)])]
-    if found.submitted:
-        lines.append(f"cost: {estimate.Cost(found.hours, campaigns.device(profile), {}).text}")
-    if found.left and not found.queued and not found.submitted:
+def submission_message(done: Round, profile: Profile) -> str:
+    parts = [f"{done.over} done", f"{done.left} to train"]
+    parts.append(f"{amount_text(done.queued, 'task')} already queued, {done.submitted} submitted")
+    if done.failed:
+        parts.append(f"{done.failed} failed (`ablate retry`)")
+    if done.blocked:
+        parts.append(f"{done.blocked} blocked by their parents (`ablate status` says why)")
+    lines = [", ".join(parts), *filter(None, [retry.renewal_line(done.renewed)])]
+    if done.submitted:
+        lines.append(f"cost: {estimate.Cost(done.hours, campaigns.device(profile), {}).text}")
+    if done.left and not done.queued and not done.submitted:
         again = f"give the command again in {rounds.SETTLE_SECONDS:.0f} s"
         lines.append(f"tasks were submitted just now, and squeue does not show them yet: if they have ended, {again}")
-    if found.avoided:
-        lines.append(f"avoiding {', '.join(found.avoided)}: tasks there failed within a day")
-    if found.no_last_job:
-        lines.append(f"no last job is queued ({found.no_last_job}): submit again when the tasks have ended")
-    elif found.submitted and profile.helper == "none":
+    if done.avoided:
+        lines.append(f"avoiding {', '.join(done.avoided)}: tasks there failed within a day")
+    if done.no_last_job:
+        lines.append(f"no last job is queued ({done.no_last_job}): submit again when the tasks have ended")
+    elif done.submitted and profile.helper == "none":
         lines.append("no last job is queued (helper: none): submit again when the tasks have ended")
-    elif found.submitted:
+    elif done.submitted:
         lines.append("when these have ended, a last job checks again and writes tables and report")
     return "\n".join(lines)
 

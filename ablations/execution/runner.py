@@ -23,7 +23,7 @@ from results.store.standing import Standings
 STOP_SECONDS = 60.0
 LISTEN_SECONDS = 0.2
 CALLED_OFF_SECONDS = 5.0  # between calls of `called_off`
-SPREAD = 32  # jobs: enough for 100 tasks (benchmarks/pull.py), and few enough to go seed by seed
+SPREAD = 32  # jobs: with 100 tasks, three compete for each first claim; seeds are trained nearly in their order
 CLOSING_FRACTION = 0.02
 
 
