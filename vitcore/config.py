@@ -40,11 +40,15 @@ class Config(Settings):
 
         values = merge(values)
         check_variant_names(values, cls.model_fields)
-        if is_reference(model := values.get("model")) and (own := [key for key in values if is_architectural(key)]):
-            raise ConfigError(f"{own[0]}={values[own[0]]}: model={model} has its own: leave it out")
+        model = values.get("model")
+        for key in values:
+            if is_reference(model) and is_architectural(key):
+                raise ConfigError(f"{key}={values[key]}: model={model} has its own: leave it out")
         options = {key: values.pop(key) for key in list(values) if "." in key}  # as merge leaves them
-        values |= {"options": options} if options else {}
-        if isinstance(data := values.get("data", "digits"), str):
+        if options:
+            values["options"] = options
+        data = values.get("data", "digits")
+        if isinstance(data, str):
             about = describe(data)
             for name in ("image_size", "channels", "classes"):
                 values.setdefault(name, getattr(about, name))

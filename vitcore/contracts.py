@@ -77,7 +77,8 @@ def learns(config: Config, slot: str, name: str, every: bool = True) -> None:
     batch = training.batch()
     with torch.no_grad():
         logits = training.forward(batch.images, batch.keys)
-    shape, wanted = tuple(logits.shape), (config.batch, config.classes)
+    shape = tuple(logits.shape)
+    wanted = (config.batch, config.classes)
     if slot != "objective":
         assert shape == wanted, f"{slot}={name}: logits of shape {shape}, not (B, classes) = {wanted}"
     assert logits.isfinite().all(), f"{slot}={name}: logits are not finite"
@@ -90,16 +91,21 @@ def learns(config: Config, slot: str, name: str, every: bool = True) -> None:
     gradients = {key: parameter.grad for key, parameter in training.model.named_parameters()}
     for key, gradient in gradients.items():
         assert gradient is None or gradient.isfinite().all(), f"{key}: a gradient is not finite"
-    own = part_names(training.model, slot, name)
-    unreached = [key for key, gradient in gradients.items() if key in own and (gradient is None or not gradient.any())]
-    enough = not unreached or (not every and len(unreached) < len(own))
+    names = part_names(training.model, slot, name)
+    reached = {key for key, gradient in gradients.items() if gradient is not None and gradient.any()}
+    unreached = [key for key in gradients if key in names - reached]
+    enough = not unreached or (not every and len(unreached) < len(names))
     assert enough, f"{unreached[0]}: no gradient reaches it"
 
 
 def part_names(model: nn.Module, slot: str, name: str) -> set[str]:
+    """Return the names of the parameters that belong to a variant."""
     kind = VARIANTS[slot][name]
-    inside = {f"{module}." for module, one in model.named_modules() if type(one) is kind} | {f"{slot}."}
-    return {parameter for parameter, _ in model.named_parameters() if parameter.startswith(tuple(inside))}
+    prefixes = [f"{slot}."]
+    for name_of_module, module in model.named_modules():
+        if type(module) is kind:
+            prefixes.append(f"{name_of_module}.")
+    return {parameter for parameter, _ in model.named_parameters() if parameter.startswith(tuple(prefixes))}
 
 
 def declares_its_values(slot: str, name: str) -> None:
@@ -107,36 +113,40 @@ def declares_its_values(slot: str, name: str) -> None:
 
     During the check, PyTorch fills empty tensors with NaN, which distinguishes them from tensors with values.
     """
-    found: list[nn.Parameter] = []
+    preset: list[nn.Parameter] = []
 
     def registered(module: nn.Module, parameter_name: str, parameter: nn.Parameter) -> None:
         if parameter is not None and not parameter.isnan().all():
-            found.append(parameter)
+            preset.append(parameter)
 
-    before, hook = torch.are_deterministic_algorithms_enabled(), register_module_parameter_registration_hook(registered)
+    before = torch.are_deterministic_algorithms_enabled()
+    hook = register_module_parameter_registration_hook(registered)
     try:
         torch.use_deterministic_algorithms(True)
         model = build(tiny(slot, name))
     finally:
         hook.remove()
         torch.use_deterministic_algorithms(before)
-    own = part_names(model, slot, name)
+    names = part_names(model, slot, name)
     for full, parameter in model.named_parameters():
-        if full in own and any(parameter is one for one in found):
+        if full in names and any(parameter is value for value in preset):
             owner, own_name = nearest_owner(model, full)
             replaced = type(owner).initial is Initial.initial and owner.draw_of(own_name) is owner.draw_table
             assert not replaced, f"{full}: its value in __init__ is drawn over: draws = {{'{own_name}': constant(...)}}"
 
 
 def deterministic(slot: str, name: str) -> None:
-    first, second = Memory(), Memory()
+    first = Memory()
+    second = Memory()
     train(tiny(slot, name), first)
     train(tiny(slot, name), second)
     assert first.weights == second.weights, f"{slot}={name}: two training runs with one seed end differently"
 
 
 def resumes(slot: str, name: str) -> None:
-    config, whole, halves = tiny(slot, name), Memory(), Memory()
+    config = tiny(slot, name)
+    whole = Memory()
+    halves = Memory()
     train(config, whole)
     left = iter(range(config.steps // 2))
     train(config, halves, stop=lambda: next(left, None) is None)
@@ -147,18 +157,23 @@ def resumes(slot: str, name: str) -> None:
 @torch.no_grad()
 def reads_its_tokens(slot: str, name: str) -> None:
     """Check that the pooling reads no register, and that it reads the class token if it declares `class_token`."""
-    model = perturbed(config := Config(**tiny(slot, name).model_dump() | {"registers": 2}))
-    tokens, generator = model.prefix + math.prod(config.grid), torch.Generator().manual_seed(0)
+    config = Config(**tiny(slot, name).model_dump() | {"registers": 2})
+    model = perturbed(config)
+    tokens = model.prefix + math.prod(config.grid)
+    generator = torch.Generator().manual_seed(0)
     states = torch.randn((config.layers, 2, tokens, config.width), dtype=torch.float64, generator=generator)
 
     def pooled() -> Tensor:
         return model.pool(model.pool.gather(states), model.prefix).clone()  # from a view
 
-    before, own = pooled(), int(model.pool.class_token)
-    states[:, :, own : model.prefix] += 1
-    what = "registers" if own else "tokens before the patches: read x[:, prefix:], or set class_token = True"
+    before = pooled()
+    class_tokens = int(model.pool.class_token)
+    states[:, :, class_tokens : model.prefix] += 1
+    what = "registers"
+    if not class_tokens:
+        what = "tokens before the patches: read x[:, prefix:], or set class_token = True"
     assert torch.equal(pooled(), before), f"{slot}={name}: reads the {what}"
-    if own:
+    if class_tokens:
         states[:, :, 0] += 1
         assert not torch.equal(pooled(), before), f"{slot}={name}: has a class token and does not read it"
 
@@ -166,7 +181,8 @@ def reads_its_tokens(slot: str, name: str) -> None:
 @torch.no_grad()
 def locates_patches(slot: str, name: str) -> None:
     config = tiny(slot, name)
-    model, images = perturbed(config), some_images(config)
+    model = perturbed(config)
+    images = some_images(config)
     moved = (model(images) - model(shuffled(images, config.patch))).abs().max().item()
     if name == "none":
         assert moved < EQUAL, f"{slot}={name}: shuffling the patches moves the logits by {moved:.1e}"
@@ -196,14 +212,16 @@ def shuffled(images: Tensor, patch: int) -> Tensor:
 @torch.no_grad()
 def other_resolution(slot: str, name: str) -> None:
     """Check that images of another size give finite logits, or a ValueError that names the variant or the sizes."""
-    model = ViT(config := tiny(slot, name))
+    config = tiny(slot, name)
+    model = ViT(config)
     side = config.image_size
     for height, width in [(2 * side, 2 * side), (side + config.patch, 2 * side)]:
         try:
             logits = model(torch.randn(2, config.channels, height, width))
         except (ValueError, RuntimeError) as error:
-            said, sizes = str(error), ((height, width), (side, side))
-            named = f"{slot}={name}" in said or any(names_size(said, size, config.patch) for size in sizes)
+            message = str(error)
+            sizes = ((height, width), (side, side))
+            named = f"{slot}={name}" in message or any(names_size(message, size, config.patch) for size in sizes)
             if named and isinstance(error, ValueError):
                 return
             wanted = "not with a ValueError that names the part or the sizes"
@@ -213,26 +231,30 @@ def other_resolution(slot: str, name: str) -> None:
 
 def names_size(text: str, image: tuple[int, int], patch: int) -> bool:
     """Return whether `text` contains an image's height and width, or the grid or number of its patches."""
-    numbers, grid = set(map(int, re.findall(r"\d+", text))), [side // patch for side in image]
+    numbers = set(map(int, re.findall(r"\d+", text)))
+    grid = [side // patch for side in image]
     return any(numbers >= {*size} for size in (image, grid, [math.prod(grid)]))
 
 
 def independent(slot: str, name: str) -> None:
-    other = next(one for one in VARIANTS[slot] if one != name)  # comparison with one other variant is enough
-    mine, theirs = (other_parameters(slot, one) for one in (name, other))
-    changed = [key for key in mine.keys() & theirs.keys() if not torch.equal(mine[key], theirs[key])]
+    other = next(variant for variant in VARIANTS[slot] if variant != name)  # comparison with one variant is enough
+    before = other_parameters(slot, other)
+    after = other_parameters(slot, name)
+    changed = [key for key in before.keys() & after.keys() if not torch.equal(before[key], after[key])]
     assert not changed, f"{slot}={name}: {changed[0]} starts with other values than with {slot}={other}"
 
 
 def other_parameters(slot: str, name: str) -> dict[str, nn.Parameter]:
     """Return name -> parameter of a model with the variant, without parameters that the variant initializes itself."""
-    model, kind = ViT(tiny(slot, name)), VARIANTS[slot][name]
+    model = ViT(tiny(slot, name))
+    kind = VARIANTS[slot][name]
     return {key: values for key, values in model.named_parameters() if type(nearest_owner(model, key)[0]) is not kind}
 
 
 def exports(slot: str, name: str) -> None:
     config = tiny(slot, name)
-    model, copy = perturbed(config).eval(), ViT(config).double().eval()
+    model = perturbed(config).eval()
+    copy = ViT(config).double().eval()
     copy.load_state_dict(safetensors.torch.load(safetensors.torch.save(model.state_dict())))
     images = some_images(config)
     with torch.no_grad():
@@ -244,7 +266,8 @@ def exports(slot: str, name: str) -> None:
 
 
 def compiles(slot: str, name: str, backend: str = "aot_eager") -> None:
-    model = perturbed(config := tiny(slot, name))
+    config = tiny(slot, name)
+    model = perturbed(config)
     use_private_cache()
     torch.compiler.reset()
     compiled = torch.compile(model, backend=backend, fullgraph=True)
@@ -281,24 +304,27 @@ def documented(slot: str, name: str) -> None:
 def same_in_any_batch(slot: str, name: str) -> None:
     """Check that augmentation ignores the rest of a batch, keeps shape and data type, and does not change its input."""
     config = tiny(slot, name)
-    augment, images = AUGMENT[name](config), next(load(config).train.batches(32))
-    given, keys = images.clone(), image_keys(config.seed, np.zeros(32, np.int64), np.arange(32))
+    augment = AUGMENT[name](config)
+    images = next(load(config).train.batches(32))
+    given = images.clone()
+    keys = image_keys(config.seed, np.zeros(32, np.int64), np.arange(32))
     together = augment(images, keys)
     assert torch.equal(images, given), f"{slot}={name}: writes to the images it is given"
     assert (together.shape, together.dtype) == (images.shape, images.dtype), f"{slot}={name}: not bytes of that shape"
-    alone = torch.cat([augment(*one) for one in zip(torch.split(images, 1), torch.split(keys, 1), strict=True)])
+    alone = torch.cat([augment(images[i : i + 1], keys[i : i + 1]) for i in range(len(images))])
     assert torch.equal(alone, together), f"{slot}={name}: an image is augmented differently in another batch"
 
 
 @torch.no_grad()
 def learns_an_image_alone(slot: str, name: str) -> None:
     """Check that a batch's loss is the mean of its images' losses, and that validation scores are from 0 to 1."""
-    training = Training(config := tiny(slot, name), load(config))
+    config = tiny(slot, name)
+    training = Training(config, load(config))
     training.model.double()
     batch = training.batch()
     batch = batch._replace(images=batch.images.double())
     together = training.train_step.mean_loss(batch).item()
-    alone = sum(training.train_step.mean_loss(one).item() for one in batch.split(1)) / config.batch
+    alone = sum(training.train_step.mean_loss(image).item() for image in batch.split(1)) / config.batch
     assert abs(together - alone) < EQUAL, f"{slot}={name}: an image's loss depends on the images beside it"
     training.model.float()
     loss, right = score(training, training.data.val)
@@ -324,7 +350,8 @@ def after_one_step() -> Callable[[], bool]:
 def resumes_after_every_step(slot: str, name: str) -> None:
     """Check that a training that resumes from a checkpoint after each step equals one without checkpoints."""
     config = Config(**merge(tiny(slot, name).model_dump(), {"steps": 8, "layer_decay": 0.8}))  # several groups
-    whole, pieces = Memory(), Memory()
+    whole = Memory()
+    pieces = Memory()
     train(config, whole)
     while pieces.weights is None:
         train(config, pieces, stop=after_one_step())

@@ -38,15 +38,22 @@ NUMERICS = {"encoder": 1, "training": 1, "initialisation": 1}
 def neutral_values(config: Config) -> JsonSettings:
     """Return field name -> neutral value, at which the field is left out. Some values depend on other fields."""
     places = POSITION[config.position].places
-    mixes, mixes_both = config.mixup or config.cutmix, config.mixup and config.cutmix
-    return {
+    neutral = {
         **NEUTRAL,
         "data_seed": config.seed,
-        "position_at": places[0] if places else "",
-        "random_erasing_fill": "constant" if config.random_erasing else config.random_erasing_fill,
-        "mix_prob": 1.0 if mixes else config.mix_prob,
-        "mix_switch_prob": 0.5 if mixes_both else config.mix_switch_prob,
+        "position_at": next(iter(places), ""),
+        "random_erasing_fill": "constant",
+        "mix_prob": 1.0,
+        "mix_switch_prob": 0.5,
     }
+    # An option of something that is off has no effect, so any value is neutral.
+    if not config.random_erasing:
+        neutral["random_erasing_fill"] = config.random_erasing_fill
+    if not (config.mixup or config.cutmix):
+        neutral["mix_prob"] = config.mix_prob
+    if not (config.mixup and config.cutmix):
+        neutral["mix_switch_prob"] = config.mix_switch_prob
+    return neutral
 
 
 def identity(config: Config) -> JsonSettings:
@@ -65,12 +72,16 @@ def identity(config: Config) -> JsonSettings:
         slot: variants[getattr(config, slot)].version(config) for slot, variants in VARIANTS.items()
     }
     if config.model:  # a reference model has no part of this package, whatever the fields say
-        fields, versions = without_architecture(fields), without_architecture(versions)
-        if digest := registered_digest(config.model.removeprefix(REFERENCE)):
+        fields = without_architecture(fields)
+        versions = without_architecture(versions)
+        digest = registered_digest(config.model.removeprefix(REFERENCE))
+        if digest:
             versions["model"] = digest
     fields["parts"] = {slot: version for slot, version in versions.items() if slot in fields or version != 1}
     raised = {name: number for name, number in NUMERICS.items() if number != 1}
-    return fields | ({"numerics": raised} if raised else {})
+    if raised:
+        fields["numerics"] = raised
+    return fields
 
 
 def without_architecture(settings: JsonSettings) -> JsonSettings:
@@ -127,6 +138,6 @@ def trial_ids(
     """
     shared = unseeded_identity(config)
     for seed in seeds:
-        own = {} if data_seed in (None, seed) else {"data_seed": data_seed}  # left out if equal to the seed
+        data_seeds = {} if data_seed in (None, seed) else {"data_seed": data_seed}  # left out if equal to the seed
         start = {key: starts[seed]} if starts else {}
-        yield digest({**shared, "seed": seed, **own, **start})
+        yield digest({**shared, "seed": seed, **data_seeds, **start})

@@ -41,10 +41,11 @@ def integers(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
 
 def integers_on_cpu(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
     """Return the result of `integers` for keys on the CPU, computed with NumPy, which is faster for few elements."""
-    own = keys.numpy()
-    low, high = own.astype(np.int32) ^ np.int32(site), (own >> 32).astype(np.int32)
-    found = hashed_bits(low, high, np.arange(elements, dtype=np.int32))
-    return torch.from_numpy((found.astype(np.int64) + 2**31) * limit >> 32)
+    numbers = keys.numpy()
+    low = numbers.astype(np.int32) ^ np.int32(site)
+    high = (numbers >> 32).astype(np.int32)
+    drawn = hashed_bits(low, high, np.arange(elements, dtype=np.int32))
+    return torch.from_numpy((drawn.astype(np.int64) + 2**31) * limit >> 32)
 
 
 def uniforms(keys: Tensor, site: int, elements: int) -> Tensor:

@@ -105,31 +105,40 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
     problems = error.errors(include_url=False)
     problem = problems[0]
     if problem["loc"] == ("data_seed",):  # unless set, it equals `seed`, whose error is then reported
-        problem = next((one for one in problems if one["loc"] == ("seed",)), problem)
+        problem = next((other for other in problems if other["loc"] == ("seed",)), problem)
     key = key_of(problem)
-    known = [field.alias or name for name, field in model.model_fields.items()]
-    known += getattr(model, "shorthands", ())
+    keys = [field.alias or name for name, field in model.model_fields.items()]
+    keys += getattr(model, "shorthands", ())
     match problem["type"]:
         case "extra_forbidden":
-            listed = f": known are {joined_names(known)}" if known else ": this variant has no options"
-            return unknown_key(key, known, listed)
+            listed = f": known are {joined_names(keys)}" if keys else ": this variant has no options"
+            return unknown_key(key, keys, listed)
         case "value_error":  # a ConfigError, raised inside a validator
             return str(problem["ctx"]["error"])
         case "missing":
             return f"'{key}' is missing"
         case _:
-            value, field = problem["input"], model.model_fields.get(key)
+            value = problem["input"]
+            field = model.model_fields.get(key)
             if field is not None and field.annotation in (int, float) and problem["type"] in ALLOWED:
                 return f"{key}={value}: {allowed_numbers(field)}"
-            same = [one for one in problems if key_of(one) == key and one["input"] is value]  # one for each type tried
+            same = [
+                other for other in problems if key_of(other) == key and other["input"] is value
+            ]  # one for each type tried
             return f"{key}={value}: {' or '.join(map(allowed, same))}"
 
 
 def allowed_numbers(field: FieldInfo) -> str:
     """Return the numbers that a field allows, such as "a whole number from 1 to 1,024" or "a finite number above 0"."""
     words = {"gt": "above", "ge": "of at least", "lt": "below", "le": "at most"}
-    limits = {name: f"{getattr(one, name):,.12g}" for one in field.metadata for name in words if hasattr(one, name)}
-    kind = "a whole number" if field.annotation is int else "a number" if len(limits) > 1 else ALLOWED["float_type"]
+    limits: dict[str, str] = {}
+    for bound in field.metadata:
+        for name in words:
+            if hasattr(bound, name):
+                limits[name] = f"{getattr(bound, name):,.12g}"
+    kind = "a whole number"
+    if field.annotation is not int:
+        kind = "a number" if len(limits) > 1 else ALLOWED["float_type"]
     if limits.keys() == {"ge", "le"}:
         return f"{kind} from {limits['ge']} to {limits['le']}"
     return f"{kind} {' and '.join(f'{words[name]} {limit}' for name, limit in limits.items())}".strip()
@@ -151,7 +160,7 @@ def key_of(problem: ErrorDetails) -> str:
 def unsigned_zeros(value: Any) -> Any:
     """Return `value` with -0.0 replaced by 0.0, also inside lists: the two are equal but differ in JSON."""
     if isinstance(value, list):
-        return [unsigned_zeros(one) for one in value]
+        return [unsigned_zeros(item) for item in value]
     return 0.0 if isinstance(value, float) and value == 0.0 else value
 
 
@@ -159,8 +168,8 @@ def unknown_key(key: str, known: Iterable[str] = (), otherwise: str = "") -> str
     """Return the message that a key is unknown, with the key that was probably meant or else `otherwise`."""
     names = list(known)
     stage, dot, _ = key.rpartition(".")
-    meant = usual_name(key)
-    candidate = next((name for name in (stage + dot + meant, meant) if name in names), stage + dot + meant)
+    setting = usual_name(key)
+    candidate = next((name for name in (stage + dot + setting, setting) if name in names), stage + dot + setting)
     return f"unknown key '{key}'{spelling_hint(candidate, names) or otherwise}"
 
 
@@ -177,4 +186,4 @@ def spelling_hint(word: object, known: Iterable[str]) -> str:
 
 
 def joined_names(known: Iterable[object]) -> str:
-    return ", ".join(str(one) for one in known)
+    return ", ".join(str(name) for name in known)

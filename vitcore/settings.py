@@ -137,11 +137,11 @@ class Settings(Options):
     def options_of(self, slot: str, schema: type[AnyOptions]) -> AnyOptions:
         """Return the options of `slot` in a record of type `schema`; raise ConfigError if one is unknown or invalid."""
         prefix = f"{slot}."
-        own = {key.removeprefix(prefix): value for key, value in self.options.items() if key.startswith(prefix)}
+        options = {key.removeprefix(prefix): value for key, value in self.options.items() if key.startswith(prefix)}
         try:
-            return schema(**own)
+            return schema(**options)
         except ConfigError as error:
-            misplaced = (own.keys() - schema.model_fields.keys()) & Settings.model_fields.keys()
+            misplaced = (options.keys() - schema.model_fields.keys()) & Settings.model_fields.keys()
             if misplaced:
                 key = min(misplaced)
                 raise ConfigError(f"unknown key '{prefix}{key}'; did you mean '{key}'?") from None

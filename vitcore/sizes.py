@@ -64,13 +64,14 @@ def is_architectural(key: str) -> bool:
 
 def model_hint(name: str) -> str:
     """Return "; did you mean ...?" for a name of a model in other code, or "" if it resembles none."""
-    meant = []
-    if found := OTHER_SPELLING.match(name):
-        initial = found[1][0].upper()
-        meant.append(f"{'Ti' if initial == 'T' else initial}/{found[2]}")
+    suggestions = []
+    match = OTHER_SPELLING.match(name)
+    if match:
+        initial = match[1][0].upper().replace("T", "Ti")
+        suggestions.append(f"{initial}/{match[2]}")
     if re.fullmatch("[a-z][a-z0-9]*[0-9_][a-z0-9_.]*", name):
-        meant.append(REFERENCE + name)
-    return f"; did you mean {' or '.join(map(repr, meant))}?" if meant else ""
+        suggestions.append(REFERENCE + name)
+    return f"; did you mean {' or '.join(map(repr, suggestions))}?" if suggestions else ""
 
 
 def sizes(model: object) -> dict[str, float]:

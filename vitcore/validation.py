@@ -73,8 +73,8 @@ def check_reference(config: Settings) -> None:
 
     name = config.model.removeprefix(REFERENCE)
     if not timm.is_model(name):
-        known = spelling_hint(name, timm.list_models())
-        raise ConfigError(f"model={config.model}: timm {timm.__version__} has no such model{known}")
+        hint = spelling_hint(name, timm.list_models())
+        raise ConfigError(f"model={config.model}: timm {timm.__version__} has no such model{hint}")
     if "." in name:
         raise ConfigError(f"model={config.model}: without the name of weights: timm/{name.partition('.')[0]}")
     if config.layer_decay != 1:

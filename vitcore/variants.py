@@ -54,9 +54,9 @@ def check_variant_names(values: Mapping[str, Any], fields: Iterable[str]) -> Non
             if key in variants:
                 raise ConfigError(unknown_key(key, otherwise=f": it is a value of {slot}; did you mean {slot}={key}?"))
     named: dict[str, Iterable[str]] = {**VARIANTS, "init": INIT}
-    for field, known in named.items():
-        if field in values and values[field] not in tuple(known):
-            hint = spelling_hint(values[field], known)
+    for field, names in named.items():
+        if field in values and values[field] not in tuple(names):
+            hint = spelling_hint(values[field], names)
             if field in VARIANTS:
                 hint += "; a plug-in's needs --plugin FILE"
-            raise ConfigError(f"{field}={values[field]}: one of {joined_names(known)}{hint}")
+            raise ConfigError(f"{field}={values[field]}: one of {joined_names(names)}{hint}")

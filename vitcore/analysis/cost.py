@@ -33,7 +33,8 @@ def measure(config: Settings) -> Cost:
 
     Raises ConfigError if a reference model lacks a kind of dropout that is set. timm may raise other errors.
     """
-    if (key := model_key(config)) not in measured:
+    key = model_key(config)
+    if key not in measured:
         measured[key] = count(config)
     return measured[key]
 
@@ -45,7 +46,8 @@ def remember(config: Settings, cost: Cost) -> None:
 
 def initial_weights(config: Settings) -> dict[str, Drawn] | None:
     """Return the result of `drawn` for the model: how each parameter is initialized. None for a reference model."""
-    if (key := model_key(config)) not in drawings:
+    key = model_key(config)
+    if key not in drawings:
         model, _ = meta_model(config)
         drawings[key] = drawn(model) if isinstance(model, ViT) else None
     return drawings[key]
@@ -72,7 +74,8 @@ def count(config: Settings) -> Cost:
     model, images = meta_model(config)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(images)
-    params, flops = sum(parameter.numel() for parameter in model.parameters()), counter.get_total_flops()
+    params = sum(parameter.numel() for parameter in model.parameters())
+    flops = counter.get_total_flops()
     if not isinstance(model, ViT):
         return Cost(params, flops, tokens=None, class_token=None, attention_bias=None)
     tokens = math.prod(config.grid) + model.prefix

@@ -49,8 +49,8 @@ class Eval(NamedTuple):
 
 
 def few_shot_eval(model: Model, _: int, data_dir: Path | None) -> Computed:
-    found = few_shot(model, trial_data(model, data_dir))
-    return Computed(found.metrics, found.notes, {"draws": found.draws})
+    probes = few_shot(model, trial_data(model, data_dir))
+    return Computed(probes.metrics, probes.notes, {"draws": probes.draws})
 
 
 def inspect_eval(model: Model, images: int, data_dir: Path | None) -> Computed:
@@ -88,7 +88,8 @@ def test_metrics(model: Model, trained: Data, images: Images, how: str) -> Compu
         raise ConfigError(f"eval test@{how}: objective={model.config.objective} gives images no class")
     logits = batch_outputs(model, model.config, trained, images)  # (n, classes)
     correct = logits.argmax(dim=1) == images.labels
-    accuracy, loss = correct.float().mean().item(), F.cross_entropy(logits, images.labels).item()
+    accuracy = correct.float().mean().item()
+    loss = F.cross_entropy(logits, images.labels).item()
     return Computed({f"test_accuracy@{how}": accuracy, f"test_loss@{how}": loss})
 
 
@@ -114,17 +115,19 @@ EVAL: dict[str, Eval] = {
 
 def find(name: str) -> tuple[Eval, int]:
     """Return (entry of EVAL, integer in the name or 0) for an eval's name; raise ValueError if it is unknown."""
-    for entry, known in EVAL.items():
-        if (number := placeholder_digits(name, entry)) is not None:
-            return known, int(number or 0)
+    for pattern, entry in EVAL.items():
+        number = placeholder_digits(name, pattern)
+        if number is not None:
+            return entry, int(number or 0)
     raise ValueError(f"evals: {name}: one of {', '.join(EVAL)}")
 
 
 def eval_of(metric: str) -> str:
     """Return the name of the eval that computes a metric, or "" if no eval does."""
-    for entry, known in EVAL.items():
-        for pattern in known.metrics:
-            if (number := placeholder_digits(metric, pattern)) is not None:
+    for entry, entry_of_eval in EVAL.items():
+        for pattern in entry_of_eval.metrics:
+            number = placeholder_digits(metric, pattern)
+            if number is not None:
                 return placeholder_free(entry) + number
     return ""
 
@@ -139,8 +142,8 @@ def placeholder_digits(name: str, pattern: str) -> str | None:
     """Return the digits of `name` at the placeholder in `pattern`: "" without a placeholder, None without a match."""
     fixed = placeholder_free(pattern)
     value = r"[1-9]\d*" if fixed != pattern else ""
-    found = re.fullmatch(f"{re.escape(fixed)}({value})", name)
-    return found and found[1]
+    match = re.fullmatch(f"{re.escape(fixed)}({value})", name)
+    return match and match[1]
 
 
 def placeholder_free(pattern: str) -> str:

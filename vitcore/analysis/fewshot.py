@@ -37,7 +37,8 @@ class Probe:
     def fit(cls, features: Tensor, labels: Tensor, classes: int) -> Probe:
         """Return a ridge regression to {-1, 1} targets, fitted to features (n, D) and labels (n,) on the CPU."""
         features = features.double()
-        mean, std = features.mean(dim=0), features.std(dim=0, correction=0) + EPSILON
+        mean = features.mean(dim=0)
+        std = features.std(dim=0, correction=0) + EPSILON
         x = with_bias((features - mean) / std)  # (n, D + 1)
         targets = 2 * F.one_hot(labels, classes).double() - 1  # (n, K)
         return cls(mean, std, torch.linalg.solve(x.T @ x + L2 * torch.eye(x.shape[1], dtype=x.dtype), x.T @ targets))
@@ -65,23 +66,24 @@ def few_shot(model: Model, data: Data) -> FewShot:
     of those for a larger one. Draws depend only on the data and the trial's data seed, so that paired arms share them.
     data: on the model's device, as from `trial_data`. Raises the errors of `batch_outputs`.
     """
-    found, classes = FewShot(), model.config.classes
+    results = FewShot()
+    classes = model.config.classes
     labels = data.train.labels.cpu().numpy()
     scarcest = np.bincount(labels, minlength=classes)
     tested = features(model, data, data.test)  # (n, D)
     for count in SHOTS:
         name = f"fewshot{count}_accuracy"
         if scarcest.min() < count:
-            found.notes.append(f"{name} is left out: class {scarcest.argmin()} has {scarcest.min()} training images")
+            results.notes.append(f"{name} is left out: class {scarcest.argmin()} has {scarcest.min()} training images")
             continue
         for draw in range(DRAWS):
             support_set = data.train.select(support(labels, count, model.config.data_seed, draw))
             seen = features(model, data, support_set)  # (count * K, D)
             probe = Probe.fit(seen, support_set.labels.cpu(), classes)
             right = probe.scores(tested).argmax(dim=1) == data.test.labels.cpu()
-            found.draws.setdefault(name, []).append(right.double().mean().item())
-        found.metrics[name] = float(np.mean(found.draws[name]))
-    return found
+            results.draws.setdefault(name, []).append(right.double().mean().item())
+        results.metrics[name] = float(np.mean(results.draws[name]))
+    return results
 
 
 def support(labels: Indices, count: int, data_seed: int, draw: int) -> Indices:

@@ -47,10 +47,10 @@ def principal_components(weight: Tensor) -> tuple[Tensor, Tensor]:
     flat = weight.double().flatten(1).cpu()
     _, deviations, directions = torch.linalg.svd(flat - flat.mean(dim=0), full_matrices=False)
     count = min(COMPONENTS, flat.shape[1], max(1, len(flat) - 1))
-    found = directions[:count]
-    largest = found.gather(1, found.abs().argmax(dim=1, keepdim=True))
+    components = directions[:count]
+    largest = components.gather(1, components.abs().argmax(dim=1, keepdim=True))
     share = deviations**2 / (deviations**2).sum().clamp_min(torch.finfo(torch.float64).tiny)
-    return (found * largest.sign()).view(count, *weight.shape[1:]), share[:count]
+    return (components * largest.sign()).view(count, *weight.shape[1:]), share[:count]
 
 
 class Layer(NamedTuple):
@@ -63,12 +63,12 @@ class Layer(NamedTuple):
 @torch.no_grad()
 def layers(model: ViT, images: Tensor) -> list[Layer]:
     """Return each layer's attention, which fused kernels never store, for standardized images (B, C, H, W)."""
-    found: list[Layer] = []
+    layers_seen: list[Layer] = []
 
     def record_layer(module: nn.Module, inputs: tuple[Any, ...]) -> None:
         assert isinstance(module, SelfAttention)
         weights, bias = module.weights(*inputs)
-        found.append(Layer(weights, None if bias is None else bias.expand_as(weights)))
+        layers_seen.append(Layer(weights, None if bias is None else bias.expand_as(weights)))
 
     attentions = [module for module in model.encoder.modules() if isinstance(module, SelfAttention)]
     handles = [module.register_forward_pre_hook(record_layer) for module in attentions]
@@ -77,7 +77,7 @@ def layers(model: ViT, images: Tensor) -> list[Layer]:
     finally:
         for handle in handles:
             handle.remove()
-    return found
+    return layers_seen
 
 
 def distances(grid: Grid, patch: int) -> Tensor:
@@ -115,15 +115,17 @@ def rollout(weights: list[Tensor]) -> Tensor:
 
 def pooled_shares(rolled: Tensor, prefix: int, class_token: bool) -> Tensor:
     """Return each input patch's share (B, N) in the pooled output tokens, from the attention rollout (B, T, T)."""
-    read = rolled[:, 0] if class_token else rolled[:, prefix:].mean(dim=1)
-    return read[:, prefix:]
+    if class_token:
+        return rolled[:, 0, prefix:]
+    return rolled[:, prefix:, prefix:].mean(dim=1)
 
 
 def rollout_caption(model: ViT) -> str:
     """Return a caption for `pooled_shares` that names the output tokens and any pooling weights that are ignored."""
-    shown = "class token" if model.pool.class_token else "mean of the patches"
-    left_out = f" at the last layer (pool={model.config.pool} has weights of its own, which are left out)"
-    return shown if model.pool.plain else shown + left_out
+    caption = "class token" if model.pool.class_token else "mean of the patches"
+    if not model.pool.plain:
+        caption += f" at the last layer (pool={model.config.pool} has weights of its own, which are left out)"
+    return caption
 
 
 @dataclass(frozen=True)
@@ -145,14 +147,17 @@ def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid
 
     bias, centre_bias: these quantities of `batch_sums` as means over images, or None if a layer has no bias.
     """
-    layers, kind = range(len(model.encoder.blocks)), f"position={model.config.position}"
+    layers = range(len(model.encoder.blocks))
+    kind = f"position={model.config.position}"
     sites = []
-    if tables := [
-        cosine_similarity(x)[None] for layer in layers if (x := position_vectors(model, layer, grid)) is not None
-    ]:
-        sites.append(site("tokens", "cosine similarity of position embeddings", torch.stack(tables), grid))
-    if rotations := [cosine_similarity(x) for layer in layers if (x := rotated_ones(model, layer, grid)) is not None]:
-        sites.append(site("rotate", "similarity of one vector as query and as key", torch.stack(rotations), grid))
+    added = [vectors for layer in layers for vectors in position_vectors(model, layer, grid)]
+    if added:
+        maps = torch.stack([cosine_similarity(vectors)[None] for vectors in added])
+        sites.append(similarity_at("tokens", "cosine similarity of position embeddings", maps, grid))
+    rotated = [vectors for layer in layers for vectors in rotated_ones(model, layer, grid)]
+    if rotated:
+        maps = torch.stack([cosine_similarity(vectors) for vectors in rotated])
+        sites.append(similarity_at("rotate", "similarity of one vector as query and as key", maps, grid))
     if bias is not None and centre_bias is not None:
         sites.append(Similarity("bias", "bias of the attention logits, mean over the images", bias, centre_bias))
     if not sites and type(model.position).between is not Position.between:
@@ -161,11 +166,13 @@ def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid
     return sites or [Similarity("", f"{kind}: the model has no position embedding")]
 
 
-def site(name: str, note: str, maps: Tensor, grid: Grid) -> Similarity:
+def similarity_at(site: str, note: str, maps: Tensor, grid: Grid) -> Similarity:
     """Return a Similarity from maps (L', H', N, N), after reducing equal layers and equal heads to one."""
-    maps = maps[:1] if (maps == maps[:1]).all() else maps
-    maps = maps[:, :1] if (maps == maps[:, :1]).all() else maps
-    return Similarity(name, note, maps.mean(dim=(0, 1)), maps[:, :, middle_patch(grid)])
+    if (maps == maps[:1]).all():
+        maps = maps[:1]
+    if (maps == maps[:, :1]).all():
+        maps = maps[:, :1]
+    return Similarity(site, note, maps.mean(dim=(0, 1)), maps[:, :, middle_patch(grid)])
 
 
 def middle_patch(grid: Grid) -> int:
@@ -174,11 +181,11 @@ def middle_patch(grid: Grid) -> int:
 
 
 @torch.no_grad()
-def position_vectors(model: ViT, layer: int, grid: Grid) -> Tensor | None:
-    """Return the position embedding's vectors (N, channels) before `layer`, from zero patches; None if all are 0."""
+def position_vectors(model: ViT, layer: int, grid: Grid) -> list[Tensor]:
+    """Return the position embedding's vectors (N, channels) before `layer`, from zero patches; [] if all are 0."""
     nothing = torch.zeros(1, math.prod(grid), model.config.width, device=next(model.parameters()).device)
     vectors = model.position.tokens(nothing, layer, grid)[0].double().cpu()
-    return vectors if vectors.any() else None
+    return [vectors] if vectors.any() else []
 
 
 def cosine_similarity(vectors: Tensor) -> Tensor:
@@ -188,15 +195,16 @@ def cosine_similarity(vectors: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def rotated_ones(model: ViT, layer: int, grid: Grid) -> Tensor | None:
-    """Return a vector of ones rotated to each location (H, N, d_h), or None if the position embedding does not rotate.
+def rotated_ones(model: ViT, layer: int, grid: Grid) -> list[Tensor]:
+    """Return a vector of ones rotated to each location (H, N, d_h), or [] if the position embedding does not rotate.
 
     Ones have equal energy in every plane of rotation, so their cosine similarity is a mean over the planes.
     """
-    config, device = model.config, next(model.parameters()).device
+    config = model.config
+    device = next(model.parameters()).device
     ones = torch.ones((1, config.heads, math.prod(grid), config.width // config.heads), device=device)
     turned = model.position.rotate(ones, layer, grid)
-    return None if turned is ones else turned[0].double().cpu()
+    return [] if turned is ones else [turned[0].double().cpu()]
 
 
 def batch_sums(found: list[Layer], grid: Grid, patch: int, prefix: int) -> dict[str, Tensor]:
@@ -221,7 +229,8 @@ def inspect(model: ViT, data: Data, images: int = IMAGES) -> tuple[dict[str, np.
     """
     config = model.config
     chosen = data.test.select(random_order(len(data.test), "inspect")[:images].copy())
-    pixels, labels = torch.cat(list(chosen.batches(len(chosen)))), chosen.labels
+    pixels = torch.cat(list(chosen.batches(len(chosen))))
+    labels = chosen.labels
     grid = model.grid(pixels)
     means, rolled = attention_means(model, data, pixels, grid)
     with torch.no_grad():
@@ -248,7 +257,8 @@ def inspect(model: ViT, data: Data, images: int = IMAGES) -> tuple[dict[str, np.
         components, share, facts["filters_of"] = filters(model)
         arrays |= {"filters": components, "filters_share": share}
     except ValueError as error:
-        facts["filters_of"], facts["no_filters"] = "", str(error)
+        facts["filters_of"] = ""
+        facts["no_filters"] = str(error)
     sites = similarity(model, means.get("bias"), means.get("centre_bias"), grid)
     facts["sites"] = [{"site": at.site, "note": at.note} for at in sites]
     for at in sites:
@@ -262,15 +272,16 @@ def attention_means(model: ViT, data: Data, pixels: Tensor, grid: Grid) -> tuple
 
     pixels: the images (B, C, H, W), which are processed in chunks so that the attention weights fit into memory.
     """
-    config, totals = model.config, dict[str, Tensor]()
+    config = model.config
+    totals = dict[str, Tensor]()
     rolled: list[Tensor] = []
     weights = config.layers * config.heads * (math.prod(grid) + model.prefix) ** 2  # of an image
     for some in torch.split(pixels, max(1, MOST // weights)):
-        found = layers(model, data.standardize(some))
-        for name, values in batch_sums(found, grid, config.patch, model.prefix).items():
+        attention = layers(model, data.standardize(some))
+        for name, values in batch_sums(attention, grid, config.patch, model.prefix).items():
             totals[name] = totals.get(name, 0) + values.cpu()
         if sum(map(len, rolled)) < SHOWN:
-            matrix = rollout([layer.weights[:SHOWN] for layer in found])
+            matrix = rollout([layer.weights[:SHOWN] for layer in attention])
             rolled.append(pooled_shares(matrix, model.prefix, model.pool.class_token).cpu())
     means = {name: total / len(pixels) for name, total in totals.items()}
     return means, torch.cat(rolled)[:SHOWN].view(-1, *grid)

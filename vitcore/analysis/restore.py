@@ -23,9 +23,10 @@ def restore_model(config: Settings, weights: bytes) -> Model:
     weights: the content of a safetensors file. Raises ConfigError if they cannot be read or do not fit the model.
     """
     model = build(config)
-    own = model.state_dict()
-    tensors = read_fitting(weights, own, "weights")
-    if unknown := tensors.keys() - own:
+    parameters = model.state_dict()
+    tensors = read_fitting(weights, parameters, "weights")
+    unknown = tensors.keys() - parameters
+    if unknown:
         raise ConfigError(f"weights: {min(unknown)} is no parameter of this model")
     model.load_state_dict(tensors)
     return model.to(device_of(config)).eval()

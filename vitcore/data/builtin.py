@@ -57,7 +57,8 @@ class Digits:
             raise ValueError("data=digits: they are part of scikit-learn, which is not installed")
         with gzip.open(Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")) as file:
             rows = np.loadtxt(file, delimiter=",", dtype=np.uint8)  # (1797, 64 + 1)
-        images, labels = rows[:, :-1].reshape(-1, 1, 8, 8), rows[:, -1].astype(np.int64)
+        images = rows[:, :-1].reshape(-1, 1, 8, 8)
+        labels = rows[:, -1].astype(np.int64)
         found = hashlib.sha256(images.tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
         if found != DIGITS_SHA256:
             raise ValueError(f"data=digits: these are not the images that results are filed under (sha256 {found})")
@@ -117,7 +118,8 @@ class Downloaded(ABC):
                 f"data={self.name}: not in {data_dir} ({reason_with_file(error)}); name another directory with "
                 f"--data-dir or ABLATE_DATA, or fetch it with {command}"
             ) from None
-        found, wanted = tuple(len(labels) for _, labels in parts), (self.about.train_size, self.about.test_size)
+        found = tuple(len(labels) for _, labels in parts)
+        wanted = (self.about.train_size, self.about.test_size)
         if found != wanted:
             raise ValueError(f"data={self.name}: {data_dir} has {found} images, not {wanted}")
         images = np.concatenate([images for images, _ in parts])
@@ -263,7 +265,7 @@ def downloadable(name: str) -> Downloaded:
 
     Raises ValueError if there is no such dataset; `digits` needs no download.
     """
-    known = {each: dataset for each, dataset in BUILT_IN.items() if isinstance(dataset, Downloaded)}
-    if name not in known:
-        raise ValueError(f"nothing to download for '{name}': one of {', '.join(known)}")
-    return known[name]
+    datasets = {each: dataset for each, dataset in BUILT_IN.items() if isinstance(dataset, Downloaded)}
+    if name not in datasets:
+        raise ValueError(f"nothing to download for '{name}': one of {', '.join(datasets)}")
+    return datasets[name]

@@ -49,21 +49,26 @@ class Raw:
 
 def small_class(labels: Indices, train: Indices, classes: Sequence[str]) -> str:
     """Return a message about the first class with fewer than two images in `train`, or "" if there is none."""
-    total, left = (np.bincount(known, minlength=len(classes)).tolist() for known in (labels, labels[train]))
-    short = [place for place, count in enumerate(left) if count < 2]
+    total = np.bincount(labels, minlength=len(classes)).tolist()
+    left = np.bincount(labels[train], minlength=len(classes)).tolist()
+    short = [label for label, count in enumerate(left) if count < 2]
     if not short:
         return ""
-    first, more = short[0], f" ({len(short) - 1} more classes are as small)" if len(short) > 1 else ""
-    there = f"{total[first]} image{'' if total[first] == 1 else 's'}"
-    return (
-        f"class '{classes[first]}' has {there}, {left[first]} outside the test set: "
-        f"it needs at least 2, one to train and one to validate{more}"
+    first = short[0]
+    images = "1 image" if total[first] == 1 else f"{total[first]} images"
+    message = (
+        f"class '{classes[first]}' has {images}, {left[first]} outside the test set: "
+        "it needs at least 2, one to train and one to validate"
     )
+    if len(short) > 1:
+        message += f" ({len(short) - 1} more classes are as small)"
+    return message
 
 
 def moments(counts: np.ndarray[Any, Any]) -> tuple[list[float], list[float]]:
     """Return each channel's mean and standard deviation from its histogram (C, 256). A deviation of 0 becomes 1."""
-    share, level = counts / counts.sum(axis=1, keepdims=True), np.arange(256)
+    share = counts / counts.sum(axis=1, keepdims=True)
+    level = np.arange(256)
     mean = share @ level
     std = np.sqrt((share * (level - mean[:, None]) ** 2).sum(axis=1))
     return mean.tolist(), np.where(std > 0, std, 1.0).tolist()

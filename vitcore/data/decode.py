@@ -131,10 +131,10 @@ def upright(image: Image.Image) -> Image.Image:
 def orientation(image: Image.Image) -> int:
     """Return the EXIF orientation, 1 to 8, by which a loaded image is still to be turned. Pillow itself turns TIFFs."""
     try:
-        found = image.getexif().get(ORIENTATION)
+        value = image.getexif().get(ORIENTATION)
     except Exception:  # damaged EXIF data of an intact image raise many types
         return 1
-    return found if found in TURNS else 1
+    return value if value in TURNS else 1
 
 
 def eight_bits(image: Image.Image) -> Image.Image:

@@ -22,14 +22,16 @@ def open_regular(path: PathLike[str] | str) -> BufferedReader:
 
 def reason(error: BaseException) -> str:
     """Return the first line of an error's message, without errno and file name, or the type's name if it has none."""
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error).strip()
-    return next(iter(text.splitlines()), type(error).__name__)
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def reason_with_file(error: BaseException) -> str:
     """Return `reason(error)`, preceded by the file name if the error is an OSError that has one."""
-    file = error.filename if isinstance(error, OSError) else None
-    return f"{file}: {reason(error)}" if file else reason(error)
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {reason(error)}"
+    return reason(error)
 
 
 def read_regular(path: PathLike[str] | str, largest: int) -> bytes:

@@ -32,19 +32,19 @@ def describe_folder(root: Path) -> About:
     total = hashlib.sha256()
     images: list[Facts] = []
     broken: list[str] = []
-    for file, (sha256, found) in zip(listing.files, in_threads(read_facts, listing.files), strict=True):
+    for file, (sha256, image_facts) in zip(listing.files, in_threads(read_facts, listing.files), strict=True):
         total.update(name_bytes(file.relative_to(root).as_posix()) + b"\0" + sha256)
-        if isinstance(found, Facts):
-            images.append(found)
+        if isinstance(image_facts, Facts):
+            images.append(image_facts)
         else:
-            broken.append(f"{file}: {found}")
+            broken.append(f"{file}: {image_facts}")
     refuse_broken(broken)
     fingerprint: dict[str, str | int] = {"images": len(listing.files), "sha256": total.hexdigest()}
-    if any(one.orientation != 1 for one in images) or has_translucent(listing.files, images):
+    if any(image.orientation != 1 for image in images) or has_translucent(listing.files, images):
         fingerprint["decoding"] = DECODING
     return About(
         image_size=min(images[0].size),
-        channels=1 if all(one.gray for one in images) else 3,
+        channels=1 if all(image.gray for image in images) else 3,
         classes=len(listing.classes),
         train_size=len(listing.train),
         test_size=len(listing.test),

@@ -50,7 +50,8 @@ class Listing(Generic[File]):
 def list_folder(root: Path) -> Listing[Path]:
     """Return the images in a folder with their labels and split; raise ConfigError if its layout is invalid."""
     listing = list_images(root)
-    if why := small_class(listing.labels, listing.train, listing.classes):
+    why = small_class(listing.labels, listing.train, listing.classes)
+    if why:
         refuse(root, why)
     return listing
 
@@ -69,9 +70,9 @@ def list_images(root: Path) -> Listing[Path]:
 def part_name(names: Sequence[str], known: Sequence[str]) -> str | None:
     """Return the name of the training or the test folder, or None. 'train' takes precedence over 'Train'."""
     for wanted in known:
-        alike = [name for name in names if name.casefold() == wanted]
-        if alike:
-            return wanted if wanted in alike else alike[0]
+        matching = [name for name in names if name.casefold() == wanted]
+        if matching:
+            return wanted if wanted in matching else matching[0]
     return None
 
 
@@ -81,10 +82,13 @@ def list_parts(root: Path, train: str, test: str | None) -> Listing[Path]:
         others = [name for name in folder_names(root) if name != train]
         hint = f"; if '{train}' is a class like '{others[0]}', give its folder another name" if others else ""
         refuse(root, f"has {train}/ but neither test/ nor val/ beside it{hint}")
-    classes, tested = class_names(root / train), folder_names(root / test)
-    if unknown := set(tested) - set(classes):
+    classes = class_names(root / train)
+    tested = folder_names(root / test)
+    unknown = set(tested) - set(classes)
+    if unknown:
         refuse(root / test, f"class '{min(unknown)}' is not in {train}/")
-    if missing := sorted(set(classes) - set(tested)):
+    missing = sorted(set(classes) - set(tested))
+    if missing:
         more = f" ({len(missing) - 1} more classes are missing)" if len(missing) > 1 else ""
         refuse(root / test, f"has no folder of the class '{missing[0]}', which is in {train}/{more}")
     train_files, train_labels = list_classes(root, train, classes)
@@ -101,8 +105,8 @@ def list_flat(root: Path) -> Listing[Path]:
     classes = class_names(root)
     if all(name.casefold() in TESTS for name in classes):
         refuse(root, f"has {'/, '.join(classes)}/ but no train/ beside them")
-    files, known = list_classes(root, "", classes)
-    labels = np.array(known, np.int64)
+    files, file_labels = list_classes(root, "", classes)
+    labels = np.array(file_labels, np.int64)
     return Listing(files, labels, classes, *fixed_split(labels))
 
 
@@ -116,8 +120,8 @@ def class_names(folder: Path) -> tuple[str, ...]:
     """Return the sorted names of the class folders; raise ConfigError if there are fewer than two."""
     names = folder_names(folder)
     if len(names) < 2:
-        there = f"only the class folder '{names[0]}'" if names else "no class folders"
-        refuse(folder, f"has {there}; at least 2 are needed, as in PATH/<class>/*.jpg or PATH/train/<class>/*.jpg")
+        present = f"only the class folder '{names[0]}'" if names else "no class folders"
+        refuse(folder, f"has {present}; at least 2 are needed, as in PATH/<class>/*.jpg or PATH/train/<class>/*.jpg")
     return names
 
 
@@ -128,9 +132,9 @@ def folder_names(folder: Path) -> tuple[str, ...]:
     """
     names = []
     try:
-        for one in folder.iterdir():
-            if not is_hidden(one.name) and is_folder(one):
-                names.append(one.name)
+        for entry in folder.iterdir():
+            if not is_hidden(entry.name) and is_folder(entry):
+                names.append(entry.name)
     except OSError as error:
         refuse(folder, f"cannot be read ({error.strerror})")
     for name in names:
@@ -168,11 +172,11 @@ def list_classes(
     labels: list[int] = []
     for label, name in enumerate(classes):
         folder = root / part / name
-        found = sorted(file for file in visible_files(folder, root) if file.suffix.lower() in SUFFIXES)
-        if not found and not empty_allowed:
+        images = sorted(file for file in visible_files(folder, root) if file.suffix.lower() in SUFFIXES)
+        if not images and not empty_allowed:
             refuse(folder, NO_IMAGES)
-        files += found
-        labels += [label] * len(found)
+        files += images
+        labels += [label] * len(images)
     return files, labels
 
 
@@ -189,8 +193,8 @@ def visible_files(folder: Path, root: Path) -> Iterator[Path]:
 
 def files_below(folder: Path, above: frozenset[Folder]) -> Iterator[Path]:
     """Yield the files of `visible_files`. above: the folders that hold this one. Raises OSError if a read fails."""
-    own = folder_identity(folder)
-    if own in above:
+    identity = folder_identity(folder)
+    if identity in above:
         refuse(folder, f"is a link to {folder.resolve()}, a folder that it is in")
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -199,7 +203,7 @@ def files_below(folder: Path, above: frozenset[Folder]) -> Iterator[Path]:
             path = folder / entry.name
             holds_files = is_folder(path) if entry.is_symlink() else entry.is_dir()
             if holds_files:
-                yield from files_below(path, above | {own})
+                yield from files_below(path, above | {identity})
             else:
                 yield path
 

@@ -26,11 +26,16 @@ def describe(name: str, data_dir: Path | None = None) -> About:
         return BUILT_IN[name].about
     if name.startswith(FOLDER):
         return describe_folder(image_folder(name))
-    if (folder := find(name, data_dir)) is not None:
+    folder = find(name, data_dir)
+    if folder is not None:
         return manifest(folder, name).about()
     if name in STATED:
         return STATED[name]
-    known, hint = (pack_names(data_dir), f"; {pack_hint(name)}") if NAME.fullmatch(name) else ([FOLDER], "")
+    known = [FOLDER]
+    hint = ""
+    if NAME.fullmatch(name):
+        known = pack_names(data_dir)
+        hint = f"; {pack_hint(name)}"
     if name not in own_packs():
         hint = spelling_hint(name, [*BUILT_IN, *known]) or hint
     where = searched_folders(name, data_dir)
@@ -42,8 +47,8 @@ def searched_folders(name: str, data_dir: Path | None = None) -> str:
     if not NAME.fullmatch(name):
         return "small letters, digits and . _ -"
     key = {own_packs().get(name): f"ablate.toml: data.{name}="}
-    there = [key.get(str(home), "") + missing_pack(home) for home in data_homes(name, data_dir)]
-    return ", ".join(there) or "none without --data-dir or ABLATE_DATA"
+    searched = [key.get(str(home), "") + missing_pack(home) for home in data_homes(name, data_dir)]
+    return ", ".join(searched) or "none without --data-dir or ABLATE_DATA"
 
 
 def pack_hint(name: str) -> str:
@@ -52,7 +57,9 @@ def pack_hint(name: str) -> str:
 
 def find_pack(name: str, data_dir: Path | None = None) -> Path | None:
     """Return the folder of the pack `name`, or None for other data and for a missing pack."""
-    return None if name in BUILT_IN or name.startswith(FOLDER) else find(name, data_dir)
+    if name in BUILT_IN or name.startswith(FOLDER):
+        return None
+    return find(name, data_dir)
 
 
 def image_folder(name: str) -> Path:

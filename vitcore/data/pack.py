@@ -38,7 +38,9 @@ from vitcore.data.homes import data_homes, own_packs, parent_folders
 from vitcore.data.shuffle import Indices
 from vitcore.options import ConfigError, Options
 
-MANIFEST, INDEX, BEGUN = "manifest.json", "index.npy", "begun.json"
+MANIFEST = "manifest.json"
+INDEX = "index.npy"
+BEGUN = "begun.json"
 VERSION: Final = 2  # of the format; version 1 had the channels first
 RECORD = np.dtype([("label", "<u4"), ("crc", "<u4"), ("offset", "<u8"), ("size", "<u4")])
 REPAIR = "the `ablate data pack` that wrote it writes it again"
@@ -93,7 +95,8 @@ class Manifest(Options):
             raise ConfigError(f"image_size={self.image_size}: at most size={self.size}")
         if len({shard.file for shard in self.shards}) < len(self.shards):
             raise ConfigError("shards: two entries of one file")
-        if (stated := sum(shard.images for shard in self.shards)) != self.images:
+        stated = sum(shard.images for shard in self.shards)
+        if stated != self.images:
             raise ConfigError(f"shards: hold {stated:,} images, not train + test = {self.images:,}")
         for shard in self.shards:
             if self.format == "bytes" and shard.bytes != shard.images * self.image_bytes:
@@ -172,10 +175,10 @@ def manifest(folder: Path, name: str) -> Manifest:
     path = folder / MANIFEST
     with readable(path):
         status = path.stat()
-    found = read_manifest(path, status.st_mtime_ns, status.st_size)
-    if found.name != name:
-        raise ConfigError(f"{path}: is the manifest of '{found.name}', not of '{name}'")
-    return found
+    content = read_manifest(path, status.st_mtime_ns, status.st_size)
+    if content.name != name:
+        raise ConfigError(f"{path}: is the manifest of '{content.name}', not of '{name}'")
+    return content
 
 
 @cache  # every Config of a study reads it
@@ -183,16 +186,17 @@ def read_manifest(path: Path, changed: int, size: int) -> Manifest:
     """Read a manifest; raise ConfigError if it is invalid. changed, size: the file's mtime and size, for the cache."""
     try:
         content = json.loads(read_regular(path, LARGEST_MANIFEST))
-        fingerprint, version = content.pop("fingerprint"), content["version"]
-        found = Manifest(**content) if version == VERSION else None
+        fingerprint = content.pop("fingerprint")
+        version = content["version"]
+        manifest = Manifest(**content) if version == VERSION else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{path}: damaged, or of another version of this program ({reason(error)}); {ANEW}") from None
-    if found is None:
+    if manifest is None:
         anew = f"remove {path.parent}, and {REPAIR}"
         raise ConfigError(f"{path}: of format {version}, and this program reads {VERSION}: {anew}")
-    if found.fingerprint != fingerprint:
+    if manifest.fingerprint != fingerprint:
         raise ConfigError(f"{path}: damaged: its content is not what its fingerprint says; {ANEW}")
-    return found
+    return manifest
 
 
 class Pack:
@@ -220,8 +224,10 @@ class Pack:
         """
         plain = self.manifest.format == "bytes"
         for row in np.argsort(places, kind="stable"):  # in the order on disk
-            place, image = int(places[row]), into[row]
-            record, shard = self.records[place], int(self.shard_of[place])
+            place = int(places[row])
+            image = into[row]
+            record = self.records[place]
+            shard = int(self.shard_of[place])
             path = self.folder / self.manifest.shards[shard].file
             content = image.reshape(-1).data if plain else memoryview(bytearray(int(record["size"])))
             got = os.preadv(self.descriptor(shard, path), [content], int(record["offset"]))
@@ -268,7 +274,8 @@ def read_index(folder: Path, manifest: Manifest) -> Records:
         records = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
         if (records.dtype, records.shape) != (RECORD, (manifest.images,)):
             raise ValueError(f"holds {records.dtype} {records.shape}, not {RECORD} {(manifest.images,)}")
-        if (label := int(records["label"].max())) >= len(manifest.classes):
+        label = int(records["label"].max())
+        if label >= len(manifest.classes):
             raise ValueError(f"label {label} of {len(manifest.classes)} classes")
         parts = np.split(records, np.cumsum([shard.images for shard in manifest.shards])[:-1])
         for shard, part in zip(manifest.shards, parts, strict=True):
@@ -295,13 +302,15 @@ def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = 
 
     advance: called with the number of bytes processed since the last call.
     """
-    found = {}
+    damaged = {}
     try:
         read_index(folder, manifest)
     except ValueError as error:
-        found[INDEX] = str(error)
+        damaged[INDEX] = str(error)
     for shard in manifest.shards:
-        path, total, left = folder / shard.file, hashlib.sha256(), shard.bytes
+        path = folder / shard.file
+        total = hashlib.sha256()
+        left = shard.bytes
         try:
             check_size(path, shard)
             with readable(path), open_regular(path) as file:
@@ -312,6 +321,6 @@ def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = 
             if total.hexdigest() != shard.sha256:
                 raise ValueError(f"{path}: damaged: its sha256 is not the manifest's")
         except ValueError as error:
-            found[shard.file] = str(error)
+            damaged[shard.file] = str(error)
         advance(left)  # the rest of a file that was not read to its end
-    return found
+    return damaged

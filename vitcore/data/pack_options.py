@@ -62,13 +62,14 @@ def complete_options(name: str, folder: Path, given: Mapping[str, Any], sides: S
     name, an option or the pack is invalid, or if options contradict the pack.
     """
     check_name(name)
-    there, least = stored_options(folder, name), min(sides)
+    begun = stored_options(folder, name)
+    least = min(sides)
     for key, value in given.items():
-        if there and value != (other := getattr(there, key)):
+        if begun and value != (other := getattr(begun, key)):
             anew = "give the other one another NAME, or remove that folder first"
             raise ConfigError(f"--{key} {value}: {folder} is packed with --{key} {other}: {anew}")
-    own = {"size": least, "crop": least} if "size" not in given and least < SIZE else {}
-    return there or Options(**{**own, **given})
+    shrunk = {"size": least, "crop": least} if "size" not in given and least < SIZE else {}
+    return begun or Options(**{**shrunk, **given})
 
 
 def enlargement_warning(sides: Sequence[int], size: int) -> str:

@@ -64,7 +64,10 @@ class Source:
     def digest(self) -> str:
         """The sha256 of the classes, labels, names and sizes, which identifies the images."""
         total = hashlib.sha256("\0".join(self.classes).encode() + self.labels.tobytes())
-        for text in self.names if self.sizes is None else map("{} {}".format, self.names, self.sizes):
+        identities: Iterable[str] = self.names
+        if self.sizes is not None:
+            identities = map("{} {}".format, self.names, self.sizes)
+        for text in identities:
             total.update(name_bytes(text) + b"\0")
         return total.hexdigest()
 
@@ -122,7 +125,8 @@ def find_source(source: str, data_dir: Path | None) -> Source:
             )
         except ConfigError as error:  # its message begins with data=imagefolder:PATH
             raise ValueError(f"source {source}: {str(error).removeprefix('data=imagefolder:')}") from None
-    if why := small_class(found.labels, np.arange(found.train), found.classes):
+    why = small_class(found.labels, np.arange(found.train), found.classes)
+    if why:
         raise ValueError(f"source {source}: {why}")
     return found
 
@@ -209,13 +213,16 @@ def from_members(found: list[Member], origin: str) -> Source:
     classes = tuple(sorted({one.path.parent.name for one in found}))
     if len(classes) < 2:
         raise ValueError(f"{origin}: has {len(classes)} class folders; at least 2 are needed")
-    if unnamed := next((name for name in classes if not is_utf8(name)), None):
+    unnamed = next((name for name in classes if not is_utf8(name)), None)
+    if unnamed:
         raise ValueError(f"{origin}: the name of the class folder {unnamed} has to be UTF-8; give it another one")
     number = {name: place for place, name in enumerate(classes)}  # an array of names would pad each to the longest
     labels = np.array([number[one.path.parent.name] for one in found], np.int64)
     if any(tests):
-        train, test = np.flatnonzero(~np.array(tests)), np.flatnonzero(tests)
-        if unknown := set(labels[test]) - set(labels[train]):
+        train = np.flatnonzero(~np.array(tests))
+        test = np.flatnonzero(tests)
+        unknown = set(labels[test]) - set(labels[train])
+        if unknown:
             raise ValueError(f"{origin}: class '{classes[min(unknown)]}' has no images to train on")
     elif divided:
         raise ValueError(f"{origin}: has train/ but none of {', '.join(TESTS)} beside it; no class may be named train")
@@ -238,10 +245,11 @@ def from_timm(name: str, data_dir: Path | None) -> Source:
     """Return a source with a timm dataset. Raises ValueError if it cannot be read or, as webdataset, has no length."""
     from timm.data.dataset_factory import create_dataset
 
+    root = str(data_dir) if data_dir else None
     parts = []
     for split in ("train", "validation"):
         try:
-            parts.append(create_dataset(name, root=str(data_dir) if data_dir else None, split=split, download=False))
+            parts.append(create_dataset(name, root=root, split=split, download=False))
             len(parts[-1])
         except Exception as error:  # whatever torchvision, datasets and others raise for missing files
             raise ValueError(f"{TIMM}{name}: {split}: cannot be read ({type(error).__name__}: {error})") from error
@@ -249,8 +257,12 @@ def from_timm(name: str, data_dir: Path | None) -> Source:
     places = [(part, place) for part in parts for place in range(len(part))]
     labels = np.array([label_of(part, place) for part, place in places], np.int64)
     names = [f"{name} {place}" for place in range(len(labels))]
-    count, known = int(labels.max()) + 1, getattr(reader_of(parts[0]), "class_to_idx", None) or {}
-    classes = sorted(known, key=known.__getitem__) if len(known) == count else map(str, range(count))
+    count = int(labels.max()) + 1
+    class_numbers = getattr(reader_of(parts[0]), "class_to_idx", None) or {}
+    if len(class_numbers) == count:
+        classes = sorted(class_numbers, key=class_numbers.__getitem__)
+    else:
+        classes = list(map(str, range(count)))
     return Source(tuple(classes), labels, len(parts[0]), names, lambda place: image_of(*places[place]))
 
 
@@ -271,16 +283,16 @@ def reader_of(dataset: Any) -> Any:
 
 def image_of(dataset: Any, place: int) -> Image:
     """Return image number `place` of a dataset; raise ValueError if timm's reader yields an unreadable file."""
-    found: Any = reader_of(dataset)[place][0]
-    if not hasattr(found, "read"):
-        return found
-    with found:
-        return upright(open_content(found.read())).convert("RGB")
+    image: Any = reader_of(dataset)[place][0]
+    if not hasattr(image, "read"):
+        return image
+    with image:
+        return upright(open_content(image.read())).convert("RGB")
 
 
 def label_of(dataset: Any, place: int) -> int:
     if hasattr(dataset, "targets"):  # otherwise, reading a label may decode its image
         return int(dataset.targets[place])
-    found, label, *_ = reader_of(dataset)[place]
-    found.close()
+    image, label, *_ = reader_of(dataset)[place]
+    image.close()
     return int(label)

@@ -115,9 +115,9 @@ def repair(
         return stored_records(folder / shard.file, source, part) if INDEX in damaged else None
 
     with pack_lock(folder), ThreadPoolExecutor(jobs) as pool:
-        found = list(pool.map(records, manifest.shards, shard_ranges(source, manifest.image_bytes)))
+        records_found = list(pool.map(records, manifest.shards, shard_ranges(source, manifest.image_bytes)))
         if INDEX in damaged:
-            content = npy_bytes(np.concatenate([some for some in found if some is not None]))
+            content = npy_bytes(np.concatenate([some for some in records_found if some is not None]))
             check_sha256(folder / INDEX, hashlib.sha256(content).hexdigest(), manifest.index)
             write_atomically(folder / INDEX, content)
 
@@ -144,11 +144,12 @@ def begin_pack(folder: Path, name: str, source: Source, options: Options) -> Non
     wanted = Begun(
         **options.model_dump() | {"version": VERSION, "name": name, "source": source.digest, "decoding": DECODING}
     )
-    there = read_note_of_pack(folder)
-    if there is None:
+    note = read_note_of_pack(folder)
+    if note is None:
         write_atomically(folder / BEGUN, wanted.model_dump_json(indent=1).encode())
-    elif there != wanted:
-        begun, asked = there.model_dump(), wanted.model_dump()
+    elif note != wanted:
+        begun = note.model_dump()
+        asked = wanted.model_dump()
         key = next(key for key in asked if begun[key] != asked[key])
         why = {"source": "of other images", "version": "of another format", "decoding": "by an earlier version"}
         other = why.get(key, f"with {key}={begun[key]}")
@@ -182,7 +183,8 @@ class Writer:
 
     def write(self, path: Path, part: range) -> Written:
         """Write a shard of the images `part` and its note unless both files exist, and return the note."""
-        note, partial = path.with_suffix(".npz"), path.with_suffix(".part")
+        note = path.with_suffix(".npz")
+        partial = path.with_suffix(".part")
         if path.exists() and note.exists():
             self.advance(len(part))
         else:
@@ -200,7 +202,8 @@ class Writer:
         return written.records
 
     def write_images(self, path: Path, part: range) -> Written:
-        records, total = np.zeros(len(part), RECORD), hashlib.sha256()
+        records = np.zeros(len(part), RECORD)
+        total = hashlib.sha256()
         counts = np.zeros((self.channels, 256), np.int64)
         with open(path, "wb", opener=open_no_symlink) as file:
             for row, place in enumerate(part):
@@ -225,7 +228,9 @@ def read_note(path: Path, images: int, channels: int) -> Written:
         with zipfile.ZipFile(content) as archive:
             whole = all(member.compress_type == zipfile.ZIP_STORED for member in archive.infolist())
         with ONE_PARSER, np.load(content, allow_pickle=False) as note:
-            records, counts, total = note["records"], note["counts"], str(note["sha256"])
+            records = note["records"]
+            counts = note["counts"]
+            total = str(note["sha256"])
         whole &= (records.dtype, records.shape) == (RECORD, (images,))
         whole &= (counts.dtype, counts.shape) == (np.int64, (channels, 256))
         if not whole:
@@ -238,7 +243,8 @@ def read_note(path: Path, images: int, channels: int) -> Written:
 
 def stored_records(path: Path, source: Source, part: range) -> Records:
     """Return the index records (n,) of an intact shard of the format "bytes". part: its image numbers in `source`."""
-    records, size = np.zeros(len(part), RECORD), path.stat().st_size // len(part)
+    records = np.zeros(len(part), RECORD)
+    size = path.stat().st_size // len(part)
     with open(path, "rb") as file:
         for row, place in enumerate(part):
             records[row] = (source.labels[place], zlib.crc32(file.read(size)), row * size, size)
@@ -261,11 +267,13 @@ def jpeg_bytes(pixels: Bytes) -> bytes:
 
 def finish(folder: Path, name: str, writer: Writer, shards: Mapping[Path, Written]) -> None:
     """Write the index and the manifest, then remove the files that serve only to continue an unfinished pack."""
-    source, options, written = writer.source, writer.options, list(shards.values())
-    index = npy_bytes(np.concatenate([one.records for one in written]))
+    source = writer.source
+    options = writer.options
+    written = list(shards.values())
+    index = npy_bytes(np.concatenate([shard.records for shard in written]))
     write_atomically(folder / INDEX, index)
-    training = np.cumsum([len(one.records) for one in written]) <= source.train
-    mean, std = moments(np.stack([one.counts for one in written])[training].sum(axis=0))
+    training = np.cumsum([len(shard.records) for shard in written]) <= source.train
+    mean, std = moments(np.stack([shard.counts for shard in written])[training].sum(axis=0))
     manifest = Manifest(
         name=name,
         classes=list(source.classes),
@@ -279,8 +287,8 @@ def finish(folder: Path, name: str, writer: Writer, shards: Mapping[Path, Writte
         std=std,
         index=hashlib.sha256(index).hexdigest(),
         shards=[
-            Shard(file=path.name, images=len(one.records), bytes=path.stat().st_size, sha256=one.sha256)
-            for path, one in shards.items()
+            Shard(file=path.name, images=len(shard.records), bytes=path.stat().st_size, sha256=shard.sha256)
+            for path, shard in shards.items()
         ],
     )
     content = {**manifest.model_dump(), "fingerprint": manifest.fingerprint}

@@ -20,9 +20,9 @@ def random_order(n: int, *key: object) -> Indices:
 
 def class_indices(labels: Indices, places: Indices, *key: object) -> list[Indices]:
     """Split the indices `places` into one shuffled array per class. labels (M,): labels of all images."""
-    own = labels[places]
-    sorted_places = places[np.argsort(own, kind="stable")]
-    groups = np.split(sorted_places, np.unique(np.sort(own), return_index=True)[1][1:])
+    chosen_labels = labels[places]
+    sorted_places = places[np.argsort(chosen_labels, kind="stable")]
+    groups = np.split(sorted_places, np.unique(np.sort(chosen_labels), return_index=True)[1][1:])
     return [group[random_order(len(group), *key, label)] for label, group in enumerate(groups)]
 
 
@@ -32,7 +32,8 @@ def stratified_split(labels: Indices, places: Indices, share: float, *key: objec
     labels (M,): labels of all images. A larger fraction contains every smaller fraction. The first part has at least
     one image of every class. The rest has at least one image of each class with two or more images.
     """
-    first, rest = [], []
+    first = []
+    rest = []
     for group in class_indices(labels, places, *key):
         cut = min(max(1, round(share * len(group))), max(1, len(group) - 1))
         first.append(group[:cut])

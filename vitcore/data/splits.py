@@ -103,11 +103,13 @@ def load(config: Settings, data_dir: Path | None = None) -> Data:
     """
     check(config)
     about = describe(config.data)
-    if (folder := find_pack(config.data, data_dir)) is not None:
+    folder = find_pack(config.data, data_dir)
+    if folder is not None:
         known = manifest(folder, config.data)
         if known.about().fingerprint != about.fingerprint:
             raise ValueError(f"data={config.data}: {folder} is not the pack that the config was made for")
-        pack, window = open_pack(folder, known), partial(center_crop, crop=known.image_size, size=config.image_size)
+        pack = open_pack(folder, known)
+        window = partial(center_crop, crop=known.image_size, size=config.image_size)
         places = np.arange(known.images)
         whole = Images(Stored(pack, places), torch.from_numpy(pack.labels), places, window)
         train, test = np.split(places, [known.train])
@@ -173,7 +175,8 @@ class Order:
 
     def __init__(self, n: int, seed: int, repeats: int = 1) -> None:
         self.n, self.seed, self.repeats = n, seed, repeats
-        self.epoch, self.current = -1, np.empty(0, np.int64)
+        self.epoch = -1
+        self.current = np.empty(0, np.int64)
 
     def places(self, start: int, count: int) -> Indices:
         """Return the indices (count,) of the images that training sees after the first `start` images."""
@@ -192,5 +195,6 @@ class Order:
     def permutation(self, epoch: int) -> Indices:
         if epoch != self.epoch:
             images = random_order(self.n, "order", self.seed, epoch)
-            self.epoch, self.current = epoch, np.repeat(images, self.repeats)[: self.n]
+            self.epoch = epoch
+            self.current = np.repeat(images, self.repeats)[: self.n]
         return self.current

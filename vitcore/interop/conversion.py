@@ -31,40 +31,44 @@ BOTH_HAVE: Supported = {  # timm and torchvision
 def check_supported(config: Settings, has: Supported, whose: str) -> None:
     """Raise ValueError if `has` (setting -> supported values) lacks a value of `config`. whose: the library's name."""
     settings = dict(config) | config.options
-    for key, known in has.items():
-        if (value := settings.get(key, known[0])) not in known:
-            names = " or ".join(str(one) for one in known if one != "")
+    for key, values in has.items():
+        value = settings.get(key, values[0])
+        if value not in values:
+            names = " or ".join(str(allowed) for allowed in values if allowed != "")
             raise ValueError(f"{key}={value}: {whose}'s VisionTransformer has {names} only")
 
 
 def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]]) -> None:
     """Raise ValueError if a module's class is not allowed. kinds: module name -> allowed classes, not subclasses."""
     for name, allowed in kinds.items():
-        if (kind := type(model.get_submodule(name))) not in allowed:
+        kind = type(model.get_submodule(name))
+        if kind not in allowed:
             known = " or ".join(one.__name__ for one in allowed)
             raise ValueError(f"{name or 'model'}: {kind.__name__}, where this ViT has {known}")
 
 
 def check_alike(model: nn.Module, skeleton: nn.Module) -> None:
     """Raise ValueError if a module differs or is missing in one model. The message names the first such module."""
-    theirs, ours = module_settings(model), module_settings(skeleton)
+    theirs = module_settings(model)
+    ours = module_settings(skeleton)
     for name in [*theirs, *ours]:
         if theirs.get(name) != ours.get(name):
-            there, here = theirs.get(name, "not there"), ours.get(name, "none")
+            there = theirs.get(name, "not there")
+            here = ours.get(name, "none")
             raise ValueError(f"{name}: {there}, where this ViT has {here}")
 
 
 def module_settings(model: nn.Module) -> dict[str, str]:
     """Return module name -> class and settings, without modules that do nothing in evaluation."""
-    found = {}
+    settings_of = {}
     for name, module in model.named_modules():
         kind = "LayerNorm" if isinstance(module, nn.LayerNorm) else type(module).__name__  # timm's subclasses too
         settings = module.extra_repr().replace("approximate='none'", "")
         if hasattr(module, "eps") and "eps=" not in settings:  # StdConv2d omits it
             settings += f", eps={module.eps}"
         if kind not in ("Identity", "Dropout", "DropPath", "PatchDropout"):
-            found[name] = f"{kind}({settings})"
-    return found
+            settings_of[name] = f"{kind}({settings})"
+    return settings_of
 
 
 def is_present(module: nn.Module) -> bool:
@@ -85,7 +89,8 @@ def converted(config: Settings, theirs: Weights, patterns: Patterns, prefix: Ten
     """
     with torch.device("meta"):
         names = {renamed(name, patterns): name for name in ViT(config).state_dict()}
-    if unknown := theirs.keys() - names:
+    unknown = theirs.keys() - names
+    if unknown:
         raise ValueError(f"{min(unknown)}: this ViT has no such parameter")
     weights = {names[name]: values for name, values in theirs.items()}
     return with_weights(config, weights | token_weights(config, prefix, positions))
@@ -103,10 +108,13 @@ def token_weights(config: Settings, prefix: Tensor, positions: Tensor | None) ->
     prefix: its prefix tokens (p, D), the class token first. positions: (p + N, D), (N, D) if prefix tokens have no
     positions, or None. A register's position is added to its weights.
     """
-    weights, rows = {}, torch.zeros_like(prefix)
+    weights = {}
+    rows = torch.zeros_like(prefix)
     if positions is not None:
-        own = max(0, len(positions) - config.grid[0] * config.grid[1])  # number of positions of prefix tokens
-        weights["position.table"], rows = positions[own:], positions[:own] if own else rows
+        prefix_rows = max(0, len(positions) - config.grid[0] * config.grid[1])  # number of positions of prefix tokens
+        weights["position.table"] = positions[prefix_rows:]
+        if prefix_rows:
+            rows = positions[:prefix_rows]
     if config.pool == "cls":
         weights["class_token"] = prefix[None, :1]
         if config.options.get("position.class_row"):

@@ -62,16 +62,16 @@ def load_npz(path: Path) -> ViT:
     config = config_of(arrays)
     has_row = "cls" in arrays.shapes and is_vit_jax(arrays)  # big_vision's class token has no position
     plain = Config(**config.model_dump() | {"head": "linear", "position.class_row": has_row})
-    theirs = VisionTransformer(**timm_arguments(plain))
-    own = sum(parameter.numel() for parameter in theirs.parameters())
+    timm_model = VisionTransformer(**timm_arguments(plain))
+    parameters = sum(parameter.numel() for parameter in timm_model.parameters())
     stored = sum(math.prod(shape) for name, shape in arrays.shapes.items() if not name.startswith(HIDDEN))
-    if own != stored:
-        raise ValueError(f"{path}: its arrays have {stored:,} values, and a ViT of these sizes has {own:,}")
+    if parameters != stored:
+        raise ValueError(f"{path}: its arrays have {stored:,} values, and a ViT of these sizes has {parameters:,}")
     try:
-        theirs.load_pretrained(str(path), prefix=arrays.prefix)
+        timm_model.load_pretrained(str(path), prefix=arrays.prefix)
     except Exception as error:  # timm, NumPy and PyTorch raise many kinds for missing names and other shapes
         raise ValueError(f"{path}: timm cannot read it: {' '.join(str(error).split())}") from None
-    weights = from_timm(theirs).state_dict()
+    weights = from_timm(timm_model).state_dict()
     if config.pool == "cls" and not has_row:
         weights["position.class_row"] = torch.zeros(config.width)
     if config.head == "mlp":
@@ -128,10 +128,12 @@ def is_vit_jax(arrays: Arrays) -> bool:
 
 def config_of(arrays: Arrays) -> Config:
     if is_vit_jax(arrays):
-        attention, mlp = "MultiHeadDotProductAttention_1", "MlpBlock_3"
+        attention = "MultiHeadDotProductAttention_1"
+        mlp = "MlpBlock_3"
         positions = "Transformer/posembed_input/pos_embedding"
     else:
-        attention, mlp = "MultiHeadDotProductAttention_0", "MlpBlock_0"
+        attention = "MultiHeadDotProductAttention_0"
+        mlp = "MlpBlock_0"
         positions = "pos_embedding"
     stacked = any(name.startswith("Transformer/encoderblock/") for name in arrays.shapes)  # big_vision's scan
     block = "Transformer/encoderblock" if stacked else "Transformer/encoderblock_0"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from timm.layers.attention import Attention
@@ -82,15 +82,15 @@ def from_timm(model: VisionTransformer) -> ViT:
     """
     config = config_of_timm(model)
     check_alike(model, timm_skeleton(config, type(getattr(model.blocks[0], "mlp", None))))
-    theirs = packed(dict(model.state_dict()))
+    weights = packed(dict(model.state_dict()))
     if config.block == "parallel":
-        theirs = separated(theirs, MLP[config.mlp].hidden(config))
-    if "attn_pool.latent" in theirs:
-        theirs["attn_pool.latent"] = theirs["attn_pool.latent"].flatten()
-    tokens = [theirs.pop(name) for name in ("cls_token", "reg_token") if name in theirs]
-    prefix = torch.cat(tokens, dim=1)[0] if tokens else theirs["head.weight"].new_empty(0, config.width)
-    positions = theirs.pop("pos_embed")[0] if "pos_embed" in theirs else None
-    return converted(config, theirs, timm_patterns(config), prefix, positions).train(model.training)
+        weights = separated(weights, MLP[config.mlp].hidden(config))
+    if "attn_pool.latent" in weights:
+        weights["attn_pool.latent"] = weights["attn_pool.latent"].flatten()
+    tokens = [weights.pop(name) for name in ("cls_token", "reg_token") if name in weights]
+    prefix = torch.cat(tokens, dim=1)[0] if tokens else weights["head.weight"].new_empty(0, config.width)
+    positions = weights.pop("pos_embed")[0] if "pos_embed" in weights else None
+    return converted(config, weights, timm_patterns(config), prefix, positions).train(model.training)
 
 
 def to_timm(model: ViT) -> VisionTransformer:
@@ -99,7 +99,7 @@ def to_timm(model: ViT) -> VisionTransformer:
     Raises ValueError if timm's model lacks a part of the ViT.
     """
     config = model.config
-    theirs = VisionTransformer(**timm_arguments(config)).to(model.head.weight)
+    timm_model = VisionTransformer(**timm_arguments(config)).to(model.head.weight)
     ours = dict(model.state_dict())
     tokens = {"class_token": "cls_token", "registers": "reg_token"}
     weights = {other: ours.pop(name) for name, other in tokens.items() if name in ours}
@@ -115,8 +115,10 @@ def to_timm(model: ViT) -> VisionTransformer:
     if "pool.probe" in ours:
         ours["pool.probe"] = ours["pool.probe"][None, None]
     weights |= {renamed(name, timm_patterns(config)): values for name, values in ours.items()}
-    theirs.load_state_dict(joined(weights) if config.block == "parallel" else weights)
-    return theirs.train(model.training)
+    if config.block == "parallel":
+        weights = joined(weights)
+    timm_model.load_state_dict(weights)
+    return timm_model.train(model.training)
 
 
 def timm_arguments(config: Settings) -> dict[str, Any]:
@@ -124,8 +126,9 @@ def timm_arguments(config: Settings) -> dict[str, Any]:
     check_supported(config, TIMM_HAS, "timm")
     check_combinations(config)
     hybrid = config.stem == "resnet"
+    stem = {"embed_layer": partial(HybridEmbed, backbone=ResNetStem(config).backbone)} if hybrid else {}
     return {
-        **({"embed_layer": partial(HybridEmbed, backbone=ResNetStem(config).backbone)} if hybrid else {}),
+        **stem,
         "img_size": config.image_size,
         "patch_size": 1 if hybrid else config.patch,
         "in_chans": config.channels,
@@ -168,8 +171,11 @@ def blocks_of_timm(config: Settings) -> dict[str, Any]:
 
 
 def check_combinations(config: Settings) -> None:
-    biased, attention = config.options.get("stem.bias", True), config.self_attention
-    gated, parallel, pooled = MLP[config.mlp].ups > 1, config.block == "parallel", config.pool == "map"
+    biased = config.options.get("stem.bias", True)
+    attention = config.self_attention
+    gated = MLP[config.mlp].ups > 1
+    parallel = config.block == "parallel"
+    pooled = config.pool == "map"
     for impossible, why in (
         (parallel and gated, f"mlp={config.mlp}: timm's parallel block has gelu only"),
         (parallel and attention != "full", f"self_attention={attention}: timm's parallel block has full only"),
@@ -191,9 +197,13 @@ def config_of_timm(model: Any) -> Config:
         raise ValueError("pool_include_prefix=True: this ViT averages the patches alone")
     if model.num_classes < 2:
         raise ValueError(f"num_classes={model.num_classes}: this ViT has a head of at least 2")
-    pool, positions = pools[model.global_pool], model.pos_embed is not None
+    pool = pools[model.global_pool]
+    positions = model.pos_embed is not None
     row: Values = {"position.class_row": not model.no_embed_class} if positions else {}
-    block = parallel_block(model) if type(model.blocks[0]) is ParallelScalingBlock else plain_block(model)
+    if type(model.blocks[0]) is ParallelScalingBlock:
+        block = settings_of_parallel_block(model)
+    else:
+        block = settings_of_block(model)
     return Config(
         image_size=square_side("img_size", model.patch_embed.img_size),
         classes=model.num_classes,
@@ -203,7 +213,7 @@ def config_of_timm(model: Any) -> Config:
         embedding_norm=is_present(model.norm_pre),
         position="1d" if positions else "none",
         pool=pool,
-        final_norm="before" if is_present(model.norm) else "after" if is_present(model.fc_norm) else "none",
+        final_norm=final_norm_of(model),
         registers=model.num_prefix_tokens - (pool == "cls"),
         **stem_of_timm(model),
         **block,
@@ -211,20 +221,28 @@ def config_of_timm(model: Any) -> Config:
     )
 
 
-def plain_block(model: Any) -> Values:
+def final_norm_of(model: Any) -> Literal["before", "after", "none"]:
+    if is_present(model.norm):
+        return "before"
+    return "after" if is_present(model.fc_norm) else "none"
+
+
+def settings_of_block(model: Any) -> Values:
     check_kinds(model, {"blocks.0.attn": (Attention, DiffAttention), "blocks.0.mlp": (Mlp, GluMlp, SwiGLU)})
     block = model.blocks[0]
     if getattr(block.mlp, "gate_last", False):
         raise ValueError("gate_last=True: this ViT's gate is the first half of its product")
-    hidden, gate = block.mlp.fc2.in_features, "geglu" if isinstance(block.mlp.act, nn.GELU) else "swiglu"
-    plain = type(block.mlp) is Mlp
-    mlp = {"mlp_ratio": hidden / model.embed_dim} if plain else {"mlp": gate, "mlp.hidden": hidden}
+    hidden = block.mlp.fc2.in_features
+    if type(block.mlp) is Mlp:
+        mlp = {"mlp_ratio": hidden / model.embed_dim}
+    else:
+        mlp = {"mlp": "geglu" if isinstance(block.mlp.act, nn.GELU) else "swiglu", "mlp.hidden": hidden}
     attention = "full" if type(block.attn) is Attention else "differential"
     common = common_settings(block.norm1, block.attn.qkv, block.attn.proj, block.ls1, block.attn.q_norm)
     return {"heads": block.attn.num_heads, "self_attention": attention, **mlp, **common}
 
 
-def parallel_block(model: Any) -> Values:
+def settings_of_parallel_block(model: Any) -> Values:
     block = model.blocks[0]
     if block.out_proj is not None:
         raise ValueError("fuse_out_proj=True: this ViT has an output projection of each branch")
@@ -273,8 +291,12 @@ def timm_skeleton(config: Settings, mlp: type) -> VisionTransformer:
 
 
 def timm_patterns(config: Settings) -> Patterns:
-    after = {r"^encoder\.norm": "fc_norm"} if config.final_norm == "after" else {}
-    return after | (TIMM_PARALLEL if config.block == "parallel" else {}) | TIMM
+    patterns: dict[str, str] = {}
+    if config.final_norm == "after":
+        patterns[r"^encoder\.norm"] = "fc_norm"
+    if config.block == "parallel":
+        patterns |= TIMM_PARALLEL
+    return patterns | TIMM
 
 
 # timm's block classes join different parameters in one matrix. In the common form, `mlp.fc1` has gate and value, and a
@@ -283,35 +305,35 @@ def timm_patterns(config: Settings) -> Patterns:
 
 def separated(weights: Weights, hidden: int) -> Weights:
     """Return weights with the joint input projections of parallel blocks split. hidden: the MLP's hidden width."""
-    found: Weights = {}
+    split: Weights = {}
     for name, values in weights.items():
         if ".in_proj." in name:
-            found[name.replace("in_proj", "mlp.fc1")] = values[:hidden]
-            found[name.replace("in_proj", "attn.qkv")] = values[hidden:]
+            split[name.replace("in_proj", "mlp.fc1")] = values[:hidden]
+            split[name.replace("in_proj", "attn.qkv")] = values[hidden:]
         else:
-            found[name.replace("mlp_bias", "mlp.fc1.bias")] = values
-    return found
+            split[name.replace("mlp_bias", "mlp.fc1.bias")] = values
+    return split
 
 
 def joined(weights: Weights) -> Weights:
     """Return weights with the input projections of parallel blocks joined: the inverse of `separated`."""
-    found: Weights = {}
+    joint: Weights = {}
     for name, values in weights.items():
         qkv = weights.get(name.replace("mlp.fc1", "attn.qkv"))
         if ".mlp.fc1." in name and qkv is not None:
-            found[name.replace("mlp.fc1", "in_proj")] = torch.cat([values, qkv])
+            joint[name.replace("mlp.fc1", "in_proj")] = torch.cat([values, qkv])
         elif ".attn.qkv." not in name:
             inside = name.startswith("blocks.")  # the attention pooling has an MLP of its own
-            found[name.replace("mlp.fc1.bias", "mlp_bias") if inside else name] = values
-    return found
+            joint[name.replace("mlp.fc1.bias", "mlp_bias") if inside else name] = values
+    return joint
 
 
 def packed(weights: Weights) -> Weights:
     """Return the weights with gate and value of each SwiGLU MLP joined in one matrix, gate first."""
-    found: Weights = {}
+    joint: Weights = {}
     for name, values in weights.items():
         if "mlp.fc1_g." in name:
-            found[name.replace("fc1_g", "fc1")] = torch.cat([values, weights[name.replace("fc1_g", "fc1_x")]])
+            joint[name.replace("fc1_g", "fc1")] = torch.cat([values, weights[name.replace("fc1_g", "fc1_x")]])
         elif "mlp.fc1_x." not in name:
-            found[name] = values
-    return found
+            joint[name] = values
+    return joint

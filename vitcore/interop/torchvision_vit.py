@@ -71,9 +71,10 @@ def from_torchvision(model: VisionTransformer) -> ViT:
     """
     config = config_of_torchvision(model)
     check_alike(model, torchvision_skeleton(config))
-    theirs = dict(model.state_dict())
-    prefix, positions = theirs.pop("class_token")[0], theirs.pop("encoder.pos_embedding")[0]
-    return converted(config, theirs, TORCHVISION, prefix, positions).train(model.training)
+    weights = dict(model.state_dict())
+    prefix = weights.pop("class_token")[0]
+    positions = weights.pop("encoder.pos_embedding")[0]
+    return converted(config, weights, TORCHVISION, prefix, positions).train(model.training)
 
 
 def to_torchvision(model: ViT) -> VisionTransformer:
@@ -87,14 +88,15 @@ def to_torchvision(model: ViT) -> VisionTransformer:
     positions = torch.cat([ours.pop("position.class_row")[None], ours.pop("position.table")])[None]
     weights = {"class_token": ours.pop("class_token"), "encoder.pos_embedding": positions}
     weights |= {renamed(name, TORCHVISION): values for name, values in ours.items()}
-    theirs = torchvision_skeleton(config)
-    theirs.load_state_dict({name: values.clone() for name, values in weights.items()}, assign=True)
-    return theirs.train(model.training)
+    torchvision_model = torchvision_skeleton(config)
+    torchvision_model.load_state_dict({name: values.clone() for name, values in weights.items()}, assign=True)
+    return torchvision_model.train(model.training)
 
 
 def config_of_torchvision(model: Any) -> Config:
     check_kinds(model, {"": (VisionTransformer,)})
-    width, hidden_head = model.hidden_dim, model.representation_size
+    width = model.hidden_dim
+    hidden_head = model.representation_size
     if hidden_head not in (None, width):
         raise ValueError(f"representation_size={hidden_head}: this ViT's hidden head has width={width}")
     stem: Values = {}

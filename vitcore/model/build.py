@@ -56,8 +56,8 @@ class Reference(nn.Module):
         self.config = config
         self.model = classifier(config)
         # timm's models also drop values in functions, which `has_dropout` cannot see.
-        asked = any(getattr(config, rate) for rate in RATES.values())
-        self.drops = asked or any(has_dropout(module) for module in self.model.modules())
+        drops_by_rate = any(getattr(config, rate) for rate in RATES.values())
+        self.drops = drops_by_rate or any(has_dropout(module) for module in self.model.modules())
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
         """Return the logits (B, classes). keys: random keys (B,), needed for dropout in training, which they seed."""
@@ -75,18 +75,18 @@ def classifier(config: Settings) -> nn.Module:
     """Return timm's model for `config`; raise ConfigError for a dropout rate that the model does not support."""
     import timm  # late: takes seconds
 
-    known: dict[str, Any] = {"img_size": config.image_size}
-    known |= {theirs: getattr(config, ours) for theirs, ours in RATES.items()}
+    arguments: dict[str, Any] = {"img_size": config.image_size}
+    arguments |= {theirs: getattr(config, ours) for theirs, ours in RATES.items()}
     while True:
         try:
             with seeded(config.seed):
                 name = config.model.removeprefix(REFERENCE)
-                return timm.create_model(name, num_classes=config.classes, in_chans=config.channels, **known)
+                return timm.create_model(name, num_classes=config.classes, in_chans=config.channels, **arguments)
         except TypeError as error:
             unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
-            if unknown is None or unknown[1] not in known:
+            if unknown is None or unknown[1] not in arguments:
                 raise
-        if known.pop(unknown[1]) and unknown[1] != "img_size":
+        if arguments.pop(unknown[1]) and unknown[1] != "img_size":
             field = RATES[unknown[1]]
             raise ConfigError(f"{field}={getattr(config, field)}: model={config.model} has none: 0")
 

@@ -38,7 +38,8 @@ class Dropout(nn.Module):
 
     def __init__(self, rate: float, site: str) -> None:
         super().__init__()
-        self.rate, self.site = rate, site_code(site)
+        self.rate = rate
+        self.site = site_code(site)
 
     def forward(self, x: Tensor, keys: Keys) -> Tensor:
         """Return x (B, ...), with dropout in training. keys: the random keys of the images (B,)."""

@@ -44,11 +44,13 @@ def initialize(model: nn.Module, seed: int, init: str, width: int) -> None:
 
 def nearest_owner(model: nn.Module, name: str) -> tuple[Any, str]:
     """Return (innermost Initial module that contains the parameter `name`, the parameter's name inside it)."""
-    path = name.rpartition(".")[0]
-    while not isinstance(module := model.get_submodule(path), Initial):
-        assert path, f"nothing says how {name} is drawn"
+    path = name
+    while path:
         path = path.rpartition(".")[0]
-    return module, name.removeprefix(f"{path}.")
+        module = model.get_submodule(path)
+        if isinstance(module, Initial):
+            return module, name.removeprefix(f"{path}.")
+    raise AssertionError(f"nothing says how {name} is drawn")
 
 
 def drawn(model: nn.Module) -> dict[str, Drawn]:
@@ -57,14 +59,14 @@ def drawn(model: nn.Module) -> dict[str, Drawn]:
     Parameters with equal names and entries get equal initial values from equal seeds. For a class that overrides
     `initial`, the text has its `options`, as the distribution may depend on them.
     """
-    found = {}
+    described = {}
     for name, parameter in model.named_parameters():
         owner, own_name = nearest_owner(model, name)
         custom = type(owner).initial is not Initial.initial
         options = getattr(owner, "options", "")
         how = f"{type(owner).__qualname__} {options}" if custom else repr(owner.draw_of(own_name))
-        found[name] = parameter.numel(), f"{tuple(parameter.shape)}: {how}"
-    return found
+        described[name] = parameter.numel(), f"{tuple(parameter.shape)}: {how}"
+    return described
 
 
 class Initial(nn.Module):
@@ -93,8 +95,9 @@ class Initial(nn.Module):
             return ones if kind == "weight" else zeros
         if not isinstance(owner, nn.Linear | nn.Conv2d):
             return self.draw_table
-        weights = xavier_uniform if isinstance(owner, nn.Linear) else lecun_normal
-        return zeros if kind == "bias" else weights
+        if kind == "bias":
+            return zeros
+        return xavier_uniform if isinstance(owner, nn.Linear) else lecun_normal
 
 
 class Part(Variant, Initial):
@@ -129,7 +132,8 @@ def fill_stacked(values: Tensor, generator: Generator, count: int, draw: Draw) -
         draw(projection, generator)
 
 
-zeros, ones = constant(0.0), constant(1.0)
+zeros = constant(0.0)
+ones = constant(1.0)
 
 
 def xavier_uniform(values: Tensor, generator: Generator) -> None:
@@ -145,8 +149,10 @@ def lecun_normal(values: Tensor, generator: Generator) -> None:
     """
     std = math.sqrt(1 / values[0].numel()) / 0.87962566103423978
     values.normal_(0.0, std, generator=generator)
-    while (beyond := values.abs() > 2 * std).any():
+    beyond = values.abs() > 2 * std
+    while beyond.any():
         values.copy_(torch.where(beyond, torch.empty_like(values).normal_(0.0, std, generator=generator), values))
+        beyond = values.abs() > 2 * std
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ class FeedForward(Part):
 
     def __init__(self, config: Settings, layer: int) -> None:
         super().__init__()
-        hidden, bias = self.hidden(config), config.bias != "none"
+        hidden = self.hidden(config)
+        bias = config.bias != "none"
         self.up = nn.Linear(config.width, self.ups * hidden, bias=bias)
         self.down = nn.Linear(hidden, config.width, bias=bias)
         self.dropout_up = dropout(config.dropout, f"mlp.up {layer}")

@@ -32,8 +32,9 @@ class Pooling(Part):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if gone := {"every_layer", "keep"} & cls.__dict__.keys():  # in versions before 0.23
-            raise ConfigError(f"{cls.__name__}.{max(gone)}: gone; override `gather` instead")
+        removed = {"every_layer", "keep"} & cls.__dict__.keys()
+        if removed:  # in versions before 0.23
+            raise ConfigError(f"{cls.__name__}.{max(removed)}: gone; override `gather` instead")
 
     def __init__(self, config: Settings) -> None:
         super().__init__()
@@ -93,7 +94,8 @@ class AttentionPooling(Pooling):
 
     def __init__(self, config: Settings) -> None:
         super().__init__(config)
-        width, hidden = config.width, round(config.width * config.mlp_ratio)
+        width = config.width
+        hidden = round(config.width * config.mlp_ratio)
         self.heads = config.heads
         self.probe = nn.Parameter(torch.empty(width))
         self.q = nn.Linear(width, width)

@@ -55,7 +55,8 @@ class SelfAttention(Part):
         B, T, _ = x.shape
         # Unbinding before transposing keeps the gradients in the product's layout, so they are copied only once.
         q, k, v = (part.transpose(1, 2) for part in self.qkv(x).view(B, T, 3, self.heads, -1).unbind(2))
-        q, k = context.rotate(self.q_norm(q), self.layer), context.rotate(self.k_norm(k), self.layer)
+        q = context.rotate(self.q_norm(q), self.layer)
+        k = context.rotate(self.k_norm(k), self.layer)
         return q, k, v, context.bias(q, self.layer)
 
     def attended(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, context: Context) -> Tensor:
@@ -186,7 +187,8 @@ class Differential(SelfAttention):
     def difference(self, both: Tensor) -> Tensor:
         """Return each head's first map or output minus lambda times its second: (B, H, T, d) from (B, 2 H, T, d)."""
         first, second = both.view(len(both), self.heads, 2, *both.shape[2:]).unbind(2)
-        plus, minus = torch.dot(self.lambda_q1, self.lambda_k1), torch.dot(self.lambda_q2, self.lambda_k2)
+        plus = torch.dot(self.lambda_q1, self.lambda_k1)
+        minus = torch.dot(self.lambda_q2, self.lambda_k2)
         return first - (plus.exp() - minus.exp() + self.lambda_init) * second
 
     def weights(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
@@ -197,7 +199,9 @@ class Differential(SelfAttention):
 def softmax_weights(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
     """Return the attention weights (..., T, T) for queries and keys (..., T, d_h), with `bias` added to the logits."""
     logits: Tensor = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
-    return (logits if bias is None else logits + bias).softmax(dim=-1)
+    if bias is not None:
+        logits = logits + bias
+    return logits.softmax(dim=-1)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
@@ -221,7 +225,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
 
 def check_sites_free(config: Settings, *sites: str) -> None:
     """Raise ConfigError if the position embedding acts at one of `sites`, which the attention does not support."""
-    if config.position not in (free := positions_without(*sites)):
+    free = positions_without(*sites)
+    if config.position not in free:
         raise ConfigError(
             f"position={config.position}: self_attention={config.self_attention} takes {joined_names(free)}"
         )

@@ -82,7 +82,8 @@ class ViT(Initial):
         x = self.patches(images, context.keys)  # (B, N, stem_width)
         x = self.position.tokens(x, 0, context.grid)
         x = self.patch_dropout(x, context.keys)
-        if prefix := self.prefix_tokens():
+        prefix = self.prefix_tokens()
+        if prefix:
             x = torch.cat([*(token.expand(len(x), -1, -1) for token in prefix), x], dim=1)  # (B, T, D)
         return self.dropout(x, context.keys)
 

@@ -73,9 +73,11 @@ class Staged(Augment):
     @classmethod
     def version(cls, config: Settings) -> int | str:
         """Return `numerics`, plus 1 if a stage scales the images to 0-255, or the hash of a plug-in's file."""
-        own = super().version(config)
+        version = super().version(config)
         distorts = any(issubclass(stage, Distortion) for stage in cls.stages)
-        return own + 1 if isinstance(own, int) and distorts and describe(config.data).levels <= WHITE else own
+        if isinstance(version, int) and distorts and describe(config.data).levels <= WHITE:
+            return version + 1
+        return version
 
     def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
         choices = self.choices(keys, images.shape[-1])
@@ -88,8 +90,10 @@ class Staged(Augment):
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         """Return images augmented by the choices (B, n), and leave `images` unchanged. fixed: see `Stage.apply`."""
-        for part, own in zip(self.parts, torch.split(choices, [part.draws for part in self.parts], 1), strict=True):
-            images = part.apply(images, own, fixed)
+        for part, part_choices in zip(
+            self.parts, torch.split(choices, [part.draws for part in self.parts], 1), strict=True
+        ):
+            images = part.apply(images, part_choices, fixed)
         return images
 
 

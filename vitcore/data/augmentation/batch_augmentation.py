@@ -38,14 +38,17 @@ def erased(images: Tensor, keys: Tensor, probability: float, fill: str) -> Tenso
     share, ratio, down, across = uniform[:, 1:].view(-1, TRIES, 4).unbind(dim=2)  # (B, TRIES)
     area = rows * columns * (AREA[0] + (AREA[1] - AREA[0]) * share)
     aspect = (ASPECT * (1 - 2 * ratio)).exp()
-    height, width = (area * aspect).sqrt().round(), (area / aspect).sqrt().round()
+    height = (area * aspect).sqrt().round()
+    width = (area / aspect).sqrt().round()
     fits = (height < rows) & (width < columns)
-    top, left = (down * (rows - height + 1)).floor(), (across * (columns - width + 1)).floor()
+    top = (down * (rows - height + 1)).floor()
+    left = (across * (columns - width + 1)).floor()
     tries = torch.stack([top, left, height, width], dim=2).long()  # (B, TRIES, 4)
-    found = tries[torch.arange(len(keys), device=keys.device), fits.int().argmax(dim=1)]
+    rectangles = tries[torch.arange(len(keys), device=keys.device), fits.int().argmax(dim=1)]
     chosen = fits.any(dim=1) & (uniform[:, 0] < probability)
-    top, left, height, width = (found * chosen[:, None]).view(-1, 4, 1, 1, 1).unbind(1)
-    y, x = torch.arange(rows, device=keys.device)[:, None], torch.arange(columns, device=keys.device)
+    top, left, height, width = (rectangles * chosen[:, None]).view(-1, 4, 1, 1, 1).unbind(1)
+    y = torch.arange(rows, device=keys.device)[:, None]
+    x = torch.arange(columns, device=keys.device)
     inside = (y >= top) & (y < top + height) & (x >= left) & (x < left + width)  # (B, 1, H, W)
     colors = noise(keys, images) if fill == "pixel" else images.new_zeros(())
     return colors.where(inside, images)
@@ -97,6 +100,7 @@ def cutmix_box(random: RandomState, share: float, rows: int, columns: int) -> tu
     """Draw a box (top, bottom, left, right) of 1 - `share` of the area at a random center, clipped at the border."""
     edges: list[int] = []
     for size in (rows, columns):
-        length, center = int(size * math.sqrt(1 - share)), int(random.randint(0, size))
+        length = int(size * math.sqrt(1 - share))
+        center = int(random.randint(0, size))
         edges += [max(0, center - length // 2), min(size, center + (length + 1) // 2)]
     return tuple(edges)

@@ -87,7 +87,8 @@ class RandomDistortion(Distortion):
 
     def __init__(self, config: Settings, options: RandAugmentOptions) -> None:
         super().__init__(config, options)
-        self.layers, self.magnitude = options.layers, options.magnitude
+        self.layers = options.layers
+        self.magnitude = options.magnitude
         self.draws = 3 * self.layers  # an operation for each layer, then a level for each, then a sign for each
         self.magnitudes: dict[torch.device, tuple[Tensor, Tensor]] = {}
         translation = 150 / 331 * config.image_size
@@ -140,26 +141,27 @@ class ThreeDistortions(Distortion):
 
     def __init__(self, config: Settings, options: ThreeAugmentOptions) -> None:
         super().__init__(config, options)
-        self.jitter, self.flip = options.jitter, RandomFlip(config, options) if options.flip else None
+        self.jitter = options.jitter
+        self.flip = RandomFlip(config, options) if options.flip else None
         one_of_three: list[image_ops.Operation] = [image_ops.gray, image_ops.solarize, image_ops.gaussian_blur]
         self.operations = list(map(Operation, one_of_three))
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
         flips = integers_on_cpu(2, keys, site_code("flip"), 1)
-        one = integers_on_cpu(3, keys, site_code("one of three"), 1)
+        operation = integers_on_cpu(3, keys, site_code("one of three"), 1)
         radius = integers_on_cpu(STEPS, keys, site_code("radius"), 1)
         order = integers_on_cpu(len(ORDERS), keys, site_code("order of colours"), 1)  # the old spelling keeps the draws
         factors = integers_on_cpu(STEPS, keys, site_code("colours"), 3)
-        return torch.cat([flips, one, radius, ORDERS[order[:, 0]], factors], dim=1)
+        return torch.cat([flips, operation, radius, ORDERS[order[:, 0]], factors], dim=1)
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         images = self.flip.apply(images, choices[:, :1], fixed) if self.flip else images
         return super().apply(images, choices[:, 1:], fixed)
 
     def distort(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
-        one = choices[:, 0]
-        amounts = (0.1 + 1.9 / STEPS * choices[:, 1]).where(one == 2, 128)  # blur's radius, solarize's threshold
-        images = self.apply_amounts(images, one, amounts, fixed)
+        operation = choices[:, 0]
+        amounts = (0.1 + 1.9 / STEPS * choices[:, 1]).where(operation == 2, 128)  # blur's radius, solarize's threshold
+        images = self.apply_amounts(images, operation, amounts, fixed)
         order, factors = send(choices[:, 2:], images.device).chunk(2, dim=1)
         return image_ops.color_jitter(images, order, (2 * factors / STEPS - 1) * self.jitter)
 

@@ -60,7 +60,8 @@ class RandomFlip(Stage):
         chosen = send(choices[:, 0].bool(), images.device)
         if fixed or images.device.type != "cpu":
             return images.flip(3).where(chosen.view(-1, 1, 1, 1), images)
-        images, places = images.clone(), chosen.nonzero()[:, 0]
+        images = images.clone()
+        places = chosen.nonzero()[:, 0]
         for some in places if images[0].numel() >= LARGE else [places]:
             images[some] = images[some].flip(-1)
         return images
@@ -79,7 +80,8 @@ class RandomShift(Stage):
     draws = 2  # the top left corner of the crop in the padded image
 
     def __init__(self, config: Settings, options: ShiftOptions) -> None:
-        self.pad, self.fill = options.pad, options.fill
+        self.pad = options.pad
+        self.fill = options.fill
 
     @classmethod
     def check(cls, config: Settings, options: ShiftOptions) -> None:
@@ -90,7 +92,8 @@ class RandomShift(Stage):
         return integers_on_cpu(2 * self.pad + 1, keys, site_code("crop"), 2)
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
-        pad, side = [self.pad] * 4, images.shape[-1]
+        pad = [self.pad] * 4
+        side = images.shape[-1]
         if self.fill == "zeros":
             padded = F.pad(images, pad)
         else:
@@ -121,24 +124,28 @@ class RandomBox(Stage):
     draws = 4  # top, left, height and width of the box
 
     def __init__(self, config: Settings, options: BoxOptions) -> None:
-        self.size, self.area, self.ratio = config.image_size, options.area, options.ratio
+        self.size = config.image_size
+        self.area = options.area
+        self.ratio = options.ratio
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
         uniform = uniforms(keys, site_code("box"), 4 * TRIES).view(-1, TRIES, 4)
         share, aspect, down, across = uniform.unbind(dim=2)  # (B, TRIES)
         pixels = side**2 * (self.area + (1 - self.area) * share)
         aspect = ((2 * aspect - 1) * math.log(self.ratio)).exp()
-        width, height = (pixels * aspect).sqrt().round(), (pixels / aspect).sqrt().round()
+        width = (pixels * aspect).sqrt().round()
+        height = (pixels / aspect).sqrt().round()
         fits = (width > 0) & (width <= side) & (height > 0) & (height <= side)
-        top, left = (down * (side - height + 1)).floor(), (across * (side - width + 1)).floor()
+        top = (down * (side - height + 1)).floor()
+        left = (across * (side - width + 1)).floor()
         tries = torch.stack([top, left, height, width], dim=2).long()  # (B, TRIES, 4)
-        found = tries[torch.arange(len(keys)), fits.int().argmax(dim=1)]  # the first that fits, or the whole image
-        return torch.where(fits.any(dim=1, keepdim=True), found, torch.tensor([0, 0, side, side]))
+        first_fit = tries[torch.arange(len(keys)), fits.int().argmax(dim=1)]  # the first that fits, or the whole image
+        return torch.where(fits.any(dim=1, keepdim=True), first_fit, torch.tensor([0, 0, side, side]))
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         if fixed or images.device.type != "cpu":  # one image at a time would take three launches each
             groups = zip(torch.split(images, GROUP), torch.split(send(choices, images.device), GROUP), strict=True)
-            return torch.cat([crop_by_products(some, own, self.size) for some, own in groups])
+            return torch.cat([crop_by_products(some, boxes, self.size) for some, boxes in groups])
         pieces = images.new_empty((*images.shape[:2], self.size, self.size))  # channels first
         for image, (top, left, height, width), piece in zip(images, choices.tolist(), pieces, strict=True):
             box = image[None, :, top : top + height, left : left + width]

@@ -60,14 +60,16 @@ def translate_y(images: Tensor, amount: Tensor) -> Tensor:
 @Geometric
 def rotate(images: Tensor, amount: Tensor) -> Tensor:
     """Rotate images counterclockwise about their centers by `amount` degrees."""
-    cos, sin = amount.deg2rad().cos(), amount.deg2rad().sin()
+    cos = amount.deg2rad().cos()
+    sin = amount.deg2rad().sin()
     return affine(x=[cos, -sin, 0 * cos], y=[sin, cos, 0 * cos])
 
 
 def affine(x: Sequence[Tensor] = (), y: Sequence[Tensor] = ()) -> Tensor:
     """Return affine matrices (B, 2, 3). x, y: their rows, each as three tensors (B,), or () for the identity's row."""
     (some, *_) = x or y
-    zeros, ones = torch.zeros_like(some), torch.ones_like(some)
+    zeros = torch.zeros_like(some)
+    ones = torch.ones_like(some)
     return torch.stack([*(x or (ones, zeros, zeros)), *(y or (zeros, ones, zeros))], dim=1).view(-1, 2, 3)
 
 
@@ -155,7 +157,8 @@ def gaussian_blur(images: Tensor, amount: Tensor) -> Tensor:
     rest = (2 * whole + 1) * (whole * (whole + 1) - 3 * variance) / (6 * (variance - (whole + 1) ** 2))
     center = (ONE / (2 * (whole + rest) + 1)).long()  # weight of the pixel; below, of pixels at distances 1 and 2
     end = (ONE - (2 * whole.long() + 1) * center) // 2
-    near, far = center.where(whole > 0, end), end.where(whole > 0, 0)
+    near = center.where(whole > 0, end)
+    far = end.where(whole > 0, 0)
     blurred = images.long()
     for columns in (images.shape[3], images.shape[2]):
         for _ in range(3):
@@ -172,7 +175,8 @@ def color_jitter(images: Tensor, order: Tensor, amounts: Tensor) -> Tensor:
     order: permutation (B, 3) of the columns of `amounts`: 0 for brightness, 1 for contrast and 2 for color.
     """
     for kind, amount in zip(order.unbind(1), amounts.gather(1, order).unbind(1), strict=True):
-        plain, chosen = grayscale(images), kind.view(-1, 1, 1, 1)
+        plain = grayscale(images)
+        chosen = kind.view(-1, 1, 1, 1)
         origin = mean_gray(plain).where(chosen == 1, 0).where(chosen != 2, plain)
         if images.shape[1] == 1:
             amount = amount.where(kind != 2, 0)
@@ -207,15 +211,16 @@ def apply_batched(images: Tensor, operations: Sequence[Operation], choices: Tens
     choices (B,): operation numbers. All resampling is one call. Every other operation is applied to the whole batch.
     """
     matrix = translate_x.matrix(images, 0 * amount)  # (B, 2, 3), the identity
-    moved, changed = torch.zeros_like(choices, dtype=torch.bool), images
+    moved = torch.zeros_like(choices, dtype=torch.bool)
+    changed = images
     for number, operation in enumerate(operations):
-        mine = choices == number  # (B,)
-        own = amount.where(mine, 0)
+        chosen = choices == number  # (B,)
+        amounts = amount.where(chosen, 0)
         if isinstance(operation, Geometric):
-            matrix = operation.matrix(images, own).where(mine.view(-1, 1, 1), matrix)
-            moved = moved | mine
+            matrix = operation.matrix(images, amounts).where(chosen.view(-1, 1, 1), matrix)
+            moved = moved | chosen
         elif operation is not identity:
-            changed = operation(images, own).where(mine.view(-1, 1, 1, 1), changed)
+            changed = operation(images, amounts).where(chosen.view(-1, 1, 1, 1), changed)
     if any(isinstance(operation, Geometric) for operation in operations):
         changed = sample(images, matrix).where(moved.view(-1, 1, 1, 1), changed)
     return changed

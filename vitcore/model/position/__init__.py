@@ -78,14 +78,14 @@ def position_site(config: Settings) -> str:
     Raises ConfigError if the variant does not allow `position_at`.
     """
     sites = POSITION[config.position].places
-    known = list(dict.fromkeys(site for kind in POSITION.values() for site in kind.places))
-    if config.position_at and config.position_at not in known:
-        hint = spelling_hint(config.position_at, known)
-        raise ConfigError(f"position_at={config.position_at}: one of {joined_names(sites or known)}{hint}")
+    every_site = list(dict.fromkeys(site for kind in POSITION.values() for site in kind.places))
+    if config.position_at and config.position_at not in every_site:
+        hint = spelling_hint(config.position_at, every_site)
+        raise ConfigError(f"position_at={config.position_at}: one of {joined_names(sites or every_site)}{hint}")
     if config.position == "none":
         return ""
     if not config.position_at:
-        return sites[0] if sites else ""
+        return next(iter(sites), "")
     if config.position_at not in sites:
         allowed = f"one of {joined_names(sites)}" if sites else "it has no choice of place"
         raise ConfigError(f"position_at={config.position_at}: position={config.position}: {allowed}")
@@ -99,7 +99,8 @@ def positions_without(*sites: str) -> list[str]:
 
 def check_patches_may_leave(config: Settings, setting: str) -> None:
     """Raise a ConfigError that begins with `setting` if the encoder needs the patches that this setting removes."""
-    if config.position not in (free := positions_without("rotate", "bias", "between")):
+    free = positions_without("rotate", "bias", "between")
+    if config.position not in free:
         raise ConfigError(f"{setting}: position={config.position} acts where patches are gone: {joined_names(free)}")
     if config.position_at not in ("", "input"):
         raise ConfigError(f"{setting}: position_at={config.position_at}: input, as later patches are gone")

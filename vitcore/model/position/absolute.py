@@ -36,16 +36,20 @@ class Absolute(Position):
     @classmethod
     def position_width(cls, config: Settings) -> int:
         options = config.options_of(cls.slot, cls.Options)
-        return (options.width or config.width // 2) if options.combine == "concat" else config.width
+        if options.combine == "concat":
+            return options.width or config.width // 2
+        return config.width
 
     @classmethod
     def stem_width(cls, config: Settings) -> int:
-        concat = config.options_of(cls.slot, cls.Options).combine == "concat"
-        return config.width - cls.position_width(config) if concat else config.width
+        if config.options_of(cls.slot, cls.Options).combine == "concat":
+            return config.width - cls.position_width(config)
+        return config.width
 
     @classmethod
     def check(cls, config: Settings) -> None:
-        options, width = config.options_of(cls.slot, cls.Options), cls.position_width(config)
+        options = config.options_of(cls.slot, cls.Options)
+        width = cls.position_width(config)
         if options.combine == "concat" and config.position_at != "input":
             raise ConfigError(f"position.combine=concat: at position_at=input only, not {config.position_at}")
         if options.combine == "add" and options.width:
@@ -66,8 +70,9 @@ class Absolute(Position):
         if self.at_input and layer > 0:
             return x
         encoding = self.encoding(layer, grid)
-        concat = self.options.combine == "concat"
-        return torch.cat([x, encoding.expand(len(x), -1, -1)], dim=-1) if concat else x + encoding
+        if self.options.combine == "concat":
+            return torch.cat([x, encoding.expand(len(x), -1, -1)], dim=-1)
+        return x + encoding
 
 
 class Learned(Absolute):
@@ -98,9 +103,12 @@ class Learned(Absolute):
     def __init__(self, config: Settings) -> None:
         super().__init__(config)
         for name, rows in self.rows(config.grid).items():
-            count = config.layers if config.position_at == "every-layer" else 1
-            tables = [nn.Parameter(torch.empty(rows, self.width // self.even_parts)) for _ in range(count)]
-            setattr(self, name, nn.ParameterList(tables) if config.position_at == "every-layer" else tables[0])
+            size = (rows, self.width // self.even_parts)
+            if config.position_at == "every-layer":
+                tables = nn.ParameterList(nn.Parameter(torch.empty(size)) for _ in range(config.layers))
+                setattr(self, name, tables)
+            else:
+                setattr(self, name, nn.Parameter(torch.empty(size)))
         has_row = self.allows_class_row(config) and config.options_of(self.slot, self.Options).class_row
         self.class_row = nn.Parameter(torch.empty(config.width)) if has_row else None
 
@@ -147,7 +155,8 @@ class Learned2D(Learned):
         return {"x_table": grid[1], "y_table": grid[0]}
 
     def encoding(self, layer: int, grid: Grid) -> Tensor:
-        (old_rows, old_columns), (rows, columns) = self.grid, grid
+        old_rows, old_columns = self.grid
+        rows, columns = grid
         across = resample(self.table_of(layer, "x_table"), (1, old_columns), (1, columns))
         down = resample(self.table_of(layer, "y_table"), (1, old_rows), (1, rows))
         both = [across.expand(rows, columns, -1), down[:, None].expand(rows, columns, -1)]
@@ -228,12 +237,14 @@ class SinCos2D(SinCos):
     """
 
     numerics = 1
-    even_parts, least_width = 4, 8
+    even_parts = 4
+    least_width = 8
 
     def formula(self, grid: Grid) -> Tensor:
         row, column = rows_and_columns(grid)
         rates = self.options.temperature ** -torch.linspace(0, 1, self.width // 4, dtype=torch.float64)
-        x, y = column[:, None] * rates, row[:, None] * rates  # (N, D / 4)
+        x = column[:, None] * rates  # (N, D / 4)
+        y = row[:, None] * rates  # (N, D / 4)
         return torch.cat([x.sin(), x.cos(), y.sin(), y.cos()], dim=1)
 
 

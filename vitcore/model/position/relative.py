@@ -160,7 +160,8 @@ class RoPE2D(Formula):
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
         """Fill `values` (H, 2, d_h / 2) with the axial rates along two orthogonal axes, at a random angle per head."""
         angle = 2 * math.pi * torch.rand((len(values), 1), generator=generator)
-        cos, sin = angle.cos() * self.magnitudes(), angle.sin() * self.magnitudes()  # (H, d_h / 4)
+        cos = angle.cos() * self.magnitudes()  # (H, d_h / 4)
+        sin = angle.sin() * self.magnitudes()  # (H, d_h / 4)
         values[:, 0] = torch.cat([cos, -sin], dim=-1)  # with the column
         values[:, 1] = torch.cat([sin, cos], dim=-1)  # with the row
 
@@ -180,7 +181,8 @@ class RoPE2D(Formula):
     def rotate(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
         table = self.table_at(grid)
         cos, sin = rotations(self.rates[layer], table) if self.options.mixed else table
-        a, b = x[..., ::2], x[..., 1::2]
+        a = x[..., ::2]
+        b = x[..., 1::2]
         return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2).to(x.dtype)
 
 
@@ -237,5 +239,8 @@ def growth(terms: int, reach: int) -> float:
     low, high = 1.01, 1.5
     while high - low > 1e-6:
         middle = (low + high) / 2
-        low, high = (low, middle) if (middle**terms - 1) / (middle - 1) > reach else (middle, high)
+        if (middle**terms - 1) / (middle - 1) > reach:
+            high = middle
+        else:
+            low = middle
     return (low + high) / 2

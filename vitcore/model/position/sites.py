@@ -47,9 +47,9 @@ class Position(Part):
 
         With `init=big-vision`, that release scaled a table by the table's width instead of the model's width.
         """
-        own = super().version(config)
+        version = super().version(config)
         moved = config.init == "big-vision" and cls.drawn_by_model_width(config)
-        return own + 1 if isinstance(own, int) and moved else own
+        return version + 1 if isinstance(version, int) and moved else version
 
     @classmethod
     def stem_width(cls, config: Settings) -> int:

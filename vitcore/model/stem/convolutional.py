@@ -49,7 +49,9 @@ class ConvStem(Stem):
 
     def __init__(self, config: Settings) -> None:
         super().__init__(config)
-        norm, layers, before = NORM[self.options(config).norm], list[nn.Module](), config.channels
+        norm = NORM[self.options(config).norm]
+        layers = list[nn.Module]()
+        before = config.channels
         for channels, stride in self.convolutions(config):
             convolution = nn.Conv2d(before, channels, 3, stride=stride, padding=1, bias=False)
             layers += [convolution, norm(channels), nn.ReLU()]
@@ -63,7 +65,8 @@ class ConvStem(Stem):
 
     @classmethod
     def convolutions(cls, config: Settings) -> list[tuple[int, int]]:
-        if not (channels := cls.options(config).channels):
+        channels = cls.options(config).channels
+        if not channels:
             return halvings(config)
         changes = [2 if after != before else 1 for before, after in pairwise(channels)]
         return list(zip(channels, [min(config.patch, 2), *changes], strict=True))
@@ -82,7 +85,8 @@ class ConvStem(Stem):
                 f"stem.channels={options.channels}: the convolutions divide the side by {halved} "
                 f"(by 2 at the first and wherever channels change), not by patch={config.patch}"
             )
-        if (fewer := options.fewer_blocks) >= config.depth:
+        fewer = options.fewer_blocks
+        if fewer >= config.depth:
             raise ConfigError(f"stem.fewer_blocks={fewer}: fewer than depth={config.depth}, so that one is left")
 
     def forward(self, images: Tensor) -> Tensor:
@@ -116,8 +120,11 @@ class HMLPStem(Stem):
     @staticmethod
     def sides(patch: int) -> list[int]:
         """Return the kernel sizes of the successive convolutions. Their product is `patch`."""
-        twos = 2 if patch % 4 == 0 and patch > 4 else 1 if patch % 2 == 0 and patch > 2 else 0
-        return [patch >> twos, *[2] * twos]
+        if patch % 4 == 0 and patch > 4:
+            return [patch // 4, 2, 2]
+        if patch % 2 == 0 and patch > 2:
+            return [patch // 2, 2]
+        return [patch]
 
     @classmethod
     def check(cls, config: Settings) -> None:

@@ -93,13 +93,15 @@ class PatchStem(Stem):
         sizes = cls.patches(config)
         if config.patch not in sizes:
             raise ConfigError(f"stem.patches={sizes}: has to include patch={config.patch}, the size of the weights")
-        if odd := [size for size in sizes if config.image_size % size]:
+        odd = [size for size in sizes if config.image_size % size]
+        if odd:
             raise ConfigError(f"stem.patches={sizes}: {odd[0]} does not divide image_size={config.image_size}")
 
     def __init__(self, config: Settings) -> None:
         super().__init__(config)
         options = config.options_of(self.slot, self.Options)
-        self.patch, self.convolution = config.patch, options.form == "convolution"
+        self.patch = config.patch
+        self.convolution = options.form == "convolution"
         for size in {*self.patches(config)} - {config.patch}:
             self.register_buffer(f"to_{size}", inverse_resize(config.patch, size).float(), persistent=False)
         self.weight = nn.Parameter(torch.empty(self.width, config.channels, config.patch, config.patch))
@@ -107,7 +109,8 @@ class PatchStem(Stem):
 
     def forward(self, images: Tensor) -> Tensor:
         B, C, H, W = images.shape
-        P, weight = self.patch, self.weight_at(self.patch)
+        P = self.patch
+        weight = self.weight_at(self.patch)
         if self.convolution:
             return tokens(F.conv2d(images, weight, self.bias, stride=P))
         patches = images.view(B, C, H // P, P, W // P, P).permute(0, 2, 4, 1, 3, 5)  # (B, rows, columns, C, P, P)
@@ -118,7 +121,9 @@ class PatchStem(Stem):
         if size == self.weight.shape[-1]:
             return self.weight
         resize = getattr(self, f"to_{size}", None)
-        return resized(self.weight, inverse_resize(self.weight.shape[-1], size) if resize is None else resize)
+        if resize is None:
+            resize = inverse_resize(self.weight.shape[-1], size)
+        return resized(self.weight, resize)
 
 
 def resized(weight: Tensor, resize: Tensor) -> Tensor:
