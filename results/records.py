@@ -237,7 +237,8 @@ class ComparedRow(OfStudy):
     worse_by_at_most: the one-sided 95% bound on how much worse B is. worse_share_at_most: the same as a share of A's
     error. untested: why there is no verdict, or None. resolvable_difference: the smallest difference that the test
     would have resolved with 80% power. identical: seeds left out of the test, because their trials are identical in A
-    and B. interim: whether the study of a side is unfinished. Fields with defaults describe the test. Without a test,
+    and B. interim: whether the study of a side is unfinished. first_declared: as in `Row`.
+    Fields with defaults describe the test. Without a test,
     they keep the defaults.
     """
 
@@ -258,9 +259,15 @@ class ComparedRow(OfStudy):
     n_pairs: int | None = None
     identical: Sequence[int] = ()
     interim: bool = False
+    first_declared: str | None = None
     delta_ci95_images: Interval | None = None
     contrast: ChangedContrast | None
     notes: Sequence[str]
+
+    @property
+    def is_judged_anew(self) -> bool:
+        """Whether the arm had another verdict within the margin that was declared first."""
+        return self.first_declared not in (None, self.verdict or NO_VERDICT)
 
 
 @dataclass(frozen=True)

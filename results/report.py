@@ -96,6 +96,7 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
         "columns": columns,
         "dagger": layout.dagger_line(layout.published_source(table)),
         "grid": grid,
+        "column_lines": layout.column_lines(table, columns),
         "footnotes": [one for one in footnotes if not is_minor(one[1])],
         "minor": [one for one in footnotes if is_minor(one[1])],
         "interactions": [sentences.interaction_sentence(one, plan.primary_metric) for one in table.interactions],

@@ -20,7 +20,7 @@ from results.comparison.testing import (
     test_verdict,
     withheld,
 )
-from results.records import ChangedContrast, ComparedRow, Comparison, Contents, Reached, Row, study_fields
+from results.records import NO_VERDICT, ChangedContrast, ComparedRow, Comparison, Contents, Reached, Row, study_fields
 from results.study_results import StudyResults
 from results.tables import provenance as mixed
 
@@ -37,10 +37,14 @@ def compare(a: Sequence[StudyResults], b: Sequence[StudyResults], interim: bool 
     changes = adjusted([pair_test(pair, lambda side: side.contrast) for pair in pairs])
     family = len({test.trials for test in tests if test and test.p is not None})
     resolvable = resolvable_differences(tests, family)
+    first = tests
+    if any(pair.late for pair in pairs):
+        first = adjusted([pair_test(pair.as_first_declared, lambda side: side.trials) for pair in pairs])
     if not interim:
-        tests, changes = withheld(tests, pairs), withheld(changes, pairs)
-    columns = pairs, tests, resolvable, changes
-    rows = [compared_row(*values, family) for values in zip(*columns, strict=True)]
+        tests, changes, first = (withheld(some, pairs) for some in (tests, changes, first))
+    rows = []
+    for pair, test, size, change, earlier in zip(pairs, tests, resolvable, changes, first, strict=True):
+        rows.append(compared_row(pair, test, size, change, earlier, family))
     return Comparison(
         a=contents(a),
         b=contents(b),
@@ -53,9 +57,13 @@ def compare(a: Sequence[StudyResults], b: Sequence[StudyResults], interim: bool 
 
 
 def compared_row(
-    pair: Pair, test: Test | None, resolvable: float | None, change: Test | None, family: int
+    pair: Pair, test: Test | None, resolvable: float | None, change: Test | None, first: Test | None, family: int
 ) -> ComparedRow:
-    """Return the row of a pair. change: the test of B's contrast against A's. family: the number of distinct tests."""
+    """Return the row of a pair.
+
+    change: the test of B's contrast against A's. first: the test within the margins that were declared first. family:
+    the number of distinct tests.
+    """
     plan = pair.first.study.plan
     row = ComparedRow(
         **study_fields(plan),
@@ -77,6 +85,7 @@ def compared_row(
         p=test.p,
         p_holm=test.p_holm,
         verdict=test_verdict(test),
+        first_declared=(test_verdict(first) or NO_VERDICT) if first and pair.late else None,
         worse_by_at_most=deficit_bound(test),
         worse_share_at_most=deficit_share_bound(test),
         resolvable_difference=resolvable,

@@ -1,13 +1,14 @@
 """The arms of two sets of results, A and B, in pairs to compare."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from results.records import Row
 from results.statistics import contrast, tuning
 from results.statistics.contrast import Sample
-from results.store.schemas import Arm
+from results.statistics.declared import Earlier, declared_earlier
+from results.store.schemas import Arm, Plan
 from results.study_results import StudyResults
 from results.tables import study_table
 from results.tables.outcomes import Outcome, outcomes_by_arm
@@ -18,7 +19,8 @@ class Side:
     """An arm of one set of results (A or B), with its row in the study's table.
 
     trials: the metric in finished trials. contrast: paired differences from the baseline, or None for a baseline.
-    interim: whether a planned trial of the study is not over.
+    interim: whether a planned trial of the study is not over. late: what was declared first about the arm, if its
+    margin was changed after there were results.
     """
 
     study: StudyResults
@@ -28,6 +30,7 @@ class Side:
     contrast: Sample | None
     outcomes: Sequence[Outcome]
     interim: bool
+    late: Earlier | None
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,15 @@ class Pair:
     a: Side | None
     b: Side | None
     first: Side
+
+    @property
+    def late(self) -> list[tuple[str, Side]]:
+        """The sides whose margin was changed after there were results, each with its name, "A" or "B"."""
+        return [(name, side) for name, side in (("A", self.a), ("B", self.b)) if side and side.late]
+
+    @property
+    def as_first_declared(self) -> "Pair":
+        return replace(self, a=as_first_declared(self.a), b=as_first_declared(self.b))
 
     @property
     def unfinished(self) -> list[str]:
@@ -66,8 +78,26 @@ def sides(studies: Sequence[StudyResults], interim: bool = False) -> list[Side]:
         for arm in plan.arms:
             name, own, baseline = arm.name, trials[arm.name], trials[arm.baseline]
             difference = None if own is baseline else own - baseline
-            found.append(Side(study, arm, rows[name], own, difference, outcomes[name], made.interim))
+            late = changed_margin(name, plan)
+            found.append(Side(study, arm, rows[name], own, difference, outcomes[name], made.interim, late))
     return found
+
+
+def changed_margin(name: str, plan: Plan) -> Earlier | None:
+    """Return what was declared first about an arm or its contrasts, if the margin was another one."""
+    compared = [arm.name for arm in plan.arms if name in (arm.name, arm.baseline)]
+    for earlier in declared_earlier(plan):
+        if "margin" in earlier.changed and any(earlier.concerns(arm, plan) for arm in compared):
+            return earlier
+    return None
+
+
+def as_first_declared(side: Side | None) -> Side | None:
+    """Return a side with the margin that was declared first."""
+    if side is None or side.late is None:
+        return side
+    plan = side.study.plan.model_copy(update={"margin": side.late.declaration.margin})
+    return replace(side, study=replace(side.study, plan=plan))
 
 
 def counterpart(side: Side, others: Sequence[Side]) -> Side | None:

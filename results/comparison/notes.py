@@ -5,6 +5,7 @@ from results.comparison.matching import Pair, Side, are_namesakes, differing_set
 from results.comparison.testing import Test, test_verdict
 from results.store.schemas import Metric
 from results.tables import layout, notes, sentences
+from results.tables.declared_first import changes_text
 from results.tables.outcomes import absence_notes
 
 USUAL = "test accuracy"  # the metric that a row's notes do not name
@@ -28,6 +29,9 @@ def row_notes(pair: Pair, test: Test | None, family: int) -> list[str]:
     if not are_namesakes(a, b):
         other, name = (b, "B") if pair.first is a else (a, "A")
         found.append(f"{other.arm.name} of {other.study.name} in {name}")
+    for name, side in pair.late:
+        assert side.late is not None
+        found.append(f"{name}: {changes_text(side.late, side.study.plan)}")
     if test is None:
         return [*found, f"shown side by side, not compared: {settings_difference(a, b)}"]
     limits = notes.verdict_notes(

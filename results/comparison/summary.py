@@ -28,7 +28,7 @@ def csv_row(row: ComparedRow) -> dict[str, Plain]:
         values |= {f"{name}_{field}": getattr(side, field, None) for field in ("mean", "n", "planned")}
     tested = ("p", "p_holm", "verdict", "untested", "resolvable_difference", "method", "n_pairs", "notes")
     values |= {name: getattr(row, name) for name in ("delta", "delta_ci95", *tested)}
-    return layout.flat_cells(values | {"verdict": row.verdict and f"{row.verdict}{interim_mark(row)}"})
+    return layout.flat_cells(values | {"verdict": row.verdict and f"{row.verdict}{marks(row)}"})
 
 
 def as_grid(comparison: Comparison) -> Grid:
@@ -70,13 +70,17 @@ def difference_cells(row: ComparedRow | PublishedClaim) -> list[Cell]:
 def verdict_cell(row: ComparedRow) -> str:
     if row.verdict == IDENTICAL and len({side.n for side in (row.a, row.b) if side}) > 1:
         return f"identical in {units.amount_text(len(row.identical), 'common seed')}"  # the means are over all seeds
-    return sentences.verdict_text(row.verdict, f"– ({row.untested})") + interim_mark(row)
+    return sentences.verdict_text(row.verdict, f"– ({row.untested})") + marks(row)
 
 
-def interim_mark(row: ComparedRow) -> str:
-    """Return " (interim)" for a verdict on an unfinished side, or ""."""
-    is_interim = row.interim and row.verdict not in (None, IDENTICAL)
-    return layout.INTERIM_MARK if is_interim else ""
+def marks(row: ComparedRow) -> str:
+    """Return the marks of a verdict on an unfinished side, or within a margin that was declared after results."""
+    text = ""
+    if row.interim and row.verdict not in (None, IDENTICAL):
+        text += layout.INTERIM_MARK
+    if row.is_judged_anew:
+        text += layout.first_declared_mark(row.first_declared)
+    return text
 
 
 def side_cells(side: Reached | None, metric: Metric) -> list[Cell]:

@@ -13,6 +13,7 @@ from results.records import Row, Table
 from results.store.schemas import Arm, Metric, Plan
 from results.study_results import StudyResults
 from results.style import current_style
+from results.tables.sentences import EARLIER, EARLIER_LINE, is_from_earlier_look
 from results.tables.study_table import table as table_of
 from results.units import amount_text
 
@@ -50,9 +51,10 @@ def arms_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     Columns: arm, label, x (value of `x_setting`, by default the arm's name), tick (the style's label of x, or ""),
     series and line (name and label of the other settings), reference (whether the arm is a baseline), n and planned
     (numbers of finished and planned trials), gap ("1 diverged, 2 missing", or "" if no trial is absent), mean, low,
-    high, delta, delta_low, delta_high, verdict, published, flops. low and high are the 95% interval of the mean,
-    delta_low and delta_high that of the difference delta. Metrics are in display units. Unknown numbers are NaN, and so
-    are the intervals of fewer than FEWEST seeds. A missing verdict is "".
+    high, delta, delta_low, delta_high, verdict, mark (of a verdict from an earlier look, or ""), published, flops. low
+    and high are the 95% interval of the mean, delta_low and delta_high that of the difference delta. Metrics are in
+    display units. Unknown numbers are NaN, and so are the intervals of fewer than FEWEST seeds. A missing verdict is
+    "".
     """
     plan, x, rows = study.plan, x_setting(study.plan), {row.arm: row for row in table.rows}
     ordered = sorted(plan.arms, key=lambda arm: current_style().rank(arm.name))
@@ -82,6 +84,7 @@ def arm_record(arm: Arm, row: Row, x: str, plan: Plan) -> dict[str, Any]:
         "delta_low": delta_low,
         "delta_high": delta_high,
         "verdict": row.verdict or "",
+        "mark": EARLIER if is_from_earlier_look(row) else "",
     } | {name: row.value(name) for name in ("n", "planned", "flops", "mean", "delta", "published")}
 
 
@@ -153,6 +156,12 @@ def evidence_text(frame: pd.DataFrame) -> str:
         return f"{'1 or ' if len(counts) > 1 else ''}{amount_text(counts[-1], 'seed')}, no interval; dots: single seeds"
     over = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return f"mean and 95% CI over {over} seeds; dots: single seeds"
+
+
+def earlier_look_lines(frame: pd.DataFrame) -> list[str]:
+    """Return a line that names the arms with a verdict from an earlier look, or []."""
+    names = list(frame["label"][frame["mark"] != ""])
+    return [f"{EARLIER_LINE.removesuffix('.')}: {', '.join(names)}."] if names else []
 
 
 def minus_text(value: float, digits: int = 1) -> str:

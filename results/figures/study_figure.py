@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from results import store
 from results.figures import kinds
-from results.figures.frame import arms_frame, evidence_text, styled_metric_name
+from results.figures.frame import arms_frame, earlier_look_lines, evidence_text, styled_metric_name
 from results.figures.kinds import curves
 from results.figures.page import absence_lines, compose
 from results.figures.theme import apply_style, check_format, file_content
@@ -85,7 +85,8 @@ def draw_with_notes(study: StudyResults, width: float, x: str | None) -> tuple[F
     what = " during training" if kind.over_training else f", {evidence_text(frame)}"
     setting = ", ".join(setting_parts(study.plan))
     above = f"{setting}: {styled_metric_name(kind.metric_of(drawn))}{what}"
-    return page, above, [*notes, *absence_lines(frame)]
+    looks = [] if kind.over_training else earlier_look_lines(frame)
+    return page, above, [*notes, *looks, *absence_lines(frame)]
 
 
 def unknown_figure(plan: Plan) -> str:

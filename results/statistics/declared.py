@@ -23,6 +23,11 @@ class Earlier:
     arms: Sequence[str]
     changed: Sequence[str]
 
+    def concerns(self, name: str, plan: Plan) -> bool:
+        """Return whether an arm is among the arms, or is a tuned arm with a grid point among them."""
+        points = next((entry.points for entry in plan.tuned if entry.name == name), [])
+        return not set(self.arms).isdisjoint([name, *points])
+
 
 def declared_earlier(plan: Plan) -> list[Earlier]:
     """Return the first declarations that differ from what the plan declares now about the same contrasts."""

@@ -33,16 +33,11 @@ def with_warnings(table: Table, study: StudyResults, table_of: Callable[[StudyRe
             warnings.append(f"{declared_after}. The verdicts as first declared cannot be given: {error}")
             continue
         first = {row.arm: row for row in other.rows}
-        for name in [name for name in rows if name in earlier.arms or is_tuned_form(name, earlier, study.plan)]:
+        for name in [name for name in rows if earlier.concerns(name, study.plan)]:
             rows[name] = replace(rows[name], first_declared=first[name].verdict or NO_VERDICT)
         warnings.append(f"{declared_after}. {verdicts_text(table, other, rows.values())}")
     warnings += [*claim_warnings(study.plan), *late_warnings(study.plan)]
     return replace(table, rows=list(rows.values()), warnings=[*table.warnings, *warnings])
-
-
-def is_tuned_form(name: str, earlier: Earlier, plan: Plan) -> bool:
-    """Return whether `name` is a tuned arm with a point among the arms of an earlier declaration."""
-    return any(entry.name == name and not set(earlier.arms).isdisjoint(entry.points) for entry in plan.tuned)
 
 
 def claim_warnings(plan: Plan) -> list[str]:

@@ -161,6 +161,7 @@ LATEX = {
     "±": r"$\pm$",
     "–": "--",
     "†": r"\dag{}",
+    "‡": r"\ddag{}",
     "×": r"$\times$",
     "−": "$-$",
     **{special: f"\\{special}" for special in "&%$#_{}"},

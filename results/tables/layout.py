@@ -185,14 +185,23 @@ def json_record(table: Table, columns: Sequence[str] | None) -> dict[str, Any]:
     return json_object(table) | {"rows": rows}
 
 
-def with_marks(table: Table) -> Sequence[Row]:
-    """Return the table's rows with verdicts marked if they are interim, or differ from those declared first."""
-    mark = INTERIM_MARK if table.interim else ""
+def with_marks(table: Table, earlier: str = "") -> Sequence[Row]:
+    """Return the table's rows with verdicts marked if they are interim, or differ from those declared first.
+
+    earlier: the mark of a verdict from an earlier look.
+    """
     rows = []
     for row in table.rows:
-        first = f" (first declared: {row.first_declared})" if row.is_judged_anew else ""
-        rows.append(replace(row, verdict=row.verdict and f"{row.verdict}{mark}{first}"))
+        marks = earlier if sentences.is_from_earlier_look(row) else ""
+        marks += INTERIM_MARK if table.interim else ""
+        marks += first_declared_mark(row.first_declared) if row.is_judged_anew else ""
+        rows.append(replace(row, verdict=row.verdict and f"{row.verdict}{marks}"))
     return rows
+
+
+def first_declared_mark(verdict: str | None) -> str:
+    """Return the mark of a verdict that was another one under what was declared first."""
+    return f" (first declared: {verdict})"
 
 
 def abridged(table: Table, columns: Sequence[str], notes: str) -> Table:
@@ -256,7 +265,7 @@ def header(name: str, table: Table) -> str:
 def cells_by_arm(table: Table, columns: Sequence[str]) -> dict[str, list[Cell]]:
     """Return arm -> cells of its row. The first cell has the footnotes."""
     metric, found = table.plan.primary_metric, {}
-    for row in with_marks(table):
+    for row in with_marks(table, sentences.EARLIER):
         first, *rest = [Cell(column(name, table.plan).text(row, metric), sort_key(row.value(name))) for name in columns]
         found[row.arm] = [replace(first, notes=row.notes), *rest]
     return found
@@ -286,32 +295,60 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
         f"{metric_label(metric)}{unit_suffix(metric)}{further}, {INTERVALS}",
         f"difference{in_unit} from {reference}, paired by seed",
     ]
-    if "delta_ci95_images" in columns:
-        wider = "seeds x images the wider interval for other test images too, which verdicts need"
-        parts.append(f"its ± is over seeds on these test images, {wider}")
-    also = f" and {table.looks} looks" if table.looks > 1 else ""
-    family = f"p after Holm over {units.amount_text(table.plan.family, 'planned contrast')}{also}"
     own = " and ".join(table.tuned)
-    if "error_ratio" in columns:
-        parts.append("error ratio: the arm's error / the baseline's with its 95% interval (Fieller)")
+    family = f"p after Holm over {units.amount_text(table.plan.family, 'planned contrast')}{looks_text(table)}"
     parts.append(f"{family} at their own {own}, over {table.plan.points_family} at equal ones" if own else family)
-    if own:
-        parts.append(f"each at its own {own}, p is the largest against any point of the other's grid")
     if table.plan.budget != "steps":
         parts.append(f"arms are trained for equal {BUDGETS[table.plan.budget]}")
-    if "delta_ci95_simultaneous" in columns:
-        parts.append("simultaneous: 95% for all contrasts of a family at once (max-t)")
-    if table.plan.margin is not None:
-        parts.append(f"equivalent: within {margins.margin_text(table.plan.margin, metric)}, after Holm{also} too")
-    if "margin_met" in columns:
-        parts.append(f"margin met: the smallest margin within which the arm is equivalent, after Holm{also} too")
-    names = family_names(table)
-    if len(names) > 2:
-        each = f"each of {len(names)} families ({', '.join(names)}) errs in at most 5% of null studies"
-        parts.append(f"{each}, all together in at most {5 * len(names)}%")
+    if table.plan.margin is not None and may_be_equivalent(table):
+        within = margins.margin_text(table.plan.margin, metric)
+        parts.append(f"equivalent: within {within}, after Holm{looks_text(table)} too")
     missed = collapse.unseen_failures(len(table.plan.seeds)) if table.judged else ""
     further_lines = sentences.interim_text(table), sentences.departure_text(table), missed
     return [f"{'; '.join(parts)}.", *filter(None, further_lines)]
+
+
+def looks_text(table: Table) -> str:
+    """Return text on the looks that p is corrected for besides the contrasts, or ""."""
+    return f" and {table.looks} looks" if table.looks > 1 else ""
+
+
+def may_be_equivalent(table: Table) -> bool:
+    """Return whether the margin is narrow enough, for some baseline, to call an arm equivalent."""
+    plan = table.plan
+    if plan.margin is None:
+        return False
+    means = [row.mean for row in table.rows if row.arm == row.baseline]
+    return any(
+        mean is None or not margins.too_wide(plan.margin, mean, plan.primary_metric, plan.classes) for mean in means
+    )
+
+
+def column_lines(table: Table, columns: Sequence[str]) -> list[str]:
+    """Return lines that explain columns and marks, and how often the families of tests err."""
+    lines = []
+    if "delta_ci95_images" in columns:
+        lines.append(
+            "± is over seeds on these test images; seeds x images: the wider interval for other test images too, which "
+            "verdicts need."
+        )
+    if table.tuned:
+        own = " and ".join(table.tuned)
+        lines.append(f"Each at its own {own}: p is the largest against any point of the other's grid.")
+    if "error_ratio" in columns:
+        lines.append("Error ratio: the arm's error / the baseline's with its 95% interval (Fieller).")
+    if "delta_ci95_simultaneous" in columns:
+        lines.append("Simultaneous: 95% for all contrasts of a family at once (max-t).")
+    if "margin_met" in columns:
+        smallest = "the smallest margin within which the arm is equivalent"
+        lines.append(f"Margin met: {smallest}, after Holm{looks_text(table)} too.")
+    names = family_names(table)
+    if len(names) > 2:
+        each = f"each of {len(names)} families ({', '.join(names)}) errs in at most 5% of null studies"
+        lines.append(f"Tests: {each}, all together in at most {5 * len(names)}%.")
+    if "verdict" in columns and any(map(sentences.is_from_earlier_look, table.rows)):
+        lines.append(sentences.EARLIER_LINE)
+    return lines
 
 
 def test_images_text(split: Split | None) -> str:
@@ -346,6 +383,7 @@ def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
     """Return the lines below the footnotes. An abridged table has no answer, claims or caveats."""
     metric = table.plan.primary_metric
     lines = [dagger_line(published_source(table))] if "published" in columns else []
+    lines += column_lines(table, columns)
     lines += [] if table.abridged else [f"Answer: {sentences.answer(table)}"]
     lines += filter(None, [sentences.variance_text(table)])
     if table.interactions:  # interactions have no row

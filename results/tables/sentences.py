@@ -8,7 +8,7 @@ import numpy as np
 
 from results import margins
 from results.records import NO_VERDICT, Interaction, Interval, Reached, Row, Table
-from results.statistics.verdict import BETTER, EQUIVALENT, UNRESOLVED, WORSE
+from results.statistics.verdict import BETTER, EQUIVALENT, RESOLVED, UNRESOLVED, WORSE
 from results.store.plan_files import learned_settings
 from results.store.schemas import Metric, Plan
 from results.style import current_style
@@ -17,6 +17,8 @@ from results.units import amount_text
 ORDER = (BETTER, WORSE, EQUIVALENT, UNRESOLVED, None)
 NAMED = 4  # the most differences that a sentence lists individually
 AT_EARLIER_LOOK = "at an earlier look"
+EARLIER = "‡"  # the mark of a verdict from an earlier look
+EARLIER_LINE = f"{EARLIER} resolved {AT_EARLIER_LOOK}; over all seeds the 95% interval contains 0."
 
 
 def sentence(row: Row, table: Table) -> str:
@@ -40,7 +42,7 @@ def difference_text(row: Row, metric: Metric) -> str:
     """Return the difference as text: "by 18.23 points (95% CI 16.30 to 20.16)" or "as 5 of 5 trials diverged"."""
     if row.delta is None or row.delta_ci95 is None:
         return f"as {diverged_text(row)}"
-    if any(low <= 0 <= high for low, high in intervals(row)):  # the verdict has another reason than this interval
+    if contains_zero(row):  # the verdict has another reason than this interval
         why = f"as {diverged_text(row)}" if row.unstable else AT_EARLIER_LOOK
         end_to_end = " to ".join(map(metric.signed_text, intervals(row)[-1]))
         now = f"{metric.signed_text(row.delta)}{metric.unit_of_difference} (95% CI {end_to_end})"
@@ -49,6 +51,16 @@ def difference_text(row: Row, metric: Metric) -> str:
     low, high = sorted(towards * end for end in row.delta_ci95)
     interval = f"(95% CI {metric.value_text(low)} to {metric.value_text(high)})"
     return f"by {metric.size_text(row.delta)} {interval}{divergence_text(row)}"
+
+
+def is_from_earlier_look(row: Row) -> bool:
+    """Return whether a difference was resolved at an earlier look, although over all seeds the interval contains 0."""
+    return row.verdict in RESOLVED and not row.unstable and contains_zero(row)
+
+
+def contains_zero(row: Row) -> bool:
+    """Return whether an interval of the difference contains 0."""
+    return any(low <= 0 <= high for low, high in intervals(row))
 
 
 def intervals(row: Row) -> list[Interval]:

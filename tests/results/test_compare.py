@@ -195,6 +195,21 @@ def grown(study: StudyResults, *numbers: int, day: int = 1, grows: bool = False)
     return replace(study, plan=plan)
 
 
+def test_a_margin_that_was_declared_after_results_is_marked_with_the_first_verdict() -> None:
+    """B first declared no margin; within the later one an arm is equivalent."""
+    b = with_own_weights(make_study(**{"1d": EQUIVALENT}))
+    first = ledger.declaration(b.plan.model_copy(update={"margin": None}), "2026-01-01T00:00:00Z")
+    later = ledger.declaration(b.plan, "2026-01-02T00:00:00Z", sorted(first.ids))
+    late = replace(b, plan=b.plan.model_copy(update={"declarations": [first, later]}))
+    plain, marked = (compare([make_study()], [side]) for side in (b, late))
+    row, same = row_of_arm(marked, "position=1d"), row_of_arm(plain, "position=1d")
+    assert (same.verdict, same.first_declared) == ("equivalent", None)
+    assert (row.verdict, row.first_declared) == ("equivalent", "not-resolved")
+    assert any(note.startswith("B: changed after there were results: margin from none to 2.50") for note in row.notes)
+    assert "equivalent (first declared: not-resolved)" in render(marked, "md")
+    assert "(first declared" not in render(plain, "md")
+
+
 def ten_seeds(shift: float, seed: int) -> StudyResults:
     rng = np.random.default_rng(seed)
     numbers = {name.partition("=")[2]: (0.9 - shift + 0.01 * rng.standard_normal(10)).tolist() for name in SEEDS}

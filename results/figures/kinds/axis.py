@@ -20,7 +20,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     labels = None
     if one_line:  # the verdict below each value
         rows = rows_of(frame.sort_values("at", kind="stable"))
-        words = ["baseline" if row.reference else row.verdict.replace("-", " ") for row in rows]
+        words = ["baseline" if row.reference else row.verdict.replace("-", " ") + row.mark for row in rows]
         labels = [f"{value}\n{word}" for value, word in zip(tick_labels(frame), words, strict=True)]
     metric = table.plan.primary_metric
     draw_over_axis(frame, seeds_frame(study, metric), ax, metric, x_setting(study.plan), labels)

@@ -148,7 +148,7 @@ def verdict_word(row: Any) -> str:
         return "no finished trial"
     known = row.verdict or "no verdict"
     count = f" (n = {row.n} of {row.planned})" if row.n < row.planned else ""
-    return ("baseline" if row.reference else known.replace("-", " ")) + count
+    return ("baseline" if row.reference else known.replace("-", " ") + row.mark) + count
 
 
 def short_verdict(row: Any) -> str:

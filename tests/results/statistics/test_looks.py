@@ -13,6 +13,7 @@ from results.statistics import looks, power
 from results.statistics.contrast import Sample
 from results.store import ledger
 from results.store.schemas import Plan
+from results.tables import layout
 from results.tables.sentences import sentence
 from results.tables.study_table import table
 
@@ -123,6 +124,10 @@ def test_an_early_verdict_whose_interval_reaches_zero_later_is_footnoted() -> No
     assert found.verdict == "better"
     assert found.delta_ci95[0] < 0 < found.delta_ci95[1]
     assert "resolved at an earlier look; the 95% interval over all seeds contains 0" in found.notes
+    text = layout.render(table_with_looks({"conv": values}, [5, 10]), "md")
+    assert "better‡" in text
+    assert "‡ resolved at an earlier look; over all seeds the 95% interval contains 0." in text
+    assert "‡" not in layout.render(table_with_looks({"conv": values[:5]}, [5]), "md")
     about = table(synthetic.results(synthetic.position(margin=None)))
     for one in (found, contrast_row([-value for value in values], [5, 10])):
         low, high = (f"{100 * end:+.2f}" for end in one.delta_ci95)

@@ -75,6 +75,21 @@ def test_captions_name_looks() -> None:
     assert "the arm is equivalent, after Holm and 2 looks too" in text
 
 
+@pytest.mark.parametrize("given", [{}, {"margin": 0.001}, {"claims": ["position=none < position=2d"]}])
+def test_a_caption_is_short(given: dict[str, Any]) -> None:
+    found = table(position(**given))
+    assert len(layout.captions(replace(found, looks=2), layout.shown_columns(found, roomy=True))[0].split()) <= 65
+    assert len(layout.captions(found, layout.shown_columns(found, roomy=True))[0].split()) <= 60
+
+
+def test_a_margin_that_is_too_wide_is_not_in_the_caption() -> None:
+    """A note says why no arm is called equivalent; the caption does not say within what."""
+    wide, narrow = (layout.render(table(position(margin=margin)), "md") for margin in (0.2, 0.001))
+    assert "no arm is called equivalent" in wide
+    assert "equivalent: within" not in wide
+    assert "equivalent: within 0.10 points" in narrow
+
+
 def test_a_claim_has_the_sign_of_the_tables_row() -> None:
     """Whichever arm a claim names first, the same difference has the same sign; other pairs are first minus second."""
     claims = ["position=none < position=1d", "position=1d < position=2d", "position=none < position=2d"]
