@@ -1,4 +1,7 @@
-"""The report: one HTML file for offline reading, with the answers, figures, tables and costs of all studies."""
+"""The report: one HTML file for offline reading, with the answers, figures, tables and costs of all studies.
+
+`publish` writes a study's table and figure beside its plan.
+"""
 
 import json
 import math
@@ -16,18 +19,42 @@ from markupsafe import Markup, escape
 
 from results import claim_text, store
 from results.figures import inspection, study_figure
+from results.load import load_inspections, load_studies
 from results.records import Claim, Table
+from results.store.files import refuse_links
 from results.store.inspection_data import Inspection
 from results.store.schemas import Asked, Metric, Plan
 from results.study_results import StudyResults
 from results.style import COLUMN, FULL
 from results.tables import layout, sentences, study_table
 from results.tables import provenance as mixed
-from results.tables.formats import is_minor
+from results.tables.formats import TABLE_FORMATS, is_minor
 from results.units import amount_text, duration_text
 
 OVER = ("finished", "diverged")  # a diverged trial is a result too
 PROVENANCE = ("revision", "code", "plugins", "device", "threads", "attention", "python", "torch", "numpy")
+
+
+def publish(study: StudyResults, runs: Path) -> str:
+    """Write a study's figure and its table in every format, and return the table as Markdown.
+
+    Raises ValueError if a folder is a symbolic link, and OSError if writing fails.
+    """
+    folder = store.study_folder(runs, study.name)
+    refuse_links(runs, folder / "tables", folder / "figures")
+    table = study_table.table(study)
+    for name, format in TABLE_FORMATS.items():
+        store.write_bytes(folder / "tables" / f"table.{format.suffix}", f"{layout.render(table, name)}\n".encode())
+    study_figure.draw(study, folder / "figures" / study_figure.file_name(study))
+    return layout.render(table, "md")
+
+
+def publish_all(runs: Path, plans: Sequence[str]) -> None:
+    """Publish each study of the named plans, and write a report. Raises the errors of `publish` and `load_studies`."""
+    studies = load_studies(runs, plans)
+    for study in studies:
+        publish(study, runs)
+    write(studies, runs / "report.html", load_inspections(runs, studies))
 
 
 def write(

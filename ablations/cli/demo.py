@@ -19,7 +19,7 @@ from ablations.planning.measure_steps import measure_missing
 from ablations.planning.saved_plans import save_plan
 from results import report, store
 from results.figures import study_figure
-from results.publish import publish
+from results.report import publish
 from results.store.schemas import Plan
 from results.study_results import load_plans
 from results.units import amount_text, duration_text

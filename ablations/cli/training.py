@@ -26,7 +26,7 @@ from ablations.planning.saved_plans import save_plan
 from ablations.study.confounds import enlargement_notes
 from ablations.study.reading import read_recipe
 from results import store
-from results.publish import publish
+from results.report import publish
 from results.store.schemas import Plan, Settings
 from results.study_results import load_plans
 from results.trackers import mirroring

@@ -111,7 +111,7 @@ def here(folder: str) -> int:
 
 def write_reports(campaign: Campaign) -> None:
     """Write tables and report of a campaign's plans. Raises the errors of `publish_all`."""
-    from results.publish import publish_all  # imported here because tasks draw nothing
+    from results.report import publish_all  # imported here because tasks draw nothing
 
     publish_all(campaign.runs, campaign.plans)
 

@@ -150,7 +150,7 @@ def publish_pending(runs: Path, plans: Sequence[Plan]) -> str:
     """Write tables and report if out of date; return a message, or "" if not. Raises the errors of `publish_all`."""
     if not any(campaigns.awaits_reports(runs, plan) for plan in plans):
         return ""
-    from results.publish import publish_all  # imported here because most submissions draw nothing
+    from results.report import publish_all  # imported here because most submissions draw nothing
 
     publish_all(runs, [plan.name for plan in plans])
     return f"tables and report written: {runs / 'report.html'}"

@@ -29,7 +29,7 @@ from ablations.planning import estimate
 from ablations.status import log_tails, slurm_answers
 from ablations.status.study_status import StudyStatus, is_settled, study_status
 from ablations.status.view import render
-from results import publish, store
+from results import report, store
 from results.store import lease, plan_files
 from results.store.schemas import Plan
 from slurm import arrays as slurm_arrays
@@ -432,7 +432,7 @@ def test_watching_ends_when_the_tables_are_there_or_nobody_writes_them(runs: Pat
         view = seen(runs, known)
         assert (view.tables, is_settled([view])) == (answer, answer == "pending")
         assert f"tables    {answer}" in render([view]).plain
-    publish.publish_all(runs, [POSITION])
+    report.publish_all(runs, [POSITION])
     view = seen(runs, with_last)
     assert (view.tables, is_settled([view])) == ("written", True)
 
