@@ -1,7 +1,5 @@
 """Completion and validation of a Config by its parts: their variants, options, and rules for pairs of settings."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from vitcore.analysis.cost import measure

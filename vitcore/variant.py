@@ -1,7 +1,5 @@
 """Variant, the common base class of the entries in all dictionaries of variants."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

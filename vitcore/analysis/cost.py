@@ -1,7 +1,5 @@
 """The parameters and FLOPs of a model and of its parts, counted on the meta device without allocating the model."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator

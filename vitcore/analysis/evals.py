@@ -5,8 +5,6 @@ integer: the eval `test@16` belongs to the entry `test@SIZE`. A metric's name st
 ends with the same "@VALUE", if any (see results.store.eval_files.computes_metric). No trial itself has that metric.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Shapes: B images, T tokens (`prefix` tokens before the N patches), L layers, H heads.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Restoring the model and the data of a finished trial."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

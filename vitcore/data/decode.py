@@ -3,8 +3,6 @@
 An image is turned upright by its EXIF orientation. Transparent pixels are laid on white.
 """
 
-from __future__ import annotations
-
 import io
 import warnings
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Reading a folder of images as a dataset, with the fingerprint by which trials know it."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -5,8 +5,6 @@ that holds the class folders directly is split 80/20 within each class, in the s
 followed. Hidden files and folders are left out at every depth.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Finding data by name: a built-in dataset, a folder of images or a pack. This module does not import torch."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -13,8 +13,6 @@ A shard that is truncated during a job therefore causes an error that names it, 
 count toward the job's memory.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

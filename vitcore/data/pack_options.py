@@ -1,7 +1,5 @@
 """The options of a pack, taken from the command, from an existing pack, or from defaults that fit the images."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -9,8 +9,6 @@ Tars are read without unpacking. Compressed tars are not supported. The names of
 hidden files that are left out, are those of vitcore/data/listing.py.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import tarfile

@@ -4,8 +4,6 @@ If a writer is killed, a later call continues its pack. A note beside each shard
 manifest is written at the end. The content of a shard depends only on the source and the options.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

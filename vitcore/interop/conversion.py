@@ -5,8 +5,6 @@ other library's counterpart on the meta device and compares the counterpart with
 dropout and stochastic depth become 0.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -3,8 +3,6 @@
 timm's own reader fills timm's model, which becomes a ViT. This module finds the model's sizes in the shapes of arrays.
 """
 
-from __future__ import annotations
-
 import math
 import zipfile
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Conversion of Vision Transformers to and from timm, with equal outputs and gradients."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, Literal
 

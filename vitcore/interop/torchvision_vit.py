@@ -1,7 +1,5 @@
 """Conversion of Vision Transformers from and to torchvision, with equal outputs and gradients."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """The encoder's blocks of self-attention and MLP. To add a block, write a class and add it to BLOCK."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """Building the model of a config: a ViT of this package, or a classifier from timm as a reference."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

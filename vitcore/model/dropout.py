@@ -3,8 +3,6 @@
 Therefore, an image has the same masks with micro-batches, on any rank, and in a resumed training run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """The heads, which map the pooled vector to logits. To add a head, write a class and add it to HEAD."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

@@ -3,8 +3,6 @@
 Shapes: B images, T tokens, D width, F hidden width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """The norms of blocks, encoder, queries and keys. To add a norm, write a class and add it to NORM."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from torch import nn

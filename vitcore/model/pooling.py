@@ -4,8 +4,6 @@ To add a pooling, write a class and add it to POOLING. Shapes: B images, T token
 patches), D width, L layers, H heads, d_h = D / H.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import ClassVar

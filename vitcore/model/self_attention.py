@@ -4,8 +4,6 @@ To add a variant, write a class and add it to SELF_ATTENTION. Shapes: B images, 
 patches), D width, H heads, d_h = D / H.
 """
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar
 

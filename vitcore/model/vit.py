@@ -3,8 +3,6 @@
 Shapes: B images, C channels, N patches, T tokens (class token, registers and patches), D width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -4,8 +4,6 @@ Every random choice depends only on the image's key, which combines the seed, th
 Neither batching nor resuming changes a choice. Random numbers are drawn on the CPU. Images stay on their device.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal, TypeGuard
 
 import torch

@@ -8,8 +8,6 @@ all its images is drawn from Beta(alpha, alpha). If both methods have an alpha a
 probability `mix_switch_prob` and mixup otherwise.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -4,8 +4,6 @@ An amount is an operation's magnitude in the unit of the operation, such as pixe
 from 0 to 30, is an index into the amounts of an operation.
 """
 
-from __future__ import annotations
-
 from itertools import permutations
 from typing import Annotated, Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The base class of an augmentation's stages, and the stages that move pixels: flips, shifts and random boxes."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Any, Literal
 

@@ -3,8 +3,6 @@
 To add a position embedding, write a class and add it to POSITION. Shapes: as in sites.py.
 """
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from vitcore.model.position.absolute import Index, IndexNormalized, Learned1D, Learned2D, SinCos1D, SinCos2D

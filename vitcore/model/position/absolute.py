@@ -1,7 +1,5 @@
 """Absolute position embeddings, which add or concatenate a vector for each location. Shapes: as in sites.py."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """Position embeddings that make attention depend on the offset of query and key. Shapes: as in sites.py."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Self
 

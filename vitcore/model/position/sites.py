@@ -3,8 +3,6 @@
 Shapes: B images, N patches in raster order on a grid of R rows and C columns, D width, H heads, d_h = D / H.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Shapes: B images, C channels, P patch size, N patches in raster order, D width of the stem's tokens.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """The stems of hybrid models: ResNets built from timm's modules. P is the patch size."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, Literal
 
