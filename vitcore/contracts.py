@@ -307,11 +307,11 @@ def same_in_any_batch(slot: str, name: str) -> None:
     augment = AUGMENT[name](config)
     images = next(load(config).train.batches(32))
     given = images.clone()
-    keys = image_keys(config.seed, np.zeros(32, np.int64), np.arange(32))
-    together = augment(images, keys)
+    rng_keys = image_keys(config.seed, np.zeros(32, np.int64), np.arange(32))
+    together = augment(images, rng_keys)
     assert torch.equal(images, given), f"{slot}={name}: writes to the images it is given"
     assert (together.shape, together.dtype) == (images.shape, images.dtype), f"{slot}={name}: not bytes of that shape"
-    alone = torch.cat([augment(images[i : i + 1], keys[i : i + 1]) for i in range(len(images))])
+    alone = torch.cat([augment(images[i : i + 1], rng_keys[i : i + 1]) for i in range(len(images))])
     assert torch.equal(alone, together), f"{slot}={name}: an image is augmented differently in another batch"
 
 

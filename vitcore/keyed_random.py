@@ -15,7 +15,7 @@ from torch import Tensor
 Indices = np.ndarray[Any, np.dtype[np.int64]]
 Words = np.ndarray[Any, np.dtype[np.uint64]]
 Array = TypeVar("Array", Tensor, np.ndarray[Any, np.dtype[np.int32]])
-Keys = Tensor | None  # (B,), int64: the key of each image in this epoch; None if no random numbers are drawn
+RngKeys = Tensor | None  # (B,), int64: the key of each image in this epoch; None if no random numbers are drawn
 
 
 def image_keys(seed: int, epochs: Indices, places: Indices) -> Tensor:
@@ -29,34 +29,34 @@ def site_code(site: str) -> int:
     return int.from_bytes(hashlib.sha256(site.encode()).digest()[:4], "big", signed=True)
 
 
-def keep_mask(keys: Tensor, site: int, elements: int, rate: float) -> Tensor:
+def keep_mask(rng_keys: Tensor, site: int, elements: int, rate: float) -> Tensor:
     """Return a random boolean mask (B, elements), in which each element is True with probability 1 - rate."""
-    return bits(keys, site, elements) >= round((rate - 0.5) * 2**32)
+    return bits(rng_keys, site, elements) >= round((rate - 0.5) * 2**32)
 
 
-def integers(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
+def integers(limit: int, rng_keys: Tensor, site: int, elements: int) -> Tensor:
     """Return a random int64 integer in [0, limit) for each element of each image: (B, elements)."""
-    return (bits(keys, site, elements).to(torch.int64) + 2**31) * limit >> 32
+    return (bits(rng_keys, site, elements).to(torch.int64) + 2**31) * limit >> 32
 
 
-def integers_on_cpu(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
+def integers_on_cpu(limit: int, rng_keys: Tensor, site: int, elements: int) -> Tensor:
     """Return the result of `integers` for keys on the CPU, computed with NumPy, which is faster for few elements."""
-    numbers = keys.numpy()
+    numbers = rng_keys.numpy()
     low = numbers.astype(np.int32) ^ np.int32(site)
     high = (numbers >> 32).astype(np.int32)
     drawn = hashed_bits(low, high, np.arange(elements, dtype=np.int32))
     return torch.from_numpy((drawn.astype(np.int64) + 2**31) * limit >> 32)
 
 
-def uniforms(keys: Tensor, site: int, elements: int) -> Tensor:
+def uniforms(rng_keys: Tensor, site: int, elements: int) -> Tensor:
     """Return a random float64 in [0, 1) for each element of each image: (B, elements). site: from `site_code`."""
-    return (bits(keys, site, elements).double() + 2**31) / 2**32
+    return (bits(rng_keys, site, elements).double() + 2**31) / 2**32
 
 
-def bits(keys: Tensor, site: int, elements: int) -> Tensor:
+def bits(rng_keys: Tensor, site: int, elements: int) -> Tensor:
     """Return a uniform random int32 for each element of each image: (B, elements). site: from `site_code`."""
-    each = torch.arange(elements, dtype=torch.int32, device=keys.device)
-    return hashed_bits(keys.to(torch.int32) ^ site, (keys >> 32).to(torch.int32), each)
+    each = torch.arange(elements, dtype=torch.int32, device=rng_keys.device)
+    return hashed_bits(rng_keys.to(torch.int32) ^ site, (rng_keys >> 32).to(torch.int32), each)
 
 
 def hashed_bits(low: Array, high: Array, each: Array) -> Array:

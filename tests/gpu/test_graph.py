@@ -11,7 +11,7 @@ from trainings import finished
 from vitcore import Config, train
 from vitcore.contracts import tiny
 from vitcore.data.splits import load
-from vitcore.keyed_random import Keys
+from vitcore.keyed_random import RngKeys
 from vitcore.model.vit import ViT
 from vitcore.runtime.memory import release
 from vitcore.training.run import Memory
@@ -86,7 +86,7 @@ def test_a_part_that_waits_is_found_before_the_capture(monkeypatch: pytest.Monke
     """A value read by the host, as a plug-in may: eager steps to the bit, and its memory is free afterwards."""
 
     class Reading(ViT):
-        def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
+        def forward(self, images: Tensor, keys: RngKeys = None) -> Tensor:
             logits = super().forward(images, keys)
             return logits if logits.is_meta or logits.abs().max().item() < 1e30 else logits * 0
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vitcore import Config, ViT, train
 from vitcore.data.splits import load
-from vitcore.keyed_random import Keys, image_keys
+from vitcore.keyed_random import RngKeys, image_keys
 from vitcore.training.run import Memory
 from vitcore.training.state import Training
 
@@ -47,7 +47,7 @@ def lack_memory(patch: pytest.MonkeyPatch, limit: int, failure: Exception = GPU_
     """Let memory run out for a ViT that learns from, or evaluates, more than `limit` images."""
 
     class Scarce(ViT):
-        def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
+        def forward(self, images: Tensor, keys: RngKeys = None) -> Tensor:
             if len(images) > limit and torch.is_grad_enabled() == learning and not images.is_meta:
                 raise failure
             return super().forward(images, keys)

@@ -45,8 +45,8 @@ class PreNorm(TwoBranches):
     numerics = 1
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        x = x + self.drop_path1(self.scale1(self.attention(self.norm1(x), context)), context.keys)
-        return x + self.drop_path2(self.scale2(self.mlp(self.norm2(x), context.keys)), context.keys)
+        x = x + self.drop_path1(self.scale1(self.attention(self.norm1(x), context)), context.rng_keys)
+        return x + self.drop_path2(self.scale2(self.mlp(self.norm2(x), context.rng_keys)), context.rng_keys)
 
 
 class PostNorm(TwoBranches):
@@ -58,8 +58,8 @@ class PostNorm(TwoBranches):
     numerics = 1
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        x = self.norm1(x + self.drop_path1(self.scale1(self.attention(x, context)), context.keys))
-        return self.norm2(x + self.drop_path2(self.scale2(self.mlp(x, context.keys)), context.keys))
+        x = self.norm1(x + self.drop_path1(self.scale1(self.attention(x, context)), context.rng_keys))
+        return self.norm2(x + self.drop_path2(self.scale2(self.mlp(x, context.rng_keys)), context.rng_keys))
 
 
 class Parallel(Block):
@@ -76,8 +76,8 @@ class Parallel(Block):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         normed = self.norm1(x)
-        branches = self.attention(normed, context) + self.mlp(normed, context.keys)
-        return x + self.drop_path1(self.scale1(branches), context.keys)
+        branches = self.attention(normed, context) + self.mlp(normed, context.rng_keys)
+        return x + self.drop_path1(self.scale1(branches), context.rng_keys)
 
 
 class LayerScale(Initial):

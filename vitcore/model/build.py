@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm  # the base class of batch norms, including timm's with an activation
 
-from vitcore.keyed_random import Keys
+from vitcore.keyed_random import RngKeys
 from vitcore.model.stem import patch_sizes
 from vitcore.model.vit import ViT
 from vitcore.options import ConfigError
@@ -57,12 +57,12 @@ class Reference(nn.Module):
         drops_by_rate = any(getattr(config, rate) for rate in RATES.values())
         self.drops = drops_by_rate or any(has_dropout(module) for module in self.model.modules())
 
-    def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """Return the logits (B, classes). keys: random keys (B,), needed for dropout in training, which they seed."""
+    def forward(self, images: Tensor, rng_keys: RngKeys = None) -> Tensor:
+        """Return the logits (B, classes). rng_keys: random keys (B,), which seed dropout in training."""
         if not (self.drops and self.training):
             return self.model(images)
-        assert keys is not None, "dropout in training needs the images' keys"
-        with seeded(int(keys.sum()), images.device):
+        assert rng_keys is not None, "dropout in training needs the images' keys"
+        with seeded(int(rng_keys.sum()), images.device):
             return self.model(images)
 
     def features(self, images: Tensor) -> Tensor:

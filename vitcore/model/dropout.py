@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from vitcore.keyed_random import Keys, bits, keep_mask, site_code
+from vitcore.keyed_random import RngKeys, bits, keep_mask, site_code
 from vitcore.settings import Settings
 
-Noise = Callable[[Tensor, Keys], Tensor]
+Noise = Callable[[Tensor, RngKeys], Tensor]
 
 
 def dropout(rate: float, site: str) -> Noise:
@@ -23,7 +23,7 @@ def drop_path(config: Settings, layer: int, branch: str) -> Noise:
     return DropPath(rate, f"path {branch} {layer}") if rate else unchanged
 
 
-def unchanged(x: Tensor, keys: Keys = None) -> Tensor:
+def unchanged(x: Tensor, rng_keys: RngKeys = None) -> Tensor:
     """Return `x`. This function replaces dropout at rate 0, and is faster than nn.Identity."""
     return x
 
@@ -39,22 +39,22 @@ class Dropout(nn.Module):
         self.rate = rate
         self.site = site_code(site)
 
-    def forward(self, x: Tensor, keys: Keys) -> Tensor:
-        """Return x (B, ...), with dropout in training. keys: the random keys of the images (B,)."""
+    def forward(self, x: Tensor, rng_keys: RngKeys) -> Tensor:
+        """Return x (B, ...), with dropout in training. rng_keys: the random keys of the images (B,)."""
         if not self.training:
             return x
-        assert keys is not None, "dropout in training needs the images' keys"
-        return x * (self.mask(x, keys).to(x.dtype) / (1 - self.rate))
+        assert rng_keys is not None, "dropout in training needs the images' keys"
+        return x * (self.mask(x, rng_keys).to(x.dtype) / (1 - self.rate))
 
-    def mask(self, x: Tensor, keys: Tensor) -> Tensor:
-        return keep_mask(keys, self.site, x[0].numel(), self.rate).view(x.shape)
+    def mask(self, x: Tensor, rng_keys: Tensor) -> Tensor:
+        return keep_mask(rng_keys, self.site, x[0].numel(), self.rate).view(x.shape)
 
 
 class DropPath(Dropout):
     """Stochastic depth: in training, an image skips a residual branch with probability `rate` (arXiv 1603.09382)."""
 
-    def mask(self, x: Tensor, keys: Tensor) -> Tensor:
-        return keep_mask(keys, self.site, 1, self.rate).view(-1, *[1] * (x.ndim - 1))
+    def mask(self, x: Tensor, rng_keys: Tensor) -> Tensor:
+        return keep_mask(rng_keys, self.site, 1, self.rate).view(-1, *[1] * (x.ndim - 1))
 
 
 class PatchDropout(nn.Module):
@@ -67,11 +67,12 @@ class PatchDropout(nn.Module):
         super().__init__()
         self.rate = rate
 
-    def forward(self, x: Tensor, keys: Keys) -> Tensor:
-        """Return n > 0 random patches (B, n, D) of x (B, N, D), or x in evaluation. keys: random keys (B,)."""
+    def forward(self, x: Tensor, rng_keys: RngKeys) -> Tensor:
+        """Return n > 0 random patches (B, n, D) of x (B, N, D), or x in evaluation. rng_keys: random keys (B,)."""
         if not self.training:
             return x
-        assert keys is not None, "patch dropout in training needs the images' keys"
+        assert rng_keys is not None, "patch dropout in training needs the images' keys"
         stay = max(1, int(x.shape[1] * (1 - self.rate)))  # rounded as in timm
-        places = bits(keys, site_code("patches"), x.shape[1]).argsort(dim=1, stable=True)[:, :stay].sort(dim=1).values
-        return x.take_along_dim(places[..., None], dim=1)
+        order = bits(rng_keys, site_code("patches"), x.shape[1]).argsort(dim=1, stable=True)
+        kept = order[:, :stay].sort(dim=1).values
+        return x.take_along_dim(kept[..., None], dim=1)

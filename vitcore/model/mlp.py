@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from vitcore.keyed_random import Keys
+from vitcore.keyed_random import RngKeys
 from vitcore.model.dropout import dropout
 from vitcore.model.initialization import Part, normal, stacked, xavier_uniform
 from vitcore.options import JsonSettings
@@ -52,8 +52,8 @@ class FeedForward(Part):
         """Return the hidden vectors (B, T, F) after the activation. x: the output of `up` (B, T, ups * F)."""
         raise NotImplementedError
 
-    def forward(self, x: Tensor, keys: Keys = None) -> Tensor:
-        return self.dropout_down(self.down(self.dropout_up(self.activation(self.up(x)), keys)), keys)
+    def forward(self, x: Tensor, rng_keys: RngKeys = None) -> Tensor:
+        return self.dropout_down(self.down(self.dropout_up(self.activation(self.up(x)), rng_keys)), rng_keys)
 
 
 class GELU(FeedForward):

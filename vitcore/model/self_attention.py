@@ -41,7 +41,7 @@ class SelfAttention(Part):
         self.dropout = dropout(config.dropout, f"attention.out {layer}")
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        return self.dropout(self.out(self.heads_joined(x, context)), context.keys)  # equation 8
+        return self.dropout(self.out(self.heads_joined(x, context)), context.rng_keys)  # equation 8
 
     def heads_joined(self, x: Tensor, context: Context) -> Tensor:
         """Return the outputs of all heads side by side (B, T, D)."""
@@ -60,7 +60,7 @@ class SelfAttention(Part):
     def attended(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, context: Context) -> Tensor:
         """Return the attention-weighted sums of the values (B, H, T, d_h) (equations 6 and 7)."""
         if self.training and self.drops_weights:
-            return self.dropout_weights(softmax_weights(q, k, bias), context.keys) @ v
+            return self.dropout_weights(softmax_weights(q, k, bias), context.rng_keys) @ v
         return attend(q, k, v, bias)
 
     def weights(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:

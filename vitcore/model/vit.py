@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from vitcore.keyed_random import Keys
+from vitcore.keyed_random import RngKeys
 from vitcore.model.block import BLOCK
 from vitcore.model.dropout import Noise, PatchDropout, dropout, unchanged
 from vitcore.model.head import HEAD
@@ -26,7 +26,7 @@ class ViT(Initial):
     """A Vision Transformer with initial values that are drawn on the CPU from `config.seed`.
 
     `ViT(config)(images)` maps standardized float images (B, C, H, W) to logits (B, classes). In training, dropout of
-    any kind and stochastic depth also require `keys` (B,), the images' random keys (vitcore.keyed_random). The call
+    any kind and stochastic depth also require `rng_keys` (B,), the images' random keys (vitcore.keyed_random). The call
     raises ConfigError as `grid` does, or if the position embedding does not support the grid.
     """
 
@@ -49,16 +49,16 @@ class ViT(Initial):
         self.head = HEAD[config.head](config)
         initialize(self, config.seed, config.init, config.width)
 
-    def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
-        return self.head(self.pooled(images, keys))
+    def forward(self, images: Tensor, rng_keys: RngKeys = None) -> Tensor:
+        return self.head(self.pooled(images, rng_keys))
 
     def features(self, images: Tensor) -> Tensor:
         """Return the pre-logits (B, D), the input of the last layer, which few-shot probes read."""
         return self.head.features(self.pooled(images))
 
-    def pooled(self, images: Tensor, keys: Keys = None) -> Tensor:
+    def pooled(self, images: Tensor, rng_keys: RngKeys = None) -> Tensor:
         """Return the pooled vectors (B, D) that the head reads (equation 4 if the class token is pooled)."""
-        context = self.context(images, keys)
+        context = self.context(images, rng_keys)
         x = self.embed(images, context)  # z_0 (B, T, D)
         x = self.pool.gather(self.encoder(x, context))  # z_L (B, T, D), or a part of every layer
         norm_first = self.config.final_norm == "before"
@@ -67,26 +67,26 @@ class ViT(Initial):
         x = self.pool(x, self.prefix)  # (B, D)
         return x if norm_first else self.encoder.norm(x)
 
-    def states(self, images: Tensor, keys: Keys = None) -> Iterator[Tensor]:
+    def states(self, images: Tensor, rng_keys: RngKeys = None) -> Iterator[Tensor]:
         """Return an iterator over the tokens after each block, z_1 to z_L (B, T, D)."""
-        context = self.context(images, keys)
+        context = self.context(images, rng_keys)
         return self.encoder(self.embed(images, context), context)
 
-    def context(self, images: Tensor, keys: Keys) -> Context:
-        return Context(self.position, self.grid(images), self.prefix, keys)
+    def context(self, images: Tensor, rng_keys: RngKeys) -> Context:
+        return Context(self.position, self.grid(images), self.prefix, rng_keys)
 
     def embed(self, images: Tensor, context: Context) -> Tensor:
         """Return the tokens z_0 (B, T, D) that enter the encoder: class token, registers and patches (equation 1)."""
-        x = self.patches(images, context.keys)  # (B, N, stem_width)
+        x = self.patches(images, context.rng_keys)  # (B, N, stem_width)
         x = self.position.tokens(x, 0, context.grid)
-        x = self.patch_dropout(x, context.keys)
+        x = self.patch_dropout(x, context.rng_keys)
         prefix = self.prefix_tokens()
         if prefix:
             x = torch.cat([*(token.expand(len(x), -1, -1) for token in prefix), x], dim=1)  # (B, T, D)
-        return self.dropout(x, context.keys)
+        return self.dropout(x, context.rng_keys)
 
-    def patches(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """Return the stem's tokens (B, N, stem_width), without positions. keys: for subclasses that corrupt patches."""
+    def patches(self, images: Tensor, rng_keys: RngKeys = None) -> Tensor:
+        """Return the stem's tokens (B, N, width), without positions. rng_keys: for subclasses that corrupt patches."""
         return self.stem(images)
 
     def prefix_tokens(self) -> list[Tensor]:

@@ -14,7 +14,7 @@ from vitcore.data.augmentation.augment import AUGMENT, Staged, augments_in_graph
 from vitcore.data.augmentation.batch_augmentation import erased, mixed, mixing_choices
 from vitcore.data.splits import Data, Order
 from vitcore.data.stream import Ahead, Stored
-from vitcore.keyed_random import Indices, Keys, image_keys
+from vitcore.keyed_random import Indices, RngKeys, image_keys
 from vitcore.runtime.device import send
 from vitcore.settings import Settings
 from vitcore.training.distributed import Ranks
@@ -31,7 +31,7 @@ class Inputs(NamedTuple):
 
     indices: Tensor
     pixels: Tensor | None = None
-    keys: Keys = None
+    keys: RngKeys = None
     choices: Tensor | None = None
     mixing: Tensor | None = None
 
@@ -49,7 +49,7 @@ class Batch(NamedTuple):
 
     images: Tensor
     targets: Tensor
-    keys: Keys
+    keys: RngKeys
 
     def split(self, size: int) -> Iterator[Batch]:
         """Yield micro-batches of `size` images. The last micro-batch may be smaller."""
@@ -97,7 +97,7 @@ class Batches:
         inputs = Inputs(torch.from_numpy(indices), pixels, self.keys(step, indices), None, mixing)
         return self.draw_augmentation(inputs)
 
-    def keys(self, step: int, indices: Indices) -> Keys:
+    def keys(self, step: int, indices: Indices) -> RngKeys:
         """Return the random keys (B,), on the CPU, of a step's images `indices` (B,), or None if not needed."""
         config = self.config
         noisy = config.dropout or config.attention_dropout or config.patch_dropout or config.drop_path

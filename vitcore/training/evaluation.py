@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from vitcore.data.splits import Images
-from vitcore.keyed_random import Keys
+from vitcore.keyed_random import RngKeys
 from vitcore.runtime.device import send
 from vitcore.runtime.memory import call_shrinking
 from vitcore.settings import Settings
@@ -106,7 +106,7 @@ def answers(training: Training, images: Images, size: int) -> tuple[Tensor, Tens
     """Return (answers, targets) as `objective.scores` needs them, computed for `size` images at a time."""
     objective = training.objective
     keys = objective.keys(images.index)
-    batches_of_keys: Iterable[Keys] = repeat(None)
+    batches_of_keys: Iterable[RngKeys] = repeat(None)
     if keys is not None:
         batches_of_keys = send(keys, training.device).split(size)
     answered, remembered = list[Tensor](), list[Tensor]()

@@ -15,7 +15,7 @@ from vitcore.analysis.cost import measure
 from vitcore.data.shuffle import generator
 from vitcore.data.splits import Data
 from vitcore.interop.weight_files import check_fit, read_fitting
-from vitcore.keyed_random import Keys
+from vitcore.keyed_random import RngKeys
 from vitcore.model.stem import patch_sizes
 from vitcore.model.vit import ViT
 from vitcore.options import ConfigError
@@ -125,7 +125,7 @@ class Training:
         """Return a context in which the model has its averaged weights, if there are any."""
         return self.average.in_place() if self.average else nullcontext()
 
-    def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
+    def forward(self, images: Tensor, keys: RngKeys = None) -> Tensor:
         """Return the model's output in float32 for images (B, C, H, W) and their keys (B,)."""
         return compute_in_precision(self.config, self.model, images, keys)
 

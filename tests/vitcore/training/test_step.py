@@ -16,7 +16,7 @@ from vitcore import Config, train
 from vitcore.config import merge
 from vitcore.contracts import tiny as small_training
 from vitcore.data.augmentation.augment import AUGMENT
-from vitcore.keyed_random import Keys
+from vitcore.keyed_random import RngKeys
 from vitcore.model.build import build
 from vitcore.model.vit import ViT
 from vitcore.training import step, step_graph
@@ -122,7 +122,7 @@ def test_a_step_that_waits_is_found_before_the_capture(monkeypatch: pytest.Monke
         refused.clear()
 
     class Waiting(ViT):
-        def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
+        def forward(self, images: Tensor, keys: RngKeys = None) -> Tensor:
             if refused:
                 refused.clear()
                 raise RuntimeError("called a synchronizing CUDA operation")

@@ -45,8 +45,8 @@ class Augment(Variant):
 
     def __init__(self, config: Settings) -> None: ...
 
-    def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
-        """Return augmented images, and leave `images` unchanged. keys: the images' keys (B,), int64, on the CPU."""
+    def __call__(self, images: Tensor, rng_keys: Tensor) -> Tensor:
+        """Return augmented images, and leave `images` unchanged. rng_keys: the images' keys (B,), int64, on the CPU."""
         raise NotImplementedError
 
 
@@ -77,14 +77,14 @@ class Staged(Augment):
             return version + 1
         return version
 
-    def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
-        choices = self.choices(keys, images.shape[-1])
+    def __call__(self, images: Tensor, rng_keys: Tensor) -> Tensor:
+        choices = self.choices(rng_keys, images.shape[-1])
         fixed = images.device.type != "cpu" and augments_in_graph(self, images[0].numel())
         return self.apply(images, send(choices, images.device) if fixed else choices, fixed)
 
-    def choices(self, keys: Tensor, side: int) -> Tensor:
-        """Draw the choices (B, n), int64, of all stages for images of `side` pixels a side. keys: (B,), on the CPU."""
-        return torch.cat([part.choices(keys, side) for part in self.parts], dim=1)
+    def choices(self, rng_keys: Tensor, side: int) -> Tensor:
+        """Draw the choices (B, n), int64, of all stages, for images of side `side`. rng_keys: (B,), on the CPU."""
+        return torch.cat([part.choices(rng_keys, side) for part in self.parts], dim=1)
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         """Return images augmented by the choices (B, n), and leave `images` unchanged. fixed: see `Stage.apply`."""
@@ -110,7 +110,7 @@ class NoAugment(Augment):
 
     numerics = 1
 
-    def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
+    def __call__(self, images: Tensor, rng_keys: Tensor) -> Tensor:
         return images
 
 

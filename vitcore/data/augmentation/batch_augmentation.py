@@ -25,14 +25,14 @@ ASPECT = math.log(0.3)  # log of the smallest aspect ratio; the largest is 1 / 0
 NOWHERE = (0, 0, 0, 0)  # the edges of an empty box: top, bottom, left, right
 
 
-def erased(images: Tensor, keys: Tensor, probability: float, fill: str) -> Tensor:
+def erased(images: Tensor, rng_keys: Tensor, probability: float, fill: str) -> Tensor:
     """Return a copy of images (B, C, H, W). In each image, a random rectangle is erased with `probability`.
 
     The first of ten rectangles that fits is erased. If none fits, nothing is erased. keys (B,): on the images' device.
     fill: "pixel" for standard normal noise, anything else for 0.
     """
     rows, columns = images.shape[-2:]
-    uniform = uniforms(keys, site_code("erasing"), 1 + 4 * TRIES)  # (B, 41)
+    uniform = uniforms(rng_keys, site_code("erasing"), 1 + 4 * TRIES)  # (B, 41)
     share, ratio, down, across = uniform[:, 1:].view(-1, TRIES, 4).unbind(dim=2)  # (B, TRIES)
     area = rows * columns * (AREA[0] + (AREA[1] - AREA[0]) * share)
     aspect = (ASPECT * (1 - 2 * ratio)).exp()
@@ -42,19 +42,19 @@ def erased(images: Tensor, keys: Tensor, probability: float, fill: str) -> Tenso
     top = (down * (rows - height + 1)).floor()
     left = (across * (columns - width + 1)).floor()
     tries = torch.stack([top, left, height, width], dim=2).long()  # (B, TRIES, 4)
-    rectangles = tries[torch.arange(len(keys), device=keys.device), fits.int().argmax(dim=1)]
+    rectangles = tries[torch.arange(len(rng_keys), device=rng_keys.device), fits.int().argmax(dim=1)]
     chosen = fits.any(dim=1) & (uniform[:, 0] < probability)
     top, left, height, width = (rectangles * chosen[:, None]).view(-1, 4, 1, 1, 1).unbind(1)
-    y = torch.arange(rows, device=keys.device)[:, None]
-    x = torch.arange(columns, device=keys.device)
+    y = torch.arange(rows, device=rng_keys.device)[:, None]
+    x = torch.arange(columns, device=rng_keys.device)
     inside = (y >= top) & (y < top + height) & (x >= left) & (x < left + width)  # (B, 1, H, W)
-    colors = noise(keys, images) if fill == "pixel" else images.new_zeros(())
+    colors = noise(rng_keys, images) if fill == "pixel" else images.new_zeros(())
     return colors.where(inside, images)
 
 
-def noise(keys: Tensor, images: Tensor) -> Tensor:
+def noise(rng_keys: Tensor, images: Tensor) -> Tensor:
     """Return standard normal noise (B, C, H, W) that depends only on each image's key (B,)."""
-    uniform = (bits(keys, site_code("erased"), images[0].numel()).float() + 0.5) / 2**31  # in [-1, 1]
+    uniform = (bits(rng_keys, site_code("erased"), images[0].numel()).float() + 0.5) / 2**31  # in [-1, 1]
     normal = uniform.clamp(-1 + 2**-24, 1 - 2**-24).erfinv() * math.sqrt(2)
     return normal.view(images.shape).to(images.dtype)
 

@@ -92,13 +92,13 @@ class RandomDistortion(Distortion):
         translation = 150 / 331 * config.image_size
         self.operations = space(shear=0.3, translation=translation, angle=30.0, enhancement=0.9, bits=4)
 
-    def choices(self, keys: Tensor, side: int) -> Tensor:
-        operations = integers_on_cpu(len(self.operations), keys, site_code("operation"), self.layers)
-        return torch.cat([operations, self.levels(keys), signs(keys, self.layers)], dim=1)
+    def choices(self, rng_keys: Tensor, side: int) -> Tensor:
+        operations = integers_on_cpu(len(self.operations), rng_keys, site_code("operation"), self.layers)
+        return torch.cat([operations, self.levels(rng_keys), signs(rng_keys, self.layers)], dim=1)
 
-    def levels(self, keys: Tensor) -> Tensor:
+    def levels(self, rng_keys: Tensor) -> Tensor:
         """Return the level of each operation: (B, layers)."""
-        return torch.full((len(keys), self.layers), self.magnitude)
+        return torch.full((len(rng_keys), self.layers), self.magnitude)
 
     def distort(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         device = choices.device
@@ -120,8 +120,8 @@ class TrivialDistortion(RandomDistortion):
         super().__init__(config, RandAugmentOptions(layers=1))
         self.operations = space(shear=0.99, translation=32.0, angle=135.0, enhancement=0.99, bits=6)
 
-    def levels(self, keys: Tensor) -> Tensor:
-        return integers_on_cpu(LEVELS, keys, site_code("magnitude"), 1)
+    def levels(self, rng_keys: Tensor) -> Tensor:
+        return integers_on_cpu(LEVELS, rng_keys, site_code("magnitude"), 1)
 
 
 class ThreeAugmentOptions(Variant.Options):
@@ -144,12 +144,13 @@ class ThreeDistortions(Distortion):
         one_of_three: list[image_ops.Operation] = [image_ops.gray, image_ops.solarize, image_ops.gaussian_blur]
         self.operations = list(map(Operation, one_of_three))
 
-    def choices(self, keys: Tensor, side: int) -> Tensor:
-        flips = integers_on_cpu(2, keys, site_code("flip"), 1)
-        operation = integers_on_cpu(3, keys, site_code("one of three"), 1)
-        radius = integers_on_cpu(STEPS, keys, site_code("radius"), 1)
-        order = integers_on_cpu(len(ORDERS), keys, site_code("order of colours"), 1)  # the old spelling keeps the draws
-        factors = integers_on_cpu(STEPS, keys, site_code("colours"), 3)
+    def choices(self, rng_keys: Tensor, side: int) -> Tensor:
+        flips = integers_on_cpu(2, rng_keys, site_code("flip"), 1)
+        operation = integers_on_cpu(3, rng_keys, site_code("one of three"), 1)
+        radius = integers_on_cpu(STEPS, rng_keys, site_code("radius"), 1)
+        # The old spelling of the sites keeps the draws.
+        order = integers_on_cpu(len(ORDERS), rng_keys, site_code("order of colours"), 1)
+        factors = integers_on_cpu(STEPS, rng_keys, site_code("colours"), 3)
         return torch.cat([flips, operation, radius, ORDERS[order[:, 0]], factors], dim=1)
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
@@ -169,9 +170,9 @@ def scale(images: Tensor, white: int, wanted: int) -> Tensor:
     return images if white == wanted else ((images.int() * wanted + white // 2) // white).to(torch.uint8)
 
 
-def signs(keys: Tensor, elements: int) -> Tensor:
+def signs(rng_keys: Tensor, elements: int) -> Tensor:
     """Draw random signs (B, elements), each 1 or -1."""
-    return 2 * integers_on_cpu(2, keys, site_code("sign"), elements) - 1
+    return 2 * integers_on_cpu(2, rng_keys, site_code("sign"), elements) - 1
 
 
 def space(shear: float, translation: float, angle: float, enhancement: float, bits: int) -> list[Operation]:

@@ -33,8 +33,8 @@ class Stage:
     def check(cls, config: Settings, options: Any) -> None:
         """Raise ConfigError if the stage cannot be applied to images of `config`."""
 
-    def choices(self, keys: Tensor, side: int) -> Tensor:
-        """Draw the choices (B, draws), int64, for images of `side` x `side` pixels. keys: (B,), on the CPU."""
+    def choices(self, rng_keys: Tensor, side: int) -> Tensor:
+        """Draw the choices (B, draws), int64, for images of `side` x `side` pixels. rng_keys: (B,), on the CPU."""
         raise NotImplementedError
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
@@ -51,8 +51,8 @@ class RandomFlip(Stage):
 
     draws = 1
 
-    def choices(self, keys: Tensor, side: int) -> Tensor:
-        return integers_on_cpu(2, keys, site_code("flip"), 1)
+    def choices(self, rng_keys: Tensor, side: int) -> Tensor:
+        return integers_on_cpu(2, rng_keys, site_code("flip"), 1)
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         chosen = send(choices[:, 0].bool(), images.device)
@@ -86,8 +86,8 @@ class RandomShift(Stage):
         if options.pad >= config.image_size:
             raise ConfigError(f"augment.pad={options.pad}: less than image_size={config.image_size}")
 
-    def choices(self, keys: Tensor, side: int) -> Tensor:
-        return integers_on_cpu(2 * self.pad + 1, keys, site_code("crop"), 2)
+    def choices(self, rng_keys: Tensor, side: int) -> Tensor:
+        return integers_on_cpu(2 * self.pad + 1, rng_keys, site_code("crop"), 2)
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         pad = [self.pad] * 4
@@ -126,8 +126,8 @@ class RandomBox(Stage):
         self.area = options.area
         self.ratio = options.ratio
 
-    def choices(self, keys: Tensor, side: int) -> Tensor:
-        uniform = uniforms(keys, site_code("box"), 4 * TRIES).view(-1, TRIES, 4)
+    def choices(self, rng_keys: Tensor, side: int) -> Tensor:
+        uniform = uniforms(rng_keys, site_code("box"), 4 * TRIES).view(-1, TRIES, 4)
         share, aspect, down, across = uniform.unbind(dim=2)  # (B, TRIES)
         pixels = side**2 * (self.area + (1 - self.area) * share)
         aspect = ((2 * aspect - 1) * math.log(self.ratio)).exp()
@@ -137,7 +137,8 @@ class RandomBox(Stage):
         top = (down * (side - height + 1)).floor()
         left = (across * (side - width + 1)).floor()
         tries = torch.stack([top, left, height, width], dim=2).long()  # (B, TRIES, 4)
-        first_fit = tries[torch.arange(len(keys)), fits.int().argmax(dim=1)]  # the first that fits, or the whole image
+        first_fit = tries[torch.arange(len(rng_keys)), fits.int().argmax(dim=1)]
+        # the first that fits, or the whole image
         return torch.where(fits.any(dim=1, keepdim=True), first_fit, torch.tensor([0, 0, side, side]))
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:

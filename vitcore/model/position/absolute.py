@@ -85,7 +85,7 @@ class Learned(Absolute):
         class_row: bool = True  #: Whether the class token has a position vector.
 
     @classmethod
-    def drawn_by_model_width(cls, config: Settings) -> bool:
+    def draws_changed_since_0_12(cls, config: Settings) -> bool:
         return cls.position_width(config) // cls.even_parts != config.width
 
     @classmethod

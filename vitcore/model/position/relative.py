@@ -23,7 +23,7 @@ class Relative(Position):
     numerics = 1
 
     @classmethod
-    def drawn_by_model_width(cls, config: Settings) -> bool:
+    def draws_changed_since_0_12(cls, config: Settings) -> bool:
         return config.heads > 1
 
     def __init__(self, config: Settings) -> None:
@@ -68,7 +68,7 @@ class RelativeBias(Position):
     tables_are_biases = True
 
     @classmethod
-    def drawn_by_model_width(cls, config: Settings) -> bool:
+    def draws_changed_since_0_12(cls, config: Settings) -> bool:
         return True
 
     def __init__(self, config: Settings) -> None:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitcore.keyed_random import Keys
+from vitcore.keyed_random import RngKeys
 from vitcore.model.initialization import Part
 from vitcore.settings import Settings
 
@@ -35,7 +35,7 @@ class Position(Part):
         self.grid = config.grid
 
     @classmethod
-    def drawn_by_model_width(cls, config: Settings) -> bool:
+    def draws_changed_since_0_12(cls, config: Settings) -> bool:
         """Return whether release 0.12 drew a learned table differently with `init=big-vision`."""
         return False
 
@@ -46,7 +46,7 @@ class Position(Part):
         With `init=big-vision`, that release scaled a table by the table's width instead of the model's width.
         """
         version = super().version(config)
-        moved = config.init == "big-vision" and cls.drawn_by_model_width(config)
+        moved = config.init == "big-vision" and cls.draws_changed_since_0_12(config)
         return version + 1 if isinstance(version, int) and moved else version
 
     @classmethod
@@ -104,14 +104,14 @@ class Formula(Position):
 class Context:
     """The state that all layers of a forward pass share, with methods that apply Position's sites to the patches.
 
-    grid: rows and columns of the images' patches. prefix: number of tokens before the patches. keys: random keys of the
-    images (B,), or None (vitcore.keyed_random). shared: name -> tensor that a layer leaves for later layers.
+    grid: rows and columns of the images' patches. prefix: number of tokens before the patches. rng_keys: random keys of
+    the images (B,), or None (vitcore.keyed_random). shared: name -> tensor that a layer leaves for later layers.
     """
 
     position: Position
     grid: Grid
     prefix: int = 0
-    keys: Keys = None
+    rng_keys: RngKeys = None
     shared: dict[str, Tensor] = field(default_factory=dict)
 
     def tokens(self, x: Tensor, layer: int) -> Tensor:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from vitcore.keyed_random import Keys
+from vitcore.keyed_random import RngKeys
 from vitcore.model.head import HEAD
 from vitcore.model.initialization import Initial, initialize, normal
 from vitcore.model.pooling import POOLING, Pooling
@@ -56,7 +56,7 @@ class Classification(Objective):
     def model(cls, config: Settings) -> ViT:
         return DistilledViT(config) if config.options_of(cls.slot, cls.Options).token else ViT(config)
 
-    def targets(self, pixels: Tensor, labels: Tensor, keys: Keys) -> Tensor:
+    def targets(self, pixels: Tensor, labels: Tensor, rng_keys: RngKeys) -> Tensor:
         return labels
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -117,18 +117,18 @@ class DistilledViT(ViT):
     def prefix_tokens(self) -> list[Tensor]:
         return [*super().prefix_tokens(), self.objective.token]
 
-    def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
-        pooled, distilled = self.vectors(images, keys)
+    def forward(self, images: Tensor, rng_keys: RngKeys = None) -> Tensor:
+        pooled, distilled = self.vectors(images, rng_keys)
         second_head = self.head.get_submodule("distillation")
         logits = torch.stack([self.head(pooled), second_head(distilled)], dim=1)  # (B, 2, classes)
         return logits if self.training else logits.mean(dim=1)
 
-    def pooled(self, images: Tensor, keys: Keys = None) -> Tensor:
-        return self.vectors(images, keys)[0]
+    def pooled(self, images: Tensor, rng_keys: RngKeys = None) -> Tensor:
+        return self.vectors(images, rng_keys)[0]
 
-    def vectors(self, images: Tensor, keys: Keys = None) -> tuple[Tensor, Tensor]:
+    def vectors(self, images: Tensor, rng_keys: RngKeys = None) -> tuple[Tensor, Tensor]:
         """Return (pooled vector, state of the distillation token), each (B, D): the inputs of the two heads."""
-        *_, x = self.states(images, keys)  # (B, T, D)
+        *_, x = self.states(images, rng_keys)  # (B, T, D)
         if self.config.final_norm == "before":
             x = self.encoder.norm(x)
             return self.pool(x, self.prefix), x[:, self.prefix - 1]

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from vitcore.keyed_random import Keys, bits, site_code
+from vitcore.keyed_random import RngKeys, bits, site_code
 from vitcore.model.head import LinearHead
 from vitcore.model.initialization import Initial, initialize, normal
 from vitcore.model.position import POSITION, Context, Grid, check_patches_may_leave
@@ -46,14 +46,14 @@ class MaskingOptions(Masking.Options):
             "heads": self.decoder_heads or config.heads,
         }
 
-    def visible(self, x: Tensor, keys: Keys) -> Tensor:
-        """Return the visible patches (B, N - M, D) of x (B, N, D). keys: (B,), or None to return all patches."""
-        return x if keys is None else gather_rows(x, self.split(keys, x.shape[1])[0])
+    def visible(self, x: Tensor, rng_keys: RngKeys) -> Tensor:
+        """Return the visible patches (B, N - M, D) of x (B, N, D). rng_keys: (B,), or None to return all patches."""
+        return x if rng_keys is None else gather_rows(x, self.split(rng_keys, x.shape[1])[0])
 
-    def split(self, keys: Tensor, patches: int) -> tuple[Tensor, Tensor]:
+    def split(self, rng_keys: Tensor, patches: int) -> tuple[Tensor, Tensor]:
         """Return (visible, masked): the ascending indices (B, N - M) and (B, M) of each image's `patches` patches."""
         left = max(1, int(patches * (1 - self.ratio)))  # rounded as in the paper's code
-        order = bits(keys, MASKED, patches).argsort(dim=1, stable=True)
+        order = bits(rng_keys, MASKED, patches).argsort(dim=1, stable=True)
         return order[:, :left].sort(dim=1).values, order[:, left:].sort(dim=1).values
 
 
@@ -104,11 +104,11 @@ class MAE(Masking):
     def model(cls, config: Settings) -> ViT:
         return MaskedAutoencoder(config)
 
-    def targets(self, pixels: Tensor, labels: Tensor, keys: Keys) -> Tensor:
+    def targets(self, pixels: Tensor, labels: Tensor, rng_keys: RngKeys) -> Tensor:
         """Return the normalized pixels of the masked patches (B, M, C P P)."""
-        assert keys is not None
+        assert rng_keys is not None
         values = normalized_patches(pixels, self.config.patch, self.levels)
-        return gather_rows(values, self.options.split(keys, values.shape[1])[1])
+        return gather_rows(values, self.options.split(rng_keys, values.shape[1])[1])
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         return F.mse_loss(logits, targets.to(logits.dtype))
@@ -141,11 +141,11 @@ class MaskedAutoencoder(ViT):
         self.head = LinearHead(decoder.model_copy(update={"classes": pixels, "head_init": config.head_init}))
         initialize(self, config.seed, config.init, config.width)
 
-    def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
-        if keys is None:
-            keys = torch.zeros(len(images), dtype=torch.int64, device=images.device)
-        *_, x = self.states(images, keys)
-        return self.head(self.objective(self.encoder.norm(x), keys, self.grid(images)))
+    def forward(self, images: Tensor, rng_keys: RngKeys = None) -> Tensor:
+        if rng_keys is None:
+            rng_keys = torch.zeros(len(images), dtype=torch.int64, device=images.device)
+        *_, x = self.states(images, rng_keys)
+        return self.head(self.objective(self.encoder.norm(x), rng_keys, self.grid(images)))
 
 
 class Decoder(Initial):
@@ -165,9 +165,9 @@ class Decoder(Initial):
         self.position = POSITION[config.position](config)
         self.encoder = Encoder(config)
 
-    def forward(self, x: Tensor, keys: Tensor, grid: Grid) -> Tensor:
+    def forward(self, x: Tensor, rng_keys: Tensor, grid: Grid) -> Tensor:
         N = math.prod(grid)
-        left, masked = self.options.split(keys, N)
+        left, masked = self.options.split(rng_keys, N)
         x = self.embed(x)  # (B, T, d)
         every = self.mask.to(x.dtype).expand(len(x), N, -1)
         every = every.scatter(1, left[..., None].expand(-1, -1, x.shape[2]), x[:, self.prefix :])  # (B, N, d)

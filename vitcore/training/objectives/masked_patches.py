@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcore.data.lookup import describe
-from vitcore.keyed_random import Keys, bits, integers, site_code
+from vitcore.keyed_random import RngKeys, bits, integers, site_code
 from vitcore.model.head import LinearHead
 from vitcore.model.initialization import Initial, initialize, zeros
 from vitcore.model.position import stem_width
@@ -78,11 +78,11 @@ class MaskedPatch(Masking):
     def model(cls, config: Settings) -> ViT:
         return MaskedViT(config)
 
-    def targets(self, pixels: Tensor, labels: Tensor, keys: Keys) -> Tensor:
+    def targets(self, pixels: Tensor, labels: Tensor, rng_keys: RngKeys) -> Tensor:
         """Return the color classes of the corrupted patches (B, M)."""
-        assert keys is not None
+        assert rng_keys is not None
         colors = mean_colors(pixels, self.config.patch, self.levels)  # (B, N)
-        return colors.gather(1, corrupted(keys, colors.shape[1]))
+        return colors.gather(1, corrupted(rng_keys, colors.shape[1]))
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         return super().loss(logits.flatten(0, 1), targets.flatten())
@@ -110,15 +110,15 @@ class MaskedViT(ViT):
         self.head = LinearHead(config.model_copy(update={"classes": SHADES**config.channels}))
         initialize(self, config.seed, config.init, config.width)
 
-    def patches(self, images: Tensor, keys: Keys = None) -> Tensor:
-        x = super().patches(images, keys)  # (B, N, D)
-        return x if keys is None else self.objective(x, keys)
+    def patches(self, images: Tensor, rng_keys: RngKeys = None) -> Tensor:
+        x = super().patches(images, rng_keys)  # (B, N, D)
+        return x if rng_keys is None else self.objective(x, rng_keys)
 
-    def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
-        *_, x = self.states(images, keys)
+    def forward(self, images: Tensor, rng_keys: RngKeys = None) -> Tensor:
+        *_, x = self.states(images, rng_keys)
         x = self.encoder.norm(x)[:, self.prefix :]  # (B, N, D)
-        if keys is not None:
-            x = gather_rows(x, corrupted(keys, x.shape[1]))
+        if rng_keys is not None:
+            x = gather_rows(x, corrupted(rng_keys, x.shape[1]))
         return self.head(x)
 
 
@@ -135,19 +135,19 @@ class Corruption(Initial):
         super().__init__()
         self.mask = nn.Parameter(torch.empty(stem_width(config)))
 
-    def forward(self, x: Tensor, keys: Tensor) -> Tensor:
+    def forward(self, x: Tensor, rng_keys: Tensor) -> Tensor:
         N = x.shape[1]
         place = torch.arange(N, device=x.device)
-        chosen = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device).scatter(1, corrupted(keys, N), True)
-        fate = integers(10, keys, FATE, N).where(chosen, 9)  # (B, N): 0 to 7: mask, 8: another patch, 9: unchanged
-        other = gather_rows(x, (place + 1 + integers(N - 1, keys, OTHER, N)) % N)
+        chosen = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device).scatter(1, corrupted(rng_keys, N), True)
+        fate = integers(10, rng_keys, FATE, N).where(chosen, 9)  # (B, N): 0 to 7: mask, 8: another patch, 9: unchanged
+        other = gather_rows(x, (place + 1 + integers(N - 1, rng_keys, OTHER, N)) % N)
         x = torch.where((fate == 8)[..., None], other, x)
         return torch.where((fate < 8)[..., None], self.mask.to(x.dtype), x)
 
 
-def corrupted(keys: Tensor, patches: int) -> Tensor:
-    """Return the random indices (B, N // 2) of the patches to corrupt. keys: random keys (B,). patches: N."""
-    return bits(keys, CHOICE, patches).argsort(dim=1, stable=True)[:, : patches // 2]
+def corrupted(rng_keys: Tensor, patches: int) -> Tensor:
+    """Return the random indices (B, N // 2) of the patches to corrupt. rng_keys: random keys (B,). patches: N."""
+    return bits(rng_keys, CHOICE, patches).argsort(dim=1, stable=True)[:, : patches // 2]
 
 
 def gather_rows(x: Tensor, places: Tensor) -> Tensor:

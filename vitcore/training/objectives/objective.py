@@ -8,7 +8,7 @@ import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitcore.keyed_random import Indices, Keys, image_keys
+from vitcore.keyed_random import Indices, RngKeys, image_keys
 from vitcore.model.vit import ViT
 from vitcore.settings import Settings
 from vitcore.variant import Variant
@@ -31,7 +31,7 @@ class Objective(Variant):
         """Return the model to train. It maps images (B, C, H, W) and their random keys (B,) to logits (B, ...)."""
         raise NotImplementedError
 
-    def keys(self, index: Indices) -> Keys:
+    def keys(self, index: Indices) -> RngKeys:
         """Return the random keys (n,) of images for every evaluation, on the CPU, or None if none are needed.
 
         index (n,): the images' indices in the whole dataset.
@@ -40,10 +40,10 @@ class Objective(Variant):
             return None
         return image_keys(self.config.seed, np.full(len(index), NO_EPOCH), index)
 
-    def targets(self, pixels: Tensor, labels: Tensor, keys: Keys) -> Tensor:
+    def targets(self, pixels: Tensor, labels: Tensor, rng_keys: RngKeys) -> Tensor:
         """Return the targets of a batch.
 
-        pixels (B, C, H, W): uint8 images before standardization. labels: (B,). keys: random keys (B,), or None.
+        pixels (B, C, H, W): uint8 images before standardization. labels: (B,). rng_keys: random keys (B,), or None.
         """
         raise NotImplementedError
 
