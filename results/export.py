@@ -12,19 +12,23 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import BeforeValidator, model_validator
+from pydantic import Json as JsonText
 
 from results import store
-from results.store import correctness, ledger
+from results.store import ledger
 from results.store.inspection_data import Inspection, pack, unpack
 from results.store.json_files import parse_json
-from results.store.record import FAULTS, Record
-from results.store.schemas import Declaration, EvalSummary, ExportHeader, Plain, TrialRow, validated
+from results.store.record import FAULTS, Record, is_correctness
+from results.store.schemas import Declaration, EvalSummary, Plain, Plan, Schema, Settings, validated
+from results.store.schemas.base import Sha256, TrialId
 from results.store.schemas.metrics import AXES, MEASURES
+from results.store.schemas.trials import check_accuracies
 from results.study_results import TEXTS, StudyResults, assemble, rows_of
 from results.tables import formats
 from results.tables.outcomes import outcomes_by_arm
@@ -39,6 +43,39 @@ ARRAYS = {"correct_index": np.int32, "correct": np.uint8}
 NOT_VALUES = ("id", "history", "evals", "inspect", *ARRAYS)  # columns that are not values of a Record
 TYPES = dict.fromkeys(("id", *TEXTS, "evals", "inspect"), pa.string())
 TYPES |= {"correct_index": pa.list_(pa.int32()), "correct": pa.list_(pa.uint8())}
+
+
+OR_EMPTY = BeforeValidator(lambda text: "{}" if text == "" else text)  # "": the trial has no such part
+
+
+class ExportHeader(Schema):
+    """The metadata of an exported Parquet file.
+
+    declarations: those of the ledger that concern the trials; None in exports of 0.23. trials: SHA-256 of all rows.
+    checksum: SHA-256 of the other fields.
+    """
+
+    plans: list[Plan]
+    declarations: list[Declaration] | None = None
+    trials: Sha256
+    checksum: Sha256
+
+
+class TrialRow(Schema):
+    """A row of an exported Parquet file. Arrow has checked the types of its columns. Missing numbers are NaN."""
+
+    id: TrialId
+    status: Literal["finished", "diverged", "failed", "running", "interrupted", "missing", "broken"]
+    config: Annotated[JsonText[Settings], OR_EMPTY]
+    evals: Annotated[JsonText[dict[str, EvalSummary]], OR_EMPTY] = {}
+    plugins: Annotated[JsonText[dict[str, str]], OR_EMPTY]
+    history: list[dict[str, float | None]]
+    __pydantic_extra__: dict[str, str | float]
+
+    @model_validator(mode="after")
+    def check_metrics(self) -> "TrialRow":
+        check_accuracies({name: value for name, value in (self.model_extra or {}).items() if isinstance(value, float)})
+        return self
 
 
 def schema(metrics: Sequence[str], curves: Sequence[str]) -> pa.Schema:
@@ -255,7 +292,7 @@ def checked(row: Json, place: int) -> TrialRow:
     tested = [row[name] for name in ARRAYS if row[name] is not None]
     try:
         found = validated(TrialRow, {name: value for name, value in row.items() if name not in ARRAYS})
-        if len(tested) == 1 or (tested and not correctness.are_valid(*tested)):
+        if len(tested) == 1 or (tested and not is_correctness(*tested)):
             raise store.Broken("correct_index and correct do not belong together")
     except store.Broken as error:
         raise store.Broken(f"row {place}: {error}") from None

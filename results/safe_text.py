@@ -1,6 +1,8 @@
-"""Escaping of untrusted text, so that printing it cannot move the cursor, set colors, reverse text or break lines."""
+"""Text in messages: untrusted text, escaped so that it cannot move the cursor, and hints on misspelled names."""
 
+import difflib
 import re
+from collections.abc import Iterable
 
 LONGEST_LINE = 2000  # maximum characters of an error
 UNUSUAL = re.compile(r"[^\x20-\x7e]")  # raises TypeError for bytes, by which click knows a text stream
@@ -19,3 +21,9 @@ def printable(text: str, keep: str = "") -> str:
 def one_line(text: str) -> str:
     """Return the text on one line with nonprintable characters escaped. At most LONGEST_LINE characters are kept."""
     return printable(" ".join(text.split()))[:LONGEST_LINE]
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return a hint such as " (did you mean 'this'?)", or "" if no known name is similar."""
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f" (did you mean '{near[0]}'?)" if near else ""

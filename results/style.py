@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from results.spelling import suggestion
+from results.safe_text import suggestion
 
 FULL, COLUMN = 7.0, 3.4  # inches: the text width and the column width of a two-column paper
 

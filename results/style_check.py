@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from results.claim_text import claimed_arms
-from results.spelling import suggestion
+from results.safe_text import suggestion
 from results.store.eval_files import computes_metric
 from results.store.schemas import Arm, Plan, Tuned
 from results.style import Style

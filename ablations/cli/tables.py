@@ -22,7 +22,7 @@ from results.comparison import compare as comparing
 from results.comparison import published, summary
 from results.load import load_readable
 from results.records import Table
-from results.spelling import suggestion
+from results.safe_text import suggestion
 from results.store.schemas.metrics import checked_margin
 from results.tables import across_recipes, layout, study_table
 

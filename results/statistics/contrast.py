@@ -9,7 +9,7 @@ import numpy as np
 
 from results.statistics import intervals
 from results.statistics.intervals import Estimate
-from results.store.correctness import Correct
+from results.store.record import Correct
 from results.store.schemas import Metric
 from results.study_results import StudyResults
 

@@ -14,7 +14,6 @@ from results.store.attempts import VOUCHED as VOUCHED
 from results.store.attempts import Attempt as Attempt
 from results.store.attempts import Superseded as Superseded
 from results.store.attempts import claim as claim
-from results.store.checkpoints import KEEP_CHECKPOINTS as KEEP_CHECKPOINTS
 from results.store.files import Broken as Broken
 from results.store.files import write_bytes as write_bytes
 from results.store.json_files import SCHEMA as SCHEMA
@@ -31,6 +30,7 @@ from results.store.plan_files import read_plans as read_plans
 from results.store.plan_files import sorted_paths as sorted_paths
 from results.store.plan_files import study_folder as study_folder
 from results.store.plan_files import write_plan as write_plan
+from results.store.trials import KEEP_CHECKPOINTS as KEEP_CHECKPOINTS
 from results.store.trials import RETRIED as RETRIED
 from results.store.trials import RETRY as RETRY
 from results.store.trials import Trial as Trial

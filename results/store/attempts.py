@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results.store import checkpoints, lease
+from results.store import lease
 from results.store.files import (
     Broken,
     Patience,
@@ -20,7 +20,7 @@ from results.store.files import (
 )
 from results.store.json_files import SCHEMA, checksum, write_json
 from results.store.schemas import Fact, Facts
-from results.store.trials import CONFIG, Trial, read_metrics
+from results.store.trials import CONFIG, Trial, checkpoint_name, checkpoint_step, prune_checkpoints, read_metrics
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,7 +86,7 @@ class Attempt:
         if found := self.trial.newest_checkpoint():
             file, payload = found
             earlier = self.trial.path / "attempts" / file.parent.parent.name
-            step = checkpoints.step(file)
+            step = checkpoint_step(file)
             lines = [line.content() for line in read_metrics(earlier) if line.step <= step]
             content = "".join(json.dumps(line) + "\n" for line in lines).encode()
             self.patience(lambda: write_bytes(self.path / "metrics.jsonl", content))
@@ -101,10 +101,10 @@ class Attempt:
     def save_checkpoint(self, step: int, payload: bytes) -> None:
         """Save a checkpoint and remove all but the trial's newest two. Raises Superseded if a newer attempt exists."""
         self.ensure_current()
-        file = self.trial.checkpoint_folders(self.path)[0] / checkpoints.file_name(step, payload)
+        file = self.trial.checkpoint_folders(self.path)[0] / checkpoint_name(step, payload)
         self.patience(lambda: write_bytes(file, payload))
         self.ensure_current()
-        checkpoints.prune(self.trial.checkpoints())
+        prune_checkpoints(self.trial.checkpoints())
 
     def log(self, line: Mapping[str, float]) -> None:
         """Add a line, with the fields of MetricsLine, to metrics.jsonl, and sync it to disk."""

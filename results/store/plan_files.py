@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from results.spelling import suggestion
+from results.safe_text import suggestion
 from results.store.files import Broken, safe_name
 from results.store.json_files import SCHEMA, NewerSchema, checksum, read_json, write_json
 from results.store.schemas import Plan, Settings, unknown_field, validated

@@ -6,18 +6,22 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from results import store
-from results.store import correctness, eval_files, json_files
-from results.store.correctness import Correct
+from results.store import eval_files, json_files
+from results.store.files import parse_npz
 from results.store.schemas import Environment, Eval, EvalSummary, Failure, Lease, MetricsLine, Result, TrialConfig
 from results.store.schemas.metrics import MEASURES
 from results.store.trials import CONFIG, read_vouched
 
 Part = TypeVar("Part")
+Correct = tuple[np.ndarray, np.ndarray]
+CORRECT = "correct.npz"  # records the test images that a trial classified correctly
 # The step at which a loss was NaN, but finite when recomputed; the number of diverged results that `retry` set aside.
 FAULTS = ("suspect_hardware", "retried_diverged")
 PROVENANCE = (
@@ -27,7 +31,7 @@ PROVENANCE = (
 )
 THEN = " then "  # joins the values of a resumed trial whose attempts differ
 NAMED = tuple(name for name in PROVENANCE if name != "plugins")
-FILES = {"config": CONFIG, "provenance": "env.json", "history": "metrics.jsonl", "correct": correctness.NAME}
+FILES = {"config": CONFIG, "provenance": "env.json", "history": "metrics.jsonl", "correct": CORRECT}
 PARTS = tuple(FILES)
 THREADS = 16
 FOR_TABLES = ("provenance", "correct")  # other files are only verified, which takes a third of the time
@@ -38,7 +42,7 @@ class Record:
     """The data of one trial in a run directory or an export.
 
     values: name -> value, for status and reason. If read and known, also all metrics, MEASURES, FAULTS, provenance,
-    weights_sha256, and config as JSON. history: lines of metrics.jsonl. correct: see correctness.parse. evals: eval ->
+    weights_sha256, and config as JSON. history: lines of metrics.jsonl. correct: see `parse_correct`. evals: eval ->
     metrics and notes.
     """
 
@@ -92,7 +96,7 @@ def read(runs: Path, trial_id: str, parts: Collection[str]) -> Record:
     if state.result is None:
         return Record(values, history)
     values = state.result.metrics | values | result_values(state.result)  # no metric replaces another value
-    correct = read_or_none(lambda: correctness.parse(state.read(correctness.NAME))) if "correct" in parts else None
+    correct = read_or_none(lambda: parse_correct(state.read(CORRECT))) if "correct" in parts else None
     for part, name in FILES.items() if parts else ():
         if part not in parts:  # verified even if it is not read
             folder = trial.path if part == "config" else state.attempt
@@ -147,3 +151,26 @@ def joined_values(attempts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 def value_text(value: Any) -> str:
     """Return a string, interned to save memory, or another value as JSON."""
     return sys.intern(value) if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def parse_correct(content: bytes) -> Correct:
+    """Return (image indices (images,), 0 or 1 for each (images,)) from correct.npz. Raises Broken if damaged."""
+    arrays = parse_npz(content, CORRECT)
+    if missing := {"index", "correct"} - arrays.keys():
+        raise store.Broken(f"{CORRECT}: no array {min(missing)}")
+    index, correct = arrays["index"], arrays["correct"]
+    if not is_correctness(index, correct):
+        raise store.Broken(f"{CORRECT}: index and correct are not a list of images and a 0 or 1 for each")
+    return shared_array(index.tobytes(), index.dtype.str), correct
+
+
+def is_correctness(index: np.ndarray, correct: np.ndarray) -> bool:
+    """Return whether `index` is a 1-D integer array and `correct` has a 0 or 1 for each of its elements."""
+    kinds = index.dtype.kind in "iu" and correct.dtype.kind in "iub"
+    return kinds and index.ndim == 1 and index.shape == correct.shape and bool(((correct == 0) | (correct == 1)).all())
+
+
+@lru_cache(maxsize=128)
+def shared_array(content: bytes, dtype: str) -> np.ndarray:
+    """Return the array in `content`. Equal arguments give one array, because equal seeds have equal test images."""
+    return np.frombuffer(content, dtype)

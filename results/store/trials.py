@@ -1,19 +1,22 @@
-"""The folder of a trial: its state, result and config, and where its checkpoints are."""
+"""The folder of a trial: its state, result and config, and its checkpoints."""
 
 import contextlib
 import hashlib
 import os
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from results.store import checkpoints, lease
-from results.store.files import MEMORY, Broken, read_bytes, refuse_links, safe_name, sync_folder
+from results.store import lease
+from results.store.files import MEMORY, Broken, open_regular, read_bytes, refuse_links, safe_name, sync_folder
 from results.store.json_files import SCHEMA, parse, read, read_lines, read_sealed, timestamp, write_json
 from results.store.schemas import Failure, MetricsLine, Result, Settings, TrialConfig
 
 CONFIG = "config.json"
+KEEP_CHECKPOINTS = 2
+CHECKPOINT = re.compile(r"[0-9]{9,18}-[0-9a-f]{16}\.safetensors")
 RETRY = "retry.json"  # marks an attempt that `retry` made: earlier failures no longer count
 RETRIED = "retried-result.json"  # the result that such an attempt moved aside
 
@@ -191,14 +194,14 @@ class Trial:
     def checkpoints(self) -> list[Path]:
         """Return the checkpoints of all attempts, newest first."""
         folders = [folder for attempt in self.attempts() for folder in self.checkpoint_folders(attempt)]
-        return checkpoints.newest_first(folders)
+        return newest_first(folders)
 
     def newest_checkpoint(self) -> tuple[Path, bytes] | None:
         """Return the newest checkpoint with a valid checksum, and its bytes, or None without a valid checkpoint."""
         for file in self.checkpoints():
             with contextlib.suppress(OSError, Broken):  # scratch space may fail, or be cleared meanwhile
                 payload = read_bytes(file, MEMORY)
-                if file.name == checkpoints.file_name(checkpoints.step(file), payload):
+                if file.name == checkpoint_name(checkpoint_step(file), payload):
                     return file, payload
         return None
 
@@ -206,14 +209,14 @@ class Trial:
         """Return the step of the newest valid checkpoint, or 0 without one."""
         for file in self.checkpoints():
             with contextlib.suppress(OSError, Broken):
-                if checkpoints.is_intact(file):
-                    return checkpoints.step(file)
+                if is_intact(file):
+                    return checkpoint_step(file)
         return 0
 
     def latest_step(self) -> int:
         """Return the largest step in the metrics of all attempts and the newest checkpoint, or 0 without any step."""
         logged = [line.step for attempt in self.attempts() for line in read_metrics(attempt)[-1:]]
-        return max([0, *logged, *map(checkpoints.step, self.checkpoints()[:1])])
+        return max([0, *logged, *map(checkpoint_step, self.checkpoints()[:1])])
 
 
 def read_failure(path: Path) -> Failure | None:
@@ -240,3 +243,42 @@ def read_metrics(attempt: Path) -> list[MetricsLine]:
 def trial(runs: Path, trial_id: str, scratch: Path | None = None) -> Trial:
     """Return the trial with this id, which need not exist. Raises ValueError if the id is not a valid file name."""
     return Trial(Path(runs, "trials", safe_name(trial_id)), scratch)
+
+
+# -- checkpoints -------------------------------------------------------------------------------------------------------
+
+
+def checkpoint_name(step: int, payload: bytes) -> str:
+    """Return a checkpoint's file name, which contains its step and the start of the SHA-256 of `payload`."""
+    return f"{step:09d}-{hashlib.sha256(payload).hexdigest()[:16]}.safetensors"
+
+
+def checkpoint_step(checkpoint: Path) -> int:
+    return int(checkpoint.name.partition("-")[0])
+
+
+def is_intact(checkpoint: Path) -> bool:
+    """Return whether a checkpoint has the checksum in its name. Raises the errors of `open_regular`."""
+    with open_regular(checkpoint, MEMORY) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest().startswith(checkpoint.stem.partition("-")[2])
+
+
+def newest_first(folders: Iterable[Path]) -> list[Path]:
+    """Return the checkpoints in `folders` by step, attempt and modification time. The newest comes first."""
+    files = [file for folder in folders for file in folder.glob("*.safetensors") if CHECKPOINT.fullmatch(file.name)]
+    return sorted(files, key=checkpoint_order, reverse=True)
+
+
+def checkpoint_order(checkpoint: Path) -> tuple[int, int, int]:
+    """Return the sort key of a checkpoint: its step, attempt number and modification time (ns)."""
+    try:
+        written = checkpoint.stat().st_mtime_ns  # to verify a divergence, an attempt saves the same step twice
+    except OSError:  # removed meanwhile: the trial has ended, or another attempt has newer checkpoints
+        written = 0
+    return checkpoint_step(checkpoint), int(checkpoint.parent.parent.name), written
+
+
+def prune_checkpoints(checkpoints: Sequence[Path]) -> None:
+    """Remove all but the first KEEP_CHECKPOINTS. checkpoints: newest first."""
+    for old in checkpoints[KEEP_CHECKPOINTS:]:
+        old.unlink(missing_ok=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from results.spelling import suggestion
+from results.safe_text import suggestion
 
 if TYPE_CHECKING:
     from results.store.schemas import Plain

@@ -10,7 +10,7 @@ from typing import Any
 from results import collapse, margins, units
 from results.claim_text import VERDICT_TEXT, parse_claim, with_labels
 from results.records import INTERVAL, Interval, Row, Table, json_object
-from results.spelling import suggestion
+from results.safe_text import suggestion
 from results.store.schemas import Metric, Plain, Plan, Split
 from results.style import current_style
 from results.tables import formats, sentences

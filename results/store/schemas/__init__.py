@@ -12,8 +12,6 @@ from results.store.schemas.base import Schema as Schema
 from results.store.schemas.base import Settings as Settings
 from results.store.schemas.base import unknown_field as unknown_field
 from results.store.schemas.base import validated as validated
-from results.store.schemas.exports import ExportHeader as ExportHeader
-from results.store.schemas.exports import TrialRow as TrialRow
 from results.store.schemas.ledger import Declaration as Declaration
 from results.store.schemas.ledger import DeclaredArm as DeclaredArm
 from results.store.schemas.metrics import Metric as Metric

@@ -283,11 +283,11 @@ class Plan(Schema):
 
     def metric_named(self, name: str) -> Metric:
         """Return the metric of this name. An undeclared NAME@CONDITION is measured like NAME."""
-        declared = {one.name: one for one in self.declared_metrics}
-        if name in declared:
-            return declared[name]
-        alike = declared.get(name.partition("@")[0])
-        return metric_by_name(name) if alike is None else alike.model_copy(update={"name": name, "label": ""})
+        declared = {one.name: one for one in self.metrics}
+        alike = declared.get(name, declared.get(name.partition("@")[0]))
+        if alike is None:
+            return metric_by_name(name, self.objective)
+        return alike if alike.name == name else alike.model_copy(update={"name": name, "label": ""})
 
     @property
     def classes(self) -> int | None:

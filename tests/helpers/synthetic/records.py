@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from results.store.correctness import Correct
-from results.store.record import Record
+from results.store.record import Correct, Record
 from results.store.schemas import Plan, Split
 from synthetic.plans import SETTING, digest
 

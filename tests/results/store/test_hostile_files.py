@@ -13,7 +13,7 @@ import synthetic
 
 from ablations.execution.compute_eval import winner_weights
 from results import store
-from results.store import Broken, correctness, eval_files, files, inspection_data, lease
+from results.store import Broken, eval_files, files, inspection_data, lease, record
 from results.store.schemas import Eval
 from results.trackers import append_or_replace
 
@@ -128,11 +128,11 @@ def test_archives_are_not_unpacked_without_a_bound(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(files, "LARGEST", 1 << 20)
     content = bomb("index.npy", 8 << 20)
     with pytest.raises(Broken, match=r"correct\.npz cannot be read \(its arrays take 8,388,608 bytes"):
-        correctness.parse(content)
+        record.parse_correct(content)
     with pytest.raises(Broken, match=r"the inspection of trial 0 cannot be read .*8,388,608 bytes"):
         inspection_data.unpack("0", base64.b64encode(content).decode())
     with pytest.raises(Broken, match=r"correct\.npz cannot be read \('index\.npy' is neither stored nor deflated"):
-        correctness.parse(bomb("index.npy", 1 << 20, zipfile.ZIP_BZIP2))
+        record.parse_correct(bomb("index.npy", 1 << 20, zipfile.ZIP_BZIP2))
 
 
 def test_an_array_that_is_longer_than_its_archive_says_is_broken() -> None:
@@ -141,7 +141,7 @@ def test_an_array_that_is_longer_than_its_archive_says_is_broken() -> None:
     at = content.index(b"PK\x01\x02") + 24
     content[at : at + 4] = (1000).to_bytes(4, "little")
     with pytest.raises(Broken, match=r"correct\.npz cannot be read"):
-        correctness.parse(bytes(content))
+        record.parse_correct(bytes(content))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_arrays_are_those_that_numpy_reads(save: Callable[..., None]) -> None:
 def images_in(content: bytes) -> str:
     """Return the arrays in the content as text, or "broken"."""
     try:
-        return str([array.tolist() for array in correctness.parse(content)])
+        return str([array.tolist() for array in record.parse_correct(content)])
     except Broken:
         return "broken"
 
@@ -188,7 +188,7 @@ def test_no_damage_gives_a_wrong_value() -> None:
     ],
 )
 def test_archives_with_these_arrays_are_read(content: bytes) -> None:
-    index, correct = correctness.parse(content)
+    index, correct = record.parse_correct(content)
     np.testing.assert_array_equal(index, INDEX)
     np.testing.assert_array_equal(correct, CORRECT)
 
@@ -210,4 +210,4 @@ def test_archives_with_these_arrays_are_read(content: bytes) -> None:
 def test_what_is_no_such_file_is_broken(content: bytes) -> None:
     """A torn file, a missing array, unequal shapes, and values that are no indices or no zeros and ones are broken."""
     with pytest.raises(Broken, match=r"correct\.npz"):
-        correctness.parse(content)
+        record.parse_correct(content)

@@ -167,9 +167,9 @@ def test_an_accuracy_beyond_0_and_1_is_broken(tmp_path: Path, value: float) -> N
         assert accepted or state.reason == f"result.json: metrics: {name}={value:g}: from 0 to 1"
     (row, *_) = export.trial_rows(synthetic.results(synthetic.position()))
     plain = {key: one for key, one in row.items() if key not in export.ARRAYS}
-    assert schemas.validated(schemas.TrialRow, plain)
+    assert schemas.validated(export.TrialRow, plain)
     wrong = {schemas.EvalSummary: {"metrics": {"test_accuracy@16": value}}}
-    for schema, content in (wrong | {schemas.TrialRow: plain | {"test_accuracy": value}}).items():
+    for schema, content in (wrong | {export.TrialRow: plain | {"test_accuracy": value}}).items():
         with pytest.raises(store.Broken, match="from 0 to 1"):
             schemas.validated(schema, content)
 
