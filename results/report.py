@@ -271,6 +271,7 @@ def rerun_command(plan: Plan) -> str:
     settings += [] if asked.margin is None else [f"margin={asked.margin}"]
     words = ["ablate", "run", asked.study, *settings]
     words += ["--recipe", asked.recipe, "--seeds", str(len(plan.seeds))]
+    words += ["--name", plan.name] if "@" not in plan.name else []
     words += [word for plugin in asked.plugins for word in ("--plugin", plugin)]
     return shlex.join([*words, *(["--data-dir", asked.data_dir] if asked.data_dir else [])])
 

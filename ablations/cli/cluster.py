@@ -32,6 +32,7 @@ def submit(
     recipe: parameters.RecipeName = "digits",
     runs: parameters.Runs = None,
     seeds: parameters.Seeds = None,
+    name: parameters.PlanName = "",
     arm: parameters.ArmGlobs = parameters.ALL_ARMS,
     prune: parameters.Prune = False,
     plugin: parameters.Plugins = None,
@@ -60,7 +61,7 @@ def submit(
         raise ValueError("name a SLURM profile: --profile NAME|FILE, or `profile` in ablate.toml")
     chosen = slurm_profile(named, recipe)
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights, chosen)
-    plans = prepare_plans(words, recipe, place, seeds, prune, data_dir)
+    plans = prepare_plans(words, recipe, place, seeds, prune, data_dir, name)
     asked, todo = jobs(plans, arm), submitting.trials_to_submit(plans, place, arm)
     guards.ensure_data(asked, place)
     submitting.check_gpus(chosen, todo)

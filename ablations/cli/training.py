@@ -43,6 +43,7 @@ def plan(
     recipe: parameters.RecipeName = "digits",
     runs: parameters.Runs = None,
     seeds: parameters.Seeds = None,
+    name: parameters.PlanName = "",
     arm: parameters.ArmGlobs = parameters.ALL_ARMS,
     prune: parameters.Prune = False,
     plugin: parameters.Plugins = None,
@@ -72,7 +73,7 @@ def plan(
         raise ValueError(f"--probe measures here, not what --profile {profile} asks for: leave one of them out")
     chosen = slurm_profile(profile, recipe) if profile is not None else None
     place = make_place(runs, data_dir, plugin, keep_weights=keep_weights, profile=chosen)
-    plans = prepare_plans(words, recipe, place, seeds, prune, data_dir, stated=not probe)
+    plans = prepare_plans(words, recipe, place, seeds, prune, data_dir, name, stated=not probe)
     device = campaign.device(chosen) if chosen else estimate.local_device(plans)
     if probe:
         if device.gpu:
@@ -97,6 +98,7 @@ def run(
     recipe: parameters.RecipeName = "digits",
     runs: parameters.Runs = None,
     seeds: parameters.Seeds = None,
+    name: parameters.PlanName = "",
     arm: parameters.ArmGlobs = parameters.ALL_ARMS,
     workers: parameters.Workers = None,
     prune: parameters.Prune = False,
@@ -127,7 +129,7 @@ def run(
         other = "--prune" if prune else "--plan-only"
         raise ValueError(f"--arm and {other}: --arm chooses trials of a plan, and {other} writes the plan: give one")
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights)
-    plans = prepare_plans(words, recipe, place, seeds, prune, data_dir)
+    plans = prepare_plans(words, recipe, place, seeds, prune, data_dir, name)
     todo = jobs(plans, arm)
     if max_hours is not None:
         estimate.check_max_hours(max_hours, plans, todo, place.runs, estimate.local_device(plans))

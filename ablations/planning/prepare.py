@@ -14,7 +14,7 @@ from ablations.planning import growing
 from ablations.planning import plan as planning
 from ablations.planning.saved_plans import plan_digest, saved_plan
 from ablations.study.design import Design
-from ablations.study.naming import check_length, current_name, only_name
+from ablations.study.naming import PlanIdentity, check_given_name, check_name, only_name
 from results.store import plan_files
 from results.store.json_files import timestamp
 from results.store.schemas import Plan
@@ -24,20 +24,18 @@ from vitcore.options import ConfigError
 from vitcore.training import parents
 
 
-def prepare(design: Design, runs: Path, seeds: int | None, prune: bool = False, code: str = "") -> Plan:
+def prepare(
+    design: Design, runs: Path, seeds: int | None, prune: bool = False, code: str = "", given_name: str = ""
+) -> Plan:
     """Return a design's plan. It extends the plan on disk, if there is one, and keeps that plan's name.
 
     seeds: the number of seeds; None for the recipe's. prune: whether to drop arms and seeds that are not asked for.
-    code: the result of provenance.code_digest. If it is "" or has plug-ins, the plan is always rebuilt. Raises
-    ValueError if a new name is too long, the old plan is unreadable, several old plans match, or the two plans cannot
-    share a table. Also raises the errors of `plan.build`.
+    code: the result of provenance.code_digest. If it is "" or has plug-ins, the plan is always rebuilt.
+    given_name: as in `name_to_write`. Raises ValueError if the old plan is unreadable, or if the two plans cannot share
+    a table. Also raises the errors of `name_to_write` and `plan.build`.
     """
-    name, asked = design.name, list(range(seeds if seeds is not None else design.recipe.seeds))
-    if name not in plan_files.planned_names(runs):
-        check_length(name)
-        plans = plan_files.read_plans(runs).readable
-        older = [plan.name for plan in plans if current_name(plan) == name]
-        name = only_name(older, design.overrides, plans, runs) if older else name
+    name = name_to_write(design.identity, runs, given_name)
+    asked = list(range(seeds if seeds is not None else design.recipe.seeds))
     old = saved_plan(runs, name)
     wanted = asked if old is None or prune else sorted({*old.seeds, *asked})
     known = inputs_digest(design, wanted, code, None if prune else old)
@@ -47,6 +45,28 @@ def prepare(design: Design, runs: Path, seeds: int | None, prune: bool = False, 
     if old is not None:
         plan = plan.model_copy(update={"pruned": timestamp()}) if prune else growing.grown(old, plan)
     return plan.model_copy(update={"name": name, "made_from": known, "extends": plan_digest(old)})
+
+
+def name_to_write(identity: PlanIdentity, runs: Path, given_name: str = "") -> str:
+    """Return the name of the plan on disk with this identity, or else the name for a new plan.
+
+    given_name: the option --name, or "". Raises ValueError if a new name is not valid, if another plan has the name, or
+    if several plans have the identity.
+    """
+    name = given_name or identity.name
+    if name in plan_files.planned_names(runs):
+        plan = saved_plan(runs, name)
+        if plan is not None and not identity.is_of(plan):
+            of = PlanIdentity(plan.study, plan.recipe, plan.overrides).name
+            raise ValueError(f"{name}: is the name of a plan of {of}: give this one another: --name NAME")
+        return name
+    if given_name:
+        check_given_name(given_name)
+        return given_name
+    check_name(name)
+    plans = plan_files.read_plans(runs).readable
+    older = [plan.name for plan in plans if identity.is_of(plan)]
+    return only_name(older, identity.overrides, plans, runs) if older else name
 
 
 def inputs_digest(design: Design, seeds: Sequence[int], code: str, old: Plan | None = None) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from ablations.study.arms import Arm, Change, arm_name, points
 from ablations.study.budget import matched_steps
 from ablations.study.layers import Layers
-from ablations.study.naming import assignments, plan_name
+from ablations.study.naming import PlanIdentity, assignments
 from ablations.study.stages import FINETUNE, Values
 from ablations.study.study import Axis
 from vitcore.config import Config, merge
@@ -27,7 +27,11 @@ class Design(Layers):
 
     @property
     def name(self) -> str:
-        return plan_name(self.study.name, self.recipe.name, self.overrides)
+        return self.identity.name
+
+    @property
+    def identity(self) -> PlanIdentity:
+        return PlanIdentity(self.study.name, self.recipe.name, self.overrides)
 
     @cached_property
     def factors(self) -> dict[str, list[Any]]:

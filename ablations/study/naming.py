@@ -1,18 +1,20 @@
 """Names of arms, studies, recipes and plans."""
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from results import store
 from results.store.plan_files import learned_settings
 from results.store.schemas import Plan
 
 HERE = Path(__file__).parents[1]
 ALL_ARMS = ("*",)
 LONGEST_NAME = 200  # bytes of a plan's name: a file system allows 255, and a figure being written takes about 50 more
+YAML = (".yaml", ".yml")
 SHOWN = 60  # first characters of a name that is too long
 
 
@@ -34,45 +36,72 @@ def packaged_names(kind: str) -> list[str]:
 
 def stem(name: str) -> str:
     """Return the name of a study or recipe, given its name or its YAML file."""
-    return Path(name).stem if name.endswith((".yaml", ".yml")) else name
+    return Path(name).stem if name.endswith(YAML) else name
 
 
 def assignments(settings: Mapping[str, Any], separator: str = ",") -> str:
     return separator.join(f"{key}={value}" for key, value in settings.items())
 
 
-def plan_name(study: str, recipe: str, overrides: Mapping[str, Any]) -> str:
-    """Return the name of a plan and of its folder: <study>@<recipe>[+<hash of the overrides>].
+@dataclass(frozen=True)
+class PlanIdentity:
+    """What tells plans apart: a study on a recipe, with the overrides of the command line."""
 
-    Overrides that affect only how trials run are left out of the hash.
-    """
-    learned = learned_settings(overrides)
-    return f"{study}@{recipe}" + (f"+{store.checksum(learned)[:6]}" if learned else "")
+    study: str
+    recipe: str
+    overrides: Mapping[str, Any]
 
+    @property
+    def name(self) -> str:
+        """The name of the plan and of its folder, unless the plan was given another: STUDY@RECIPE[,KEY=VALUE...]."""
+        return f"{self.study}@{self.recipe}{self.suffix}"
 
-def check_length(name: str) -> None:
-    """Raise ValueError if the name of a plan, from which files are named, is longer than file systems allow."""
-    length = len(os.fsencode(name))
-    if length > LONGEST_NAME:
-        raise ValueError(
-            f"{name[:SHOWN]}...: the name of the study and recipe has {length} bytes; at most {LONGEST_NAME}, "
-            "as files are named after it"
+    @property
+    def learned(self) -> dict[str, Any]:
+        """The overrides that change what is learned, in the order of their keys."""
+        return dict(sorted(learned_settings(self.overrides).items()))
+
+    @property
+    def suffix(self) -> str:
+        """What the name says of the overrides."""
+        return f",{assignments(self.learned)}".replace("/", "-") if self.learned else ""
+
+    def is_of(self, plan: Plan) -> bool:
+        """Return whether a plan has this study, recipe and overrides, whatever its name."""
+        return (
+            plan.recipe == self.recipe and plan.study == self.study and learned_settings(plan.overrides) == self.learned
         )
 
+    def may_mean(self, plan: Plan) -> bool:
+        """Return whether a plan is of this study on any recipe, with these overrides if there are any."""
+        return plan.study == self.study and (not self.learned or learned_settings(plan.overrides) == self.learned)
 
-def current_name(plan: Plan) -> str:
-    """Return the name that a plan would get now. The names of plans of 0.21 and before hash all overrides."""
-    return plan_name(plan.study, plan.recipe, plan.overrides)
+
+def check_name(name: str) -> None:
+    """Raise ValueError if the name of a plan, from which files are named, is no name of a file or is too long."""
+    length = len(os.fsencode(name))
+    if length > LONGEST_NAME or not name.isprintable():
+        why = f"has {length} bytes; at most {LONGEST_NAME}" if length > LONGEST_NAME else "has control characters"
+        raise ValueError(f"{name[:SHOWN]!a}...: the plan's name {why}, as files are named after it: give --name NAME")
+
+
+def check_given_name(name: str) -> None:
+    """Raise ValueError if a new plan cannot have a name that the option --name gives."""
+    if not re.fullmatch(r"\w[\w.-]*", name) or name.endswith(YAML):
+        raise ValueError(f"--name {name}: letters, digits, '_', '-' and '.', which begin with a letter or digit")
+    if name in packaged_names("studies"):
+        raise ValueError(f"--name {name}: is the name of a study")
+    check_name(name)
 
 
 def only_name(names: Sequence[str], overrides: Mapping[str, Any], plans: Sequence[Plan], source: Path) -> str:
-    """Return the only name in `names`. Among several, return the name of the plan with these overrides.
+    """Return the only name in `names`. Among several, return the name of the plan with exactly these overrides.
 
     plans: the plans in `source`, a run directory or an exported file. Raises ValueError if several names remain.
     """
     equal = [plan.name for plan in plans if plan.name in names and plan.overrides == overrides] if overrides else []
     if len(equal or names) > 1:
-        study, listed = names[0].rpartition("@")[0], with_settings(names, plans)
+        study, listed = names[0].partition("@")[0], with_settings(names, plans)
         raise ValueError(f"'{study}' was run {len(names)} times in {source}: name one or its settings: {listed}")
     return (equal or names)[0]
 

@@ -125,7 +125,7 @@ def learned_settings(overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 def known_name(name: str, known: Collection[str]) -> str:
     """Return the only name in `known` that is `name` with overrides, if `name` itself is unknown, or else `name`."""
-    changed = [one for one in known if one.startswith(f"{name}+")] if "@" in name else []
+    changed = [one for one in known if one.startswith((f"{name}+", f"{name},"))] if "@" in name else []
     return changed[0] if name not in known and len(changed) == 1 else name
 
 
@@ -137,12 +137,12 @@ def select_names(names: Sequence[str], studies: Sequence[str], source: Path) -> 
     """
     if not names:
         raise ValueError(f"{source}: no study has been run here")
-    known = {name for full in names for name in (full.rpartition("@")[0], full)}
+    known = {name for full in names for name in (full.partition("@")[0], full)}
     chosen = [] if studies else sorted(names)
     for study in studies:
         asked = known_name(study, known)
         if asked not in known:
             alike = [one for one in known if ("@" in one) == ("@" in asked)]  # both with a recipe, or both without
             raise ValueError(f"{source}: no study '{asked}'{suggestion(asked, alike)} (there: {', '.join(names)})")
-        chosen += sorted(name for name in names if asked in (name.rpartition("@")[0], name))
+        chosen += sorted(name for name in names if asked in (name.partition("@")[0], name))
     return list(dict.fromkeys(chosen))

@@ -56,7 +56,7 @@ OPTIONS = {  # what other tools call it -> what does it here
     "device=cpu": "cpu no-cuda no-gpu",
     "precision=bf16": "amp fp16 bf16 mixed-precision half",
     "leave it out; afterwards `ablate export --to wandb --out FOLDER`": "wandb log-wandb mlflow report-to project",
-    "leave it out: results are named STUDY@RECIPE, after the study's file": "name run-name tag exp-name",
+    "--name NAME": "run-name tag exp-name",
     "max_hours in a profile, or --max-hours HOURS": "timeout max-time budget",
 }
 INSTEAD_OF_OPTION = {other: answer for answer, others in OPTIONS.items() for other in others.split()}

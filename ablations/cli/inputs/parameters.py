@@ -97,6 +97,15 @@ Seeds = Annotated[
     int | None,
     typer.Option("--seeds", "-s", metavar="N", min=1, max=10_000, help="Seeds per arm.", show_default="the recipe's"),
 ]
+PlanName = Annotated[
+    str,
+    typer.Option(
+        "--name",
+        metavar="NAME",
+        help="The name of the results, for one study.",
+        show_default="STUDY@RECIPE[,KEY=VALUE...]",
+    ),
+]
 ArmGlobs = Annotated[
     list[str],
     typer.Option(

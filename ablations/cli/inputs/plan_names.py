@@ -1,26 +1,17 @@
 """Resolve a command's words into the names of plans in a run directory or an exported file, and into trials."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ablations.cli.inputs.ablate_toml import resolve_settings
 from ablations.cli.inputs.words import parse_words
 from ablations.jobs import jobs
-from ablations.study.naming import (
-    ALL_ARMS,
-    assignments,
-    current_name,
-    only_name,
-    packaged_names,
-    plan_name,
-    stem,
-    with_settings,
-)
+from ablations.study.naming import ALL_ARMS, PlanIdentity, assignments, only_name, packaged_names, stem, with_settings
 from results import store
 from results.store import plan_files
 from results.store.plan_files import learned_settings
-from results.store.schemas import Plan, Settings
+from results.store.schemas import Plan
 
 RECIPE = "digits"
 
@@ -38,31 +29,34 @@ def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -
         raise ValueError(f"margin={asked.margin}: is declared before results are read: give it to `ablate run`")
     if "all" in asked.studies:
         return []
-    overrides, there = resolve_settings(asked.overrides), existing_names(source)
-    plans = existing_plans(source) if any("+" in name for name in there) else []
-    known = {name: name for name in there} | {plan.name: current_name(plan) for plan in plans}
-    words = asked.studies
-    return [one if "@" in one else planned_name(stem(one), recipe_name, overrides, known, source) for one in words]
+    overrides = resolve_settings(asked.overrides)
+    existing = existing_names(source)
+    names = []
+    for word in asked.studies:
+        identity = PlanIdentity(stem(word), stem(recipe_name or RECIPE), overrides)
+        if "@" in word or word in existing:
+            names.append(word)
+        elif identity.name in existing:
+            names.append(identity.name)
+        else:
+            names.append(name_by_content(identity, recipe_name is None, source))
+    return names
 
 
-def planned_name(
-    study: str, recipe_name: str | None, overrides: Settings, known: Mapping[str, str], source: Path
-) -> str:
-    """Return the name of a study's plan on the named or default recipe, or else of its only plan.
+def name_by_content(identity: PlanIdentity, any_recipe: bool, source: Path) -> str:
+    """Return the name of the plan with an identity, or else the name that it would have.
 
-    Without such a plan, returns the name that it would have. known: name of an existing plan -> its `current_name`.
-    Raises the error of `only_name` if several plans match.
+    any_recipe: whether the only plan on another recipe counts if none is on this one. Raises the error of `only_name`
+    if several plans match.
     """
-    asked_for = plan_name(study, stem(recipe_name or RECIPE), overrides)
-    if asked_for in known:
-        return asked_for
-    found = [name for name, now in known.items() if now == asked_for]
-    if not found and recipe_name is None:
-        hashed = plan_name("", "", overrides).removeprefix("@")
-        found = [name for name, now in known.items() if now.startswith(f"{study}@") and now.endswith(hashed)]
-    if len(found) > 1:
-        return only_name(found, overrides, existing_plans(source), source)
-    return found[0] if found else asked_for
+    plans = existing_plans(source)
+    found = [plan.name for plan in plans if identity.is_of(plan)]
+    if not found and any_recipe:
+        found = [plan.name for plan in plans if identity.may_mean(plan)]
+        damaged = {*existing_names(source)} - {plan.name for plan in plans}
+        start, end = f"{identity.study}@", identity.suffix
+        found += [name for name in sorted(damaged) if name.startswith(start) and name.endswith(end)]
+    return only_name(found, identity.overrides, plans, source) if found else identity.name
 
 
 def existing_names(source: Path) -> list[str]:
@@ -105,7 +99,7 @@ def checked_names(words: list[str] | None, recipe_name: str | None, source: Path
             raise ValueError(f"{word}: no such file, and no study '{study}' in {source}{listed}")
         if stem(word) != word or own or study in packaged_names("studies"):
             settings = f" with {said}" if said and "@" not in word else ""
-            raise ValueError(f"{name.partition('+')[0]}: was not run{settings} in {source}{listed}")
+            raise ValueError(f"{re.split('[+,]', name)[0]}: was not run{settings} in {source}{listed}")
     return names
 
 

@@ -23,7 +23,7 @@ from ablations.planning.saved_plans import saved_plan
 from ablations.study.design import Design
 from ablations.study.naming import assignments, packaged_names, stem
 from ablations.study.reading import Record, read_recipe, read_study
-from results.store import schemas
+from results.store import plan_files, schemas
 from results.store.plan_files import learned_settings
 from results.store.schemas import Plan
 from results.store.standing import Standings
@@ -41,7 +41,8 @@ def expand_plan_names(asked: Request, recipe_name: str, runs: Path) -> tuple[Req
     plan, returns the arguments. Raises ValueError if a plan's settings are unknown, or if the names, or a name and
     `recipe_name`, differ in the recipe or in settings.
     """
-    names = [word for word in asked.studies if "@" in word and stem(word) == word]
+    planned = plan_files.planned_names(runs)
+    names = [word for word in asked.studies if ("@" in word and stem(word) == word) or word in planned]
     if not names:
         return asked, recipe_name
     plans = {plan.name: plan for plan in existing_plans(runs)}
@@ -148,14 +149,20 @@ def prepare_plans(
     seeds: int | None,
     prune: bool,
     data_dir: Path | None,
+    given_name: str = "",
     stated: bool = False,
 ) -> list[Plan]:
     """Return the plans to run, merged with earlier plans on disk. Each plan records the command's arguments.
 
-    stated: whether the recipe's facts about a pack suffice if the pack is missing. Writes nothing but notes on standard
-    error. Raises the errors of `parse_words`, `designs` and `prepare`.
+    given_name: the option --name, or "". stated: whether the recipe's facts about a pack suffice if the pack is
+    missing. Writes nothing but notes on standard error. Raises the errors of `parse_words`, `designs` and `prepare`.
     """
-    asked, recipe_name = expand_plan_names(parse_words(words), recipe_name, place.runs)
+    request = parse_words(words)
+    if given_name and len(request.studies) > 1:
+        raise ValueError(f"--name {given_name}: is one study's: name one study, or leave --name out")
+    asked, recipe_name = expand_plan_names(request, recipe_name, place.runs)
+    planned = plan_files.planned_names(place.runs)
+    own_names = {study: word for word, study in zip(request.studies, asked.studies, strict=True) if word in planned}
     check_overrides(asked.overrides, asked.studies, recipe_name)
     made = designs(asked, recipe_name, data_dir)
     warn_of_other_recipe(asked, recipe_name, place.runs)
@@ -169,13 +176,14 @@ def prepare_plans(
             data_dir=str(place.data_dir.absolute()) if place.data_dir else None,
             **({} if asked.margin is None else {MARGIN: asked.margin}),
         )
-        plan = prepare(design, place.runs, seeds, prune, place.code)
+        plan_name = given_name or own_names.get(name, "")
+        plan = prepare(design, place.runs, seeds, prune, place.code, plan_name)
         warn_of_needless_settings(plan, place.runs)
         old = saved_plan(place.runs, plan.name)
         if old is not None and old.overrides != plan.overrides:  # they differ in how trials run
             if is_over(plan, place.runs):  # no trial runs with the new settings
                 as_run = replace(design, overrides=old.overrides)
-                plan = prepare(as_run, place.runs, seeds, prune, place.code)
+                plan = prepare(as_run, place.runs, seeds, prune, place.code, plan_name)
             else:
                 warn_of_queued_trials(old, plan, place.runs)
         plans.append(plan.model_copy(update={"asked": given}))

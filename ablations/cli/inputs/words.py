@@ -87,7 +87,7 @@ def check_word(word: str, overrides: Iterable[str] = ()) -> None:
         raise ValueError(f"'{word}' is not key=value: write {usual_name(key)}={value}")
     if word.startswith("~") and usual_name(word) in SETTINGS:
         raise ValueError(f"'{word}' is not key=value: leave {usual_name(word)} out, and it has the recipe's value")
-    if "," in word and not path.exists():
+    if "," in word and "@" not in word and not path.exists():
         raise ValueError(f"'{word}': separate studies by spaces: {word.replace(',', ' ')}")
 
 

@@ -20,8 +20,8 @@ STUDY = "{question: Which?, baseline: {position: 1d}, factors: {position: [none,
 def test_names_that_files_cannot_have_are_refused(command: str, name: str, ablate: Ablate, tmp_path: Path) -> None:
     (tmp_path / f"{name}.yaml").write_text(STUDY)
     errors = refusal(ablate, command, f"{name}.yaml", "steps=2", "--runs", "runs")
-    length = len(f"{name}@digits+123456".encode())
-    assert f"the name of the study and recipe has {length} bytes; at most 200, as files are named after it" in errors
+    length = len(f"{name}@digits,steps=2".encode())
+    assert f"name has {length} bytes; at most 200, as files are named after it: give --name NAME" in errors
     assert not (tmp_path / "runs").exists()
 
 

@@ -13,6 +13,7 @@ from designs import STUDY_HERE
 from in_process import Ablate, json_output, refusal
 
 from ablations.cli.inputs.preparation import warn_of_queued_trials
+from ablations.study.naming import PlanIdentity
 from results.store import read_plan, write_plan
 
 READING = [
@@ -107,7 +108,7 @@ def test_the_only_recipe_of_a_study_is_inferred(there: Ablate, command: str, tmp
 
 def test_several_recipes_of_a_study_are_named(copied: Ablate) -> None:
     assert copied("run", *STUDY_HERE, "steps=2", "--seeds", "1")[0] == 0
-    (offered,) = re.findall(r"(s@r\+\w+) \(steps=2\)", refusal(copied, "table", "s"))
+    (offered,) = re.findall(r"(s@r,\S+) \(steps=2\)", refusal(copied, "table", "s"))
     assert copied("table", offered)[0] == copied("table", "s", "steps=2")[0] == 0
 
 
@@ -155,7 +156,7 @@ def test_settings_that_make_no_difference_are_named(copied: Ablate) -> None:
         assert errors == (f"{setting}: makes no difference: leave it out to continue s@r\n" if named else "")
     assert copied("run", *STUDY_HERE, "steps=2", "--seeds", "1")[0] == 0
     beside_another = copied("plan", *STUDY_HERE, "threads=2", "steps=2", "dropout=0.0")[2]
-    assert re.fullmatch(r"dropout=0.0: makes no difference: leave it out to continue s@r\+\w{6}\n", beside_another)
+    assert re.fullmatch(r"dropout=0.0: makes no difference: leave it out to continue s@r,steps=2\n", beside_another)
 
 
 @pytest.mark.parametrize("name", ["s@r", "s@r+abc123"])
@@ -179,6 +180,34 @@ def test_settings_of_how_trials_run_continue_the_study(copied: Ablate, name: str
     assert json.loads(path.read_text())["overrides"] == {"threads": 2}
     answers = {refusal(copied, "table", word, "lr=3") for word in ("s", "s.yaml")}
     assert answers == {f"ablate: lr=3: 's' was not run with just these settings in runs (there: {name} (threads=2))\n"}
+
+
+def test_a_study_with_settings_is_named_by_them(copied: Ablate) -> None:
+    """The keys are sorted, and "/" becomes "-". A plan that an earlier version named by a hash keeps its name."""
+    settings = ["steps=2", "batch=8", "threads=1"]
+    name, plans = "s@r,batch=8,steps=2", Path("runs/studies")
+    assert f"next    ablate table {name}" in copied("run", *STUDY_HERE, *settings, "--seeds", "1")[1]
+    for words in ([name], ["s", *settings, "--recipe", "r"], ["s.yaml", *settings[:2]]):
+        assert "| position=none" in copied("table", *words)[1], words
+    plan = read_plan(plans / name / "plan.json")
+    shutil.rmtree(plans / name)
+    write_plan(plans / "s@r+abc123" / "plan.json", plan.model_copy(update={"name": "s@r+abc123"}))
+    assert "next    ablate table s@r+abc123" in copied("run", *STUDY_HERE, *settings)[1]
+    for command in ("table", "status", "plot", "report", "export", "clean"):
+        words = [] if command == "clean" else ["s", *settings]
+        assert copied(command, *words)[0] == 0, command
+    assert PlanIdentity("s", "r", {"model": "Ti/16"}).name == "s@r,model=Ti-16"
+
+
+def test_a_plan_may_be_given_a_name(copied: Ablate) -> None:
+    assert "next    ablate table mine" in copied("run", *STUDY_HERE, "--name", "mine", "steps=2", "--seeds", "1")[1]
+    assert sorted(os.listdir("runs/studies")) == ["mine", "s@r"]
+    for words in (["table", "mine"], ["table", "s", "steps=2"], ["run", "mine"], ["plan", "mine", "--seeds", "2"]):
+        assert "mine" in copied(*words)[1] or words[0] == "table", words
+    assert "mine: is the name of a plan of s@r,steps=2" in refusal(copied, "run", *STUDY_HERE, "--name", "mine")
+    for name, why in (("a/b", "letters, digits"), ("pooling", "is the name of a study"), ("a@b", "letters, digits")):
+        assert f"--name {name}: {why}" in refusal(copied, "plan", *STUDY_HERE, "--name", name)
+    assert "--name x: is one study's" in refusal(copied, "plan", "s.yaml", "demo", "--name", "x")
 
 
 def test_a_plan_says_how_it_changes_queued_trials(copied: Ablate, capsys: pytest.CaptureFixture[str]) -> None:
