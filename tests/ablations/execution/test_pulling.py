@@ -12,7 +12,7 @@ import pytest
 import synthetic
 from designs import ONE_STAGE, staged_plan
 from devcluster import wait_until
-from in_process import Ablate, refusal
+from in_process import Ablate, called, refusal
 from run_trials import Quiet, workers_of
 from small_study import SUBMIT, command, results, run_here, trials, write
 from waits import published
@@ -32,7 +32,9 @@ RUN = ("run", *SUBMIT[1:-2])
 def planned(folder: Path, steps: int, seeds: int) -> Path:
     """Write a small study and its plan; return the run directory."""
     write(folder, steps, seeds=seeds)
-    subprocess.run(command(*RUN, "--plan-only"), cwd=folder, check=True, capture_output=True)
+    with pytest.MonkeyPatch.context() as there:
+        there.chdir(folder)
+        assert called(there, *RUN, "--plan-only")[0] == 0
     return folder / "runs"
 
 
@@ -45,7 +47,7 @@ def attempts(runs: Path) -> list[int]:
     return [len(trial.attempts()) for trial in trials(runs)]
 
 
-def test_two_pools_train_each_trial_once(tmp_path: Path) -> None:
+def test_two_pools_train_each_trial_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The later of the two writes the tables; a third has nothing to do and does not start a worker."""
     runs = planned(tmp_path, steps=20, seeds=2)
     pools = [start(tmp_path), start(tmp_path)]
@@ -55,8 +57,8 @@ def test_two_pools_train_each_trial_once(tmp_path: Path) -> None:
     assert published(runs) == [1] * 4
     assert sum(len([line for line in text.splitlines() if " finished" in line]) for text in said) == 4
     assert (runs / "studies/s@r/tables/table.md").exists()
-    third = start(tmp_path)
-    assert "0 trials done here, 0 failed, 0 left" in third.communicate(timeout=60)[0]
+    monkeypatch.chdir(tmp_path)
+    assert "0 trials done here, 0 failed, 0 left" in called(monkeypatch, "work", "runs")[1]
 
 
 @pytest.mark.slow
@@ -80,12 +82,13 @@ def test_killed_pools_lose_nothing(tmp_path: Path) -> None:
     assert published(runs) == [1] * 4
 
 
-def test_a_pool_takes_no_trial_when_its_time_is_nearly_over(tmp_path: Path) -> None:
+def test_a_pool_takes_no_trial_when_its_time_is_nearly_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends with the status of an interrupted run, and leaves everything as it was."""
     runs = planned(tmp_path, steps=2, seeds=1)
-    process = start(tmp_path, "--minutes", "0.01")
-    assert "interrupted: 0 trials done, 2 left" in process.communicate(timeout=60)[0]
-    assert process.returncode == 130
+    monkeypatch.chdir(tmp_path)
+    status, _, errors = called(monkeypatch, "work", "runs", "--minutes", "0.1")
+    assert "interrupted: 0 trials done, 2 left" in errors
+    assert status == 130
     assert not (runs / "trials").exists()
 
 
