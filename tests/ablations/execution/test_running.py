@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from designs import design
 from devcluster import wait_until
-from run_trials import Quiet, job_of, outcomes, serve_all, workers_of
+from run_trials import Quiet, job_of, outcomes, serve_all, served, workers_of
 from small_study import RECIPE, STUDY, command
 from waits import PATIENCE, started
 
@@ -62,7 +62,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Job], di
     """Return two jobs of a second or more each, and their outcomes by id."""
     folder = tmp_path_factory.mktemp("undisturbed")
     jobs = jobs_of([plan(folder, 300, seeds=1)])
-    runner.run(jobs, Place(folder, None), Quiet(), workers=1)
+    for job in jobs:
+        served(folder, job)
     return jobs, outcomes(folder, jobs)
 
 
@@ -276,7 +277,8 @@ def test_interrupted_run_continues_where_it_was(
         assert "the same command continues" in errors
         assert list((tmp_path / "runs/trials").glob("*/attempts/0001/checkpoints/*"))
         assert not workers_of(process.pid)
-    runner.run(jobs, Place(tmp_path / "runs", None), Quiet(), workers=1)
+    for job in jobs:
+        served(tmp_path / "runs", job)
     assert outcomes(tmp_path / "runs", jobs) == calm
 
 
