@@ -1,6 +1,7 @@
 """Every kind of figure: of the studies in examples/, of made-up ones, and of the inside of two trials."""
 
 import inspect
+from functools import partial
 
 from figure_studies import at_new_sizes, complete
 
@@ -9,7 +10,8 @@ from ablations.study.reading import read_recipe, read_study
 from reference.example import REPORT, trained
 from reference.markup import prose, shell
 from results.figures import inspection, study_figure
-from results.figures.kinds import FIGURE_KINDS, module_of
+from results.figures.kinds import FIGURE_KINDS
+from results.figures.kinds import kind as kind_of_figure
 from results.store.inspection_data import Inspection
 from vitcore import Config, train, trial_id
 from vitcore.analysis.evals import inspect_eval
@@ -40,7 +42,8 @@ def page() -> str:
         studies = [
             f"[{name}](../studies/{name}.md)" for name in packaged_names("studies") if read_study(name).figure == kind
         ]
-        about = inspect.getdoc(module_of(kind)) or ""
+        draw = kind_of_figure(kind).draw
+        about = inspect.getdoc(draw.func if isinstance(draw, partial) else draw) or ""
         used = f"Packaged studies: {', '.join(studies)}." if studies else "No packaged study has it."
         lines += [f"## {kind}\n", f"{prose(about)} {used}\n", picture(kind, f"{kind}.svg")]
     lines += [
@@ -53,7 +56,7 @@ def page() -> str:
         shell([f"ablate inspect {STUDY} --arm position=1d"]),
     ]
     for name, (title, _, drawing) in inspection.FIGURES.items():
-        lines += [f"### {title}\n", prose(inspect.getdoc(inspect.getmodule(drawing)) or "") + "\n"]
+        lines += [f"### {title}\n", prose(inspect.getdoc(drawing) or "") + "\n"]
         lines.append(picture(title, f"inside-{name}.svg"))
     return "\n".join(lines)
 

@@ -1,14 +1,12 @@
-"""The kinds of figure that a study may name, one in each file of this folder.
+"""The kinds of figure that a study may name.
 
-A new kind is a new file that defines `draw`, and nothing else changes: `pie_chart.py` draws `figure: pie-chart`. A file
-that needs more than the defaults of `Kind` also defines KIND.
+A new kind is a `Kind` in a file of this folder and a line in FIGURE_KINDS. A file is imported only when one of its
+kinds is drawn, because it loads matplotlib.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from pkgutil import iter_modules
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from results.records import Table
@@ -18,14 +16,25 @@ from results.study_results import StudyResults
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FIGURE_KINDS = tuple(module.name.replace("_", "-") for module in iter_modules(__path__))
+FIGURE_KINDS = {  # name -> file and name of its Kind
+    "axis": "over_setting:AXIS",
+    "compute": "over_compute:COMPUTE",
+    "curves": "curves:CURVES",
+    "families": "over_compute:FAMILIES",
+    "intervals": "intervals:INTERVALS",
+    "learning-rate": "over_setting:LEARNING_RATE",
+    "new-size": "over_setting:NEW_SIZE",
+    "scale": "over_setting:SCALE",
+    "shape": "over_compute:SHAPE",
+}
 
 
 @dataclass(frozen=True)
 class Kind:
     """A kind of figure.
 
-    draw: draws a study, with its table, on an empty Figure, and returns the figure's notes. metric_of: returns the
+    draw: draws a study, with its table, on an empty Figure, and returns the figure's notes. Its docstring describes the
+    kind in the documentation. metric_of: returns the
     metric that is drawn, by default the study's. over_training: whether the course of training is drawn, not its
     outcome. whole_grid: whether a tuned study is drawn at all values of its grid, not only at the tuned values.
     """
@@ -36,13 +45,8 @@ class Kind:
     whole_grid: bool = False
 
 
-def module_of(name: str) -> ModuleType:
-    """Import and return the module that defines a kind of figure. This loads matplotlib."""
-    return import_module(f"{__name__}.{name.replace('-', '_')}")
-
-
 def kind(name: str) -> Kind:
-    """Return the kind of figure with this name, which is one of FIGURE_KINDS."""
-    module = module_of(name)
-    found: Kind = getattr(module, "KIND", None) or Kind(module.draw)
+    """Return the kind of figure with this name, a key of FIGURE_KINDS. This loads matplotlib."""
+    file, _, kind_name = FIGURE_KINDS[name].partition(":")
+    found: Kind = getattr(import_module(f"{__name__}.{file}"), kind_name)
     return found

@@ -204,4 +204,4 @@ def line_options(rows: pd.DataFrame, marker: str) -> dict[str, Any]:
     return {"marker": "." if len(rows) == 1 else "", **UNCLIPPED}
 
 
-KIND = kind_over("step")
+CURVES = kind_over("step")

@@ -16,6 +16,7 @@ from matplotlib.transforms import blended_transform_factory
 
 from results.figures.axes import metric_limits
 from results.figures.frame import arms_frame, metric_label, minus_text, rows_of, seeds_frame, signed_text
+from results.figures.kinds import Kind
 from results.figures.page import BOLD, HANDLE, is_narrow, text_height, text_width, wrap_text
 from results.figures.theme import GREY, LIGHT, PALE, UNCLIPPED
 from results.records import Table
@@ -35,6 +36,10 @@ FILLED = "Color, filled marks: resolved after correction for all comparisons (Ho
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
+    """Draw a row per arm, for arms without an order (arXiv 2010.11929, Table 8).
+
+    A row shows mean, interval, seeds, verdict and published value.
+    """
     frame, metric = arms_frame(study, table), table.plan.primary_metric
     published = bool(frame["published"].notna().any())
     stacked = is_narrow(figure)
@@ -210,3 +215,6 @@ def draw_published(frame: pd.DataFrame, ax: Axes, source: str) -> None:
     # Aligned to the right edge: the layout leaves no room for a label wider than its panel.
     ax.set_xlabel(source, size=current_style().small, color=GREY, loc="right")
     ax.set_title("published in\nanother setting (%)", size=current_style().small, color=GREY, loc="left")
+
+
+INTERVALS = Kind(draw)

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from results.figures import axes, frame, lines
-from results.figures.kinds import families, intervals
+from results.figures.kinds import intervals, over_compute
 from results.figures.page import wrap_text
 from results.statistics import power_law
 from results.store.schemas.metrics import metric_by_name
@@ -130,7 +130,7 @@ def test_each_family_is_fitted_where_it_was_measured_and_says_how_steep() -> Non
     assert "No fit, fewer than 3 seeds with 4 sizes: ResNet." in words(figure)
     arm = study.plan.arms[0]  # whose compute an old plan does not say
     old = arm.model_copy(update={"train_flops": None, "config": arm.config | {"steps": 1320, "batch": 32}})
-    assert families.training_flops(old) == families.training_flops(arm) == 3 * 400_000 * 1320 * 32
+    assert over_compute.training_flops(old) == over_compute.training_flops(arm) == 3 * 400_000 * 1320 * 32
 
 
 def test_a_fit_of_few_seeds_says_so_and_one_of_fewer_than_three_is_not_drawn() -> None:

@@ -1,7 +1,4 @@
-"""The figure kind `families`: the metric over training compute (arXiv 2010.11929, Figure 5).
-
-Each model family with enough seeds has a fitted power law.
-"""
+"""The kinds of figure that draw the metric over compute: `compute`, `families` and `shape`."""
 
 import numpy as np
 import pandas as pd
@@ -9,22 +6,54 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from results.figures import axes, lines
-from results.figures.frame import arms_frame, minus_text, one_series_per_arm, seeds_frame
+from results.figures.frame import arm_change, arms_frame, given_name, minus_text, one_series_per_arm, seeds_frame
+from results.figures.kinds import Kind
 from results.figures.page import add_panels, draw_legend
 from results.records import Table
 from results.statistics import intervals, power_law
 from results.statistics.power_law import MIN_SIZES, Fits
-from results.store.schemas import Arm, Metric
+from results.store.schemas import Arm, Metric, Plan
 from results.study_results import StudyResults
 from results.style import current_style
 from results.units import amount_text
 
+RESOLVED_MARKS = "Filled marks differ from the baseline (Holm-adjusted p < 0.05); open ones do not, or cannot be told."
+SHAPE_MARKS = "Filled: differs from the baseline (diamond), Holm-adjusted p < 0.05. Open: equivalent, or not resolved."
 DRAWN = 40  # points of a fitted curve
 LEAST = 3  # fewest seeds for which a fit is drawn
-MARKS = "Filled: the baseline, and what differs from it (Holm-adjusted p < 0.05). Open: equivalent, or not resolved."
+FAMILY_MARKS = (
+    "Filled: the baseline, and what differs from it (Holm-adjusted p < 0.05). Open: equivalent, or not resolved."
+)
+WAYS = {"mlp_ratio": "width of the MLP", "patch": "patch size", "depth": "depth", "width": "width"}
+BASE = "baseline"
+ALL = "all"
+APART = 6.0  # points (1/72 inch) between markers at one position
 
 
-def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
+def draw_compute(study: StudyResults, table: Table, figure: Figure) -> list[str]:
+    """Draw the metric over forward compute, with a line per series (arXiv 2010.11929, Figure 5)."""
+    frame = arms_frame(study, table)
+    size, flops = axes.flops_unit(frame["flops"].max())
+    frame = lines.with_styles(one_series_per_arm(frame, study.plan)).assign(at=frame["flops"] / size)
+    (ax,) = add_panels(figure, 1, 3.2)
+    points = seeds_frame(study, table.plan.primary_metric)
+    axes.set_compute_axes(frame, points, ax, table.plan.primary_metric, f"compute: {flops} per image (forward)")
+    for rows in lines.series_rows(frame):
+        lines.draw_line(rows, ax)
+        lines.draw_points(rows, points, ax)
+    lines.draw_spread_absences(frame, ax)
+    for rows in lines.series_rows(frame):
+        dash = rows["dash"].iloc[0] if len(rows) > 1 else ""
+        lines.add_legend_line(ax, rows, lines.legend_entry(rows), linestyle=dash)
+    draw_legend(ax)
+    return [RESOLVED_MARKS, *lines.baseline_notes(frame)]
+
+
+def draw_families(study: StudyResults, table: Table, figure: Figure) -> list[str]:
+    """Draw the metric over training compute (arXiv 2010.11929, Figure 5).
+
+    Each model family with enough seeds has a fitted power law.
+    """
     frame, metric = families_frame(study, table), table.plan.primary_metric
     size, flops = axes.flops_unit(frame["flops"].max())
     looks = lines.with_styles(frame.assign(reference=False))  # no black: the baseline belongs to a family
@@ -43,7 +72,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
         lines.add_legend_line(ax, rows, rows["line"].iloc[0], linestyle="-" if name in fitted else "")
     lines.draw_spread_absences(frame, ax)
     draw_legend(ax)
-    notes = [MARKS, fits_note(frame, fitted)]
+    notes = [FAMILY_MARKS, fits_note(frame, fitted)]
     if count := sum(int((error <= 0).sum()) for by_seed in errors.values() for _, error in by_seed.values()):
         notes.append(f"In no fit, as an error of 0 has no logarithm: {amount_text(count, 'trial')}.")
     return notes
@@ -105,3 +134,52 @@ def fits_note(frame: pd.DataFrame, fitted: dict[str, Fits]) -> str:
     law = f"Lines: error = a C^\N{MINUS SIGN}b, fitted per seed, no further than its sizes, 95% t band; b: {found}."
     without = f"No fit, fewer than {LEAST} seeds with {MIN_SIZES} sizes: {short}."
     return " ".join([law] * bool(found) + [without] * bool(short))
+
+
+def draw_shape(study: StudyResults, table: Table, figure: Figure) -> list[str]:
+    """Draw the gain from each way of scaling a model (arXiv 2010.11929, Figure 8).
+
+    All lines meet at the baseline.
+    """
+    frame, points = shape_frame(study, table), seeds_frame(study, table.plan.primary_metric)
+    (ax,) = add_panels(figure, 1, 3.2)
+    axes.set_compute_axes(frame, points, ax, table.plan.primary_metric, "relative compute (forward)")
+    base = frame[frame["series"] == BASE]
+    for name, rows in frame.groupby("series", sort=False):
+        if name != BASE:
+            line, look = pd.concat([rows, base]).sort_values("at", kind="stable"), rows.iloc[0]
+            ax.plot(line["at"], line["mean"], color=look["colour"], linestyle=look["dash"], zorder=2)
+        for aside in sorted(set(rows["aside"])):
+            lines.draw_points(rows[rows["aside"] == aside], points, ax, aside, 3.0)
+        lines.add_legend_line(ax, rows, rows["line"].iloc[0])
+    lines.draw_spread_absences(frame, ax)
+    draw_legend(ax)
+    return [SHAPE_MARKS]
+
+
+def shape_frame(study: StudyResults, table: Table) -> pd.DataFrame:
+    """Return `arms_frame` with `series` (the scaled dimension), `at` (compute relative to the baseline) and `aside`.
+
+    aside: offset in points (1/72 inch) that keeps markers apart.
+    """
+    frame, plan = arms_frame(study, table), study.plan
+    planned = {arm.name: arm for arm in plan.arms}
+    ways = [scaled_dimension(planned[arm], plan) for arm in frame["arm"]]
+    base = frame["arm"].map(lambda arm: planned[planned[arm].baseline].flops)
+    labels = [current_style().labels.get(name) or WAYS.get(name, axes.axis_name(name)) for name in ways]
+    frame = frame.assign(series=ways, line=labels, at=frame["flops"] / base)
+    together = frame.groupby(frame["at"].round(9))["at"]
+    return lines.with_styles(frame.assign(aside=APART * (together.cumcount() - (together.transform("size") - 1) / 2)))
+
+
+def scaled_dimension(arm: Arm, plan: Plan) -> str:
+    """Return the only factor that an arm changes, or else its model family or ALL. A baseline has BASE."""
+    if arm.name == arm.baseline:
+        return BASE
+    keys = [part.partition("=")[0] for part in arm_change(arm, plan).split(",")]
+    return arm.model_family or ALL if len(keys) > 1 or given_name(arm, plan) else keys[0]
+
+
+COMPUTE = Kind(draw_compute)
+FAMILIES = Kind(draw_families)
+SHAPE = Kind(draw_shape)

@@ -1,0 +1,217 @@
+"""The kinds of figure that draw the metric over a setting: `axis`, `scale`, `learning-rate` and `new-size`."""
+
+import re
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from results.figures.axes import axis_name, flops_unit, set_log_ticks, tick_labels, value_text, with_positions
+from results.figures.frame import (
+    arms_frame,
+    rows_of,
+    seeds_frame,
+    series_label,
+    signed_text,
+    table_for_metric,
+    x_setting,
+)
+from results.figures.kinds import Kind
+from results.figures.kinds.curves import add_dash_entries, draw_arms
+from results.figures.lines import baseline_notes, draw_over_axis, marks_note
+from results.figures.page import add_panels, draw_legend
+from results.figures.theme import GREY
+from results.records import Table
+from results.store.schemas import Metric, Plan
+from results.store.schemas.metrics import test_condition
+from results.study_results import StudyResults
+from results.units import amount_text
+
+FEW_SHOT = "fewshot5_accuracy"
+SETTING = {"": "image_size", "patch": "patch"}  # what a test@... eval varies -> setting
+TESTED = re.compile(r"test_\w+@(patch|)([1-9]\d*)")  # groups: what the metric's eval varies, and its value
+TRAINED = "\n(trained)"
+
+
+def draw_axis(study: StudyResults, table: Table, figure: Figure) -> list[str]:
+    """Draw the metric over an ordered factor, with the forward FLOPs of each value on a second axis."""
+    frame = with_positions(arms_frame(study, table))
+    (ax,) = add_panels(figure, 1, 2.6)
+    one_line = frame["series"].nunique() == 1
+    labels = None
+    if one_line:  # the verdict below each value
+        rows = rows_of(frame.sort_values("at", kind="stable"))
+        words = ["baseline" if row.reference else row.verdict.replace("-", " ") + row.mark for row in rows]
+        labels = [f"{value}\n{word}" for value, word in zip(tick_labels(frame), words, strict=True)]
+    metric = table.plan.primary_metric
+    draw_over_axis(frame, seeds_frame(study, metric), ax, metric, x_setting(study.plan), labels)
+    draw_flops(frame, ax.twinx())
+    ax.set_zorder(1)  # the metric in front of its cost
+    ax.patch.set_visible(False)
+    if one_line:
+        return []
+    draw_legend(ax)
+    return [marks_note(x_setting(study.plan)), *baseline_notes(frame)]
+
+
+def draw_flops(frame: pd.DataFrame, ax: Axes) -> None:
+    """Draw forward FLOPs per image in gray on a log axis."""
+    size, name = flops_unit(frame["flops"].max())
+    for _, family in frame.groupby("series", sort=False):
+        rows = family.sort_values("at", kind="stable")
+        ax.plot(rows["at"], rows["flops"] / size, color=GREY, linestyle=":", linewidth=1.0, marker="_", markersize=9)
+    ax.grid(visible=False)
+    ax.spines["right"].set(visible=True, color=GREY)
+    low, high = frame["flops"].min() / size / 1.5, frame["flops"].max() / size * 1.5
+    ax.set(yscale="log", ylim=(low, high))
+    set_log_ticks(ax.yaxis, low, high)
+    ax.tick_params(axis="y", colors=GREY)
+    ax.set_ylabel(f"compute: {name} per image (dotted)", color=GREY)
+
+
+def draw_scale(study: StudyResults, table: Table, figure: Figure) -> list[str]:
+    """Draw the metric over the amount of data (arXiv 2010.11929, Figures 3 and 4).
+
+    Few-shot accuracy, if it was measured, is in a second panel.
+    """
+    frame, x = with_positions(arms_frame(study, table)), x_setting(study.plan)
+    labels = scale_tick_labels(frame, x, study.history)
+    own, *others = add_panels(figure, 2 if has_few_shot(study) else 1, 2.6)
+    metric, few_shot = table.plan.primary_metric, table.plan.metric_named(FEW_SHOT)
+    draw_over_axis(frame, seeds_frame(study, metric), own, metric, x, labels)
+    steps = sorted(set(study.trials["steps"].dropna().astype(int)))
+    title = f"steps differ: {steps[0]:,} to {steps[-1]:,}" if steps else ""
+    if len(steps) == 1:
+        title = f"every point: {amount_text(steps[0], 'step')}"
+    draw_legend(own, title)
+    notes = [marks_note(x), *baseline_notes(frame)] if frame["series"].nunique() > 1 else []
+    for beside in others:
+        frame = with_positions(arms_frame(study, table_for_metric(study, FEW_SHOT)))
+        draw_over_axis(frame, seeds_frame(study, few_shot), beside, few_shot, x, labels)
+        notes.append("Few-shot accuracy is described, not tested: only the baseline's marks are filled.")
+    return notes
+
+
+def has_few_shot(study: StudyResults) -> bool:
+    """Return whether a trial has the 5-shot accuracy that the plan asks for besides its metric."""
+    owed = study.plan.metric != FEW_SHOT and "fewshot" in study.plan.evals  # else only arms of other studies have it
+    return owed and FEW_SHOT in study.numbers
+
+
+def scale_tick_labels(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> list[str]:
+    """Return a label for each value of `at`, in increasing order.
+
+    A data fraction's label also has the number of images, or a range if folds differ, unless it is a stage's fraction.
+    """
+    if not f".{x}".endswith(".data_fraction"):
+        return tick_labels(frame)
+    seen, places = history[history["epoch"] > 0], dict(zip(frame["arm"], frame["at"], strict=True))
+    images = (seen["images"] / seen["epoch"]).groupby([seen["arm"], seen["seed"]]).median().droplevel("seed")
+    images = images[images.index.isin(places.keys() if x == "data_fraction" else [])]
+    counts = images.groupby([places[arm] for arm in images.index]).agg(["min", "max"])
+    labels = []
+    for at in sorted(set(frame["at"])):
+        low, high = (f"{counts.loc[at, end]:,.0f}" if at in counts.index else "" for end in ("min", "max"))
+        number = f"\n{low} images" if low == high else f"\n{low}\N{EN DASH}{high}\nimages"
+        labels.append(f"{value_text(100 * at)}%{number if low else ''}")
+    return labels
+
+
+def draw_learning_rate(study: StudyResults, table: Table, figure: Figure) -> list[str]:
+    """Draw the metric over the learning rate, and validation over training.
+
+    In arXiv 2010.11929, Figure 9, two classification heads tie, each at a different learning rate. So the learning rate
+    is an axis of this figure.
+    """
+    frame, x = with_positions(arms_frame(study, table)), x_setting(study.plan)
+    evaluations = study.history.groupby(["arm", "seed"])["step"].nunique()
+    has_curves = evaluations.empty or (evaluations > 1).any()  # else trials were evaluated only once
+    metric = table.plan.primary_metric
+    final, *others = add_panels(figure, 2 if has_curves else 1, 2.9)
+    draw_over_axis(frame, seeds_frame(study, metric), final, metric, x)
+    draw_legend(final, "at the end of training")
+    notes = [marks_note(x), *baseline_notes(frame), *tuned_note(study, table)]
+    for training in others:
+        lines, tuned, below = draw_arms(study, frame, training, "step")
+        if not tuned:
+            add_dash_entries(lines, training)
+        draw_legend(training, "over training" if tuned else f"over training, by {axis_name(x)}")
+        notes += below
+    return notes
+
+
+def tuned_note(study: StudyResults, table: Table) -> list[str]:
+    """Return a line with each tuned arm's difference from its baseline, both at the values that validation selects."""
+    tuned = {entry.name: entry.change for entry in study.plan.tuned}
+    measure = table.plan.primary_metric
+    found = [
+        f"{series_label(tuned[row.arm])} {signed_text(row.delta * measure.scale)}{measure.unit_of_difference}, "
+        f"{(row.verdict or 'no verdict').replace('-', ' ')}"
+        for row in table.rows
+        if row.arm in tuned and row.delta is not None
+    ]
+    return [f"Each at its own {' and '.join(map(axis_name, study.plan.tune))}: {'; '.join(found)}."] if found else []
+
+
+def draw_new_size(study: StudyResults, table: Table, figure: Figure) -> list[str]:
+    """Draw the accuracy over test image size or patch size, of models trained at one value of this setting."""
+    sizes, metric = metrics_by_size(study), base_metric(study.plan)
+    parts = [frames_at_size(study, table, size, name) for size, name in sizes.items()]
+    frame, points = (pd.concat(found, ignore_index=True) for found in zip(*parts, strict=True))
+    (ax,) = add_panels(figure, 1, 3.0)
+    trained = training_size(study)
+    places = [f"{value_text(size)}{TRAINED if size == trained else ''}" for size in sizes]
+    draw_over_axis(frame, points, ax, metric, SETTING[varied_in_test(study)], places)
+    ax.set_xlabel(f"test {ax.get_xlabel()}")
+    ax.axvline(trained, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
+    if frame["series"].nunique() > 1:
+        draw_legend(ax)
+    tested = test_condition(study.plan.metric) or "at the size of training"
+    marks = (
+        f"Filled: differs from the baseline (diamond) {tested}, where the study tests, Holm-adjusted p < 0.05. Other "
+        "sizes are described, not tested: only the baseline's marks are filled."
+    )
+    return [marks, *baseline_notes(frame)]
+
+
+def metrics_by_size(study: StudyResults) -> dict[float, str]:
+    """Return test size -> metric, ascending. The training size has the base metric unless an eval measures it."""
+    base, kind = base_metric(study.plan).name, varied_in_test(study)
+    names = [study.plan.metric, *(f"{base}@{name.partition('@')[2]}" for name in study.plan.evals)]
+    tested = filter(None, map(TESTED.fullmatch, names))
+    sized = {float(found[2]): found[0] for found in tested if found[1] == kind}
+    return dict(sorted(({training_size(study): base} | sized).items()))
+
+
+def varied_in_test(study: StudyResults) -> str:
+    """Return what the study's metric varies in the test, as a key of SETTING."""
+    found = TESTED.fullmatch(study.plan.metric)
+    return found[1] if found else ""
+
+
+def base_metric(plan: Plan) -> Metric:
+    """Return the plan's metric without what its eval varies: test_accuracy for test_accuracy@16."""
+    return plan.metric_named(plan.metric.partition("@")[0])
+
+
+def training_size(study: StudyResults) -> float:
+    """Return the baseline's training value of the varied setting, such as the image size in pixels."""
+    baseline = next(arm for arm in study.plan.arms if arm.name == arm.baseline)
+    return float(baseline.config[SETTING[varied_in_test(study)]])
+
+
+def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return (`arms_frame`, `seeds_frame`) at one test size, where an arm is a series named such as "wide@64"."""
+    here = table if metric == study.plan.metric else table_for_metric(study, metric)
+    frame, at_size = arms_frame(study, here), f"@{size:g}"
+    points = seeds_frame(study, study.plan.metric_named(metric))
+    single = len(study.plan.factors) == 1 and not study.plan.curves
+    lines = [series_label(label, single=single) for label in frame["label"]]
+    frame = frame.assign(series=frame["arm"], line=lines, x=size, tick="", at=size, arm=frame["arm"] + at_size)
+    return frame, points.assign(arm=points["arm"].astype(str) + at_size)
+
+
+AXIS = Kind(draw_axis)
+SCALE = Kind(draw_scale)
+LEARNING_RATE = Kind(draw_learning_rate, whole_grid=True)
+NEW_SIZE = Kind(draw_new_size, metric_of=lambda study: base_metric(study.plan))
