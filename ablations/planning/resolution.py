@@ -12,7 +12,7 @@ import numpy as np
 from ablations.planning.saved_plans import saved_plan
 from results import margins, units
 from results.load import load_studies
-from results.statistics import deviations, looks, power, tuning
+from results.statistics import intervals, looks, power, tuning
 from results.statistics.contrast import PER_IMAGE, Sample, samples_by_arm
 from results.store import ledger
 from results.store.schemas import Metric, Plan
@@ -33,7 +33,7 @@ class Spread:
 
     @classmethod
     def from_sd(cls, sd: float, freedom: int, source: str, images: float | None = 0.0) -> "Spread":
-        return cls(sd, deviations.sd_bound(sd, freedom), freedom, source, images)
+        return cls(sd, intervals.sd_bound(sd, freedom), freedom, source, images)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,9 +156,9 @@ def spread(plan: Plan, study: StudyResults | None) -> Spread | None:
         groups = differences(tuning.tuned_arms_only(study))  # the differences that the table tests
         if any(pairs.mean.se is not None for group in groups for pairs in group):
             numbers = [[pairs.numbers for pairs in group] for group in groups]
-            sd, _ = deviations.pooled_sd(list(itertools.chain(*numbers)))
+            sd, _ = intervals.pooled_sd(list(itertools.chain(*numbers)))
             source = "the differences of this study so far"
-            return Spread.from_sd(sd, deviations.pooled_df(numbers), source, images_variance(plan, groups))
+            return Spread.from_sd(sd, intervals.pooled_df(numbers), source, images_variance(plan, groups))
     stated = plan.spread
     if stated and stated.metric == plan.metric:
         source, images = f"the recipe ({stated.how}: {stated.source})", images_variance(plan, [])

@@ -42,7 +42,7 @@ from benchmarks.calibration.studies import (
 from benchmarks.calibration.tuning import tuning
 from results import collapse
 from results.records import Row
-from results.statistics import deviations
+from results.statistics import intervals
 from results.statistics.power import resolvable_difference, smallest_margin
 from results.tables import layout
 from results.tables.study_table import table
@@ -213,8 +213,8 @@ def pilots(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         found = []
         for _ in range(studies):
             groups = [[pairs.numbers for pairs in one] for one in differences(study(seeds_and_arms(rng, arms, 5)))]
-            sd, _ = deviations.pooled_sd([one for group in groups for one in group])
-            found.append(deviations.sd_bound(sd, deviations.pooled_df(groups)) >= SD * math.sqrt(2))
+            sd, _ = intervals.pooled_sd([one for group in groups for one in group])
+            found.append(intervals.sd_bound(sd, intervals.pooled_df(groups)) >= SD * math.sqrt(2))
         yield share_of(f"spread of differences below its bound, pilot of {arms} arms, 5 seeds", found, 0.8, 0.84)
 
 

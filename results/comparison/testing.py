@@ -8,7 +8,7 @@ import numpy as np
 
 from results import margins
 from results.comparison.matching import Pair, Side, are_comparable
-from results.statistics import contrast, intervals, looks, p_values, power, verdict
+from results.statistics import contrast, intervals, looks, power, verdict
 from results.statistics.contrast import Sample
 from results.statistics.intervals import Estimate
 from results.statistics.looks import Look
@@ -142,7 +142,7 @@ def p_of_arms(p: float | None, a: Side, b: Side, counted: Sequence[Look]) -> flo
         counts = list[int]()
         for side, seeds in zip((b, a), reversed(look.seeds), strict=True):
             counts += unstable_trials([trial for trial in side.outcomes if trial.seed in seeds])
-        return p_values.fisher_p(*counts)
+        return verdict.fisher_p(*counts)
 
     more = looks.smallest_product((look.factor, p_at(look)) for look in counted if look.is_whole)
     return verdict.p_with_stability(p, (b.row.unstable, a.row.unstable), more)
@@ -234,7 +234,7 @@ def withheld(tests: Sequence[Test | None], pairs: Sequence[Pair]) -> list[Test |
 def holm_over_tests(tests: Sequence[Test | None], name: str) -> list[float | None]:
     """Return the p values in field `name`, adjusted by Holm's method. Equal tests in several studies count once."""
     family = {test.trials: p for test in tests if test and (p := getattr(test, name)) is not None}
-    p_holm = dict(zip(family, p_values.holm(list(family.values()), len(family)), strict=True))
+    p_holm = dict(zip(family, verdict.holm(list(family.values()), len(family)), strict=True))
     return [p_holm[test.trials] if test and getattr(test, name) is not None else None for test in tests]
 
 

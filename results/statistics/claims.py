@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from results.claim_text import AGREE, DISAGREE, UNRESOLVED, Parts, parse_claim
 from results.records import Row
-from results.statistics import p_values, tuned_pairs, verdict
+from results.statistics import tuned_pairs, verdict
 from results.statistics.contrast import Sample
 from results.statistics.tuned_pairs import Pair
 from results.statistics.verdict import RESOLVED, Tie
@@ -99,8 +99,8 @@ def pair_tests(
         within = None if at_edge or (tie and tie.too_wide) else tuned_pairs.p_equivalence(pairs[arms], plan)
         p.append(None if at_edge else tuned_pairs.p_value(pairs[arms], plan))
         p_equivalence.append(within)
-    p_holm |= zip(others, p_values.holm(p, len(others)), strict=True)
-    p_margin |= zip(others, p_values.holm(p_equivalence, len(others)), strict=True)
+    p_holm |= zip(others, verdict.holm(p, len(others)), strict=True)
+    p_margin |= zip(others, verdict.holm(p_equivalence, len(others)), strict=True)
     tests = {}
     for a, b in pairs:
         is_reversed = rows[b].baseline == a and rows[a].baseline != b

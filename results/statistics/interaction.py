@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from results import collapse
-from results.statistics import looks, p_values
+from results.statistics import looks, verdict
 from results.statistics.contrast import Sample
 from results.statistics.intervals import Estimate
 from results.statistics.verdict import UNRESOLVED, is_significant
@@ -73,7 +73,7 @@ def judge_interactions(
         p = looks.p_value(four, plan)
         tested.append(JudgedInteraction(planned, four, logit_interaction(own, plan), p, None, diverged, collapsed))
     judged = [one.p if unjudged.isdisjoint(one.planned.arms) else None for one in tested]
-    p_holm = p_values.holm(judged, len(tested))
+    p_holm = verdict.holm(judged, len(tested))
     return [replace(one, p_holm=adjusted) for one, adjusted in zip(tested, p_holm, strict=True)]
 
 

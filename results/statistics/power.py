@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 from scipy import special
 
-from results.statistics import deviations, intervals
+from results.statistics import intervals
 from results.statistics.intervals import Estimate
 
 POWER = 0.8
@@ -99,7 +99,7 @@ def resolvable_differences(differences: Sequence[Estimate], family: int) -> list
     if not freedom:
         return [None] * len(differences)
     variance = math.fsum((one.df or 0.0) * one.n * (one.se or 0.0) ** 2 for one in tested) / freedom
-    sd = deviations.sd_bound(math.sqrt(variance), freedom)
+    sd = intervals.sd_bound(math.sqrt(variance), freedom)
     return [
         resolvable_difference(pairs := int(one.df) + 1, sd * math.sqrt(pairs / one.n), family)
         if one.se and one.df

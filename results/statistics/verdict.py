@@ -1,5 +1,7 @@
-"""Verdicts on a difference."""
+"""Verdicts on a difference, and the p values behind them: Holm's correction and Fisher's exact test."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from results.statistics.intervals import Estimate
@@ -90,3 +92,22 @@ def p_with_stability(p: float | None, unstable: tuple[int, int], more: float) ->
 def excludes_zero(difference: Estimate) -> bool:
     interval = difference.interval()
     return interval is not None and not interval[0] <= 0 <= interval[1]
+
+
+def holm(p: Sequence[float | None], family: int) -> list[float | None]:
+    """Return p values adjusted by Holm's method (1979). family: planned tests. None stays None and counts as 1."""
+    size = max(family, len(p))
+    ascending = sorted((value, index) for index, value in enumerate(p) if value is not None)
+    adjusted: list[float | None] = [None] * len(p)
+    largest = 0.0
+    for rank, (value, index) in enumerate(ascending):
+        largest = max(largest, min(1.0, (size - rank) * value))
+        adjusted[index] = largest
+    return adjusted
+
+
+def fisher_p(k: int, n: int, others: int, of: int) -> float:
+    """Return the one-sided p value of Fisher's exact test that the rate k / n is higher than others / of."""
+    total = k + others
+    ways = sum(math.comb(n, x) * math.comb(of, total - x) for x in range(k, min(n, total) + 1))
+    return ways / math.comb(n + of, total)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from results.records import INTERVAL, Interval, Row
-from results.statistics import contrast, intervals, looks, p_values, tuned_pairs, verdict
+from results.statistics import contrast, intervals, looks, tuned_pairs, verdict
 from results.statistics.contrast import Sample
 from results.statistics.looks import Look
 from results.statistics.tuned_pairs import Pair
@@ -165,7 +165,7 @@ def family_tested(contrasts: Sequence[Contrast], size: int, plan: Plan) -> list[
         p.append(None if one.is_at_edge else one.p)
         p_equivalence.append(None if one.is_at_edge or too_wide else tuned_pairs.p_equivalence(one.pair, plan))
         pairs.append(None if one.is_at_edge else one.pair)
-    adjusted = p_values.holm(p, size), p_values.holm(p_equivalence, size), tuned_pairs.margins_met(pairs, size, plan)
+    adjusted = verdict.holm(p, size), verdict.holm(p_equivalence, size), tuned_pairs.margins_met(pairs, size, plan)
     tested = []
     for one, p_holm, p_margin, met in zip(contrasts, *adjusted, strict=True):
         tested.append(replace(one, family=size, p_holm=p_holm, p_margin=p_margin, margin_met=met))

@@ -9,7 +9,7 @@ from statistics import fmean
 import numpy as np
 
 from results.records import Row
-from results.statistics import deviations, looks, verdict
+from results.statistics import intervals, looks, verdict
 from results.statistics.claims import JudgedClaim
 from results.statistics.contrast import Sample
 from results.statistics.interaction import JudgedInteraction
@@ -136,16 +136,16 @@ def speed_notes(arm: Arm, row: Row, metric: Metric) -> list[str]:
 
 
 def outlier_notes(differences: Mapping[str, Sample], metric: Metric) -> dict[str, list[str]]:
-    """Return arm -> [note that names the seed], for arms whose differences have a `deviations.outlier`.
+    """Return arm -> [note that names the seed], for arms whose differences have a `intervals.outlier`.
 
     The smallest deviation assumed is the median over all arms, but at least one test image.
     """
     samples = {name: sample for name, sample in differences.items() if sample.values}
-    spreads = [deviations.robust_deviation(sample.numbers) for sample in samples.values()]
+    spreads = [intervals.robust_deviation(sample.numbers) for sample in samples.values()]
     usual = float(np.median(spreads or [0.0]))
     notes = {}
     for name, sample in samples.items():
-        far = deviations.outlier(sample.numbers, max(usual, sample.image))
+        far = intervals.outlier(sample.numbers, max(usual, sample.image))
         if far is None:
             continue
         value = metric.signed_text(sample.numbers[far])

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from results import collapse, units
-from results.statistics import intervals, p_values
+from results.statistics import intervals, verdict
 from results.store import eval_files
 from results.store.schemas import EvalSummary, Plan
 from results.study_results import StudyResults
@@ -102,7 +102,7 @@ def unstable_trials(outcomes: Sequence[Outcome]) -> tuple[int, int]:
 def p_less_stable(arm: Sequence[Outcome], baseline: Sequence[Outcome], seeds: Collection[int]) -> float:
     """Return the p value of Fisher's exact test that an arm diverges or collapses more often than its baseline."""
     own, other = ([trial for trial in outcomes if trial.seed in seeds] for outcomes in (arm, baseline))
-    return p_values.fisher_p(*unstable_trials(own), *unstable_trials(other))
+    return verdict.fisher_p(*unstable_trials(own), *unstable_trials(other))
 
 
 def absence(trial: Outcome, plan: Plan) -> tuple[str, str] | None:

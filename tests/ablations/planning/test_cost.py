@@ -27,7 +27,7 @@ from ablations.study.naming import packaged_names
 from ablations.study.reading import read_recipe, read_study
 from results import store
 from results.load import load_studies
-from results.statistics import deviations, power
+from results.statistics import intervals, power
 from results.store.schemas import Arm, Expected, Plan, PlannedData
 from results.store.schemas.metrics import metric_by_name
 from vitcore.analysis.cost import measure
@@ -209,7 +209,7 @@ def test_spread_is_the_studys_own_else_the_recipes_else_unknown(plan: Callable[.
     own = resolution.resolution(made, tmp_path)
     assert (own.spread.sd, own.spread.freedom) == (pytest.approx(0.01), 2)
     assert own.spread.source == "the differences of this study so far"
-    bound = deviations.sd_bound(0.01, 2)
+    bound = intervals.sd_bound(0.01, 2)
     assert own.difference == pytest.approx(power.resolvable_difference(3, bound))
     assert own.seeds_for == {
         "0.01": power.seeds_to_resolve(0.01, bound, 6), "0.005": power.seeds_to_resolve(0.005, bound, 6)

@@ -11,10 +11,10 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 from statsmodels.stats.weightstats import ttost_paired
 
-from results.statistics import deviations, intervals, p_values, power
+from results.statistics import intervals, power
 from results.statistics.intervals import Estimate
 from results.statistics.ratios import Ratio
-from results.statistics.verdict import Tie, verdict
+from results.statistics.verdict import Tie, fisher_p, holm, verdict
 from results.tables.notes import verdict_notes
 
 RNG = np.random.default_rng(20111)
@@ -67,7 +67,7 @@ def test_means_and_variances_that_overflow_are_numpys(values: list[float]) -> No
 
 def test_holm_counts_missing_contrasts_as_p_of_1() -> None:
     expected = multipletests([0.01, 1, 0.03, 1, 1], method="holm")[1]
-    assert p_values.holm([0.01, None, 0.03], 5) == [pytest.approx(expected[0]), None, pytest.approx(expected[2])]
+    assert holm([0.01, None, 0.03], 5) == [pytest.approx(expected[0]), None, pytest.approx(expected[2])]
 
 
 def test_equivalence_is_that_of_statsmodels() -> None:
@@ -92,13 +92,13 @@ def test_resolvable_difference_has_the_promised_power() -> None:
 def test_a_pooled_spread_of_differences_from_one_baseline_has_fewer_degrees_of_freedom() -> None:
     """Three differences of five seeds have 12 / 1.5 from one baseline, 12 from three; Satterthwaite adds groups."""
     samples = [np.array([1.0, 2.0, 3.0]), np.array([5.0]), np.array([]), np.array([10.0, 14.0])]
-    assert deviations.pooled_sd(samples) == (pytest.approx(math.sqrt((2 + 8) / 3)), 3)
-    assert deviations.pooled_sd([np.array([1.0])])[1] == 0
+    assert intervals.pooled_sd(samples) == (pytest.approx(math.sqrt((2 + 8) / 3)), 3)
+    assert intervals.pooled_sd([np.array([1.0])])[1] == 0
     five = np.arange(5.0)
-    assert deviations.pooled_df([[five] * 3]) == 8
-    assert deviations.pooled_df([[five]] * 3) == 12
-    assert deviations.pooled_df([[five] * 2, [five]]) == math.floor(12**2 / (8 * 1.25 + 4))
-    assert deviations.pooled_df([[five[:1]], []]) == 0
+    assert intervals.pooled_df([[five] * 3]) == 8
+    assert intervals.pooled_df([[five]] * 3) == 12
+    assert intervals.pooled_df([[five] * 2, [five]]) == math.floor(12**2 / (8 * 1.25 + 4))
+    assert intervals.pooled_df([[five[:1]], []]) == 0
 
 
 def test_the_variance_of_shared_images_is_never_negative() -> None:
@@ -171,8 +171,8 @@ def test_a_note_says_why_interval_and_verdict_disagree() -> None:
 def test_fishers_test_is_that_of_scipy() -> None:
     for k, n, others, of in ((5, 5, 0, 5), (1, 5, 0, 5), (3, 5, 2, 4), (0, 5, 3, 5)):
         expected = scipy.stats.fisher_exact([[k, n - k], [others, of - others]], alternative="greater").pvalue
-        assert p_values.fisher_p(k, n, others, of) == pytest.approx(expected)
-    assert p_values.fisher_p(2, 2, 0, 0) == pytest.approx(1.0)
+        assert fisher_p(k, n, others, of) == pytest.approx(expected)
+    assert fisher_p(2, 2, 0, 0) == pytest.approx(1.0)
 
 
 def test_simultaneous_level_is_dunnetts_where_that_applies() -> None:
@@ -196,10 +196,10 @@ def test_simultaneous_level_is_dunnetts_where_that_applies() -> None:
 
 def test_one_value_far_from_four_or_more_others_is_an_outlier() -> None:
     values = np.array([0.001, 0.002, 0.0, -0.001, -0.1])
-    assert deviations.outlier(values) == 4
-    assert deviations.outlier(values, usual=0.05) is None
-    assert deviations.outlier(values[1:]) is None
-    assert deviations.outlier(np.array([0.001, 0.002, 0.0, 0.001, 0.0015, 0.1, -0.1])) is None
+    assert intervals.outlier(values) == 4
+    assert intervals.outlier(values, usual=0.05) is None
+    assert intervals.outlier(values[1:]) is None
+    assert intervals.outlier(np.array([0.001, 0.002, 0.0, 0.001, 0.0015, 0.1, -0.1])) is None
 
 
 def test_partially_overlapping_samples_are_t_new2_of_derrick_et_al_2017() -> None:
