@@ -62,7 +62,7 @@ def test_the_ratio_is_in_json_csv_and_html_and_elsewhere_where_asked() -> None:
     assert "error ratio" not in layout.render(found, "md")
     text = layout.render(found, "md", ["arm", "error_ratio"])
     assert "| 4.29 [" in text
-    assert "error ratio: the arm's error / the baseline's with its 95% interval (Fieller)" in text
+    assert "Error ratio: the arm's error / the baseline's with its 95% interval (Fieller)" in text
 
 
 def test_a_line_gives_the_shares_of_variance_of_seeds_and_images() -> None:
