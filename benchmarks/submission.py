@@ -1,9 +1,10 @@
-"""Seconds, and calls of slurmctld by kind, that submissions of many trials cost on a dev cluster, which starts none.
+"""Seconds, and calls of slurmctld by kind, which submissions of many trials cost on a closed dev cluster.
 
 PYTHONPATH=tests:tests/helpers python -m benchmarks.submission 500 1500
 """
 
 import re
+import resource
 import sys
 import tempfile
 import time
@@ -25,6 +26,12 @@ def calls(cluster: Cluster) -> Counter[str]:
     return Counter({kind: int(count) for kind, count in found if kind != OURS})
 
 
+def cpu_seconds() -> float:
+    """Return the CPU time of all ended child processes."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def measure(trials: int) -> None:
     """Print the cost of each command for a study of this many trials, one a task."""
     with Cluster(Path(tempfile.mkdtemp(prefix="devcluster-"))) as cluster:
@@ -34,10 +41,11 @@ def measure(trials: int) -> None:
         for name, words in COMMANDS.items():
             before = calls(cluster)
             began = time.monotonic()
+            used = cpu_seconds()
             output = run_on(cluster, folder, *words).stdout
-            seconds = time.monotonic() - began
-            made = calls(cluster) - before
-            print(f"{trials} trials, {name}: {seconds:.1f} s, {made.total()} calls {dict(made)}", flush=True)
+            seconds = f"{time.monotonic() - began:.1f} s, {cpu_seconds() - used:.1f} s of CPU"
+            after = calls(cluster) - before
+            print(f"{trials} trials, {name}: {seconds}, {after.total()} calls {dict(after)}", flush=True)
             print(f"    {output.splitlines()[0]}")
 
 

@@ -22,6 +22,7 @@ class Storm:
     def __init__(self, cluster: Cluster, runs: Path, deck: dict[str, int]) -> None:
         self.cluster, self.runs, self.choose = cluster, runs, random.Random(0)
         self.deck, self.done = Counter(deck), Counter[str]()
+        self.preempted = 0.0  # when an urgent job ended
 
     @property
     def fraction_dealt(self) -> float:
@@ -34,7 +35,7 @@ class Storm:
         possible = usual if {"worker", "task"} <= kinds else []
         if "last" in kinds:
             possible = ["last"] if self.deck["last"] else possible  # it lives for a second or two: no other meanwhile
-        elif settled(self.runs):
+        elif settled(self.runs) and time.time() - self.preempted > SAVED_SECONDS:
             possible += ["slurmctld"] * self.deck["slurmctld"]
         if not possible:
             return
@@ -59,8 +60,9 @@ class Storm:
         os.kill(victim.parent if shell else victim.pid, signal.SIGKILL)
 
     def queue(self) -> list[str]:
-        """Return the jobs that wait or run, but for the urgent one."""
-        return self.cluster.run("squeue", "--noheader", "--array", "--partition=main").stdout.splitlines()
+        """Return state and name of the jobs that wait, run or complete, but for the urgent one."""
+        form = "--format=%T %i %j"
+        return self.cluster.run("squeue", "--noheader", "--array", "--partition=main", form).stdout.splitlines()
 
     def preempt(self, kind: str) -> None:
         """Let a more urgent job take both nodes for a moment."""
@@ -69,6 +71,7 @@ class Storm:
         whole = ["--partition=urgent", "--exclusive", "--nodes=2", "--output=/dev/null", "--wrap=sleep 1"]
         urgent = self.cluster.sbatch(*account, *whole)
         wait_until(lambda: self.cluster.state(urgent) in ("COMPLETED", ""), "the urgent job", 300)
+        self.preempted = time.time()  # a slurmctld killed before it saved this would believe that the job runs
 
 
 def resume(cluster: Cluster) -> None:

@@ -198,21 +198,23 @@ def test_storm_changes_no_result(tmp_path: Path, stormy: Cluster, calm: dict[str
     began = time.monotonic()
     run_on(stormy, tmp_path, *SUBMIT)
     runs = tmp_path / "runs"
-    storm, most = Storm(stormy, runs, DECK), 0
+    storm = Storm(stormy, runs, DECK)
+    most: list[str] = []
     queued = ["the submission"]
     while queued and time.monotonic() - began < SECONDS:
         queued = storm.queue()
-        most = max(most, len(queued))
+        counted = [line for line in queued if not line.startswith("COMPLETING")]  # SLURM's limit leaves these out
+        most = max(most, counted, key=len)
         resume(stormy)
         if storm.fraction_dealt <= len(results(runs)) / (0.8 * TRIALS):  # as quick as the trials are, on any machine
             storm.strike()
         time.sleep(0.3)
-    tell(storm, runs, time.monotonic() - began, most)
+    tell(storm, runs, time.monotonic() - began, len(most))
     assert results(runs) == calm, logs(runs)
     assert published(runs) == [1] * TRIALS
     assert (runs / "report.html").exists()
     assert storm.done.total() >= STRIKES, "pools that pull end soon, and some kinds find no process to strike"
-    assert stormy.settings.max_submit is None or most <= stormy.settings.max_submit
+    assert stormy.settings.max_submit is None or len(most) <= stormy.settings.max_submit, most
 
 
 def tell(storm: Storm, runs: Path, seconds: float, most: int) -> None:
