@@ -135,7 +135,7 @@ def declares_its_values(slot: str, name: str) -> None:
             assert not replaced, f"{full}: its value in __init__ is drawn over: draws = {{'{own_name}': constant(...)}}"
 
 
-def deterministic(slot: str, name: str) -> None:
+def trains_the_same_twice(slot: str, name: str) -> None:
     first = Memory()
     second = Memory()
     train(tiny(slot, name), first)
@@ -183,7 +183,7 @@ def locates_patches(slot: str, name: str) -> None:
     config = tiny(slot, name)
     model = perturbed(config)
     images = some_images(config)
-    moved = (model(images) - model(shuffled(images, config.patch))).abs().max().item()
+    moved = (model(images) - model(shuffle_patches(images, config.patch))).abs().max().item()
     if name == "none":
         assert moved < EQUAL, f"{slot}={name}: shuffling the patches moves the logits by {moved:.1e}"
     else:
@@ -201,7 +201,7 @@ def perturbed(config: Config) -> ViT:
     return model
 
 
-def shuffled(images: Tensor, patch: int) -> Tensor:
+def shuffle_patches(images: Tensor, patch: int) -> Tensor:
     """Return images (B, C, H, W) with their patches in a random order that is the same for all images."""
     B, C, H, W = images.shape
     cut = images.view(B, C, H // patch, patch, W // patch, patch).transpose(3, 4).flatten(2, 3)  # (B, C, N, P, P)
@@ -236,7 +236,7 @@ def names_size(text: str, image: tuple[int, int], patch: int) -> bool:
     return any(numbers >= {*size} for size in (image, grid, [math.prod(grid)]))
 
 
-def independent(slot: str, name: str) -> None:
+def leaves_other_values(slot: str, name: str) -> None:
     other = next(variant for variant in VARIANTS[slot] if variant != name)  # comparison with one variant is enough
     before = other_parameters(slot, other)
     after = other_parameters(slot, name)
@@ -271,13 +271,13 @@ def compiles(slot: str, name: str, backend: str = "aot_eager") -> None:
     use_private_cache()
     torch.compiler.reset()
     compiled = torch.compile(model, backend=backend, fullgraph=True)
-    eager, graph = (outputs(run, model, some_images(config)) for run in (model, compiled))
+    eager, graph = (logits_and_gradients(run, model, some_images(config)) for run in (model, compiled))
     for what in eager:
         off = (eager[what] - graph[what]).abs().max().item()
         assert off < EQUAL, f"{slot}={name}: compiled, {what} is off by {off:.1e}"
 
 
-def outputs(run: Callable[[Tensor], Tensor], model: ViT, images: Tensor) -> dict[str, Tensor]:
+def logits_and_gradients(run: Callable[[Tensor], Tensor], model: ViT, images: Tensor) -> dict[str, Tensor]:
     """Return {"the logits": logits, parameter name: gradient of their sum of squares} from `run`, eager or compiled."""
     model.zero_grad()
     logits = run(images)
@@ -292,7 +292,7 @@ def some_images(config: Config) -> Tensor:
     return torch.randn(size, dtype=torch.float64, generator=generator)
 
 
-def documented(slot: str, name: str) -> None:
+def names_its_source(slot: str, name: str) -> None:
     """Check that the variant has a docstring, which must contain a link or an arXiv number if it is in vitcore."""
     variant = VARIANTS[slot][name]
     text = variant.__doc__ or ""
@@ -360,12 +360,12 @@ def resumes_after_every_step(slot: str, name: str) -> None:
 
 CONTRACTS: dict[str, Contract] = {
     "trains": trains,
-    "deterministic": deterministic,
+    "deterministic": trains_the_same_twice,
     "resumes": resumes,
-    "leaves the others' initial values": independent,
-    "says what it is": documented,
+    "leaves the others' initial values": leaves_other_values,
+    "says what it is": names_its_source,
 }
-CONTRACTS_OF_MODELS: dict[str, Contract] = {"deterministic": deterministic, "resumes": resumes}
+CONTRACTS_OF_MODELS: dict[str, Contract] = {"deterministic": trains_the_same_twice, "resumes": resumes}
 CONTRACTS_OF_PARTS: dict[str, Contract] = {
     "declares its initial values": declares_its_values,
     "runs at another resolution or says why not": other_resolution,

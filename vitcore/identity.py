@@ -113,7 +113,7 @@ def trial_id(config: Config) -> str:
 
 
 def arm_key(config: Config) -> str:
-    """Return an arm's key, a hash of its identity without seeds. Raises the errors of `trial_id`.
+    """Return an arm's key, a hash of its identity without seeds.
 
     config: the arm's config at seed 0, because the id of a parent trial depends on the seed.
     """
@@ -131,7 +131,7 @@ def trial_ids(
     starts: Mapping[int, str] | None = None,
     key: str = "init_from",
 ) -> Iterator[str]:
-    """Yield the id of the trial of `config` for each of `seeds`. Raises the errors of `trial_id`.
+    """Yield the id of the trial of `config` for each of `seeds`.
 
     data_seed: the value that the config sets, or None if it equals the seed of each trial. starts: seed -> id of the
     parent trial, if the trials have parents. key: the setting that names the parent trial.

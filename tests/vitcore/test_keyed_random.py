@@ -162,5 +162,5 @@ def test_training_gives_each_image_the_key_of_its_epoch() -> None:
     training.step = 1  # images 100 to 199 of a training set of about 130
     epochs = [i // len(data.train) for i in range(100, 200)]
     assert set(epochs) == {0, 1}
-    places = data.train.index[order.places(100, 100)]
+    places = data.train.index[order.indices(100, 100)]
     assert torch.equal(training.batch().keys, image_keys(config.seed, np.array(epochs), places))

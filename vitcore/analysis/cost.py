@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitcore.model.build import RATES, meta_model
-from vitcore.model.initialization import Drawn, drawn
+from vitcore.model.initialization import Drawn, describe_draws
 from vitcore.model.position import POSITION, Position
 from vitcore.model.vit import ViT
 from vitcore.runtime.host import Cost
@@ -33,7 +33,7 @@ def measure(config: Settings) -> Cost:
     """
     key = model_key(config)
     if key not in measured:
-        measured[key] = count(config)
+        measured[key] = count_cost(config)
     return measured[key]
 
 
@@ -43,11 +43,11 @@ def remember(config: Settings, cost: Cost) -> None:
 
 
 def initial_weights(config: Settings) -> dict[str, Drawn] | None:
-    """Return the result of `drawn` for the model: how each parameter is initialized. None for a reference model."""
+    """Return how each parameter is initialized, as `describe_draws` does, or None for a reference model."""
     key = model_key(config)
     if key not in drawings:
         model, _ = meta_model(config)
-        drawings[key] = drawn(model) if isinstance(model, ViT) else None
+        drawings[key] = describe_draws(model) if isinstance(model, ViT) else None
     return drawings[key]
 
 
@@ -68,7 +68,7 @@ def model_key(config: Settings) -> str:
     return json.dumps([getattr(config, name) for name in MODEL], sort_keys=True)
 
 
-def count(config: Settings) -> Cost:
+def count_cost(config: Settings) -> Cost:
     model, images = meta_model(config)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(images)
@@ -101,7 +101,7 @@ def summary(config: Settings) -> list[PartCost]:
     with torch.device("meta"):
         model = ViT(config)
         images = torch.empty(1, config.channels, config.image_size, config.image_size)
-    names = {module: name for name, module in parts(model)}
+    names = {module: name for name, module in named_parts(model)}
     shapes: dict[str, list[int]] = {}
 
     def note(module: nn.Module, inputs: Any, output: Tensor) -> None:
@@ -125,7 +125,7 @@ def summary(config: Settings) -> list[PartCost]:
     return [row for row in rows if row.params or row.flops]
 
 
-def parts(model: ViT) -> Iterator[tuple[str, nn.Module]]:
+def named_parts(model: ViT) -> Iterator[tuple[str, nn.Module]]:
     yield "stem", model.stem
     yield "position", model.position
     yield "encoder.embedding_norm", model.encoder.embedding_norm

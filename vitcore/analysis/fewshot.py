@@ -64,7 +64,7 @@ def few_shot(model: Model, data: Data) -> FewShot:
 
     A number is omitted, with a note, if a class has fewer training images. The images for a smaller number are a subset
     of those for a larger one. Draws depend only on the data and the trial's data seed, so that paired arms share them.
-    data: on the model's device, as from `trial_data`. Raises the errors of `batch_outputs`.
+    data: on the model's device, as from `trial_data`.
     """
     results = FewShot()
     classes = model.config.classes

@@ -223,7 +223,7 @@ def inspect(model: ViT, data: Data, images: int = IMAGES) -> tuple[dict[str, np.
     """Return (name -> array for the figures of a model, JSON facts about it), from at most `images` test images.
 
     The choice of images is random but fixed. model: in evaluation mode. data: on the model's
-    device, as from `trial_data`. Raises the errors of `Pack.read` if images are streamed.
+    device, as from `trial_data`.
     """
     config = model.config
     chosen = data.test.select(random_order(len(data.test), "inspect")[:images].copy())

@@ -31,15 +31,12 @@ def restore_model(config: Settings, weights: bytes) -> Model:
 
 
 def trial_data(model: Model, data_dir: Path | None = None) -> Data:
-    """Return the data of the model's trial, on the model's device; raise the errors of `load`."""
+    """Return the data of the model's trial, on the model's device."""
     return load(model.config, data_dir).to(next(model.parameters()).device)
 
 
 @torch.no_grad()
 def batch_outputs(function: Callable[[Tensor], Tensor], config: Settings, data: Data, images: Images) -> Tensor:
-    """Return the outputs (n, ...) of `function` for images standardized as in `data`, in the precision of `config`.
-
-    Raises the errors of `Pack.read` if images are streamed.
-    """
+    """Return the outputs (n, ...) of `function` for images standardized as in `data`, in the precision of `config`."""
     batches = images.batches(evaluation_batch(config, data.mean.device))
     return torch.cat([compute_in_precision(config, function, data.standardize(some)) for some in batches])

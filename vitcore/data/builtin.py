@@ -59,9 +59,9 @@ class Digits:
             rows = np.loadtxt(file, delimiter=",", dtype=np.uint8)  # (1797, 64 + 1)
         images = rows[:, :-1].reshape(-1, 1, 8, 8)
         labels = rows[:, -1].astype(np.int64)
-        found = hashlib.sha256(images.tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
-        if found != DIGITS_SHA256:
-            raise ValueError(f"data=digits: these are not the images that results are filed under (sha256 {found})")
+        sha256 = hashlib.sha256(images.tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
+        if sha256 != DIGITS_SHA256:
+            raise ValueError(f"data=digits: these are not the images that results are filed under (sha256 {sha256})")
         return Raw(images, labels, train=np.arange(len(images)), test=np.empty(0, np.int64))
 
 
@@ -118,13 +118,13 @@ class Downloaded(ABC):
                 f"data={self.name}: not in {data_dir} ({reason_with_file(error)}); name another directory with "
                 f"--data-dir or ABLATE_DATA, or fetch it with {command}"
             ) from None
-        found = tuple(len(labels) for _, labels in parts)
+        counts = tuple(len(labels) for _, labels in parts)
         wanted = (self.about.train_size, self.about.test_size)
-        if found != wanted:
-            raise ValueError(f"data={self.name}: {data_dir} has {found} images, not {wanted}")
+        if counts != wanted:
+            raise ValueError(f"data={self.name}: {data_dir} has {counts} images, not {wanted}")
         images = np.concatenate([images for images, _ in parts])
         labels = np.concatenate([np.asarray(labels, np.int64) for _, labels in parts])
-        train, test = np.split(np.arange(len(labels)), [found[0]])
+        train, test = np.split(np.arange(len(labels)), [counts[0]])
         return Raw(images, labels, train, test)
 
     def download(self, data_dir: Path) -> None:

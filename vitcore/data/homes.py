@@ -18,9 +18,9 @@ def data_home(data_dir: Path | None) -> Path | None:
 def data_homes(name: str, data_dir: Path | None = None) -> list[Path]:
     """Return the folders that may hold the pack `name`, first from ABLATE_PACKS, then from `parent_folders`."""
     homes = [folder / name for folder in parent_folders(data_dir)]
-    own = own_packs().get(name)
-    if own:
-        homes.insert(0, Path(own))
+    named = own_packs().get(name)
+    if named:
+        homes.insert(0, Path(named))
     return list(dict.fromkeys(homes))
 
 

@@ -56,11 +56,11 @@ def read_facts(file: Path) -> tuple[bytes, Facts | str]:
         content = read_regular(file, LARGEST)
     except OSError as error:
         return b"", f"cannot be read as an image ({reason(error)})"
+    digest = hashlib.sha256(content).digest()
     try:
-        found: Facts | str = facts(content)
+        return digest, facts(content)
     except ValueError as error:
-        found = str(error)
-    return hashlib.sha256(content).digest(), found
+        return digest, str(error)
 
 
 def has_translucent(files: Sequence[Path], images: Sequence[Facts]) -> bool:
@@ -73,7 +73,8 @@ def has_translucent(files: Sequence[Path], images: Sequence[Facts]) -> bool:
         except ValueError as error:
             refuse(file, str(error))
 
-    return any(in_threads(translucent, [file for file, one in zip(files, images, strict=True) if one.alpha]))
+    with_alpha = [file for file, facts_of_file in zip(files, images, strict=True) if facts_of_file.alpha]
+    return any(in_threads(translucent, with_alpha))
 
 
 def in_threads(work: Callable[[Path], Result], files: Sequence[Path]) -> Iterator[Result]:

@@ -29,13 +29,13 @@ def describe(name: str, data_dir: Path | None = None) -> About:
         return manifest(folder, name).about()
     if name in STATED:
         return STATED[name]
-    known = [FOLDER]
+    names = [FOLDER]
     hint = ""
     if NAME.fullmatch(name):
-        known = pack_names(data_dir)
+        names = pack_names(data_dir)
         hint = f"; {pack_hint(name)}"
     if name not in own_packs():
-        hint = spelling_hint(name, [*BUILT_IN, *known]) or hint
+        hint = spelling_hint(name, [*BUILT_IN, *names]) or hint
     where = searched_folders(name, data_dir)
     raise ConfigError(f"data={name}: one of {', '.join(BUILT_IN)}, {FOLDER}PATH, or a pack ({where}){hint}")
 

@@ -85,15 +85,15 @@ class Source:
                 yield image
 
     def sample(self) -> Iterator[Image]:
-        """Yield up to 64 evenly spaced images. Raises the errors of `pictures`."""
+        """Yield up to 64 evenly spaced images."""
         return self.pictures(np.unique(np.linspace(0, len(self.labels) - 1, SAMPLE).astype(int)).tolist())
 
     def all_gray(self) -> bool:
-        """Return whether all images are gray. Reads up to the first in color. Raises the errors of `pictures`."""
+        """Return whether all images are gray. Reads up to the first in color."""
         return all(map(is_gray, self.pictures(range(len(self.labels)))))
 
     def shorter_sides(self) -> list[int]:
-        """Return the shorter side, in pixels, of each image in `sample`. Raises the errors of `sample`."""
+        """Return the shorter side, in pixels, of each image in `sample`."""
         return [min(image.size) for image in self.sample()]
 
 
@@ -106,27 +106,27 @@ def find_source(source: str, data_dir: Path | None) -> Source:
     path = Path(os.path.expanduser(source)).resolve()
     parts = part_tars(path)
     if source.startswith(TIMM):
-        found = from_timm(source.removeprefix(TIMM), data_dir)
+        dataset = from_timm(source.removeprefix(TIMM), data_dir)
     elif path.is_file():
-        found = from_members(list(members(path)), str(path))
+        dataset = from_members(list(members(path)), str(path))
     elif any(is_part(part, TRAIN) for part in parts):
         listed = [
             replace(member, path=PurePosixPath(part, *member.path.parts[-2:]))  # as if each tar were a folder
             for part, tar in parts.items()
             for member in members(tar)
         ]
-        found = from_members(listed, str(path))
+        dataset = from_members(listed, str(path))
     else:
         try:
-            found = from_listing(
+            dataset = from_listing(
                 list_folder(path), lambda file: (str(file.relative_to(path)), file.stat().st_size), open_image
             )
         except ConfigError as error:  # its message begins with data=imagefolder:PATH
             raise ValueError(f"source {source}: {str(error).removeprefix('data=imagefolder:')}") from None
-    why = small_class(found.labels, np.arange(found.train), found.classes)
+    why = small_class(dataset.labels, np.arange(dataset.train), dataset.classes)
     if why:
         raise ValueError(f"source {source}: {why}")
-    return found
+    return dataset
 
 
 def part_tars(folder: Path) -> dict[str, Path]:
@@ -191,31 +191,32 @@ def members_between(path: Path, file: Any, start: int, end: int, folder: PurePos
                 yield Member(folder / name, path, first, member.size)
 
 
-def from_members(found: list[Member], origin: str) -> Source:
-    """Return a source with the images `found`. An image's folder is its class.
+def from_members(images: list[Member], origin: str) -> Source:
+    """Return a source with images of tars. An image's folder is its class.
 
     Images whose class folder is in test/, val/ or another of TESTS are for testing. Without these folders and train/, a
     fixed random fifth of each class is for testing. Raises a ValueError that begins with `origin` if the layout is
     invalid.
     """
-    found = sorted(found, key=lambda one: str(one.path))
-    if not found:
+    images = sorted(images, key=lambda image: str(image.path))
+    if not images:
         raise ValueError(f"{origin}: {NO_IMAGES}")
-    trains, tests = ([is_part(one.path.parent.parent.name, known) for one in found] for known in (TRAIN, TESTS))
+    trains = [is_part(image.path.parent.parent.name, TRAIN) for image in images]
+    tests = [is_part(image.path.parent.parent.name, TESTS) for image in images]
     divided = any(trains) or any(tests)
     parts = (*TRAIN, *TESTS) if divided else ()
-    for one in found:
-        name = one.path.parent.name
+    for image in images:
+        name = image.path.parent.name
         if not name or is_part(name, parts):
-            raise ValueError(f"{origin}: {one.path} is in no class folder: an image's folder is its class")
-    classes = tuple(sorted({one.path.parent.name for one in found}))
+            raise ValueError(f"{origin}: {image.path} is in no class folder: an image's folder is its class")
+    classes = tuple(sorted({image.path.parent.name for image in images}))
     if len(classes) < 2:
         raise ValueError(f"{origin}: has {len(classes)} class folders; at least 2 are needed")
     unnamed = next((name for name in classes if not is_utf8(name)), None)
     if unnamed:
         raise ValueError(f"{origin}: the name of the class folder {unnamed} has to be UTF-8; give it another one")
     number = {name: place for place, name in enumerate(classes)}  # an array of names would pad each to the longest
-    labels = np.array([number[one.path.parent.name] for one in found], np.int64)
+    labels = np.array([number[image.path.parent.name] for image in images], np.int64)
     if any(tests):
         train = np.flatnonzero(~np.array(tests))
         test = np.flatnonzero(tests)
@@ -226,7 +227,7 @@ def from_members(found: list[Member], origin: str) -> Source:
         raise ValueError(f"{origin}: has train/ but none of {', '.join(TESTS)} beside it; no class may be named train")
     else:
         train, test = fixed_split(labels)
-    listing = Listing(found, labels, classes, train, test)
+    listing = Listing(images, labels, classes, train, test)
     return from_listing(listing, lambda member: (str(member.path), member.size), open_member)
 
 

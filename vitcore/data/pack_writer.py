@@ -147,8 +147,8 @@ def begin_pack(folder: Path, name: str, source: Source, options: Options) -> Non
         write_atomically(folder / BEGUN, wanted.model_dump_json(indent=1).encode())
     elif note != wanted:
         begun = note.model_dump()
-        asked = wanted.model_dump()
-        key = next(key for key in asked if begun[key] != asked[key])
+        requested = wanted.model_dump()
+        key = next(key for key in requested if begun[key] != requested[key])
         why = {"source": "of other images", "version": "of another format", "decoding": "by an earlier version"}
         other = why.get(key, f"with {key}={begun[key]}")
         raise ValueError(f"{folder}: a pack {other} was begun here: finish that, or remove the folder")

@@ -105,22 +105,24 @@ def load(config: Settings, data_dir: Path | None = None) -> Data:
     about = describe(config.data)
     folder = find_pack(config.data, data_dir)
     if folder is not None:
-        known = manifest(folder, config.data)
-        if known.about().fingerprint != about.fingerprint:
+        pack_manifest = manifest(folder, config.data)
+        if pack_manifest.about().fingerprint != about.fingerprint:
             raise ValueError(f"data={config.data}: {folder} is not the pack that the config was made for")
-        pack = open_pack(folder, known)
-        window = partial(center_crop, crop=known.image_size, size=config.image_size)
-        places = np.arange(known.images)
+        pack = open_pack(folder, pack_manifest)
+        window = partial(center_crop, crop=pack_manifest.image_size, size=config.image_size)
+        places = np.arange(pack_manifest.images)
         whole = Images(Stored(pack, places), torch.from_numpy(pack.labels), places, window)
-        train, test = np.split(places, [known.train])
-        mean, std = map(per_channel, (known.mean, known.std))
+        train, test = np.split(places, [pack_manifest.train])
+        mean, std = map(per_channel, (pack_manifest.mean, pack_manifest.std))
     elif config.data in STATED:
         raise ValueError(f"data={config.data}: not packed: {pack_hint(config.data)}")
     else:
         raw = read(config.data, data_home(data_dir), config.image_size)
         whole = Images(torch.from_numpy(raw.images), torch.from_numpy(raw.labels), np.arange(len(raw.labels)))
-        train, test = raw.train, raw.test
-        mean, std = map(per_channel, (about.mean, about.std) if about.mean and about.std else statistics(raw))
+        train = raw.train
+        test = raw.test
+        moments_of_data = (about.mean, about.std) if about.mean and about.std else statistics(raw)
+        mean, std = map(per_channel, moments_of_data)
     parts = split(whole.labels.numpy(), train, test, config, about.folds)
     return Data(whole.select(parts[0]), whole.select(parts[1]), whole.select(parts[2]), mean, std)
 
@@ -178,14 +180,14 @@ class Order:
         self.epoch = -1
         self.current = np.empty(0, np.int64)
 
-    def places(self, start: int, count: int) -> Indices:
+    def indices(self, start: int, count: int) -> Indices:
         """Return the indices (count,) of the images that training sees after the first `start` images."""
         epochs, places = np.divmod(np.arange(start, start + count), self.n)
         every = np.unique(epochs).tolist()
         return np.concatenate([self.permutation(epoch)[places[epochs == epoch]] for epoch in every])
 
     def epochs(self, start: int, count: int) -> Indices:
-        """Return the epoch (count,) of each image that `places` returns, for the image's random key.
+        """Return the epoch (count,) of each image that `indices` returns, for the image's random key.
 
         With repeats, an epoch counts as `repeats` epochs, so that no two views of an image share a key.
         """

@@ -84,7 +84,7 @@ class Ahead:
         self.begun: dict[int, Future[tuple[Tensor, torch.cuda.Event | None]]] = {}
 
     def __call__(self, number: int) -> Tensor:
-        """Return the images (n, C, S, S) of batch `number`. Raises the errors of `Pack.read`."""
+        """Return the images (n, C, S, S) of batch `number`."""
         for following in range(number, min(number + AHEAD, self.count)):
             if following not in self.begun:
                 self.begun[following] = readers().submit(self.batches(following).begin)

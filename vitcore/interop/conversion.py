@@ -41,8 +41,8 @@ def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]])
     for name, allowed in kinds.items():
         kind = type(model.get_submodule(name))
         if kind not in allowed:
-            known = " or ".join(one.__name__ for one in allowed)
-            raise ValueError(f"{name or 'model'}: {kind.__name__}, where this ViT has {known}")
+            names = " or ".join(kind_allowed.__name__ for kind_allowed in allowed)
+            raise ValueError(f"{name or 'model'}: {kind.__name__}, where this ViT has {names}")
 
 
 def check_alike(model: nn.Module, skeleton: nn.Module) -> None:
@@ -80,13 +80,13 @@ def square_side(name: str, size: tuple[int, int]) -> int:
     return size[0]
 
 
-def converted(config: Settings, theirs: Weights, patterns: Patterns, prefix: Tensor, positions: Tensor | None) -> ViT:
+def convert(config: Settings, theirs: Weights, patterns: Patterns, prefix: Tensor, positions: Tensor | None) -> ViT:
     """Return a ViT with another library's weights; raise ValueError for unknown names.
 
     patterns: from this ViT's names to theirs. prefix, positions: as in `token_weights`, and not in `theirs`.
     """
     with torch.device("meta"):
-        names = {renamed(name, patterns): name for name in ViT(config).state_dict()}
+        names = {rename(name, patterns): name for name in ViT(config).state_dict()}
     unknown = theirs.keys() - names
     if unknown:
         raise ValueError(f"{min(unknown)}: this ViT has no such parameter")
@@ -94,7 +94,7 @@ def converted(config: Settings, theirs: Weights, patterns: Patterns, prefix: Ten
     return with_weights(config, weights | token_weights(config, prefix, positions))
 
 
-def renamed(name: str, patterns: Patterns) -> str:
+def rename(name: str, patterns: Patterns) -> str:
     for ours, theirs in patterns.items():
         name = re.sub(ours, theirs, name)
     return name

@@ -22,9 +22,9 @@ from vitcore.interop.conversion import (
     check_alike,
     check_kinds,
     check_supported,
-    converted,
+    convert,
     is_present,
-    renamed,
+    rename,
     square_side,
 )
 from vitcore.model.mlp import MLP
@@ -80,15 +80,15 @@ def from_timm(model: VisionTransformer) -> ViT:
     """
     config = config_of_timm(model)
     check_alike(model, timm_skeleton(config, type(getattr(model.blocks[0], "mlp", None))))
-    weights = packed(dict(model.state_dict()))
+    weights = join_gates(dict(model.state_dict()))
     if config.block == "parallel":
-        weights = separated(weights, MLP[config.mlp].hidden(config))
+        weights = split_projections(weights, MLP[config.mlp].hidden(config))
     if "attn_pool.latent" in weights:
         weights["attn_pool.latent"] = weights["attn_pool.latent"].flatten()
     tokens = [weights.pop(name) for name in ("cls_token", "reg_token") if name in weights]
     prefix = torch.cat(tokens, dim=1)[0] if tokens else weights["head.weight"].new_empty(0, config.width)
     positions = weights.pop("pos_embed")[0] if "pos_embed" in weights else None
-    return converted(config, weights, timm_patterns(config), prefix, positions).train(model.training)
+    return convert(config, weights, timm_patterns(config), prefix, positions).train(model.training)
 
 
 def to_timm(model: ViT) -> VisionTransformer:
@@ -112,9 +112,9 @@ def to_timm(model: ViT) -> VisionTransformer:
         weights["pos_embed"] = torch.cat(rows)[None]
     if "pool.probe" in ours:
         ours["pool.probe"] = ours["pool.probe"][None, None]
-    weights |= {renamed(name, timm_patterns(config)): values for name, values in ours.items()}
+    weights |= {rename(name, timm_patterns(config)): values for name, values in ours.items()}
     if config.block == "parallel":
-        weights = joined(weights)
+        weights = join_projections(weights)
     timm_model.load_state_dict(weights)
     return timm_model.train(model.training)
 
@@ -301,7 +301,7 @@ def timm_patterns(config: Settings) -> Patterns:
 # parallel block has `mlp.fc1` and `attn.qkv`. Names are timm's.
 
 
-def separated(weights: Weights, hidden: int) -> Weights:
+def split_projections(weights: Weights, hidden: int) -> Weights:
     """Return weights with the joint input projections of parallel blocks split. hidden: the MLP's hidden width."""
     split: Weights = {}
     for name, values in weights.items():
@@ -313,8 +313,8 @@ def separated(weights: Weights, hidden: int) -> Weights:
     return split
 
 
-def joined(weights: Weights) -> Weights:
-    """Return weights with the input projections of parallel blocks joined: the inverse of `separated`."""
+def join_projections(weights: Weights) -> Weights:
+    """Return weights with the input projections of parallel blocks joined: the inverse of `split_projections`."""
     joint: Weights = {}
     for name, values in weights.items():
         qkv = weights.get(name.replace("mlp.fc1", "attn.qkv"))
@@ -326,7 +326,7 @@ def joined(weights: Weights) -> Weights:
     return joint
 
 
-def packed(weights: Weights) -> Weights:
+def join_gates(weights: Weights) -> Weights:
     """Return the weights with gate and value of each SwiGLU MLP joined in one matrix, gate first."""
     joint: Weights = {}
     for name, values in weights.items():

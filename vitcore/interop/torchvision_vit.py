@@ -14,8 +14,8 @@ from vitcore.interop.conversion import (
     check_alike,
     check_kinds,
     check_supported,
-    converted,
-    renamed,
+    convert,
+    rename,
 )
 from vitcore.model.mlp import MLP
 from vitcore.model.stem import ConvStem
@@ -72,7 +72,7 @@ def from_torchvision(model: VisionTransformer) -> ViT:
     weights = dict(model.state_dict())
     prefix = weights.pop("class_token")[0]
     positions = weights.pop("encoder.pos_embedding")[0]
-    return converted(config, weights, TORCHVISION, prefix, positions).train(model.training)
+    return convert(config, weights, TORCHVISION, prefix, positions).train(model.training)
 
 
 def to_torchvision(model: ViT) -> VisionTransformer:
@@ -85,7 +85,7 @@ def to_torchvision(model: ViT) -> VisionTransformer:
     ours = dict(model.state_dict())
     positions = torch.cat([ours.pop("position.class_row")[None], ours.pop("position.table")])[None]
     weights = {"class_token": ours.pop("class_token"), "encoder.pos_embedding": positions}
-    weights |= {renamed(name, TORCHVISION): values for name, values in ours.items()}
+    weights |= {rename(name, TORCHVISION): values for name, values in ours.items()}
     torchvision_model = torchvision_skeleton(config)
     torchvision_model.load_state_dict({name: values.clone() for name, values in weights.items()}, assign=True)
     return torchvision_model.train(model.training)

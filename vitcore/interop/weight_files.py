@@ -38,8 +38,11 @@ def read_fitting(payload: bytes, own: Mapping[str, Tensor], what: str) -> dict[s
 def check_fit(what: str, name: str, tensor: Tensor, own: Tensor) -> None:
     """Raise ConfigError if `tensor` differs in shape from `own`, or if only one of them is floating-point."""
     if (tensor.shape, tensor.is_floating_point()) != (own.shape, own.is_floating_point()):
-        there, here = (f"{str(one.dtype).removeprefix('torch.')} {tuple(one.shape)}" for one in (tensor, own))
-        raise ConfigError(f"{what}: {name} is {there}, not {here}")
+        raise ConfigError(f"{what}: {name} is {type_and_shape(tensor)}, not {type_and_shape(own)}")
+
+
+def type_and_shape(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
 
 
 def read_tensor_file(path: str) -> dict[str, Tensor]:

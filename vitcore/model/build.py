@@ -52,7 +52,7 @@ class Reference(nn.Module):
     def __init__(self, config: Settings) -> None:
         super().__init__()
         self.config = config
-        self.model = classifier(config)
+        self.model = timm_classifier(config)
         # timm's models also drop values in functions, which `has_dropout` cannot see.
         drops_by_rate = any(getattr(config, rate) for rate in RATES.values())
         self.drops = drops_by_rate or any(has_dropout(module) for module in self.model.modules())
@@ -69,7 +69,7 @@ class Reference(nn.Module):
         return self.model.forward_head(self.model.forward_features(images), pre_logits=True)  # type: ignore[operator]  # timm's
 
 
-def classifier(config: Settings) -> nn.Module:
+def timm_classifier(config: Settings) -> nn.Module:
     """Return timm's model for `config`; raise ConfigError for a dropout rate that the model does not support."""
     import timm  # late: takes seconds
 

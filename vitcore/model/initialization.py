@@ -53,7 +53,7 @@ def nearest_owner(model: nn.Module, name: str) -> tuple[Any, str]:
     raise AssertionError(f"nothing says how {name} is drawn")
 
 
-def drawn(model: nn.Module) -> dict[str, Drawn]:
+def describe_draws(model: nn.Module) -> dict[str, Drawn]:
     """Return parameter name -> (number of values, text that describes its shape and distribution).
 
     Parameters with equal names and entries get equal initial values from equal seeds. For a class that overrides

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vitcore.data.augmentation.augment import AUGMENT, Staged, augments_in_graph
-from vitcore.data.augmentation.batch_augmentation import erased, mixed, mixing_choices
+from vitcore.data.augmentation.batch_augmentation import erase, mixed, mixing_choices
 from vitcore.data.splits import Data, Order
 from vitcore.data.stream import Ahead, Stored
 from vitcore.keyed_random import Indices, RngKeys, image_keys
@@ -130,7 +130,7 @@ class Batches:
         images = self.data.standardize(pixels)
         if self.config.random_erasing:
             assert inputs.keys is not None
-            images = erased(images, inputs.keys, self.config.random_erasing, self.config.random_erasing_fill)
+            images = erase(images, inputs.keys, self.config.random_erasing, self.config.random_erasing_fill)
         targets = self.objective.targets(pixels, labels, inputs.keys)
         if inputs.mixing is not None:
             images, targets = mixed(images, targets, self.config, inputs.mixing)
@@ -149,4 +149,4 @@ class Batches:
 
 def rank_indices(order: Order, part: Indices, batch: int, step: int) -> Indices:
     """Return the indices of a rank's images in a step. part: their positions in the batch of `batch` images."""
-    return order.places(step * batch, batch)[part]
+    return order.indices(step * batch, batch)[part]

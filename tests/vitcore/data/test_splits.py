@@ -64,22 +64,22 @@ def test_standardized_images_have_unit_variance() -> None:
 
 def test_order_is_a_permutation_an_epoch_wherever_it_is_entered() -> None:
     """Batches span epochs, and do not depend on the batches asked for before; the order of a seed never changes."""
-    assert Order(n=8, seed=0).places(0, 8).tolist() == [6, 2, 3, 7, 1, 0, 4, 5]
+    assert Order(n=8, seed=0).indices(0, 8).tolist() == [6, 2, 3, 7, 1, 0, 4, 5]
     order = Order(n=10, seed=0)
-    seen = np.concatenate([order.places(start, 4) for start in range(0, 40, 4)])
+    seen = np.concatenate([order.indices(start, 4) for start in range(0, 40, 4)])
     for epoch in range(4):
         assert np.array_equal(np.sort(seen[10 * epoch : 10 * epoch + 10]), np.arange(10))
     assert not np.array_equal(seen[:10], seen[10:20])
-    assert np.array_equal(Order(n=10, seed=0).places(36, 4), seen[36:40])
-    assert not np.array_equal(Order(n=10, seed=1).places(0, 10), seen[:10])
+    assert np.array_equal(Order(n=10, seed=0).indices(36, 4), seen[36:40])
+    assert not np.array_equal(Order(n=10, seed=1).indices(0, 10), seen[:10])
 
 
 def test_repeated_augmentation_is_deits_sampler() -> None:
     """An epoch has the places of DeiT's RASampler, and no two views of an image share a key."""
     plain, repeated = Order(n=10, seed=0), Order(n=10, seed=0, repeats=3)
-    seen = np.concatenate([repeated.places(start, 4) for start in range(0, 40, 4)])
+    seen = np.concatenate([repeated.indices(start, 4) for start in range(0, 40, 4)])
     for epoch in range(4):
-        permutation = torch.from_numpy(plain.places(10 * epoch, 10))
+        permutation = torch.from_numpy(plain.indices(10 * epoch, 10))
         theirs = torch.repeat_interleave(permutation, repeats=3)[:10]  # RASampler's lines
         assert seen[10 * epoch : 10 * epoch + 10].tolist() == theirs.tolist()
     views = list(zip(seen.tolist(), repeated.epochs(0, 40).tolist(), strict=True))

@@ -14,8 +14,8 @@ from vit_checkpoints import SMALL, timm_model
 
 from vitcore import Config, ViT
 from vitcore.interop import torchvision_vit
-from vitcore.interop.conversion import Patterns, renamed
-from vitcore.interop.timm_vit import from_timm, joined, packed, timm_patterns, to_timm
+from vitcore.interop.conversion import Patterns, rename
+from vitcore.interop.timm_vit import from_timm, join_gates, join_projections, timm_patterns, to_timm
 from vitcore.interop.torchvision_vit import from_torchvision, to_torchvision
 
 TOLERANCE = 1e-5  # in float32, relative to the largest value
@@ -121,8 +121,10 @@ def difference(ours: ViT, theirs: nn.Module, patterns: Patterns, count: int = 2)
     images, patches = pictures(ours, count), ours.config.grid[0] * ours.config.grid[1]
     logits, gradients = answers(ours.double(), images)
     their_logits, their_gradients = answers(theirs.double(), images)
-    mine = {renamed(key, patterns): values for key, values in in_common(gradients, patches).items()}
-    mine, other = joined(mine) if ours.config.block == "parallel" else mine, packed(in_common(their_gradients, patches))
+    mine = {rename(key, patterns): values for key, values in in_common(gradients, patches).items()}
+    if ours.config.block == "parallel":
+        mine = join_projections(mine)
+    other = join_gates(in_common(their_gradients, patches))
     assert mine.keys() == other.keys()
     smallest = 1e-12 * max(values.abs().max().item() for values in other.values())
     moving = [key for key, values in other.items() if values.abs().max() > smallest]

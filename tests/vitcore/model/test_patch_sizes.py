@@ -16,7 +16,7 @@ from vitcore.analysis.restore import restore_model
 from vitcore.contracts import perturbed
 from vitcore.data.splits import load
 from vitcore.model.position import POSITION
-from vitcore.model.stem.patch import inverse_resize, resized
+from vitcore.model.stem.patch import inverse_resize, resize_weight
 from vitcore.options import ConfigError
 from vitcore.training.evaluation import evaluate
 from vitcore.training.run import Memory
@@ -30,7 +30,7 @@ def test_resized_weights_are_those_of_timm(old: int, new: int) -> None:
     """`resample_patch_embed`, bilinear and without antialiasing as in the paper's code, up and down."""
     weight = 0.05 * torch.randn(5, 3, old, old, generator=torch.Generator().manual_seed(0))
     theirs = resample_patch_embed(weight, [new, new], interpolation="bilinear", antialias=False)
-    torch.testing.assert_close(resized(weight, inverse_resize(old, new)), theirs, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(resize_weight(weight, inverse_resize(old, new)), theirs, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("form", ["linear", "convolution"])
@@ -38,7 +38,7 @@ def test_images_are_cut_into_patches_of_the_size(form: str) -> None:
     """As a strided convolution by the resized weights; afterwards the model has its own patch again."""
     model = perturbed(flexible(**{"stem.form": form})).eval()
     images = torch.randn(2, 1, 8, 8, dtype=torch.float64)
-    weight = resized(model.stem.weight, inverse_resize(2, 4))
+    weight = resize_weight(model.stem.weight, inverse_resize(2, 4))
     with torch.no_grad(), model.at_patch(4):
         expected = F.conv2d(images, weight, model.stem.bias, stride=4).flatten(2).transpose(1, 2)
         assert torch.allclose(model.patches(images), expected, atol=1e-6)  # the matrix is kept in float32

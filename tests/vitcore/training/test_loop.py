@@ -245,7 +245,7 @@ def test_augmented_images_reach_the_model() -> None:
     config = combined(augment="randaugment")
     data = load(config)
     training, plain = Training(config, data), Training(combined(), data)
-    chosen = data.train.pixels[training.batches.order.places(0, 24)]
+    chosen = data.train.pixels[training.batches.order.indices(0, 24)]
     keys = training.batch().keys
     torch.testing.assert_close(training.batch().images, data.standardize(AUGMENT["randaugment"](config)(chosen, keys)))
     assert not torch.equal(training.batch().images, plain.batch().images)

@@ -19,7 +19,7 @@ from vitcore.model.position import POSITION, Context
 from vitcore.training.evaluation import evaluate
 from vitcore.training.objectives import OBJECTIVE
 from vitcore.training.objectives.masked_autoencoder import normalized_patches
-from vitcore.training.objectives.masked_patches import Corruption, MaskedViT, corrupted, mean_colors
+from vitcore.training.objectives.masked_patches import Corruption, MaskedViT, corrupted_patches, mean_colors
 from vitcore.training.run import Memory
 
 masked = partial(tiny, depth=2, patch=2, batch=16, objective="masked-patch")
@@ -68,7 +68,7 @@ def test_half_of_the_patches_are_corrupted_80_10_10() -> None:
     with torch.no_grad():
         corruption.mask.fill_(-1.0)
         now, before = corruption(x.contiguous(), given)[..., 0], x[..., 0]
-    chosen = torch.zeros(images, patches, dtype=torch.bool).scatter(1, corrupted(given, patches), True)
+    chosen = torch.zeros(images, patches, dtype=torch.bool).scatter(1, corrupted_patches(given, patches), True)
     assert (chosen.sum(dim=1) == patches // 2).all()
     mask, itself = now == -1, now == before
     assert itself[~chosen].all()
@@ -80,10 +80,10 @@ def test_half_of_the_patches_are_corrupted_80_10_10() -> None:
 
 
 def test_every_patch_is_chosen_alike_and_anew_each_epoch() -> None:
-    chosen = corrupted(keys(4000), 16)
+    chosen = corrupted_patches(keys(4000), 16)
     assert stats.chisquare(torch.bincount(chosen.flatten(), minlength=16).numpy()).pvalue > 1e-3
-    assert not torch.equal(chosen, corrupted(keys(4000, epoch=1), 16))
-    assert not torch.equal(chosen, corrupted(keys(4000, seed=1), 16))
+    assert not torch.equal(chosen, corrupted_patches(keys(4000, epoch=1), 16))
+    assert not torch.equal(chosen, corrupted_patches(keys(4000, seed=1), 16))
 
 
 def test_prediction_is_of_the_corrupted_patches_alone() -> None:
@@ -95,7 +95,7 @@ def test_prediction_is_of_the_corrupted_patches_alone() -> None:
     with torch.no_grad():
         some, every = model(images, given), model(images)
         assert (some.shape, every.shape) == ((3, 8, 8), (3, 16, 8))
-        for image, chosen in enumerate(corrupted(given, 16)):
+        for image, chosen in enumerate(corrupted_patches(given, 16)):
             assert torch.allclose(some[image], model.head(seen[0][image, model.prefix + chosen]))
 
 

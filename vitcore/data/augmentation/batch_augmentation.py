@@ -25,7 +25,7 @@ ASPECT = math.log(0.3)  # log of the smallest aspect ratio; the largest is 1 / 0
 NOWHERE = (0, 0, 0, 0)  # the edges of an empty box: top, bottom, left, right
 
 
-def erased(images: Tensor, rng_keys: Tensor, probability: float, fill: str) -> Tensor:
+def erase(images: Tensor, rng_keys: Tensor, probability: float, fill: str) -> Tensor:
     """Return a copy of images (B, C, H, W). In each image, a random rectangle is erased with `probability`.
 
     The first of ten rectangles that fits is erased. If none fits, nothing is erased. keys (B,): on the images' device.

@@ -90,7 +90,7 @@ class RandomDistortion(Distortion):
         self.draws = 3 * self.layers  # an operation for each layer, then a level for each, then a sign for each
         self.magnitudes: dict[torch.device, tuple[Tensor, Tensor]] = {}
         translation = 150 / 331 * config.image_size
-        self.operations = space(shear=0.3, translation=translation, angle=30.0, enhancement=0.9, bits=4)
+        self.operations = operations_with(shear=0.3, translation=translation, angle=30.0, enhancement=0.9, bits=4)
 
     def choices(self, rng_keys: Tensor, side: int) -> Tensor:
         operations = integers_on_cpu(len(self.operations), rng_keys, site_code("operation"), self.layers)
@@ -118,7 +118,7 @@ class TrivialDistortion(RandomDistortion):
 
     def __init__(self, config: Settings, options: Any) -> None:
         super().__init__(config, RandAugmentOptions(layers=1))
-        self.operations = space(shear=0.99, translation=32.0, angle=135.0, enhancement=0.99, bits=6)
+        self.operations = operations_with(shear=0.99, translation=32.0, angle=135.0, enhancement=0.99, bits=6)
 
     def levels(self, rng_keys: Tensor) -> Tensor:
         return integers_on_cpu(LEVELS, rng_keys, site_code("magnitude"), 1)
@@ -175,7 +175,7 @@ def signs(rng_keys: Tensor, elements: int) -> Tensor:
     return 2 * integers_on_cpu(2, rng_keys, site_code("sign"), elements) - 1
 
 
-def space(shear: float, translation: float, angle: float, enhancement: float, bits: int) -> list[Operation]:
+def operations_with(shear: float, translation: float, angle: float, enhancement: float, bits: int) -> list[Operation]:
     """Return torchvision's 14 operations with the given amounts at the largest level.
 
     shear: pixels per row or column. translation: pixels. angle: degrees. enhancement: change of the factors of

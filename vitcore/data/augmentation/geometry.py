@@ -172,14 +172,14 @@ def crop_by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
     differ from those of `F.interpolate` by at most one level, because matrix products round differently.
     """
     top, left, height, width = boxes.unbind(dim=1)
-    rows = weights(top, height, size, images.shape[2])  # (B, size, H)
-    columns = weights(left, width, size, images.shape[3])  # (B, size, W)
+    rows = resize_weights(top, height, size, images.shape[2])  # (B, size, H)
+    columns = resize_weights(left, width, size, images.shape[3])  # (B, size, W)
     plain = images.to(torch.float32, memory_format=torch.contiguous_format)
     pieces = rows[:, None] @ (plain @ columns[:, None].transpose(2, 3))  # (B, C, size, size), separable by axis
     return pieces.round_().clamp_(0, 255).to(torch.uint8)
 
 
-def weights(start: Tensor, length: Tensor, size: int, side: int) -> Tensor:
+def resize_weights(start: Tensor, length: Tensor, size: int, side: int) -> Tensor:
     """Return the weights (B, size, side) of `side` input pixels in each of `size` output pixels, along one axis.
 
     An output pixel's weights form a triangle. The half-width is the output pixel's width in the input, at least 1.

@@ -121,10 +121,10 @@ class PatchStem(Stem):
         resize = getattr(self, f"to_{size}", None)
         if resize is None:
             resize = inverse_resize(self.weight.shape[-1], size)
-        return resized(self.weight, resize)
+        return resize_weight(self.weight, resize)
 
 
-def resized(weight: Tensor, resize: Tensor) -> Tensor:
+def resize_weight(weight: Tensor, resize: Tensor) -> Tensor:
     """Return the weight (D, C, P, P) of a patch projection, resized to (D, C, Q, Q) by the matrix `resize` (Q, P).
 
     This is FlexiViT's PI-resize (arXiv 2212.08013, section 3.4). It minimizes the expected squared difference from the

@@ -82,7 +82,7 @@ class MaskedPatch(Masking):
         """Return the color classes of the corrupted patches (B, M)."""
         assert rng_keys is not None
         colors = mean_colors(pixels, self.config.patch, self.levels)  # (B, N)
-        return colors.gather(1, corrupted(rng_keys, colors.shape[1]))
+        return colors.gather(1, corrupted_patches(rng_keys, colors.shape[1]))
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         return super().loss(logits.flatten(0, 1), targets.flatten())
@@ -118,7 +118,7 @@ class MaskedViT(ViT):
         *_, x = self.states(images, rng_keys)
         x = self.encoder.norm(x)[:, self.prefix :]  # (B, N, D)
         if rng_keys is not None:
-            x = gather_rows(x, corrupted(rng_keys, x.shape[1]))
+            x = gather_rows(x, corrupted_patches(rng_keys, x.shape[1]))
         return self.head(x)
 
 
@@ -138,14 +138,15 @@ class Corruption(Initial):
     def forward(self, x: Tensor, rng_keys: Tensor) -> Tensor:
         N = x.shape[1]
         place = torch.arange(N, device=x.device)
-        chosen = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device).scatter(1, corrupted(rng_keys, N), True)
+        chosen = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device)
+        chosen = chosen.scatter(1, corrupted_patches(rng_keys, N), True)
         fate = integers(10, rng_keys, FATE, N).where(chosen, 9)  # (B, N): 0 to 7: mask, 8: another patch, 9: unchanged
         other = gather_rows(x, (place + 1 + integers(N - 1, rng_keys, OTHER, N)) % N)
         x = torch.where((fate == 8)[..., None], other, x)
         return torch.where((fate < 8)[..., None], self.mask.to(x.dtype), x)
 
 
-def corrupted(rng_keys: Tensor, patches: int) -> Tensor:
+def corrupted_patches(rng_keys: Tensor, patches: int) -> Tensor:
     """Return the random indices (B, N // 2) of the patches to corrupt. rng_keys: random keys (B,). patches: N."""
     return bits(rng_keys, CHOICE, patches).argsort(dim=1, stable=True)[:, : patches // 2]
 

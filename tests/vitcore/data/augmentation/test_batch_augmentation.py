@@ -14,7 +14,7 @@ from torch import Tensor
 from trainings import keys, tiny
 
 from vitcore import Config
-from vitcore.data.augmentation.batch_augmentation import TRIES, erased, mixed, mixing_choices, noise
+from vitcore.data.augmentation.batch_augmentation import TRIES, erase, mixed, mixing_choices, noise
 from vitcore.data.shuffle import generator
 from vitcore.data.splits import load
 from vitcore.identity import trial_id
@@ -47,7 +47,7 @@ class Replayed:
 def test_erased_images_are_timms(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]) -> None:
     """Given equal numbers, timm erases the same rectangles, also in narrow images, where some tries do not fit."""
     images, some = torch.randn(200, *shape), keys(200)
-    ours, expected = erased(images, some, 0.6, "constant"), images.clone()
+    ours, expected = erase(images, some, 0.6, "constant"), images.clone()
     theirs = timm_erasing.RandomErasing(0.6, mode="const", device="cpu")
     for image, key in zip(expected, some.split(1), strict=True):
         monkeypatch.setattr(timm_erasing, "random", Replayed(key))
@@ -59,7 +59,7 @@ def test_erased_images_are_timms(monkeypatch: pytest.MonkeyPatch, shape: tuple[i
 
 def test_pixels_are_normal_noise_of_each_image() -> None:
     images, some = torch.full((64, 3, 16, 16), 9.0), keys(64)
-    constant, pixel = erased(images, some, 1.0, "constant"), erased(images, some, 1.0, "pixel")
+    constant, pixel = erase(images, some, 1.0, "constant"), erase(images, some, 1.0, "pixel")
     inside = constant == 0
     assert torch.equal(pixel[~inside], images[~inside])
     assert stats.kstest(pixel[inside].numpy(), "norm").pvalue > 1e-3
@@ -75,7 +75,7 @@ def test_training_erases_standardized_images() -> None:
     inside = with_erasing.images == 0
     assert torch.equal(with_erasing.images[~inside], plain.images[~inside])
     assert inside.flatten(1).any(dim=1).all()
-    assert torch.equal(erased(plain.images, keys(len(plain.images)), 0.0, "pixel"), plain.images)
+    assert torch.equal(erase(plain.images, keys(len(plain.images)), 0.0, "pixel"), plain.images)
 
 
 def batch(count: int = 8) -> tuple[Tensor, Tensor]:
