@@ -264,7 +264,7 @@ def test_train_starts_from_a_trial_or_a_file(tmp_path: Path, ablate: Ablate) -> 
     for words, said in {
         ("init_from=0123456789ab",): "missing in",
         ("init_from=torn.safetensors",): "cannot be read",
-        ("init_from=other.safetensors",): "stem.bias is not there",
+        ("init_from=other.safetensors",): "it lacks stem.bias",
         ("init_from=nothing.pt",): "none, the id of a trial",
         ("init_from=no.npz",): "No such file",
         (f"init_from={parent['id']}", "seed=1"): "data_seed=1",
