@@ -13,11 +13,10 @@ from vitcore.config import Config
 from vitcore.data.lookup import describe
 from vitcore.model.position import POSITION
 from vitcore.options import JsonSettings
+from vitcore.settings import HOW_IT_RUNS
 from vitcore.sizes import REFERENCE, is_architectural, registered_digest
 from vitcore.training.parents import LINKS, identifying_value
 from vitcore.variants import VARIANTS
-
-HOW_IT_RUNS = frozenset({"device", "threads", "compile", "cuda_graph", "attention", "micro_batch", "gpus"})
 
 # Values that stand for the behavior before a field existed. Never change them, even if a default changes.
 NEUTRAL: JsonSettings = {

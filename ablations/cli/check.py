@@ -13,14 +13,14 @@ from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import data_folder, load_plugins
 from ablations.planning.checks import check as check_design
 from ablations.planning.checks import check_margin
-from ablations.planning.plan import arm_cost
+from ablations.planning.plan import description
 from ablations.study import strict_yaml
-from ablations.study.confounds import footnotes
 from ablations.study.design import Design
 from ablations.study.naming import packaged_names
 from ablations.study.reading import kind_of, read_recipe, read_study
 from ablations.study.recipe import Recipe
 from ablations.study.stages import Values
+from ablations.study.undeclared import footnotes
 from ablations.trainables.vit import plugins
 from vitcore.analysis.cost import measure
 from vitcore.config import Config, merge
@@ -164,11 +164,11 @@ def check_study(file: str, recipe: Recipe) -> bool:
 
     Raises ValueError if an arm is not valid or its model cannot be built.
     """
-    design = Design(read_study(file), recipe, {})
+    design = Design(read_study(file, recipe.train), recipe, {})
     check_design(design)
     arms = {arm.name: arm for arm in design.arms}
     for arm in design.arms:
-        arm_cost(arm.name, arm.config)  # builds the model
+        description(design.trainable, arm.name, arm.config)  # builds the model
     print(f"{file} on recipe {recipe.name}")
     for arm in design.arms:
         notes = "; ".join(footnotes(arm, arms[arm.baseline], design.study.budget))

@@ -15,8 +15,8 @@ from ablations.execution.launch import Place
 from ablations.execution.slots import make_slots
 from ablations.jobs import Job, jobs
 from ablations.planning import estimate
-from ablations.planning.measure_steps import measure_missing
 from ablations.planning.saved_plans import save_plan
+from ablations.planning.step_times import measure_missing
 from results import report, store
 from results.figures import study_figure
 from results.report import publish

@@ -15,9 +15,10 @@ from ablations.cli.inputs.directories import data_folder, ensure_writable, folde
 from ablations.cli.running import finish, train_here
 from ablations.execution.launch import Place
 from ablations.jobs import Job
-from ablations.study.init import choices
-from ablations.study.init.choices import Choice
-from ablations.study.init.survey import Survey, survey
+from ablations.study.reading import read_recipe
+from ablations.trainables.vit.image_folders import choices
+from ablations.trainables.vit.image_folders.choices import Choice
+from ablations.trainables.vit.image_folders.survey import Survey, survey
 from results import store
 from results.store.schemas import Settings
 from vitcore.analysis import cost
@@ -73,7 +74,7 @@ def init(
     data_dir = None if found.data.startswith(FOLDER) or find_pack(found.data) else path.parent
     where = folder_options(runs)
     measured = measure(found, device, make_place(runs, data_dir, None), workers, where) if tune else {}
-    target.write_text(choices.render(found, device, measured))
+    target.write_text(choices.render(found, device, measured, read_recipe("digits").arms))
     first = "remove the broken images named above, then " if found.broken else ""
     print(f"\nwrote {target}: each number has its reason beside it\n\n{first}{next_commands(target, runs, data_dir)}")
 

@@ -13,7 +13,7 @@ from ablations.cli.inputs.plan_names import RECIPE, existing_names
 from ablations.cli.inputs.preparation import expand_plan_names
 from ablations.cli.inputs.words import parse_words
 from ablations.study.naming import assignments, stem
-from ablations.study.reading import find, read_recipe, read_study
+from ablations.study.reading import find_file, read_recipe, read_study
 from ablations.study.recipe import Recipe
 from ablations.study.study import Axis, Study
 from results.load import load_studies
@@ -53,7 +53,7 @@ def show(
         return
     commands = f"`ablate plan {study}` estimates the hours, `ablate run {study}` trains it"
     advice = f"none in {source_path(runs)}; {commands}"
-    entries = [*description_parts(asked, on), ("cost", cost(find("studies", study), on))]
+    entries = [*description_parts(asked, on), ("cost", cost(find_file("studies", study), on))]
     entries += [("results", f"{name}: {answer}") for name, answer in found.items()] or [("results", advice)]
     print(f"{asked.name}: {asked.question}")
     last = ""

@@ -3,7 +3,6 @@
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -19,21 +18,18 @@ from ablations.cli.running import finish, train_here
 from ablations.cluster import campaign
 from ablations.execution import retry as retrying
 from ablations.jobs import Job, jobs
-from ablations.planning import estimate, init_checks
-from ablations.planning.measure_steps import measure_missing
+from ablations.planning import estimate
+from ablations.planning.ancestors import ancestors, parent_names
 from ablations.planning.overview import overview, render
 from ablations.planning.saved_plans import save_plan
-from ablations.study.confounds import enlargement_notes
+from ablations.planning.step_times import measure_missing
 from ablations.study.reading import read_recipe
+from ablations.trainables.trainable import VIT, find, trial_id
 from results import store
 from results.report import publish
 from results.store.schemas import Plan, Settings
 from results.study_results import load_plans
 from results.trackers import mirroring
-from vitcore.analysis.cost import measure
-from vitcore.config import Config, merge
-from vitcore.data.splits import check
-from vitcore.identity import trial_id
 from vitcore.options import usual_name
 from vitcore.runtime.device import require_gpu
 
@@ -137,7 +133,7 @@ def run(
         ensure_publishable(place.runs)
     else:
         guards.ensure_trainable(todo, place)
-    warn_of_enlarged(job.config for job in todo)
+    warn_of(todo)
     for planned in plans:
         save_plan(place.runs, planned)
     if plan_only:
@@ -159,9 +155,9 @@ def next_commands(plans: Sequence[Plan], runs: Path, where: str) -> str:
     return f"next    {table}{so_far}\n        ablate plot {names}; ablate report {names}"
 
 
-def warn_of_enlarged(configs: Iterable[Settings]) -> None:
-    seen = sorted({(config["data"], config["image_size"]) for config in configs})
-    for line in dict.fromkeys(note for data, size in seen for note in enlargement_notes(data, size)):
+def warn_of(todo: Iterable[Job]) -> None:
+    """Print to standard error what users should know of trials before they begin, each line once."""
+    for line in dict.fromkeys(line for job in todo for line in find(job.trainable).warnings(job.config)):
         print(f"ablate: {line}", file=sys.stderr)
 
 
@@ -209,14 +205,13 @@ def train(
         ablate train data=imagefolder:photos image_size=32 patch=4 steps=100
     """
     place = make_place(runs, data_dir, plugin, checkpoints)
-    config = one_config(words, recipe, data_dir)
-    check(config)
-    before = init_checks.ancestors(config, place.runs)
-    parents = init_checks.parent_names(before)
-    job = Job(trial_id(config), config.model_dump(), "train", "", parents=parents, description=asdict(measure(config)))
+    trainable, settings = find(VIT), one_trial(words, recipe, data_dir)
+    before = ancestors(trainable, settings, place.runs)
+    parents, description = parent_names(before), trainable.describe(settings)
+    job = Job(trial_id(trainable, settings), settings, "train", "", parents=parents, description=description)
     todo = retrying.trials_to_run(place.runs, [*before, job], place.code)
     guards.ensure_trainable([job, *todo], place)
-    warn_of_enlarged([job.config])
+    warn_of([job])
     summary = train_here([*before, job], place, 1)
     state = store.trial(place.runs, job.id).state()
     if as_json and state.result is not None:
@@ -227,8 +222,8 @@ def train(
     finish(summary, len(todo), folder_options(runs))
 
 
-def one_config(words: list[str], recipe: str, data_dir: Path | None) -> Config:
-    """Return the recipe's config with the words' settings. Raises ValueError if they name a study or set the margin."""
+def one_trial(words: list[str], recipe: str, data_dir: Path | None) -> Settings:
+    """Return a recipe's settings with the words' settings. Raises ValueError if they name a study or set the margin."""
     asked = parse_words(words)
     if asked.margin is not None:
         raise ValueError(f"margin={asked.margin}: applies to studies: give it to `ablate run`")
@@ -238,4 +233,6 @@ def one_config(words: list[str], recipe: str, data_dir: Path | None) -> Config:
         again = f"`ablate run {shlex.quote(asked.studies[0])}` trains a study"
         raise ValueError(f"'{asked.studies[0]}' is not key=value: train takes one config; {again}")
     check_overrides(asked.overrides, [], recipe)
-    return Config(**resolve_settings(merge(read_recipe(recipe).config, asked.overrides), data_dir))
+    trainable = find(VIT)
+    layers = trainable.merge(read_recipe(recipe).config, asked.overrides)
+    return trainable.resolve(resolve_settings(layers, data_dir))

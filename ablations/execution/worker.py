@@ -25,7 +25,7 @@ from ablations.execution.launch import PLACE, Place
 from ablations.faults import RankLost
 from ablations.jobs import Job, kept_weights
 from ablations.output import output_to_file
-from ablations.trainables.trainable import Context, Outcome, Parent, find, hashed, is_trial_id
+from ablations.trainables.trainable import LINKS, Context, Outcome, Parent, find, hashed, is_trial_id
 from results import store
 from results.store import eval_files, lease
 from results.store.files import FULL, Patience
@@ -131,7 +131,7 @@ class Worker:
         return settings
 
     def train(self, job: Job, settings: Settings, trial: store.Trial, attempt: store.Attempt, past: Past) -> Outcome:
-        links = [link for link in self.trainable.links if is_trial_id(settings.get(link))]
+        links = [link for link in LINKS if is_trial_id(settings.get(link))]
         parents = {link: self.verified_parent(link, settings[link]) for link in links}
         context = Context(
             data_dir=self.place.data_dir,

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 
-from ablations.planning import init_checks
 from ablations.planning.contrasts import fixed_points, tuned_arms
 from ablations.study import written_names
 from ablations.study.arms import Arm, arm_name
@@ -12,10 +11,7 @@ from ablations.study.study import Axis, Study
 from results.claim_text import claimed_arms
 from results.figures.kinds import FIGURE_KINDS
 from results.store.schemas.metrics import metric_by_name
-from vitcore.analysis.evals import EVAL, eval_of, find
-from vitcore.data import splits
-from vitcore.options import ConfigError, joined_names, spelling_hint
-from vitcore.training.evaluation import METRICS
+from vitcore.options import joined_names, spelling_hint
 
 
 def check(design: Design) -> None:
@@ -27,19 +23,17 @@ def check(design: Design) -> None:
     check_names(design)
     check_shares(design)
     for name in required_evals(design):
-        entry, number = find(name)
         for arm in design.arms:
             try:
-                entry.check(arm.config, number)
-            except ConfigError as error:
+                design.trainable.check_eval(name, arm.config)
+            except ValueError as error:
                 raise ValueError(f"eval {name} of arm {arm.name}: {error}") from None
     stages = {one.name: one for arm in design.arms for one in lineage(arm.parent)}
     entries: list[Arm | Stage] = [*design.arms, *stages.values()]
     for one in entries:
         try:
-            splits.check(one.config)
-            init_checks.check(one.config, one.parent.config if one.parent else None)
-        except ConfigError as error:
+            design.trainable.check_trial(one.config, one.parent.config if one.parent else None)
+        except ValueError as error:
             raise ValueError(f"study '{design.study.name}', {one.name}: {error}") from None
 
 
@@ -49,9 +43,10 @@ def check_names(design: Design) -> None:
     Arms that exist only with the axis values of another recipe count as known.
     """
     study, arms = design.study, [arm.name for arm in design.arms]
-    of_evals = [name for entry in EVAL.values() for name in entry.metrics]
-    metrics = [*METRICS, *of_evals, *([design.metric] if eval_of(design.metric) else [])]
-    check_name(study, "metric", design.metric, metrics)
+    trainable = design.trainable
+    if not trainable.eval_of(design.metric):
+        declared = [metric.name for metric in trainable.metrics([arm.config for arm in design.arms])]
+        check_name(study, "metric", design.metric, [*declared, *trainable.known_evals()])
     check_name(study, "figure", study.figure, FIGURE_KINDS)
     at_own_value = [arm_name(change.name, point) for change in design.changes for point in fixed_points(design)]
     check_arms(study, "published", written_names.published(design), [*arms, *at_own_value] if design.tune else arms)
@@ -114,7 +109,7 @@ def may_name_arm(study: Study, name: str) -> bool:
 
 def required_evals(design: Design) -> list[str]:
     """Return the names of a design's evals and of its metric's eval, if any. Raises ValueError if a name is unknown."""
-    names = [*design.evals, *filter(None, [eval_of(design.metric)])]
+    names = [*design.evals, *filter(None, [design.trainable.eval_of(design.metric)])]
     for name in names:
-        find(name)
+        design.trainable.metrics_of(name)
     return list(dict.fromkeys(names))

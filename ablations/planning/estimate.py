@@ -22,7 +22,6 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from ablations import machine
 from ablations.execution import retry
 from ablations.execution.attempts import read_or_none
 from ablations.jobs import Job
@@ -30,19 +29,14 @@ from ablations.planning import step_times
 from ablations.planning.step_times import Device
 from ablations.trainables.trainable import find
 from results import store
-from results.store.schemas import Entry, Environment, Plan, Settings
+from results.store.schemas import Entry, Environment, Plan
 from results.units import amount_text
-from vitcore.runtime.host import has_bf16, processor
 
 ENOUGH = 20  # the largest number of past trials that are used per arm
 EACH, ALL = 3, 60  # the largest numbers of past trials in a rate: per other arm, and in total
-# Settings that seconds per FLOP depend on most, besides the device.
-ALIKE = ("data", "threads", "precision")
 START_SECONDS = 5.0  # to start a worker and load its data
 # Cautious training FLOPs per second of a worker: a measured CPU core, and a tenth of an A100's peak.
 CORE_FLOPS, GPU_FLOPS = 5e9, 3e13
-# A step in bf16 against one in float32 on an Intel Xeon without bf16 instructions, at width 192 and batch 16 and 256.
-BF16_SLOWDOWN = 3.7
 CORE_HOURS, GPU_HOURS = "core-hours", "GPU-hours"
 
 SOURCES = {  # name of a source, best first -> text
@@ -81,21 +75,13 @@ def sources_text(sources: Mapping[str, int]) -> str:
     return "; ".join(said.format(arms=arms[name]) for name, said in SOURCES.items() if name in sources)
 
 
-def local_device(plans: Iterable[Plan]) -> Device:
+def local_device(plans: Sequence[Plan]) -> Device:
     """Return the GPU or CPU core of this machine that the first arm of the plans would train on.
 
     If the arm needs a GPU and there is none here, returns a GPU without a name.
     """
-    asked = next(arm.config for plan in plans for arm in plan.arms)
-    if asked["device"] == "cpu" or (asked["device"] == "auto" and not machine.gpus()):
-        return Device(False, processor())
-    if not machine.gpus():
-        return Device(True, "")
-    from vitcore.config import Config
-    from vitcore.runtime.device import device_of, hardware  # imported here because it loads torch
-
-    config = Config(**asked)
-    return Device(device_of(config) == "cuda", hardware(config))
+    first = next(iter(plans))
+    return Device(*find(first.trainable).hardware(first.arms[0].config))
 
 
 def check_max_hours(most: float, plans: Sequence[Plan], wanted: Iterable[Job], runs: Path, device: Device) -> None:
@@ -143,25 +129,20 @@ def estimate_arms(plan: Plan, runs: Path, device: Device, arms: Iterable[Entry])
     took = plan.cost.time_on(device.gpu) if plan.cost else None
     trainable = find(plan.trainable)
     for arm in arms:
-        slowdown = BF16_SLOWDOWN if emulates_bf16(arm.config, device.gpu) else 1.0
-        flops = training_flops(arm)
-        step = measured.get(step_times.key(arm.config, step_times.teacher_config(plan, arm)))
+        slowdown, _ = trainable.slowdown(arm.config, device.gpu)
+        work = trainable.work(arm.config, arm.flops)
+        step = measured.get(step_times.key(trainable, arm.config, step_times.teacher_config(plan, arm)))
         if past := past_seconds(arm, runs, device):
             seconds, source = fmean(past), "past"
         elif step is not None:
             seconds, source = arm.config["steps"] * step, "probe"
         elif (of_others := rate(arm)) is not None:
-            seconds, source = flops * of_others, "others"
+            seconds, source = work * of_others, "others"
         elif plan.cost and took:
-            seconds, source = slowdown * flops * (took.seconds / plan.cost.work), "recipe"
+            seconds, source = slowdown * work * (took.seconds / plan.cost.work), "recipe"
         else:
-            seconds, source = slowdown * flops / (GPU_FLOPS if device.gpu else CORE_FLOPS), "flops"
+            seconds, source = slowdown * work / (GPU_FLOPS if device.gpu else CORE_FLOPS), "flops"
         yield arm, seconds * (1 + trainable.evaluation_fraction(arm.config, plan.data)), source
-
-
-def emulates_bf16(config: Settings, gpu: bool) -> bool:
-    """Return whether a trial computes in bf16 on a CPU without instructions for it, which is slower than float32."""
-    return config.get("precision") == "bf16" and not gpu and not has_bf16()
 
 
 def past_seconds(arm: Entry, runs: Path, device: Device, most: int = ENOUGH) -> list[float]:
@@ -176,7 +157,7 @@ def past_seconds(arm: Entry, runs: Path, device: Device, most: int = ENOUGH) -> 
             continue
         env = read_or_none(state.attempt / "env.json", Environment) or Environment()
         took = state.result.train_seconds
-        if took is not None and device.ran_attempt(env, arm.config["threads"]) and env.ranks == arm.ranks:
+        if took is not None and device.ran_attempt(env, arm.config.get("threads")) and env.ranks == arm.ranks:
             found.append(took)
             if len(found) == most:
                 break
@@ -186,26 +167,24 @@ def past_seconds(arm: Entry, runs: Path, device: Device, most: int = ENOUGH) -> 
 def seconds_per_flop(plan: Plan, runs: Path, device: Device) -> Callable[[Entry], float | None]:
     """Return a function that maps an arm to the median seconds per training FLOP of comparable trials, or to None.
 
-    Comparable trials have the plan's recipe and equal `comparable_settings`. They may belong to any study in `runs`.
+    Comparable trials have the plan's recipe and equal `speed_settings`. They may belong to any study in `runs`.
     """
+    trainable = find(plan.trainable)
+
+    def comparable(arm: Entry) -> tuple[Any, ...]:
+        return arm.ranks, *trainable.speed_settings(arm.config)
 
     @cache
     def rate(*alike: Any) -> float | None:
         plans = (one for one in [plan, *store.read_plans(runs).readable] if one.recipe == plan.recipe)
         entries = (arm for one in plans for arm in one.entries)
-        same = {str(arm.trials): arm for arm in entries if comparable_settings(arm) == alike}
-        rates = (took / training_flops(arm) for arm in same.values() for took in past_seconds(arm, runs, device, EACH))
+        same = {str(arm.trials): arm for arm in entries if comparable(arm) == alike}
+        rates = (
+            took / trainable.work(arm.config, arm.flops)
+            for arm in same.values()
+            for took in past_seconds(arm, runs, device, EACH)
+        )
         found = list(islice(rates, ALL))
         return median(found) if found else None
 
-    return lambda arm: rate(*comparable_settings(arm))
-
-
-def comparable_settings(arm: Entry) -> tuple[Any, ...]:
-    asked = arm.config.get("compile") is True  # not the default, which was false in earlier versions
-    return arm.ranks, asked, *(arm.config.get(name) for name in ALIKE)
-
-
-def training_flops(arm: Entry) -> float:
-    """Return the FLOPs per rank for training one trial. A backward pass counts as two forward passes."""
-    return 3.0 * (arm.flops or 0) * float(arm.config["steps"] * arm.config["batch"]) / arm.ranks
+    return lambda arm: rate(*comparable(arm))

@@ -1,15 +1,14 @@
 """Grow plans. A plan keeps the arms and seeds of the plan on disk unless it is pruned."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import TypeVar
 
-from ablations.planning.plan import arm_cost, contrasts, trials
+from ablations.planning.plan import contrasts, description, trials
 from ablations.planning.saved_plans import check_same_table
-from ablations.study.confounds import refuse_undeclared
+from ablations.study.undeclared import refuse_undeclared
+from ablations.trainables.trainable import Trainable, find
 from results.store import schemas
 from results.store.schemas import Entry, Plan
-from vitcore.config import Config
 
 Listed = TypeVar("Listed", bound=schemas.Tuned | schemas.Interaction)
 Extended = TypeVar("Extended", bound=Entry)
@@ -25,7 +24,8 @@ def grown(old: Plan, new: Plan) -> Plan:
     names = {arm.name for arm in new.arms}
     gone = [arm for arm in old.arms if arm.name not in names]
     stages, called = kept_stages(old, gone, new)
-    kept = [extended(arm, new.seeds, stages, called) for arm in gone]
+    trainable = find(new.trainable)
+    kept = [extended(trainable, arm, new.seeds, stages, called) for arm in gone]
     arms, apart = new.arms + kept, add_old_entries(old.tuned if old.tune == new.tune else [], new.tuned)
     plan = new.model_copy(
         update={
@@ -57,7 +57,7 @@ def kept_stages(old: Plan, arms: Sequence[schemas.Arm], new: Plan) -> tuple[dict
     names: dict[str, str] = {}
     for name, stage in before.items():
         if name in needed:
-            kept = extended(stage, new.seeds, found, names)
+            kept = extended(find(new.trainable), stage, new.seeds, found, names)
             same = [one for one in (name, *found) if one in found and found[one].trials == kept.trials]
             if same:
                 names[name] = same[0]
@@ -69,7 +69,11 @@ def kept_stages(old: Plan, arms: Sequence[schemas.Arm], new: Plan) -> tuple[dict
 
 
 def extended(
-    arm: Extended, seeds: Sequence[int], stages: Mapping[str, schemas.Stage], names: Mapping[str, str]
+    trainable: Trainable,
+    arm: Extended,
+    seeds: Sequence[int],
+    stages: Mapping[str, schemas.Stage],
+    names: Mapping[str, str],
 ) -> Extended:
     """Return an old arm or stage with a trial for every seed in `seeds` that its parent has too.
 
@@ -80,8 +84,10 @@ def extended(
     parent = stages.get(arm.parent)
     own = [seed for seed in seeds if parent is None or seed in parent.ids]
     try:
-        config = Config(**arm.config, seed=0)
-        measured = arm_cost(arm.name, config)
-        return arm.model_copy(update=asdict(measured) | {"trials": trials(config, arm.config, own, parent)})
+        settings = trainable.resolve({**arm.config, "seed": 0})
+        described = description(trainable, arm.name, settings)
+        if not isinstance(arm, schemas.Arm):
+            described.pop("train_flops", None)
+        return arm.model_copy(update={**described, "trials": trials(trainable, settings, arm.config, own, parent)})
     except ValueError:  # its plug-in is not loaded or has changed
         return arm

@@ -8,14 +8,15 @@ from pathlib import Path
 from ablations.execution import retry
 from ablations.jobs import Keep, jobs, kept_weights, matching_arms
 from ablations.machine import cores, default_workers, gpus
-from ablations.planning import cheaper, data_summary, estimate, resolution
+from ablations.planning import estimate, resolution
 from ablations.planning.resolution import Resolution
 from ablations.planning.step_times import Device
 from ablations.study.naming import ALL_ARMS
+from ablations.trainables.trainable import find
 from results import store, units
 from results.statistics.declared import declared_earlier
 from results.store import ledger
-from results.store.schemas import Expected, Plan
+from results.store.schemas import Expected, Plan, PlannedData
 from results.store.standing import Standings
 from results.tables.declared_first import changes_text, claim_warnings, late_warnings
 
@@ -23,6 +24,10 @@ BYTES_A_PARAMETER = 4
 CHECKPOINT = 3 * BYTES_A_PARAMETER  # a parameter's value and AdamW's two moments
 CHECKPOINTS = store.KEEP_CHECKPOINTS + 1  # per running trial: the kept checkpoints and the one being written
 FILES = 64 * 1024  # bytes of a trial's other files: config, metrics, log, correctness of each test image
+
+DAY = 24.0
+EXPENSIVE = {estimate.CORE_HOURS: DAY, estimate.GPU_HOURS: 10 * DAY}  # the minimum hours of an expensive plan
+SAVES = 0.7  # the largest fraction of the hours that may remain after a suggested change
 
 
 @dataclass(frozen=True)
@@ -176,9 +181,9 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
         f"({CHECKPOINTS} for each trial that runs at once), {files} of other files",
         "  resolves " + "\n           ".join(resolved),
     ]
-    lines += [f"  data    {data_summary.images_text(plan.data, plan)}"] if plan.data else []
+    lines += [f"  data    {images_text(plan, plan.data)}"] if plan.data else []
     lines += [f"  plug-in {', with '.join(filter(None, [file, ', '.join(own)]))}" for file, own in view.plugins.items()]
-    lines += [f"  cheaper {line}" for line in cheaper.suggestions(view.hours, view.hours_from.unit, plan)]
+    lines += [f"  cheaper {line}" for line in suggestions(view.hours, view.hours_from.unit, plan)]
     lines += [f"  note    {note}" for note in [*view.declared_first, *plan.notes, *precision_notes(view, plan)]]
     if trials.finished < trials.planned:
         lines += [f"  {expected_text(one, plan)}" for one in plan.expected if one.metric == plan.metric]
@@ -188,14 +193,10 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
 
 
 def precision_notes(view: Overview, plan: Plan) -> list[str]:
-    """Return a note, in a list, if trials compute in bf16 on this machine's CPU, which emulates it; otherwise []."""
-    slow = estimate.emulates_bf16(plan.baseline_arm.config, view.hours_from.unit == estimate.GPU_HOURS)
-    if not (view.wall and slow):
-        return []
-    return [
-        "this CPU has no bf16 instructions: with precision=float32, which makes other trials, steps were "
-        f"{estimate.BF16_SLOWDOWN:g} times as fast on such a CPU"
-    ]
+    """Return a note, in a list, if this machine is slower than others for the trials; otherwise []."""
+    on_gpu = view.hours_from.unit == estimate.GPU_HOURS
+    _, why = find(plan.trainable).slowdown(plan.baseline_arm.config, on_gpu)
+    return [why] if view.wall and why else []
 
 
 def time_text(view: Overview, plan: Plan) -> str:
@@ -228,3 +229,28 @@ def expected_text(stated: Expected, plan: Plan) -> str:
     reached = f"{metric.value_text(stated.mean)}{metric.unit} {metric.title}{seeds}"
     whose = "expects" if stated.how == "measured" else "others reached"
     return f"{whose} {reached}, {stated.how}: {stated.source}"
+
+
+def suggestions(hours: float, unit: str, plan: Plan) -> list[str]:
+    """Return a line, in a list, with an expensive plan's days and any large saving; [] for other plans."""
+    if hours < EXPENSIVE[unit]:
+        return []
+    days = f"{hours:,.0f} {unit} are {hours / DAY:,.0f} days on one {unit.partition('-')[0]}"
+    varied = {*plan.factors, *plan.curves, *plan.tune}
+    best = min(find(plan.trainable).cheaper(plan.baseline_arm.config, varied), default=None)
+    if best is None or best[0] > SAVES:
+        return [days]
+    fraction, setting = best
+    return [f"{days}; with {setting}, about {fraction * hours:,.0f} {unit}"]
+
+
+def images_text(plan: Plan, data: PlannedData) -> str:
+    config, tokens = plan.baseline_arm.config, sorted({arm.tokens for arm in plan.arms if arm.tokens})
+    validation = round(config["val_fraction"] * data.train)
+    train = round(config["data_fraction"] * (data.train - validation))
+    folds = f" (one of {data.folds} folds)" if data.folds else ""
+    counted = f", {' to '.join(map(str, dict.fromkeys([tokens[0], tokens[-1]])))} tokens" if tokens else ""
+    return (
+        f"{data.name}: about {train:,} images to train, {validation:,} to validate, {data.test:,} to test{folds}, "
+        f"{data.classes:,} classes, {data.image_size} pixels wide, trained at {config['image_size']}{counted}"
+    )

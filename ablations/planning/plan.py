@@ -3,32 +3,22 @@
 A plan holds all that tables, plots, reports, comparisons and exports need, so that they load neither torch nor YAML.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
 
-from ablations.planning import checks, data_summary
+from ablations.planning import checks
 from ablations.planning.contrasts import interactions, tuned_arms
 from ablations.study import written_names
 from ablations.study.arms import Arm
-from ablations.study.budget import training_flops
-from ablations.study.confounds import enlargement_notes, footnotes, model_notes, refuse_undeclared
 from ablations.study.design import Design
-from ablations.study.recipe import Recipe
-from ablations.study.stages import LINKS, Stage, lineage
+from ablations.study.stages import Stage, lineage
+from ablations.study.undeclared import footnotes, refuse_undeclared
+from ablations.trainables.trainable import LINKS, Trainable, arm_key, trial_ids
 from results.claim_text import claimed_arms
+from results.margins import margin_text
 from results.store import schemas
 from results.store.plan_files import learned_settings, parent_setting
-from results.store.schemas import Entry, Plan, PlannedTrial, Settings, Split
-from results.store.schemas.metrics import metric_by_name, objective_label
-from vitcore.analysis.cost import measure
-from vitcore.analysis.evals import EVAL, eval_of, find, metrics_of
-from vitcore.config import Config, merge
-from vitcore.data.dataset import About
-from vitcore.data.lookup import describe
-from vitcore.identity import HOW_IT_RUNS, arm_key, trial_ids
-from vitcore.options import ConfigError
-from vitcore.runtime.host import Cost
-from vitcore.training.evaluation import METRICS
+from results.store.schemas import Entry, Plan, PlannedData, PlannedTrial, Settings
+from results.store.schemas.metrics import metric_by_name
 
 
 def build(design: Design, seeds: Sequence[int]) -> Plan:
@@ -37,7 +27,7 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
     Raises the errors of `checks.check`. Also raises ValueError if an arm or stage cannot be built, or if an undeclared
     difference confounds an arm.
     """
-    study, recipe = design.study, design.applicable_recipe
+    study, recipe, trainable = design.study, design.applicable_recipe, design.trainable
     checks.check(design)
     made = {arm.name: arm for arm in design.arms}
     stages = stage_entries(design, seeds)
@@ -64,19 +54,22 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
         curves=design.curves,
         tune=design.tune,
         published_of=study.published_of or study.source,
-        description=data_summary.description(design),
-        data=data_summary.data(design),
+        description=trainable.summary(design.reference, design.recipe.name, recipe.description, bool(study.stages)),
+        data=planned_data(design),
         departures=departed,
         evals=[name for name in checks.required_evals(design) if not is_stage_eval(design, name)],
         margin=design.margin,
         claims=applicable_claims(design),
-        caveats=[*recipe.caveats, *enlarged_evals(design)],
-        notes=data_summary.notes(design),
-        cost=stated_cost(recipe),
+        caveats=[
+            *recipe.caveats,
+            *trainable.eval_caveats(checks.required_evals(design), design.arms[0].config),
+        ],
+        notes=margin_notes(design),
+        cost=stated_cost(design),
         expected=expected_results(design, departed),
         spread=spread,
         baseline=design.main_baseline,
-        split=split(describe(design.data)),
+        split=trainable.split(design.reference),
         seeds=list(seeds),
         grows=study.grows,
         stages=list(stages.values()),
@@ -86,20 +79,37 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
         points_family=contrasts(arms) if at_own_values else 0,
         interactions=interactions(design),
     )
+    if recipe.train:
+        plan = plan.model_copy(update={"trainable": recipe.train})
     refuse_undeclared(plan)
     return plan
 
 
 def declared_metrics(design: Design) -> list[schemas.Metric]:
-    """Return the metrics that trials and their evals measure, labeled by what all arms learn."""
-    objectives = {arm.config.objective for arm in design.arms}
-    objective = objectives.pop() if len(objectives) == 1 else ""
-    found = [
-        schemas.Metric(name=name, label=objective_label(name, objective), **kind) for name, kind in METRICS.items()
-    ]
+    """Return the metrics that trials and their evals measure."""
+    found = design.trainable.metrics([arm.config for arm in design.arms])
     for one in checks.required_evals(design):
-        found += [metric_by_name(name).model_copy(update={"eval": one}) for name in metrics_of(one)]
+        names = design.trainable.metrics_of(one)
+        found += [metric_by_name(name).model_copy(update={"eval": one}) for name in names]
     return found
+
+
+def planned_data(design: Design) -> PlannedData | None:
+    found = design.trainable.describe_data(design.reference)
+    return found and found.model_copy(update={"of_recipe": design.uses_recipe_data})
+
+
+def margin_notes(design: Design) -> list[str]:
+    """Return a note, in a list, if other data invalidate the recipe's margin and the study sets none; otherwise []."""
+    own, data = design.recipe.margin, planned_data(design)
+    if own is None or own == design.applicable_recipe.margin or design.study.margin is not None:
+        return []
+    text = margin_text(own, metric_by_name(design.metric))
+    return [
+        f"no arm is called equivalent: the margin of {text} in the recipe "
+        f"{design.recipe.name} is for its own data, not for {data.name if data else design.data}; "
+        "set a margin in the study"
+    ]
 
 
 def applicable_claims(design: Design) -> list[str]:
@@ -112,14 +122,6 @@ def contrasts(entries: Sequence[schemas.Arm | schemas.Tuned]) -> int:
     return sum(entry.name != entry.baseline for entry in entries)
 
 
-def enlarged_evals(design: Design) -> list[str]:
-    """Return a note for each eval that enlarges the stored images."""
-    sizes = [number for entry, number in map(find, checks.required_evals(design)) if entry is EVAL["test@SIZE"]]
-    return [
-        f"In evaluations, {note}." for size in sizes for note in enlargement_notes(design.arms[0].config.data, size)
-    ]
-
-
 def expected_results(design: Design, departed: Settings) -> list[schemas.Expected]:
     """Return what the recipe states for exactly the `learned_settings` of the overrides.
 
@@ -127,31 +129,27 @@ def expected_results(design: Design, departed: Settings) -> list[schemas.Expecte
     from the recipe.
     """
     asked = learned_settings(design.overrides)
-    of_overrides = {"steps" if key == "epochs" else key for key in asked}
+    shorthands = design.trainable.shorthands
+    of_overrides = {shorthands.get(key, key) for key in asked}
     if design.study.stages or departed.keys() - of_overrides:
         return []
     return [one for one in design.applicable_recipe.expected if one.settings == asked]
 
 
-def stated_cost(recipe: Recipe) -> schemas.StatedCost | None:
-    """Return the time and the FLOPs per process of a trial of the recipe, or None if the recipe states no time."""
+def stated_cost(design: Design) -> schemas.StatedCost | None:
+    """Return the time and the work of a trial of the recipe, or None if the recipe states no time."""
+    recipe, trainable = design.applicable_recipe, design.trainable
     if not recipe.cost:
         return None
-    own = Config(**recipe.config)
-    work = 3.0 * measure(own).flops * float(own.steps * own.batch) / own.gpus
+    own = trainable.resolve(recipe.config)
+    work = trainable.work(own, trainable.describe(own).get("flops"))
     return schemas.StatedCost(work=work, **recipe.cost)
 
 
-def split(data: About) -> Split:
-    if data.folds:
-        return Split(kind="folds", folds=data.folds, images=data.train_size + data.test_size)
-    return Split(kind="official", images=data.test_size)
-
-
-def arm_cost(name: str, config: Config) -> Cost:
-    """Return the cost of a model. Raises a ValueError that names the arm or stage if the model cannot be built."""
+def description(trainable: Trainable, name: str, settings: Settings) -> Settings:
+    """Return what is known of a trial. Raises a ValueError that names the arm or stage if it cannot be built."""
     try:
-        return measure(config)
+        return trainable.describe(settings)
     except Exception as error:  # a user's plug-in may raise anything
         raise ValueError(f"arm {name} cannot be built: {type(error).__name__}: {error}") from error
 
@@ -163,16 +161,18 @@ def stage_entries(design: Design, seeds: Sequence[int]) -> dict[str, schemas.Sta
         if stage.name in found:
             continue
         written = settings(stage)
+        parent = found.get(stage.parent.name) if stage.parent else None
+        described = description(design.trainable, stage.name, stage.config)
         found[stage.name] = schemas.Stage(
             name=stage.name,
             stage=stage.stage,
             parent=stage.parent.name if stage.parent else "",
-            key=arm_key(stage.config),
+            key=arm_key(design.trainable, stage.config),
             config=written,
             departures=departures(design, stage),
             evals=[name for name in checks.required_evals(design) if is_stage_eval(design, name)],
-            **asdict(arm_cost(stage.name, stage.config)),
-            trials=trials(stage.config, written, seeds, found.get(stage.parent.name) if stage.parent else None),
+            **{key: value for key, value in described.items() if key != "train_flops"},
+            trials=trials(design.trainable, stage.config, written, seeds, parent),
         )
     return found
 
@@ -182,27 +182,33 @@ def departures(design: Design, entry: Arm | Stage) -> Settings:
 
     Returns {} if the recipe's config is invalid with the data of `entry`.
     """
-    own, recipe = entry.config.model_dump(), design.recipe.config
+    trainable, own = design.trainable, entry.config
     try:
-        plain = Config(**merge(recipe, {"data": own["data"]})).model_dump()  # other data change the default image size
-    except ConfigError:
+        plain = trainable.resolve_recipe(design.recipe.config, own)
+    except ValueError:
         return {}
-    plain["data"] = recipe.get("data", own["data"])
-    own |= {entry.parent.link: entry.parent.name} if entry.parent else {}
-    written = ["steps" if key == "epochs" else key for key in (*entry.settings, *LINKS)]
-    mine, its = ({**config, **config["options"]} for config in (own, plain))
-    return {key: mine[key] for key in written if key not in HOW_IT_RUNS and key in mine and mine[key] != its.get(key)}
+    if entry.parent:
+        own = own | {entry.parent.link: entry.parent.name}
+    mine, its = ({**config, **config.get("options", {})} for config in (own, plain))
+    departed: Settings = {}
+    for key in (*entry.settings, *LINKS):
+        name = trainable.shorthands.get(key, key)
+        if name not in trainable.how_it_runs and name in mine and mine[name] != its.get(name):
+            departed[name] = mine[name]
+    return departed
 
 
 def is_stage_eval(design: Design, eval_name: str) -> bool:
-    """Return whether stages compute this eval. They compute few-shot probes, unless a probe is the metric."""
-    return eval_name == "fewshot" and bool(design.study.stages) and eval_of(design.metric) != "fewshot"
+    """Return whether stages compute this eval, instead of arms. They compute none that the metric is of."""
+    has_own = eval_name in design.trainable.stage_evals and bool(design.study.stages)
+    return has_own and design.trainable.eval_of(design.metric) != eval_name
 
 
 def arm_entry(
     design: Design, arm: Arm, baseline: Arm, seeds: Sequence[int], stages: Mapping[str, schemas.Stage]
 ) -> schemas.Arm:
     written, parent = settings(arm), arm.parent.name if arm.parent else ""
+    notes = footnotes(arm, baseline, design.study.budget)
     return schemas.Arm(
         name=arm.name,
         baseline=arm.baseline,
@@ -215,11 +221,10 @@ def arm_entry(
         config=written,
         published=published_number(design, arm),
         at_twice_the_steps=later_difference(design, arm, baseline),
-        **asdict(arm_cost(arm.name, arm.config)),
-        train_flops=training_flops(arm.config) * arm.config.steps,
-        notes=footnotes(arm, baseline, design.study.budget),
-        notes_about=model_notes(arm, baseline),
-        trials=trials(arm.config, written, seeds, stages.get(parent)),
+        **description(design.trainable, arm.name, arm.config),
+        notes=list(notes),
+        notes_about={note: measure for note, measure in notes.items() if measure},
+        trials=trials(design.trainable, arm.config, written, seeds, stages.get(parent)),
     )
 
 
@@ -233,27 +238,28 @@ def later_difference(design: Design, arm: Arm, baseline: Arm) -> schemas.LaterDi
     of_recipe = not arm.change.named or study.arms[arm.change.name] == "axis"
     if known is None or design.metric != "test_accuracy" or study.budget != "steps" or not of_recipe:
         return None
-    against_recipe = baseline.key == arm_key(Config(**design.recipe.config))
+    against_recipe = baseline.key == arm_key(design.trainable, design.trainable.resolve(design.recipe.config))
     return known.difference(arm.name) if against_recipe and not arm.change.co_changes else None
 
 
 def settings(arm: Arm | Stage) -> Settings:
-    """Return the resolved config without the keys that differ by seed.
-
-    They are `seed`, `data_seed` unless it is set, and `init_from` or `teacher` if it names the parent.
-    """
-    left_out = {"seed"} if "data_seed" in arm.settings else {"seed", "data_seed"}
+    """Return the resolved settings without unset seeds and without a link to a parent, which differ by seed."""
+    left_out = {"seed", *(key for key in arm.trainable.seed_keys if key not in arm.settings)}
     left_out |= {arm.parent.link} if arm.parent else set()
-    return {key: value for key, value in arm.config.model_dump().items() if key not in left_out}
+    return {key: value for key, value in arm.config.items() if key not in left_out}
 
 
-def trials(config: Config, settings: Settings, seeds: Sequence[int], parent: Entry | None = None) -> list[PlannedTrial]:
-    """Return the trials of a config, one per seed. settings: the config as the plan entry records it.
+def trials(
+    trainable: Trainable, config: Settings, written: Settings, seeds: Iterable[int], parent: Entry | None = None
+) -> list[PlannedTrial]:
+    """Return the trials of resolved settings, one per seed. written: the settings as the plan entry records them.
 
     parent: the plan entry of the parent, which needs a trial for each seed.
     """
     before = parent.ids if parent else None
-    ids = trial_ids(config, seeds, settings.get("data_seed"), before, parent_setting(settings))
+    fixed = {key: written[key] for key in trainable.seed_keys if key in written}
+    seeds = list(seeds)
+    ids = trial_ids(trainable, config, seeds, fixed, before, parent_setting(written))
     return [PlannedTrial(seed=seed, id=trial_id) for seed, trial_id in zip(seeds, ids, strict=True)]
 
 

@@ -18,10 +18,6 @@ from ablations.study.naming import PlanIdentity, check_given_name, check_name, o
 from results.store import plan_files
 from results.store.json_files import timestamp
 from results.store.schemas import Plan
-from vitcore.config import Config
-from vitcore.data.lookup import describe
-from vitcore.options import ConfigError
-from vitcore.training import parents
 
 
 def prepare(
@@ -79,16 +75,10 @@ def inputs_digest(design: Design, seeds: Sequence[int], code: str, old: Plan | N
         return ""  # a plug-in may import any file, which the digest would not cover
     asked = [design.study.model_dump(), design.recipe.model_dump(), design.overrides]
     try:
-        names = {Config.model_fields["data"].default, *values_of_key(asked, "data"), *planned_values(old, "data")}
-        data = {name: describe(name).fingerprint for name in sorted(names)}
-        starts: dict[str, Any] = {}
-        for link in parents.LINKS:
-            values = [*values_of_key(asked, link), *planned_values(old, link)]
-            files = {parents.normalized(link, name) for name in values if name.endswith(parents.FILES)}
-            starts |= {name: parents.identifying_value(link, name) for name in sorted(files)}
-    except (ConfigError, OSError):
+        inputs = design.trainable.fingerprints(lambda key: {*values_of_key(asked, key), *planned_values(old, key)})
+    except (ValueError, OSError):
         return ""  # building the plan will say what is wrong
-    content = {"asked": asked, "seeds": list(seeds), "data": data, "starts": starts, "code": code}
+    content = {"asked": asked, "seeds": list(seeds), "inputs": inputs, "code": code}
     text = json.dumps(content | {"versions": provenance.versions()}, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

@@ -5,23 +5,19 @@ learning rate or the number of steps share a key.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ablations.execution.attempts import read_or_none
-from results import store
+from ablations.provenance import source_digest
+from ablations.trainables.trainable import Trainable, find, is_trial_id
+from results import store, units
 from results.store.files import refuse_links
 from results.store.plan_files import parent_setting
 from results.store.schemas import Entry, Environment, Plan, Settings, StepTime, StepTimes
 
-FREE = {  # settings that a step's time does not depend on
-    *("seed", "data_seed", "data_fraction", "val_fraction"),
-    *("lr", "weight_decay", "warmup", "schedule", "steps", "evaluations"),
-    *("init", "head_init", "init_from"),
-    *("layer_decay", "weight_decay_on", "label_smoothing"),
-}
+STEPS = 50  # in a measurement
 
 
 @dataclass(frozen=True)
@@ -31,7 +27,7 @@ class Device:
     gpu: bool
     name: str = ""
 
-    def ran_attempt(self, env: Environment, threads: int) -> bool:
+    def ran_attempt(self, env: Environment, threads: int | None) -> bool:
         """Return whether an attempt ran on this device, with `threads` threads on a CPU."""
         kind = env.accelerator  # "" in earlier versions: then only the name is compared
         if kind and (kind == "cuda") != self.gpu:
@@ -49,13 +45,14 @@ def normalized(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "", name.lower())
 
 
-def key(config: Mapping[str, Any], teacher: Mapping[str, Any] | None = None) -> str:
-    """Return a digest of the settings of a resolved config that the step time depends on.
+def key(trainable: Trainable, settings: Settings, teacher: Settings | None = None) -> str:
+    """Return a digest of the resolved settings that the step time depends on.
 
-    teacher: the config of the stage that the trial learns from, if any.
+    teacher: the settings of the stage that the trial learns from, if any.
     """
-    own, taught = ({name: one[name] for name in one if name not in FREE} for one in (config, teacher or {}))
-    return store.checksum(own | ({"teacher": taught} if taught else {}))[:12]
+    own = trainable.step_settings(settings)
+    taught = {"teacher": trainable.step_settings(teacher)} if teacher else {}
+    return store.checksum(own | taught)[:12]
 
 
 def teacher_config(plan: Plan, entry: Entry) -> Settings | None:
@@ -88,3 +85,22 @@ def write(runs: Path, device: Device, measured: Mapping[str, StepTime]) -> None:
     before = read_or_none(file, StepTimes) or StepTimes(device=device.name, gpu=device.gpu)
     now = before.model_copy(update={"device": device.name, "gpu": device.gpu, "paces": {**before.paces, **measured}})
     store.write_json(file, {"schema": store.SCHEMA, **now.content()})
+
+
+def measure_missing(plans: Iterable[Plan], runs: Path, data_dir: Path | None, say: Callable[[str], None]) -> None:
+    """Measure the step times that are missing for this device, and write each to disk.
+
+    say: called with a line about each measurement. Raises ValueError if steps of an arm cannot be measured here.
+    """
+    for plan, entry in [(planned, entry) for planned in plans for entry in planned.entries]:
+        trainable, teacher = find(plan.trainable), teacher_config(plan, entry)
+        device = Device(*trainable.hardware(entry.config))
+        name = key(trainable, entry.config, teacher)
+        if name in read(runs, device):
+            continue
+        if is_trial_id(entry.config.get("teacher")):
+            teacher = store.trial(runs, entry.config["teacher"]).config()
+        seconds = trainable.step_seconds(entry.config, data_dir, teacher)
+        measured = StepTime(seconds=seconds, steps=STEPS, arm=entry.name, when=store.timestamp(), code=source_digest())
+        write(runs, device, {name: measured})
+        say(f"{entry.name}: {units.duration_text(seconds)} a step on {device.name}")

@@ -12,7 +12,8 @@ from typing import Any
 from ablations.study import stages
 from ablations.study.naming import assignments
 from ablations.study.stages import Values
-from vitcore.config import Config
+from ablations.trainables.trainable import Compared, Trainable, arm_key
+from results.store.schemas import Settings
 
 
 @dataclass(frozen=True)
@@ -39,19 +40,21 @@ class Arm:
     values: Values  # factor or curve -> value
     settings: Values  # all settings that are given explicitly, except the seed and the link to the parent
     change: Change
+    trainable: Trainable
     parent: stages.Stage | None = None  # the stage that its trials start or learn from, if any
 
     @cached_property
-    def config(self) -> Config:
-        """The arm's config at seed 0."""
-        return stages.trial(self.settings, self.parent, 0)
+    def config(self) -> Settings:
+        """The arm's resolved settings at seed 0."""
+        return stages.resolved(self.trainable, self.settings, self.parent, 0)
 
     @cached_property
     def key(self) -> str:
         """The identifier that all trials of the arm share."""
-        from vitcore.identity import arm_key  # imported here so that reading studies loads no torch
+        return arm_key(self.trainable, self.config)
 
-        return arm_key(self.config)
+    def compared(self) -> Compared:
+        return stages.compared(self.name, self.config, self.change.declared_settings, self.parent)
 
 
 def arm_name(change: str, point: Values) -> str:

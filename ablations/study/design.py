@@ -10,13 +10,12 @@ from functools import cached_property
 from typing import Any
 
 from ablations.study.arms import Arm, Change, arm_name, points
-from ablations.study.budget import matched_steps
 from ablations.study.layers import Layers
 from ablations.study.naming import PlanIdentity, assignments
 from ablations.study.stages import FINETUNE, Values
 from ablations.study.study import Axis
-from vitcore.config import Config, merge
-from vitcore.options import ConfigError, joined_names, unknown_key
+from ablations.trainables.trainable import trial_id
+from vitcore.options import joined_names, unknown_key
 
 
 class Design(Layers):
@@ -84,11 +83,7 @@ class Design(Layers):
         Raises ValueError if the recipe lacks the axis, or if a setting without variants has `all`.
         """
         if values == "all":
-            from vitcore.variants import VARIANTS  # imported here because it loads torch
-
-            if name not in VARIANTS:
-                raise ValueError(f"{name}: all: only {joined_names(VARIANTS)} have entries to sweep")
-            return list(VARIANTS[name])
+            return self.trainable.values(name)
         found: list[Any] = []
         for value in ["axis"] if values == "axis" else values:
             found += self.axis_values(name) if value == "axis" else [value]
@@ -129,19 +124,14 @@ class Design(Layers):
     def sized_names(self, name: str) -> list[str]:
         """Return the names that a metric or eval stands for: `name` alone unless it ends in @axis or @patch-axis.
 
-        @axis gives the recipe's image sizes except the training size. @patch-axis gives its patch sizes, and the
-        baseline's comes last. Raises ValueError if the recipe lacks the axis or has no other image size.
+        Raises ValueError if the recipe lacks the axis or has no other value.
         """
-        kind, _, at_axis = name.partition("@")
-        if at_axis == "patch-axis":
-            patches = self.axis_values("patch")
-            return [f"{kind}@patch{size}" for size in sorted(patches, key=lambda size: size == self.reference.patch)]
-        if at_axis != "axis":
-            return [name]
-        trained = self.reference.image_size
-        if not (sizes := [size for size in self.axis_values("image_size") if size != trained]):
-            raise ValueError(f"recipe '{self.recipe.name}': axis image_size has only {trained}, the size of training")
-        return [f"{kind}@{size}" for size in sizes]
+        try:
+            return self.trainable.eval_names(name, self.reference, self.axis_values)
+        except ValueError as error:
+            if str(error).startswith("axis "):
+                raise ValueError(f"recipe '{self.recipe.name}': {error}") from None
+            raise
 
     @cached_property
     def baseline(self) -> Values:
@@ -159,16 +149,14 @@ class Design(Layers):
 
         Also raises OSError or ModuleNotFoundError if files or packages are missing, and the errors of `remaining_arms`.
         """
-        from vitcore.identity import trial_id  # imported here so that reading studies loads no torch
-
         arms, found = [self.arm(change, point) for change, point in self.remaining_arms.values()], dict[str, Arm]()
         for arm in arms:
             try:
-                trial = trial_id(arm.config)
+                trial = trial_id(self.trainable, arm.config)
             except (ModuleNotFoundError, OSError):
                 raise
             except Exception as error:  # a user's part may raise anything while its options are checked
-                reason = error if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"
+                reason = error if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
                 raise ValueError(f"study '{self.study.name}', arm {arm.name}: {reason}") from error
             if (first := found.setdefault(trial, arm)) is not arm:
                 raise ValueError(f"study '{self.study.name}': {same_trial(first, arm)}")
@@ -192,7 +180,9 @@ class Design(Layers):
             matching = [change for change in unnamed if meant <= {*assignments(change.settings).split(",")}]
             if not matching:
                 raise ValueError(f"study '{self.study.name}': with: no arm changes {name}")
-            found |= {one.name: replace(one, co_changes=merge(one.co_changes, settings)) for one in matching}
+            found |= {
+                one.name: replace(one, co_changes=self.trainable.merge(one.co_changes, settings)) for one in matching
+            }
         return list(found.values())
 
     def factor_changes(self) -> dict[str, Change]:
@@ -260,16 +250,15 @@ class Design(Layers):
         setting is invalid, or stages form a cycle.
         """
         name, baseline = arm_name(change.name, point), arm_name(self.baseline_name, point)
-        written = merge(self.base, point, change.settings, change.co_changes)
+        written = self.trainable.merge(self.base, point, change.settings, change.co_changes)
         settings, parent = self.starting_stages.split_parent(written)
         sets_length = {"steps", "epochs"} & {*change.declared_settings, *point}
-        if not sets_length and (self.study.budget != "steps" or "epochs" in settings):
+        if not sets_length:
             try:
-                steps = matched_steps(self.study.budget, self.reference, Config(**settings))
+                settings = self.trainable.meet_budget(self.study.budget, self.reference, settings)
             except Exception as error:  # a user's part may raise anything while its FLOPs are counted
                 raise ValueError(f"study '{self.study.name}', arm {name}: {error}") from error
-            settings = merge(settings, {"steps": steps})
-        return Arm(name, baseline, change.values | point, settings, change, parent)
+        return Arm(name, baseline, change.values | point, settings, change, self.trainable, parent)
 
     @cached_property
     def main_baseline(self) -> str:
@@ -281,7 +270,8 @@ class Design(Layers):
 
     def family_name(self, arm: Arm) -> str:
         """Return the name of the study's first model family whose settings match the arm's, or ""."""
-        own = arm.config.model_dump(exclude={"seed", *([arm.parent.link] if arm.parent else [])})
+        left_out = {"seed", arm.parent.link} if arm.parent else {"seed"}
+        own = {key: value for key, value in arm.config.items() if key not in left_out}
         for name, wanted in self.study.families.items():
             if all(matches(own.get(key), value) for key, value in wanted.items()):
                 return name
@@ -290,7 +280,7 @@ class Design(Layers):
 
 def same_trial(first: Arm, second: Arm) -> str:
     """Return the message that two arms have the same trials. It names the settings that differ, if there are any."""
-    ours, theirs = first.config.model_dump(), second.config.model_dump()
+    ours, theirs = first.config, second.config
     differ = joined_names(key for key in ours if ours[key] != theirs[key])
     why = f": they differ only in {differ}, which is how a trial runs, not what it learns" if differ else ""
     return f"arms {first.name} and {second.name} are the same trial{why}"

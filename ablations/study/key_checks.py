@@ -9,54 +9,47 @@ from typing import Any
 from ablations.study.recipe import Recipe
 from ablations.study.stages import FINETUNE, Values
 from ablations.study.study import Study
+from ablations.trainables.trainable import Trainable
 from results.claim_text import claimed_arms
-from vitcore.config import Config
 from vitcore.options import joined_names, spelling_hint, unknown_key
-from vitcore.training import parents
 
 STAGE = re.compile("[a-z][a-z0-9-]*")
-SETTINGS = (*Config.model_fields, *Config.shorthands)
-RESERVED = {*Config.model_fields, "none", FINETUNE, "arm"}  # names that a stage cannot have
-FIXED = {  # settings that cannot vary -> why
-    "seed": "seeds are given with --seeds",
-    "data_seed": "it is what pairs the arms",
-    "model": "name width, depth, heads or patch, or give models as arms",
-    "epochs": "give steps",
-}
+RESERVED = {"none", FINETUNE, "arm"}  # names that a stage cannot have, besides those of settings
+FIXED = {"seed": "seeds are given with --seeds"}  # settings that cannot vary -> why
 
 
-def validate_study(study: Study, path: Path) -> None:
+def validate_study(study: Study, path: Path, trainable: Trainable) -> None:
     """Raise a ValueError that names file and key if a setting, value or name of a study cannot be used."""
     for name in study.stages:
-        if name in RESERVED or not STAGE.fullmatch(name):
+        if name in {*RESERVED, *trainable.keys} or not STAGE.fullmatch(name):
             raise ValueError(f"{path}: stages: {name}: a name of small letters, digits and '-' that nothing else has")
     for where, layer in study.layers():
         for key in layer:
-            check_setting(key, f"{path}: {where}: ", study.stages)
-    check_varied(study, path)
+            check_setting(key, f"{path}: {where}: ", trainable.keys, study.stages)
+    check_varied(study, path, trainable)
     for key, start in study.starts():
         if start not in study.stages:
             try:
-                parents.normalized(key, str(start))
+                trainable.check_link(key, str(start))
             except ValueError as error:
                 known = f"; stages are {joined_names(study.stages)}" if study.stages else ""
                 raise ValueError(f"{path}: {error}{known}{spelling_hint(start, study.stages)}") from None
     check_text_names(study, path)
 
 
-def validate_recipe(recipe: Recipe, path: Path) -> None:
+def validate_recipe(recipe: Recipe, path: Path, trainable: Trainable) -> None:
     """Raise a ValueError that names file and key if a setting is unknown or an axis repeats a value."""
     for where, layer in {"config": recipe.config, **recipe.arms, **recipe.stages}.items():
         for key in layer:
-            check_setting(key, f"{path}: {where}: ")
+            check_setting(key, f"{path}: {where}: ", trainable.keys)
     for axis, values in recipe.axes.items():
         refuse_duplicates(path, axis, values)
 
 
-def check_setting(key: str, where: str, stages: Collection[str] = ()) -> None:
+def check_setting(key: str, where: str, settings: Collection[str], stages: Collection[str] = ()) -> None:
     """Raise ValueError if a key is not a setting such as lr or pretrain.lr, or is a seed that may not be set.
 
-    where: the beginning of the message. stages: the names that may come before a dot.
+    where: the beginning of the message. settings: all known keys. stages: the names that may come before a dot.
     """
     stage, dot, rest = key.partition(".")
     prefix, own = (f"{stage}.", rest) if stage in stages else ("", key)
@@ -64,12 +57,12 @@ def check_setting(key: str, where: str, stages: Collection[str] = ()) -> None:
         raise ValueError(f"{where}{key}: a stage has the seeds of what starts from it")
     if own == "seed":
         raise ValueError(f"{where}{key}: the seeds of a study are set with --seeds N")
-    if own.partition(".")[0] not in SETTINGS and (prefix or not dot):  # Config checks the options of variants
-        known = [prefix + one for one in SETTINGS]
+    if own.partition(".")[0] not in settings and (prefix or not dot):  # resolving checks options
+        known = [prefix + one for one in settings]
         raise ValueError(where + unknown_key(key, known, ": `ablate list --settings` names all"))
 
 
-def check_varied(study: Study, path: Path) -> None:
+def check_varied(study: Study, path: Path, trainable: Trainable) -> None:
     """Raise ValueError if a study varies nothing, or varies a setting that is unknown, fixed or already varied.
 
     Also raises it if an arm has no name, values are missing or repeated, or a cross has fewer than two factors.
@@ -80,9 +73,10 @@ def check_varied(study: Study, path: Path) -> None:
     for arm in study.arms:
         if not arm.strip():
             raise ValueError(f"{path}: arms: {arm!r}: an arm needs a name")
+    fixed = {**FIXED, **trainable.fixed}
     for where, axis, values in axes:
-        if axis in FIXED:
-            raise ValueError(f"{path}: {axis} cannot be a factor or curve: {FIXED[axis]}")
+        if axis in fixed:
+            raise ValueError(f"{path}: {axis} cannot be a factor or curve: {fixed[axis]}")
         check_setting(axis, f"{path}: {where}: ", study.stages)
         if isinstance(values, list):
             refuse_duplicates(path, axis, values)
@@ -123,17 +117,18 @@ def check_text_names(study: Study, path: Path) -> None:
             )
 
 
-def check_overrides(study: Study, overrides: Values) -> None:
+def check_overrides(study: Study, overrides: Values, settings: Collection[str]) -> None:
     """Raise ValueError if a stage or setting is unknown, or if a key sets for all stages what the study sets for one.
 
-    A key for one stage, such as pretrain.lr, may replace the study's value. Config checks the other keys.
+    A key for one stage, such as pretrain.lr, may replace the study's value. Resolving checks the other keys.
+    settings: all known keys.
     """
     alone = [*study.stages, FINETUNE]
     for key, one in overrides.items():
         name, dot, _ = key.partition(".")
         if name in alone:
-            check_setting(key, "", alone)
-        elif dot and name not in Config.model_fields:
+            check_setting(key, "", settings, alone)
+        elif dot and name not in settings:
             raise ValueError(
                 f"{key}={one}: the stages of the study '{study.name}' are {joined_names(alone)}"
                 f"{spelling_hint(name, alone)}"

@@ -8,8 +8,9 @@ from ablations.study import key_checks, stages
 from ablations.study.recipe import Recipe
 from ablations.study.stages import FINETUNE, Values
 from ablations.study.study import RECIPE_ARM, Study, without_recipe_arm
-from vitcore.config import Config, merge
-from vitcore.options import ConfigError, joined_names
+from ablations.trainables.trainable import LINKS, Trainable, find
+from results.store.schemas import Settings
+from vitcore.options import joined_names
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,11 @@ class Layers:
             if own in ("seed", "data_seed"):
                 raise ValueError(f"{key}: the seeds of a study are set with --seeds N")
         if self.study.stages:
-            key_checks.check_overrides(self.study, self.overrides)
+            key_checks.check_overrides(self.study, self.overrides, self.trainable.keys)
+
+    @cached_property
+    def trainable(self) -> Trainable:
+        return find(self.recipe.train)
 
     @cached_property
     def fine_tunes(self) -> bool:
@@ -57,7 +62,7 @@ class Layers:
                 found[name] = self.recipe_arm(name, "arm")
             else:
                 first = self.recipe_arm(str(settings[RECIPE_ARM]), "arm") if RECIPE_ARM in settings else {}
-                found[name] = merge(first, without_recipe_arm(settings))
+                found[name] = self.trainable.merge(first, without_recipe_arm(settings))
         return found
 
     def recipe_arm(self, name: str, what: str) -> Values:
@@ -82,11 +87,11 @@ class Layers:
         """
         recipe_arm = self.recipe_arm(self.study.recipe_arm, "baseline") if self.study.recipe_arm else {}
         if not self.study.stages:
-            return merge(self.recipe.config, recipe_arm, self.study.baseline, self.overrides)
+            return self.trainable.merge(self.recipe.config, recipe_arm, self.study.baseline, self.overrides)
         mine = stages.stage_settings(FINETUNE, self.overrides)
         rest = {key: one for key, one in self.overrides.items() if key.partition(".")[0] != FINETUNE}
         last = self.recipe.stages[FINETUNE] if self.fine_tunes else {}
-        return merge(self.recipe.config, last, recipe_arm, self.study.baseline, rest, mine)
+        return self.trainable.merge(self.recipe.config, last, recipe_arm, self.study.baseline, rest, mine)
 
     @cached_property
     def starting_stages(self) -> stages.Stages:
@@ -96,26 +101,34 @@ class Layers:
         """
         alone = {*self.study.stages, FINETUNE}
         plain = {key: one for key, one in self.overrides.items() if key.partition(".")[0] not in alone}
-        base, recipe = merge(self.recipe.config, plain), self.recipe.stages
-        shared = {key: one for key, one in plain.items() if stages.applies_to_stages(key)}
-        own = {name: merge(recipe.get(name, {}), shared, mine) for name, mine in self.study.stages.items()}
+        base, recipe = self.trainable.merge(self.recipe.config, plain), self.recipe.stages
+        shared = {key: one for key, one in plain.items() if self.applies_to_stages(key)}
+        own = {
+            name: self.trainable.merge(recipe.get(name, {}), shared, mine) for name, mine in self.study.stages.items()
+        }
         joint = [key for layer in [*self.named_arms.values(), *self.study.co_changes.values()] for key in layer]
-        return stages.Stages(base, own, tuple(dict.fromkeys([*self.study.varied_settings, *joint])), shared)
+        return stages.Stages(
+            self.trainable, base, own, tuple(dict.fromkeys([*self.study.varied_settings, *joint])), shared
+        )
+
+    def applies_to_stages(self, key: str) -> bool:
+        """Return whether a command-line setting applies to all stages. Links and shared settings do not."""
+        return key not in ("model", *LINKS) and not self.trainable.is_shared(key)
 
     @cached_property
-    def reference(self) -> Config:
-        """The baseline's config at seed 0, without a point of the curves. Raises ConfigError if it is invalid."""
+    def reference(self) -> Settings:
+        """The baseline's settings at seed 0, without a point of the curves. Raises ValueError if they are invalid."""
         settings, parent = self.starting_stages.split_parent(self.base)
         try:
-            return stages.trial(settings, parent, 0)
-        except ConfigError as error:
+            return stages.resolved(self.trainable, settings, parent, 0)
+        except ValueError as error:
             key, own = str(error).partition("=")[0], stages.stage_settings(FINETUNE, self.overrides)
             if self.study.stages and key in own:
-                raise ConfigError(f"{FINETUNE}.{error}") from None
+                raise type(error)(f"{FINETUNE}.{error}") from None
             written = {f"study '{self.study.name}', baseline": self.study.baseline}
             written[f"recipe '{self.recipe.name}'"] = self.recipe.config
             where = [name for name, layer in written.items() if key in layer.keys() - self.overrides.keys()]
-            raise ConfigError(": ".join([*where[:1], str(error)])) from None
+            raise type(error)(": ".join([*where[:1], str(error)])) from None
 
     @cached_property
     def parent(self) -> stages.Stage | None:
@@ -135,21 +148,18 @@ class Layers:
 
     @property
     def data(self) -> str:
-        return data_of(self.base)
+        return self.trainable.data_name(self.base)
 
     @cached_property
     def uses_recipe_data(self) -> bool:
         """Whether baseline and stages use the data that the recipe names for them."""
         config, said = self.recipe.config, self.recipe.stages
+        name = self.trainable.data_name
         pairs = [(self.base, said[FINETUNE] if self.fine_tunes else {})]
         pairs += [(one.settings, said[one.stage]) for one in stages.lineage(self.parent) if one.stage in said]
-        return all(data_of(mine) == data_of(merge(config, own)) for mine, own in pairs)
+        return all(name(mine) == name(self.trainable.merge(config, own)) for mine, own in pairs)
 
     @cached_property
     def applicable_recipe(self) -> Recipe:
         """The recipe with only the statements that hold for the data of baseline and stages."""
         return self.recipe if self.uses_recipe_data else self.recipe.on_other_data()
-
-
-def data_of(settings: Values) -> str:
-    return str(settings.get("data", Config.model_fields["data"].default))

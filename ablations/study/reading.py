@@ -8,13 +8,13 @@ from ablations.study import key_checks, stages, strict_yaml
 from ablations.study.naming import HERE, packaged_names
 from ablations.study.recipe import Recipe
 from ablations.study.study import Study
-from vitcore.config import Config
+from ablations.trainables.trainable import VIT, find
 from vitcore.options import ConfigError, spelling_hint, usual_name
 
 Record = TypeVar("Record", Study, Recipe)
 
 
-def find(kind: str, name: str) -> Path:
+def find_file(kind: str, name: str) -> Path:
     """Return the path of the YAML file of a study or recipe, given its name or path.
 
     kind: "studies" or "recipes". Raises a ValueError that suggests a similar name if the name or file does not exist.
@@ -33,7 +33,7 @@ def find(kind: str, name: str) -> Path:
 
 
 def unknown_name(kind: str, name: str) -> str:
-    """Return the message that no study or recipe has a name, with what was probably meant. kind: as in `find`."""
+    """Return the message that no study or recipe has a name, with what was probably meant. kind: as in `find_file`."""
     path, known = Path(name), packaged_names(kind)
     single, other = ("study", "recipes") if kind == "studies" else ("recipe", "studies")
     if path.is_dir():
@@ -47,24 +47,27 @@ def unknown_name(kind: str, name: str) -> str:
     named = (path.stem, name.partition("@")[0])  # of studies/demo, of demo@digits
     hint = spelling_hint(next((one for one in named if one in known), name), known)
     setting = usual_name(name)
-    if kind == "studies" and setting in key_checks.SETTINGS and not hint:
+    if kind == "studies" and setting in find(VIT).keys and not hint:
         return f"'{name}': is a setting, not a study: {setting}=VALUE"
     return f"unknown {single} '{name}'{hint} (`ablate list` shows all; or give a .yaml file)"
 
 
-def read_study(name: str) -> Study:
-    """Return a study, given its name or YAML file. Raises a ValueError that names file and key if it is not valid."""
-    path = find("studies", name)
+def read_study(name: str, trainable: str = "") -> Study:
+    """Return a study, given its name or YAML file. Raises a ValueError that names file and key if it is not valid.
+
+    trainable: what the recipe trains, whose settings the study may vary, as module:attribute.
+    """
+    path = find_file("studies", name)
     study = read_record(Study, path)
-    key_checks.validate_study(study, path)
+    key_checks.validate_study(study, path, find(trainable))
     return study
 
 
 def read_recipe(name: str) -> Recipe:
     """Return a recipe, given its name or YAML file. Raises a ValueError that names file and key if it is not valid."""
-    path = find("recipes", name)
+    path = find_file("recipes", name)
     recipe = read_record(Recipe, path)
-    key_checks.validate_recipe(recipe, path)
+    key_checks.validate_recipe(recipe, path, find(recipe.train))
     return recipe
 
 
@@ -82,7 +85,7 @@ def read_record(record: type[Record], path: Path) -> Record:
         instead = f": give it as --recipe {path}" if kind == "recipe" else ""
         raise ValueError(f"{path}: is a {kind}, not a {own}{instead}")
     for key in content.keys() - record.model_fields.keys():
-        if record is Recipe and (setting := usual_name(key)) in Config.model_fields:
+        if record is Recipe and (setting := usual_name(key)) in find(VIT).keys:
             raise ValueError(f"{path}: unknown key '{key}'; did you mean '{setting}' below 'config:'?")
     try:
         return record(**{"name": path.stem, **content})

@@ -61,6 +61,7 @@ class Recipe(Options):
     name: str  #: Name of the recipe, by default the file's name.
     description: str  #: A description of data, model and training, for the top of tables and reports.
     config: Values  #: Settings of every trial.
+    train: str = ""  #: What trials train, as `module:attribute`. By default, Vision Transformers.
     pack: Packed | None = None  #: Facts about the packed data, so that `plan` works before packing.
     seeds: int = Field(default=5, ge=1, le=10_000)  #: Seeds per arm.
     axes: dict[str, list[Any]] = {}  #: Values of settings, for the studies that say `axis`.

@@ -11,21 +11,17 @@ to the arms.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from ablations.study.naming import assignments
-from vitcore.config import Config, merge
-from vitcore.options import ConfigError
-from vitcore.sizes import is_architectural
-from vitcore.training import parents
+from ablations.trainables.trainable import LINKS, Compared, Trainable, trial_id
+from results.store.schemas import Settings
 
 Values = dict[str, Any]
-LINKS = parents.LINKS  # the settings that may name a stage
 FINETUNE = "finetune"  # the key in recipes for the settings of arms that start from stages
-HEAD = ("head", "head_init")  # slots of the head, which a stage does not share with its children
 
 
 @dataclass(frozen=True)
@@ -40,28 +36,36 @@ class Stage:
     stage: str
     settings: Values
     parent: Stage | None
+    trainable: Trainable
     own: frozenset[str] = frozenset()
     link: str = "init_from"
 
-    def trial(self, seed: int) -> Config:
+    def resolved(self, seed: int) -> Settings:
         try:
-            return trial(self.settings, self.parent, seed)
-        except ConfigError as error:  # a key that is written for this stage alone, as pretrain.steps, is named so
+            return resolved(self.trainable, self.settings, self.parent, seed)
+        except ValueError as error:  # a key that is written for this stage alone, as pretrain.steps, is named so
             written = str(error).partition("=")[0] in self.own
-            raise ConfigError(f"{self.stage}.{error}" if written else str(error)) from None
+            raise type(error)(f"{self.stage}.{error}" if written else str(error)) from None
 
     @cached_property
-    def config(self) -> Config:
-        """The stage's config at seed 0."""
-        return self.trial(0)
+    def config(self) -> Settings:
+        """The stage's resolved settings at seed 0."""
+        return self.resolved(0)
+
+    def compared(self) -> Compared:
+        return compared(self.name, self.config, (), self.parent)
 
 
-def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
-    """Return a trial's config at a seed, which names the parent's trial at that seed. Raises ConfigError if invalid."""
-    from vitcore.identity import trial_id  # imported here so that reading studies loads no torch
+def compared(name: str, config: Settings, declared: Sequence[str], parent: Stage | None) -> Compared:
+    """Return an arm or stage as a trainable compares it. parent: the stage that its trials start or learn from."""
+    link = parent.link if parent else ""
+    return Compared(name, config, declared, parent.compared() if parent else None, link)
 
-    start = {parent.link: trial_id(parent.trial(seed))} if parent else {}
-    return Config(**merge(settings, {"seed": seed}, start))
+
+def resolved(trainable: Trainable, settings: Values, parent: Stage | None, seed: int) -> Settings:
+    """Return a trial's resolved settings, which name the parent's trial at the same seed. Raises ValueError."""
+    start = {parent.link: trial_id(trainable, parent.resolved(seed))} if parent else {}
+    return trainable.resolve(trainable.merge(settings, {"seed": seed}, start))
 
 
 def lineage(parent: Stage | None) -> Iterator[Stage]:
@@ -71,12 +75,12 @@ def lineage(parent: Stage | None) -> Iterator[Stage]:
         parent = parent.parent
 
 
-def value(config: Config, parent: Stage | None, key: str) -> Any:
+def value(config: Settings, parent: Stage | None, key: str) -> Any:
     """Return the value of a trial's setting such as lr, or of a stage's setting such as pretrain.lr.
 
-    config: the trial's config. parent: the stage that the trial starts or learns from, or None. The value of the
-    parent's `link` is the name of its stage. Returns None for an option that is not set or a stage that is not used.
-    Raises ConfigError if a stage is not valid.
+    config: the trial's resolved settings. parent: the stage that the trial starts or learns from, or None. The value of
+    the parent's `link` is the name of its stage. Returns None for an unset option and an unused stage.
+    Raises ValueError if a stage is not valid.
     """
     name, _, rest = key.partition(".")
     for stage in lineage(parent):
@@ -84,7 +88,7 @@ def value(config: Config, parent: Stage | None, key: str) -> Any:
             return value(stage.config, stage.parent, rest)
     if parent is not None and key == parent.link:
         return parent.stage
-    return config.options.get(key) if "." in key else getattr(config, key)
+    return config.get("options", {}).get(key) if "." in key else config.get(key)
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,7 @@ class Stages:
     `base`. varied: keys that differ between arms. shared: keys that the command line sets for all stages.
     """
 
+    trainable: Trainable
     base: Values
     own: Mapping[str, Values]
     varied: tuple[str, ...] = ()
@@ -134,25 +139,15 @@ class Stages:
 
         child: the settings of the trial that names the stage. written, after: as in `start`.
         """
-        body = {key: value for key, value in child.items() if is_body(key) and link == "init_from"}
+        body = {key: value for key, value in child.items() if link == "init_from" and self.trainable.is_shared(key)}
         changed = stage_settings(name, written)
         base = {key: value for key, value in self.base.items() if key not in LINKS}
-        settings, parent = self.start(merge(base, body, self.own[name], changed), written, after)
+        settings, parent = self.start(self.trainable.merge(base, body, self.own[name], changed), written, after)
         said = {key: body[key] for key in self.varied if key in body and key not in changed}
         said |= {key: changed[key] for key in stage_settings(name, dict.fromkeys(self.varied)) if key in changed}
         label = f"{name},{assignments(said)}" if said else name
         own = frozenset(changed) | (frozenset(self.own[name]) - frozenset(self.shared))
-        return Stage(label, name, settings, parent, own, link)
-
-
-def is_body(key: str) -> bool:
-    """Return whether a setting or an option belongs to the model without its head."""
-    return is_architectural(key) and key.partition(".")[0] not in HEAD
-
-
-def applies_to_stages(key: str) -> bool:
-    """Return whether a command-line setting applies to all stages. Links and settings of the model's body do not."""
-    return key not in ("model", *LINKS) and not is_body(key)
+        return Stage(label, name, settings, parent, self.trainable, own, link)
 
 
 def stage_settings(name: str, written: Mapping[str, Any]) -> Values:

@@ -5,12 +5,13 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from ablations.study.budget import Budget
-from ablations.study.stages import LINKS, Values
+from ablations.study.stages import Values
+from ablations.trainables.trainable import LINKS
 from results.claim_text import parse_claim
 from results.store.schemas.metrics import Margin
 from vitcore.options import Options
 
+Budget = Literal["steps", "epochs", "flops"]
 # "axis": the recipe's values. "all": every variant of a slot. A list may contain "axis" among its values.
 Axis = list[Any] | Literal["axis", "all"]
 RECIPE_ARM = "recipe_arm"  # the key of a study or a named arm for the arm of the recipe that it extends

@@ -6,21 +6,24 @@ trainable. Settings are resolved: complete and valid.
 
 import hashlib
 import json
+import platform
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ablations.faults import Fault
 from results import store
-from results.store.schemas import Fact, PlannedData, Settings
+from results.store.schemas import Fact, Metric, PlannedData, Settings, Split
 
 if TYPE_CHECKING:
     import numpy as np
 
 VIT = "ablations.trainables.vit:VIT"
+LINKS = ("init_from", "teacher")  # the settings by which a trial may name another, where a trainable has them
 
 
 @dataclass(frozen=True)
@@ -80,25 +83,187 @@ class EvalResult:
     arrays: "Mapping[str, np.ndarray] | None" = None
 
 
-class Trainable(Protocol):
-    """What can be trained with settings and a seed.
+@dataclass(frozen=True)
+class Compared:
+    """An arm, a baseline or a stage at seed 0.
 
-    links: the settings that may name another trial, from which a trial starts or learns. seed_keys: `seed`, and the
-    settings that equal it unless they are set.
+    declared: keys that the study declares as changed. parent: the stage that its trials start or learn from, by `link`.
     """
 
-    links: Sequence[str]
-    seed_keys: Collection[str]
+    name: str
+    settings: Settings
+    declared: Sequence[str] = ()
+    parent: "Compared | None" = None
+    link: str = ""
+
+
+class Trainable(Protocol):
+    """What can be trained with settings and a seed. A subclass gives `keys`, `resolve`, `train` and what else it knows.
+
+    keys: the names of all settings. seed_keys: `seed`, and the settings that equal it unless they are set.
+    how_it_runs: settings that change no result, and are no part of the id. shorthands: key -> the setting that it
+    stands for. fixed: settings that a study cannot vary -> why. stage_evals: evals that stages compute too.
+    """
+
+    keys: Collection[str]
+    seed_keys: Collection[str] = frozenset({"seed"})
+    how_it_runs: Collection[str] = frozenset()
+    shorthands: Mapping[str, str] = MappingProxyType({})
+    fixed: Mapping[str, str] = MappingProxyType({})
+    stage_evals: Collection[str] = frozenset()
+
+    # -- settings ------------------------------------------------------------------------------------------------------
+
+    def merge(self, *layers: Mapping[str, Any]) -> dict[str, Any]:
+        """Return one mapping of layers of settings, later layers over earlier ones."""
+        return {key: value for layer in layers for key, value in layer.items()}
 
     def resolve(self, settings: Mapping[str, Any]) -> Settings:
         """Return the settings with all defaults. Raises ValueError if a key or value is not valid."""
+        ...
+
+    def resolve_recipe(self, recipe: Mapping[str, Any], own: Settings) -> Settings:
+        """Return a recipe's settings resolved, with defaults as they are for a trial with the settings `own`."""
+        return self.resolve(recipe)
+
+    def values(self, key: str) -> list[Any]:
+        """Return all values that a setting can have. Raises ValueError if they cannot be listed."""
+        raise ValueError(f"{key}: all: its values cannot be listed")
+
+    def check_link(self, key: str, value: str) -> None:
+        """Raise ValueError unless a setting in LINKS may have a value that names no stage."""
+        raise ValueError(f"{key}={value}: names no stage")
+
+    def is_shared(self, key: str) -> bool:
+        """Return whether a stage has the value of a setting that the trials have which start from it."""
+        return False
+
+    def covers(self, declared: str, key: str) -> bool:
+        """Return whether a declared change of one setting declares a change of another."""
+        return key in (declared, self.shorthands.get(declared)) or key.partition(".")[0] == declared
+
+    def data_name(self, settings: Mapping[str, Any]) -> str:
+        """Return the name of the data that settings choose, which need not be complete; "" if there is no choice."""
+        return ""
+
+    def meet_budget(self, budget: str, reference: Settings, settings: dict[str, Any]) -> dict[str, Any]:
+        """Return unresolved settings with the training budget of `reference`. Raises ValueError if none meets it."""
+        if budget != "steps":
+            raise ValueError(f"budget={budget}: is unknown here; leave it out")
+        return settings
+
+    # -- identity ------------------------------------------------------------------------------------------------------
 
     def identity(self, settings: Settings) -> Settings:
-        """Return what the trial's result depends on, from which its id is hashed. Loads and trains nothing."""
+        """Return what the trial's result depends on, from which its id is hashed."""
+        return {key: value for key, value in settings.items() if key not in self.how_it_runs}
 
-    def resources(self, settings: Settings) -> Resources: ...
-    def evaluation_fraction(self, settings: Settings, data: PlannedData | None) -> float:
+    def fingerprints(self, values: Callable[[str], Iterable[str]]) -> Settings:
+        """Return the state of all files that trials depend on. values: key -> all values that a plan has for it."""
+        return {}
+
+    # -- plans ---------------------------------------------------------------------------------------------------------
+
+    def describe(self, settings: Settings) -> Settings:
+        """Return what is known of a trial: the fields `params`, `flops`, `train_flops` and others of a plan's entry."""
+        return {}
+
+    def describe_data(self, settings: Settings) -> PlannedData | None:
+        return None
+
+    def split(self, settings: Settings) -> Split | None:
+        """Return how the test images are chosen, if there are any."""
+        return None
+
+    def summary(self, settings: Settings, recipe: str, recipe_text: str, has_stages: bool) -> str:
+        """Return a sentence or two about data, model and training. recipe_text: the recipe's description, or ""."""
+        return recipe_text.strip() or f"The recipe {recipe}."
+
+    def notes(self, arm: Compared, baseline: Compared, budget: str) -> dict[str, str]:
+        """Return footnotes on what differs beside the declared settings: note -> the measure it explains, or ""."""
+        return {}
+
+    def warnings(self, settings: Settings) -> list[str]:
+        """Return what a user should know of a trial before it begins."""
+        return []
+
+    def check_trial(self, settings: Settings, parent: Settings | None) -> None:
+        """Raise ValueError if a trial cannot be trained, or cannot start or learn from its parent."""
+
+    def resources(self, settings: Settings) -> Resources:
+        return Resources()
+
+    # -- metrics and evals ---------------------------------------------------------------------------------------------
+
+    def metrics(self, trials: Sequence[Settings]) -> list[Metric]:
+        """Return the metrics that all of the trials report."""
+        ...
+
+    def known_evals(self) -> Sequence[str]:
+        return ()
+
+    def eval_names(self, name: str, reference: Settings, axis: Callable[[str], list[Any]]) -> list[str]:
+        """Return the metrics or evals that a study's name stands for. axis: the recipe's values of a setting."""
+        return [name]
+
+    def eval_of(self, metric: str) -> str:
+        """Return the name of the eval that computes a metric, or "" if no eval does."""
+        return ""
+
+    def metrics_of(self, eval_name: str) -> Sequence[str]:
+        """Return the names of the metrics that an eval computes. Raises ValueError if it is unknown."""
+        raise ValueError(f"evals: {eval_name}: there are none")
+
+    def check_eval(self, name: str, settings: Settings) -> None:
+        """Raise ValueError if an eval cannot be computed from a trial's weights."""
+
+    def eval_caveats(self, names: Sequence[str], settings: Settings) -> list[str]:
+        return []
+
+    def compute_eval(
+        self, name: str, settings: Settings, weights: bytes, number: int | None, data_dir: Path | None
+    ) -> EvalResult:
+        """Compute the eval `name` from a finished trial's weights. number: replaces the number in the name, if given.
+
+        Raises ValueError if the eval is unknown or does not apply, or if data are missing or damaged.
+        """
+        raise ValueError(f"evals: {name}: there are none")
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def work(self, settings: Settings, flops: int | None) -> float:
+        """Return what training time is in proportion to: FLOPs per process, or 1 if all trials take as long."""
+        return 1.0
+
+    def speed_settings(self, settings: Settings) -> tuple[Any, ...]:
+        """Return the values of the settings that the time for an amount of work depends on most."""
+        return ()
+
+    def slowdown(self, settings: Settings, on_gpu: bool) -> tuple[float, str]:
+        """Return a factor by which this machine is slower than others for a trial, and why. (1.0, "") if it is not."""
+        return 1.0, ""
+
+    def hardware(self, settings: Settings) -> tuple[bool, str]:
+        """Return (whether it is a GPU, its name) for the device of this machine that a trial would train on."""
+        return False, ""
+
+    def evaluation_fraction(self, settings: Settings, images: PlannedData | None) -> float:
         """Return the time of evaluating a trial, as a fraction of its training time; 0 if unknown."""
+        return 0.0
+
+    def cheaper(self, settings: Settings, varied: Collection[str]) -> Iterable[tuple[float, str]]:
+        """Yield (remaining fraction of the time, `key=value`) for changes of settings that are not `varied`."""
+        return ()
+
+    def step_settings(self, settings: Settings) -> Settings:
+        """Return the settings that the time of a step depends on."""
+        return settings
+
+    def step_seconds(self, settings: Settings, data_dir: Path | None, teacher: Settings | None) -> float:
+        """Return the measured seconds of a training step here. Raises ValueError if they cannot be measured."""
+        raise ValueError("--probe: steps of these trials cannot be measured")
+
+    # -- execution -----------------------------------------------------------------------------------------------------
 
     def check_machine(self, settings: Settings, description: Settings) -> None:
         """Raise ValueError if this machine lacks the GPU or memory to train a trial. description: as in Context."""
@@ -117,20 +282,15 @@ class Trainable(Protocol):
 
         Raises ValueError if the machine lacks what the settings ask for, and RuntimeError if it has been lost.
         """
+        return {"device": platform.processor() or platform.machine(), "accelerator": "cpu"}
 
-    def train(self, settings: Settings, run: store.Attempt, parents: Mapping[str, Parent], context: Context) -> Outcome:
-        """Train a trial, from the newest checkpoint of `run` if there is one. parents: link -> parent."""
-
-    def compute_eval(
-        self, name: str, settings: Settings, weights: bytes, number: int | None, data_dir: Path | None
-    ) -> EvalResult:
-        """Compute the eval `name` from a finished trial's weights. number: replaces the number in the name, if given.
-
-        Raises ValueError if the eval is unknown or does not apply, or if data are missing or damaged.
-        """
+    def train(self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: Context) -> Outcome:
+        """Train a trial, from the newest checkpoint of `run` if there is one. sources: link -> parent."""
+        ...
 
     def fault(self, error: BaseException) -> Fault | None:
         """Return the classification of an exception that only the trainable knows, or None."""
+        return None
 
     def release_memory(self) -> None:
         """Free memory of the GPU that this process keeps after a trial."""
@@ -158,3 +318,32 @@ def hashed(identity: Settings) -> str:
 def trial_id(trainable: Trainable, settings: Settings) -> str:
     """Return the id of the trial with these settings. Raises ValueError or OSError if a file of it is unreadable."""
     return hashed(trainable.identity(settings))
+
+
+def arm_key(trainable: Trainable, settings: Settings) -> str:
+    """Return the identifier that all trials of an arm share. settings: the arm's at seed 0."""
+    return hashed(unseeded_identity(trainable, settings))
+
+
+def unseeded_identity(trainable: Trainable, settings: Settings) -> Settings:
+    return {key: value for key, value in trainable.identity(settings).items() if key not in trainable.seed_keys}
+
+
+def trial_ids(
+    trainable: Trainable,
+    settings: Settings,
+    seeds: Iterable[int],
+    fixed: Mapping[str, int],
+    parents: Mapping[int, str] | None = None,
+    link: str = "",
+) -> Iterator[str]:
+    """Yield the id of a trial for each of `seeds`. Raises the errors of `trial_id`.
+
+    settings: at seed 0. fixed: the `seed_keys` that are set, which do not follow the seed. parents: seed -> id of the
+    parent trial, if the trials have parents. link: the setting that names the parent trial.
+    """
+    shared = unseeded_identity(trainable, settings)
+    for seed in seeds:
+        own = {key: value for key, value in fixed.items() if value != seed}  # left out if equal to the seed
+        start = {link: parents[seed]} if parents else {}
+        yield hashed({**shared, "seed": seed, **own, **start})

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from vitcore.config import Config
-from vitcore.identity import HOW_IT_RUNS, arm_key, trial_id, trial_ids
+from vitcore.identity import arm_key, trial_id, trial_ids
 from vitcore.model.position import POSITION, Position
 from vitcore.options import Options
+from vitcore.settings import HOW_IT_RUNS
 
 # Pinned: a change here orphans every result that anyone has. Raise a `numerics` instead, on purpose.
 MANY = {"data": "cifar10", "model": "Ti/4", "stem": "conv", "data_fraction": 0.1, "label_smoothing": 0.1}

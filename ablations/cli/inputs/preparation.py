@@ -76,7 +76,7 @@ def designs(asked: Request, recipe_name: str, data_dir: Path | None) -> list[Des
     """
     images = ablate_toml.places(data_dir).images
     recipe = resolve_data(read_recipe(recipe_name), images)
-    studies = [resolve_data(read_study(name), images) for name in study_names(asked)]
+    studies = [resolve_data(read_study(name, recipe.train), images) for name in study_names(asked)]
     if asked.margin is not None:
         studies = [study.model_copy(update={MARGIN: asked.margin}) for study in studies]
     return [Design(study, recipe, resolve_settings(asked.overrides, data_dir)) for study in studies]

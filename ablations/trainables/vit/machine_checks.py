@@ -14,8 +14,15 @@ def check_machine(settings: Settings, description: Settings) -> None:
 
         require_gpu()
     on_cpu = settings["device"] == "cpu" or not machine.gpus()
-    if on_cpu and description.keys() == Cost.__dataclass_fields__.keys():
-        check_memory(settings, Cost(**description), min(host_limits()))
+    cost = known_cost(description)
+    if on_cpu and cost is not None:
+        check_memory(settings, cost, min(host_limits()))
+
+
+def known_cost(description: Settings) -> Cost | None:
+    """Return the cost of a model that a plan records; None in plans of earlier versions."""
+    names = Cost.__dataclass_fields__.keys()
+    return Cost(**{name: description[name] for name in names}) if description.keys() >= names else None
 
 
 def check_data(trials: Sequence[Settings], to_train: Sequence[Settings], data_dir: Path | None) -> None:

@@ -8,7 +8,7 @@ import torch
 
 from ablations import machine
 from ablations.trainables.trainable import Context, EvalResult, Outcome, Parent
-from ablations.trainables.vit import plugins, rank_processes
+from ablations.trainables.vit import machine_checks, plugins, rank_processes
 from results import store
 from results.store.schemas import Fact, Facts
 from vitcore.analysis import evals
@@ -18,10 +18,12 @@ from vitcore.config import Config
 from vitcore.runtime.attention_backend import kernel_name
 from vitcore.runtime.compile_cache import compiles
 from vitcore.runtime.device import NoGpu, compute_settings, device_of, hardware, require_gpu
-from vitcore.runtime.host import Cost
+from vitcore.runtime.memory import release
 from vitcore.training import loop
 from vitcore.training.distillation import Trained
 from vitcore.training.step_graph import ASKED, NONE
+
+__all__ = ["release"]
 
 NOT_COMPILED = {"seed", "data_seed", "lr", "init_from", "teacher"}  # settings that no compiled code depends on
 
@@ -75,8 +77,9 @@ def ensure_device(config: Config, needs_gpu: bool) -> None:
 
 def train(config: Config, run: store.Attempt, parents: Mapping[str, Parent], context: Context) -> Outcome:
     """Train a config with the ranks that it asks for, and publish nothing. Raises the errors of vitcore's `train`."""
-    if context.description.keys() == Cost.__dataclass_fields__.keys():
-        remember(config, Cost(**context.description))
+    described = machine_checks.known_cost(context.description)
+    if described is not None:
+        remember(config, described)
     same_code = config.model_dump_json(exclude=NOT_COMPILED)
     if same_code in compiled:
         run.compiling = lambda: None  # the code is used again

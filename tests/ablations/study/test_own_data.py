@@ -18,13 +18,13 @@ from ablations.cli import init
 from ablations.execution.launch import Place
 from ablations.planning.plan import build
 from ablations.study.design import Design
-from ablations.study.init import choices
-from ablations.study.init.choices import CPU, GPU, patch_and_size
-from ablations.study.init.survey import survey
 from ablations.study.naming import packaged_names
 from ablations.study.reading import read_recipe, read_study
 from ablations.study.recipe import OF_ITS_DATA, Recipe
 from ablations.study.study import Study
+from ablations.trainables.vit.image_folders import choices
+from ablations.trainables.vit.image_folders.choices import CPU, GPU, patch_and_size
+from ablations.trainables.vit.image_folders.survey import survey
 from results import report
 from results.figures import study_figure
 from results.tables import layout, sentences, study_table
@@ -146,7 +146,7 @@ def test_tuning_takes_the_best_of_what_it_trained(monkeypatch: pytest.MonkeyPatc
     chosen = init.measure(found, CPU, Place(tmp_path / "runs", None), None, "")
     assert (chosen["lr"].value, chosen["width"].value) == best
     assert "edge" in chosen["lr"].reason
-    assert "width: 128" in choices.render(found, CPU, chosen)
+    assert "width: 128" in choices.render(found, CPU, chosen, read_recipe("digits").arms)
 
 
 def test_tuning_takes_no_rate_from_trials_that_all_diverged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import designs
 import pytest
+from ablations.study.confounds import refuse_undeclared
 from designs import ONE_STAGE, STAGED_RECIPE, STAGED_STUDY, TAUGHT, staged_design, staged_plan
 from photographs import photographs
 
@@ -18,7 +19,6 @@ from ablations.planning import plan as planning
 from ablations.planning.prepare import prepare
 from ablations.planning.saved_plans import save_plan, saved_plan
 from ablations.planning.step_times import Device
-from ablations.study.confounds import refuse_undeclared
 from results.comparison import compare, summary
 from results.figures import study_figure
 from results.load import load_studies

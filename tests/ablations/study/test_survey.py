@@ -12,7 +12,7 @@ from in_process import Ablate
 from photographs import packed, photographs
 from PIL import Image
 
-from ablations.study.init import duplicates, survey
+from ablations.trainables.vit.image_folders import duplicates, survey
 from vitcore.data.listing import list_folder
 
 COUNTS = {"train/cat": 12, "train/dog": 12, "test/cat": 10, "test/dog": 10}

@@ -10,7 +10,7 @@ from results.records import Table
 from results.tables import sentences
 from results.tables.study_table import table
 from vitcore.config import Config
-from vitcore.identity import HOW_IT_RUNS
+from vitcore.settings import HOW_IT_RUNS
 
 
 def test_answer_names_arms_that_sometimes_diverge_among_others() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from ablations.study.init import arms as init_arms
-from ablations.study.init.survey import Survey
+from ablations.trainables.vit.image_folders import arms as init_arms
+from ablations.trainables.vit.image_folders.survey import Survey
 from results.store.schemas import Settings
 
 CPU, GPU = "a CPU", "a GPU"
@@ -116,14 +116,17 @@ def learning_rates(middle: float) -> list[float]:
     return [rounded(middle * 10**power) for power in (-1, -0.5, 0, 0.5, 1)]
 
 
-def render(found: Survey, device: str, tuned: dict[str, Choice]) -> str:
-    """Return the recipe as YAML. tuned: key -> measured choice, which replaces the rule's choice."""
+def render(found: Survey, device: str, tuned: dict[str, Choice], copied: dict[str, Settings]) -> str:
+    """Return the recipe as YAML.
+
+    tuned: key -> measured choice, which replaces the rule's choice. copied: the arms of the recipe digits.
+    """
     config = [tuned.get(one.key, one) for one in config_choices(found, device)]
     settings = {one.key: one.value for one in config}
     assert settings["width"] % settings["heads"] == 0, "widths are multiples of HEAD"
     varied = list(axes(settings, found))
     values = {one.key: one.value for one in varied}
-    arms = [Choice(*one) for one in init_arms.arms(settings, values["patch"], device == GPU)]
+    arms = [Choice(*one) for one in init_arms.arms(copied, settings, values["patch"], device == GPU)]
     finetune = init_arms.finetune(settings, values["data_fraction"])
     lines = [
         f"# A recipe for {found.name}, by `ablate init`. Change whatever you know better: a comment is the rule by",

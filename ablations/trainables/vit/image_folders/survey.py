@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ablations.study.init import duplicates, findings, left_out
+from ablations.trainables.vit.image_folders import duplicates, findings, left_out
 from results.safe_text import printable
 from vitcore.data.decode import Facts, eight_bits, open_image
 from vitcore.data.files import reason

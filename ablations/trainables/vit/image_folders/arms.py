@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from ablations.study.reading import read_recipe
 from results.store.schemas import Settings
 
 RESNETS = {  # whether on a GPU -> ResNets of timm, smallest first
@@ -12,15 +11,17 @@ RESNETS = {  # whether on a GPU -> ResNets of timm, smallest first
 FINETUNE_STEPS = 500  # minimum steps of fine-tuning; otherwise, a quarter of the training steps
 
 
-def arms(settings: Settings, patches: list[int], on_gpu: bool) -> Iterator[tuple[str, Settings, str]]:
+def arms(
+    copied: dict[str, Settings], settings: Settings, patches: list[int], on_gpu: bool
+) -> Iterator[tuple[str, Settings, str]]:
     """Yield (name, settings, reason) for each arm that studies take from a recipe.
 
-    Arms without a rule are copied from the recipe digits. settings: the new recipe's config. patches: its patch sizes,
-    in ascending order.
+    copied: the arms of the recipe digits, which those without a rule repeat. settings: the new recipe's config.
+    patches: its patch sizes, in ascending order.
     """
     rules = adapted_arms(settings, patches, on_gpu)
-    for name, copied in read_recipe("digits").arms.items():
-        yield name, *rules.get(name, (copied, "as in the recipe digits"))
+    for name, own in copied.items():
+        yield name, *rules.get(name, (own, "as in the recipe digits"))
 
 
 def adapted_arms(settings: Settings, patches: list[int], on_gpu: bool) -> dict[str, tuple[Settings, str]]:

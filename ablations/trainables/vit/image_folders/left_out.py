@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from ablations.study.init.findings import example
+from ablations.trainables.vit.image_folders.findings import example
 from vitcore.data.decode import SUFFIXES, open_stream
 from vitcore.data.files import open_regular
 from vitcore.data.imagefolder import in_threads

@@ -1,21 +1,12 @@
 """Check before training that initial weights and teachers fit, and were not trained on the test images."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
-from ablations.jobs import Job
-from results import store
 from vitcore.config import Config
 from vitcore.data.lookup import describe
-from vitcore.identity import trial_id
 from vitcore.options import ConfigError
 from vitcore.training import distillation, transfer
 from vitcore.training.parents import NONE, file_sha256, is_trial, parent_of
-
-# Statuses of trials that others may start from, now or once they have finished.
-GO_ON = ("finished", "interrupted", "running")
 
 
 def check(config: Config, parent: Config | None) -> None:
@@ -47,40 +38,6 @@ def check_no_leak(config: Config, parent: Config) -> None:
         )
 
 
-def ancestors(config: Config, runs: Path) -> list[Job]:
-    """Return the jobs in `runs` that must finish before a trial with this config begins, oldest first.
-
-    The first is the nearest finished ancestor with weights, or else the earliest ancestor. Finished ancestors without
-    weights are trained again. Raises ConfigError if an ancestor is missing, has failed, cannot be trained again, or
-    does not fit. Raises the errors of `Trial.config`.
-    """
-    found: list[Job] = []
-    while link := parent_of(config):
-        trial = store.trial(runs, getattr(config, link))
-        state = trial.state()
-        if state.status not in GO_ON:
-            raise ConfigError(f"{parent_text(config)}: {state.status} in {runs}: name a finished trial or a file")
-        parent = Config(**trial.config())
-        check(config, parent)
-        found.insert(0, Job(trial.id, parent.model_dump(), "train", ""))
-        if state.status == "finished" and state.weights.exists():
-            break
-        if trial_id(parent) != trial.id:
-            raise ConfigError(
-                f"{parent_text(config)}: its weights are not in {runs}, and it cannot be trained again: its data "
-                "or the code of its parts changed"
-            )
-        config = parent
-    else:
-        check(config, None)
-    return [replace(job, parents=parent_names(found[:place])) for place, job in enumerate(found)]
-
-
 def parent_text(config: Config) -> str:
     link = parent_of(config)
     return f"{link}={getattr(config, link)}"
-
-
-def parent_names(before: Sequence[Job]) -> dict[str, str]:
-    """Return job id -> display name, nearest ancestor first. before: the ancestors' jobs, oldest first."""
-    return {job.id: f"trial {job.id}" for job in reversed(before)}

@@ -4,16 +4,16 @@ The number of steps of each arm is chosen to meet the budget. A longer run is ne
 its learning rate would not have decayed.
 """
 
-from typing import Literal
-
+from vitcore.analysis.cost import measure
 from vitcore.config import Config
+from vitcore.data.lookup import describe
+from vitcore.model.stem import patch_sizes
 
-Budget = Literal["steps", "epochs", "flops"]
 TOLERANCE = 0.02  # maximum relative error from rounding to whole steps
 MEANT = {"steps": "steps", "epochs": "epochs", "flops": "training FLOPs"}
 
 
-def matched_steps(budget: Budget, reference: Config, config: Config) -> int:
+def matched_steps(budget: str, reference: Config, config: Config) -> int:
     """Return the number of steps that gives `config` the budget of `reference`.
 
     Raises ValueError if no whole number of steps is within 2% of that budget. Also raises the errors of `measure`.
@@ -33,8 +33,6 @@ def matched_steps(budget: Budget, reference: Config, config: Config) -> int:
 
 def epoch_fraction(config: Config) -> float:
     """Return the fraction of an epoch that one step covers: the batch size over the number of images trained on."""
-    from vitcore.data.lookup import describe  # imported here because listing studies needs no NumPy
-
     train = describe(config.data).train_size * (1 - config.val_fraction) * config.data_fraction
     return config.batch / train
 
@@ -45,9 +43,5 @@ def training_flops(config: Config) -> int:
     A backward pass costs twice as much as a forward pass. If steps draw their patch size at random, the FLOPs are
     averaged over the patch sizes. Raises the errors of `measure`.
     """
-    # imported here because they load torch
-    from vitcore.analysis.cost import measure
-    from vitcore.model.stem import patch_sizes
-
     each = [measure(config.model_copy(update={"patch": size})).flops for size in patch_sizes(config)]
     return 3 * round(sum(each) / len(each)) * config.batch

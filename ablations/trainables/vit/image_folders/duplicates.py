@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
-from ablations.study.init.findings import example
+from ablations.trainables.vit.image_folders.findings import example
 from vitcore.data.pack import Pack, Records
 from vitcore.data.shuffle import Indices
 

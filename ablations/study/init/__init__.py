@@ -1,1 +1,0 @@
-"""Recipes for users' own data: how `ablate init` chooses and writes their settings."""

@@ -1,0 +1,62 @@
+"""The data of trials: their numbers of images, how they are split, and the state of their files."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from results.store.schemas import PlannedData, Settings, Split
+from vitcore.config import Config
+from vitcore.data.lookup import FOLDER, describe
+from vitcore.training import parents
+
+
+def describe_data(name: str) -> PlannedData:
+    about = describe(name)
+    return PlannedData(
+        name=display_name(name),
+        train=about.train_size,
+        test=about.test_size,
+        folds=about.folds,
+        classes=about.classes,
+        image_size=about.image_size,
+        channels=about.channels,
+        of_recipe=True,
+    )
+
+
+def display_name(name: str) -> str:
+    """Return the display name of a data set. For `imagefolder:PATH`, it is the name of the folder."""
+    return os.path.basename(os.path.abspath(name.removeprefix(FOLDER))) if name.startswith(FOLDER) else name
+
+
+def split(name: str) -> Split:
+    about = describe(name)
+    if about.folds:
+        return Split(kind="folds", folds=about.folds, images=about.train_size + about.test_size)
+    return Split(kind="official", images=about.test_size)
+
+
+def fingerprints(values: Callable[[str], Iterable[str]]) -> Settings:
+    """See Trainable. Raises ConfigError or OSError if data or a file of weights cannot be read."""
+    names = {Config.model_fields["data"].default, *values("data")}
+    data = {name: describe(name).fingerprint for name in sorted(names)}
+    starts: dict[str, Any] = {}
+    for link in parents.LINKS:
+        files = {parents.normalized(link, name) for name in values(link) if name.endswith(parents.FILES)}
+        starts |= {name: parents.identifying_value(link, name) for name in sorted(files)}
+    return {"data": data, "starts": starts}
+
+
+def enlargement_notes(data: str, size: int) -> Iterator[str]:
+    """Yield a note if images are enlarged beyond their stored size. size: pixels per side of the model's input.
+
+    The stored size of an image folder is the size of its first image.
+    """
+    about = describe(data)
+    if size <= about.image_size:
+        return
+    if data.startswith(FOLDER):
+        stored = "that the first image of the folder has"
+    else:
+        stored = f"of them that {data} is packed with" if "pack" in about.fingerprint else f"that {data} has"
+    yield f"images of {size} px are enlarged from the {about.image_size} px {stored}"

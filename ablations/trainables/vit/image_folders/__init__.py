@@ -1,0 +1,1 @@
+"""The survey of a folder of images, from which `ablate init` writes a recipe."""

@@ -1,0 +1,97 @@
+"""Footnotes on what else differs between an arm and its baseline: the model, the schedule, initial weights, stages."""
+
+from collections.abc import Iterator, Sequence
+
+from ablations.trainables.trainable import Compared
+from ablations.trainables.vit.budget import MEANT
+from ablations.trainables.vit.configs import config_of
+from ablations.trainables.vit.data import enlargement_notes
+from vitcore.analysis.cost import initial_weights, measure
+from vitcore.config import Config
+from vitcore.runtime.host import Cost
+
+
+def notes(arm: Compared, baseline: Compared, budget: str) -> dict[str, str]:
+    """Return the footnotes of an arm: note -> the table column that it explains, or ""."""
+    own, other = config_of(arm.settings), config_of(baseline.settings)
+    stored = dict.fromkeys(enlargement_notes(own.data, own.image_size), "")
+    if arm.name == baseline.name:
+        return stored
+    found: dict[str, str] = {}
+    if own.objective != other.objective:
+        found[f"its metrics are those of objective={own.objective}, the baseline's {other.objective}"] = ""
+    found |= dict(model_differences(measure(own), measure(other)))
+    found |= dict.fromkeys(schedule_notes(own, other, arm.declared, budget), "")
+    found |= dict.fromkeys(stage_notes(arm, baseline), "")
+    found |= dict.fromkeys(weights_note(arm, baseline), "")
+    return found | stored
+
+
+def model_differences(arm: Cost, baseline: Cost) -> Iterator[tuple[str, str]]:
+    """Yield (note, table column) for each difference in tokens, parameters, FLOPs, class token or attention bias.
+
+    Values that are None, as in timm's models, are not compared.
+    """
+    for own, other, label, column in (
+        (arm.tokens, baseline.tokens, "tokens", "flops"),
+        (arm.params, baseline.params, "parameters", "params"),
+        (arm.flops, baseline.flops, "FLOPs", "flops"),
+    ):
+        if own is not None and other is not None and own != other:
+            yield f"{label} {own:,} against {other:,}{change_text(own, other)}", column
+    if None not in (arm.class_token, baseline.class_token) and arm.class_token != baseline.class_token:
+        yield "has a class token" if arm.class_token else "has no class token", "params"
+    if None not in (arm.attention_bias, baseline.attention_bias) and arm.attention_bias != baseline.attention_bias:
+        yield "a bias in its attention" if arm.attention_bias else "no bias in its attention", "arm"
+
+
+def change_text(value: float, reference: float) -> str:
+    """Return the relative change as text such as " (+12.0%)" or " (× 3.9)", or "" if it rounds to zero."""
+    ratio = value / reference
+    if 0.5 < ratio < 2:
+        percent = f"{ratio - 1:+.1%}"
+        return "" if percent in ("+0.0%", "-0.0%") else f" ({percent})"
+    return f" (× {ratio:,.0f})" if ratio >= 10 else f" (× {ratio:.2g})"
+
+
+def schedule_notes(own: Config, other: Config, declared: Sequence[str], budget: str) -> Iterator[str]:
+    """Yield notes on undeclared differences in steps and warm-up, and on images seen if batch sizes differ."""
+    if own.steps != other.steps and "steps" not in declared:
+        why = f", for equal {MEANT[budget]}" if budget != "steps" else ""
+        yield f"steps {own.steps:,} against {other.steps:,}{why}"
+    warmup, its_warmup = (round(config.warmup * config.steps) for config in (own, other))
+    if warmup != its_warmup and "warmup" not in declared:
+        yield f"warm-up steps {warmup:,} against {its_warmup:,}"
+    if own.batch != other.batch and own.steps * own.batch != other.steps * other.batch:
+        yield f"images seen in training {own.steps * own.batch:,} against {other.steps * other.batch:,}"
+
+
+def stage_notes(arm: Compared, baseline: Compared) -> Iterator[str]:
+    """Yield a note on the stage that the arm starts or learns from, unless the baseline has an equal stage."""
+    if arm.parent is None or (baseline.parent is not None and baseline.parent.settings == arm.parent.settings):
+        return
+    own, child = config_of(arm.parent.settings), config_of(arm.settings)
+    note = f"{'starts' if arm.link == 'init_from' else 'learns'} from {arm.parent.name}: "
+    note += f"{own.steps:,} steps of {own.batch} images of {own.data} at {own.image_size} px"
+    if own.objective != "classification":
+        note += f", objective {own.objective}"
+    elif own.data == child.data and own.data_fraction > child.data_fraction:
+        fractions = f"data_fraction {own.data_fraction:g}, the arm itself {child.data_fraction:g}"
+        note += f"; it saw labels of more images of the same task ({fractions}), which the difference measures too"
+    yield note
+
+
+def weights_note(arm: Compared, baseline: Compared) -> Iterator[str]:
+    """Yield a note on the fraction of an arm's initial weights that equal the baseline's at the same seed.
+
+    Yields nothing if all weights are equal, or if a model is from timm or starts from a stage's weights.
+    """
+    own, other = initial_weights(config_of(arm.settings)), initial_weights(config_of(baseline.settings))
+    if own is None or other is None or "init_from" in (arm.link, baseline.link):
+        return
+    total = sum(count for count, _ in own.values())
+    same = sum(drawn[0] for name, drawn in own.items() if other.get(name) == drawn)
+    if same / total < 0.001:  # only constants are equal, such as biases that start at zero
+        yield "almost none of its initial weights are the baseline's"
+    elif same < total:
+        yield f"{min(same / total, 0.999):.1%} of its initial weights are the baseline's"

@@ -1,0 +1,118 @@
+"""What vitcore knows of a trial before it is trained. This module loads torch."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ablations.trainables.trainable import Compared
+from ablations.trainables.vit import budget, cheaper, data, starts, step_time
+from ablations.trainables.vit import notes as footnotes
+from ablations.trainables.vit.configs import config_of
+from results.store.schemas import Metric, Settings
+from results.store.schemas.metrics import objective_label
+from vitcore.analysis.cost import measure
+from vitcore.analysis.evals import EVAL, eval_of, find, metrics_of
+from vitcore.config import Config, merge
+from vitcore.data import splits
+from vitcore.identity import identity as config_identity
+from vitcore.options import ConfigError, joined_names
+from vitcore.runtime.device import device_of
+from vitcore.runtime.device import hardware as device_name
+from vitcore.training.evaluation import METRICS
+from vitcore.variants import VARIANTS
+
+__all__ = ["eval_of", "metrics_of"]
+
+
+def values(key: str) -> list[Any]:
+    if key not in VARIANTS:
+        raise ValueError(f"{key}: all: only {joined_names(VARIANTS)} have entries to sweep")
+    return list(VARIANTS[key])
+
+
+def resolve_recipe(recipe: dict[str, Any], own: Settings) -> Settings:
+    """Return a recipe's settings with the defaults of a trial's data, such as the image size, but its own data."""
+    plain = Config(**merge(recipe, {"data": own["data"]})).model_dump()
+    return plain | {"data": recipe.get("data", own["data"])}
+
+
+def meet_budget(name: str, reference: Settings, settings: dict[str, Any]) -> dict[str, Any]:
+    if name == "steps" and "epochs" not in settings:
+        return settings
+    steps = budget.matched_steps(name, config_of(reference), Config(**settings))
+    return merge(settings, {"steps": steps})
+
+
+def identity(settings: Settings) -> Settings:
+    return config_identity(config_of(settings))
+
+
+def describe(settings: Settings) -> Settings:
+    config = config_of(settings)
+    return asdict(measure(config)) | {"train_flops": budget.training_flops(config) * config.steps}
+
+
+def summary(settings: Settings, recipe: str, recipe_text: str, has_stages: bool) -> str:
+    """Return a description of the data and of the baseline's training."""
+    config = config_of(settings)
+    size = f"trained at {config.image_size} x {config.image_size} pixels"
+    length = "" if has_stages else f", {config.steps:,} steps of {config.batch} images"
+    model = (
+        config.model or f"A ViT of width {config.width} and depth {config.depth} with patches of {config.patch} pixels"
+    )
+    if recipe_text:
+        return f"{recipe_text.strip().rstrip('.')}. {model}, {size}{length}."
+    about = data.describe_data(config.data)
+    images = f"{about.train:,} images to train on and {about.test:,} to test on"
+    if about.folds:
+        images = f"{about.train + about.test:,} images in {about.folds} folds"
+    what = f"{about.name}: {images}, {about.classes:,} classes"
+    return f"{what}. {model}, {size}{length}; all else as in the recipe {recipe}."
+
+
+def notes(arm: Compared, baseline: Compared, budget_name: str) -> dict[str, str]:
+    return footnotes.notes(arm, baseline, budget_name)
+
+
+def check_trial(settings: Settings, parent: Settings | None) -> None:
+    splits.check(config_of(settings))
+    starts.check(config_of(settings), config_of(parent) if parent else None)
+
+
+def metrics(trials: Sequence[Settings]) -> list[Metric]:
+    """Return the metrics that all trials report, labeled by what all of them learn."""
+    objectives = {settings["objective"] for settings in trials}
+    objective = objectives.pop() if len(objectives) == 1 else ""
+    return [Metric(name=name, label=objective_label(name, objective), **kind) for name, kind in METRICS.items()]
+
+
+def known_evals() -> list[str]:
+    return [metric for entry in EVAL.values() for metric in entry.metrics]
+
+
+def check_eval(name: str, settings: Settings) -> None:
+    entry, number = find(name)
+    entry.check(config_of(settings), number)
+
+
+def eval_caveats(names: Sequence[str], settings: Settings) -> list[str]:
+    """Return a caveat for each eval that enlarges the stored images."""
+    sizes = [number for entry, number in map(find, names) if entry is EVAL["test@SIZE"]]
+    return [f"In evaluations, {note}." for size in sizes for note in data.enlargement_notes(settings["data"], size)]
+
+
+def hardware(settings: Settings) -> tuple[bool, str]:
+    config = config_of(settings | {"seed": 0})
+    return device_of(config) == "cuda", device_name(config)
+
+
+def cheaper_settings(settings: Settings, varied: Collection[str]) -> Iterator[tuple[float, str]]:
+    return cheaper.remaining_flops(Config(**settings), varied)
+
+
+def step_seconds(settings: Settings, data_dir: Path | None, teacher: Settings | None) -> float:
+    config = Config(**settings)
+    if config.gpus > 1:
+        raise ConfigError(f"--probe measures steps of one process, and gpus={config.gpus}")
+    return step_time.step_time(config, data_dir, Config(**teacher) if teacher else None)
