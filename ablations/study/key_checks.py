@@ -77,7 +77,7 @@ def check_varied(study: Study, path: Path, trainable: Trainable) -> None:
     for where, axis, values in axes:
         if axis in fixed:
             raise ValueError(f"{path}: {axis} cannot be a factor or curve: {fixed[axis]}")
-        check_setting(axis, f"{path}: {where}: ", study.stages)
+        check_setting(axis, f"{path}: {where}: ", trainable.keys, study.stages)
         if isinstance(values, list):
             refuse_duplicates(path, axis, values)
             if not values:

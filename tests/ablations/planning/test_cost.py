@@ -17,7 +17,7 @@ from in_process import Ablate, json_output, refusal
 from torch import Tensor
 
 from ablations.jobs import jobs
-from ablations.planning import cheaper, data_summary, estimate, overview, resolution, step_times
+from ablations.planning import estimate, overview, resolution, step_times
 from ablations.planning import plan as planning
 from ablations.planning.estimate import CORE_HOURS
 from ablations.planning.saved_plans import plan_digest, save_plan, saved_plan
@@ -25,6 +25,8 @@ from ablations.planning.step_times import Device, StepTime
 from ablations.study.design import Design
 from ablations.study.naming import packaged_names
 from ablations.study.reading import read_recipe, read_study
+from ablations.trainables import vit
+from ablations.trainables.vit import VIT
 from results import store
 from results.load import load_studies
 from results.statistics import intervals, power
@@ -127,13 +129,13 @@ def test_hours_come_from_the_best_source_there_is(plan: Callable[..., Plan], tmp
     made = plan(RECIPE + STATED)
     assert sources(made, tmp_path, CORE) == [(pytest.approx(7 * flops[0] / flops[1]), "recipe"), (7.0, "recipe")]
     assert sources(made, tmp_path, GPU)[0][1] == "flops"
-    step_times.write(tmp_path, CORE, {step_times.key(made.arms[1].config): StepTime(seconds=0.01)})
+    step_times.write(tmp_path, CORE, {step_times.key(VIT, made.arms[1].config): StepTime(seconds=0.01)})
     assert sources(made, tmp_path, CORE)[1] == (2.0, "probe")
     finish(tmp_path, made.arms[1], 0, 3.0)
     finish(tmp_path, made.arms[1], 1, 5.0)
     assert sources(made, tmp_path, CORE)[1] == (4.0, "past")
     assert sources(made, tmp_path, CORE)[0] == (pytest.approx(4 * flops[0] / flops[1]), "others")
-    step_times.write(tmp_path, CORE, {step_times.key(made.arms[0].config): StepTime(seconds=0.02)})
+    step_times.write(tmp_path, CORE, {step_times.key(VIT, made.arms[0].config): StepTime(seconds=0.02)})
     assert sources(made, tmp_path, CORE)[0] == (4.0, "probe")
 
 
@@ -141,8 +143,8 @@ def test_bf16_is_slower_on_a_cpu_without_instructions_for_it(
     plan: Callable[..., Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     float32, bf16 = plan(RECIPE + STATED), plan(RECIPE + STATED, precision="bf16")
-    for instructions, seconds in ((True, 7.0), (False, pytest.approx(7.0 * estimate.BF16_SLOWDOWN))):
-        monkeypatch.setattr(estimate, "has_bf16", lambda known=instructions: known)
+    for instructions, seconds in ((True, 7.0), (False, pytest.approx(7.0 * vit.BF16_SLOWDOWN))):
+        monkeypatch.setattr(vit, "has_bf16", lambda known=instructions: known)
         assert sources(bf16, tmp_path, CORE)[1] == (seconds, "recipe")
         assert sources(float32, tmp_path, CORE)[1] == (7.0, "recipe")
         view = overview.overview(bf16, tmp_path, [], CORE)
@@ -180,9 +182,9 @@ def test_past_trials_count_on_their_own_device_alone(plan: Callable[..., Plan], 
 
 def test_arms_whose_steps_take_equally_long_share_a_measurement(plan: Callable[..., Plan]) -> None:
     config = plan().arms[0].config
-    assert step_times.key(config | {"lr": 1.0, "steps": 7, "weight_decay": 0.0}) == step_times.key(config)
+    assert step_times.key(VIT, config | {"lr": 1.0, "steps": 7, "weight_decay": 0.0}) == step_times.key(VIT, config)
     others = [config | change for change in ({"patch": 8}, {"batch": 8}, {"device": "cpu"}, {"threads": 4})]
-    assert len({step_times.key(one) for one in [config, *others]}) == 5
+    assert len({step_times.key(VIT, one) for one in [config, *others]}) == 5
 
 
 def test_trials_shared_by_two_plans_are_counted_once(plan: Callable[..., Plan], tmp_path: Path) -> None:
@@ -400,7 +402,7 @@ def test_arms_without_tokens_are_left_out_of_the_range_of_tokens() -> None:
     arms = [{"name": "a", "config": config, "tokens": 16}, {"name": "resnet", "config": config, "tokens": None}]
     size = {"train": 100, "test": 20, "folds": None, "classes": 2, "image_size": 8, "channels": 1}
     plan = Plan.model_construct(baseline="a", arms=[Arm.model_construct(**arm) for arm in arms])
-    said = data_summary.images_text(PlannedData(name="d", of_recipe=True, **size), plan)
+    said = overview.images_text(plan, PlannedData(name="d", of_recipe=True, **size))
     assert said.endswith("trained at 8, 16 tokens")
     assert "about 90 images to train, 10 to validate, 20 to test" in said
 
@@ -413,7 +415,7 @@ def suggested(hours: float, unit: str = CORE_HOURS, varied: tuple[str, ...] = ()
     plan = Plan.model_validate(synthetic.position())
     arm = plan.baseline_arm.model_copy(update={"config": config.model_dump()})
     changes = {"arms": [arm], "factors": dict.fromkeys(varied), "curves": {}, "tune": {}}
-    return cheaper.suggestions(hours, unit, plan.model_copy(update=changes))
+    return overview.suggestions(hours, unit, plan.model_copy(update=changes))
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from results import store
 from results.store.schemas import Plan
 from results.study_results import load_plans
 from results.tables import layout, study_table
+from vitcore.config import Config
 from vitcore.data.imagefolder import describe_folder
 from vitcore.data.lookup import describe
 from vitcore.model.build import build
@@ -94,7 +95,9 @@ def test_files_and_data_are_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert inputs_digest(asked, [0], CODE) == "", "building the plan names the missing file"
     found = set[str]()
     for classes in (10, 9):
-        safetensors.torch.save_file(build(design(tmp_path, STUDY, classes=classes).reference).state_dict(), file)
+        safetensors.torch.save_file(
+            build(Config(**design(tmp_path, STUDY, classes=classes).reference)).state_dict(), file
+        )
         found.add(inputs_digest(asked, [0], CODE))
     for name in ("one", "other"):  # a relative path means another file in another folder
         (tmp_path / name).mkdir()

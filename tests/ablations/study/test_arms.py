@@ -101,9 +101,9 @@ def test_curves_of_whole_numbers_have_a_baseline(tmp_path: Path) -> None:
 def test_a_baseline_begins_with_an_arm_of_the_recipe(tmp_path: Path) -> None:
     study = "{question: q, recipe_arm: half, baseline: {pool: cls}, factors: {pool: [cls, gap]}}"
     made = design(tmp_path, study, WITH_ARMS)
-    assert [(arm.config.width, arm.config.pool) for arm in made.arms] == [(8, "cls"), (8, "gap")]
-    assert design(tmp_path, study, WITH_ARMS, width=32).reference.width == 32
-    assert design(tmp_path, study.replace("{pool: cls}", "{pool: cls, width: 24}"), WITH_ARMS).reference.width == 24
+    assert [(arm.config["width"], arm.config["pool"]) for arm in made.arms] == [(8, "cls"), (8, "gap")]
+    assert design(tmp_path, study, WITH_ARMS, width=32).reference["width"] == 32
+    assert design(tmp_path, study.replace("{pool: cls}", "{pool: cls, width: 24}"), WITH_ARMS).reference["width"] == 24
 
 
 def test_an_arm_is_of_the_first_family_with_its_settings(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ STEPS = {
 @pytest.mark.parametrize(("study", "recipe", "steps"), STEPS.values(), ids=STEPS)
 def test_steps_meet_the_budget(tmp_path: Path, study: str, recipe: str, steps: list[int]) -> None:
     made = design(tmp_path, study, recipe)
-    assert [arm.config.steps for arm in made.arms] == steps
+    assert [arm.config["steps"] for arm in made.arms] == steps
     if study == with_budget(FRACTIONS, "epochs"):
         assert names(made) == names(design(tmp_path, FRACTIONS, recipe))
 

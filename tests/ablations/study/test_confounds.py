@@ -13,10 +13,11 @@ from photographs import photographs
 from ablations.planning import plan as planning
 from ablations.planning.prepare import prepare
 from ablations.planning.saved_plans import save_plan
-from ablations.study import confounds
 from ablations.study.design import Design
 from ablations.study.naming import packaged_names
 from ablations.study.reading import read_recipe, read_study
+from ablations.trainables.vit.data import enlargement_notes
+from ablations.trainables.vit.notes import change_text
 from results import store
 from results.store.schemas import Plan
 from vitcore import ViT
@@ -42,7 +43,7 @@ CHANGES = {1.12: " (+12.0%)", 0.9994: " (-0.1%)", 0.9996: "", 1.0004: "", 3.9: "
 
 @pytest.mark.parametrize(("value", "said"), CHANGES.items())
 def test_a_relative_change_is_a_percentage_or_a_factor(value: float, said: str) -> None:
-    assert confounds.change_text(value, 1) == said
+    assert change_text(value, 1) == said
 
 
 @pytest.mark.parametrize(("change", "plain"), [*((change, {}) for change in VARIED), (MIXED, MIXED), (BASE, MIXED)])
@@ -110,8 +111,8 @@ def test_enlarging_images_is_footnoted(tmp_path: Path) -> None:
     assert plan.caveats == [f"In evaluations, {line.format(32)}."]
     folder = photographs(tmp_path / "pets", {"train/cat": 2, "train/dog": 2, "test/cat": 1, "test/dog": 1})
     side = describe(f"imagefolder:{folder}").image_size
-    assert not list(confounds.enlargement_notes(f"imagefolder:{folder}", side))
-    (line,) = confounds.enlargement_notes(f"imagefolder:{folder}", 512)
+    assert not list(enlargement_notes(f"imagefolder:{folder}", side))
+    (line,) = enlargement_notes(f"imagefolder:{folder}", 512)
     assert line == f"images of 512 px are enlarged from the {side} px that the first image of the folder has"
 
 
@@ -123,7 +124,7 @@ def test_a_co_change_applies_to_its_arm_and_to_crosses_with_it(tmp_path: Path) -
         crosses: [{pool: [cls, gap], position: [1d, 2d]}]
         with: {pool=gap: {lr: 3e-4}}
     """
-    assert {arm.name: arm.config.lr for arm in design(tmp_path, study).arms} == {
+    assert {arm.name: arm.config["lr"] for arm in design(tmp_path, study).arms} == {
         "pool=cls,position=1d": 0.002, "pool=gap": 0.0003, "position=2d": 0.002, "pool=gap,position=2d": 0.0003
     }  # fmt: skip
 

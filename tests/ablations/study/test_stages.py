@@ -5,7 +5,6 @@ from pathlib import Path
 
 import designs
 import pytest
-from ablations.study.confounds import refuse_undeclared
 from designs import ONE_STAGE, STAGED_RECIPE, STAGED_STUDY, TAUGHT, staged_design, staged_plan
 from photographs import photographs
 
@@ -19,6 +18,7 @@ from ablations.planning import plan as planning
 from ablations.planning.prepare import prepare
 from ablations.planning.saved_plans import save_plan, saved_plan
 from ablations.planning.step_times import Device
+from ablations.study.undeclared import refuse_undeclared
 from results.comparison import compare, summary
 from results.figures import study_figure
 from results.load import load_studies
@@ -122,7 +122,7 @@ def test_plain_settings_are_for_all_stages_whatever_the_recipe_says(tmp_path: Pa
 
     def steps(**overrides: object) -> tuple[int, int]:
         arm = designs.design(tmp_path, STAGED_STUDY, recipe, **overrides).arms[0]
-        return arm.parent.config.steps, arm.config.steps
+        return arm.parent.config["steps"], arm.config["steps"]
 
     own, arms = steps()
     assert steps(steps=7) == (7, 7)
@@ -258,7 +258,7 @@ def test_data_of_a_stage_may_be_named(tmp_path: Path, monkeypatch: pytest.Monkey
     words = ["s.yaml", "pretrain.data=pets"] if where == "command line" else ["s.yaml"]
     (made,) = preparation.designs(parse_words(words), "r.yaml", None)
     arm = made.arms[0]
-    assert (arm.config.data, arm.parent.config.data) == ("digits", f"imagefolder:{pets}")
+    assert (arm.config["data"], arm.parent.config["data"]) == ("digits", f"imagefolder:{pets}")
 
 
 @pytest.mark.parametrize("keep", ["all", "baseline", "none"])

@@ -58,17 +58,17 @@ def test_curve_multiplies_the_factors_and_has_a_baseline_at_each_point(tmp_path:
         ("pool=gap,lr=0.002", "pool=cls,lr=0.002"),
     ]
     assert made.main_baseline == "pool=cls,lr=0.002"
-    assert [arm.config.lr for arm in made.arms] == [0.001, 0.002, 0.001, 0.002]
+    assert [arm.config["lr"] for arm in made.arms] == [0.001, 0.002, 0.001, 0.002]
 
 
 def test_named_arms_are_joint_changes(tmp_path: Path) -> None:
     recipe = RECIPE + "    arms: {wide: {width: 32, lr: 1e-3}}\n"
     study = STUDY + "    arms: {wide: axis, wide-slow: {recipe_arm: wide, lr: 5e-4, batch: 16}, ours: {position: 2d}}\n"
     wide, slow, ours = design(tmp_path, study, recipe).arms[-3:]
-    assert (wide.config.width, wide.config.lr) == (32, 0.001)
-    assert (slow.config.width, slow.config.lr, slow.config.batch) == (32, 0.0005, 16)
+    assert (wide.config["width"], wide.config["lr"]) == (32, 0.001)
+    assert (slow.config["width"], slow.config["lr"], slow.config["batch"]) == (32, 0.0005, 16)
     assert slow.change.declared_settings == ["width", "lr", "batch"]
-    assert (ours.name, ours.config.position, ours.config.width) == ("ours", "2d", 16)
+    assert (ours.name, ours.config["position"], ours.config["width"]) == ("ours", "2d", 16)
 
 
 def test_all_sweeps_every_entry_of_a_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +104,7 @@ def test_precedence_is_recipe_baseline_command_line_arm(tmp_path: Path) -> None:
     study = "{question: q, baseline: {position: 1d, batch: 16}, factors: {position: [1d]}, arms: {a: {steps: 9}}}"
     made = design(tmp_path, study, steps=7)
     base, named = made.arms
-    assert (base.config.batch, base.config.steps, named.config.steps, base.config.width) == (16, 7, 9, 16)
+    assert (base.config["batch"], base.config["steps"], named.config["steps"], base.config["width"]) == (16, 7, 9, 16)
 
 
 def test_a_plan_says_where_its_baseline_is_not_as_the_recipe(tmp_path: Path) -> None:
@@ -283,9 +283,9 @@ def test_published_numbers_follow_the_widths_of_a_recipe() -> None:
     for study in ("compute", "hybrid-stem-sizes"):
         made = packaged_design(study, "digits")
         found = {
-            (arm.config.width, arm.config.stem): planning.published_number(made, arm)
+            (arm.config["width"], arm.config["stem"]): planning.published_number(made, arm)
             for arm in made.arms
-            if arm.config.stem != "conv" and arm.change.name[0] in "sw"
+            if arm.config["stem"] != "conv" and arm.change.name[0] in "sw"
         }
         assert [(found[w, "patch"], found[w, "resnet-small"]) for w in made.recipe.axes["width"]] == table_6
 
@@ -304,8 +304,8 @@ def test_hybrids_of_photographs_are_the_papers(study: str) -> None:
     """The root of `resnet` quarters the side; `resnet-small` keeps the side of small images."""
     for recipe, stem in (("imagenet", "resnet"), ("imagenet100", "resnet"), ("digits", "resnet-small")):
         made = packaged_design(study, recipe)
-        assert {arm.config.stem for arm in made.arms} - {"patch", "conv"} == {stem}
-        assert {arm.change.name for arm in made.arms if arm.config.stem == stem} >= {f"stem={stem}"}
+        assert {arm.config["stem"] for arm in made.arms} - {"patch", "conv"} == {stem}
+        assert {arm.change.name for arm in made.arms if arm.config["stem"] == stem} >= {f"stem={stem}"}
 
 
 @pytest.fixture(scope="module")
