@@ -22,7 +22,7 @@ from results.store.schemas import Fact, Metric, PlannedData, Settings, Split
 if TYPE_CHECKING:
     import numpy as np
 
-VIT = "ablations.trainables.vit:VIT"
+VIT = "ablations.trainables.vit.vit:VIT"
 LINKS = ("init_from", "teacher")  # the settings by which a trial may name another, where a trainable has them
 
 

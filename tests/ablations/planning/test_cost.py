@@ -25,8 +25,8 @@ from ablations.planning.step_times import Device, StepTime
 from ablations.study.design import Design
 from ablations.study.naming import packaged_names
 from ablations.study.reading import read_recipe, read_study
-from ablations.trainables import vit
-from ablations.trainables.vit import VIT
+from ablations.trainables.vit import vit
+from ablations.trainables.vit.vit import VIT
 from results import store
 from results.load import load_studies
 from results.statistics import intervals, power

@@ -15,10 +15,10 @@ from ablations import provenance
 from ablations.cli import training
 from ablations.jobs import jobs
 from ablations.planning import plan as planning
-from ablations.planning import prepare as preparing
 from ablations.planning.prepare import inputs_digest, prepare
 from ablations.planning.saved_plans import save_plan
 from ablations.study.design import Design
+from ablations.trainables.vit import data as vit_data
 from results import store
 from results.store.schemas import Plan
 from results.study_results import load_plans
@@ -107,7 +107,7 @@ def test_files_and_data_are_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     staged = design(tmp_path, STUDY, **{"pretrain.data": "cifar100"})
     for images in ("of then", "of now"):
         about = {"cifar100": replace(describe("cifar100"), fingerprint={"sha256": images})}
-        monkeypatch.setattr(preparing, "describe", lambda name, about=about: about.get(name) or describe(name))
+        monkeypatch.setattr(vit_data, "describe", lambda name, about=about: about.get(name) or describe(name))
         found.add(inputs_digest(staged, [0], CODE))
     assert len(found - {""}) == 6
 

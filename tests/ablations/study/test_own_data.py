@@ -223,7 +223,7 @@ def test_other_data_to_pretrain_on_are_other_data() -> None:
 
 
 def test_every_statement_of_a_recipe_is_known_to_be_one() -> None:
-    how = {"name", "config", "cost", "seeds", "axes", "arms", "stages", "resources"}
+    how = {"name", "config", "train", "cost", "seeds", "axes", "arms", "stages", "resources"}
     assert {*Recipe.model_fields} == {*OF_ITS_DATA, *how}
 
 
@@ -232,11 +232,13 @@ def test_results_name_the_data_that_they_are_on(pets: str) -> None:
     study = synthetic.results(plan, synthetic.from_accuracies(plan, {arm.name: [0.5, 0.6, 0.7] for arm in plan.arms}))
     table = study_table.table(study)
     assert sentences.answer(table).startswith("On pets (recipe digits) with steps=20, n = 3 seeds per arm")
-    of_their_recipe = dataclasses.replace(
-        table, recipe="small", data=plan.data.model_copy(update={"of_recipe": True}), overrides={}
-    )
+    data = plan.data.model_copy(update={"of_recipe": True})
+    as_planned = plan.model_copy(update={"recipe": "small", "data": data, "overrides": {}})
+    of_their_recipe = dataclasses.replace(table, plan=as_planned)
     assert sentences.answer(of_their_recipe).startswith("On pets (recipe small), n = 3")
-    assert sentences.answer(dataclasses.replace(of_their_recipe, recipe="pets")).startswith("On pets, n = 3")
+    assert sentences.answer(
+        dataclasses.replace(table, plan=as_planned.model_copy(update={"recipe": "pets"}))
+    ).startswith("On pets, n = 3")
     assert "all on the same 6 test images" in layout.render(table, "md")
     assert "pets (recipe digits), steps=20" in study_figure.caption(study)[0]
     page = report.render([study], datetime(2026, 1, 2, tzinfo=UTC))

@@ -108,7 +108,7 @@ def test_layers_of_a_stage_override_each_other_in_order(tmp_path: Path) -> None:
     study = STAGED_STUDY.replace("n: {}", "n: {lr: 5e-3}").replace("image_size: axis", "position: [1d, 2d]")
     arms = {arm.name: arm for arm in staged_design(tmp_path, study, width=32, steps=7, **{"pretrain.warmup": 0.5}).arms}
     arm = arms["position=2d,pretrain.data_fraction=0.1"]
-    own, parent = arm.config, arm.parent.config
+    own, parent = Config(**arm.config), Config(**arm.parent.config)
     assert (own.optimizer, own.lr, own.label_smoothing, own.warmup, own.steps) == ("sgd", 0.01, 0.0, 0.1, 7)
     assert (parent.optimizer, parent.lr, parent.label_smoothing, parent.warmup) == ("adamw", 5e-3, 0.1, 0.5)
     assert (parent.position, parent.width, parent.steps, parent.data_fraction) == ("2d", 32, 7, 0.1)
@@ -140,8 +140,12 @@ factors: {init_from: [{stage: pretrain}, {stage: other}]}
 """
 MISTAKES: list[tuple[str, dict[str, object], str]] = [
     # settings on the command line of no stage, or of one that the study itself sets
-    (TWO, {"data_fraction": 0.5}, "^data_fraction=0.5 is for all stages, .* pretrain: other.data_fraction=0.5 or fine"),
-    (TWO, {"epochs": 2}, "^epochs=2 is for all stages, .* other: pretrain.epochs=2 or finetune.epochs=2 is for one"),
+    (
+        TWO,
+        {"data_fraction": 0.5},
+        "^data_fraction=0.5 applies to all stages, .* pretrain: .*other.data_fraction=0.5",
+    ),
+    (TWO, {"epochs": 2}, "^epochs=2 applies to all stages, .* for other: .* pretrain.epochs=2 or finetune.epochs=2"),
     (TWO, {"image_size": 16}, "^image_size is what the study 's' varies"),
     (TWO, {"finetune.image_size": 16}, "^finetune.image_size is what the study 's' varies"),
     (TWO, {"pretrain.seed": 1}, "^pretrain.seed: a stage has the seeds"),
