@@ -104,7 +104,7 @@ def test_values_of_every_kind_are_restored(use: Callable[[Make], str]) -> None:
     """Numbers, text, tensors of any shape and dtype, and lists, of each parameter and of each group."""
     config = tiny(optimizer=use(lambda groups, config: Step(groups, config.lr, everything)))
     first, second = advanced(config, 3), advanced(config)
-    second.restore(safetensors.torch.save(first.state()))
+    second.restore(safetensors.torch.save(first.checkpoint()))
     for mine, its in zip(first.train_step.parameters, second.train_step.parameters, strict=True):
         states = first.optimizer.state[mine], second.optimizer.state[its]
         assert states[0].keys() == states[1].keys()
