@@ -165,7 +165,7 @@ def compiled_as(name: str, **how: Any) -> AbstractContextManager[Any]:
         traced = next(model.parameters()).device.type == "cpu"
         return torch.compile(model, dynamic=False, **({"backend": "eager"} if traced else how))
 
-    return patch.object(step, "compiled", compiled)
+    return patch.object(step, "compile_model", compiled)
 
 
 SMALL = {"width": 192, "depth": 6, "heads": 3, "batch": 256}

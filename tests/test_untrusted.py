@@ -41,7 +41,7 @@ def test_workers_take_no_compiled_code_from_runs(tmp_path: Path, caches: Path, m
     started_with = launch.worker_environment(Place(tmp_path, None), {})
     for name in (compile_cache.CACHE, "TRITON_CACHE_DIR"):
         assert str(tmp_path) not in started_with.get(name, "")
-    compile_cache.compiled(torch.nn.Linear(2, 2), backend="eager")
+    compile_cache.compile_model(torch.nn.Linear(2, 2), backend="eager")
     cache = Path(os.environ[compile_cache.CACHE])
     assert cache == caches / "vit-ablations" / "compiled" / compile_cache.instruction_set()
     assert (caches / "vit-ablations").stat().st_mode & 0o777 == 0o700

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vitcore.data.augmentation.geometry import center_crop
 from vitcore.data.builtin import BUILT_IN
-from vitcore.data.dataset import Raw, moments
+from vitcore.data.dataset import About, Raw, moments
 from vitcore.data.homes import data_home
 from vitcore.data.imagefolder import read_folder
 from vitcore.data.lookup import FOLDER, STATED, describe, find_pack, image_folder, pack_hint
@@ -48,13 +48,18 @@ class Images:
 
     def to(self, device: torch.device, resident: bool = False) -> Images:
         """Return these images on a device. A pack's images are streamed from disk unless `resident` is True."""
-        load = self.pixels.resident if resident and isinstance(self.pixels, Stored) else self.pixels.to
-        return replace(self, pixels=load(device), labels=self.labels.to(device))
+        if resident and isinstance(self.pixels, Stored):
+            pixels: Tensor | Stored = self.pixels.resident(device)
+        else:
+            pixels = self.pixels.to(device)
+        return replace(self, pixels=pixels, labels=self.labels.to(device))
 
-    def select(self, places: Indices | slice) -> Images:
-        where = places if isinstance(places, slice) else send(torch.from_numpy(places), self.labels.device)
-        pixels = self.pixels[places] if isinstance(self.pixels, Stored) else self.pixels[where]
-        return replace(self, pixels=pixels, labels=self.labels[where], index=self.index[places])
+    def select(self, indices: Indices | slice) -> Images:
+        on_device: Tensor | Indices | slice = indices
+        if not isinstance(indices, slice):
+            on_device = send(torch.from_numpy(indices), self.labels.device)
+        pixels = self.pixels[indices] if isinstance(self.pixels, Stored) else self.pixels[on_device]
+        return replace(self, pixels=pixels, labels=self.labels[on_device], index=self.index[indices])
 
     def evaluation_view(self, pixels: Tensor) -> Tensor:
         """Return stored images (m, C, S, S) as evaluation sees them, which for a pack is their center crop."""
@@ -81,10 +86,15 @@ class Data:
 
     def to(self, device: torch.device) -> Data:
         """Return the data on a device; a pack's images stay on disk if above `image_memory`. Raises as `Pack.read`."""
-        parts = self.train, self.val, self.test
-        fit = sum(part.pixels.nbytes for part in parts) <= image_memory(device)
-        train, val, test = (part.to(device, fit) for part in parts)
-        return Data(train, val, test, self.mean.to(device), self.std.to(device))
+        size = self.train.pixels.nbytes + self.val.pixels.nbytes + self.test.pixels.nbytes
+        fit = size <= image_memory(device)
+        return Data(
+            self.train.to(device, fit),
+            self.val.to(device, fit),
+            self.test.to(device, fit),
+            self.mean.to(device),
+            self.std.to(device),
+        )
 
 
 def check(config: Settings) -> None:
@@ -102,34 +112,45 @@ def load(config: Settings, data_dir: Path | None = None) -> Data:
     if the data are missing or damaged, or are not the data that `config` was made for. Raises OSError if a read fails.
     """
     check(config)
-    about = describe(config.data)
     folder = find_pack(config.data, data_dir)
     if folder is not None:
-        pack_manifest = manifest(folder, config.data)
-        if pack_manifest.about().fingerprint != about.fingerprint:
-            raise ValueError(f"data={config.data}: {folder} is not the pack that the config was made for")
-        pack = open_pack(folder, pack_manifest)
-        window = partial(center_crop, crop=pack_manifest.image_size, size=config.image_size)
-        places = np.arange(pack_manifest.images)
-        whole = Images(Stored(pack, places), torch.from_numpy(pack.labels), places, window)
-        train, test = np.split(places, [pack_manifest.train])
-        mean, std = map(per_channel, (pack_manifest.mean, pack_manifest.std))
-    elif config.data in STATED:
+        return load_pack(config, folder)
+    if config.data in STATED:
         raise ValueError(f"data={config.data}: not packed: {pack_hint(config.data)}")
-    else:
-        raw = read(config.data, data_home(data_dir), config.image_size)
-        whole = Images(torch.from_numpy(raw.images), torch.from_numpy(raw.labels), np.arange(len(raw.labels)))
-        train = raw.train
-        test = raw.test
-        moments_of_data = (about.mean, about.std) if about.mean and about.std else statistics(raw)
-        mean, std = map(per_channel, moments_of_data)
-    parts = split(whole.labels.numpy(), train, test, config, about.folds)
-    return Data(whole.select(parts[0]), whole.select(parts[1]), whole.select(parts[2]), mean, std)
+    raw = read(config.data, data_home(data_dir), config.image_size)
+    images = Images(torch.from_numpy(raw.images), torch.from_numpy(raw.labels), np.arange(len(raw.labels)))
+    return split_images(images, raw.train, raw.test, config, *channel_statistics(raw, describe(config.data)))
 
 
-def statistics(raw: Raw) -> tuple[list[float], list[float]]:
-    channels = range(raw.images.shape[1])  # one at a time, which takes less memory
-    return moments(np.stack([np.bincount(raw.images[raw.train, c].ravel(), minlength=256) for c in channels]))
+def load_pack(config: Settings, folder: Path) -> Data:
+    content = manifest(folder, config.data)
+    if content.about().fingerprint != describe(config.data).fingerprint:
+        raise ValueError(f"data={config.data}: {folder} is not the pack that the config was made for")
+    pack = open_pack(folder, content)
+    window = partial(center_crop, crop=content.image_size, size=config.image_size)
+    indices = np.arange(content.images)
+    images = Images(Stored(pack, indices), torch.from_numpy(pack.labels), indices, window)
+    train, test = np.split(indices, [content.train])
+    return split_images(images, train, test, config, content.mean, content.std)
+
+
+def split_images(
+    images: Images, train: Indices, test: Indices, config: Settings, mean: Sequence[float], std: Sequence[float]
+) -> Data:
+    """Return a trial's data. train, test: indices of the published parts. mean, std: of each channel."""
+    indices = split(images.labels.numpy(), train, test, config, describe(config.data).folds)
+    train_images, val_images, test_images = map(images.select, indices)
+    return Data(train_images, val_images, test_images, per_channel(mean), per_channel(std))
+
+
+def channel_statistics(raw: Raw, about: About) -> tuple[Sequence[float], Sequence[float]]:
+    """Return the mean and the standard deviation of each channel, as published or else of the training images."""
+    if about.mean and about.std:
+        return about.mean, about.std
+    counts = []
+    for channel in range(raw.images.shape[1]):  # one at a time, which takes less memory
+        counts.append(np.bincount(raw.images[raw.train, channel].ravel(), minlength=256))
+    return moments(np.stack(counts))
 
 
 def per_channel(values: Sequence[float]) -> Tensor:
@@ -176,23 +197,27 @@ class Order:
     """
 
     def __init__(self, n: int, seed: int, repeats: int = 1) -> None:
-        self.n, self.seed, self.repeats = n, seed, repeats
-        self.epoch = -1
+        self.n = n
+        self.seed = seed
+        self.repeats = repeats
+        self.epoch = -1  # whose order is in `current`
         self.current = np.empty(0, np.int64)
 
     def indices(self, start: int, count: int) -> Indices:
         """Return the indices (count,) of the images that training sees after the first `start` images."""
-        epochs, places = np.divmod(np.arange(start, start + count), self.n)
-        every = np.unique(epochs).tolist()
-        return np.concatenate([self.permutation(epoch)[places[epochs == epoch]] for epoch in every])
+        epochs, positions = np.divmod(np.arange(start, start + count), self.n)
+        indices = []
+        for epoch in np.unique(epochs).tolist():
+            indices.append(self.permutation(epoch)[positions[epochs == epoch]])
+        return np.concatenate(indices)
 
     def epochs(self, start: int, count: int) -> Indices:
         """Return the epoch (count,) of each image that `indices` returns, for the image's random key.
 
         With repeats, an epoch counts as `repeats` epochs, so that no two views of an image share a key.
         """
-        epoch, place = np.divmod(np.arange(start, start + count), self.n)
-        return epoch * self.repeats + place % self.repeats
+        epoch, position = np.divmod(np.arange(start, start + count), self.n)
+        return epoch * self.repeats + position % self.repeats
 
     def permutation(self, epoch: int) -> Indices:
         if epoch != self.epoch:

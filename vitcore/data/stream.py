@@ -80,7 +80,8 @@ class Ahead:
     """A reader of `count` batches that reads the next ones ahead. Batches can be requested in any order."""
 
     def __init__(self, batches: Callable[[int], Stored], count: int) -> None:
-        self.batches, self.count = batches, count
+        self.batches = batches
+        self.count = count
         self.begun: dict[int, Future[tuple[Tensor, torch.cuda.Event | None]]] = {}
 
     def __call__(self, number: int) -> Tensor:

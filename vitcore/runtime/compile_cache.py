@@ -30,7 +30,7 @@ def compiles(config: Settings, device: str) -> bool:
     return device == "cuda" and config.steps >= LONG and len(patch_sizes(config)) == 1  # each size would compile anew
 
 
-def compiled(model: nn.Module, backend: str = "inductor", attention: str = "pinned") -> Callable[..., Any]:
+def compile_model(model: nn.Module, backend: str = "inductor", attention: str = "pinned") -> Callable[..., Any]:
     """Return a compiled version of `model` that shares its weights and has one graph per batch shape.
 
     With PyTorch's dynamic shapes, rounding would depend on earlier trials in the process. attention: the setting, a

@@ -93,7 +93,7 @@ def measured(part: str, loss: float, correct: Correctness) -> Metrics:
 def score(training: Training, images: Images) -> tuple[float, Correctness]:
     """Return (mean loss, correctness (n,) of each image from 0 to 1). Averaged weights are used if they exist."""
     ranks = training.ranks
-    work = partial(answers, training, images.select(ranks.evaluated(len(images))))
+    work = partial(answer, training, images.select(ranks.evaluated(len(images))))
     training.model.eval()
     with training.averaged():
         (given, targets), training.evaluation_batch = call_shrinking(work, training.evaluation_batch)
@@ -102,7 +102,7 @@ def score(training: Training, images: Images) -> tuple[float, Correctness]:
     return loss, correct.cpu().numpy()
 
 
-def answers(training: Training, images: Images, size: int) -> tuple[Tensor, Tensor]:
+def answer(training: Training, images: Images, size: int) -> tuple[Tensor, Tensor]:
     """Return (answers, targets) as `objective.scores` needs them, computed for `size` images at a time."""
     objective = training.objective
     keys = objective.keys(images.index)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vitcore.data.files import reason
 from vitcore.data.splits import Data
 from vitcore.model.build import Model, build, couples_images
-from vitcore.runtime.compile_cache import compiled, compiles
+from vitcore.runtime.compile_cache import compile_model, compiles
 from vitcore.runtime.device import compute_in_precision
 from vitcore.runtime.memory import out_of_memory
 from vitcore.settings import Settings
@@ -22,7 +22,7 @@ from vitcore.training.distillation import Teacher
 from vitcore.training.distributed import Ranks, Replica
 from vitcore.training.objectives import OBJECTIVE, Classification
 from vitcore.training.optimization.ema import Average
-from vitcore.training.optimization.optimizers import OPTIMIZER, optimizer, set_rate
+from vitcore.training.optimization.optimizers import OPTIMIZER, make_optimizer, set_rate
 from vitcore.training.optimization.schedules import learning_rate
 from vitcore.training.optimization.stored_state import OptimizerState
 from vitcore.training.run import Facts
@@ -52,7 +52,7 @@ class TrainStep:
         if initial is not None:
             copy_weights(self.model, initial, config.init_from)
         self.parameters = list(self.model.parameters())  # once: collecting them slows down small models
-        self.optimizer = optimizer(self.model, config)
+        self.optimizer = make_optimizer(self.model, config)
         self.optimizer_state = OptimizerState(self.optimizer, self.model, config.optimizer)
         self.average = OPTIMIZER[config.optimizer].average(self.model, self.optimizer)
         if config.ema:
@@ -67,7 +67,7 @@ class TrainStep:
         self.trained: Callable[..., Any] = self.model  # or the compiled model
         self.compiling = compiles(config, self.device.type)
         if self.compiling:
-            self.trained = compiled(self.model, attention=config.attention)
+            self.trained = compile_model(self.model, attention=config.attention)
 
         self.graph: StepGraph | None = None
         eager = eager_reason(config, self.device.type, self.optimizer, self.model)

@@ -20,7 +20,7 @@ from vitcore.model.stem import patch_sizes
 from vitcore.runtime.cuda_graph import capture, on_side_stream, without_waiting
 from vitcore.settings import Settings
 from vitcore.training.batches import Inputs
-from vitcore.training.optimization.ema import copy
+from vitcore.training.optimization.ema import copy_tensors
 
 WARM_UP = 4  # eager steps before the capture, in which libraries, autograd and the optimizer initialize
 TOLERANCE = {"float32": 1e-3, "bf16": 0.05}  # relative to the gradient's norm: the order of operations may differ
@@ -81,7 +81,7 @@ class StepGraph:
             with on_side_stream(self.device), without_waiting(self.device):
                 update(self.inputs, divisible=False)
             expected = self.gradients()
-            copy(before, changed)
+            copy_tensors(before, changed)
             self.optimizer.zero_grad()
             self.fill(earlier)  # images that differ from the check's, in case the graph contains the images themselves
             with capturable(self.optimizer):
@@ -94,7 +94,7 @@ class StepGraph:
             failure = "its gradients differ from an eager step's"
         except Exception as error:  # a capture fails in many ways, and an error of the step itself recurs eagerly
             failure = f"{type(error).__name__}: {reason(error)}"
-        copy(before, changed)
+        copy_tensors(before, changed)
         raise NotCaptured(failure)
 
     def fill(self, inputs: Inputs) -> None:

@@ -18,7 +18,7 @@ Weights = Mapping[str, Tensor]
 LEFT_BEHIND = ("head.", "objective.")  # parameters of the earlier task
 
 
-def read(path: str) -> Weights:
+def read_weights(path: str) -> Weights:
     """Return the weights in a safetensors file of this package, or in an .npz of big_vision or vision_transformer.
 
     Raises ConfigError if the file cannot be read.
@@ -43,7 +43,7 @@ def weights_for(config: Settings, parent: bytes | None) -> Weights | None:
     if config.init_from == NONE:
         return None
     if not is_trial(config.init_from):
-        return read(config.init_from)
+        return read_weights(config.init_from)
     if parent is None:
         raise ConfigError(f"init_from={config.init_from}: the weights of that trial are not at hand")
     return read_fitting(parent, {}, f"init_from={config.init_from}")

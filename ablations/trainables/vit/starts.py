@@ -25,7 +25,7 @@ def check(config: Config, parent: Config | None) -> None:
 @cache  # every arm of a plan is checked, often with the same file
 def read_shapes(path: str, sha256: str) -> transfer.Weights:
     """Return the weights in a file as meta tensors. sha256: the file's checksum, a part of the cache key."""
-    return {name: tensor.to("meta") for name, tensor in transfer.read(path).items()}
+    return {name: tensor.to("meta") for name, tensor in transfer.read_weights(path).items()}
 
 
 def check_no_leak(config: Config, parent: Config) -> None:

@@ -220,7 +220,7 @@ def test_runs_that_cannot_be_written_interrupt_the_trial(tmp_path: Path, monkeyp
 
 
 def test_a_worker_says_once_for_all_seeds_that_it_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vitcore.training.step.compiled", lambda model, attention: model)
+    monkeypatch.setattr("vitcore.training.step.compile_model", lambda model, attention: model)
     worker = Worker(Place(tmp_path, None), channel := io.StringIO())
     for job in jobs_of([plan(tmp_path)]):
         worker.serve(job_of(Config(**job.config | {"steps": 2, "compile": True})))

@@ -18,7 +18,7 @@ from vitcore.config import Config
 from vitcore.model.position.relative import Relative
 from vitcore.runtime import attention_backend, cuda_graph
 from vitcore.runtime.attention_backend import FREE, PRODUCTS, allowed_kernels, kernel_name
-from vitcore.runtime.compile_cache import compiled, compiles
+from vitcore.runtime.compile_cache import compile_model, compiles
 from vitcore.runtime.cuda_graph import capture, on_side_stream
 from vitcore.runtime.device import compute_in_precision
 
@@ -95,7 +95,7 @@ def test_a_compiled_model_has_the_kernels_that_are_asked_for(monkeypatch: pytest
         config = Config(**SMALL, attention=attention)
         graphs: list[str] = []
         with torch.no_grad():
-            compute_in_precision(config, compiled(Attends(), seen(graphs), config.attention), q)
+            compute_in_precision(config, compile_model(Attends(), seen(graphs), config.attention), q)
         assert ("flash" in "".join(graphs)) == (kernel == [SDPBackend.FLASH_ATTENTION])
 
 
@@ -115,12 +115,12 @@ COMPILED = """
 import itertools
 import torch
 from torch._dynamo.utils import counters
-from vitcore.runtime.compile_cache import compiled
+from vitcore.runtime.compile_cache import compile_model
 
 for number, (width, size) in enumerate(itertools.product(range(8, 13), (2, 3)), 1):
     model, x = torch.nn.Linear(width, 1), torch.randn(size, width)
-    torch.testing.assert_close(compiled(model, backend="eager")(x), model(x))
-    compiled(torch.nn.Linear(width, 1), backend="eager")(x)  # another trial's model
+    torch.testing.assert_close(compile_model(model, backend="eager")(x), model(x))
+    compile_model(torch.nn.Linear(width, 1), backend="eager")(x)  # another trial's model
     assert counters["stats"]["unique_graphs"] == number, (number, counters["stats"])
 """
 

@@ -22,7 +22,7 @@ from vitcore.analysis.restore import restore_model
 from vitcore.config import merge
 from vitcore.data.augmentation.augment import AUGMENT
 from vitcore.data.splits import load
-from vitcore.runtime.compile_cache import compiled
+from vitcore.runtime.compile_cache import compile_model
 from vitcore.runtime.device import SUBNORMAL, compute_in_precision, compute_settings, flush_subnormals
 from vitcore.training import evaluation, step
 from vitcore.training.batches import Batch
@@ -273,8 +273,8 @@ def test_bf16_computes_products_in_bf16_and_losses_in_float32() -> None:
 @pytest.mark.slow
 def test_compiled_training_takes_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model traced by dynamo has the eager model's names and losses, in evaluations and checkpoints too."""
-    without_kernels = Mock(side_effect=partial(compiled, backend="aot_eager"))
-    monkeypatch.setattr(step, "compiled", without_kernels)
+    without_kernels = Mock(side_effect=partial(compile_model, backend="aot_eager"))
+    monkeypatch.setattr(step, "compile_model", without_kernels)
     settings = EVERYTHING | {"steps": 2, "evaluations": 1, "depth": 1}
     expected = train(combined(**settings)).metrics
     assert train(combined(**settings, compile=True)).metrics == pytest.approx(expected, rel=1e-3)

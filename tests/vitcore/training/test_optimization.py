@@ -17,7 +17,7 @@ from trainings import advanced
 from vitcore import Config, ViT
 from vitcore.training.evaluation import score
 from vitcore.training.optimization.ema import Average
-from vitcore.training.optimization.optimizers import OPTIMIZER, layer_id, optimizer, set_rate
+from vitcore.training.optimization.optimizers import OPTIMIZER, layer_id, make_optimizer, set_rate
 from vitcore.training.optimization.schedules import SCHEDULE, learning_rate
 from vitcore.variants import PARTS, VARIANTS
 
@@ -30,7 +30,7 @@ def grouped(config: Config, key: str) -> dict[float, set[str]]:
     names = {parameter: name for name, parameter in model.named_parameters()}
     members = defaultdict(set)
     seen = []
-    for group in optimizer(model, config).param_groups:
+    for group in make_optimizer(model, config).param_groups:
         members[group[key]] |= {names[parameter] for parameter in group["params"]}
         seen += group["params"]
     assert len(seen) == len(names) == len(set(seen))
@@ -109,7 +109,7 @@ MADE = [
 @pytest.mark.parametrize(("name", "options", "kind", "expected"), MADE)
 def test_options_reach_pytorch(name: str, options: dict[str, Any], kind: type, expected: dict[str, Any]) -> None:
     config = tiny(lr=0.01, optimizer=name, **{f"optimizer.{key}": value for key, value in options.items()})
-    made = optimizer(ViT(config), config)
+    made = make_optimizer(ViT(config), config)
     assert type(made) is kind
     for group in made.param_groups:
         assert {key: group[key] for key in expected} == expected

@@ -21,7 +21,7 @@ from vitcore.model.build import build
 from vitcore.model.vit import ViT
 from vitcore.training import step, step_graph
 from vitcore.training.evaluation import score
-from vitcore.training.optimization.optimizers import optimizer
+from vitcore.training.optimization.optimizers import make_optimizer
 from vitcore.training.run import Memory
 from vitcore.training.step import TrainStep
 from vitcore.training.step_graph import WARM_UP, eager_reason
@@ -202,12 +202,12 @@ def test_a_divergence_is_found_at_its_step(graphs: Mock) -> None:
 )
 def test_the_rule_says_why_a_step_is_eager(settings: dict[str, Any], device: str, reason: str) -> None:
     model = build(config := tiny(**settings))
-    assert eager_reason(config, device, optimizer(model, config), model) == reason
+    assert eager_reason(config, device, make_optimizer(model, config), model) == reason
 
 
 def test_a_model_that_cannot_be_compiled_is_trained_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = Mock(side_effect=ValueError("Failed to find C compiler. Please specify via CC.\nmore"))
-    monkeypatch.setattr(step, "compiled", lambda model, attention: broken)
+    monkeypatch.setattr(step, "compile_model", lambda model, attention: broken)
     run = finished(tiny(compile=True))
     assert run.facts.pop("compile_seconds") >= 0
     reason = "ValueError: Failed to find C compiler. Please specify via CC."
@@ -221,7 +221,7 @@ def test_compiling_is_not_training_time(monkeypatch: pytest.MonkeyPatch) -> None
     def compiled(model: torch.nn.Module, attention: str) -> Callable[..., Any]:
         return lambda *inputs: (time.sleep(next(seconds, 0)), model(*inputs))[1]
 
-    monkeypatch.setattr(step, "compiled", compiled)
+    monkeypatch.setattr(step, "compile_model", compiled)
     outcome = train(tiny(compile=True, steps=4), run := Memory())
     assert run.facts["compile_seconds"] >= 1
     assert outcome.train_seconds < 1
@@ -243,7 +243,7 @@ def test_each_attempt_leaves_its_untimed_step_out_of_the_images_per_second() -> 
 
 
 def test_an_error_of_the_model_is_not_taken_for_the_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step, "compiled", lambda model, attention: Mock(side_effect=ValueError("no compiler")))
+    monkeypatch.setattr(step, "compile_model", lambda model, attention: Mock(side_effect=ValueError("no compiler")))
     monkeypatch.setattr(ViT, "patches", Mock(side_effect=RuntimeError("shapes")))
     with pytest.raises(RuntimeError, match="shapes"):
         train(tiny(compile=True))
@@ -255,7 +255,7 @@ def test_every_part_takes_the_same_steps(graphs: Mock, slot: str, name: str) -> 
     exact = {} if slot == "schedule" else EXACT
     config = Config(**(small_training(slot, name).model_dump() | exact | {"steps": WARM_UP + 3}))
     fixed, eager = finished(config), finished(config.model_copy(update={"cuda_graph": "off"}))
-    assert graphs.called == all(group.get("fused") for group in optimizer(ViT(config), config).param_groups)
+    assert graphs.called == all(group.get("fused") for group in make_optimizer(ViT(config), config).param_groups)
     if slot == "schedule" or "resized" in name:  # rates are rounded to float32, pieces to the nearest level
         assert fixed.lines[-1]["val_loss"] == pytest.approx(eager.lines[-1]["val_loss"], rel=1e-3)
     else:

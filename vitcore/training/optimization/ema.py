@@ -44,20 +44,20 @@ class Average:
     def in_place(self) -> Iterator[None]:
         """Replace the model's weights with their average during the block."""
         current = [tensor.clone() for tensor in self.live]
-        copy(self.mean, self.live)
+        copy_tensors(self.mean, self.live)
         try:
             yield
         finally:
-            copy(current, self.live)
+            copy_tensors(current, self.live)
 
     def state_dict(self) -> dict[str, Tensor]:
         return dict(zip(self.names, self.mean, strict=True))
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
-        copy([tensors[name] for name in self.names], self.mean)
+        copy_tensors([tensors[name] for name in self.names], self.mean)
 
 
 @torch.no_grad()
-def copy(source: Sequence[Tensor], target: Sequence[Tensor]) -> None:
+def copy_tensors(source: Sequence[Tensor], target: Sequence[Tensor]) -> None:
     for values, tensor in zip(source, target, strict=True):
         tensor.copy_(values)

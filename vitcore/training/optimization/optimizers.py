@@ -19,7 +19,7 @@ Groups = list[dict[str, Any]]
 EMBEDS = ("stem.", "position.", "objective.", "class_token", "registers", "encoder.embedding_norm.")
 
 
-def optimizer(model: nn.Module, config: Settings) -> optim.Optimizer:
+def make_optimizer(model: nn.Module, config: Settings) -> optim.Optimizer:
     """Return the optimizer of `config` for the parameters of `model`.
 
     Each parameter group has the keys `weight_decay`, `lr_scale` (factor of the learning rate) and `apart` (bool).
@@ -98,7 +98,7 @@ class Moments(Optimizer.Options):
     eps: Annotated[float, Field(gt=0)] = 1e-8  #: Added to the denominator of the update.
 
 
-def moments(config: Settings, schema: type[Moments]) -> dict[str, Any]:
+def adam_arguments(config: Settings, schema: type[Moments]) -> dict[str, Any]:
     """Return the keyword arguments lr, betas and eps of an optimizer. schema: the class of its options."""
     options = config.options_of("optimizer", schema)
     return {"lr": config.lr, "betas": (options.beta1, options.beta2), "eps": options.eps}
@@ -113,7 +113,7 @@ class Adam(Optimizer):
 
     @classmethod
     def make(cls, groups: Groups, config: Settings) -> optim.Optimizer:
-        return cls.kind(groups, fused=True, **moments(config, Moments))
+        return cls.kind(groups, fused=True, **adam_arguments(config, Moments))
 
 
 class AdamW(Adam):
@@ -195,7 +195,7 @@ class Muon(Optimizer):
         matrices = [group for group in groups if group["apart"]]
         rest = [group for group in groups if not group["apart"]]
         muon = optim.Muon(matrices, config.lr, momentum=momentum, adjust_lr_fn="match_rms_adamw")
-        return Together(muon, optim.AdamW(rest, fused=True, **moments(config, cls.Options)))
+        return Together(muon, optim.AdamW(rest, fused=True, **adam_arguments(config, cls.Options)))
 
 
 class Together(optim.Optimizer):
@@ -233,7 +233,7 @@ class ScheduleFree(Optimizer):
 
     @classmethod
     def make(cls, groups: Groups, config: Settings) -> optim.Optimizer:
-        return algorithms.ScheduleFreeAdamW(groups, **moments(config, cls.Options))
+        return algorithms.ScheduleFreeAdamW(groups, **adam_arguments(config, cls.Options))
 
     @classmethod
     def average(cls, model: nn.Module, optimizer: optim.Optimizer) -> Average | None:

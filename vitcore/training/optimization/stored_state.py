@@ -103,7 +103,7 @@ class OptimizerState:
             if state:
                 parameters[names[parameter]] = pack.values(state, f"{OF_PARAMETERS}{names[parameter]}.")
         groups = [
-            pack.values(changing(group), f"{OF_GROUPS}{number}.")
+            pack.values(changing_values(group), f"{OF_GROUPS}{number}.")
             for number, group in enumerate(self.optimizer.param_groups)
         ]
         return StoredState(parameters=parameters, groups=groups)
@@ -134,7 +134,7 @@ class OptimizerState:
         return ConfigError(f"optimizer={self.name}: cannot be resumed: {why}")
 
 
-def changing(group: Mapping[str, Any]) -> dict[str, Any]:
+def changing_values(group: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a group that a step may change."""
     return {
         key: value for key, value in group.items() if key not in SET_BY_TRAINING and not isinstance(value, CONSTANTS)
@@ -235,7 +235,7 @@ def read_index(index: Tensor, what: str) -> StoredState:
         raise ConfigError(f"{what}: {INDEX} is not the JSON of an optimizer's state") from None
 
 
-def fits(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+def shape_fits(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
     """Return whether `shape` is a scalar's, or that of a parameter of the shape `whole`, reduced over any axes."""
     if len(shape) != len(whole):
         return shape == ()
@@ -256,7 +256,7 @@ def earlier_index(tensors: Mapping[str, Tensor], parameters: Mapping[str, nn.Par
         whole: tuple[int, ...] = ()
         if parameter in parameters:
             whole = tuple(parameters[parameter].shape)
-        if not tensor.is_floating_point() or not fits(shape, whole):
+        if not tensor.is_floating_point() or not shape_fits(shape, whole):
             raise ConfigError(f"{what}: {name} is {dtype_name(tensor)} {shape}, not float32 {whole}")
         kept.setdefault(parameter, {})[key] = StoredTensor(tensor=name, dtype=dtype_name(tensor), shape=shape)
     for parameter, values in kept.items():
