@@ -11,7 +11,10 @@ interface (1.5.4):
 - The id is the first number after the word job, also in a site's banner. sbatch has no timeout and gets the whole
   environment, which SLURM stores.
 - No script can be rendered without submitting it: neither `sbatch --test-only` nor `--dry-run` are possible.
-- `--signal` cannot be left out, and an array always has a limit, as in `--array=0-0%1`.
+- `--signal` cannot be left out, and an array always has a limit, as in `--array=0-7%8`.
+
+An executor that writes payloads under a name of its own before sbatch, and can return its script, would do for this
+module.
 """
 
 import re

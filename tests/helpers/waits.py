@@ -47,8 +47,14 @@ def marked(mark: str) -> list[int]:
 
 
 def published(runs: Path) -> list[int]:
-    """Return the number of attempts with a result of each trial: 1, unless work was done twice."""
-    return [sum((attempt / "result.json").exists() for attempt in trial.attempts()) for trial in trials(runs)]
+    """Return the number of attempts of each trial that reached its end: 1, unless work was done twice."""
+    return [sum(map(reached_end, trial.attempts())) for trial in trials(runs)]
+
+
+def reached_end(attempt: Path) -> bool:
+    """Return whether an attempt has a result, and was not killed before it linked this result to its trial."""
+    result = attempt / "result.json"
+    return result.exists() and (result.stat().st_nlink > 1 or not (attempt / "lease.json").exists())
 
 
 def logs(runs: Path) -> str:
