@@ -1,6 +1,5 @@
 """The jobs of plans: the trials that workers run. This module does not load torch."""
 
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -53,33 +52,45 @@ def jobs(plans: Iterable[Plan], arms: Sequence[str] = ALL_ARMS) -> list[Job]:
     They are ordered by plan, then by seed, with parents first. arms: glob patterns; stages of matching arms are
     included. Raises ValueError if a pattern matches no arm of a plan.
     """
-    found: dict[str, Job] = {}
+    jobs_by_id: dict[str, Job] = {}
     for plan in plans:
-        chosen = matching_arms(plan, arms)
-        needed = {one.name for arm in chosen for one in plan.lineage(arm)}
-        entries: list[Entry] = [*(stage for stage in plan.stages if stage.name in needed), *chosen]
-        ids = [entry.ids for entry in entries]
-        for seed, (entry, own) in itertools.product(plan.seeds, zip(entries, ids, strict=True)):
-            evals = tuple(plan.evals_of(entry))
-            if (key := own.get(seed)) in found:
-                owed = dict.fromkeys([*found[key].evals, *evals])
-                found[key] = replace(found[key], evals=tuple(owed))
-            elif key is not None:
-                parents = plan.parents(entry, seed)
-                start = {parent_setting(entry.config): next(iter(parents))} if parents else {}
-                config = entry.config | {"seed": seed} | start
-                found[key] = Job(
-                    key,
-                    config,
-                    entry.name,
-                    plan.name,
-                    evals,
-                    parents,
-                    description=recorded_description(entry),
-                    evaluation=find(plan.trainable).evaluation_fraction(config, plan.data),
-                    trainable=plan.trainable,
-                )
-    return list(found.values())
+        entries = entries_to_run(plan, arms)
+        ids_by_seed = [entry.ids for entry in entries]
+        for seed in plan.seeds:
+            for entry, ids in zip(entries, ids_by_seed, strict=True):
+                trial_id = ids.get(seed)
+                if trial_id in jobs_by_id:
+                    job = jobs_by_id[trial_id]
+                    evals = dict.fromkeys([*job.evals, *plan.evals_of(entry)])
+                    jobs_by_id[trial_id] = replace(job, evals=tuple(evals))
+                elif trial_id is not None:
+                    jobs_by_id[trial_id] = job_of_plan(plan, entry, seed, trial_id)
+    return list(jobs_by_id.values())
+
+
+def entries_to_run(plan: Plan, arms: Sequence[str]) -> list[Entry]:
+    """Return the arms that match a glob pattern, after the stages that they start from."""
+    chosen = matching_arms(plan, arms)
+    ancestors = {entry.name for arm in chosen for entry in plan.lineage(arm)}
+    return [*(stage for stage in plan.stages if stage.name in ancestors), *chosen]
+
+
+def job_of_plan(plan: Plan, entry: Entry, seed: int, trial_id: str) -> Job:
+    parents = plan.parents(entry, seed)
+    config = entry.config | {"seed": seed}
+    if parents:
+        config[parent_setting(entry.config)] = next(iter(parents))
+    return Job(
+        trial_id,
+        config,
+        entry.name,
+        plan.name,
+        tuple(plan.evals_of(entry)),
+        parents,
+        description=recorded_description(entry),
+        evaluation=find(plan.trainable).evaluation_fraction(config, plan.data),
+        trainable=plan.trainable,
+    )
 
 
 def all_on_cpu(jobs: Iterable[Job]) -> bool:
