@@ -123,8 +123,8 @@ def parse(content: Mapping[str, Any]) -> Style:
     colours = dict(check_value("colours", content.get("colours", {}), MAPPING))
     palette: dict[str, Any] = {}
     if "palette" in colours:
-        found = check_value("colours.palette", check_value("colours.palette", colours.pop("palette"), LIST), NOT_EMPTY)
-        palette["palette"] = tuple(check_value("colours.palette", colour, COLOUR) for colour in found)
+        listed = check_value("colours.palette", check_value("colours.palette", colours.pop("palette"), LIST), NOT_EMPTY)
+        palette["palette"] = tuple(check_value("colours.palette", colour, COLOUR) for colour in listed)
     for name, value in colours.items():
         check_value(f"colours.{name}", value, COLOUR)
     labels = check_value("labels", content.get("labels", {}), MAPPING)
@@ -154,9 +154,9 @@ def check_value(key: str, value: Any, rule: Rule) -> Any:
     return value
 
 
-def check_keys(section: str, found: Mapping[str, Any], allowed: Collection[str]) -> Mapping[str, Any]:
-    for name in found:
+def check_keys(section: str, content: Mapping[str, Any], allowed: Collection[str]) -> Mapping[str, Any]:
+    for name in content:
         if name not in allowed:
             key = f"{section}.{name}" if section else name
             raise ValueError(f"unknown key {key}: one of {', '.join(allowed)}{suggestion(name, allowed)}")
-    return found
+    return content

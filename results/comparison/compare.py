@@ -144,20 +144,20 @@ def provenance(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> dict[str
 
 
 def provenance_values(studies: Sequence[StudyResults]) -> dict[str, list[str]]:
-    found: dict[str, set[str]] = defaultdict(set)
+    values_by_name: dict[str, set[str]] = defaultdict(set)
     for study in studies:
-        own = ((name, study.columns[name]) for name in ("revision", "host"))
-        for name, values in (*mixed.comparable_columns(study.columns), *own):
-            found[name].update(values)
-    return {name: sorted(values - {""}) for name, values in found.items()}
+        not_compared = ((name, study.columns[name]) for name in ("revision", "host"))
+        for name, values in (*mixed.comparable_columns(study.columns), *not_compared):
+            values_by_name[name].update(values)
+    return {name: sorted(values - {""}) for name, values in values_by_name.items()}
 
 
 def differing_recipes(pairs: Sequence[Pair]) -> dict[str, dict[str, list[str]]]:
     """Return name -> values in A and B where matched arms differ. A name is "recipe" or a setting."""
-    found: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    pairs_by_name: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for a, b in ((pair.a, pair.b) for pair in pairs if pair.a and pair.b):
-        found["recipe"].add((a.study.plan.recipe, b.study.plan.recipe))
+        pairs_by_name["recipe"].add((a.study.plan.recipe, b.study.plan.recipe))
         for name, *values in [] if are_comparable(a, b) else differing_settings(a, b):
-            found[name].add((str(values[0]), str(values[1])))
-    sides = {name: [set(side) for side in zip(*values, strict=True)] for name, values in found.items()}
+            pairs_by_name[name].add((str(values[0]), str(values[1])))
+    sides = {name: [set(side) for side in zip(*values, strict=True)] for name, values in pairs_by_name.items()}
     return {name: {"a": sorted(a), "b": sorted(b)} for name, (a, b) in sides.items() if a != b}

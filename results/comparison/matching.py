@@ -68,19 +68,19 @@ def sides(studies: Sequence[StudyResults], interim: bool = False) -> list[Side]:
 
     interim: whether rows have verdicts before all planned trials are over.
     """
-    found = []
+    listed = []
     for untuned in studies:
-        made = study_table.table(untuned, interim=interim)
-        rows = {row.arm: row for row in made.rows}
+        table = study_table.table(untuned, interim=interim)
+        rows = {row.arm: row for row in table.rows}
         study, _ = tuning.with_tuned(untuned)
         plan = study.plan
         trials, outcomes = contrast.samples_by_arm(study, plan.metric), outcomes_by_arm(study)
         for arm in plan.arms:
-            name, own, baseline = arm.name, trials[arm.name], trials[arm.baseline]
-            difference = None if own is baseline else own - baseline
+            name, finished, baseline = arm.name, trials[arm.name], trials[arm.baseline]
+            difference = None if finished is baseline else finished - baseline
             late = changed_margin(name, plan)
-            found.append(Side(study, arm, rows[name], own, difference, outcomes[name], made.interim, late))
-    return found
+            listed.append(Side(study, arm, rows[name], finished, difference, outcomes[name], table.interim, late))
+    return listed
 
 
 def changed_margin(name: str, plan: Plan) -> Earlier | None:
@@ -102,9 +102,11 @@ def as_first_declared(side: Side | None) -> Side | None:
 
 def counterpart(side: Side, others: Sequence[Side]) -> Side | None:
     """Return the arm of `others` with the same config and metric, or else the same name and study, or else None."""
-    alike = [other for other in others if are_comparable(side, other)]
-    known = alike or [other for other in others if are_namesakes(side, other)]
-    return max(known, key=lambda other: (side.study.name == other.study.name, are_namesakes(side, other)), default=None)
+    same_config = [other for other in others if are_comparable(side, other)]
+    candidates = same_config or [other for other in others if are_namesakes(side, other)]
+    return max(
+        candidates, key=lambda other: (side.study.name == other.study.name, are_namesakes(side, other)), default=None
+    )
 
 
 def are_comparable(a: Side, b: Side) -> bool:

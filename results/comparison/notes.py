@@ -21,19 +21,19 @@ def row_notes(pair: Pair, test: Test | None, family: int) -> list[str]:
     a, b = pair.a, pair.b
     if a is None or b is None:
         return [f"only in {'B' if a is None else 'A'}"]
-    found = [
+    notes_found = [
         f"{name}: {note}"
         for name, side in (("A", a), ("B", b))
         for note in absence_notes(side.outcomes, side.study.plan)
     ]
     if not are_namesakes(a, b):
         other, name = (b, "B") if pair.first is a else (a, "A")
-        found.append(f"{other.arm.name} of {other.study.name} in {name}")
+        notes_found.append(f"{other.arm.name} of {other.study.name} in {name}")
     for name, side in pair.late:
         assert side.late is not None
-        found.append(f"{name}: {changes_text(side.late, side.study.plan)}")
+        notes_found.append(f"{name}: {changes_text(side.late, side.study.plan)}")
     if test is None:
-        return [*found, f"shown side by side, not compared: {settings_difference(a, b)}"]
+        return [*notes_found, f"shown side by side, not compared: {settings_difference(a, b)}"]
     limits = notes.verdict_notes(
         test_verdict(test),
         test.difference,
@@ -44,26 +44,26 @@ def row_notes(pair: Pair, test: Test | None, family: int) -> list[str]:
         tie=test.tie,
         unstable=(b.row.unstable, a.row.unstable),
     )
-    return found + test_notes(test) + limits
+    return notes_found + test_notes(test) + limits
 
 
 def test_notes(test: Test) -> list[str]:
-    found = []
+    texts = []
     if test.method == "none" and test.a.trials.seeds != test.b.trials.seeds:
-        found.append("identical where both sides have the trial; one side has more seeds")
+        texts.append("identical where both sides have the trial; one side has more seeds")
     if test.method != "none" and test.difference.se is None:
-        found.append(notes.no_interval_note(test.difference, test.p))
+        texts.append(notes.no_interval_note(test.difference, test.p))
     elif test.method == "welch":
-        found.append("not paired (Welch): fewer than 2 common seeds, or another split")
+        texts.append("not paired (Welch): fewer than 2 common seeds, or another split")
     elif test.method == "overlapping":
-        found.append(f"{test.pairs} pairs, the other seeds on one side only: partially overlapping samples (Derrick)")
+        texts.append(f"{test.pairs} pairs, the other seeds on one side only: partially overlapping samples (Derrick)")
     if test.identical and test.method != "none":
-        found.append(f"{sentences.seeds_text(test.identical)}: the same weights on both sides, left out of the test")
+        texts.append(f"{sentences.seeds_text(test.identical)}: the same weights on both sides, left out of the test")
     if test.method != "none" and len(test.looks) > 1:
-        found.append(notes.correction_text(test.looks, "comparisons of A and B"))
+        texts.append(notes.correction_text(test.looks, "comparisons of A and B"))
     if test.repeated:
-        found.append(f"{sentences.seeds_text(test.repeated)}: the same trial gave another number")
-    return found
+        texts.append(f"{sentences.seeds_text(test.repeated)}: the same trial gave another number")
+    return texts
 
 
 def change_notes(change: Test | None) -> list[str]:
@@ -90,6 +90,6 @@ def settings_difference(a: Side, b: Side) -> str:
     """Return text that names the arms' metrics if they differ, or else at most three differing settings."""
     if a.study.plan.metric != b.study.plan.metric:
         return f"metric {a.study.plan.metric} and {b.study.plan.metric}"
-    found = [f"{key} {left} and {right}" for key, left, right in differing_settings(a, b)]
-    more = f", and {len(found) - 3} more" if len(found) > 3 else ""
-    return ", ".join(found[:3]) + more or "another version of a part"
+    differences = [f"{key} {left} and {right}" for key, left, right in differing_settings(a, b)]
+    more = f", and {len(differences) - 3} more" if len(differences) > 3 else ""
+    return ", ".join(differences[:3]) + more or "another version of a part"

@@ -80,25 +80,25 @@ def claim_row(claim: Claim, table: Table) -> PublishedClaim:
     )
 
 
-def render(found: PublishedComparison, format: str) -> str:
+def render(comparison: PublishedComparison, format: str) -> str:
     """Return the comparison as a document in one of formats.TABLE_FORMATS.
 
     CSV has the claims only. Raises ValueError for an unknown format, or for CSV without claims.
     """
-    if format == "csv" and not found.claims:
+    if format == "csv" and not comparison.claims:
         raise ValueError("format=csv: no claim to write; `ablate table --format csv` has the published numbers")
-    parts = (claims_grid, found.claims), (arms_grid, found.rows)
+    parts = (claims_grid, comparison.claims), (arms_grid, comparison.rows)
     return formats.document(
         format,
-        grids=lambda: [lay_out(found) for lay_out, part in parts if part],
-        rows=lambda: [layout.flat_cells(json_object(claim)) for claim in found.claims],
-        record=lambda: found,
+        grids=lambda: [lay_out(comparison) for lay_out, part in parts if part],
+        rows=lambda: [layout.flat_cells(json_object(claim)) for claim in comparison.claims],
+        record=lambda: comparison,
     )
 
 
-def claims_grid(found: PublishedComparison) -> Grid:
+def claims_grid(comparison: PublishedComparison) -> Grid:
     rows = []
-    for claim in found.claims:
+    for claim in comparison.claims:
         cells = [
             Cell(claim.name, claim.name),
             Cell(claim_text.with_labels(claim.claim), claim.claim, claim.notes),
@@ -107,7 +107,7 @@ def claims_grid(found: PublishedComparison) -> Grid:
             Cell(claim_text.VERDICT_TEXT[claim.verdict], claim.verdict),
         ]
         rows.append(cells)
-    counts = ", ".join(f"{word} {count}" for word, count in found.verdicts.items())
+    counts = ", ".join(f"{word} {count}" for word, count in comparison.verdicts.items())
     return Grid(
         title="What is claimed, judged by our trials",
         caption=[
@@ -118,14 +118,14 @@ def claims_grid(found: PublishedComparison) -> Grid:
         header=["study", "claim", "ours", "pairs", "p (Holm)", "published†", "verdict"],
         numeric=[False, False, True, True, True, True, False],
         rows=rows,
-        closing=[*dagger_lines(found), f"Of {len(rows)} claim{'' if len(rows) == 1 else 's'}: {counts}."],
-        label=" ".join(["claims", *found.a.studies]),
+        closing=[*dagger_lines(comparison), f"Of {len(rows)} claim{'' if len(rows) == 1 else 's'}: {counts}."],
+        label=" ".join(["claims", *comparison.a.studies]),
     )
 
 
-def arms_grid(found: PublishedComparison) -> Grid:
+def arms_grid(comparison: PublishedComparison) -> Grid:
     rows = []
-    for row in found.rows:
+    for row in comparison.rows:
         names = [Cell(row.name, row.name), Cell(row.arm, row.arm, row.notes)]
         rows.append([*names, *summary.side_cells(row.a, row.metric), published_cell(row)])
     return Grid(
@@ -134,8 +134,8 @@ def arms_grid(found: PublishedComparison) -> Grid:
         header=["study", "arm", "ours", "n", "published†"],
         numeric=[False, False, True, True, True],
         rows=rows,
-        closing=[] if found.claims else dagger_lines(found),
-        label=" ".join(["published", *found.a.studies]),
+        closing=[] if comparison.claims else dagger_lines(comparison),
+        label=" ".join(["published", *comparison.a.studies]),
     )
 
 
@@ -143,6 +143,6 @@ def published_cell(row: PublishedRow) -> Cell:
     return Cell(row.metric.value_text(row.b.mean), row.b.mean)
 
 
-def dagger_lines(found: PublishedComparison) -> list[str]:
+def dagger_lines(comparison: PublishedComparison) -> list[str]:
     """Return the line that explains the † of published numbers, or [] if there are no published numbers."""
-    return [layout.dagger_line("; ".join(found.b.published_of))] if found.b.published_of else []
+    return [layout.dagger_line("; ".join(comparison.b.published_of))] if comparison.b.published_of else []

@@ -122,14 +122,14 @@ def sensitivity_text(comparison: Comparison) -> str:
     if not smallest:
         tested = any(row.resolvable_difference is not None for row in comparison.rows)
         return "no difference would have been seen (80% power)" if tested else ""
-    found = []
+    sizes = []
     for which, values in smallest.items():
         metric = metrics[which]
         of_metric = f" of {metric.title}" if len(smallest) > 1 or metric.label else ""
         low, high = metric.bound_text(min(values)), metric.bound_text(max(values))
         text = high if low == high else f"{low.removesuffix(metric.unit_of_difference)} to {high}"
-        found.append(f"{text}{of_metric}")
-    return f"differences of {', '.join(found)} or more would have been seen (80% power)"
+        sizes.append(f"{text}{of_metric}")
+    return f"differences of {', '.join(sizes)} or more would have been seen (80% power)"
 
 
 def failing_rows(comparison: Comparison, margin: float | str | None) -> list[ComparedRow]:
@@ -144,12 +144,12 @@ def failing_rows(comparison: Comparison, margin: float | str | None) -> list[Com
     unjudged = comparison.withheld_rows
     rows = [row for row in comparison.rows if row.method and row not in unjudged]  # of equal configs and metrics
     largest = margins.bound(margin)
-    found = []
+    failing = []
     for row in rows:
         bound = row.worse_share_at_most if isinstance(margin, str) else row.worse_by_at_most
         if bound is None or bound >= largest:
-            found.append(row)
-    return found
+            failing.append(row)
+    return failing
 
 
 def gate_text(comparison: Comparison, margin: float | str | None = None) -> str:
@@ -158,17 +158,17 @@ def gate_text(comparison: Comparison, margin: float | str | None = None) -> str:
     if margin is None:
         tested = sum(row.p_holm is not None for row in rows)
         described = [f"{row.arm} of {row.name} {difference_text(row)}" for row in failed]
-        found = f"{len(failed)} of {units.amount_text(tested, 'tested arm')} worse"
+        text = f"{len(failed)} of {units.amount_text(tested, 'tested arm')} worse"
     else:
         compared = sum(row.method is not None for row in rows) - len(comparison.withheld_rows)
         is_share = isinstance(margin, str)
         described = [f"{row.arm} of {row.name}: {bound_text(row, is_share)}" for row in failed]
         size = f"{margin} of A's error" if is_share else f"{margin:g}"
-        found = f"{len(failed)} of {units.amount_text(compared, 'arm')} may be worse by {size} or more"
-    found += f" ({', '.join(described)})" if described else ""
+        text = f"{len(failed)} of {units.amount_text(compared, 'arm')} may be worse by {size} or more"
+    text += f" ({', '.join(described)})" if described else ""
     untested = Counter(IDENTICAL if row.verdict == IDENTICAL else row.untested for row in rows)
     rest = [f"{count} {reason}" for reason, count in untested.items() if reason]
-    return "; ".join(part for part in (found, sensitivity_text(comparison), ", ".join(rest)) if part)
+    return "; ".join(part for part in (text, sensitivity_text(comparison), ", ".join(rest)) if part)
 
 
 def difference_text(row: ComparedRow) -> str:

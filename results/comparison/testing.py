@@ -131,8 +131,8 @@ def p_over_looks(at_looks: Sequence[AtLook], whole: Estimate) -> float | None:
 def p_equivalence(at_looks: Sequence[AtLook], plan: Plan) -> float | None:
     """Return the p value of equivalence, corrected for looks, or None if no look has an interval."""
     ties = [(at.factor, tie_within(plan, at)) for at in at_looks]
-    found = [(factor, tie.p_value) for factor, tie in ties if tie and tie.p_value is not None]
-    return looks.smallest_product(found) if found else None
+    products = [(factor, tie.p_value) for factor, tie in ties if tie and tie.p_value is not None]
+    return looks.smallest_product(products) if products else None
 
 
 def p_of_arms(p: float | None, a: Side, b: Side, counted: Sequence[Look]) -> float | None:
@@ -161,7 +161,7 @@ def estimate_difference(a: Sample, b: Sample, same_split: bool) -> tuple[Estimat
         return intervals.welch(a.numbers, b.numbers, a.image), "welch", 0
     if count == len(a.values) == len(b.values):
         return pairs.mean, "paired", count
-    first, second = ([*pairs.seeds, *one.without_seeds(pairs.seeds).seeds] for one in (a, b))
+    first, second = ([*pairs.seeds, *sample.without_seeds(pairs.seeds).seeds] for sample in (a, b))
     numbers = np.array([a.values[s] for s in first]), np.array([b.values[s] for s in second])
     return intervals.overlapping_samples(*numbers, count, a.image), "overlapping", count
 
@@ -182,7 +182,7 @@ def deficit_share_bound(test: Test) -> float | None:
     """Return the `deficit_bound` as a share of A's error, or of A's value of a metric that is not an accuracy."""
     if test.method == "none" or deficit_bound(test) is None:
         return deficit_bound(test)
-    metric, found = test.a.study.plan.primary_metric, []
+    metric, bounds = test.a.study.plan.primary_metric, []
     for look in test.at_looks:
         a, b = contrast.error(look.a, metric), contrast.error(look.b, metric)
         growth = relative_change(a.tested, b.tested, look.tested)
@@ -190,8 +190,8 @@ def deficit_share_bound(test: Test) -> float | None:
             growth = -growth
         interval = growth.interval(1 - 2 * verdict.ALPHA / look.factor) if growth else None
         if interval is not None:
-            found.append(interval[1])
-    return min(found, default=None)
+            bounds.append(interval[1])
+    return min(bounds, default=None)
 
 
 def tie_within(plan: Plan, at: AtLook) -> Tie | None:
@@ -246,10 +246,10 @@ def resolvable_differences(tests: Sequence[Test | None], family: int) -> list[fl
     groups: dict[tuple[str, str, int], dict[tuple[str, ...], Estimate]] = defaultdict(dict)
     for test in filter(None, tests):
         groups[test.method, test.a.study.plan.metric, test.factor][test.trials] = test.tested
-    found: dict[tuple[str, ...], float | None] = {}
+    smallest: dict[tuple[str, ...], float | None] = {}
     for (_, _, factor), group in groups.items():
-        found |= zip(group, power.resolvable_differences(list(group.values()), factor * family), strict=True)
-    return [found[test.trials] if test else None for test in tests]
+        smallest |= zip(group, power.resolvable_differences(list(group.values()), factor * family), strict=True)
+    return [smallest[test.trials] if test else None for test in tests]
 
 
 def test_verdict(test: Test) -> str | None:
@@ -274,13 +274,13 @@ def deficit_bound(test: Test) -> float | None:
     if test.difference.value is None or test.b.row.diverged > test.a.row.diverged:
         return None
     higher = test.a.study.plan.primary_metric.higher_is_better
-    found = []
+    bounds = []
     for look in test.at_looks:
         worse = -look.tested if higher else look.tested
         interval = worse.interval(1 - 2 * verdict.ALPHA / look.factor)
         if interval is not None:
-            found.append(interval[1])
-    if found:
-        return min(found)
+            bounds.append(interval[1])
+    if bounds:
+        return min(bounds)
     worse = -test.tested if higher else test.tested
     return worse.value if test.method == "none" or worse.n > 1 else None

@@ -93,12 +93,12 @@ def set_metric_axis(
 ) -> None:
     """Set up the vertical axis of `ax` for values in display units. Without values, write `empty` in the panel."""
     ax.set_ylabel(metric_label(metric))
-    known = pd.concat(measured).dropna()
-    if known.empty:
+    values = pd.concat(measured).dropna()
+    if values.empty:
         ax.set_yticks([])
         ax.text(0.5, 0.85, empty, color=GREY, ha="center", va="center", transform=ax.transAxes)
         return
-    ax.set_ylim(metric_limits(metric, known.min(), known.max(), 0.08))
+    ax.set_ylim(metric_limits(metric, values.min(), values.max(), 0.08))
     ax.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
 
 

@@ -28,7 +28,7 @@ def draw_filters(inside: Inspection, figure: Figure) -> list[str]:
     The figure's height is fitted. Each component is scaled to 0 to 1, over all of its channels together.
     """
     components, share = inside.arrays["filters"][:MOST], inside.arrays["filters_share"][:MOST]
-    tiles = tile_pictures([to_rgb(normalized(one)) for one in components])
+    tiles = tile_pictures([to_rgb(normalized(component)) for component in components])
     ax = strip_axes(figure.subplots())
     ax.set_frame_on(False)
     ax.imshow(tiles, interpolation="nearest")
@@ -44,7 +44,7 @@ def draw_filters(inside: Inspection, figure: Figure) -> list[str]:
 def tile_pictures(tiles: list[np.ndarray]) -> np.ndarray:
     """Return `tiles` (H, W, 3) as one picture with at most COLUMNS columns. Small tiles grow to at most SIDE pixels."""
     zoom, columns = max(1, SIDE // max(tiles[0].shape[:2])), min(COLUMNS, len(tiles))
-    framed = [np.pad(one.repeat(zoom, 0).repeat(zoom, 1), FRAME, constant_values=PAPER) for one in tiles]
+    framed = [np.pad(tile.repeat(zoom, 0).repeat(zoom, 1), FRAME, constant_values=PAPER) for tile in tiles]
     framed += [np.full_like(framed[0], PAPER)] * (-len(tiles) % columns)
     rows = [np.hstack(framed[k : k + columns]) for k in range(0, len(framed), columns)]
     return np.pad(np.vstack(rows), FRAME, constant_values=PAPER)

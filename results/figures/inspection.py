@@ -52,7 +52,7 @@ def draw(inside: Inspection, folder: Path, format: str = "png") -> list[Path]:
 
 
 def drawable_figures(inside: Inspection) -> list[str]:
-    return [name for name, (_, there, _) in FIGURES.items() if there(inside)]
+    return [name for name, (_, is_drawable, _) in FIGURES.items() if is_drawable(inside)]
 
 
 def picture(inside: Inspection, name: str, format: str, described: bool = True) -> bytes:

@@ -41,12 +41,12 @@ def with_styles(frame: pd.DataFrame) -> pd.DataFrame:
     for name in dict.fromkeys(frame["series"]):
         baseline = name in baselines
         colour = style.colour(name) or (style.baseline if baseline else style.palette[k % len(style.palette)])
-        alike = [look for look in looks.values() if look[0] == colour]
-        marker = "D" if baseline else least_used(MARKERS, k, [marker for _, marker, _ in alike])
-        looks[name] = colour, marker, least_used(DASHES, 0, [dash for _, _, dash in alike])
+        same_colour = [look for look in looks.values() if look[0] == colour]
+        marker = "D" if baseline else least_used(MARKERS, k, [marker for _, marker, _ in same_colour])
+        looks[name] = colour, marker, least_used(DASHES, 0, [dash for _, _, dash in same_colour])
         k += not baseline
-    own = [looks[name] for name in frame["series"]]
-    return frame.assign(**{key: [look[i] for look in own] for i, key in enumerate(("colour", "marker", "dash"))})
+    by_row = [looks[name] for name in frame["series"]]
+    return frame.assign(**{key: [look[i] for look in by_row] for i, key in enumerate(("colour", "marker", "dash"))})
 
 
 def series_rows(frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
@@ -88,12 +88,12 @@ def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> None:
     aside = mark_offsets(frame, ax)
     for rows in series_rows(frame):
         draw_line(rows, ax)
-        for points, own in rows.groupby(aside[rows.index]):
-            for row in rows_of(own[own["mean"].notna()] if points else own[:0]):
+        for points, side_by_side in rows.groupby(aside[rows.index]):
+            for row in rows_of(side_by_side[side_by_side["mean"].notna()] if points else side_by_side[:0]):
                 stub = {"arrowstyle": "-", "color": row.colour, "linewidth": STUB, "shrinkA": 0, "shrinkB": 0}
                 ax.annotate("", (row.at, row.mean), (points, 0), textcoords="offset points", arrowprops=stub, zorder=2)
-            draw_points(own, seeds, ax, points)
-            draw_absences(own, ax, points)
+            draw_points(side_by_side, seeds, ax, points)
+            draw_absences(side_by_side, ax, points)
         if frame["series"].nunique() > 1:
             add_legend_line(ax, rows, legend_entry(rows))
 
@@ -110,15 +110,15 @@ def add_legend_line(ax: Axes, rows: pd.DataFrame, label: str, **other: Any) -> N
 
 def mark_offsets(frame: pd.DataFrame, ax: Axes) -> pd.Series:
     """Return the offset of each arm's marker or cross from `at`, in points (1/72 inch): 0 unless they collide."""
-    found = pd.Series(0.0, index=frame.index)
-    known = frame[frame["mean"].notna()]
-    together = [group for _, rows in known.groupby("at") for group in colliding_groups(rows, ax)]
+    offsets = pd.Series(0.0, index=frame.index)
+    drawn = frame[frame["mean"].notna()]
+    together = [group for _, rows in drawn.groupby("at") for group in colliding_groups(rows, ax)]
     together_absent = [list(rows.index) for _, rows in frame[frame["mean"].isna()].groupby("at")]
     for groups, most in ((together, APART), (together_absent, GAP)):
         apart = min(most, available_spread(frame, ax) / max([1, *(len(group) - 1 for group in groups)]))
         for group in groups:
-            found[group] = apart * (np.arange(len(group)) - (len(group) - 1) / 2)
-    return found
+            offsets[group] = apart * (np.arange(len(group)) - (len(group) - 1) / 2)
+    return offsets
 
 
 def colliding_groups(rows: pd.DataFrame, ax: Axes) -> list[list[Any]]:
@@ -182,9 +182,9 @@ def draw_points(
         face = row.colour if row.reference or row.verdict in RESOLVED else "white"
         colours: dict[str, Any] = {"color": row.colour, "markerfacecolor": face}
         ax.plot([row.at], [row.mean], row.marker, transform=to, zorder=4, **colours, **UNCLIPPED)
-    own, colour = seeds.merge(rows[["arm", "at"]], on="arm"), rows["colour"].iloc[0]
+    singles, colour = seeds.merge(rows[["arm", "at"]], on="arm"), rows["colour"].iloc[0]
     faint: dict[str, Any] = {"color": colour, "alpha": 0.45, "markersize": 2.5, "markeredgewidth": 0, **UNCLIPPED}
-    ax.plot(own["at"], own["value"], "o", transform=shifted_transform(ax, aside + seed_offset), **faint)
+    ax.plot(singles["at"], singles["value"], "o", transform=shifted_transform(ax, aside + seed_offset), **faint)
 
 
 def draw_absences(rows: pd.DataFrame, ax: Axes, aside: float = 0.0, name: str = "") -> None:

@@ -86,9 +86,9 @@ def draw_side_by_side(insides: Sequence[Inspection], names: Sequence[str], figur
     axes = figure.subplots(count * len(sites) // across, across, squeeze=False).reshape(len(sites), count)
     for row, site in zip(axes, sites, strict=True):
         maps = [pair_map(inside, site) for inside in insides]
-        scale = color_scale(site, np.concatenate([one.ravel() for one in maps]))
-        for ax, one, name in zip(row, maps, names, strict=True):
-            draw_pair_maps(one, site, ax, scale)
+        scale = color_scale(site, np.concatenate([pairs.ravel() for pairs in maps]))
+        for ax, pairs, name in zip(row, maps, names, strict=True):
+            draw_pair_maps(pairs, site, ax, scale)
             ax.set_title(wrap_text(name, side, current_style().text), loc="left")
         add_colorbar(list(row), site)
     return [site_note(insides[0], site) for site in sites]
@@ -128,11 +128,11 @@ def draw_middle_patch(inside: Inspection, figure: Figure) -> list[str]:
     rows, columns = inside.facts["grid"]
     maps = {site: middle_maps(inside, site) for site in sites_with_several_maps(inside)}
     width = figure.get_figwidth() - 1.0
-    heights = [min(width / own.shape[1], 1.0) * rows / columns * own.shape[0] + 0.5 for own in maps.values()]
+    heights = [min(width / layers.shape[1], 1.0) * rows / columns * layers.shape[0] + 0.5 for layers in maps.values()]
     figure.set_figheight(sum(heights))
-    for ax, (site, own) in zip(np.atleast_1d(figure.subplots(len(maps), 1)), maps.items(), strict=True):
-        count, heads, _ = own.shape
-        related = own.reshape(count, heads, rows, columns)
+    for ax, (site, layers) in zip(np.atleast_1d(figure.subplots(len(maps), 1)), maps.items(), strict=True):
+        count, heads, _ = layers.shape
+        related = layers.reshape(count, heads, rows, columns)
         ax.imshow(mosaic(related), interpolation="nearest", **color_scale(site, related))
         ax.set_xticks(mosaic_centers(heads, columns), [str(k + 1) for k in range(heads)])
         ax.set_yticks(mosaic_centers(count, rows), [str(k + 1) for k in range(count)])

@@ -51,7 +51,7 @@ def judge_claims(
     samples: Mapping[str, Sample],
     p_margins: Mapping[str, float | None],
     unjudged: Collection[str],
-    gone: Collection[str],
+    unstable_points: Collection[str],
 ) -> list[JudgedClaim]:
     """Return the study's claims with verdicts, one for each claim that `claims_at_points` yields.
 
@@ -59,17 +59,17 @@ def judge_claims(
     Holm family. A claim about an arm that the plan lacks is untested.
 
     rows: arm -> row. samples: arm -> sample. p_margins: arm -> adjusted p value of equivalence in the table. unjudged:
-    arms without a verdict because a best value lies at the edge of the grid. gone: grid points left out (see
+    arms without a verdict because a best value lies at the edge of the grid. unstable_points: grid points left out (see
     `tuning.Grid.unstable_points`). Raises ValueError if a claim is not "a < b" or "a ~ b".
     """
-    asked = [parts for text in plan.claims for parts in claims_at_points(text, plan)]
+    claimed = [parts for text in plan.claims for parts in claims_at_points(text, plan)]
     pairs = {}
-    for a, _, b in asked:
+    for a, _, b in claimed:
         if a in rows and b in rows:
-            pairs[a, b] = tuned_pairs.pair(a, b, plan, samples, gone, rows[a].baseline)
+            pairs[a, b] = tuned_pairs.pair(a, b, plan, samples, unstable_points, rows[a].baseline)
     tests = pair_tests(pairs, plan, rows, p_margins, unjudged)
     judged = []
-    for parts in asked:
+    for parts in claimed:
         a, _, b = parts
         if (a, b) in tests:
             judged.append(judged_claim(plan, rows, parts, tests[a, b]))

@@ -106,8 +106,10 @@ class Sample:
 
     def has_same_images(self, other: "Sample", seed: int) -> bool:
         """Return whether both samples are known to have tested the same images with this seed."""
-        mine, theirs = self.correct.get(seed), other.correct.get(seed)
-        return mine is not None and theirs is not None and (mine[0] is theirs[0] or np.array_equal(mine[0], theirs[0]))
+        if seed not in self.correct or seed not in other.correct:
+            return False
+        (images, _), (others, _) = self.correct[seed], other.correct[seed]
+        return images is others or np.array_equal(images, others)
 
     @property
     def on_these_images(self) -> "Sample":
@@ -141,14 +143,14 @@ def samples_by_arm(study: StudyResults, metric: str) -> dict[str, Sample]:
     if split is not None and study.plan.metric_named(metric).is_accuracy:
         image = 1 / split.images_per_test
     folds = None if split is None else split.folds
-    found = {arm.name: Sample({}, {}, {}, folds, image, {}) for arm in study.plan.arms}
+    samples = {arm.name: Sample({}, {}, {}, folds, image, {}) for arm in study.plan.arms}
     columns = (study.columns[name] for name in ("arm", "seed", "id", "weights_sha256", "status", metric))
     for arm, seed, trial, weights, status, value in zip(*columns, strict=True):
         if status == "finished" and not math.isnan(value):
-            found[arm].values[seed], found[arm].ids[seed], found[arm].weights[seed] = value, trial, weights
+            samples[arm].values[seed], samples[arm].ids[seed], samples[arm].weights[seed] = value, trial, weights
             if metric == PER_IMAGE and trial in study.correct:
-                found[arm].correct[seed] = study.correct[trial]
-    return found
+                samples[arm].correct[seed] = study.correct[trial]
+    return samples
 
 
 def correctness_matrix(trials: Sample) -> np.ndarray | None:

@@ -32,25 +32,25 @@ class Earlier:
 def declared_earlier(plan: Plan) -> list[Earlier]:
     """Return the first declarations that differ from what the plan declares now about the same contrasts."""
     contrasts, arms = looks.planned_contrasts(plan), {arm.name: arm for arm in plan.arms}
-    found: dict[str, tuple[Declaration, list[str], list[str]]] = {}
+    by_declaration: dict[str, tuple[Declaration, list[str], list[str]]] = {}
     for name, contrast in contrasts.items():
         arm = arms[name]
         first = first_declaration(arm, arms[arm.baseline], contrast, plan)
         if first is not None:
-            _, names, changed = found.setdefault(f"{first.time} {first.plan}", (first, [], []))
+            _, names, changed = by_declaration.setdefault(f"{first.time} {first.plan}", (first, [], []))
             names.append(name)
             changed += changed_fields(first, arm, arms[arm.baseline], plan)
-    return [Earlier(one, names, list(dict.fromkeys(changed))) for one, names, changed in found.values()]
+    return [Earlier(first, names, list(dict.fromkeys(changed))) for first, names, changed in by_declaration.values()]
 
 
 def declared_too_late(plan: Plan) -> list[str]:
     """Return the arms whose contrast was first declared when all of its trials had results already."""
-    found = []
+    late = []
     for name, contrast in looks.planned_contrasts(plan).items():
-        known = [one for one in plan.declarations if any(trials <= one.ids for trials in contrast)]
-        if known and all(trials <= known[0].ended_ids for trials in contrast if trials <= known[0].ids):
-            found.append(name)
-    return found
+        first = next((one for one in plan.declarations if looks.concerns(one, contrast)), None)
+        if first and all(trials <= first.ended_ids for trials in contrast if trials <= first.ids):
+            late.append(name)
+    return late
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,11 @@ class EarlierClaims:
 def claims_declared_earlier(plan: Plan) -> EarlierClaims | None:
     """Return the first declaration of other claims, or None if the plan's claims were declared before any result."""
     contrasts = [trials for contrast in looks.planned_contrasts(plan).values() for trials in contrast]
-    early = {one.plan: one for one in plan.declarations if one.metric and not looks.has_results(contrasts, one)}
-    if not early or any({*one.claims} == {*plan.claims} for one in early.values()):
+    early = {}  # each plan's last declaration before any result
+    for declaration in plan.declarations:
+        if declaration.metric and not looks.has_results(contrasts, declaration):
+            early[declaration.plan] = declaration
+    if not early or any({*declaration.claims} == {*plan.claims} for declaration in early.values()):
         return None
     first = next(iter(early.values()))
     added = [claim for claim in plan.claims if claim not in first.claims and was_claimed_late(claim, plan)]
@@ -84,9 +87,11 @@ def was_claimed_late(claim: str, plan: Plan) -> bool:
     trials = []
     for a, _, b in claims.claims_at_points(claim, plan):
         if a in arms and b in arms:
-            own, other = arms[a].ids, arms[b].ids
-            trials += [frozenset((own[seed], other[seed])) for seed in own if seed in other]
-    return not any(claim in one.claims and not looks.has_results(trials, one) for one in plan.declarations)
+            ids_a, ids_b = arms[a].ids, arms[b].ids
+            trials += [frozenset((ids_a[seed], ids_b[seed])) for seed in ids_a if seed in ids_b]
+    return not any(
+        claim in declaration.claims and not looks.has_results(trials, declaration) for declaration in plan.declarations
+    )
 
 
 def first_declaration(arm: Arm, baseline: Arm, contrast: Sequence[Trials], plan: Plan) -> Declaration | None:
@@ -94,42 +99,48 @@ def first_declaration(arm: Arm, baseline: Arm, contrast: Sequence[Trials], plan:
 
     contrast: the trials of each seed of `arm` and `baseline`.
     """
-    known = [one for one in plan.declarations if one.metric and any(trials <= one.ids for trials in contrast)]
-    before = {one.plan: one for one in known if not looks.has_results(contrast, one)}  # each plan's last
-    if any(not changed_fields(one, arm, baseline, plan) for one in before.values()):
+    declarations, before = list[Declaration](), dict[str, Declaration]()
+    for declaration in plan.declarations:
+        if declaration.metric and looks.concerns(declaration, contrast):
+            declarations.append(declaration)
+            if not looks.has_results(contrast, declaration):
+                before[declaration.plan] = declaration  # each plan's last
+    if any(not changed_fields(declaration, arm, baseline, plan) for declaration in before.values()):
         return None
-    first = next(iter(before.values()), known[0] if known else None)
+    first = next(iter(before.values()), declarations[0] if declarations else None)
     return first if first is not None and changed_fields(first, arm, baseline, plan) else None
 
 
-def changed_fields(one: Declaration, arm: Arm, baseline: Arm, plan: Plan) -> list[str]:
+def changed_fields(declaration: Declaration, arm: Arm, baseline: Arm, plan: Plan) -> list[str]:
     """Return which of metric, margin, baseline and family a declaration had otherwise for an arm of the plan.
 
     A family that became larger since is no change, because it corrects more.
     """
-    own = arm_declared(one, arm)
-    declared_baseline = one.arms[own].baseline if own is not None else None
+    declared_name = arm_declared(declaration, arm)
+    declared_baseline = declaration.arms[declared_name].baseline if declared_name is not None else None
     differs = {
-        "metric": one.metric != plan.metric,
-        "margin": one.margin != plan.margin,
-        "baseline": declared_baseline != arm_declared(one, baseline),
-        "family": one.family > plan.family or one.points_family > plan.points_family,
+        "metric": declaration.metric != plan.metric,
+        "margin": declaration.margin != plan.margin,
+        "baseline": declared_baseline != arm_declared(declaration, baseline),
+        "family": declaration.family > plan.family or declaration.points_family > plan.points_family,
     }
     return [name for name, is_changed in differs.items() if is_changed]
 
 
-def arm_declared(one: Declaration, arm: Arm) -> str | None:
+def arm_declared(declaration: Declaration, arm: Arm) -> str | None:
     """Return the name under which a declaration has the trials of an arm, or None if it has none of them."""
-    return next((one.arm_of[trial.id] for trial in arm.trials if trial.id in one.arm_of), None)
+    return next((declaration.arm_of[trial.id] for trial in arm.trials if trial.id in declaration.arm_of), None)
 
 
-def plan_as_declared(plan: Plan, one: Declaration) -> Plan:
+def plan_as_declared(plan: Plan, declaration: Declaration) -> Plan:
     """Return the plan with the metric, margin, baselines and families of a declaration.
 
     Arms that the declaration lacks keep their baselines. Raises ValueError if a baseline is no arm of the plan, or if
     the baselines of a tuned study differ.
     """
-    named = {arm_declared(one, arm): arm.name for arm in plan.arms}  # name in the declaration -> name in the plan
+    named = {
+        arm_declared(declaration, arm): arm.name for arm in plan.arms
+    }  # name in the declaration -> name in the plan
 
     def name_here(declared: str) -> str:
         if declared not in named:
@@ -138,17 +149,17 @@ def plan_as_declared(plan: Plan, one: Declaration) -> Plan:
 
     arms = []
     for arm in plan.arms:
-        own = arm_declared(one, arm)
-        baseline = arm.baseline if own is None else name_here(one.arms[own].baseline)
+        declared_name = arm_declared(declaration, arm)
+        baseline = arm.baseline if declared_name is None else name_here(declaration.arms[declared_name].baseline)
         if plan.tuned and baseline != arm.baseline:
             raise ValueError("it compares tuned arms with another baseline")
         arms.append(arm.model_copy(update={"baseline": baseline}))
     changed = {
-        "metric": one.metric,
-        "margin": one.margin,
-        "baseline": name_here(one.baseline),
-        "family": one.family,
-        "points_family": one.points_family,
+        "metric": declaration.metric,
+        "margin": declaration.margin,
+        "baseline": name_here(declaration.baseline),
+        "family": declaration.family,
+        "points_family": declaration.points_family,
         "arms": arms,
     }
     return plan.model_copy(update=changed)

@@ -66,15 +66,17 @@ def judge_interactions(
     ended = {*zip(study.columns["arm"], study.columns["status"], strict=True)}
     tested = []
     for planned in plan.interactions:
-        own = [samples[name] for name in planned.arms]
-        four = interaction_sample(own)
+        four_samples = [samples[name] for name in planned.arms]
+        four = interaction_sample(four_samples)
         diverged = [arm for arm in planned.arms if (arm, "diverged") in ended]
         collapsed = [arm for arm in planned.arms if collapse.collapsed_seeds(samples[arm].values, plan)]
         p = looks.p_value(four, plan)
-        tested.append(JudgedInteraction(planned, four, logit_interaction(own, plan), p, None, diverged, collapsed))
-    judged = [one.p if unjudged.isdisjoint(one.planned.arms) else None for one in tested]
+        tested.append(
+            JudgedInteraction(planned, four, logit_interaction(four_samples, plan), p, None, diverged, collapsed)
+        )
+    judged = [interaction.p if unjudged.isdisjoint(interaction.planned.arms) else None for interaction in tested]
     p_holm = verdict.holm(judged, len(tested))
-    return [replace(one, p_holm=adjusted) for one, adjusted in zip(tested, p_holm, strict=True)]
+    return [replace(interaction, p_holm=adjusted) for interaction, adjusted in zip(tested, p_holm, strict=True)]
 
 
 def interaction_sample(four: Sequence[Sample]) -> Sample:

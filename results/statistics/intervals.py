@@ -157,8 +157,8 @@ def shared_images_variance(correct: np.ndarray, repetition: np.ndarray) -> float
         return 0.0
     # The folds of one repetition do not overlap: at most one of its seeds tested the image.
     rows = np.array([np.fmax.reduce(correct[repetition == label]) for label in labels])  # (r, images)
-    there, values = (~np.isnan(rows)).astype(float), np.nan_to_num(rows)
-    both, sums = there @ there.T, values @ there.T  # sums[i, j]: of row i over the images of row j
+    is_tested, values = (~np.isnan(rows)).astype(float), np.nan_to_num(rows)
+    both, sums = is_tested @ is_tested.T, values @ is_tested.T  # sums[i, j]: of row i over the images of row j
     scatter = values @ values.T - sums * sums.T / np.maximum(both, 1)
     covariances = np.where(both > 1, scatter / np.maximum(both - 1, 1), 0.0)  # over the images that both rows tested
     between = max(0.0, float(covariances[np.tril_indices(len(rows), -1)].mean()))
@@ -243,9 +243,9 @@ def pooled_df(groups: Sequence[Sequence[np.ndarray]]) -> int:
     freedom therefore counts as v / (1 + (m - 1) / 4). Groups are combined by Satterthwaite's formula. With v alone, the
     80% bound of 8 arms would hold in only 68% of cases.
     """
-    own = [(sum(max(len(sample) - 1, 0) for sample in group), 1 + (len(group) - 1) / 4) for group in groups]
-    total = sum(v for v, _ in own)
-    return math.floor(total**2 / sum(v * inflated for v, inflated in own) + IDENTICAL) if total else 0
+    counts = [(sum(max(len(sample) - 1, 0) for sample in group), 1 + (len(group) - 1) / 4) for group in groups]
+    total = sum(v for v, _ in counts)
+    return math.floor(total**2 / sum(v * inflated for v, inflated in counts) + IDENTICAL) if total else 0
 
 
 def sd_bound(sd: float, v: float) -> float:

@@ -70,7 +70,7 @@ def looks(*sides: tuple[Sequence[Trials], Plan]) -> list[Look]:
     sides: the trials of each seed of the contrast, and its plan; for a comparison, those of A and those of B.
     """
     declared = [declarations_with_tables(contrast, plan.declarations) for contrast, plan in sides]
-    grows = any(declares_growth(*side, own) for side, own in zip(sides, declared, strict=True))
+    grows = any(declares_growth(*side, declarations) for side, declarations in zip(sides, declared, strict=True))
     whole = tuple(frozenset(plan.seeds) for _, plan in sides)
     states = dict.fromkeys([*seeds_by_time(declared), whole])
     return [
@@ -81,7 +81,9 @@ def looks(*sides: tuple[Sequence[Trials], Plan]) -> list[Look]:
 
 def seeds_by_time(declared: Sequence[Sequence[Declaration]]) -> Iterator[tuple[Seeds, ...]]:
     """Yield the seeds of each side after each declaration, from when all sides have one. declared: those of a side."""
-    dated = [(one.time, side, one.seed_set) for side, own in enumerate(declared) for one in own]
+    dated = []
+    for side, declarations in enumerate(declared):
+        dated += [(declaration.time, side, declaration.seed_set) for declaration in declarations]
     now = dict[int, Seeds]()
     for _, side, seeds in sorted(dated, key=lambda entry: entry[0]):
         now[side] = seeds
@@ -99,8 +101,13 @@ def declares_growth(contrast: Sequence[Trials], plan: Plan, declared: Sequence[D
 
     Without declarations, the plan decides.
     """
-    early = [one for one in declared if not has_results(contrast, one)]
-    return any(one.grows for one in early) if declared else plan.grows
+    early = [declaration for declaration in declared if not has_results(contrast, declaration)]
+    return any(declaration.grows for declaration in early) if declared else plan.grows
+
+
+def concerns(declaration: Declaration, contrast: Sequence[Trials]) -> bool:
+    """Return whether a declaration has the trials of a seed of the contrast."""
+    return any(trials <= declaration.ids for trials in contrast)
 
 
 def has_results(contrast: Sequence[Trials], at: Declaration) -> bool:
@@ -116,13 +123,15 @@ def factor_of_look(number: int, grows: bool) -> int:
 def declarations_with_tables(contrast: Sequence[Trials], declarations: Iterable[Declaration]) -> list[Declaration]:
     """Return the declarations of a contrast, without those that the same plan replaced before there was a result."""
     following = dict[str, Declaration]()  # plan -> its next declaration
-    found = []
-    for one in reversed([one for one in declarations if any(trials <= one.ids for trials in contrast)]):
-        replaced = following.get(one.plan)
+    counted = []
+    for declaration in reversed(list(declarations)):
+        if not concerns(declaration, contrast):
+            continue
+        replaced = following.get(declaration.plan)
         if replaced is None or has_results(contrast, replaced):
-            found.append(one)
-        following[one.plan] = one
-    return found[::-1]
+            counted.append(declaration)
+        following[declaration.plan] = declaration
+    return counted[::-1]
 
 
 def planned_factor(plan: Plan, new: Declaration) -> int:
@@ -132,15 +141,15 @@ def planned_factor(plan: Plan, new: Declaration) -> int:
     """
     later = plan.model_copy(update={"seeds": new.seeds, "declarations": [*plan.declarations, new]})
     counted = [looks((contrast, later)) for contrast in planned_contrasts(plan).values()]
-    return max((look.factor for one in counted for look in one if look.is_last), default=1)
+    return max((look.factor for of_contrast in counted for look in of_contrast if look.is_last), default=1)
 
 
 def planned_contrasts(plan: Plan) -> dict[str, list[Trials]]:
     """Return arm -> the trials of each seed of its contrast, for all arms but baselines."""
     arms = {arm.name: arm.ids for arm in plan.arms}
-    found = {}
+    contrasts = {}
     for arm in plan.arms:
         if arm.name != arm.baseline:
-            own, other = arms[arm.name], arms[arm.baseline]
-            found[arm.name] = [frozenset((own[seed], other[seed])) for seed in own if seed in other]
-    return found
+            ids, baseline_ids = arms[arm.name], arms[arm.baseline]
+            contrasts[arm.name] = [frozenset((ids[seed], baseline_ids[seed])) for seed in ids if seed in baseline_ids]
+    return contrasts

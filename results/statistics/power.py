@@ -77,8 +77,8 @@ def quantiles_of_spread(n: int, weight: float) -> np.ndarray:
     weight: the share of seeds in its square. The share of images is estimated from so many images that it is certain.
     """
     seeds = special.chdtri(n - 1, (np.arange(NODES) + 0.5) / NODES) / (n - 1)
-    found: np.ndarray = np.sqrt(weight * seeds + 1 - weight)
-    return found
+    spreads: np.ndarray = np.sqrt(weight * seeds + 1 - weight)
+    return spreads
 
 
 def fewest_seeds(enough: Callable[[int], bool]) -> int | None:
@@ -94,17 +94,20 @@ def resolvable_differences(differences: Sequence[Estimate], family: int) -> list
     The upper 80% confidence bound of the pooled standard deviation is used. All differences must therefore be of one
     metric and one kind of test. A test counts as its degrees of freedom + 1 pairs, rounded down.
     """
-    tested = [one for one in differences if one.se and one.df]
-    freedom = math.fsum(one.df or 0.0 for one in tested)
+    tested = [difference for difference in differences if difference.se and difference.df]
+    freedom = math.fsum(difference.df or 0.0 for difference in tested)
     if not freedom:
         return [None] * len(differences)
-    variance = math.fsum((one.df or 0.0) * one.n * (one.se or 0.0) ** 2 for one in tested) / freedom
+    variance = (
+        math.fsum((difference.df or 0.0) * difference.n * (difference.se or 0.0) ** 2 for difference in tested)
+        / freedom
+    )
     sd = intervals.sd_bound(math.sqrt(variance), freedom)
     return [
-        resolvable_difference(pairs := int(one.df) + 1, sd * math.sqrt(pairs / one.n), family)
-        if one.se and one.df
+        resolvable_difference(pairs := int(difference.df) + 1, sd * math.sqrt(pairs / difference.n), family)
+        if difference.se and difference.df
         else None
-        for one in differences
+        for difference in differences
     ]
 
 
@@ -164,6 +167,6 @@ def grid_differences(n: int, points: int, others: int) -> tuple[np.ndarray, np.n
         if row < columns:
             factor[:, row, row] = np.sqrt(rng.chisquare(n - 1 - row, DRAWS))
     squares = np.stack(
-        [((factor[:, [one]] - factor[:, points:]) ** 2).sum(axis=2) for one in range(points)], axis=1
+        [((factor[:, [point]] - factor[:, points:]) ** 2).sum(axis=2) for point in range(points)], axis=1
     )  # (DRAWS, points, others)
     return means[:, :points, None] - means[:, None, points:], np.sqrt(squares / (2 * (n - 1)))

@@ -45,9 +45,9 @@ def fit(points: Points) -> Fits | None:
     """
     usable = []
     for compute, error in points.values():
-        there = np.isfinite(error) & (error > 0) & (compute > 0)
-        if len(np.unique(compute[there])) >= MIN_SIZES:
-            usable.append((compute[there], error[there]))
+        is_usable = np.isfinite(error) & (error > 0) & (compute > 0)
+        if len(np.unique(compute[is_usable])) >= MIN_SIZES:
+            usable.append((compute[is_usable], error[is_usable]))
     if not usable:
         return None
     lines = np.array([np.polynomial.polynomial.polyfit(np.log(c), np.log(e), 1) for c, e in usable])

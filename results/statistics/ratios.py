@@ -50,9 +50,11 @@ class Ratio:
 
     def minus_one(self) -> "Ratio":
         """Return (top - bottom) / bottom."""
-        own, other = self.variances
-        spread = own - 2 * self.covariance + other
-        return replace(self, top=self.top - self.bottom, variances=(spread, other), covariance=self.covariance - other)
+        top, bottom = self.variances
+        spread = top - 2 * self.covariance + bottom
+        return replace(
+            self, top=self.top - self.bottom, variances=(spread, bottom), covariance=self.covariance - bottom
+        )
 
     def __neg__(self) -> "Ratio":
         return replace(self, top=-self.top, covariance=-self.covariance)
@@ -116,19 +118,19 @@ def smallest_bounds(groups: Sequence[Sequence[AtLevel]], family: int, alpha: flo
     Holm's method rejects at a bound in any order, each time at alpha / (number of hypotheses left). The next hypothesis
     to be rejected as the bound grows is therefore the one with the smallest bound at the level of the next step.
     """
-    known = [i for i, group in enumerate(groups) if group]
-    found: list[float | None] = [None] * len(groups)
-    tests = [test for i in known for test in groups[i]]
+    tested = [i for i, group in enumerate(groups) if group]
+    smallest: list[float | None] = [None] * len(groups)
+    tests = [test for i in tested for test in groups[i]]
     if not tests:
-        return found
-    columns = np.array([moments(one) for test in tests for one in test.ratios]).T
-    levels = np.array([(one.df or 0.0, test.factor) for test in tests for one in test.ratios])
+        return smallest
+    columns = np.array([moments(ratio) for test in tests for ratio in test.ratios]).T
+    levels = np.array([(ratio.df or 0.0, test.factor) for test in tests for ratio in test.ratios])
     different, kind = np.unique(levels, axis=0, return_inverse=True)
     freedom, factors = different.T
     first_ratios = np.cumsum([0, *(len(test.ratios) for test in tests[:-1])])
-    first_tests = np.cumsum([0, *(len(groups[i]) for i in known[:-1])])
-    left, reached, planned = np.full(len(known), True), -math.inf, max(family, len(groups))
-    for size in range(planned, planned - len(known), -1):
+    first_tests = np.cumsum([0, *(len(groups[i]) for i in tested[:-1])])
+    left, reached, planned = np.full(len(tested), True), -math.inf, max(family, len(groups))
+    for size in range(planned, planned - len(tested), -1):
         t = special.stdtrit(freedom, 1 - alpha / (size * factors))[kind.ravel()]
         of_tests = np.maximum.reduceat(bounds(t, *columns), first_ratios)
         upper = np.where(left, np.minimum.reduceat(of_tests, first_tests), np.inf)
@@ -136,6 +138,6 @@ def smallest_bounds(groups: Sequence[Sequence[AtLevel]], family: int, alpha: flo
         reached = max(reached, float(upper[at]))
         if not math.isfinite(reached):
             break
-        found[known[at]] = reached
+        smallest[tested[at]] = reached
         left[at] = False
-    return found
+    return smallest

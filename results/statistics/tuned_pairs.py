@@ -31,25 +31,31 @@ class Pair:
     error: Sample | None = None
 
     def only_seeds(self, seeds: Collection[int]) -> "Pair":
-        ahead, behind = (tuple(one.only_seeds(seeds) for one in side) for side in (self.ahead, self.behind))
+        ahead, behind = (tuple(sample.only_seeds(seeds) for sample in side) for side in (self.ahead, self.behind))
         return replace(self, own=self.own.only_seeds(seeds), ahead=ahead, behind=behind)
 
 
 def pair(
-    a: str, b: str, plan: Plan, samples: Mapping[str, Sample], gone: Collection[str] = (), baseline: str = ""
+    a: str, b: str, plan: Plan, samples: Mapping[str, Sample], unstable_points: Collection[str] = (), baseline: str = ""
 ) -> Pair:
     """Return the differences between the arms `a` and `b`.
 
-    gone: grid points left out (`tuning.unstable_points`). baseline: the arm whose error a margin is a share of, by
-    default `b`.
+    unstable_points: grid points left out (`tuning.Grid.unstable_points`). baseline: the arm whose error a margin is a
+    share of, by default `b`.
     """
-    grids = {entry.name: entry.points for entry in plan.tuned}
-    one, other = ([samples[point] for point in grids.get(name, ()) if point not in gone] for name in (a, b))
+
+    def grid_samples(name: str) -> list[Sample]:
+        points = next((entry.points for entry in plan.tuned if entry.name == name), [])
+        return [samples[point] for point in points if point not in unstable_points]
+
+    error = None
+    if isinstance(plan.margin, str):
+        error = contrast.error(samples[baseline or b], plan.primary_metric)
     return Pair(
         samples[a] - samples[b],
-        tuple(samples[a] - point for point in other),
-        tuple(point - samples[b] for point in one),
-        contrast.error(samples[baseline or b], plan.primary_metric) if isinstance(plan.margin, str) else None,
+        tuple(samples[a] - point for point in grid_samples(b)),
+        tuple(point - samples[b] for point in grid_samples(a)),
+        error,
     )
 
 
@@ -59,14 +65,14 @@ def p_value(of: Pair, plan: Plan) -> float | None:
     The leading arm, at its tuned value, is tested against the other arm's tuned value and grid points. The result is
     the largest p value. A point where the other arm is not behind, or is not tested, counts as p = 1.
     """
-    own, value = looks.p_value(of.own, plan), of.own.mean.value
-    if own is None or value is None:
-        return own
-    found = [own]
+    p_tuned, value = looks.p_value(of.own, plan), of.own.mean.value
+    if p_tuned is None or value is None:
+        return p_tuned
+    p_values = [p_tuned]
     for sample in of.ahead if (value > 0) == plan.primary_metric.higher_is_better else of.behind:
         p = looks.p_value(sample, plan) if (sample.mean.value or 0.0) * value > 0 else None
-        found.append(1.0 if p is None else p)
-    return max(found)
+        p_values.append(1.0 if p is None else p)
+    return max(p_values)
 
 
 def advantages(of: Pair, plan: Plan) -> list[Ratio | None]:
@@ -76,10 +82,10 @@ def advantages(of: Pair, plan: Plan) -> list[Ratio | None]:
     the margin.
     """
     first, second = (of.behind, of.ahead) if plan.primary_metric.higher_is_better else (of.ahead, of.behind)
-    own = ratio(of.own, of.error)
+    tuned = ratio(of.own, of.error)
     behind = [ratio(sample, of.error) for sample in first]
     ahead = [ratio(sample, of.error) for sample in second]
-    return [own, own and -own, *behind, *(one and -one for one in ahead)]
+    return [tuned, tuned and -tuned, *behind, *(advantage and -advantage for advantage in ahead)]
 
 
 def ratio(difference: Sample, error: Sample | None) -> Ratio | None:
@@ -91,17 +97,19 @@ def ratio(difference: Sample, error: Sample | None) -> Ratio | None:
         return Ratio.of_mean(difference.tested)
     beyond = difference - error
     top, bottom = (sample.only_seeds(beyond.values).tested for sample in (difference, error))
-    found = Ratio.of_means(top, bottom, beyond.tested)
-    return found and replace(found, df=top.df)
+    quotient = Ratio.of_means(top, bottom, beyond.tested)
+    return quotient and replace(quotient, df=top.df)
 
 
 def error_ratio(arm: Sample, baseline: Sample, metric: Metric) -> Ratio | None:
     """Return the ratio of an arm's error to the baseline's over common seeds, or None for other metrics."""
     if not metric.is_accuracy:
         return None
-    own, other = contrast.error(arm, metric), contrast.error(baseline, metric)
-    pairs = own - other
-    return Ratio.of_means(own.only_seeds(pairs.values).tested, other.only_seeds(pairs.values).tested, pairs.tested)
+    error, baseline_error = contrast.error(arm, metric), contrast.error(baseline, metric)
+    pairs = error - baseline_error
+    return Ratio.of_means(
+        error.only_seeds(pairs.values).tested, baseline_error.only_seeds(pairs.values).tested, pairs.tested
+    )
 
 
 def tie(of: Pair, plan: Plan, baseline: float | None) -> Tie | None:
@@ -126,7 +134,7 @@ def p_equivalence(of: Pair, plan: Plan) -> float | None:
         return None
     bound = margins.bound(plan.margin)
     return looks.smallest_product(
-        (at.factor, max(one.p_below(bound) for one in at.ratios)) for at in advantages_at_looks(of, plan)
+        (at.factor, max(advantage.p_below(bound) for advantage in at.ratios)) for at in advantages_at_looks(of, plan)
     )
 
 
@@ -141,9 +149,10 @@ def margins_met(pairs: Sequence[Pair | None], family: int, plan: Plan) -> list[f
 
 def advantages_at_looks(of: Pair, plan: Plan) -> list[AtLevel]:
     """Return the `advantages` at each look with a test, with the factor that corrects its p value."""
-    found = []
+    at_looks = []
     for look in looks.looks_at(of.own, plan):
-        tested = [one for one in advantages(of.only_seeds(*look.seeds), plan) if one and one.df is not None]
-        if look.is_whole and len(tested) == 2 + len(of.ahead) + len(of.behind):
-            found.append(AtLevel(look.factor, tested))
-    return found
+        at_seeds = advantages(of.only_seeds(*look.seeds), plan)
+        tested = [advantage for advantage in at_seeds if advantage and advantage.df is not None]
+        if look.is_whole and len(tested) == len(at_seeds):
+            at_looks.append(AtLevel(look.factor, tested))
+    return at_looks

@@ -190,7 +190,7 @@ def grid_of(entry: Tuned, study: StudyResults, rows: Mapping[tuple[str, int], in
 
 def chance_of(plan: Plan, arm: str) -> float:
     """Return the accuracy of a guess among the classes of an arm, or 0 if their number is unknown."""
-    classes = next(one.config.get("classes") for one in plan.arms if one.name == arm)
+    classes = next(planned.config.get("classes") for planned in plan.arms if planned.name == arm)
     return 1 / classes if classes else 0.0
 
 
@@ -208,11 +208,11 @@ def scores(values: np.ndarray, diverged: np.ndarray, metric: Metric, chance: flo
 
 def fallen(reached: np.ndarray, chance: float) -> np.ndarray:
     """Return which trials (seeds, points) reach no more than chance, or under half of the median of their point."""
-    found = np.zeros(reached.shape, bool)
+    is_fallen = np.zeros(reached.shape, bool)
     for point, scores in enumerate(reached.T):
-        known = {row: float(score) for row, score in enumerate(scores) if not math.isnan(score)}
-        found[collapse.fallen_seeds(known, chance), point] = True
-    return found
+        by_row = {row: float(score) for row, score in enumerate(scores) if not math.isnan(score)}
+        is_fallen[collapse.fallen_seeds(by_row, chance), point] = True
+    return is_fallen
 
 
 def usual_points(study: StudyResults) -> dict[str, int]:

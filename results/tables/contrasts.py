@@ -105,14 +105,14 @@ def tested_contrasts(arms: Mapping[str, ArmResults], plan: Plan, choices: Mappin
 
     choices: tuned arm -> the grid points that its seeds use.
     """
-    samples = {name: one.sample for name, one in arms.items()}
+    samples = {name: results.sample for name, results in arms.items()}
     at_edge = {name for name, choice in choices.items() if choice.is_at_edge}
-    gone = unstable_points(choices)
+    left_out = unstable_points(choices)
     contrasts = {}
     for name, trials in looks.planned_contrasts(plan).items():
         arm = arms[name]
         baseline = arms[arm.arm.baseline]
-        pair = tuned_pairs.pair(name, arm.arm.baseline, plan, samples, gone)
+        pair = tuned_pairs.pair(name, arm.arm.baseline, plan, samples, left_out)
         counted = looks.looks((trials, plan))
         contrasts[name] = Contrast(
             arm,
@@ -160,27 +160,30 @@ def families(arms: Collection[str], plan: Plan) -> list[tuple[list[str], int]]:
 def family_tested(contrasts: Sequence[Contrast], size: int, plan: Plan) -> list[Contrast]:
     """Return the contrasts of a family of planned `size` with their adjusted p values."""
     p, p_equivalence, pairs = list[float | None](), list[float | None](), list[Pair | None]()
-    for one in contrasts:
-        too_wide = one.tie is not None and one.tie.too_wide
-        p.append(None if one.is_at_edge else one.p)
-        p_equivalence.append(None if one.is_at_edge or too_wide else tuned_pairs.p_equivalence(one.pair, plan))
-        pairs.append(None if one.is_at_edge else one.pair)
+    for untested in contrasts:
+        too_wide = untested.tie is not None and untested.tie.too_wide
+        within = None
+        if not untested.is_at_edge and not too_wide:
+            within = tuned_pairs.p_equivalence(untested.pair, plan)
+        p.append(None if untested.is_at_edge else untested.p)
+        p_equivalence.append(within)
+        pairs.append(None if untested.is_at_edge else untested.pair)
     adjusted = verdict.holm(p, size), verdict.holm(p_equivalence, size), tuned_pairs.margins_met(pairs, size, plan)
     tested = []
-    for one, p_holm, p_margin, met in zip(contrasts, *adjusted, strict=True):
-        tested.append(replace(one, family=size, p_holm=p_holm, p_margin=p_margin, margin_met=met))
+    for untested, p_holm, p_margin, met in zip(contrasts, *adjusted, strict=True):
+        tested.append(replace(untested, family=size, p_holm=p_holm, p_margin=p_margin, margin_met=met))
     return tested
 
 
 def simultaneous_intervals(contrasts: Mapping[str, Contrast], plan: Plan) -> dict[str, Interval | None]:
     """Return arm -> interval of its difference. All intervals of a family hold at once with probability 95%."""
-    found = dict[str, Interval | None]()
+    simultaneous = dict[str, Interval | None]()
     for names, _ in families(contrasts, plan):
         groups: dict[tuple[int, ...], list[Sample]] = defaultdict(list)
-        known = {name: contrasts[name].pair.own for name in names if contrasts[name].pair.own.mean.se is not None}
-        for sample in known.values():
+        of_family = {name: contrasts[name].pair.own for name in names if contrasts[name].pair.own.mean.se is not None}
+        for sample in of_family.values():
             groups[tuple(sample.seeds)].append(sample)
         matrices = [np.column_stack([sample.numbers for sample in group]) for group in groups.values()]
         level = intervals.simultaneous_level(matrices)
-        found |= {name: sample.mean.interval(level) for name, sample in known.items()}
-    return found
+        simultaneous |= {name: sample.mean.interval(level) for name, sample in of_family.items()}
+    return simultaneous

@@ -71,12 +71,12 @@ def claims_text(texts: Sequence[str]) -> str:
     return ", ".join(map(claim_text.with_labels, texts))
 
 
-def study_as_declared(study: StudyResults, one: Declaration) -> StudyResults:
+def study_as_declared(study: StudyResults, declaration: Declaration) -> StudyResults:
     """Return the study under an earlier declaration. Raises ValueError if its trials or arms do not allow it."""
-    values = study.columns.get(one.metric, [])
+    values = study.columns.get(declaration.metric, [])
     if all(math.isnan(value) for value in values):
-        raise ValueError(f"no trial here has the metric {one.metric}")
-    return replace(study, plan=plan_as_declared(study.plan, one))
+        raise ValueError(f"no trial here has the metric {declaration.metric}")
+    return replace(study, plan=plan_as_declared(study.plan, declaration))
 
 
 def changes_text(earlier: Earlier, plan: Plan) -> str:
@@ -86,10 +86,10 @@ def changes_text(earlier: Earlier, plan: Plan) -> str:
     return f"changed after there were results: {changes} ({declared_first_text(earlier.declaration)})"
 
 
-def declared_first_text(one: Declaration) -> str:
+def declared_first_text(declaration: Declaration) -> str:
     """Return text such as "first declared by pooling@digits on 2026-01-31 12:00 UTC"."""
-    when = f" on {one.time[:16].replace('T', ' ')} UTC" if one.time else ""
-    return f"first declared by {one.plan}{when}"
+    when = f" on {declaration.time[:16].replace('T', ' ')} UTC" if declaration.time else ""
+    return f"first declared by {declaration.plan}{when}"
 
 
 def declared_texts(declared: Declaration | Plan, plan: Plan) -> dict[str, str]:
@@ -108,11 +108,11 @@ def verdicts_text(table: Table, other: Table, rows: Iterable[Row]) -> str:
     """Return the verdicts of `other`, the table under what was declared first, where they differ from the table's."""
     if not table.judged:
         return "There are no verdicts yet"
-    judged = {one.claim: one.verdict for one in table.claims}
+    judged = {claim.claim: claim.verdict for claim in table.claims}
     differing = sentences.first_declared_verdicts(rows)
     differing += [
-        f"claim {claim_text.with_labels(one.claim)} {claim_text.VERDICT_TEXT[one.verdict]}"
-        for one in other.claims
-        if one.verdict != judged[one.claim]
+        f"claim {claim_text.with_labels(claim.claim)} {claim_text.VERDICT_TEXT[claim.verdict]}"
+        for claim in other.claims
+        if claim.verdict != judged[claim.claim]
     ]
     return f"As first declared: {', '.join(differing)}" if differing else "The verdicts as first declared are the same"

@@ -237,8 +237,8 @@ def check_columns(columns: Sequence[str] | None, table: Table) -> None:
 
 def unknown_column(name: str, metrics: Sequence[str]) -> ValueError:
     """Return the error for an unknown column. It lists the known columns: COLUMNS and `metrics`."""
-    known = list(dict.fromkeys([*COLUMNS, *metrics]))
-    return ValueError(f"columns={name}: one of {', '.join(known)}{suggestion(name, known)}")
+    names = list(dict.fromkeys([*COLUMNS, *metrics]))
+    return ValueError(f"columns={name}: one of {', '.join(names)}{suggestion(name, names)}")
 
 
 def shown_columns(table: Table, roomy: bool = False) -> list[str]:
@@ -264,11 +264,11 @@ def header(name: str, table: Table) -> str:
 
 def cells_by_arm(table: Table, columns: Sequence[str]) -> dict[str, list[Cell]]:
     """Return arm -> cells of its row. The first cell has the footnotes."""
-    metric, found = table.plan.primary_metric, {}
+    metric, cells = table.plan.primary_metric, {}
     for row in with_marks(table, sentences.EARLIER):
         first, *rest = [Cell(column(name, table.plan).text(row, metric), sort_key(row.value(name))) for name in columns]
-        found[row.arm] = [replace(first, notes=row.notes), *rest]
-    return found
+        cells[row.arm] = [replace(first, notes=row.notes), *rest]
+    return cells
 
 
 def sort_key(value: Any) -> float | str | None:
@@ -285,8 +285,8 @@ def metric_label(metric: Metric) -> str:
 
 def captions(table: Table, columns: Sequence[str]) -> list[str]:
     metric, further = table.plan.primary_metric, ""
-    for one in map(table.plan.metric_named, further_metrics(columns)):
-        further += f", {metric_label(one)}{unit_suffix(one)}"
+    for other in map(table.plan.metric_named, further_metrics(columns)):
+        further += f", {metric_label(other)}{unit_suffix(other)}"
     in_unit = f" in{metric.unit_of_difference}" if metric.unit_of_difference else ""
     several = len({row.baseline for row in table.rows}) > 1
     reference = "the baseline at the same point" if several else current_style().label(table.plan.baseline)
@@ -295,9 +295,11 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
         f"{metric_label(metric)}{unit_suffix(metric)}{further}, {INTERVALS}",
         f"difference{in_unit} from {reference}, paired by seed",
     ]
-    own = " and ".join(table.tuned)
+    settings = " and ".join(table.tuned)
     family = f"p after Holm over {units.amount_text(table.plan.family, 'planned contrast')}{looks_text(table)}"
-    parts.append(f"{family} at their own {own}, over {table.plan.points_family} at equal ones" if own else family)
+    parts.append(
+        f"{family} at their own {settings}, over {table.plan.points_family} at equal ones" if settings else family
+    )
     if table.plan.budget != "steps":
         parts.append(f"arms are trained for equal {BUDGETS[table.plan.budget]}")
     if table.plan.margin is not None and may_be_equivalent(table):
@@ -333,8 +335,8 @@ def column_lines(table: Table, columns: Sequence[str]) -> list[str]:
             "verdicts need."
         )
     if table.tuned:
-        own = " and ".join(table.tuned)
-        lines.append(f"Each at its own {own}: p is the largest against any point of the other's grid.")
+        settings = " and ".join(table.tuned)
+        lines.append(f"Each at its own {settings}: p is the largest against any point of the other's grid.")
     if "error_ratio" in columns:
         lines.append("Error ratio: the arm's error / the baseline's with its 95% interval (Fieller).")
     if "delta_ci95_simultaneous" in columns:
@@ -363,16 +365,16 @@ def test_images_text(split: Split | None) -> str:
 def family_names(table: Table) -> list[str]:
     """Return the names of the families of tests that are corrected separately."""
     pairs = {(row.arm, row.baseline) for row in table.rows}
-    others = [parse_claim(one.claim) for one in table.claims]
+    others = [parse_claim(claim.claim) for claim in table.claims]
     is_own = any((a, b) not in pairs and (b, a) not in pairs for a, _, b in others)
-    found = {
+    families = {
         "contrasts": table.plan.family > 0,
         "contrasts at equal values": table.plan.points_family > 0,
         "equivalence": table.plan.margin is not None,
         "interactions": bool(table.interactions),
         "claims about other pairs": is_own,
     }
-    return [name for name, there in found.items() if there]
+    return [name for name, is_tested in families.items() if is_tested]
 
 
 def unit_suffix(metric: Metric) -> str:
@@ -387,11 +389,11 @@ def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
     lines += [] if table.abridged else [f"Answer: {sentences.answer(table)}"]
     lines += filter(None, [sentences.variance_text(table)])
     if table.interactions:  # interactions have no row
-        described = "; ".join(sentences.interaction_sentence(one, metric) for one in table.interactions)
+        described = "; ".join(sentences.interaction_sentence(each, metric) for each in table.interactions)
         corrected = f"Holm over {len(table.interactions)}"
         lines.append(f"Interactions (together - each alone + baseline, paired by seed, {corrected}): {described}.")
     if table.claims and not table.abridged:
-        judged = [f"{with_labels(one.claim)}: {VERDICT_TEXT[one.verdict]}" for one in table.claims]
+        judged = [f"{with_labels(each.claim)}: {VERDICT_TEXT[each.verdict]}" for each in table.claims]
         lines.append(f"Claims of {table.plan.source or 'the study'}: {'; '.join(judged)}.")
     lines += [f"Note: {note}." for note in [*table.warnings, *table.notes]]
     return lines + ([] if table.abridged else [f"Not covered: {caveat}" for caveat in table.plan.caveats])
@@ -419,10 +421,10 @@ def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None = None) -> l
     extra = INTERACTION if not columns and any(table.interactions for table in tables) else {}
     rows = []
     for table in tables:
-        interactions = {one.name: one for one in table.interactions}
+        interactions = {interaction.name: interaction for interaction in table.interactions}
         for row in with_marks(table):
-            own, cells = interactions.get(row.arm), {name: row.value(name) for name in columns or COLUMNS}
-            cells |= {name: getattr(own, key, [] if key == "notes" else None) for name, key in extra.items()}
+            of_arm, cells = interactions.get(row.arm), {name: row.value(name) for name in columns or COLUMNS}
+            cells |= {name: getattr(of_arm, key, [] if key == "notes" else None) for name, key in extra.items()}
             rows.append(flat_cells(cells))
     return rows
 

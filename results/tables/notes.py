@@ -294,7 +294,7 @@ def correction_text(counted: Sequence[Look], what: str) -> str:
     """Return how p is corrected for looks, as text. what: the looks, "tables" or "comparisons"."""
     products = []
     for look in counted:
-        seeds = " and ".join(str(len(own)) for own in look.seeds)
+        seeds = " and ".join(str(len(side)) for side in look.seeds)
         products.append(f"{look.factor} x p with {seeds} seeds" if look.is_whole else f"1, as {seeds} seeds are gone")
     return (
         f"p is corrected for {len(counted)} {what} that were or could have been made: "

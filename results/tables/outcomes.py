@@ -39,18 +39,18 @@ class Outcome(NamedTuple):
 
 def outcomes_by_arm(study: StudyResults) -> dict[str, list[Outcome]]:
     """Return arm -> outcomes of its planned trials."""
-    found: dict[str, list[Outcome]] = {arm.name: [] for arm in study.plan.arms}
+    by_arm: dict[str, list[Outcome]] = {arm.name: [] for arm in study.plan.arms}
     names = ("arm", *Outcome._fields[:-2], study.plan.metric)
     for arm, *values in zip(*(study.columns[name] for name in names), strict=True):
-        found[arm].append(Outcome(*values))
-    return {arm: with_collapsed(outcomes, study.plan) for arm, outcomes in found.items()}
+        by_arm[arm].append(Outcome(*values))
+    return {arm: with_collapsed(outcomes, study.plan) for arm, outcomes in by_arm.items()}
 
 
 def with_collapsed(outcomes: Sequence[Outcome], plan: Plan) -> list[Outcome]:
     """Return the outcomes of an arm, with those marked that collapsed."""
     values = {trial.seed: trial.value for trial in outcomes if trial.is_over and trial.status == "finished"}
-    gone = collapse.collapsed_seeds(values, plan)
-    return [trial._replace(collapsed=trial.seed in gone) for trial in outcomes]
+    collapsed = collapse.collapsed_seeds(values, plan)
+    return [trial._replace(collapsed=trial.seed in collapsed) for trial in outcomes]
 
 
 def absence_notes(outcomes: Sequence[Outcome], plan: Plan) -> list[str]:
@@ -58,13 +58,13 @@ def absence_notes(outcomes: Sequence[Outcome], plan: Plan) -> list[str]:
 
     If a trial diverged or collapsed, a note has the rate among trials that diverged or have the metric.
     """
-    found: dict[tuple[str, str], list[int]] = defaultdict(list)
+    seeds_by_absence: dict[tuple[str, str], list[int]] = defaultdict(list)
     for trial in outcomes:
         if described := absence(trial, plan):
-            found[described].append(trial.seed)
+            seeds_by_absence[described].append(trial.seed)
     notes = [
         f"{sentences.seeds_text(seeds)} {state}{f': {reason}' if reason else ''}"
-        for (state, reason), seeds in found.items()
+        for (state, reason), seeds in seeds_by_absence.items()
     ]
     over = [trial for trial in outcomes if trial.is_over]
     collapsed = [trial for trial in over if trial.collapsed]
@@ -88,7 +88,7 @@ def retry_warnings(study: StudyResults) -> list[str]:
             seeds[arm].append(seed)
     if not seeds:
         return []
-    named = ", ".join(f"{current_style().label(arm)} {sentences.seeds_text(own)}" for arm, own in seeds.items())
+    named = ", ".join(f"{current_style().label(arm)} {sentences.seeds_text(retried)}" for arm, retried in seeds.items())
     trials = units.amount_text(sum(map(len, seeds.values())), "trial")
     return [f"{trials} diverged and may have been trained again, by ablate retry --diverged: {named}"]
 
@@ -101,8 +101,8 @@ def unstable_trials(outcomes: Sequence[Outcome]) -> tuple[int, int]:
 
 def p_less_stable(arm: Sequence[Outcome], baseline: Sequence[Outcome], seeds: Collection[int]) -> float:
     """Return the p value of Fisher's exact test that an arm diverges or collapses more often than its baseline."""
-    own, other = ([trial for trial in outcomes if trial.seed in seeds] for outcomes in (arm, baseline))
-    return verdict.fisher_p(*unstable_trials(own), *unstable_trials(other))
+    of_arm, of_baseline = ([trial for trial in outcomes if trial.seed in seeds] for outcomes in (arm, baseline))
+    return verdict.fisher_p(*unstable_trials(of_arm), *unstable_trials(of_baseline))
 
 
 def absence(trial: Outcome, plan: Plan) -> tuple[str, str] | None:

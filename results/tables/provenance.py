@@ -18,10 +18,10 @@ Trial = tuple[str, int]  # arm, seed
 def provenance_notes(trials: Columns) -> list[str]:
     """Return a note for each field whose known value differs between ended trials, or between a trial's attempts."""
     ended = [at for at, status in enumerate(trials["status"]) if status in ("finished", "diverged")]
-    mine = [(trials["arm"][at], trials["seed"][at]) for at in ended]
+    cells = [(trials["arm"][at], trials["seed"][at]) for at in ended]
     columns = comparable_columns({name: [values[at] for at in ended] for name, values in trials.items()})
     return [
-        difference_note(name, mine, texts)
+        difference_note(name, cells, texts)
         for name, texts in columns
         if len({*texts} - {""}) > 1 or any(THEN in text for text in texts)
     ]
@@ -67,10 +67,10 @@ def trials_text(trials: Iterable[Trial], whole: Mapping[str, int]) -> str:
     seeds: dict[str, list[int]] = defaultdict(list)
     for arm, seed in trials:
         seeds[arm].append(seed)
-    partial = [arm for arm, own in seeds.items() if len(own) < whole[arm]]
+    partial = [arm for arm, listed in seeds.items() if len(listed) < whole[arm]]
     if len(seeds) > NAMED:
         count = sum(map(len, seeds.values()))
         return f"{count} trials of {len(seeds)} arms" if partial else f"{count}: all of {len(seeds)} arms"
     return "; ".join(
-        f"{arm} {sentences.seeds_text(own)}" if arm in partial else f"all of {arm}" for arm, own in seeds.items()
+        f"{arm} {sentences.seeds_text(listed)}" if arm in partial else f"all of {arm}" for arm, listed in seeds.items()
     )

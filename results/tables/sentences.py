@@ -65,7 +65,7 @@ def contains_zero(row: Row) -> bool:
 
 def intervals(row: Row) -> list[Interval]:
     """Return the difference's intervals: over seeds and, where known, over seeds and images."""
-    return [one for one in (row.delta_ci95, row.delta_ci95_images) if one]
+    return [interval for interval in (row.delta_ci95, row.delta_ci95_images) if interval]
 
 
 def bound_text(intervals: Sequence[Interval], metric: Metric, source: str = " (95% CI)") -> str:
@@ -150,10 +150,10 @@ def clauses(rows: Sequence[Row], table: Table) -> str:
     for row in rows:
         reason = untested_reason(row) if row.verdict is None else ""
         groups.setdefault((ORDER.index(row.verdict), name_parts(row)[1], reason), []).append(row)
-    texts, known = [], set[str]()
-    for (_, baseline, _), own in sorted(groups.items(), key=lambda group: group[0][0]):
-        texts.append(clause(own, table, "the baseline" if baseline in known else baseline))
-        known |= {baseline} if "," in baseline else set()
+    texts, written = [], set[str]()
+    for (_, baseline, _), alike_rows in sorted(groups.items(), key=lambda group: group[0][0]):
+        texts.append(clause(alike_rows, table, "the baseline" if baseline in written else baseline))
+        written |= {baseline} if "," in baseline else set()
     return "; ".join(texts)
 
 
@@ -177,7 +177,9 @@ def clause(rows: Sequence[Row], table: Table, baseline: str) -> str:
     if first.verdict in (BETTER, WORSE):
         return f"{first.verdict} than {baseline}: {difference_list(rows, metric)}"
     if first.verdict == UNRESOLVED:
-        largest = bound_text([one for row in rows for one in intervals(row)], metric, ", by the 95% CI of each")
+        largest = bound_text(
+            [interval for row in rows for interval in intervals(row)], metric, ", by the 95% CI of each"
+        )
         return f"not resolved against {baseline} ({largest}): {arm_list(rows)}"
     return f"{alone}: {arm_list(rows)}"
 
@@ -202,9 +204,9 @@ def arm_list(rows: Sequence[Row]) -> str:
         at = points.setdefault(head if point else f"{head}{diverged}", [])
         at += [f"{point}{diverged}"] if point else []
     listed = {head: " and ".join(filter(None, [", ".join(at[:-1]), *at[-1:]])) for head, at in points.items()}
-    found = [f"{head} at {at}" if at else head for head, at in listed.items()]
-    more = f" and {len(found) - 2 * NAMED} more" if len(found) > 2 * NAMED else ""
-    return ", ".join(found[: 2 * NAMED]) + more
+    entries = [f"{head} at {at}" if at else head for head, at in listed.items()]
+    more = f" and {len(entries) - 2 * NAMED} more" if len(entries) > 2 * NAMED else ""
+    return ", ".join(entries[: 2 * NAMED]) + more
 
 
 def name_parts(row: Row) -> tuple[str, str, str]:
@@ -218,7 +220,7 @@ def name_parts(row: Row) -> tuple[str, str, str]:
         point.insert(0, head.pop())
         base.pop()
     at = [place for place in point if not place.endswith("=tuned")]
-    change, against, where = (current_style().label(",".join(one)) for one in (head, base, at))
+    change, against, where = (current_style().label(",".join(settings)) for settings in (head, base, at))
     return change, against, where
 
 

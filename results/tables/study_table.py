@@ -33,8 +33,8 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
 
     The arguments and errors are those of `table_of_plan`.
     """
-    found = table_of_plan(study, besides, interim, simultaneous)
-    return declared_first.with_warnings(found, study, lambda other: table_of_plan(other, (), interim))
+    declared_now = table_of_plan(study, besides, interim, simultaneous)
+    return declared_first.with_warnings(declared_now, study, lambda other: table_of_plan(other, (), interim))
 
 
 def table_of_plan(
@@ -62,11 +62,11 @@ def table_of_plan(
         plan=plan,
         rows=sorted(rows.values(), key=lambda row: (row.arm not in choices, current_style().rank(row.arm))),
         besides=list(besides),
-        looks=max((len(one.looks) for one in contrasts.values()), default=1),
+        looks=max((len(judgment.looks) for judgment in contrasts.values()), default=1),
         interim=unfinished,
         judged=judged,
-        interactions=[one if judged else one.without_verdict(INTERIM) for one in interactions],
-        claims=[one if judged else one.without_verdict(INTERIM) for one in judged_claims],
+        interactions=[judgment if judged else judgment.without_verdict(INTERIM) for judgment in interactions],
+        claims=[judgment if judged else judgment.without_verdict(INTERIM) for judgment in judged_claims],
         notes=[*notes.study_notes(study), *withheld_notes(contrasts)],
         warnings=retry_warnings(study),
         notes_of=note_subjects(plan, arms, rows),
@@ -110,7 +110,7 @@ def table_rows(
 ) -> dict[str, Row]:
     """Return arm -> row with the difference from its baseline and notes on outliers and optimization speed."""
     metric = plan.primary_metric
-    outliers = notes.outlier_notes({name: one.pair.own for name, one in contrasts.items()}, metric)
+    outliers = notes.outlier_notes({name: contrast.pair.own for name, contrast in contrasts.items()}, metric)
     rows = {}
     for name, arm in arms.items():
         rows[name] = arm.row
@@ -150,14 +150,14 @@ def difference_notes(contrast: Contrast, word: str | None) -> list[str]:
     """Return the notes on an arm's difference from its baseline. word: the verdict, or None."""
     row, baseline = contrast.arm.row, contrast.baseline.row
     pairs = contrast.pair.own
-    found = []
+    texts = []
     if pairs.mean.n < max(row.n, baseline.n):
         common = f"the difference is over {sentences.seeds_text(pairs.seeds)}, which both arms finished"
-        found.append(common if pairs.seeds else "no seed finished in both arms")
+        texts.append(common if pairs.seeds else "no seed finished in both arms")
     if pairs.mean.se is None:
-        found.append(notes.no_interval_note(pairs.mean, contrast.p))
-    found += notes.repetition_notes(pairs)
-    return found + notes.verdict_notes(
+        texts.append(notes.no_interval_note(pairs.mean, contrast.p))
+    texts += notes.repetition_notes(pairs)
+    return texts + notes.verdict_notes(
         word,
         pairs.mean,
         pairs.tested,
@@ -188,13 +188,13 @@ def margin_met(bound: float | None, plan: Plan) -> float | str | None:
 
 def withheld_notes(contrasts: Mapping[str, Contrast]) -> list[str]:
     """Return notes on why no arm is called equivalent to a baseline, with its name if there are several."""
-    ties = {one.arm.arm.baseline: one.tie for one in contrasts.values()}
-    found = []
+    ties = {contrast.arm.arm.baseline: contrast.tie for contrast in contrasts.values()}
+    texts = []
     for name, tie in ties.items():
         if tie and tie.too_wide:
             to = f" to {current_style().label(name)}" if len(ties) > 1 else ""
-            found.append(f"no arm is called equivalent{to}: {tie.too_wide}")
-    return found
+            texts.append(f"no arm is called equivalent{to}: {tie.too_wide}")
+    return texts
 
 
 # -- interactions and claims -------------------------------------------------------------------------------------------
@@ -209,8 +209,8 @@ def judge_others(
 ) -> tuple[list[Interaction], list[Claim]]:
     """Return the judged interactions and claims of a study."""
     samples = {name: arm.sample for name, arm in arms.items()}
-    p_margins = {name: one.p_margin for name, one in contrasts.items()}
-    at_edge = {name for name, one in contrasts.items() if one.is_at_edge}
+    p_margins = {name: contrast.p_margin for name, contrast in contrasts.items()}
+    at_edge = {name for name, contrast in contrasts.items() if contrast.is_at_edge}
     at_edge |= {name for name, choice in choices.items() if choice.is_at_edge}
     interactions = interaction.judge_interactions(study, samples, at_edge)
     judged = claims.judge_claims(study.plan, rows, samples, p_margins, at_edge, unstable_points(choices))

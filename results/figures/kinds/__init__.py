@@ -48,5 +48,5 @@ class Kind:
 def kind(name: str) -> Kind:
     """Return the kind of figure with this name, a key of FIGURE_KINDS. This loads matplotlib."""
     file, _, kind_name = FIGURE_KINDS[name].partition(":")
-    found: Kind = getattr(import_module(f"{__name__}.{file}"), kind_name)
-    return found
+    chosen: Kind = getattr(import_module(f"{__name__}.{file}"), kind_name)
+    return chosen

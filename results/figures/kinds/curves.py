@@ -56,25 +56,25 @@ def draw_arms(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str) -> tup
 
     Only arms at tuned values, which are few, get legend entries here.
     """
-    lines, said = arms_to_follow(study, frame)
+    lines, choice_notes = arms_to_follow(study, frame)
     if not lines[["colour", "dash"]].astype(str).duplicated().any():
         lines = lines.assign(marker="")  # not needed to tell lines apart
     history = evaluations_frame(study, training_metric(study))
     draw_training_curves(lines, history, ax, training_metric(study), x)
-    for _, row in lines.groupby("arm", sort=False) if said else ():
+    for _, row in lines.groupby("arm", sort=False) if choice_notes else ():
         add_legend_line(ax, row, row["line"].iloc[0], markersize=SMALL)
     band = f"no bands: more than {BANDS} lines"
     if len(lines) <= BANDS:
         band = f"band: 95% t interval, from {BAND} seeds on"
     notes = [
-        *said,
+        *choice_notes,
         f"Lines: mean over the finished seeds (if none has finished, over the running ones); {band}. Thin: single "
         f"seeds of fewer than {BAND}, trials that diverged (×), failed or are running.",
     ]
     names = [row.label for row in rows_of(lines) if row.arm not in set(history["arm"])]
     if names and not history.empty:
         notes.append(f"No line, as no trial was evaluated: {', '.join(names)}.")
-    return lines, bool(said), notes
+    return lines, bool(choice_notes), notes
 
 
 def uneven_speed_note(study: StudyResults, arms: list[str]) -> list[str]:
@@ -116,10 +116,10 @@ def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFra
 
 def dashes_of_tuned(study: StudyResults) -> dict[str, Any]:
     """Return arm -> line style for the grid arms drawn in a tuned study, or {} if no value has been chosen yet."""
-    entries, own = {entry.name: entry for entry in study.plan.tuned}, tuning.usual_points(study)
-    elsewhere = [(entry, own[entry.baseline]) for entry in entries.values() if entry.baseline in own]
+    entries, usual = {entry.name: entry for entry in study.plan.tuned}, tuning.usual_points(study)
+    elsewhere = [(entry, usual[entry.baseline]) for entry in entries.values() if entry.baseline in usual]
     dashes = {entry.points[point]: DASHED for entry, point in elsewhere}
-    return dashes | {entries[name].points[point]: "-" for name, point in own.items()}
+    return dashes | {entries[name].points[point]: "-" for name, point in usual.items()}
 
 
 def evaluations_frame(study: StudyResults, metric: Metric) -> pd.DataFrame:
@@ -131,24 +131,24 @@ def evaluations_frame(study: StudyResults, metric: Metric) -> pd.DataFrame:
 
 def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, metric: Metric, x: str) -> None:
     """Draw each arm's metric over `x`. frame: rows of `with_styles`. history: rows of `evaluations_frame`."""
-    found = history[history["arm"].isin(frame["arm"])]
+    evaluations = history[history["arm"].isin(frame["arm"])]
     size, name = 1.0, AXES[x]
     if x == "seconds":
-        longest = found[x].max() if len(found) else 0.0
+        longest = evaluations[x].max() if len(evaluations) else 0.0
         size = next((size for size in TIMES if longest > 10 * size), 1.0)
         name += f" ({TIMES[size]})"
-    found = found.assign(at=found[x] / size).dropna(subset="at")
+    evaluations = evaluations.assign(at=evaluations[x] / size).dropna(subset="at")
     drawn = []
     for row in rows_of(frame):
-        own = found[found["arm"] == row.arm]
-        mean = mean_over_seeds(own)
+        of_arm = evaluations[evaluations["arm"] == row.arm]
+        mean = mean_over_seeds(of_arm)
         if len(frame) > BANDS:
             mean = mean.assign(low=np.nan, high=np.nan)
         if mean["low"].notna().any():
             ax.fill_between(mean["at"], mean["low"], mean["high"], color=row.colour, alpha=0.12, linewidth=0)
         if len(mean):
             ax.plot(mean["at"], mean["mean"], color=row.colour, linestyle=row.dash, **line_options(mean, row.marker))
-        single = own if own["seed"].nunique() < BAND else own[own["status"] != "finished"]
+        single = of_arm if of_arm["seed"].nunique() < BAND else of_arm[of_arm["status"] != "finished"]
         for _, trial in single.sort_values("step").groupby("seed"):
             thin = {"linewidth": 0.6, **line_options(trial, row.marker)}
             ax.plot(trial["at"], trial["value"], color=row.colour, linestyle=row.dash, **thin)
@@ -158,7 +158,7 @@ def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, m
     ax.set_xlabel(name)
     ax.xaxis.set_major_formatter(lambda tick, _: f"{tick:,g}")
     set_metric_axis(ax, metric, drawn, empty="no evaluation yet")
-    if found.empty:
+    if evaluations.empty:
         ax.set_xticks([])
 
 

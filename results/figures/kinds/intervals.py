@@ -151,9 +151,9 @@ def verdict_word(row: Any) -> str:
     """
     if row.n == 0:
         return "no finished trial"
-    known = row.verdict or "no verdict"
+    word = row.verdict or "no verdict"
     count = f" (n = {row.n} of {row.planned})" if row.n < row.planned else ""
-    return ("baseline" if row.reference else known.replace("-", " ") + row.mark) + count
+    return ("baseline" if row.reference else word.replace("-", " ") + row.mark) + count
 
 
 def short_verdict(row: Any) -> str:

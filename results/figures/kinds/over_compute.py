@@ -62,7 +62,7 @@ def draw_families(study: StudyResults, table: Table, figure: Figure) -> list[str
     points = seeds_frame(study, metric)
     series = {str(name): rows for name, rows in frame.groupby("series", sort=False)}
     errors = {name: errors_by_seed(rows, points, metric) for name, rows in series.items()}
-    fits = {name: power_law.fit(own) for name, own in errors.items()}
+    fits = {name: power_law.fit(by_seed_of_family) for name, by_seed_of_family in errors.items()}
     fitted = {name: fit for name, fit in fits.items() if fit and len(fit.b) >= LEAST}
     axes.set_compute_axes(frame, points, ax, metric, f"total training compute ({flops})")
     for name, rows in series.items():
@@ -98,10 +98,10 @@ def training_flops(arm: Arm) -> float:
 
 def errors_by_seed(rows: pd.DataFrame, points: pd.DataFrame, metric: Metric) -> power_law.Points:
     """Return seed -> arrays (compute, error) for one series. The error is 1 - accuracy, or the loss itself."""
-    own = points.merge(rows[["arm", "at"]], on="arm")
-    error = 1 - own["value"] / metric.scale if metric.is_accuracy else own["value"]
-    by_seed = own.assign(error=error).groupby("seed", sort=False)
-    return {seed: (one["at"].to_numpy(), one["error"].to_numpy()) for seed, one in by_seed}
+    seeds_of_series = points.merge(rows[["arm", "at"]], on="arm")
+    error = 1 - seeds_of_series["value"] / metric.scale if metric.is_accuracy else seeds_of_series["value"]
+    by_seed = seeds_of_series.assign(error=error).groupby("seed", sort=False)
+    return {seed: (of_seed["at"].to_numpy(), of_seed["error"].to_numpy()) for seed, of_seed in by_seed}
 
 
 def draw_fit(fit: Fits, ax: Axes, colour: str, metric: Metric) -> None:
@@ -129,11 +129,11 @@ def fits_note(frame: pd.DataFrame, fitted: dict[str, Fits]) -> str:
         b += "" if interval is None else f" [{minus_text(interval[0], 2)}, {minus_text(interval[1], 2)}]"
         b += "" if seeds == planned[name] else f" ({seeds} of {planned[name]} seeds)"
         texts.append(f"{labels[name]} {b}")
-    found = ", ".join(texts)
+    exponents = ", ".join(texts)
     short = ", ".join(label for name, label in labels.items() if name not in fitted)
-    law = f"Lines: error = a C^\N{MINUS SIGN}b, fitted per seed, no further than its sizes, 95% t band; b: {found}."
+    law = f"Lines: error = a C^\N{MINUS SIGN}b, fitted per seed, no further than its sizes, 95% t band; b: {exponents}."
     without = f"No fit, fewer than {LEAST} seeds with {MIN_SIZES} sizes: {short}."
-    return " ".join([law] * bool(found) + [without] * bool(short))
+    return " ".join([law] * bool(exponents) + [without] * bool(short))
 
 
 def draw_shape(study: StudyResults, table: Table, figure: Figure) -> list[str]:

@@ -76,14 +76,14 @@ def draw_scale(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """
     frame, x = with_positions(arms_frame(study, table)), x_setting(study.plan)
     labels = scale_tick_labels(frame, x, study.history)
-    own, *others = add_panels(figure, 2 if has_few_shot(study) else 1, 2.6)
+    ax, *others = add_panels(figure, 2 if has_few_shot(study) else 1, 2.6)
     metric, few_shot = table.plan.primary_metric, table.plan.metric_named(FEW_SHOT)
-    draw_over_axis(frame, seeds_frame(study, metric), own, metric, x, labels)
+    draw_over_axis(frame, seeds_frame(study, metric), ax, metric, x, labels)
     steps = sorted(set(study.trials["steps"].dropna().astype(int)))
     title = f"steps differ: {steps[0]:,} to {steps[-1]:,}" if steps else ""
     if len(steps) == 1:
         title = f"every point: {amount_text(steps[0], 'step')}"
-    draw_legend(own, title)
+    draw_legend(ax, title)
     notes = [marks_note(x), *baseline_notes(frame)] if frame["series"].nunique() > 1 else []
     for beside in others:
         frame = with_positions(arms_frame(study, table_for_metric(study, FEW_SHOT)))
@@ -144,20 +144,24 @@ def tuned_note(study: StudyResults, table: Table) -> list[str]:
     """Return a line with each tuned arm's difference from its baseline, both at the values that validation selects."""
     tuned = {entry.name: entry.change for entry in study.plan.tuned}
     measure = table.plan.primary_metric
-    found = [
+    differences = [
         f"{series_label(tuned[row.arm])} {signed_text(row.delta * measure.scale)}{measure.unit_of_difference}, "
         f"{(row.verdict or 'no verdict').replace('-', ' ')}"
         for row in table.rows
         if row.arm in tuned and row.delta is not None
     ]
-    return [f"Each at its own {' and '.join(map(axis_name, study.plan.tune))}: {'; '.join(found)}."] if found else []
+    return (
+        [f"Each at its own {' and '.join(map(axis_name, study.plan.tune))}: {'; '.join(differences)}."]
+        if differences
+        else []
+    )
 
 
 def draw_new_size(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draw the accuracy over test image size or patch size, of models trained at one value of this setting."""
     sizes, metric = metrics_by_size(study), base_metric(study.plan)
     parts = [frames_at_size(study, table, size, name) for size, name in sizes.items()]
-    frame, points = (pd.concat(found, ignore_index=True) for found in zip(*parts, strict=True))
+    frame, points = (pd.concat(frames, ignore_index=True) for frames in zip(*parts, strict=True))
     (ax,) = add_panels(figure, 1, 3.0)
     trained = training_size(study)
     places = [f"{value_text(size)}{TRAINED if size == trained else ''}" for size in sizes]
@@ -179,14 +183,14 @@ def metrics_by_size(study: StudyResults) -> dict[float, str]:
     base, kind = base_metric(study.plan).name, varied_in_test(study)
     names = [study.plan.metric, *(f"{base}@{name.partition('@')[2]}" for name in study.plan.evals)]
     tested = filter(None, map(TESTED.fullmatch, names))
-    sized = {float(found[2]): found[0] for found in tested if found[1] == kind}
+    sized = {float(match[2]): match[0] for match in tested if match[1] == kind}
     return dict(sorted(({training_size(study): base} | sized).items()))
 
 
 def varied_in_test(study: StudyResults) -> str:
     """Return what the study's metric varies in the test, as a key of SETTING."""
-    found = TESTED.fullmatch(study.plan.metric)
-    return found[1] if found else ""
+    match = TESTED.fullmatch(study.plan.metric)
+    return match[1] if match else ""
 
 
 def base_metric(plan: Plan) -> Metric:
