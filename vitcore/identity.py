@@ -58,11 +58,11 @@ def neutral_values(config: Config) -> JsonSettings:
 def identity(config: Config) -> JsonSettings:
     """Return name -> JSON value for the settings and versions that identify a trial; raise as `trial_id` does."""
     neutral = neutral_values(config)
-    fields = {
-        name: value
-        for name, value in (dict(config) | {"options": options(config)}).items()
-        if name not in HOW_IT_RUNS and not (name in neutral and value == neutral[name])
-    }
+    fields: JsonSettings = {}
+    for name, value in (dict(config) | {"options": options(config)}).items():
+        is_neutral = name in neutral and value == neutral[name]
+        if name not in HOW_IT_RUNS and not is_neutral:
+            fields[name] = value
     fields["data"] = describe(config.data).fingerprint
     for key in LINKS:
         if key in fields:
@@ -137,6 +137,9 @@ def trial_ids(
     """
     shared = unseeded_identity(config)
     for seed in seeds:
-        data_seeds = {} if data_seed in (None, seed) else {"data_seed": data_seed}  # left out if equal to the seed
-        start = {key: starts[seed]} if starts else {}
-        yield digest({**shared, "seed": seed, **data_seeds, **start})
+        fields = {**shared, "seed": seed}
+        if data_seed not in (None, seed):  # left out if equal to the seed
+            fields["data_seed"] = data_seed
+        if starts:
+            fields[key] = starts[seed]
+        yield digest(fields)

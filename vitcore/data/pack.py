@@ -165,7 +165,7 @@ def missing_pack(folder: Path) -> str:
     """Return a sentence that says why a folder holds no finished pack."""
     if (folder / BEGUN).exists():
         return f"{folder}: packing was begun and has not ended: the same `ablate data pack` goes on"
-    return f"{folder}: no {MANIFEST}" if folder.is_dir() else f"{folder}: no such folder"
+    return f"{folder}: no {MANIFEST if folder.is_dir() else 'such folder'}"
 
 
 def manifest(folder: Path, name: str) -> Manifest:

@@ -48,9 +48,10 @@ class Begun(Options):
 
 
 def check_name(name: str) -> None:
-    if not NAME.fullmatch(name) or name in BUILT_IN:
-        why = "is built in" if name in BUILT_IN else "small letters, digits and . _ -, 64 at most"
-        raise ConfigError(f"a pack '{name}': {why}")
+    if name in BUILT_IN:
+        raise ConfigError(f"a pack '{name}': is built in")
+    if not NAME.fullmatch(name):
+        raise ConfigError(f"a pack '{name}': small letters, digits and . _ -, 64 at most")
 
 
 def complete_options(name: str, folder: Path, given: Mapping[str, Any], sides: Sequence[int]) -> Options:
@@ -62,12 +63,15 @@ def complete_options(name: str, folder: Path, given: Mapping[str, Any], sides: S
     check_name(name)
     begun = stored_options(folder, name)
     least = min(sides)
+    if begun is None:
+        shrunk = {"size": least, "crop": least} if "size" not in given and least < SIZE else {}
+        return Options(**{**shrunk, **given})
     for key, value in given.items():
-        if begun and value != (other := getattr(begun, key)):
+        other = getattr(begun, key)
+        if value != other:
             anew = "give the other one another NAME, or remove that folder first"
             raise ConfigError(f"--{key} {value}: {folder} is packed with --{key} {other}: {anew}")
-    shrunk = {"size": least, "crop": least} if "size" not in given and least < SIZE else {}
-    return begun or Options(**{**shrunk, **given})
+    return begun
 
 
 def enlargement_warning(sides: Sequence[int], size: int) -> str:
@@ -83,7 +87,9 @@ def enlargement_warning(sides: Sequence[int], size: int) -> str:
 
 def stored_options(folder: Path, name: str) -> Options | None:
     """Return the options of the finished or unfinished pack in `folder`, or None; raise ConfigError if damaged."""
-    return options_of(manifest(folder, name)) if (folder / MANIFEST).is_file() else read_note_of_pack(folder)
+    if (folder / MANIFEST).is_file():
+        return options_of(manifest(folder, name))
+    return read_note_of_pack(folder)
 
 
 def options_of(manifest: Manifest) -> Options:

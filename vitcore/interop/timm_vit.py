@@ -86,7 +86,8 @@ def from_timm(model: VisionTransformer) -> ViT:
     if "attn_pool.latent" in weights:
         weights["attn_pool.latent"] = weights["attn_pool.latent"].flatten()
     tokens = [weights.pop(name) for name in ("cls_token", "reg_token") if name in weights]
-    prefix = torch.cat(tokens, dim=1)[0] if tokens else weights["head.weight"].new_empty(0, config.width)
+    none = weights["head.weight"].new_empty(1, 0, config.width)
+    prefix = torch.cat([none, *tokens], dim=1)[0]
     positions = weights.pop("pos_embed")[0] if "pos_embed" in weights else None
     return convert(config, weights, timm_patterns(config), prefix, positions).train(model.training)
 

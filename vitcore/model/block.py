@@ -21,7 +21,7 @@ class Block(Part):
         super().__init__()
         self.norm1 = norm(config, config.width)
         self.attention = SELF_ATTENTION[config.self_attention](config, layer)
-        self.scale1 = LayerScale(config) if config.layer_scale else nn.Identity()
+        self.scale1 = layer_scale(config)
         self.drop_path1 = drop_path(config, layer, "attention")
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
@@ -35,7 +35,7 @@ class TwoBranches(Block):
         super().__init__(config, layer)
         self.norm2 = norm(config, config.width)
         self.mlp = MLP[config.mlp](config, layer)
-        self.scale2 = LayerScale(config) if config.layer_scale else nn.Identity()
+        self.scale2 = layer_scale(config)
         self.drop_path2 = drop_path(config, layer, "mlp")
 
 
@@ -90,6 +90,10 @@ class LayerScale(Initial):
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self.gamma
+
+
+def layer_scale(config: Settings) -> nn.Module:
+    return LayerScale(config) if config.layer_scale else nn.Identity()
 
 
 BLOCK: dict[str, type[Block]] = {"pre": PreNorm, "post": PostNorm, "parallel": Parallel}

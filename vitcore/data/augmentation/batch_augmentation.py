@@ -71,7 +71,8 @@ def mixing_choices(config: Settings, step: int, rows: int, columns: int) -> Tens
     share = random.beta(alpha, alpha)
     choices = [share, share, *NOWHERE]
     if cut:
-        top, bottom, left, right = edges = cutmix_box(random, share, rows, columns)
+        edges = cutmix_box(random, share, rows, columns)
+        top, bottom, left, right = edges
         choices = [1, 1 - (bottom - top) * (right - left) / (rows * columns), *edges]
     if config.mix_prob < 1 and random.random_sample() >= config.mix_prob:  # last, so that it changes no other draw
         choices = [1, 1, *NOWHERE]
