@@ -1,22 +1,33 @@
-"""The device, the numerical precision and the threads with which a trial computes."""
+"""The device, the numerical precision, the attention kernel and the threads with which a trial computes.
+
+By default, PyTorch chooses the attention kernel. On a GPU, its choice depends on whether a bias is fixed, learned or
+absent. Kernels differ in rounding and speed. Of the fused kernels, only the memory-efficient one computes the gradient
+of a bias (torch 2.14, derivatives.yaml). `attention=pinned` uses this kernel in all arms, or unfused products for
+unsupported head widths.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from vitcore.analysis.cost import bias_kind
 from vitcore.options import ConfigError
-from vitcore.runtime.attention_backend import use_kernels
 from vitcore.runtime.host import processor
 from vitcore.runtime.memory import keep_freed
 from vitcore.settings import Settings
 
 SUBNORMAL = 2.0**-130  # a subnormal number in float32
+FREE = "PyTorch's choice"
+PRODUCTS = "softmax between two products"  # as computed by vitcore.model.self_attention.attend
+NAMES = {SDPBackend.EFFICIENT_ATTENTION: "memory-efficient", SDPBackend.MATH: "math"}
+ALIGNED = {"float32": 4, "bf16": 8}  # the memory-efficient kernel requires head widths of a multiple of 16 bytes
 
 
 class NoGpu(ConfigError):
@@ -61,6 +72,38 @@ def send(tensor: Tensor, device: torch.device) -> Tensor:
 def hardware(config: Settings) -> str:
     """Return the model name of the GPU or CPU on which a trial runs."""
     return torch.cuda.get_device_name() if device_of(config) == "cuda" else processor()
+
+
+def allowed_kernels(config: Settings, device: str) -> list[SDPBackend]:
+    """Return the kernels that attention may use on "cuda" or "cpu", by preference, or [] if PyTorch chooses."""
+    if device != "cuda" or config.attention == "fastest":
+        return []
+    if not config.model and (config.width // config.heads) % ALIGNED[config.precision]:
+        return [SDPBackend.MATH]
+    return [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]  # MATH: for inputs that the first does not support
+
+
+def use_kernels(config: Settings, device: str) -> AbstractContextManager[Any]:
+    kernels = allowed_kernels(config, device)
+    return sdpa_kernel(kernels, set_priority=True) if kernels else nullcontext()
+
+
+def kernel_name(config: Settings, device: str) -> str:
+    """Return the name of the attention kernel on "cuda" or "cpu", for a trial's record."""
+    kernels = allowed_kernels(config, device)
+    if kernels and not config.attention_dropout:
+        return NAMES[kernels[0]]
+    if config.attention_dropout and not config.model:
+        return PRODUCTS
+    bias = bias_kind(config)
+    if device == "cpu":
+        name = PRODUCTS if bias == "learned" else FREE  # PyTorch uses the same kernel with and without a mask
+        if config.precision == "bf16" and not config.model:
+            return f"{name} in float32"
+        return name
+    if bias:
+        return f"{FREE} with a {bias} bias"
+    return FREE
 
 
 def compute_in_precision(config: Settings, function: Callable[..., Tensor], *inputs: Any) -> Tensor:

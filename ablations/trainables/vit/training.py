@@ -15,9 +15,8 @@ from vitcore.analysis import evals
 from vitcore.analysis.cost import remember
 from vitcore.analysis.restore import restore_model
 from vitcore.config import Config
-from vitcore.runtime.attention_backend import kernel_name
 from vitcore.runtime.compile_cache import compiles
-from vitcore.runtime.device import NoGpu, compute_settings, device_of, hardware, require_gpu
+from vitcore.runtime.device import NoGpu, compute_settings, device_of, hardware, kernel_name, require_gpu
 from vitcore.runtime.memory import release
 from vitcore.training import loop
 from vitcore.training.distillation import Trained

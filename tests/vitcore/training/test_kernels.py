@@ -16,11 +16,10 @@ from ablations.trainables.vit.training import kernel_choices
 from vitcore.analysis.cost import bias_kind
 from vitcore.config import Config
 from vitcore.model.position.relative import Relative
-from vitcore.runtime import attention_backend, cuda_graph
-from vitcore.runtime.attention_backend import FREE, PRODUCTS, allowed_kernels, kernel_name
+from vitcore.runtime import cuda_graph, device
 from vitcore.runtime.compile_cache import compile_model, compiles
 from vitcore.runtime.cuda_graph import capture, on_side_stream
-from vitcore.runtime.device import compute_in_precision
+from vitcore.runtime.device import FREE, PRODUCTS, allowed_kernels, compute_in_precision, kernel_name
 
 SMALL: dict[str, Any] = {"width": 16, "depth": 1, "heads": 2, "patch": 4}
 
@@ -89,7 +88,7 @@ def test_a_compiled_model_has_the_kernels_that_are_asked_for(monkeypatch: pytest
         def forward(self, q: Tensor) -> Tensor:
             return F.scaled_dot_product_attention(q, q, q)
 
-    monkeypatch.setattr(attention_backend, "allowed_kernels", lambda config, device: KERNELS[config.attention])
+    monkeypatch.setattr(device, "allowed_kernels", lambda config, device: KERNELS[config.attention])
     q = torch.randn(2, 2, 8, 8)
     for attention, kernel in KERNELS.items():
         config = Config(**SMALL, attention=attention)
