@@ -10,13 +10,14 @@ from os import PathLike
 
 import numpy as np
 import torch
+from timm.layers.mlp import Mlp
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
 from vitcore.config import Config, Values
 from vitcore.data.files import open_regular
-from vitcore.interop.conversion import with_weights
-from vitcore.interop.timm_vit import from_timm, timm_arguments
+from vitcore.interop.conversion import Weights, with_weights
+from vitcore.interop.timm_vit import from_timm, timm_arguments, timm_skeleton
 from vitcore.model.vit import ViT
 from vitcore.runtime.host import host_limits
 
@@ -60,11 +61,11 @@ def load_npz(path: Path) -> ViT:
     config = config_of(arrays)
     has_row = "cls" in arrays.shapes and is_vit_jax(arrays)  # big_vision's class token has no position
     plain = Config(**config.model_dump() | {"head": "linear", "position.class_row": has_row})
-    timm_model = VisionTransformer(**timm_arguments(plain))
-    parameters = sum(parameter.numel() for parameter in timm_model.parameters())
+    parameters = sum(parameter.numel() for parameter in timm_skeleton(plain, Mlp).parameters())
     stored = sum(math.prod(shape) for name, shape in arrays.shapes.items() if not name.startswith(HIDDEN))
     if parameters != stored:
         raise ValueError(f"{path}: its arrays have {stored:,} values, and a ViT of these sizes has {parameters:,}")
+    timm_model = VisionTransformer(**timm_arguments(plain))  # after the check, so not larger than the file
     try:
         timm_model.load_pretrained(str(path), prefix=arrays.prefix)
     except Exception as error:  # timm, NumPy and PyTorch raise many kinds for missing names and other shapes
@@ -73,9 +74,16 @@ def load_npz(path: Path) -> ViT:
     if config.pool == "cls" and not has_row:
         weights["position.class_row"] = torch.zeros(config.width)
     if config.head == "mlp":
-        weights["head.hidden.weight"] = arrays.hidden["kernel"].T
-        weights["head.hidden.bias"] = arrays.hidden["bias"]
+        weights |= hidden_layer(arrays, config.width)
     return with_weights(config, weights)
+
+
+def hidden_layer(arrays: Arrays, width: int) -> Weights:
+    """Return the head's hidden layer under this package's names; raise ValueError if it does not fit."""
+    for name, wanted in {f"{HIDDEN}kernel": (width, width), f"{HIDDEN}bias": (width,)}.items():
+        if arrays.shape(name, len(wanted)) != wanted:
+            raise arrays.shape_error(name, str(wanted))
+    return {"head.hidden.weight": arrays.hidden["kernel"].T, "head.hidden.bias": arrays.hidden["bias"]}
 
 
 def read_arrays(path: Path) -> Arrays:

@@ -93,6 +93,8 @@ ATTENTION = "Transformer/encoderblock_1/MultiHeadDotProductAttention_1"
         ("embedding/kernel", np.zeros((8, 4, 3, 48)), "array embedding/kernel has shape .* square"),
         ("embedding/kernel", np.zeros((192, 48)), "array embedding/kernel has shape .* 4 dimensions"),
         (POSITIONS, np.zeros((1, 16, 48)), "array .*pos_embedding .* square"),
+        ("pre_logits/bias", np.zeros(48), "there is no array pre_logits/kernel"),
+        ("pre_logits/kernel", np.zeros((48, 4)), r"array pre_logits/kernel has shape \(48, 4\), not \(48, 48\)"),
     ],
 )
 def test_spoilt_checkpoint_is_one_line_naming_the_array(name: str, values: Any, message: str, tmp_path: Path) -> None:
@@ -153,6 +155,10 @@ MEMBERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "single patches": (
         partial(write, member=np.float32(1), name=npz.PATCHES),
         r"array embedding/kernel has shape \(\), not 4 dimensions",
+    ),
+    "wide patches": (
+        partial(write, member=np.zeros((1, 1, 1, 39_999), np.float32), name=npz.PATCHES),
+        "its arrays have",
     ),
     "odd positions": (partial(write, member=POSITION, name=POSITIONS), "its arrays have 66,527 values"),
     "odd layer": (partial(write, member=np.zeros(1, np.float32), name=LAYER), "its arrays have 67,259 values"),
