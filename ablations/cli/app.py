@@ -116,6 +116,10 @@ def usage_problem(error: Any, command: str, words: Sequence[str]) -> str:
     elif unknown := re.match("No such command '(.*?)'", problem):
         if command == "ablate" and (answer := habits.command_answer(unknown[1])):
             return f"{unknown[0]}: {answer}"
+    elif value := getattr(error, "param", None) and habits.value_answer(error.param, words):
+        return str(value)
+    elif missing := re.match("Option '(.*?)' requires an argument", problem):
+        return f"{missing[1]}: the value is missing: write it after the option (see ablate {words[0]} -h)"
     elif hasattr(error, "param_type") and (example := habits.first_example(error.ctx.command)):
         see = f"as in `{example}`; {see}"
     elif problem.startswith("Got unexpected extra") and command == "ablate demo":

@@ -16,7 +16,7 @@ from ablations.planning.checks import check_margin
 from ablations.planning.plan import description
 from ablations.study import strict_yaml
 from ablations.study.design import Design
-from ablations.study.naming import packaged_names
+from ablations.study.naming import RECIPE, packaged_names
 from ablations.study.reading import kind_of, read_recipe, read_study
 from ablations.study.recipe import Recipe
 from ablations.study.stages import Values
@@ -40,7 +40,7 @@ def check(
             metavar="FILE|NAME", help="Plug-ins (.py), studies or recipes (.yaml or their names), or 'all'."
         ),
     ],
-    recipe: parameters.RecipeName = "digits",
+    recipe: parameters.RecipeName = None,
     plugin: parameters.Plugins = None,
 ) -> None:
     """Test a plug-in, a study or a recipe.
@@ -57,7 +57,7 @@ def check(
     """
     load_plugins(plugin)
     data_folder(None)
-    chosen = read_recipe(recipe)
+    chosen = read_recipe(recipe or RECIPE)
     if not all([check_word(word, chosen) for word in words]):
         raise typer.Exit(FAILED)
 

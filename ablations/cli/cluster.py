@@ -22,6 +22,7 @@ from ablations.cluster.campaign import device
 from ablations.jobs import jobs
 from ablations.planning import estimate
 from ablations.planning.saved_plans import save_plan
+from ablations.study.naming import RECIPE
 from slurm import draft
 from slurm.profile import path_to_write
 
@@ -29,7 +30,7 @@ from slurm.profile import path_to_write
 def submit(
     words: parameters.Words,
     profile: parameters.ProfileName = None,
-    recipe: parameters.RecipeName = "digits",
+    recipe: parameters.RecipeName = None,
     runs: parameters.Runs = None,
     seeds: parameters.Seeds = None,
     name: parameters.PlanName = "",
@@ -59,7 +60,7 @@ def submit(
     named = profile or ablate_toml.read().profile
     if named is None:
         raise ValueError("name a SLURM profile: --profile NAME|FILE, or `profile` in ablate.toml")
-    chosen = slurm_profile(named, recipe)
+    chosen = slurm_profile(named, recipe or RECIPE)
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights, chosen)
     plans = prepare_plans(words, recipe, place, seeds, prune, data_dir, name)
     asked, todo = jobs(plans, arm), submitting.trials_to_submit(plans, place, arm)

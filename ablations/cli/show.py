@@ -9,7 +9,7 @@ import typer
 from ablations.cli.answer import show_json
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import source_path
-from ablations.cli.inputs.plan_names import RECIPE, existing_names
+from ablations.cli.inputs.plan_names import existing_names
 from ablations.cli.inputs.preparation import expand_plan_names
 from ablations.cli.inputs.words import parse_words
 from ablations.study.naming import assignments, stem
@@ -30,7 +30,7 @@ def show(
     study: Annotated[
         str, typer.Argument(metavar="STUDY", help="A study, by name or file.", autocompletion=parameters.studies)
     ],
-    recipe: parameters.RecipeName = RECIPE,
+    recipe: parameters.RecipeName = None,
     runs: parameters.Source = None,
     as_json: parameters.AsJson = False,
 ) -> None:
@@ -44,9 +44,9 @@ def show(
         ablate show position-embedding
         ablate show pooling --recipe cifar10
     """
-    named, recipe = expand_plan_names(parse_words([study]), recipe, source_path(runs))
+    named, recipe_name = expand_plan_names(parse_words([study]), recipe, source_path(runs))
     study = named.studies[0]
-    asked, on = read_study(study), read_recipe(recipe)
+    asked, on = read_study(study), read_recipe(recipe_name)
     found = answers(asked.name, source_path(runs))
     if as_json:
         show_json([{"study": asked.model_dump(by_alias=True), "recipe": on.name, "answers": found}])

@@ -23,6 +23,7 @@ from ablations.planning.ancestors import ancestors, parent_names
 from ablations.planning.overview import overview, render
 from ablations.planning.saved_plans import save_plan
 from ablations.planning.step_times import measure_missing
+from ablations.study.naming import RECIPE
 from ablations.study.reading import read_recipe
 from ablations.trainables.trainable import VIT, find, trial_id
 from results import store
@@ -36,7 +37,7 @@ from vitcore.runtime.device import require_gpu
 
 def plan(
     words: parameters.Words,
-    recipe: parameters.RecipeName = "digits",
+    recipe: parameters.RecipeName = None,
     runs: parameters.Runs = None,
     seeds: parameters.Seeds = None,
     name: parameters.PlanName = "",
@@ -67,7 +68,7 @@ def plan(
     """
     if probe and profile is not None:
         raise ValueError(f"--probe measures here, not what --profile {profile} asks for: leave one of them out")
-    chosen = slurm_profile(profile, recipe) if profile is not None else None
+    chosen = slurm_profile(profile, recipe or RECIPE) if profile is not None else None
     place = make_place(runs, data_dir, plugin, keep_weights=keep_weights, profile=chosen)
     plans = prepare_plans(words, recipe, place, seeds, prune, data_dir, name, stated=not probe)
     device = campaign.device(chosen) if chosen else estimate.local_device(plans)
@@ -91,7 +92,7 @@ def plan(
 
 def run(
     words: parameters.Words,
-    recipe: parameters.RecipeName = "digits",
+    recipe: parameters.RecipeName = None,
     runs: parameters.Runs = None,
     seeds: parameters.Seeds = None,
     name: parameters.PlanName = "",
@@ -130,6 +131,7 @@ def run(
     if max_hours is not None:
         estimate.check_max_hours(max_hours, plans, todo, place.runs, estimate.local_device(plans))
     if plan_only:
+        guards.ensure_data(todo, place)
         ensure_publishable(place.runs)
     else:
         guards.ensure_trainable(todo, place)
@@ -187,7 +189,7 @@ def train(
             callback=parameters.refuse_options,
         ),
     ],
-    recipe: parameters.RecipeName = "digits",
+    recipe: parameters.RecipeName = None,
     runs: parameters.Runs = None,
     plugin: parameters.Plugins = None,
     data_dir: parameters.DataDir = None,
@@ -205,7 +207,7 @@ def train(
         ablate train data=imagefolder:photos image_size=32 patch=4 steps=100
     """
     place = make_place(runs, data_dir, plugin, checkpoints)
-    trainable, settings = find(VIT), one_trial(words, recipe, data_dir)
+    trainable, settings = find(VIT), one_trial(words, recipe or RECIPE, data_dir)
     before = ancestors(trainable, settings, place.runs)
     parents, description = parent_names(before), trainable.describe(settings)
     job = Job(trial_id(trainable, settings), settings, "train", "", parents=parents, description=description)

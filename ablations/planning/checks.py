@@ -13,6 +13,8 @@ from results.figures.kinds import FIGURE_KINDS
 from results.store.schemas.metrics import metric_by_name
 from vitcore.options import joined_names, spelling_hint
 
+USUAL_METRICS = {"accuracy": "test_accuracy", "acc": "test_accuracy", "top1": "test_accuracy", "loss": "test_loss"}
+
 
 def check(design: Design) -> None:
     """Raise ValueError if a design has an error that can be found before training.
@@ -65,7 +67,8 @@ def check_arms(study: Study, key: str, names: Iterable[str], known: Sequence[str
 def check_name(study: Study, key: str, name: str, known: Iterable[str]) -> None:
     if name not in known:
         raise ValueError(
-            f"study '{study.name}': {key}={name}: one of {joined_names(known)}{spelling_hint(name, known)}"
+            f"study '{study.name}': {key}={name}: one of {joined_names(known)}"
+            f"{spelling_hint(USUAL_METRICS.get(name, name), known)}"
         )
 
 

@@ -42,6 +42,12 @@ def plan_digest(plan: Plan | None) -> str:
 
 def check_same_table(old: Plan, new: Plan) -> None:
     """Raise ValueError if two plans with equal names have different baselines or metrics."""
+    if old.baseline != new.baseline and old.baseline_arm.key == new.baseline_arm.key:
+        factors = ", ".join(sorted(old.factors.keys() ^ new.factors.keys()))
+        raise ValueError(
+            f"{old.name} was planned with other factors ({factors}), which name its baseline {old.baseline}: leave the "
+            "factors as they were, give the study another name, or plan it anew with --prune (results stay)"
+        )
     for key, before, now in (("baseline", old.baseline, new.baseline), ("metric", old.metric, new.metric)):
         if before != now:
             raise ValueError(

@@ -13,6 +13,7 @@ from results.store.schemas import Plan
 
 HERE = Path(__file__).parents[1]
 ALL_ARMS = ("*",)
+RECIPE = "digits"  # of commands without --recipe
 LONGEST_NAME = 200  # bytes of a plan's name: a file system allows 255, and a figure being written takes about 50 more
 YAML = (".yaml", ".yml")
 SHOWN = 60  # first characters of a name that is too long

@@ -30,7 +30,7 @@ class Loader(yaml.CSafeLoader):
         for key_node, value_node in node.value:
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, str):
-                raise refusal(f"key {key!r} is not a word", key_node)
+                raise refusal(f"key {key!r} is not a word; several values are a list, such as [2, 4]", key_node)
             if key in mapping:
                 raise refusal(f"duplicate key '{key}'", key_node)
             mapping[key] = self.construct_object(value_node, deep)

@@ -35,7 +35,9 @@ def describe(name: str, data_dir: Path | None = None) -> About:
         names = pack_names(data_dir)
         hint = f"; {pack_hint(name)}"
     if name not in own_packs():
-        hint = spelling_hint(name, [*BUILT_IN, *names]) or hint
+        hint = spelling_hint(name.lower(), [*BUILT_IN, *names]) or hint
+    if Path(name).expanduser().is_dir():
+        hint = f"; a folder of images is data={FOLDER}{name}"
     where = searched_folders(name, data_dir)
     raise ConfigError(f"data={name}: one of {', '.join(BUILT_IN)}, {FOLDER}PATH, or a pack ({where}){hint}")
 

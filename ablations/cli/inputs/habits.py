@@ -1,7 +1,9 @@
 """Answers to commands and options of other tools, such as git, Hydra, W&B, timm and scikit-learn."""
 
+import re
 import shlex
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from ablations.cli.inputs.words import SETTINGS
@@ -79,6 +81,7 @@ OF_COMMANDS = {  # options whose answer differs between commands
     ),
     "demo": dict.fromkeys(("seeds", "recipe", "seed"), "is for `ablate run demo`"),
 }
+INSTEAD_OF_VALUE = {"markdown": "md", "tex": "latex"}
 DRY = ("dry-run", "dry", "n", "dryrun", "preview", "plan", "print-config")
 
 
@@ -94,10 +97,13 @@ def option_answer(option: str, command: Any, words: Sequence[str]) -> str:
     """
     if "-help" in words:
         return f"`{command_line(['--help' if word == '-help' else word for word in words])}`"
+    words = split_letter(option, words)
     given = next((word for word in words if word.startswith(option)), "")
     if not given:  # a letter inside a word of several, such as -xv
         return ""
     name = given.partition("=")[0].lstrip("-").replace("_", "-").lower()
+    if name == "cfg" and words[words.index(given) + 1 :][:1] == ["job"]:
+        return "`ablate plan STUDY` shows what it would do, and `ablate list settings` every setting"
     if name == "v" and words[0] == given:
         return "`ablate --version`"
     if name in DRY and command.name == "run":
@@ -119,6 +125,42 @@ def option_answer(option: str, command: Any, words: Sequence[str]) -> str:
     if "=" in first:
         return f"settings are words: `{command_line([first if word == given else word for word in words])}`"
     return answer
+
+
+def split_letter(option: str, words: Sequence[str]) -> list[str]:
+    """Return the words with a letter and its number apart, as in -b 64 for -b64, if the letter is `option`."""
+    separate: list[str] = []
+    for word in words:
+        glued = re.fullmatch(rf"({re.escape(option)})(\d.*)", word)
+        separate += glued.groups() if glued else [word]
+    return separate
+
+
+def value_answer(parameter: Any, words: Sequence[str]) -> str:
+    """Return what to type instead of the value that a parameter was given, or "" if nothing is known.
+
+    parameter: the Click parameter. words: the command line after `ablate`.
+    """
+    if parameter.param_type_name == "argument":
+        named = [word for word in words if usual_name(word) in SETTINGS]
+        return f"'{named[0]}': `ablate list variants` and `ablate list settings` have it" if named else ""
+    value = value_of(parameter.opts, words)
+    option = parameter.opts[0]
+    if value in INSTEAD_OF_VALUE:
+        return f"{option} {value}: use {option} {INSTEAD_OF_VALUE[value]}"
+    if option == "--seeds" and re.fullmatch(r"\d+(,\d+)+", value):
+        number = value.count(",") + 1
+        return f"{option} {value}: is a number: {option} {number}, for seeds 0 to {number - 1}"
+    return ""
+
+
+def value_of(options: Sequence[str], words: Sequence[str]) -> str:
+    """Return the value of an option in a command line, or "" if it has none. options: the names of the option."""
+    for word, following in pairwise([*words, ""]):
+        name, equals, value = word.partition("=")
+        if name in options:
+            return value if equals else following
+    return ""
 
 
 def with_setting(given: str, setting: str, words: Sequence[str]) -> list[str]:

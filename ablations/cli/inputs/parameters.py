@@ -78,7 +78,9 @@ StudiesOrTrials = Annotated[
 ProfileName = Annotated[
     str | None, profile_option("The SLURM profile, which says what to ask the cluster for.", "ablate.toml's")
 ]
-RecipeName = Annotated[str, recipe_option("What to train on: data, model size, schedule and seeds.")]
+RecipeName = Annotated[
+    str | None, recipe_option("What to train on: data, model size, schedule and seeds.", naming.RECIPE)
+]
 PlannedRecipe = Annotated[str | None, recipe_option("The recipe of the results.", USUAL_RECIPE)]
 RecipeNames = Annotated[
     list[str] | None,

@@ -7,13 +7,20 @@ from pathlib import Path
 from ablations.cli.inputs.ablate_toml import resolve_settings
 from ablations.cli.inputs.words import parse_words
 from ablations.jobs import jobs
-from ablations.study.naming import ALL_ARMS, PlanIdentity, assignments, only_name, packaged_names, stem, with_settings
+from ablations.study.naming import (
+    ALL_ARMS,
+    RECIPE,
+    PlanIdentity,
+    assignments,
+    only_name,
+    packaged_names,
+    stem,
+    with_settings,
+)
 from results import store
 from results.store import plan_files
 from results.store.plan_files import learned_settings
 from results.store.schemas import Plan
-
-RECIPE = "digits"
 
 
 def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -> list[str]:
@@ -99,7 +106,9 @@ def checked_names(words: list[str] | None, recipe_name: str | None, source: Path
             raise ValueError(f"{word}: no such file, and no study '{study}' in {source}{listed}")
         if stem(word) != word or own or study in packaged_names("studies"):
             settings = f" with {said}" if said and "@" not in word else ""
-            raise ValueError(f"{re.split('[+,]', name)[0]}: was not run{settings} in {source}{listed}")
+            raise ValueError(
+                f"{re.split('[+,]', name)[0]}: was not run{settings} in {source}{listed}: `ablate run {word}` first"
+            )
     return names
 
 

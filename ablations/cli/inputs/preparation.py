@@ -12,7 +12,7 @@ from rich.progress import track
 
 from ablations.cli.inputs import ablate_toml
 from ablations.cli.inputs.ablate_toml import resolve_settings
-from ablations.cli.inputs.plan_names import RECIPE, existing_plans
+from ablations.cli.inputs.plan_names import existing_plans
 from ablations.cli.inputs.words import Request, check_overrides, parse_words, refuse_other_encodings
 from ablations.cli.progress import stderr_console
 from ablations.cluster.submit import read_profile
@@ -21,7 +21,7 @@ from ablations.jobs import jobs
 from ablations.planning.prepare import prepare
 from ablations.planning.saved_plans import saved_plan
 from ablations.study.design import Design
-from ablations.study.naming import assignments, packaged_names, stem
+from ablations.study.naming import RECIPE, assignments, packaged_names, stem
 from ablations.study.reading import Record, read_recipe, read_study
 from results.store import plan_files, schemas
 from results.store.plan_files import learned_settings
@@ -34,7 +34,7 @@ from vitcore.data.pack import find
 MARGIN = "margin"
 
 
-def expand_plan_names(asked: Request, recipe_name: str, runs: Path) -> tuple[Request, str]:
+def expand_plan_names(asked: Request, recipe_name: str | None, runs: Path) -> tuple[Request, str]:
     """Return (the words with studies in place of names of plans such as demo@digits, the recipe in these names).
 
     A plan in the run directory `runs` also gives its study's file, its settings and its margin. Without any name of a
@@ -44,14 +44,14 @@ def expand_plan_names(asked: Request, recipe_name: str, runs: Path) -> tuple[Req
     planned = plan_files.planned_names(runs)
     names = [word for word in asked.studies if ("@" in word and stem(word) == word) or word in planned]
     if not names:
-        return asked, recipe_name
+        return asked, recipe_name or RECIPE
     plans = {plan.name: plan for plan in existing_plans(runs)}
     named = {name: named_run(name, plans.get(name), runs) for name in names}
     first, recipe = named[names[0]]
     for name, (other, its_recipe) in named.items():
         if (its_recipe, other.overrides) != (recipe, first.overrides):
             raise ValueError(f"{names[0]} and {name}: differ in recipe or settings: give each a command of its own")
-    if recipe_name not in (RECIPE, recipe) and stem(recipe_name) != stem(recipe):
+    if recipe_name is not None and stem(recipe_name) != stem(recipe):
         raise ValueError(f"{names[0]} --recipe {recipe_name}: the name says the recipe already: leave --recipe out")
     studies = [named[word][0].studies[0] if word in named else word for word in asked.studies]
     margin = first.margin if asked.margin is None else asked.margin
@@ -99,9 +99,9 @@ def resolve_data(record: Record, images: Mapping[str, str]) -> Record:
     return record.model_copy(update=ablate_toml.resolve_images(dict(record), images))
 
 
-def warn_of_other_recipe(asked: Request, recipe_name: str, runs: Path) -> None:
+def warn_of_other_recipe(asked: Request, runs: Path) -> None:
     """Print a note on standard error for each study on the default recipe that was run only on other recipes."""
-    for study in map(stem, study_names(asked) if recipe_name == RECIPE else ()):
+    for study in map(stem, study_names(asked)):
         known = [plan for plan in existing_plans(runs) if plan.study == study]
         if known and RECIPE not in {plan.recipe for plan in known}:
             others = dict.fromkeys(f"--recipe {recipe_argument(plan)}" for plan in known)
@@ -144,7 +144,7 @@ def recipe_argument(plan: Plan) -> str:
 
 def prepare_plans(
     words: Sequence[str],
-    recipe_name: str,
+    recipe_name: str | None,
     place: Place,
     seeds: int | None,
     prune: bool,
@@ -160,18 +160,19 @@ def prepare_plans(
     request = parse_words(words)
     if given_name and len(request.studies) > 1:
         raise ValueError(f"--name {given_name}: is one study's: name one study, or leave --name out")
-    asked, recipe_name = expand_plan_names(request, recipe_name, place.runs)
+    asked, recipe = expand_plan_names(request, recipe_name, place.runs)
     planned = plan_files.planned_names(place.runs)
     own_names = {study: word for word, study in zip(request.studies, asked.studies, strict=True) if word in planned}
-    check_overrides(asked.overrides, asked.studies, recipe_name)
-    made = designs(asked, recipe_name, data_dir)
-    warn_of_other_recipe(asked, recipe_name, place.runs)
+    check_overrides(asked.overrides, asked.studies, recipe)
+    made = designs(asked, recipe, data_dir)
+    if recipe_name is None and recipe == RECIPE:
+        warn_of_other_recipe(asked, place.runs)
     prune |= stated and use_stated_pack(made, data_dir)
     plans = []
     for name, design in zip(study_names(asked), track_planning(made), strict=True):
         given = schemas.Asked(
             study=absolute_name(name),
-            recipe=absolute_name(recipe_name),
+            recipe=absolute_name(recipe),
             plugins=[*place.plugins],
             data_dir=str(place.data_dir.absolute()) if place.data_dir else None,
             **({} if asked.margin is None else {MARGIN: asked.margin}),

@@ -50,6 +50,9 @@ BAD = [
     ("check axis.yaml", "axis.yaml: axes: patch: patch=3 does not divide image_size=8"),
     ("plan s.yaml --recipe fast.yaml", "recipe 'fast': lr=fast: a finite number above 0"),
     ("plan head.yaml --recipe r.yaml", "study 'head', baseline: head=2: one of linear, mlp"),
+    ("plan pair.yaml", "key 4 is not a word; several values are a list, such as [2, 4]"),
+    ("plan accuracy.yaml", "did you mean 'test_accuracy'?"),
+    ("run s.yaml --recipe r.yaml data=cifar10 --plan-only", "data=cifar10: say where it is"),
     (
         "plan colon.yaml",
         "are not allowed in this context (quote a value that contains ': ')",
@@ -83,6 +86,8 @@ BAD = [
     ("data pack x y --size abc", "'--size': Input should be a valid integer"),
 ]
 FILES = {
+    "pair.yaml": "{question: q, baseline: {heads: 2}, factors: {heads: 2, 4}}",
+    "accuracy.yaml": "{question: q, baseline: {position: 1d}, factors: {position: [none, 1d]}, metric: accuracy}",
     "both.yaml": "{question: q, baseline: {position: 1d}, factors: {position: [none, 1d]}, config: {steps: 20}}",
     "torn.py": "import nowhere",
     "many.yaml": "gpus: many",

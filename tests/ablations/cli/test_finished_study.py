@@ -199,6 +199,15 @@ def test_a_study_with_settings_is_named_by_them(copied: Ablate) -> None:
     assert PlanIdentity("s", "r", {"model": "Ti/16"}).name == "s@r,model=Ti-16"
 
 
+def test_a_deleted_factor_whose_value_stays_in_the_baseline_is_named(copied: Ablate, tmp_path: Path) -> None:
+    study = "{question: q, baseline: {position: 1d, pool: gap}, factors: {position: [none], pool: [map]}}"
+    (tmp_path / "two.yaml").write_text(study)
+    words = ("two.yaml", "--recipe", "r.yaml", "steps=2", "--seeds", "1")
+    assert copied("run", *words)[0] == 0
+    (tmp_path / "two.yaml").write_text(study.replace(", pool: [map]", ""))
+    assert "was planned with other factors (pool), which name its baseline" in refusal(copied, "plan", *words)
+
+
 def test_a_plan_may_be_given_a_name(copied: Ablate) -> None:
     assert "next    ablate table mine" in copied("run", *STUDY_HERE, "--name", "mine", "steps=2", "--seeds", "1")[1]
     assert sorted(os.listdir("runs/studies")) == ["mine", "s@r"]

@@ -56,6 +56,12 @@ def test_the_command_of_a_report_runs_as_printed(
 
 
 def test_a_plan_of_before_has_its_command_by_name() -> None:
-    plan = {"study": "pooling", "recipe": "digits", "seeds": [0, 1], "overrides": {"compile": True, "lr": 1e-3}}
+    plan = {
+        "name": "pooling@digits,lr=0.001",
+        "study": "pooling",
+        "recipe": "digits",
+        "seeds": [0, 1],
+        "overrides": {"compile": True, "lr": 1e-3},
+    }
     again = report.rerun_command(Plan.model_construct(**plan))
     assert again == "ablate run pooling compile=true lr=0.001 --recipe digits --seeds 2"
