@@ -161,19 +161,21 @@ def test_subnormal_numbers_are_zero_in_a_training_alone() -> None:
             assert times_one(tiny_numbers) == {not before}
 
 
+# Modules of processes that train, and what each calls before its first training.
+THAT_TRAIN = [("ablations.execution.worker", "start_heartbeat"), ("ablations.trainables.vit.rank", "RankOrder")]
 MAIN = """
-import sys, types
+import sys
 import torch
-from ablations.execution import {module}
+import {module} as module
 def report(*_, **__):
     torch.set_num_threads(2)
     sys.exit(str((torch.full((2_000_000,), 2.0**-130) * 1).count_nonzero().item()))
-{module}.{first} = report
-{module}.main()
+module.{first} = report
+module.main()
 """
 
 
-@pytest.mark.parametrize(("module", "first"), [("worker", "Worker"), ("rank", "RankOrder")])
+@pytest.mark.parametrize(("module", "first"), THAT_TRAIN)
 def test_all_threads_of_a_process_that_trains_flush_them(module: str, first: str) -> None:
     """The mode is set before any other work, because PyTorch's threads keep the mode they start with."""
     code = MAIN.format(module=module, first=first)
