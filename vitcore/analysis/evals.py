@@ -133,7 +133,9 @@ def eval_of(metric: str) -> str:
 def metrics_of(name: str) -> list[str]:
     """Return the names of the metrics that an eval computes, such as test_loss@16 for test@16."""
     entry, number = find(name)
-    return [f"{placeholder_free(pattern)}{number}" if number else pattern for pattern in entry.metrics]
+    if not number:
+        return list(entry.metrics)
+    return [f"{placeholder_free(pattern)}{number}" for pattern in entry.metrics]
 
 
 def placeholder_digits(name: str, pattern: str) -> str | None:

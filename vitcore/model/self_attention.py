@@ -34,7 +34,8 @@ class SelfAttention(Part):
         self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.bias == "all")
         head = config.width // config.heads // self.maps
         # qk_norm: arXiv 2302.05442, section 2.1
-        self.q_norm, self.k_norm = (norm(config, head) if config.qk_norm else nn.Identity() for _ in range(2))
+        self.q_norm = norm(config, head) if config.qk_norm else nn.Identity()
+        self.k_norm = norm(config, head) if config.qk_norm else nn.Identity()
         self.out = nn.Linear(config.width, config.width, bias=config.bias != "none")
         self.dropout_weights = dropout(config.attention_dropout, f"attention.weights {layer}")
         self.drops_weights = config.attention_dropout > 0

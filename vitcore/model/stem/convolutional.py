@@ -68,8 +68,10 @@ class ConvStem(Stem):
         channels = cls.options(config).channels
         if not channels:
             return halvings(config)
-        changes = [2 if after != before else 1 for before, after in pairwise(channels)]
-        return list(zip(channels, [min(config.patch, 2), *changes], strict=True))
+        strides = [min(config.patch, 2)]
+        for before, after in pairwise(channels):
+            strides.append(2 if after != before else 1)
+        return list(zip(channels, strides, strict=True))
 
     @classmethod
     def canonical(cls, config: Settings) -> JsonSettings:
