@@ -1,7 +1,7 @@
 """A page for each packaged recipe, from its YAML file."""
 
 from ablations.study.naming import packaged_names
-from ablations.study.reading import find, read_recipe
+from ablations.study.reading import find_file, read_recipe
 from ablations.study.recipe import Recipe
 from reference.markup import code, literal, prose, shell, table, toctree
 from reference.studies import settings
@@ -40,7 +40,7 @@ def page(recipe: Recipe) -> str:
             "## What is known of it\n",
             facts(recipe),
             "## The file\n",
-            literal(find("recipes", recipe.name)),
+            literal(find_file("recipes", recipe.name)),
         ]
     )
 

@@ -10,7 +10,7 @@ from ablations.planning.estimate import Device
 from ablations.planning.plan import build
 from ablations.study.design import Design
 from ablations.study.naming import packaged_names
-from ablations.study.reading import find, read_recipe, read_study
+from ablations.study.reading import find_file, read_recipe, read_study
 from ablations.study.study import Study
 from reference.example import REPORT, trained
 from reference.markup import code, comments, literal, prose, shell, table, toctree
@@ -48,14 +48,14 @@ def page(study: Study) -> str:
             cost(study),
             *record(study),
             "## The file\n",
-            literal(find("studies", study.name)),
+            literal(find_file("studies", study.name)),
         ]
     )
 
 
 def about(study: Study) -> str:
     """Return the comment at the head of the file without the expected cost."""
-    text, _, _ = comments(find("studies", study.name)).partition("Expected cost:")
+    text, _, _ = comments(find_file("studies", study.name)).partition("Expected cost:")
     return prose(text) + "\n"
 
 
