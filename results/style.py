@@ -54,7 +54,9 @@ class Style:
         if name in self.labels:
             return self.labels[name]
         parts = name.split(",")
-        return ", ".join(self.labels.get(p, p) for p in parts) if set(parts) & self.labels.keys() else name
+        if self.labels.keys().isdisjoint(parts):
+            return name
+        return ", ".join(self.labels.get(part, part) for part in parts)
 
     def colour(self, name: str) -> str | None:
         """Return the color that the style gives an arm or one of its settings, or None."""

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from results import claim_text
 from results.comparison import compare, summary
-from results.comparison.notes import metric_notes
 from results.records import (
     Claim,
     PublishedClaim,
@@ -40,7 +39,7 @@ def compare_published(studies: Sequence[StudyResults], interim: bool = False) ->
             arm=row.arm,
             a=compare.arm_results(row),
             b=PublishedNumber(row.published),
-            notes=metric_notes(table.plan.primary_metric),
+            notes=compare.metric_notes(table.plan.primary_metric),
         )
         for table in tables
         for row in table.rows
@@ -69,7 +68,7 @@ def claim_row(claim: Claim, table: Table) -> PublishedClaim:
     a, _, b = claim_text.parse_claim(claim.claim)
     left, right = published.get(a), published.get(b)
     sign = -1 if claim.of == f"{b} - {a}" else 1
-    notes = [*metric_notes(table.plan.primary_metric), claim.note, *table.warnings]
+    notes = [*compare.metric_notes(table.plan.primary_metric), claim.note, *table.warnings]
     if claim.verdict == claim_text.UNRESOLVED and claim.delta_ci95:
         notes.append(sentences.bound_text([claim.delta_ci95], table.plan.primary_metric))
     return PublishedClaim(

@@ -161,9 +161,13 @@ def estimate_difference(a: Sample, b: Sample, same_split: bool) -> tuple[Estimat
         return intervals.welch(a.numbers, b.numbers, a.image), "welch", 0
     if count == len(a.values) == len(b.values):
         return pairs.mean, "paired", count
-    first, second = ([*pairs.seeds, *sample.without_seeds(pairs.seeds).seeds] for sample in (a, b))
-    numbers = np.array([a.values[s] for s in first]), np.array([b.values[s] for s in second])
-    return intervals.overlapping_samples(*numbers, count, a.image), "overlapping", count
+    numbers_a, numbers_b = pairs_first(a, pairs.seeds), pairs_first(b, pairs.seeds)
+    return intervals.overlapping_samples(numbers_a, numbers_b, count, a.image), "overlapping", count
+
+
+def pairs_first(sample: Sample, seeds: Sequence[int]) -> np.ndarray:
+    """Return the values (n,) of a sample, those of the paired `seeds` first."""
+    return np.append(sample.only_seeds(seeds).numbers, sample.without_seeds(seeds).numbers)
 
 
 def images_variance(a: Sample, b: Sample) -> float:
@@ -233,9 +237,16 @@ def withheld(tests: Sequence[Test | None], pairs: Sequence[Pair]) -> list[Test |
 
 def holm_over_tests(tests: Sequence[Test | None], name: str) -> list[float | None]:
     """Return the p values in field `name`, adjusted by Holm's method. Equal tests in several studies count once."""
-    family = {test.trials: p for test in tests if test and (p := getattr(test, name)) is not None}
-    p_holm = dict(zip(family, verdict.holm(list(family.values()), len(family)), strict=True))
-    return [p_holm[test.trials] if test and getattr(test, name) is not None else None for test in tests]
+    p: list[float | None] = [None if test is None else getattr(test, name) for test in tests]
+    family: dict[tuple[str, ...], float | None] = {}
+    for test, value in zip(tests, p, strict=True):
+        if test is not None and value is not None:
+            family[test.trials] = value
+    adjusted = dict(zip(family, verdict.holm(list(family.values()), len(family)), strict=True))
+    p_holm = list[float | None]()
+    for test, value in zip(tests, p, strict=True):
+        p_holm.append(None if test is None or value is None else adjusted[test.trials])
+    return p_holm
 
 
 def resolvable_differences(tests: Sequence[Test | None], family: int) -> list[float | None]:

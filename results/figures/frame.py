@@ -132,7 +132,8 @@ def arm_change(arm: Arm, plan: Plan) -> str:
 def given_name(arm: Arm, plan: Plan) -> str:
     """Return the name that the study gives an arm with several changes, or "" for an arm named by its factors."""
     change = arm_change(arm, plan)
-    return "" if all(part.partition("=")[0] in plan.factors for part in change.split(",")) else change
+    settings = {part.partition("=")[0] for part in change.split(",")}
+    return "" if settings <= plan.factors.keys() else change
 
 
 def rows_of(frame: pd.DataFrame) -> Iterator[Any]:

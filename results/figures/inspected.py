@@ -23,9 +23,10 @@ APART = 0.06  # gap between images of the rollout, as a fraction of an image's s
 
 
 def draw_filters(inside: Inspection, figure: Figure) -> list[str]:
-    """Draw the first principal components of the embedding filters (Figure 7, left). Return the figure's notes.
+    """Draw the first principal components of the embedding filters (arXiv 2010.11929, Figure 7, left).
 
-    The figure's height is fitted. Each component is scaled to 0 to 1, over all of its channels together.
+    The figure's height is fitted. Each component is scaled to 0 to 1, over all of its channels together. Returns the
+    figure's notes.
     """
     components, share = inside.arrays["filters"][:MOST], inside.arrays["filters_share"][:MOST]
     tiles = tile_pictures([to_rgb(normalized(component)) for component in components])
@@ -51,7 +52,10 @@ def tile_pictures(tiles: list[np.ndarray]) -> np.ndarray:
 
 
 def draw_distance(inside: Inspection, figure: Figure) -> list[str]:
-    """Draw the mean attention distance of each layer and head (Figures 7, right, and 11). Return the figure's notes."""
+    """Draw the mean attention distance of each layer and head (arXiv 2010.11929, Figures 7 and 11).
+
+    Returns the figure's notes.
+    """
     distances, uniform = inside.arrays["distance"], inside.facts["uniform_distance"]  # (layers, heads), pixels
     (depth, heads), palette = distances.shape, current_style().palette
     figure.set_figheight(2.4)
@@ -75,9 +79,10 @@ def draw_distance(inside: Inspection, figure: Figure) -> list[str]:
 
 
 def draw_rollout(inside: Inspection, figure: Figure) -> list[str]:
-    """Draw the attention rollout (arXiv 2005.00928; Figures 6 and 14) of several images. Return the figure's notes.
+    """Draw the attention rollout (arXiv 2005.00928) of several images, as in arXiv 2010.11929, Figures 6 and 14.
 
-    Three rows show each image, the image darkened where attention is low, and the attention alone.
+    Three rows show each image, the image darkened where attention is low, and the attention alone. Returns the
+    figure's notes.
     """
     images, maps = inside.arrays["images"], inside.arrays["rollout"]
     classes = zip(inside.arrays["labels"].tolist(), inside.arrays["predicted"].tolist(), strict=True)

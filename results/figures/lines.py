@@ -20,12 +20,11 @@ from results.statistics.verdict import RESOLVED
 from results.store.schemas import Metric
 from results.style import current_style
 
-APART = 4.0  # points (1/72 inch) between series that would cover each other at one position
+APART = 4.0  # points (1/72 inch) between series at one position
 MAX_SPREAD = 0.25  # share of the distance to the next position that all series at one position may take
 STUB = 0.7  # points (1/72 inch), the width of the line to a shifted marker
 SEED_OFFSET = 2.5  # points (1/72 inch) from a marker to its seeds
 MARK = 10.0  # points (1/72 inch) for a marker and the seeds beside it
-MARK_HEIGHT = 6.0  # points (1/72 inch), the height of a marker
 GAP = 9.0  # points (1/72 inch) between crosses, as wide as the text above them
 
 
@@ -39,14 +38,18 @@ def with_styles(frame: pd.DataFrame) -> pd.DataFrame:
     looks: dict[str, tuple[str, str, Any]] = {}
     k = 0  # number of series so far, without baselines
     for name in dict.fromkeys(frame["series"]):
-        baseline = name in baselines
-        colour = style.colour(name) or (style.baseline if baseline else style.palette[k % len(style.palette)])
+        usual, marker = style.baseline, "D"
+        if name not in baselines:
+            usual = style.palette[k % len(style.palette)]
+        colour = style.colour(name) or usual
         same_colour = [look for look in looks.values() if look[0] == colour]
-        marker = "D" if baseline else least_used(MARKERS, k, [marker for _, marker, _ in same_colour])
-        looks[name] = colour, marker, least_used(DASHES, 0, [dash for _, _, dash in same_colour])
-        k += not baseline
-    by_row = [looks[name] for name in frame["series"]]
-    return frame.assign(**{key: [look[i] for look in by_row] for i, key in enumerate(("colour", "marker", "dash"))})
+        if name not in baselines:
+            marker = least_used(MARKERS, k, [look[1] for look in same_colour])
+            k += 1
+        looks[name] = colour, marker, least_used(DASHES, 0, [look[2] for look in same_colour])
+    rows = [looks[name] for name in frame["series"]]
+    colours, markers, dashes = zip(*rows, strict=True) if rows else ((), (), ())
+    return frame.assign(colour=list(colours), marker=list(markers), dash=list(dashes))
 
 
 def series_rows(frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
@@ -82,20 +85,27 @@ def draw_over_axis(
 def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> None:
     """Draw a line per series with means, intervals and seeds.
 
-    Markers that would cover each other are drawn side by side. A stub joins each shifted marker to its line. Lines are
+    Markers at one position are drawn side by side. A stub joins each shifted marker to its line. Lines are
     not shifted, as shifting steep lines could swap their order. A line breaks where an arm has no finished trial.
     """
     aside = mark_offsets(frame, ax)
     for rows in series_rows(frame):
         draw_line(rows, ax)
-        for points, side_by_side in rows.groupby(aside[rows.index]):
-            for row in rows_of(side_by_side[side_by_side["mean"].notna()] if points else side_by_side[:0]):
-                stub = {"arrowstyle": "-", "color": row.colour, "linewidth": STUB, "shrinkA": 0, "shrinkB": 0}
-                ax.annotate("", (row.at, row.mean), (points, 0), textcoords="offset points", arrowprops=stub, zorder=2)
-            draw_points(side_by_side, seeds, ax, points)
-            draw_absences(side_by_side, ax, points)
+        for points, shifted in rows.groupby(aside[rows.index]):
+            draw_stubs(shifted, ax, points)
+            draw_points(shifted, seeds, ax, points)
+            draw_absences(shifted, ax, points)
         if frame["series"].nunique() > 1:
             add_legend_line(ax, rows, legend_entry(rows))
+
+
+def draw_stubs(rows: pd.DataFrame, ax: Axes, points: float) -> None:
+    """Draw a stub from the line to each marker that is shifted to the right by `points` points (1/72 inch)."""
+    if not points:
+        return
+    for row in rows_of(rows[rows["mean"].notna()]):
+        stub = {"arrowstyle": "-", "color": row.colour, "linewidth": STUB, "shrinkA": 0, "shrinkB": 0}
+        ax.annotate("", (row.at, row.mean), (points, 0), textcoords="offset points", arrowprops=stub, zorder=2)
 
 
 def draw_line(rows: pd.DataFrame, ax: Axes) -> None:
@@ -109,26 +119,19 @@ def add_legend_line(ax: Axes, rows: pd.DataFrame, label: str, **other: Any) -> N
 
 
 def mark_offsets(frame: pd.DataFrame, ax: Axes) -> pd.Series:
-    """Return the offset of each arm's marker or cross from `at`, in points (1/72 inch): 0 unless they collide."""
+    """Return the offset of each arm's marker or cross from `at`, in points (1/72 inch).
+
+    The markers at one position are side by side, and so are the crosses.
+    """
     offsets = pd.Series(0.0, index=frame.index)
-    drawn = frame[frame["mean"].notna()]
-    together = [group for _, rows in drawn.groupby("at") for group in colliding_groups(rows, ax)]
-    together_absent = [list(rows.index) for _, rows in frame[frame["mean"].isna()].groupby("at")]
-    for groups, most in ((together, APART), (together_absent, GAP)):
-        apart = min(most, available_spread(frame, ax) / max([1, *(len(group) - 1 for group in groups)]))
+    is_drawn = frame["mean"].notna()
+    for rows, most in ((frame[is_drawn], APART), (frame[~is_drawn], GAP)):
+        groups = [group.index for _, group in rows.groupby("at")]
+        largest = max((len(group) for group in groups), default=1)
+        apart = min(most, available_spread(frame, ax) / max(1, largest - 1))
         for group in groups:
             offsets[group] = apart * (np.arange(len(group)) - (len(group) - 1) / 2)
     return offsets
-
-
-def colliding_groups(rows: pd.DataFrame, ax: Axes) -> list[list[Any]]:
-    """Return groups of row indices whose markers or intervals overlap vertically. rows: all with one value of `at`."""
-    low, high = (rows[end].fillna(rows["mean"]) for end in ("low", "high"))
-    bottom, top = (pd.Series(positions_in_points(ax, rows["at"], ends)[:, 1], index=rows.index) for ends in (low, high))
-    bottom = bottom.sort_values(kind="stable")
-    reach = top[bottom.index].cummax().shift(fill_value=-np.inf)  # of all intervals that begin lower
-    number = (bottom > reach + MARK_HEIGHT).cumsum()
-    return [list(group.index) for _, group in number[rows.index].groupby(number)]
 
 
 def positions_in_points(ax: Axes, x: Any, y: Any) -> np.ndarray:

@@ -93,7 +93,7 @@ def exact_sum(numbers: Sequence[float]) -> float:
 
 def are_identical(values: np.ndarray, image: float = 0.0) -> bool:
     """Return whether values (n,) differ only by rounding, or by at most half of `image`, as between unequal folds."""
-    low, high = min(numbers := values.tolist()), max(numbers)
+    low, high = float(values.min()), float(values.max())
     return bool(high - low <= max(image / 2, IDENTICAL * max(1.0, -low, high)))
 
 
@@ -243,9 +243,12 @@ def pooled_df(groups: Sequence[Sequence[np.ndarray]]) -> int:
     freedom therefore counts as v / (1 + (m - 1) / 4). Groups are combined by Satterthwaite's formula. With v alone, the
     80% bound of 8 arms would hold in only 68% of cases.
     """
-    counts = [(sum(max(len(sample) - 1, 0) for sample in group), 1 + (len(group) - 1) / 4) for group in groups]
-    total = sum(v for v, _ in counts)
-    return math.floor(total**2 / sum(v * inflated for v, inflated in counts) + IDENTICAL) if total else 0
+    total, inflated = 0, 0.0
+    for group in groups:
+        v = sum(max(len(sample) - 1, 0) for sample in group)
+        total += v
+        inflated += v * (1 + (len(group) - 1) / 4)
+    return math.floor(total**2 / inflated + IDENTICAL) if total else 0
 
 
 def sd_bound(sd: float, v: float) -> float:

@@ -103,12 +103,14 @@ def resolvable_differences(differences: Sequence[Estimate], family: int) -> list
         / freedom
     )
     sd = intervals.sd_bound(math.sqrt(variance), freedom)
-    return [
-        resolvable_difference(pairs := int(difference.df) + 1, sd * math.sqrt(pairs / difference.n), family)
-        if difference.se and difference.df
-        else None
-        for difference in differences
-    ]
+    sizes: list[float | None] = []
+    for difference in differences:
+        if difference.se and difference.df:
+            pairs = int(difference.df) + 1
+            sizes.append(resolvable_difference(pairs, sd * math.sqrt(pairs / difference.n), family))
+        else:
+            sizes.append(None)
+    return sizes
 
 
 def resolvable_difference(n: int, sd: float, family: int = 1, points: int = 1, images: float = 0.0) -> float:

@@ -31,8 +31,12 @@ class Pair:
     error: Sample | None = None
 
     def only_seeds(self, seeds: Collection[int]) -> "Pair":
-        ahead, behind = (tuple(sample.only_seeds(seeds) for sample in side) for side in (self.ahead, self.behind))
-        return replace(self, own=self.own.only_seeds(seeds), ahead=ahead, behind=behind)
+        return replace(
+            self,
+            own=self.own.only_seeds(seeds),
+            ahead=tuple(sample.only_seeds(seeds) for sample in self.ahead),
+            behind=tuple(sample.only_seeds(seeds) for sample in self.behind),
+        )
 
 
 def pair(

@@ -64,8 +64,9 @@ def verdict(
         return WORSE if resolved else UNRESOLVED
     direction = BETTER if (difference.value > 0) == higher_is_better else WORSE
     if any(unstable):
-        possible = WORSE if unstable[0] > unstable[1] else BETTER if unstable[0] < unstable[1] else None
-        return direction if resolved and direction == possible else UNRESOLVED
+        arm, baseline = unstable
+        favored = arm < baseline if direction == BETTER else arm > baseline
+        return direction if resolved and favored else UNRESOLVED
     if resolved:
         return direction
     return EQUIVALENT if is_significant(p_margin) else UNRESOLVED

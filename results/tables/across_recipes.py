@@ -33,8 +33,10 @@ def render(tables: Sequence[Table], format: str, columns: Sequence[str] | None =
 
 
 def group_by_study(tables: Sequence[Table]) -> list[list[Table]]:
-    names = dict.fromkeys(table.plan.study for table in tables)
-    return [[table for table in tables if table.plan.study == name] for name in names]
+    by_study: dict[str, list[Table]] = {}
+    for table in tables:
+        by_study.setdefault(table.plan.study, []).append(table)
+    return list(by_study.values())
 
 
 def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None) -> list[dict[str, Plain]]:

@@ -61,10 +61,12 @@ class Grid:
 
     def marked_texts(self, escape: Callable[[str], str], form: str) -> list[list[str]]:
         """Return the escaped text of each cell with its footnote numbers, formatted by `form`, such as " [{}]"."""
-        return [
-            [escape(c.text) + (form.format(self.footnote_numbers(c)) if c.notes else "") for c in row]
-            for row in self.rows
-        ]
+
+        def marked(cell: Cell) -> str:
+            numbers = form.format(self.footnote_numbers(cell)) if cell.notes else ""
+            return escape(cell.text) + numbers
+
+        return [[marked(cell) for cell in row] for row in self.rows]
 
     def footnote_numbers(self, cell: Cell) -> str:
         """Return the numbers of a cell's footnotes, such as "1,3"."""
@@ -129,17 +131,22 @@ def markdown(grid: Grid) -> str:
     The table is padded to line up in a terminal. Group headings become prefixes in the header, because a cell in
     Markdown cannot span columns.
     """
-    groups = [f"{text}: " if text else "" for text, columns in grid.groups for _ in range(columns)]
-    header = [f"{group}{text}" for group, text in zip(groups or [""] * len(grid.header), grid.header, strict=True)]
+    header = list(grid.header)
+    groups = [text for text, columns in grid.groups for _ in range(columns)]
+    for column, group in enumerate(groups):
+        if group:
+            header[column] = f"{group}: {header[column]}"
     body = grid.marked_texts(escape_markdown, " [{}]")
     columns = []
     for numeric, *texts in zip(grid.numeric, map(escape_markdown, header), *body, strict=True):
         width = max(3, *map(len, texts))
-        texts.insert(1, f"{'-' * (width - 1)}:" if numeric else "-" * width)
-        columns.append([text.rjust(width) if numeric else text.ljust(width) for text in texts])
+        rule = f"{'-' * (width - 1)}:" if numeric else "-" * width
+        align = str.rjust if numeric else str.ljust
+        columns.append([align(text, width) for text in (texts[0], rule, *texts[1:])])
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in zip(*columns, strict=True))
     notes = "  \n".join(f"[{i}] {escape_markdown(note)}" for i, note in enumerate(grid.footnotes, 1))
-    before, after = (map(escape_markdown, lines) for lines in ((grid.title, *grid.caption), grid.closing))
+    before = map(escape_markdown, (grid.title, *grid.caption))
+    after = map(escape_markdown, grid.closing)
     return "\n\n".join(filter(None, [*before, table, notes, *after]))
 
 

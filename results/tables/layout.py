@@ -3,6 +3,7 @@
 Accuracies are percentages in md, latex and html, and fractions in csv and json.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -181,8 +182,10 @@ def render(table: Table, format: str, columns: Sequence[str] | None = None, note
 
 def json_record(table: Table, columns: Sequence[str] | None) -> dict[str, Any]:
     """Return the object of a JSON file: the table's fields, with only `columns` in its rows if they are given."""
-    rows = [{name: row.value(name) for name in columns} for row in table.rows] if columns else table.rows
-    return json_object(table) | {"rows": rows}
+    content = json_object(table)
+    if columns:
+        content["rows"] = [{name: row.value(name) for name in columns} for row in table.rows]
+    return content
 
 
 def with_marks(table: Table, earlier: str = "") -> Sequence[Row]:
@@ -221,9 +224,10 @@ def abridged(table: Table, columns: Sequence[str], notes: str) -> Table:
         return note not in table.notes_of.arms or (notes == "short" and about in columns)
 
     rows = [replace(row, notes=list(filter(is_kept, row.notes))) for row in table.rows]
-    where = " trials: "  # before the list of trials: "code differs between trials: ..."
-    table_notes = [note.partition(where)[0] + " trials" if where in note else note for note in table.notes]
-    return replace(table, rows=rows, notes=table_notes if notes == "short" else [], abridged=True)
+    table_notes = []
+    if notes == "short":  # without the list of trials in "code differs between trials: ..."
+        table_notes = [re.sub(" trials: .*", " trials", note, flags=re.DOTALL) for note in table.notes]
+    return replace(table, rows=rows, notes=table_notes, abridged=True)
 
 
 def check_columns(columns: Sequence[str] | None, table: Table) -> None:
@@ -243,8 +247,13 @@ def unknown_column(name: str, metrics: Sequence[str]) -> ValueError:
 
 def shown_columns(table: Table, roomy: bool = False) -> list[str]:
     """Return the default columns of a table, which are the columns in SHOWN that apply. roomy: also those in ROOMY."""
-    columns = [name for name in SHOWN if (table.judged or name not in JUDGED) and (roomy or name not in ROOMY)]
-    return [n for n in columns if n not in WHERE_KNOWN or any(row.value(n) is not None for row in table.rows)]
+    hidden = set() if table.judged else set(JUDGED)
+    if not roomy:
+        hidden.update(ROOMY)
+    for name in WHERE_KNOWN:
+        if all(row.value(name) is None for row in table.rows):
+            hidden.add(name)
+    return [name for name in SHOWN if name not in hidden]
 
 
 def as_grid(table: Table, columns: Sequence[str]) -> Grid:
@@ -396,7 +405,9 @@ def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
         judged = [f"{with_labels(each.claim)}: {VERDICT_TEXT[each.verdict]}" for each in table.claims]
         lines.append(f"Claims of {table.plan.source or 'the study'}: {'; '.join(judged)}.")
     lines += [f"Note: {note}." for note in [*table.warnings, *table.notes]]
-    return lines + ([] if table.abridged else [f"Not covered: {caveat}" for caveat in table.plan.caveats])
+    if not table.abridged:
+        lines += [f"Not covered: {caveat}" for caveat in table.plan.caveats]
+    return lines
 
 
 def dagger_line(source: str) -> str:
@@ -423,8 +434,9 @@ def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None = None) -> l
     for table in tables:
         interactions = {interaction.name: interaction for interaction in table.interactions}
         for row in with_marks(table):
-            of_arm, cells = interactions.get(row.arm), {name: row.value(name) for name in columns or COLUMNS}
-            cells |= {name: getattr(of_arm, key, [] if key == "notes" else None) for name, key in extra.items()}
+            cells = {name: row.value(name) for name in columns or COLUMNS}
+            for name, key in extra.items():
+                cells[name] = getattr(interactions.get(row.arm), key, [] if key == "notes" else None)
             rows.append(flat_cells(cells))
     return rows
 

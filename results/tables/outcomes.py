@@ -101,7 +101,8 @@ def unstable_trials(outcomes: Sequence[Outcome]) -> tuple[int, int]:
 
 def p_less_stable(arm: Sequence[Outcome], baseline: Sequence[Outcome], seeds: Collection[int]) -> float:
     """Return the p value of Fisher's exact test that an arm diverges or collapses more often than its baseline."""
-    of_arm, of_baseline = ([trial for trial in outcomes if trial.seed in seeds] for outcomes in (arm, baseline))
+    of_arm = [trial for trial in arm if trial.seed in seeds]
+    of_baseline = [trial for trial in baseline if trial.seed in seeds]
     return verdict.fisher_p(*unstable_trials(of_arm), *unstable_trials(of_baseline))
 
 

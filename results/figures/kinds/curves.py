@@ -34,7 +34,10 @@ BANDS = 6  # maximum number of bands: more would hide each other and the lines
 
 
 def draw(study: StudyResults, table: Table, figure: Figure, x: str) -> list[str]:
-    """Draw the metric over training, and return the figure's notes. x: step, epoch, images or seconds."""
+    """Draw validation accuracy or a loss over training, with bands over seeds (arXiv 2010.11929, Figure 9).
+
+    x: step, epoch, images or seconds. Returns the figure's notes.
+    """
     frame = with_positions(one_series_per_arm(arms_frame(study, table), study.plan))
     (ax,) = add_panels(figure, 1, 2.9)
     lines, tuned, notes = draw_arms(study, frame, ax, x)
@@ -117,8 +120,10 @@ def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFra
 def dashes_of_tuned(study: StudyResults) -> dict[str, Any]:
     """Return arm -> line style for the grid arms drawn in a tuned study, or {} if no value has been chosen yet."""
     entries, usual = {entry.name: entry for entry in study.plan.tuned}, tuning.usual_points(study)
-    elsewhere = [(entry, usual[entry.baseline]) for entry in entries.values() if entry.baseline in usual]
-    dashes = {entry.points[point]: DASHED for entry, point in elsewhere}
+    dashes: dict[str, Any] = {}
+    for entry in entries.values():
+        if entry.baseline in usual:
+            dashes[entry.points[usual[entry.baseline]]] = DASHED
     return dashes | {entries[name].points[point]: "-" for name, point in usual.items()}
 
 

@@ -111,9 +111,11 @@ def scale_tick_labels(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> lis
     counts = images.groupby([places[arm] for arm in images.index]).agg(["min", "max"])
     labels = []
     for at in sorted(set(frame["at"])):
-        low, high = (f"{counts.loc[at, end]:,.0f}" if at in counts.index else "" for end in ("min", "max"))
-        number = f"\n{low} images" if low == high else f"\n{low}\N{EN DASH}{high}\nimages"
-        labels.append(f"{value_text(100 * at)}%{number if low else ''}")
+        label = f"{value_text(100 * at)}%"
+        if at in counts.index:
+            low, high = (f"{counts.loc[at, end]:,.0f}" for end in ("min", "max"))
+            label += f"\n{low} images" if low == high else f"\n{low}\N{EN DASH}{high}\nimages"
+        labels.append(label)
     return labels
 
 
