@@ -95,11 +95,11 @@ def test_torn_write_is_undone(disk: Disk) -> None:
     trial = store.trial(disk.folder, "0123456789ab")
     trial.create({"config": {}})
     with synthetic.claimed(trial) as attempt:
-        attempt.log({"step": 1, "text": "x" * 5000})
+        attempt.log({"step": 1, "x" * 5000: 1.0})
         attempt.save_checkpoint(1, b"first")
         disk.fill()
         for write in (
-            lambda: attempt.log({"step": 2, "text": "y" * 50_000}),
+            lambda: attempt.log({"step": 2, "y" * 50_000: 1.0}),
             lambda: attempt.save_checkpoint(2, b"z" * 50_000),
             lambda: attempt.save_weights(b"w" * 50_000),
         ):
