@@ -104,7 +104,7 @@ def check_micro_batch(config: Settings) -> None:
     """Raise ConfigError if micro-batches are smaller than the batch and the model couples the images of a batch."""
     if 0 < config.micro_batch < config.batch and couples_images(meta_model(config)[0]):
         raise ConfigError(
-            f"micro_batch={config.micro_batch}: batch norm ties the images of a batch together: "
+            f"micro_batch={config.micro_batch}: batch norm needs the whole batch at once: "
             f"0 or batch={config.batch}; less memory needs a lower batch"
         )
 

@@ -63,7 +63,7 @@ def teacher_for(config: Settings, data: Data, ranks: Ranks, trained: Trained | N
     settings = ranks.broadcast(lambda: trained and json.dumps(trained.config).encode())
     weights = ranks.broadcast(lambda: trained and trained.weights)
     if settings is None or weights is None:
-        raise ConfigError(f"teacher={config.teacher}: the weights of that trial are not at hand")
+        raise ConfigError(f"teacher={config.teacher}: the weights of that trial are missing")
     teacher = untrained_teacher(type(config)(**json.loads(settings)), data)
     teacher.model.load_state_dict(read_tensors(weights))
     return teacher

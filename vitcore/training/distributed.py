@@ -243,7 +243,7 @@ def check_ranks(config: Settings) -> None:
 
 def refuse_batch_norm(count: int, device: str) -> None:
     if device == "cpu":  # PyTorch synchronizes batch norm only on GPUs
-        raise ConfigError(f"gpus={count}: batch norm ties the images of a batch together: on CPUs gpus=1")
+        raise ConfigError(f"gpus={count}: PyTorch synchronizes batch norm only on GPUs: must be 1 on a CPU")
 
 
 def exchange_failed(error: BaseException) -> bool:

@@ -58,7 +58,7 @@ def train(
     cannot be read. Raises the errors of `run`'s methods, `teacher_for` and `use_private_cache`.
     """
     if config.gpus != ranks.count:
-        raise ConfigError(f"gpus={config.gpus}: here is 1 process of {ranks.count}; `ablate train` starts the others")
+        raise ConfigError(f"gpus={config.gpus}: needs as many processes, not {ranks.count}: `ablate train` starts them")
     run = run or Memory()
     with compute_settings(config):
         if ranks.rank == 0:

@@ -34,11 +34,15 @@ def parent_of(config: Settings) -> str:
 def check_links(config: Settings) -> None:
     """Raise ConfigError if the model cannot start from other weights or learn from a teacher."""
     if config.model and config.init_from != NONE:
-        raise ConfigError(f"init_from={config.init_from}: model={config.model} has other parts: none")
+        raise ConfigError(f"init_from={config.init_from}: model={config.model} has other parts: must be none")
     if config.teacher != NONE and config.objective != "classification":
-        raise ConfigError(f"teacher={config.teacher}: objective={config.objective} has no classes to teach: none")
+        raise ConfigError(
+            f"teacher={config.teacher}: objective={config.objective} has no classes to teach: must be none"
+        )
     if is_trial(config.teacher) and is_trial(config.init_from):
-        raise ConfigError(f"teacher={config.teacher}: init_from={config.init_from} is a trial too: one of both")
+        raise ConfigError(
+            f"teacher={config.teacher}: init_from={config.init_from} is a trial too: set only one of them"
+        )
 
 
 def normalized(key: str, value: str) -> str:

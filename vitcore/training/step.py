@@ -29,7 +29,7 @@ from vitcore.training.run import Facts
 from vitcore.training.step_graph import NONE, WARM_UP, NotCaptured, StepGraph, eager_reason
 from vitcore.training.transfer import Weights, copy_weights
 
-TIED = "batch norm ties the images of a batch together: lower batch"
+TIED = "batch norm needs the whole batch at once: lower batch"
 
 
 class TrainStep:

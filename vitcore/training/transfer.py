@@ -45,7 +45,7 @@ def weights_for(config: Settings, parent: bytes | None) -> Weights | None:
     if not is_trial(config.init_from):
         return read_weights(config.init_from)
     if parent is None:
-        raise ConfigError(f"init_from={config.init_from}: the weights of that trial are not at hand")
+        raise ConfigError(f"init_from={config.init_from}: the weights of that trial are missing")
     return read_fitting(parent, {}, f"init_from={config.init_from}")
 
 

@@ -191,7 +191,7 @@ def test_missing_teachers_are_errors(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     safetensors.torch.save_file({"a": torch.zeros(1)}, path)
     said = {
-        TEACHER: "the weights of that trial are not at hand",
+        TEACHER: "the weights of that trial are missing",
         f"timm/resnet5:{path}": "has no model resnet5",
         f"timm/test_resnet:{path}": "Missing key",
     }

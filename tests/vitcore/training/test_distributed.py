@@ -203,7 +203,7 @@ def test_failure_of_a_rank_on_another_node_is_reported(
 
 
 def test_a_single_process_does_not_train_for_two() -> None:
-    with pytest.raises(ConfigError, match=r"^gpus=2: here is 1 process of 1"):
+    with pytest.raises(ConfigError, match=r"^gpus=2: needs as many processes, not 1"):
         train(tiny(gpus=2))
 
 

@@ -109,7 +109,7 @@ def test_oom_with_batch_norm_asks_for_a_lower_batch(settings: dict[str, Any], mo
     config = Config(steps=2, batch=10, evaluations=1, micro_batch=10, **settings)  # the only size besides 0
     training = advanced(config)
     monkeypatch.setattr(training.train_step, "backward", Mock(side_effect=torch.OutOfMemoryError))
-    with pytest.raises(OutOfMemory, match=r"^out of memory at a batch of 10: batch norm ties .*: lower batch$"):
+    with pytest.raises(OutOfMemory, match=r"^out of memory at a batch of 10: batch norm needs .*: lower batch$"):
         training.advance()
 
 

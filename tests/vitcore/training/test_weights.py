@@ -156,7 +156,7 @@ def test_files_without_weights_are_refused_in_one_line(tmp_path: Path) -> None:
     for read in (trial_id, train):  # the fingerprint, and the content
         with pytest.raises(ConfigError, match=r"init_from=.*pipe\.safetensors: Not a regular file"):
             read(config(init_from=str(tmp_path / "pipe.safetensors")))
-    with pytest.raises(ConfigError, match="not at hand"):
+    with pytest.raises(ConfigError, match="weights of that trial are missing"):
         train(config(init_from="0123456789ab"))
 
 

@@ -48,9 +48,11 @@ class Classification(Objective):
         if not config.options_of(cls.slot, cls.Options).token:
             return
         if config.model:
-            raise ConfigError(f"objective.token=True: model={config.model} has no such token: False")
+            raise ConfigError(f"objective.token=True: model={config.model} has no such token: must be False")
         if POOLING[config.pool].gather is not Pooling.gather:
-            raise ConfigError(f"objective.token=True: pool={config.pool} reads every layer's class token alone: False")
+            raise ConfigError(
+                f"objective.token=True: pool={config.pool} reads only every layer's class token: must be False"
+            )
 
     @classmethod
     def model(cls, config: Settings) -> ViT:

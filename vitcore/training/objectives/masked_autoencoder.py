@@ -90,12 +90,14 @@ class MAE(Masking):
         decoder = config.options_of(cls.slot, cls.Options).decoder(config)
         width, heads = decoder["width"], decoder["heads"]
         allowed = f"a multiple of 4 and of its {heads} heads, at least 8"
+        smoothing = f"label_smoothing={config.label_smoothing}"
+        dropout = f"patch_dropout={config.patch_dropout}"
         return super().impossible(config) | {
-            f"stem={config.stem}: objective=mae needs patches that see no other: {joined_names(local)}": (
+            f"stem={config.stem}: objective=mae needs a stem that embeds each patch alone: {joined_names(local)}": (
                 config.stem not in local
             ),
-            f"label_smoothing={config.label_smoothing}: objective=mae has no classes: 0": config.label_smoothing,
-            f"patch_dropout={config.patch_dropout}: objective=mae leaves patches out itself: 0": config.patch_dropout,
+            f"{smoothing}: objective=mae has no classes: must be 0": config.label_smoothing,
+            f"{dropout}: objective=mae drops patches already: must be 0": config.patch_dropout,
             f"patch={config.patch}: objective=mae needs at least two values a patch": single,
             f"objective.decoder_width={width}: {allowed}": width < 8 or width % 4 or width % heads,
         }

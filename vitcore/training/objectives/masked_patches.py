@@ -51,10 +51,10 @@ class Masking(Objective):
         """Return error message -> whether it applies, for settings that do not work with masked patches."""
         objective = f"objective={config.objective}"
         return {
-            f"model={config.model}: {objective} is of this package's ViT": config.model,
-            f"head={config.head}: {objective} predicts by one layer: linear": config.head != "linear",
-            f"mixup={config.mixup}: with {objective} 0": config.mixup,
-            f"cutmix={config.cutmix}: with {objective} 0": config.cutmix,
+            f"model={config.model}: {objective} works only with this package's ViT": config.model,
+            f"head={config.head}: {objective} needs head=linear": config.head != "linear",
+            f"mixup={config.mixup}: must be 0 with {objective}": config.mixup,
+            f"cutmix={config.cutmix}: must be 0 with {objective}": config.cutmix,
             f"patch={config.patch}: {objective} needs at least two patches": math.prod(config.grid) < 2,
         }
 

@@ -229,7 +229,7 @@ class ScheduleFree(Optimizer):
     @classmethod
     def check(cls, config: Settings) -> None:
         if config.ema:
-            raise ConfigError(f"ema={config.ema}: optimizer=schedule-free evaluates an average of its own: 0")
+            raise ConfigError(f"ema={config.ema}: optimizer=schedule-free already averages the weights: must be 0")
 
     @classmethod
     def make(cls, groups: Groups, config: Settings) -> optim.Optimizer:
