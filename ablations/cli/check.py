@@ -21,14 +21,12 @@ from ablations.study.reading import kind_of, read_recipe, read_study
 from ablations.study.recipe import Recipe
 from ablations.study.stages import Values
 from ablations.study.undeclared import footnotes
+from ablations.trainables.trainable import find
 from ablations.trainables.vit import plugins
-from vitcore.analysis.cost import measure
-from vitcore.config import Config, merge
+from results.store.schemas import Settings
 from vitcore.contracts import contracts
-from vitcore.data import splits
 from vitcore.data.builtin import BUILT_IN
 from vitcore.data.lookup import find_pack
-from vitcore.options import ConfigError
 from vitcore.sizes import REFERENCE
 from vitcore.variants import VARIANTS
 
@@ -183,15 +181,16 @@ def check_recipe(file: str) -> bool:
     Raises ValueError if a config is invalid or a model cannot be built.
     """
     recipe = read_recipe(file)
+    trainable = find(recipe.train)
     check_margin(recipe.margin, file)
 
-    def checked(where: str, settings: Values) -> Config:
+    def checked(where: str, own: Values) -> Settings:
         try:
-            config = Config(**merge(recipe.config, settings))
-            splits.check(config)
-        except ConfigError as error:
+            settings = trainable.resolve(trainable.merge(recipe.config, own))
+            trainable.check_trial(settings, None)
+        except ValueError as error:
             raise ValueError(f"{file}: {where}: {error}") from None
-        return config
+        return settings
 
     config = checked("config", {})
     axes = {key: values for key, values in recipe.axes.items() if not {*key.split(".")[:-1]} & VARIANTS.keys()}
@@ -199,15 +198,19 @@ def check_recipe(file: str) -> bool:
         stage, _, name = key.rpartition(".")
         base = recipe.stages.get(stage, {})
         for value in values:
-            checked(f"axes: {key}", merge(base, {name: value}))
-    size = measure(config)
-    print(f"{file}\n  ok      {size.params:,} parameters, {size.flops:,} FLOPs an image, {config.steps:,} steps")
+            checked(f"axes: {key}", trainable.merge(base, {name: value}))
+    size = trainable.describe(config)
+    print(
+        f"{file}\n  ok      {size['params']:,} parameters, {size['flops']:,} FLOPs an image, {config['steps']:,} steps"
+    )
     for name, settings in recipe.arms.items():
-        ratio = f"{measure(checked(f'arm {name}', settings)).flops / size.flops:.2g}"
-        print(f"  ok      arm {name}: {'the same' if ratio == '1' else f'{ratio} times the'} FLOPs")
+        flops = trainable.describe(checked(f"arm {name}", settings))["flops"]
+        ratio = f"{flops / size['flops']:.2g}"
+        times = "the same" if ratio == "1" else f"{ratio} times the"
+        print(f"  ok      arm {name}: {times} FLOPs")
     if axes:
         print(f"  ok      the values of axes {', '.join(axes)}")
     for name, settings in recipe.stages.items():
         config = checked(f"stage {name}", settings)
-        print(f"  ok      stage {name}: {config.steps:,} steps of {config.batch} images of {config.data}")
+        print(f"  ok      stage {name}: {config['steps']:,} steps of {config['batch']} images of {config['data']}")
     return True

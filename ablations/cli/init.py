@@ -3,7 +3,6 @@
 import itertools
 import re
 import shlex
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -16,15 +15,13 @@ from ablations.cli.running import finish, train_here
 from ablations.execution.launch import Place
 from ablations.jobs import Job
 from ablations.study.reading import read_recipe
+from ablations.trainables.trainable import VIT, find, trial_id
 from ablations.trainables.vit.image_folders import choices
 from ablations.trainables.vit.image_folders.choices import Choice
 from ablations.trainables.vit.image_folders.survey import Survey, survey
 from results import store
 from results.store.schemas import Settings
-from vitcore.analysis import cost
-from vitcore.config import Config
 from vitcore.data.lookup import FOLDER, find_pack
-from vitcore.identity import trial_id
 
 SHORTER = 4  # the steps of the recipe divided by the steps of a trial of --tune
 LEAST_STEPS = 100
@@ -129,11 +126,13 @@ def tuning_jobs(settings: Settings) -> list[Job]:
     steps = max(LEAST_STEPS, settings["steps"] // SHORTER)
     rates = choices.learning_rates(settings["lr"])[1:4]
     pairs = itertools.product(rates, (settings["width"], 2 * settings["width"]))
+    trainable = find(VIT)
     jobs = []
     for lr, width in pairs:
-        config = Config(**{**settings, "lr": lr, "width": width, "steps": steps})
+        resolved = trainable.resolve({**settings, "lr": lr, "width": width, "steps": steps})
         name = f"lr={lr:g},width={width}"
-        jobs.append(Job(trial_id(config), config.model_dump(), name, "tune", description=asdict(cost.measure(config))))
+        job = Job(trial_id(trainable, resolved), resolved, name, "tune", description=trainable.describe(resolved))
+        jobs.append(job)
     return jobs
 
 

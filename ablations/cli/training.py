@@ -32,7 +32,6 @@ from results.store.schemas import Plan, Settings
 from results.study_results import load_plans
 from results.trackers import mirroring
 from vitcore.options import usual_name
-from vitcore.runtime.device import require_gpu
 
 
 def plan(
@@ -73,9 +72,9 @@ def plan(
     plans = prepare_plans(words, recipe, place, seeds, prune, data_dir, name, stated=not probe)
     device = campaign.device(chosen) if chosen else estimate.local_device(plans)
     if probe:
-        if device.gpu:
-            require_gpu()
         guards.ensure_data(jobs(plans), place)
+        for job in jobs(plans):
+            find(job.trainable).check_machine(job.config, job.description)
         measure_missing(plans, place.runs, place.data_dir, lambda line: print(line, file=sys.stderr))
     if max_hours is not None:
         estimate.check_max_hours(max_hours, plans, jobs(plans, arm), place.runs, device)

@@ -8,15 +8,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from ablations.study import strict_yaml
-from ablations.study.key_checks import FIXED
+from ablations.study import key_checks, strict_yaml
+from ablations.trainables.trainable import VIT, find
 from results.store.plan_files import HOW_IT_RUNS
 from results.store.schemas import Settings
 from results.store.schemas.metrics import checked_margin
-from vitcore.config import Config, check_settings
+from vitcore.config import check_settings
 from vitcore.options import ConfigError, spelling_hint, unknown_key, usual_name
 
-SETTINGS = (*Config.model_fields, *Config.shorthands)
+SETTINGS = tuple(find(VIT).keys)
+FIXED = {**key_checks.FIXED, **find(VIT).fixed}  # settings that a study cannot vary -> why
 PATHS = ("data", "init_from", "teacher")  # settings whose values may be paths, which may contain commas
 SEVERAL = re.compile(r"(?:choice|range|grid)\((.*)\)|\[(.*)\]|(.*,.*)", re.DOTALL)
 OPTIONS = ("seeds", "data_dir", "data-dir")  # written as settings, these look like the settings seed and data
