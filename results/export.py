@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator
 from pydantic import Json as JsonText
 
 from results import store
@@ -28,7 +28,6 @@ from results.store.record import FAULTS, Record, is_correctness
 from results.store.schemas import Declaration, EvalSummary, Plain, Plan, Schema, Settings, validated
 from results.store.schemas.base import Sha256, TrialId
 from results.store.schemas.metrics import AXES, MEASURES
-from results.store.schemas.trials import check_accuracies
 from results.study_results import TEXTS, StudyResults, assemble, rows_of
 from results.tables import formats
 from results.tables.outcomes import outcomes_by_arm
@@ -71,11 +70,6 @@ class TrialRow(Schema):
     plugins: Annotated[JsonText[dict[str, str]], OR_EMPTY]
     history: list[dict[str, float | None]]
     __pydantic_extra__: dict[str, str | float]
-
-    @model_validator(mode="after")
-    def check_metrics(self) -> "TrialRow":
-        check_accuracies({name: value for name, value in (self.model_extra or {}).items() if isinstance(value, float)})
-        return self
 
 
 def schema(metrics: Sequence[str], curves: Sequence[str]) -> pa.Schema:

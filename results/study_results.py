@@ -154,7 +154,7 @@ def assemble(plan: Plan, records: Mapping[str, Record]) -> StudyResults:
     """
     plan = with_recorded_sizes(plan, records)
     cells = [(arm.name, trial.seed, trial.id) for arm in plan.arms for trial in arm.trials]
-    planned = {trial_id: records[trial_id] for _, _, trial_id in cells}
+    planned = {trial_id: within_ranges(records[trial_id], plan) for _, _, trial_id in cells}
     evals = {trial_id: eval_metrics(record) for trial_id, record in planned.items()}
     metrics = tuple(dict.fromkeys([*plan.trial_metrics, *(name for one in planned.values() for name in one.values)]))
     metrics = tuple(name for name in metrics if name not in NO_METRICS)
@@ -169,6 +169,16 @@ def assemble(plan: Plan, records: Mapping[str, Record]) -> StudyResults:
         columns[name] = column if name in TEXTS else [as_float(value) for value in column]
     correct = {trial_id: record.correct for trial_id, record in planned.items() if record.correct is not None}
     return StudyResults(plan, columns, evaluation_columns(cells, planned), correct, metrics)
+
+
+def within_ranges(record: Record, plan: Plan) -> Record:
+    """Return the record, or a broken one if a metric is outside the range that the plan declares."""
+    for name, value in {**eval_metrics(record), **record.values}.items():
+        if name in NO_METRICS or not isinstance(value, int | float):
+            continue
+        if fault := plan.metric_named(name).range_fault(value):
+            return Record({"status": "broken", "reason": fault})
+    return record
 
 
 def evaluation_columns(cells: Sequence[Cell], records: Mapping[str, Record]) -> dict[str, list[Any]]:

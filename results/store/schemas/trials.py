@@ -2,19 +2,11 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, FiniteFloat
+from pydantic import Field, FiniteFloat
 
 from results.store.schemas.base import Count, Number, Schema, Seconds, Settings, Sha256, TrialId
 
-
-def check_accuracies(metrics: dict[str, float | None]) -> dict[str, float | None]:
-    for name, value in metrics.items():
-        if "accuracy" in name and value is not None and (value < 0 or value > 1):
-            raise ValueError(f"{name}={value:g}: from 0 to 1")
-    return metrics
-
-
-Metrics = Annotated[dict[str, FiniteFloat | None], AfterValidator(check_accuracies)]
+Metrics = dict[str, FiniteFloat | None]
 
 
 class Result(Schema):
