@@ -106,11 +106,12 @@ def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Insp
 
 def parquet(studies: Sequence[StudyResults], inside: Mapping[str, Inspection] = {}) -> bytes:
     """Return the content of a Parquet export. inside: trial id -> inspection."""
-    rows = list({row["id"]: row for study in studies for row in trial_rows(study)}.values())
-    for row in rows:
-        row["inspect"] = pack(inside[row["id"]]) if row["id"] in inside else ""
+    by_id = {row["id"]: row for study in studies for row in trial_rows(study)}
+    for trial_id, row in by_id.items():
+        row["inspect"] = pack(inside[trial_id]) if trial_id in inside else ""
+    rows = list(by_id.values())
     plans = [store.plan_content(study.plan) for study in studies]
-    declared = [one.content() for one in all_declarations(studies)]
+    declared = [declaration.content() for declaration in all_declarations(studies)]
     header = {"schema": store.SCHEMA, "plans": plans, "declarations": declared, "trials": fingerprint(rows)}
     metadata = {KEY: json.dumps(header | {"checksum": store.checksum(header)}, allow_nan=False)}
     columns = schema(all_names(study.metrics for study in studies), all_names(study.curves for study in studies))
@@ -126,8 +127,11 @@ def all_names(of_studies: Iterable[Iterable[str]]) -> list[str]:
 
 def all_declarations(studies: Sequence[StudyResults]) -> list[Declaration]:
     """Return the declarations that concern any of the studies, each once, by time."""
-    found = {(one.time, one.plan, *one.seeds): one for study in studies for one in study.plan.declarations}
-    return sorted(found.values(), key=lambda one: one.time)
+    declarations = {}
+    for study in studies:
+        for declared in study.plan.declarations:
+            declarations[declared.time, declared.plan, *declared.seeds] = declared
+    return sorted(declarations.values(), key=lambda declared: declared.time)
 
 
 def trial_rows(study: StudyResults) -> list[Json]:
@@ -162,7 +166,8 @@ def fingerprint(rows: Sequence[Json]) -> str:
 
 def read(path: Path) -> list[StudyResults]:
     """Return the studies in a Parquet export. Raises Broken if rows are damaged, and the errors of `read_header`."""
-    header, records = read_header(path), {}
+    header = read_header(path)
+    records: dict[str, Record] = {}
     with naming_damage(path):
         rows = read_rows(path)
         if header.trials != fingerprint(rows):
@@ -171,13 +176,13 @@ def read(path: Path) -> list[StudyResults]:
             values = {name: value for name, value in row.items() if name not in NOT_VALUES}
             tested = None if row["correct"] is None else (row["correct_index"], row["correct"])
             records[row["id"]] = Record(values, row["history"], tested, checked(row, place).evals)
-        planned = {trial.id for plan in header.plans for arm in plan.arms for trial in arm.trials}
-        if missing := planned - records.keys():
+        missing = set().union(*(plan.arm_trials for plan in header.plans)) - records.keys()
+        if missing:
             raise store.Broken(f"no row for trial {min(missing)}")
-    declared = header.declarations
-    if declared is None:  # 0.23 wrote the file
-        declared = [one for plan in header.plans for one in ledger.declarations_of_plan(plan)]
-    return [assemble(ledger.with_declarations(plan, declared), records) for plan in header.plans]
+    declarations = header.declarations
+    if declarations is None:  # 0.23 wrote the file
+        declarations = list(itertools.chain.from_iterable(map(ledger.declarations_of_plan, header.plans)))
+    return [assemble(ledger.with_declarations(plan, declarations), records) for plan in header.plans]
 
 
 def read_inspections(path: Path) -> dict[str, Inspection]:
@@ -338,5 +343,8 @@ def cell(value: Plain) -> Plain:
 
 def flat_settings(config: str) -> dict[str, Plain]:
     """Return setting -> value, with lists and dicts as JSON text. config: a trial's config as JSON text, or ""."""
-    fields = json.loads(config or "{}")
-    return {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in fields.items()}
+    settings = json.loads(config or "{}")
+    for name, value in settings.items():
+        if isinstance(value, dict | list):
+            settings[name] = json.dumps(value)
+    return dict(settings)

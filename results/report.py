@@ -8,12 +8,12 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
@@ -24,7 +24,7 @@ from results.records import Claim, Table
 from results.store.files import refuse_links
 from results.store.inspection_data import Inspection
 from results.store.schemas import Asked, Metric, Plan
-from results.study_results import StudyResults
+from results.study_results import StudyResults, rows_of
 from results.style import COLUMN, FULL
 from results.tables import layout, sentences, study_table
 from results.tables import provenance as mixed
@@ -72,8 +72,8 @@ def render(
 
     made: the report's date in UTC. inside: trial id -> inspection. left_out: lines about studies that are not shown.
     """
-    trials = pd.concat([study.trials for study in studies]).drop_duplicates("id")
-    uses = Counter(trial for study in studies for trial in set(study.trials["id"]))
+    trials = {trial["id"]: trial for study in studies for trial in rows_of(study.columns)}
+    uses = Counter(trial_id for study in studies for trial_id in set(study.columns["id"]))
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.loader = FileSystemLoader(Path(__file__).parent)
     environment.filters |= {"minus": with_minus_signs, "breakable": breakable_name}
@@ -81,10 +81,10 @@ def render(
         made=f"{made:%Y-%m-%d %H:%M} UTC",
         left_out=left_out,
         sections=[section_view(one, uses, inside) | {"related": related_studies(one, studies)} for one in studies],
-        progress=progress_text(trials),
+        progress=progress_text([trial["status"] for trial in trials.values()]),
         splits=any(study.plan.split and study.plan.split.kind == "folds" for study in studies),
         cost=duration_text(sum(trial_seconds(studies).values())),
-        provenance=provenance(trials),
+        provenance=provenance(trials.values()),
     )
 
 
@@ -102,9 +102,12 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
 
     uses: trial id -> number of studies that share the trial. inside: trial id -> inspection.
     """
-    plan, table = study.plan, study_table.table(study)
-    columns, differing = layout.shown_columns(table, roomy=True), mixed.provenance_notes(study.columns)
+    plan = study.plan
+    table = study_table.table(study)
+    columns = layout.shown_columns(table, roomy=True)
+    differing = mixed.provenance_notes(study.columns)
     grid = layout.as_grid(table, columns)
+    is_over = set(study.columns["status"]) <= {*OVER}
     footnotes = list(enumerate(grid.footnotes, 1))
     return {
         "slug": slug(study.name),
@@ -117,19 +120,19 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
         "differ": ", ".join(note.partition(" differs ")[0] for note in differing),
         "departing": sentences.departure_text(table),
         "summary": verdict_summary(table),
-        "incomplete": "" if study.trials["status"].isin(OVER).all() else progress_text(study.trials),
+        "incomplete": "" if is_over else progress_text(study.columns["status"]),
         "figures": figures(study),
         "no_figure": study_figure.unknown_figure(plan),
         "columns": columns,
         "dagger": layout.dagger_line(layout.published_source(table)),
         "grid": grid,
         "column_lines": layout.column_lines(table, columns),
-        "footnotes": [one for one in footnotes if not is_minor(one[1])],
-        "minor": [one for one in footnotes if is_minor(one[1])],
+        "footnotes": [(number, note) for number, note in footnotes if not is_minor(note)],
+        "minor": [(number, note) for number, note in footnotes if is_minor(note)],
         "interactions": [sentences.interaction_sentence(one, plan.primary_metric) for one in table.interactions],
         "claims": [claim_view(claim, plan.primary_metric) for claim in table.claims],
         "cost": cost_text(study, uses),
-        "provenance": provenance(study.trials),
+        "provenance": provenance(rows_of(study.columns)),
         "command": rerun_command(plan),
         "inside": list(inspected_arms(study, inside)),
         "not_inside": uninspected_arms(study, inside),
@@ -138,56 +141,64 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
 
 def related_studies(study: StudyResults, studies: Sequence[StudyResults]) -> list[dict[str, str]]:
     """Return links to results of the same study and to studies with shared trials, as dicts (slug, name, how)."""
-    own, found = set(study.trials["id"]), []
+    links = []
     for other in studies:
-        shared = len(own & set(other.trials["id"]))
-        ways = ["the same question"] * (other.plan.study == study.plan.study)
-        ways += [amount_text(shared, "shared trial")] * bool(shared)
-        if other is not study and ways:
-            found.append({"slug": slug(other.name), "name": other.name, "how": ", ".join(ways)})
-    return found
+        if other is study:
+            continue
+        ways = []
+        if other.plan.study == study.plan.study:
+            ways.append("the same question")
+        shared = set(study.columns["id"]) & set(other.columns["id"])
+        if shared:
+            ways.append(amount_text(len(shared), "shared trial"))
+        if ways:
+            links.append({"slug": slug(other.name), "name": other.name, "how": ", ".join(ways)})
+    return links
 
 
 def inspected_arms(study: StudyResults, inside: Mapping[str, Inspection]) -> Iterator[dict[str, Any]]:
     """Yield the template values (figures, layers, ...) of each arm whose first finished seed was inspected."""
     first = study.first_finished
     for number, arm in enumerate(study.plan.arms):
-        seed, trial = first.get(arm.name, (0, ""))
-        if found := inside.get(trial):
-            yield {
-                "arm": arm.name,
-                "seed": seed,
-                "open": arm.name == study.plan.baseline,
-                "notes": [site["note"] for site in found.facts["sites"] if not site["site"]],
-                "layers": inspection.layer_grid(found),
-                "figures": [
-                    inline_svg(
-                        inspection.picture(found, name, "svg", described=False),
-                        f"{slug(study.name)}-{number}-{name}",
-                        f"{inspection.FIGURES[name][0]}, {arm.name}",
-                    )
-                    for name in inspection.drawable_figures(found)
-                ],
-            }
+        seed, trial_id = first.get(arm.name, (0, ""))
+        if trial_id not in inside:
+            continue
+        inspected = inside[trial_id]
+        figures = []
+        for name in inspection.drawable_figures(inspected):
+            svg = inspection.picture(inspected, name, "svg", described=False)
+            label = f"{inspection.FIGURES[name][0]}, {arm.name}"
+            figures.append(inline_svg(svg, f"{slug(study.name)}-{number}-{name}", label))
+        yield {
+            "arm": arm.name,
+            "seed": seed,
+            "open": arm.name == study.plan.baseline,
+            "notes": [site["note"] for site in inspected.facts["sites"] if not site["site"]],
+            "layers": inspection.layer_grid(inspected),
+            "figures": figures,
+        }
 
 
 def uninspected_arms(study: StudyResults, inside: Mapping[str, Inspection]) -> list[str]:
     """Return "<arm> (<reason>)" for each arm without an inspection."""
-    first = study.first_finished
-    reasons = {arm.name: "not inspected" if arm.name in first else "no finished trial" for arm in study.plan.arms}
-    return [f"{arm} ({why})" for arm, why in reasons.items() if first.get(arm, (0, ""))[1] not in inside]
+    texts = []
+    for arm in study.plan.arms:
+        if arm.name not in study.first_finished:
+            texts.append(f"{arm.name} (no finished trial)")
+        elif study.first_finished[arm.name][1] not in inside:
+            texts.append(f"{arm.name} (not inspected)")
+    return texts
 
 
 def figures(study: StudyResults) -> dict[str, Markup]:
     """Return page width ("wide" or "narrow") -> the study's figure as SVG, or {} if its kind is unknown."""
     if study_figure.unknown_figure(study.plan):
         return {}
-    return {
-        kind: inline_svg(
-            study_figure.picture(study, "svg", width, titled=False), f"{slug(study.name)}-{kind}", study.plan.question
-        )
-        for kind, width in (("wide", FULL), ("narrow", COLUMN))
-    }
+    drawn = {}
+    for kind, width in (("wide", FULL), ("narrow", COLUMN)):
+        svg = study_figure.picture(study, "svg", width, titled=False)
+        drawn[kind] = inline_svg(svg, f"{slug(study.name)}-{kind}", study.plan.question)
+    return drawn
 
 
 def slug(name: str) -> str:
@@ -208,29 +219,34 @@ def verdict_summary(table: Table) -> str:
     return f"{counts} (each at its own {' and '.join(table.tuned)})" if tuned else counts
 
 
-def progress_text(trials: pd.DataFrame) -> str:
-    states = Counter(trials["status"])
-    rest = "".join(f", {count} {state}" for state, count in states.items() if state != "finished")
-    return f"{states['finished']} of {amount_text(len(trials), 'trial')} finished{rest}"
+def progress_text(statuses: Sequence[str]) -> str:
+    counts = Counter(statuses)
+    rest = "".join(f", {count} {status}" for status, count in counts.items() if status != "finished")
+    return f"{counts['finished']} of {amount_text(len(statuses), 'trial')} finished{rest}"
 
 
 def claim_view(claim: Claim, metric: Metric) -> dict[str, str]:
-    delta = "" if claim.delta is None else f"{metric.signed_text(claim.delta)}{metric.unit_of_difference}"
-    of = f"{claim.of} " if delta else ""
-    interval = claim.delta_ci95 and f" [{', '.join(metric.signed_interval(claim.delta_ci95))}]"
+    difference = ""
+    if claim.delta is not None:
+        difference = f"{claim.of} {metric.signed_text(claim.delta)}{metric.unit_of_difference}"
+    if claim.delta_ci95:
+        difference += f" [{', '.join(metric.signed_interval(claim.delta_ci95))}]"
     return {
         "text": claim_text.with_labels(claim.claim),
         "verdict": claim_text.VERDICT_TEXT[claim.verdict],
-        "basis": "; ".join(part for part in (f"{of}{delta}{interval or ''}", claim.note) if part),
+        "basis": "; ".join(filter(None, [difference, claim.note])),
     }
 
 
 def trial_seconds(studies: Sequence[StudyResults]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    """Return trial id -> training seconds for all trials of arms and stages, where they are known."""
+    known: dict[str, float] = {}
     for study in studies:
-        own = zip(study.columns["id"], study.columns["train_seconds"], strict=True)
-        found |= {trial: took for trial, took in own if not math.isnan(took)} | stage_seconds(study)
-    return found
+        known |= stage_seconds(study)
+        for trial_id, seconds in zip(study.columns["id"], study.columns["train_seconds"], strict=True):
+            if not math.isnan(seconds):
+                known[trial_id] = seconds
+    return known
 
 
 def stage_seconds(study: StudyResults) -> dict[str, float]:
@@ -239,41 +255,53 @@ def stage_seconds(study: StudyResults) -> dict[str, float]:
 
 
 def cost_text(study: StudyResults, uses: Mapping[str, int]) -> str:
-    trials, starts = study.trials, stage_seconds(study)
-    own = trials["train_seconds"].dropna()
-    if own.empty and not starts:
+    starts = stage_seconds(study)
+    seconds = [value for value in study.columns["train_seconds"] if not math.isnan(value)]
+    if not seconds and not starts:
         return "nothing trained yet"
-    shared = sum(uses[trial] > 1 for trial in trials["id"])
-    each = f", {duration_text(own.median())} a trial" if len(own) else ""
-    stages = f"{duration_text(sum(starts.values()))} in {amount_text(len(starts), 'trial')}"
-    first = f"; before it {stages} that they start from" if starts else ""
-    every = amount_text(len(trials), "trial")
-    also = f"; {shared} of its {every} shared with other studies of this report" if shared else ""
-    return f"{duration_text(own.sum())} of training in {amount_text(len(own), 'trial')}{each}{first}{also}"
+    text = f"{duration_text(sum(seconds))} of training in {amount_text(len(seconds), 'trial')}"
+    if seconds:
+        text += f", {duration_text(median(seconds))} a trial"
+    if starts:
+        stages = f"{duration_text(sum(starts.values()))} in {amount_text(len(starts), 'trial')}"
+        text += f"; before it {stages} that they start from"
+    shared = sum(uses[trial_id] > 1 for trial_id in study.columns["id"])
+    if shared:
+        planned = amount_text(len(study.columns["id"]), "trial")
+        text += f"; {shared} of its {planned} shared with other studies of this report"
+    return text
 
 
-def provenance(trials: pd.DataFrame) -> dict[str, str]:
+def provenance(trials: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return field -> value in finished and diverged trials. Values that differ are listed with trial counts."""
-    over = trials[trials["status"].isin(OVER)]
-    counts = {name: Counter(filter(None, over[name])).most_common() for name in PROVENANCE}
-    return {
-        name: ", ".join(f"{v} ({amount_text(k, 'trial')})" for v, k in found) if len(found) > 1 else found[0][0]
-        for name, found in counts.items()
-        if found
-    }
+    over = [trial for trial in trials if trial["status"] in OVER]
+    texts = {}
+    for name in PROVENANCE:
+        counts = Counter(trial[name] for trial in over if trial[name]).most_common()
+        if len(counts) == 1:
+            texts[name] = counts[0][0]
+        elif counts:
+            texts[name] = ", ".join(f"{value} ({amount_text(count, 'trial')})" for value, count in counts)
+    return texts
 
 
 def rerun_command(plan: Plan) -> str:
     """Return the `ablate run` command that runs the study again, quoted for a shell."""
     asked = plan.asked or Asked(study=plan.study, recipe=plan.recipe)
-    overrides = plan.overrides.items()
-    settings = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in overrides]
-    settings += [] if asked.margin is None else [f"margin={asked.margin}"]
-    words = ["ablate", "run", asked.study, *settings]
+    words = ["ablate", "run", asked.study]
+    for key, value in plan.overrides.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        words.append(f"{key}={text}")
+    if asked.margin is not None:
+        words.append(f"margin={asked.margin}")
     words += ["--recipe", asked.recipe, "--seeds", str(len(plan.seeds))]
-    words += ["--name", plan.name] if "@" not in plan.name else []
-    words += [word for plugin in asked.plugins for word in ("--plugin", plugin)]
-    return shlex.join([*words, *(["--data-dir", asked.data_dir] if asked.data_dir else [])])
+    if "@" not in plan.name:
+        words += ["--name", plan.name]
+    for plugin in asked.plugins:
+        words += ["--plugin", plugin]
+    if asked.data_dir:
+        words += ["--data-dir", asked.data_dir]
+    return shlex.join(words)
 
 
 def inline_svg(svg: bytes, prefix: str, label: str) -> Markup:

@@ -138,10 +138,12 @@ def records_of_started(runs: Path, plan: Plan, records: Mapping[str, Record]) ->
     for trial_id, parents in plan.trials_with_parents.items():
         if trial_id not in records:  # the trial belongs to a stage
             continue
-        values, evals = dict(records[trial_id].values), dict(records[trial_id].evals)
+        values = dict(records[trial_id].values)
+        evals = dict(records[trial_id].evals)
         if values["status"] == "missing":
             values["reason"] = standings.read(trial_id, parents=parents).start.why or values["reason"]
-        if metrics := start_metrics(next(iter(parents))):
+        metrics = start_metrics(next(iter(parents)))
+        if metrics:
             evals["start"] = EvalSummary(metrics=metrics)
         found[trial_id] = replace(records[trial_id], values=values, evals=evals)
     return found
@@ -176,7 +178,8 @@ def within_ranges(record: Record, plan: Plan) -> Record:
     for name, value in {**eval_metrics(record), **record.values}.items():
         if name in NO_METRICS or not isinstance(value, int | float):
             continue
-        if fault := plan.metric_named(name).range_fault(value):
+        fault = plan.metric_named(name).range_fault(value)
+        if fault:
             return Record({"status": "broken", "reason": fault})
     return record
 
@@ -216,18 +219,19 @@ def with_recorded(arm: Arm, records: Mapping[str, Record]) -> Arm:
     changes: dict[str, Any] = {}
     notes = []
     for name, label in SIZES.items():
-        planned, found = getattr(arm, name), recorded(arm, records, name)
-        if planned is None or not found - {planned}:
+        planned = getattr(arm, name)
+        sizes = recorded_sizes(arm, records, name)
+        if planned is None or not sizes - {planned}:
             continue
-        changes[name] = min(found) if len(found) == 1 else None
-        sizes = " or ".join(f"{size:,}" for size in sorted(found))
-        notes.append(f"trained with {sizes} {label}, not the {planned:,} of the plan: the code has changed since")
+        changes[name] = min(sizes) if len(sizes) == 1 else None
+        text = " or ".join(f"{size:,}" for size in sorted(sizes))
+        notes.append(f"trained with {text} {label}, not the {planned:,} of the plan: the code has changed since")
     if "flops" in changes:
         changes["train_flops"] = None  # the plan's follow from its FLOPs an image
     return arm.model_copy(update={**changes, "notes": [*arm.notes, *notes]}) if changes else arm
 
 
-def recorded(arm: Arm, records: Mapping[str, Record], name: str) -> set[int]:
+def recorded_sizes(arm: Arm, records: Mapping[str, Record], name: str) -> set[int]:
     """Return the distinct values of a size that the arm's trials recorded."""
     values = [records[trial.id].values.get(name) for trial in arm.trials]
     return {int(value) for value in values if isinstance(value, int | float) and not math.isnan(value)}

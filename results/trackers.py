@@ -82,8 +82,11 @@ def curve_points(
         step = int(line["step"])
         seconds = 0.0 if math.isnan(line["seconds"]) else line["seconds"]
         yield seconds, step, without_nan(line, study.curves)
-    later = (metric for name, found in trial["evals"].items() if name != "start" for metric in found.metrics)
-    final = without_nan(trial, [*(name for name in study.metrics if name not in study.curves), *later])
+    names = [name for name in study.metrics if name not in study.curves]
+    for eval_name, summary in trial["evals"].items():
+        if eval_name != "start":
+            names += summary.metrics
+    final = without_nan(trial, names)
     if step is not None and final:
         yield seconds, step, final
 

@@ -83,8 +83,9 @@ class Attempt:
         env.json names that attempt. Without a checkpoint, this attempt's metrics are removed, and env.json records a
         start at step 0, unless it already records another start.
         """
-        if found := self.trial.newest_checkpoint():
-            file, payload = found
+        newest = self.trial.newest_checkpoint()
+        if newest:
+            file, payload = newest
             earlier = self.trial.path / "attempts" / file.parent.parent.name
             step = checkpoint_step(file)
             lines = [line.content() for line in read_metrics(earlier) if line.step <= step]

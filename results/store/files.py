@@ -100,7 +100,8 @@ def parse_npz(content: bytes, name: str) -> "dict[str, np.ndarray]":
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
-            if (total := sum(member.file_size for member in members)) > LARGEST:
+            total = sum(member.file_size for member in members)
+            if total > LARGEST:
                 raise Broken(f"its arrays take {total:,} bytes: at most {LARGEST:,}")
             arrays = {}
             for member in members:
@@ -169,7 +170,8 @@ def write_bytes(path: Path, payload: bytes, mode: int = 0o666) -> None:
 def append(path: Path, content: bytes) -> None:
     """Append all of `content` to a file, and sync it. Raises OSError if writing fails, after restoring the file."""
     with io.FileIO(path, "a", opener=open_no_follow) as file:
-        end, left = os.fstat(file.fileno()).st_size, memoryview(content)
+        end = os.fstat(file.fileno()).st_size
+        left = memoryview(content)
         try:
             while left:
                 left = left[file.write(left) or 0 :]

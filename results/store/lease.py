@@ -113,7 +113,8 @@ def take(attempt: Path) -> bool:
         shutil.rmtree(staging, ignore_errors=True)
         if isinstance(error, NotADirectoryError):
             raise
-        return (held := read(attempt)) is not None and held.nonce == nonce  # NFS: renamed, but the answer was lost
+        held = read(attempt)
+        return held is not None and held.nonce == nonce  # NFS: renamed, but the answer was lost
     return True
 
 
@@ -144,13 +145,16 @@ def lock(folder: Path, seconds: float) -> Iterator[Path]:
     Raises a TimeoutError that names the holder if the lock is not free within `seconds`. Raises OSError if the
     subfolder cannot be made. A waiting process takes over from a dead holder within about a minute.
     """
-    watch, deadline = Watch(fenced=False), time.monotonic() + seconds
-    while (path := take_next(folder, watch)) is None:
+    watch = Watch(fenced=False)
+    deadline = time.monotonic() + seconds
+    path = take_next(folder, watch)
+    while path is None:
         if time.monotonic() > deadline:
             held = read(numbered_folders(folder)[-1])
             who = f"process {held.pid} on {held.host}" if held else "another process"
             raise TimeoutError(f"{folder} is held by {who}")
         time.sleep(TURN_SECONDS)
+        path = take_next(folder, watch)
     heartbeat = Heartbeat(path)
     try:
         yield path
@@ -206,7 +210,9 @@ def renewal_time(attempt: Path) -> int:
 
 def is_held(attempt: Path) -> bool | None:
     """Return whether a running process holds the attempt, or None if the process is stopped or cannot be seen."""
-    return False if (attempt / RELEASED).exists() else {"lives": True, "gone": False}.get(holder_state(read(attempt)))
+    if (attempt / RELEASED).exists():
+        return False
+    return {"lives": True, "gone": False}.get(holder_state(read(attempt)))
 
 
 def seems_alive(attempt: Path) -> bool:
@@ -237,7 +243,8 @@ class Watch:
             return not alive
         if not self.fenced and stopped_holder(attempt):
             return False
-        change, now = renewal_time(attempt), self.clock()
+        change = renewal_time(attempt)
+        now = self.clock()
         if attempt not in self.seen or self.seen[attempt][0] != change:
             self.seen[attempt] = (change, now)
         return now - self.seen[attempt][1] >= DEAD_SECONDS

@@ -145,7 +145,8 @@ def declarations_of_plan(plan: Plan, time: str = "") -> list[Declaration]:
     Such plans recorded a number only once the seeds before it had a result. A plan of a later version is here only if
     its ledger was removed: all its trials may have had results before.
     """
-    found, ended = [], list[str]()
+    found = list[Declaration]()
+    ended = list[str]()
     if "grows" in plan.model_fields_set and not plan.looks:
         return [declaration(plan, time, sorted(plan.arm_trials))]
     for number in plan.looks or [len(plan.seeds)]:

@@ -42,7 +42,8 @@ def read_plan(path: Path) -> Plan:
         recorded = content.pop("checksum", None)  # plans of 0.11 and before have none
         plan = validated(Plan, content, path)
         if recorded is not None and recorded != checksum(content):
-            what = f"unknown key {unknown!a:.60}" if (unknown := unknown_field(plan)) else "its checksum differs"
+            unknown = unknown_field(plan)
+            what = f"unknown key {unknown!a:.60}" if unknown else "its checksum differs"
             raise Broken(f"plan.json: {what} (edited or damaged)")
         if plan.name != path.parent.name:
             raise Broken(f"plan.json: is the plan of {plan.name!a:.60}, not of its folder")

@@ -114,10 +114,11 @@ def result_values(result: Result) -> dict[str, Any]:
 def read_provenance(state: store.TrialState) -> dict[str, str]:
     """Return name -> text for the code, the kernels and the machine of a trial. Raises the errors of `read_envs`."""
     envs = [env.content() for env in read_envs(state)]
-    found = joined_values([{name: env[name] for name in NAMED if name in env} for env in envs])
-    if plugins := joined_values([env["plugins"] for env in envs if "plugins" in env]):
-        found["plugins"] = json.dumps(plugins, sort_keys=True)
-    return found
+    texts = joined_values([{name: env[name] for name in NAMED if name in env} for env in envs])
+    plugins = joined_values([env["plugins"] for env in envs if "plugins" in env])
+    if plugins:
+        texts["plugins"] = json.dumps(plugins, sort_keys=True)
+    return texts
 
 
 def read_envs(state: store.TrialState) -> list[Environment]:
@@ -129,12 +130,14 @@ def read_envs(state: store.TrialState) -> list[Environment]:
     assert state.attempt is not None
     envs = [json_files.parse(state.read("env.json"), state.attempt / "env.json", Environment)]
     seen = {state.attempt.name}
-    while (origin := envs[-1].resumed_from) and (number := origin.attempt) not in seen:
-        seen.add(number)
+    origin = envs[-1].resumed_from
+    while origin is not None and origin.attempt not in seen:
+        seen.add(origin.attempt)
         try:
-            envs.append(store.read(state.attempt.with_name(number) / "env.json", Environment))
+            envs.append(store.read(state.attempt.with_name(origin.attempt) / "env.json", Environment))
         except (FileNotFoundError, store.Broken):
             break
+        origin = envs[-1].resumed_from
     return envs[::-1]
 
 
@@ -143,8 +146,9 @@ def joined_values(attempts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     known: dict[str, list[str]] = {}
     for attempt in attempts:
         for name, value in attempt.items():
-            if value is not None and (written := value_text(value)):
-                known.setdefault(name, []).append(written)
+            text = "" if value is None else value_text(value)
+            if text:
+                known.setdefault(name, []).append(text)
     return {name: THEN.join(value for value, _ in itertools.groupby(values)) for name, values in known.items()}
 
 
@@ -156,9 +160,11 @@ def value_text(value: Any) -> str:
 def parse_correct(content: bytes) -> Correct:
     """Return (image indices (images,), 0 or 1 for each (images,)) from correct.npz. Raises Broken if damaged."""
     arrays = parse_npz(content, CORRECT)
-    if missing := {"index", "correct"} - arrays.keys():
+    missing = {"index", "correct"} - arrays.keys()
+    if missing:
         raise store.Broken(f"{CORRECT}: no array {min(missing)}")
-    index, correct = arrays["index"], arrays["correct"]
+    index = arrays["index"]
+    correct = arrays["correct"]
     if not is_correctness(index, correct):
         raise store.Broken(f"{CORRECT}: index and correct are not a list of images and a 0 or 1 for each")
     return shared_array(index.tobytes(), index.dtype.str), correct

@@ -88,7 +88,8 @@ class Standings:
         """
         trial = store.trial(self.runs, key)
         state = trial.state()
-        if missing := eval_files.missing_evals(trial, owed, state.result):
+        missing = eval_files.missing_evals(trial, owed, state.result)
+        if missing:
             return self.read_trained(trial, state, missing)
         if state.is_over:
             return Standing(Kind(state.status), state.status, state)
@@ -104,7 +105,8 @@ class Standings:
         which = f"trained; eval {', '.join(missing)} is"
         if state.attempt is not None and lease.seems_alive(state.attempt):
             return Standing(Kind.RUNNING, f"{which} being computed", state)
-        if (failure := eval_files.first_failure(trial, missing)) is not None and self.is_current(failure):
+        failure = eval_files.first_failure(trial, missing)
+        if failure is not None and self.is_current(failure):
             return Standing(Kind.FAILED, failure.cause, state)
         return Standing(Kind.OWES_EVALS, f"{which} still to be computed", state)
 
@@ -140,7 +142,8 @@ def combined_start(parents: Mapping[str, str], look: Callable[[str], Start]) -> 
     """
     start = Start()
     for key, name in parents.items():
-        if (parent := look(key)).kind is Kind.READY:
+        parent = look(key)
+        if parent.kind is Kind.READY:
             break
         start = Start(
             kind=max(start.kind, parent.kind, key=(Kind.READY, Kind.WAITS, Kind.LOST, Kind.BLOCKED).index),

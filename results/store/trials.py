@@ -68,6 +68,18 @@ def read_vouched(result: Result | None, path: Path) -> bytes:
     return payload
 
 
+def state_of_attempt(attempt: Path) -> TrialState:
+    """Return the state of a trial without a result. attempt: its newest attempt. Raises NewerSchema."""
+    failure = read_failure(attempt / "failure.json")
+    if failure is None and lease.seems_alive(attempt):
+        return TrialState("running", "running", attempt)
+    if failure is None:
+        return TrialState("interrupted", "interrupted", attempt)
+    if failure.again:
+        return TrialState("interrupted", f"interrupted: {failure.cause}", attempt)
+    return TrialState("failed", failure.cause, attempt)
+
+
 class Trial:
     """The folder of a trial.
 
@@ -97,22 +109,14 @@ class Trial:
     def state(self) -> TrialState:
         """Return the trial's state. Raises NewerSchema if a newer version wrote one of its files."""
         try:
-            result, broken = self.result(), ""
+            result = self.result()
         except Broken as error:
-            result, broken = None, str(error)
+            attempts = self.attempts()
+            return TrialState("broken", str(error), attempts[-1] if attempts else None)
         if result is not None:
             return TrialState(result.status, "", Path(self.path, "attempts", result.attempt), result)
-        newest = next(iter(self.attempts()[::-1]), None)
-        if broken:
-            return TrialState("broken", broken, newest)
-        if newest is None:
-            return TrialState("missing", "not started")
-        failure = self.failure()
-        if failure is not None and not failure.again:
-            return TrialState("failed", failure.cause, newest)
-        if failure is None and lease.seems_alive(newest):
-            return TrialState("running", "running", newest)
-        return TrialState("interrupted", "interrupted" + (f": {failure.cause}" if failure else ""), newest)
+        attempts = self.attempts()
+        return state_of_attempt(attempts[-1]) if attempts else TrialState("missing", "not started")
 
     def failure(self) -> Failure | None:
         """Return the failure of the newest attempt, or None if there is none. Raises NewerSchema."""

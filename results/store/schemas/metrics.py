@@ -37,8 +37,9 @@ SHARE = re.compile(r"(\d+(?:\.\d+)?)%")
 
 def checked_margin(margin: object) -> float | str:
     """Return the margin. Raises ValueError unless it is a number above 0 or a share of at most 50%, such as "25%"."""
-    if isinstance(margin, str) and (match := SHARE.fullmatch(margin)) and 0 < float(match[1]) <= 100 * WIDEST:
-        return margin
+    share = SHARE.fullmatch(margin) if isinstance(margin, str) else None
+    if share and 0 < float(share[1]) <= 100 * WIDEST:
+        return str(margin)
     if isinstance(margin, int | float) and not isinstance(margin, bool) and 0 < margin < LARGEST:
         return float(margin)
     raise ValueError(

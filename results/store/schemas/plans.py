@@ -1,6 +1,7 @@
 """Schemas of plan.json: the arms, stages and trials of a study, and what its recipe states."""
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Collection, Iterator
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, FiniteFloat, model_validator
@@ -302,9 +303,9 @@ class Plan(Schema):
     def lineage(self, entry: Entry) -> Iterator[Stage]:
         """Yield the stages that an entry starts or learns from, nearest first."""
         stages = {stage.name: stage for stage in self.stages}
-        while parent := stages.get(entry.parent):
-            yield parent
-            entry = parent
+        while entry.parent in stages:
+            entry = stages[entry.parent]
+            yield entry
 
     def parents(self, entry: Entry, seed: int) -> dict[str, str]:
         """Return trial id -> stage name for the trials that this seed's trial starts or learns from, nearest first."""
@@ -313,7 +314,11 @@ class Plan(Schema):
     @property
     def trials_with_parents(self) -> dict[str, dict[str, str]]:
         """The parents of each trial that has any: trial id -> (parent's trial id -> stage name, nearest first)."""
-        return {one.id: self.parents(entry, one.seed) for entry in self.entries if entry.parent for one in entry.trials}
+        parents: dict[str, dict[str, str]] = {}
+        for entry in self.entries:
+            if entry.parent:
+                parents |= {trial.id: self.parents(entry, trial.seed) for trial in entry.trials}
+        return parents
 
     @model_validator(mode="before")
     @classmethod
@@ -322,16 +327,27 @@ class Plan(Schema):
 
     @model_validator(mode="after")
     def check_names(self) -> "Plan":
-        """Raise ValueError if a baseline, parent or tuned point names no entry, or two arms or stages share a name."""
-        arms, stages = {arm.name for arm in self.arms}, {stage.name for stage in self.stages}
-        for what, names, known in (
-            ("baseline", [self.baseline, *(arm.baseline for arm in self.arms)], arms),
-            ("parent", [entry.parent for entry in (*self.arms, *self.stages) if entry.parent], stages),
-            ("tuned.points", [point for one in self.tuned for point in one.points], arms),
-        ):
-            for name in names:
-                if name not in known:
-                    raise ValueError(f"{what}={name}: no such entry")
-        if len(arms) < len(self.arms) or len(stages) < len(self.stages):
+        """Raise ValueError if a baseline, parent or tuned point names no entry, or two arms or stages share a name.
+
+        A stage comes after its parent, so that no lineage is endless.
+        """
+        arms = {arm.name for arm in self.arms}
+        earlier: set[str] = set()
+        for entry in self.entries:
+            if entry.parent and entry.parent not in earlier:
+                raise ValueError(f"parent={entry.parent}: no such entry")
+            if isinstance(entry, Stage):
+                earlier.add(entry.name)
+        for arm in self.arms:
+            check_known("baseline", arm.baseline, arms)
+        check_known("baseline", self.baseline, arms)
+        for point in itertools.chain.from_iterable(entry.points for entry in self.tuned):
+            check_known("tuned.points", point, arms)
+        if len(arms) < len(self.arms) or len({stage.name for stage in self.stages}) < len(self.stages):
             raise ValueError("two entries of one name")
         return self
+
+
+def check_known(what: str, name: str, known: Collection[str]) -> None:
+    if name not in known:
+        raise ValueError(f"{what}={name}: no such entry")
