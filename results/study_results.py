@@ -188,8 +188,10 @@ def evaluation_columns(cells: Sequence[Cell], records: Mapping[str, Record]) -> 
     """Return the columns of all training histories. cells: arm, seed and id of each planned trial."""
     lines = [(cell, line) for cell in cells for line in records[cell[2]].history]
     columns: dict[str, list[Any]] = {name: [cell[at] for cell, _ in lines] for at, name in enumerate(CELL)}
-    measured = dict.fromkeys(name for _, line in lines for name in line if name not in CELL)
-    for name in dict.fromkeys([*AXES, *measured]):
+    names = dict.fromkeys(AXES)
+    for _, line in lines:
+        names |= dict.fromkeys(name for name, value in line.items() if isinstance(value, int | float))
+    for name in (name for name in names if name not in CELL):
         columns[name] = [as_float(line.get(name)) for _, line in lines]
     return columns
 

@@ -92,11 +92,11 @@ class MetricsLine(Schema):
     epoch: float | None = None  #: Passes over the training images.
     images: Count | None = None  #: Training images seen, with repetition.
     seconds: float | None = None  #: Seconds of training, without evaluation and compilation.
-    __pydantic_extra__: dict[str, float | None]
 
     def number(self, name: str) -> float | None:
         """Return a number that the trial measured, or None if it did not."""
-        return (self.model_extra or {}).get(name)
+        value = (self.model_extra or {}).get(name)
+        return value if isinstance(value, int | float) else None
 
 
 class Eval(Schema):
