@@ -76,7 +76,7 @@ def learns(config: Config, slot: str, name: str, every: bool = True) -> None:
     training = Training(config, load(config))
     batch = training.batch()
     with torch.no_grad():
-        logits = training.forward(batch.images, batch.keys)
+        logits = training.forward(batch.images, batch.rng_keys)
     shape = tuple(logits.shape)
     wanted = (config.batch, config.classes)
     if slot != "objective":

@@ -163,4 +163,4 @@ def test_training_gives_each_image_the_key_of_its_epoch() -> None:
     epochs = [i // len(data.train) for i in range(100, 200)]
     assert set(epochs) == {0, 1}
     places = data.train.index[order.indices(100, 100)]
-    assert torch.equal(training.batch().keys, image_keys(config.seed, np.array(epochs), places))
+    assert torch.equal(training.batch().rng_keys, image_keys(config.seed, np.array(epochs), places))

@@ -25,13 +25,13 @@ class Inputs(NamedTuple):
     """The inputs that change from step to step. All other tensors of a step stay at their addresses.
 
     indices (B,): of the images, in the training data. pixels (B, C, S, S): uint8 images, if they are streamed or
-    already augmented. keys (B,): random keys of the images. choices (B, n): random choices of the augmentation. mixing
-    (6,): random numbers of mixup and CutMix. All but `indices` are None in a step that does not need them.
+    already augmented. rng_keys (B,): random keys of the images. choices (B, n): random choices of the augmentation.
+    mixing (6,): random numbers of mixup and CutMix. All but `indices` are None in a step that does not need them.
     """
 
     indices: Tensor
     pixels: Tensor | None = None
-    keys: RngKeys = None
+    rng_keys: RngKeys = None
     choices: Tensor | None = None
     mixing: Tensor | None = None
 
@@ -44,17 +44,17 @@ class Batch(NamedTuple):
     """A batch of model inputs with their targets.
 
     images (B, C, H, W): standardized. targets: labels (B,), soft labels (B, classes) of mixed images, or the targets of
-    an objective without labels. keys (B,): random keys of the images, or None.
+    an objective without labels. rng_keys (B,): random keys of the images, or None.
     """
 
     images: Tensor
     targets: Tensor
-    keys: RngKeys
+    rng_keys: RngKeys
 
     def split(self, size: int) -> Iterator[Batch]:
         """Yield micro-batches of `size` images. The last micro-batch may be smaller."""
-        keys = repeat(None) if self.keys is None else torch.split(self.keys, size)
-        return map(Batch, torch.split(self.images, size), torch.split(self.targets, size), keys)
+        rng_keys = repeat(None) if self.rng_keys is None else torch.split(self.rng_keys, size)
+        return map(Batch, torch.split(self.images, size), torch.split(self.targets, size), rng_keys)
 
 
 class Batches:
@@ -94,10 +94,10 @@ class Batches:
             pixels = self.reader(step)
         if config.mixup or config.cutmix:
             mixing = mixing_choices(config, step, config.image_size, config.image_size)
-        inputs = Inputs(torch.from_numpy(indices), pixels, self.keys(step, indices), None, mixing)
+        inputs = Inputs(torch.from_numpy(indices), pixels, self.rng_keys(step, indices), None, mixing)
         return self.draw_augmentation(inputs)
 
-    def keys(self, step: int, indices: Indices) -> RngKeys:
+    def rng_keys(self, step: int, indices: Indices) -> RngKeys:
         """Return the random keys (B,), on the CPU, of a step's images `indices` (B,), or None if not needed."""
         config = self.config
         noisy = config.dropout or config.attention_dropout or config.patch_dropout or config.drop_path
@@ -108,12 +108,12 @@ class Batches:
 
     def draw_augmentation(self, inputs: Inputs) -> Inputs:
         """Return `inputs` with the augmentation's choices or augmented images, or unchanged without augmentation."""
-        if inputs.keys is None or self.config.augment == "none":
+        if inputs.rng_keys is None or self.config.augment == "none":
             return inputs
         if self.augments_in_graph and isinstance(self.augment, Staged):
-            return inputs._replace(choices=self.augment.choices(inputs.keys, self.side))
+            return inputs._replace(choices=self.augment.choices(inputs.rng_keys, self.side))
         on_device = inputs._replace(indices=send(inputs.indices, self.device))
-        return inputs._replace(pixels=self.augment(self.pixels(on_device), inputs.keys))
+        return inputs._replace(pixels=self.augment(self.pixels(on_device), inputs.rng_keys))
 
     def send(self, inputs: Inputs) -> Inputs:
         return inputs.map(partial(send, device=self.device))
@@ -129,12 +129,12 @@ class Batches:
         labels = self.data.train.labels[inputs.indices]
         images = self.data.standardize(pixels)
         if self.config.random_erasing:
-            assert inputs.keys is not None
-            images = erase(images, inputs.keys, self.config.random_erasing, self.config.random_erasing_fill)
-        targets = self.objective.targets(pixels, labels, inputs.keys)
+            assert inputs.rng_keys is not None
+            images = erase(images, inputs.rng_keys, self.config.random_erasing, self.config.random_erasing_fill)
+        targets = self.objective.targets(pixels, labels, inputs.rng_keys)
         if inputs.mixing is not None:
             images, targets = mixed(images, targets, self.config, inputs.mixing)
-        return Batch(images, targets, inputs.keys)
+        return Batch(images, targets, inputs.rng_keys)
 
     def pixels(self, inputs: Inputs) -> Tensor:
         """Return the uint8 images (B, C, S, S) to augment, uncropped if the augmentation crops."""

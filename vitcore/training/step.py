@@ -127,7 +127,7 @@ class TrainStep:
 
     def mean_loss(self, batch: Batch) -> Tensor:
         """Return the mean loss over the images in `batch`, including the distillation loss if there is a teacher."""
-        outputs = compute_in_precision(self.config, self.trained, batch.images, batch.keys)
+        outputs = compute_in_precision(self.config, self.trained, batch.images, batch.rng_keys)
         if self.teacher is None:
             return self.objective.loss(outputs, batch.targets)
         assert isinstance(self.objective, Classification), "no other objective has a teacher"

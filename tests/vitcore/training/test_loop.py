@@ -248,7 +248,7 @@ def test_augmented_images_reach_the_model() -> None:
     data = load(config)
     training, plain = Training(config, data), Training(combined(), data)
     chosen = data.train.pixels[training.batches.order.indices(0, 24)]
-    keys = training.batch().keys
+    keys = training.batch().rng_keys
     torch.testing.assert_close(training.batch().images, data.standardize(AUGMENT["randaugment"](config)(chosen, keys)))
     assert not torch.equal(training.batch().images, plain.batch().images)
     assert score(training, data.val)[0] == score(plain, data.val)[0]
