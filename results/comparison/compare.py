@@ -128,7 +128,8 @@ def untested_reason(pair: Pair, test: Test | None) -> str | None:
         lacks_verdict = test.method != "none" and test.p is None
         unfinished = f"{' and '.join(pair.unfinished)} unfinished" if pair.unfinished else None
         return (test.difference.why or unfinished) if lacks_verdict else None
-    a, b = pair.a, pair.b
+    a = pair.a
+    b = pair.b
     if a.study.plan.metric != b.study.plan.metric:
         return "other metric"
     keys = [key for key, _, _ in differing_settings(a, b)]
@@ -153,7 +154,8 @@ def contents(studies: Sequence[StudyResults]) -> Contents:
 
 def provenance(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> dict[str, dict[str, list[str]]]:
     """Return field -> values in A and B, for provenance that differs. A plug-in counts only if A and B loaded it."""
-    left, right = provenance_values(a), provenance_values(b)
+    left = provenance_values(a)
+    right = provenance_values(b)
     both = {name: {"a": left[name], "b": right[name]} for name in left if name in right}
     return {name: values for name, values in both.items() if values["a"] != values["b"]}
 
@@ -169,7 +171,8 @@ def provenance_values(studies: Sequence[StudyResults]) -> dict[str, list[str]]:
 
 def differing_recipes(pairs: Sequence[Pair]) -> dict[str, dict[str, list[str]]]:
     """Return name -> values in A and B where matched arms differ. A name is "recipe" or a setting."""
-    in_a, in_b = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
+    in_a = defaultdict[str, set[str]](set)
+    in_b = defaultdict[str, set[str]](set)
     for pair in pairs:
         if pair.a is None or pair.b is None:
             continue
@@ -192,7 +195,8 @@ def metric_notes(metric: Metric) -> list[str]:
 
 def row_notes(pair: Pair, test: Test | None, family: int) -> list[str]:
     """Return notes on absent trials, on the verdict and on an unusual or missing test. family: the number of tests."""
-    a, b = pair.a, pair.b
+    a = pair.a
+    b = pair.b
     if a is None or b is None:
         return [f"only in {'B' if a is None else 'A'}"]
     notes_found = [
@@ -249,7 +253,8 @@ def change_notes(change: Test | None) -> list[str]:
         return []
     before = sentences.verdict_text(change.a.row.verdict, "without verdict")
     after = sentences.verdict_text(change.b.row.verdict, "without verdict")
-    metric, difference = change.a.study.plan.primary_metric, change.difference
+    metric = change.a.study.plan.primary_metric
+    difference = change.difference
     if difference.value is None or change.p_holm is None:
         tested = "that its difference from the baseline moved is not tested"
     else:

@@ -74,9 +74,12 @@ def sides(studies: Sequence[StudyResults], interim: bool = False) -> list[Side]:
         rows = {row.arm: row for row in table.rows}
         study, _ = tuning.with_tuned(untuned)
         plan = study.plan
-        trials, outcomes = contrast.samples_by_arm(study, plan.metric), outcomes_by_arm(study)
+        trials = contrast.samples_by_arm(study, plan.metric)
+        outcomes = outcomes_by_arm(study)
         for arm in plan.arms:
-            name, finished, baseline = arm.name, trials[arm.name], trials[arm.baseline]
+            name = arm.name
+            finished = trials[arm.name]
+            baseline = trials[arm.baseline]
             difference = None if finished is baseline else finished - baseline
             late = changed_margin(name, plan)
             listed.append(Side(study, arm, rows[name], finished, difference, outcomes[name], table.interim, late))

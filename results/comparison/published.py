@@ -66,7 +66,8 @@ def claim_row(claim: Claim, table: Table) -> PublishedClaim:
     """Return a claim with its published difference and notes, such as a bound on an unresolved difference."""
     published = {row.arm: row.published for row in table.rows}
     a, _, b = claim_text.parse_claim(claim.claim)
-    left, right = published.get(a), published.get(b)
+    left = published.get(a)
+    right = published.get(b)
     sign = -1 if claim.of == f"{b} - {a}" else 1
     notes = [*compare.metric_notes(table.plan.primary_metric), claim.note, *table.warnings]
     if claim.verdict == claim_text.UNRESOLVED and claim.delta_ci95:

@@ -126,7 +126,8 @@ def sensitivity_text(comparison: Comparison) -> str:
     for which, values in smallest.items():
         metric = metrics[which]
         of_metric = f" of {metric.title}" if len(smallest) > 1 or metric.label else ""
-        low, high = metric.bound_text(min(values)), metric.bound_text(max(values))
+        low = metric.bound_text(min(values))
+        high = metric.bound_text(max(values))
         text = high if low == high else f"{low.removesuffix(metric.unit_of_difference)} to {high}"
         sizes.append(f"{text}{of_metric}")
     return f"differences of {', '.join(sizes)} or more would have been seen (80% power)"
@@ -154,7 +155,8 @@ def failing_rows(comparison: Comparison, margin: float | str | None) -> list[Com
 
 def gate_text(comparison: Comparison, margin: float | str | None = None) -> str:
     """Return the report for `--fail-on worse`: failing rows, sensitivity of the tests, and what was not tested."""
-    rows, failed = comparison.rows, failing_rows(comparison, margin)
+    rows = comparison.rows
+    failed = failing_rows(comparison, margin)
     if margin is None:
         tested = sum(row.p_holm is not None for row in rows)
         described = [f"{row.arm} of {row.name} {difference_text(row)}" for row in failed]

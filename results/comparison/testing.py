@@ -70,19 +70,24 @@ class Test:
 
 def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | None:
     """Return the test of B - A on the samples from `sample_of`. Without two comparable samples, return None."""
-    a, b = pair.a, pair.b
+    a = pair.a
+    b = pair.b
     if a is None or b is None or not are_comparable(a, b):
         return None
-    left, right = sample_of(a), sample_of(b)
+    left = sample_of(a)
+    right = sample_of(b)
     if left is None or right is None:
         return None
     common = sorted(left.values.keys() & right.values.keys())
     equal = [seed for seed in common if left.values[seed] == right.values[seed]]
     identical = [seed for seed in equal if left.weights[seed] and left.weights[seed] == right.weights[seed]]
-    new_a, new_b = left.without_seeds(identical), right.without_seeds(identical)
+    new_a = left.without_seeds(identical)
+    new_b = right.without_seeds(identical)
     same_split = a.study.plan.split == b.study.plan.split
     if identical and not (new_a.values and new_b.values):
-        difference, method, pairs = Estimate(len(identical), 0.0, why=IDENTICAL), "none", 0
+        difference = Estimate(len(identical), 0.0, why=IDENTICAL)
+        method = "none"
+        pairs = 0
     else:
         difference, method, pairs = estimate_difference(new_a, new_b, same_split)
     tested = difference.with_extra_variance(images_variance(new_a, new_b))
@@ -116,7 +121,8 @@ def at_look(look: Look, whole: AtLook, same_split: bool) -> AtLook:
     if look.is_last:
         return replace(whole, factor=look.factor)
     seeds_a, seeds_b = look.seeds
-    a, b = whole.a.only_seeds(seeds_a), whole.b.only_seeds(seeds_b)
+    a = whole.a.only_seeds(seeds_a)
+    b = whole.b.only_seeds(seeds_b)
     difference, _, _ = estimate_difference(a, b, same_split)
     return AtLook(look.factor, a, b, difference, difference.with_extra_variance(images_variance(a, b)))
 
@@ -161,7 +167,8 @@ def estimate_difference(a: Sample, b: Sample, same_split: bool) -> tuple[Estimat
         return intervals.welch(a.numbers, b.numbers, a.image), "welch", 0
     if count == len(a.values) == len(b.values):
         return pairs.mean, "paired", count
-    numbers_a, numbers_b = pairs_first(a, pairs.seeds), pairs_first(b, pairs.seeds)
+    numbers_a = pairs_first(a, pairs.seeds)
+    numbers_b = pairs_first(b, pairs.seeds)
     return intervals.overlapping_samples(numbers_a, numbers_b, count, a.image), "overlapping", count
 
 
@@ -186,9 +193,11 @@ def deficit_share_bound(test: Test) -> float | None:
     """Return the `deficit_bound` as a share of A's error, or of A's value of a metric that is not an accuracy."""
     if test.method == "none" or deficit_bound(test) is None:
         return deficit_bound(test)
-    metric, bounds = test.a.study.plan.primary_metric, []
+    metric = test.a.study.plan.primary_metric
+    bounds = []
     for look in test.at_looks:
-        a, b = contrast.error(look.a, metric), contrast.error(look.b, metric)
+        a = contrast.error(look.a, metric)
+        b = contrast.error(look.b, metric)
         growth = relative_change(a.tested, b.tested, look.tested)
         if growth is not None and metric.higher_is_better and not metric.is_accuracy:
             growth = -growth
@@ -205,9 +214,11 @@ def tie_within(plan: Plan, at: AtLook) -> Tie | None:
     """
     if plan.margin is None or at.a.mean.value is None:
         return None
-    tested, here = Ratio.of_mean(at.tested), Ratio.of_mean(at.difference)
+    tested = Ratio.of_mean(at.tested)
+    here = Ratio.of_mean(at.difference)
     if isinstance(plan.margin, str):
-        a, b = contrast.error(at.a, plan.primary_metric), contrast.error(at.b, plan.primary_metric)
+        a = contrast.error(at.a, plan.primary_metric)
+        b = contrast.error(at.b, plan.primary_metric)
         tested = relative_change(a.tested, b.tested, at.tested)
         here = relative_change(a.on_these_images.tested, b.on_these_images.tested, at.difference)
     text = margins.margin_text(plan.margin, plan.primary_metric, "A")

@@ -75,12 +75,14 @@ def scale_for(ticks: Sequence[float]) -> str:
         return "linear"
     if len(ticks) == 2:
         return "log" if ticks[1] >= 2 * ticks[0] else "linear"
-    steps, ratios = np.diff(ticks), np.diff(np.log(ticks))
+    steps = np.diff(ticks)
+    ratios = np.diff(np.log(ticks))
     return "log" if ratios.std() / ratios.mean() < steps.std() / steps.mean() else "linear"
 
 
 def padded_limits(ticks: Sequence[float], log: bool) -> tuple[float, float]:
-    low, high = ticks[0], ticks[-1]
+    low = ticks[0]
+    high = ticks[-1]
     if log:
         margin = (high / low) ** 0.12 if high > low else 2.0
         return low / margin, high * margin
@@ -106,7 +108,8 @@ def metric_limits(metric: Metric, low: float, high: float, margin: float) -> tup
     """Return limits with a share `margin` of the range free on either side, but within the metric's range."""
     least = -math.inf if metric.lowest is None else metric.lowest * metric.scale
     most = math.inf if metric.highest is None else metric.highest * metric.scale
-    low, high = max(low, least), min(high, most)
+    low = max(low, least)
+    high = min(high, most)
     free = margin * (high - low) or 0.01 * abs(high) or 1.0
     return max(low - free, least), min(high + free, most)
 

@@ -56,7 +56,9 @@ def arms_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     display units. Unknown numbers are NaN, and so are the intervals of fewer than FEWEST seeds. A missing verdict is
     "".
     """
-    plan, x, rows = study.plan, x_setting(study.plan), {row.arm: row for row in table.rows}
+    plan = study.plan
+    x = x_setting(study.plan)
+    rows = {row.arm: row for row in table.rows}
     ordered = sorted(plan.arms, key=lambda arm: current_style().rank(arm.name))
     frame = pd.DataFrame([arm_record(arm, rows[arm.name], x, plan) for arm in ordered])
     frame = frame.astype(dict.fromkeys([*IN_UNITS, "flops"], float))
@@ -69,7 +71,8 @@ def arm_record(arm: Arm, row: Row, x: str, plan: Plan) -> dict[str, Any]:
     low, high = (row.ci95 if row.n >= FEWEST else None) or (None, None)
     delta_low, delta_high = (row.delta_ci95 if row.n >= FEWEST else None) or (None, None)
     absent = {word: row.value(word) for word in ("diverged", "failed", "missing")}
-    at, style = arm.values.get(x, arm.name), current_style()
+    at = arm.values.get(x, arm.name)
+    style = current_style()
     return {
         "arm": arm.name,
         "label": style.label(arm.name),
@@ -98,7 +101,8 @@ def table_for_metric(study: StudyResults, metric: str) -> Table:
 
 def series_name(arm: Arm, x: str, plan: Plan) -> str:
     """Return the name of an arm's series (its line): the settings that it changes or sweeps, except `x`."""
-    change, values = arm_change(arm, plan), arm.values
+    change = arm_change(arm, plan)
+    values = arm.values
     if x in plan.factors and not given_name(arm, plan):
         change = ",".join(f"{name}={values[name]}" for name in plan.factors if name != x and name in values)
     others = [f"{name}={values[name]}" for name in plan.curves if name != x and name in values]

@@ -28,7 +28,8 @@ def draw_filters(inside: Inspection, figure: Figure) -> list[str]:
     The figure's height is fitted. Each component is scaled to 0 to 1, over all of its channels together. Returns the
     figure's notes.
     """
-    components, share = inside.arrays["filters"][:MOST], inside.arrays["filters_share"][:MOST]
+    components = inside.arrays["filters"][:MOST]
+    share = inside.arrays["filters_share"][:MOST]
     tiles = tile_pictures([to_rgb(normalized(component)) for component in components])
     ax = strip_axes(figure.subplots())
     ax.set_frame_on(False)
@@ -44,7 +45,8 @@ def draw_filters(inside: Inspection, figure: Figure) -> list[str]:
 
 def tile_pictures(tiles: list[np.ndarray]) -> np.ndarray:
     """Return `tiles` (H, W, 3) as one picture with at most COLUMNS columns. Small tiles grow to at most SIDE pixels."""
-    zoom, columns = max(1, SIDE // max(tiles[0].shape[:2])), min(COLUMNS, len(tiles))
+    zoom = max(1, SIDE // max(tiles[0].shape[:2]))
+    columns = min(COLUMNS, len(tiles))
     framed = [np.pad(tile.repeat(zoom, 0).repeat(zoom, 1), FRAME, constant_values=PAPER) for tile in tiles]
     framed += [np.full_like(framed[0], PAPER)] * (-len(tiles) % columns)
     rows = [np.hstack(framed[k : k + columns]) for k in range(0, len(framed), columns)]
@@ -56,7 +58,8 @@ def draw_distance(inside: Inspection, figure: Figure) -> list[str]:
 
     Returns the figure's notes.
     """
-    distances, uniform = inside.arrays["distance"], inside.facts["uniform_distance"]  # (layers, heads), pixels
+    distances = inside.arrays["distance"]  # (layers, heads), pixels
+    uniform = inside.facts["uniform_distance"]
     (depth, heads), palette = distances.shape, current_style().palette
     figure.set_figheight(2.4)
     ax = figure.subplots()
@@ -84,7 +87,8 @@ def draw_rollout(inside: Inspection, figure: Figure) -> list[str]:
     Three rows show each image, the image darkened where attention is low, and the attention alone. Returns the
     figure's notes.
     """
-    images, maps = inside.arrays["images"], inside.arrays["rollout"]
+    images = inside.arrays["images"]
+    maps = inside.arrays["rollout"]
     classes = zip(inside.arrays["labels"].tolist(), inside.arrays["predicted"].tolist(), strict=True)
     shown = min(len(images), 4 if is_narrow(figure) else 8)
     figure.set_figheight((figure.get_figwidth() - 0.4) / shown * 3 + 0.3)
@@ -118,7 +122,8 @@ def shade(share: np.ndarray) -> np.ndarray:
 
 def normalized(values: np.ndarray) -> np.ndarray:
     """Return values scaled linearly to the range 0 to 1, or 0.5 if they are constant."""
-    low, high = values.min(), values.max()
+    low = values.min()
+    high = values.max()
     return (values - low) / (high - low) if high > low else np.full(values.shape, 0.5)
 
 

@@ -34,11 +34,13 @@ def with_styles(frame: pd.DataFrame) -> pd.DataFrame:
     Colors that the user's style gives by name take precedence. Series of the same color differ in dashes and, except
     baselines, in marker, as long as dashes and markers suffice.
     """
-    style, baselines = current_style(), set(frame["series"][frame["reference"]])
+    style = current_style()
+    baselines = set(frame["series"][frame["reference"]])
     looks: dict[str, tuple[str, str, Any]] = {}
     k = 0  # number of series so far, without baselines
     for name in dict.fromkeys(frame["series"]):
-        usual, marker = style.baseline, "D"
+        usual = style.baseline
+        marker = "D"
         if name not in baselines:
             usual = style.palette[k % len(style.palette)]
         colour = style.colour(name) or usual
@@ -143,7 +145,8 @@ def positions_in_points(ax: Axes, x: Any, y: Any) -> np.ndarray:
 def available_spread(frame: pd.DataFrame, ax: Axes) -> float:
     """Return the width, in points (1/72 inch), over which markers at one position may spread."""
     at = positions_in_points(ax, sorted(set(frame["at"])), 0.0)[:, 0]
-    left, right = ax.bbox.x0 * 72 / ax.figure.dpi, ax.bbox.x1 * 72 / ax.figure.dpi
+    left = ax.bbox.x0 * 72 / ax.figure.dpi
+    right = ax.bbox.x1 * 72 / ax.figure.dpi
     inside = 2 * min(at[0] - left, right - at[-1]) - MARK
     return max(0.0, float(min([inside, *(MAX_SPREAD * np.diff(at))])))
 
@@ -185,7 +188,8 @@ def draw_points(
         face = row.colour if row.reference or row.verdict in RESOLVED else "white"
         colours: dict[str, Any] = {"color": row.colour, "markerfacecolor": face}
         ax.plot([row.at], [row.mean], row.marker, transform=to, zorder=4, **colours, **UNCLIPPED)
-    singles, colour = seeds.merge(rows[["arm", "at"]], on="arm"), rows["colour"].iloc[0]
+    singles = seeds.merge(rows[["arm", "at"]], on="arm")
+    colour = rows["colour"].iloc[0]
     faint: dict[str, Any] = {"color": colour, "alpha": 0.45, "markersize": 2.5, "markeredgewidth": 0, **UNCLIPPED}
     ax.plot(singles["at"], singles["value"], "o", transform=shifted_transform(ax, aside + seed_offset), **faint)
 
@@ -203,8 +207,10 @@ def draw_absences(rows: pd.DataFrame, ax: Axes, aside: float = 0.0, name: str = 
 
 def draw_spread_absences(frame: pd.DataFrame, ax: Axes) -> None:
     """Draw the crosses of all series, each shifted to the right until it is at least GAP from the one before."""
-    absent, free = frame[frame["n"] == 0].sort_values("at", kind="stable"), -np.inf
+    absent = frame[frame["n"] == 0].sort_values("at", kind="stable")
+    free = -np.inf
     for k, place in enumerate(positions_in_points(ax, absent["at"], 0.0)[:, 0]):
-        row, aside = absent.iloc[[k]], max(free - place, 0.0)
+        row = absent.iloc[[k]]
+        aside = max(free - place, 0.0)
         draw_absences(row, ax, aside, row["line"].iloc[0])
         free = place + aside + GAP

@@ -64,7 +64,8 @@ def compose(figure: Figure, title: str, subtitle: str, notes: Sequence[str]) -> 
     for text in figure.findobj(Text):  # an unprintable character would make an SVG file invalid
         text.set_text(printable(text.get_text(), "\n"))
     width, body = figure.get_size_inches()
-    inside, style = width - 2 * MARGIN, current_style()
+    inside = width - 2 * MARGIN
+    style = current_style()
     head = wrap_text(title, inside, style.title * BOLD)
     under = wrap_text(subtitle, inside, style.text)
     foot = "\n".join(wrap_text(note, inside, style.small) for note in notes)
@@ -87,7 +88,8 @@ def legends_height(figure: Figure) -> float:
     """Return the height in inches that the legends above the panels need together. Panels in one row share theirs."""
     by_row: dict[int, float] = defaultdict(float)
     for ax in figure.axes:
-        legend, place = ax.get_legend(), ax.get_subplotspec()
+        legend = ax.get_legend()
+        place = ax.get_subplotspec()
         if legend is not None and place is not None:
             height = legend.get_window_extent().height / figure.dpi
             by_row[place.rowspan.start] = max(by_row[place.rowspan.start], height)
@@ -126,7 +128,8 @@ def draw_legend(ax: Axes, title: str = "") -> None:
     if not handles:
         ax.set_title(title, loc="left")
         return
-    place, size = ax.get_subplotspec(), current_style().text
+    place = ax.get_subplotspec()
+    size = current_style().text
     panels = place.get_gridspec().ncols if place else 1
     room = figure.get_figwidth() / panels - TICKS
     wrapped = [wrap_text(label, room - HANDLE, size) for label in labels]

@@ -79,7 +79,8 @@ def draw_side_by_side(insides: Sequence[Inspection], names: Sequence[str], figur
     All trials share the color scale of a site. Panels are titled with `names`.
     """
     sites = [site for site in notes_by_site(insides[0]) if all(site in notes_by_site(other) for other in insides)]
-    count, stacked = len(insides), is_narrow(figure)
+    count = len(insides)
+    stacked = is_narrow(figure)
     across = 1 if stacked else count
     side = (figure.get_figwidth() - 1.3) / across
     figure.set_figheight((side + 0.6) * len(sites) * (count if stacked else 1))

@@ -57,7 +57,8 @@ def figure(study: StudyResults, width: float, titled: bool = True, x: str | None
     """
     page, above, below = draw_with_notes(study, width, x)
     if titled and not current_style().notes:
-        above, below = "", []
+        above = ""
+        below = []
     compose(page, study.plan.question if titled and current_style().heading else "", above, below)
     return page
 
@@ -79,9 +80,11 @@ def draw_with_notes(study: StudyResults, width: float, x: str | None) -> tuple[F
     if not x and (wrong := unknown_figure(study.plan)):
         raise ValueError(wrong)
     kind = curves.kind_over(x) if x else kinds.kind(study.plan.figure)
-    table, page = table_of(study), Figure(figsize=(width, 3.0), layout="constrained")
+    table = table_of(study)
+    page = Figure(figsize=(width, 3.0), layout="constrained")
     drawn = study if kind.whole_grid else tuning.tuned_arms_only(study)
-    notes, frame = kind.draw(drawn, table, page), arms_frame(drawn, table)
+    notes = kind.draw(drawn, table, page)
+    frame = arms_frame(drawn, table)
     what = " during training" if kind.over_training else f", {evidence_text(frame)}"
     setting = ", ".join(setting_parts(study.plan))
     above = f"{setting}: {styled_metric_name(kind.metric_of(drawn))}{what}"

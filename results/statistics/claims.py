@@ -93,9 +93,11 @@ def pair_tests(
     p_holm = {arms: rows[arm].p_holm for arms, arm in contrasts.items() if arm}
     p_margin = {arms: p_margins[arm] for arms, arm in contrasts.items() if arm}
     others = [arms for arms, arm in contrasts.items() if not arm]
-    p, p_equivalence = list[float | None](), list[float | None]()
+    p = list[float | None]()
+    p_equivalence = list[float | None]()
     for arms in others:
-        tie, at_edge = ties[arms], not set(arms).isdisjoint(unjudged)
+        tie = ties[arms]
+        at_edge = not set(arms).isdisjoint(unjudged)
         within = None if at_edge or (tie and tie.too_wide) else tuned_pairs.p_equivalence(pairs[arms], plan)
         p.append(None if at_edge else tuned_pairs.p_value(pairs[arms], plan))
         p_equivalence.append(within)

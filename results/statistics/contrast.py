@@ -139,7 +139,8 @@ def spans_repetitions(seeds: Iterable[int], folds: int | None) -> bool:
 
 def samples_by_arm(study: StudyResults, metric: str) -> dict[str, Sample]:
     """Return arm -> sample of its finished trials that have `metric`, a column of the study."""
-    split, image = study.plan.split, 0.0
+    split = study.plan.split
+    image = 0.0
     if split is not None and study.plan.metric_named(metric).is_accuracy:
         image = 1 / split.images_per_test
     folds = None if split is None else split.folds

@@ -31,7 +31,8 @@ class Earlier:
 
 def declared_earlier(plan: Plan) -> list[Earlier]:
     """Return the first declarations that differ from what the plan declares now about the same contrasts."""
-    contrasts, arms = looks.planned_contrasts(plan), {arm.name: arm for arm in plan.arms}
+    contrasts = looks.planned_contrasts(plan)
+    arms = {arm.name: arm for arm in plan.arms}
     by_declaration: dict[str, tuple[Declaration, list[str], list[str]]] = {}
     for name, contrast in contrasts.items():
         arm = arms[name]
@@ -87,7 +88,8 @@ def was_claimed_late(claim: str, plan: Plan) -> bool:
     trials = []
     for a, _, b in claims.claims_at_points(claim, plan):
         if a in arms and b in arms:
-            ids_a, ids_b = arms[a].ids, arms[b].ids
+            ids_a = arms[a].ids
+            ids_b = arms[b].ids
             trials += [frozenset((ids_a[seed], ids_b[seed])) for seed in ids_a if seed in ids_b]
     return not any(
         claim in declaration.claims and not looks.has_results(trials, declaration) for declaration in plan.declarations
@@ -99,7 +101,8 @@ def first_declaration(arm: Arm, baseline: Arm, contrast: Sequence[Trials], plan:
 
     contrast: the trials of each seed of `arm` and `baseline`.
     """
-    declarations, before = list[Declaration](), dict[str, Declaration]()
+    declarations = list[Declaration]()
+    before = dict[str, Declaration]()
     for declaration in plan.declarations:
         if declaration.metric and looks.concerns(declaration, contrast):
             declarations.append(declaration)

@@ -93,7 +93,8 @@ def exact_sum(numbers: Sequence[float]) -> float:
 
 def are_identical(values: np.ndarray, image: float = 0.0) -> bool:
     """Return whether values (n,) differ only by rounding, or by at most half of `image`, as between unequal folds."""
-    low, high = float(values.min()), float(values.max())
+    low = float(values.min())
+    high = float(values.max())
     return bool(high - low <= max(image / 2, IDENTICAL * max(1.0, -low, high)))
 
 
@@ -157,8 +158,10 @@ def shared_images_variance(correct: np.ndarray, repetition: np.ndarray) -> float
         return 0.0
     # The folds of one repetition do not overlap: at most one of its seeds tested the image.
     rows = np.array([np.fmax.reduce(correct[repetition == label]) for label in labels])  # (r, images)
-    is_tested, values = (~np.isnan(rows)).astype(float), np.nan_to_num(rows)
-    both, sums = is_tested @ is_tested.T, values @ is_tested.T  # sums[i, j]: of row i over the images of row j
+    is_tested = (~np.isnan(rows)).astype(float)
+    values = np.nan_to_num(rows)
+    both = is_tested @ is_tested.T
+    sums = values @ is_tested.T  # sums[i, j]: of row i over the images of row j
     scatter = values @ values.T - sums * sums.T / np.maximum(both, 1)
     covariances = np.where(both > 1, scatter / np.maximum(both - 1, 1), 0.0)  # over the images that both rows tested
     between = max(0.0, float(covariances[np.tril_indices(len(rows), -1)].mean()))
@@ -174,7 +177,8 @@ def images_variance(correct: np.ndarray) -> float:
     two-way random model. Its expectation does not depend on n.
     """
     n, images = correct.shape
-    seeds, image = correct.mean(axis=1), correct.mean(axis=0)
+    seeds = correct.mean(axis=1)
+    image = correct.mean(axis=0)
     residual = correct - seeds[:, None] - image[None, :] + correct.mean()
     mse = float((residual**2).sum()) / ((n - 1) * (images - 1))
     return max(0.0, float(image.var(ddof=1)) / images - mse / (n * images))
@@ -243,7 +247,8 @@ def pooled_df(groups: Sequence[Sequence[np.ndarray]]) -> int:
     freedom therefore counts as v / (1 + (m - 1) / 4). Groups are combined by Satterthwaite's formula. With v alone, the
     80% bound of 8 arms would hold in only 68% of cases.
     """
-    total, inflated = 0, 0.0
+    total = 0
+    inflated = 0.0
     for group in groups:
         v = sum(max(len(sample) - 1, 0) for sample in group)
         total += v

@@ -150,6 +150,7 @@ def planned_contrasts(plan: Plan) -> dict[str, list[Trials]]:
     contrasts = {}
     for arm in plan.arms:
         if arm.name != arm.baseline:
-            ids, baseline_ids = arms[arm.name], arms[arm.baseline]
+            ids = arms[arm.name]
+            baseline_ids = arms[arm.baseline]
             contrasts[arm.name] = [frozenset((ids[seed], baseline_ids[seed])) for seed in ids if seed in baseline_ids]
     return contrasts

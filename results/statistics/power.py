@@ -54,11 +54,13 @@ def equivalence_power(n: int, sd: float, margin: float, tests: int = 1, points: 
     if n < 2:
         return 0.0
     size, weight = standard_error(n, sd, images)
-    critical, room = intervals.t_quantile(1 - 0.05 / tests, n - 1), margin / size
+    critical = intervals.t_quantile(1 - 0.05 / tests, n - 1)
+    room = margin / size
     if points > 1:
         means, spreads = grid_differences(n, points, points)
         bounds = critical * np.sqrt(weight * spreads**2 + 1 - weight)
-        ahead, behind = (means + bounds)[:, :, 0], (bounds - means)[:, 0]  # each grid against the other's first point
+        ahead = (means + bounds)[:, :, 0]
+        behind = (bounds - means)[:, 0]  # each grid against the other's first point
         return float((np.maximum(ahead, behind).max(axis=1) < room).mean())
     spread = quantiles_of_spread(n, weight)
     largest = np.minimum(room - critical * spread, intervals.t_quantile(0.975, n - 1) * spread)
@@ -122,7 +124,8 @@ def resolvable_difference(n: int, sd: float, family: int = 1, points: int = 1, i
 
 def threshold(enough: Callable[[float], bool], start: float, halvings: int) -> float:
     """Return the smallest positive number for which `enough` is true: double `start`, then bisect `halvings` times."""
-    low, high = 0.0, start
+    low = 0.0
+    high = start
     while not enough(high):
         high *= 2
     for _ in range(halvings):
@@ -140,7 +143,8 @@ def power_to_resolve(
     noncentral t. With several points, the difference from each of them must be resolved, which is simulated.
     """
     size, weight = standard_error(n, sd, images)
-    critical, shift = intervals.t_quantile(1 - 0.025 / family, n - 1), difference / size
+    critical = intervals.t_quantile(1 - 0.025 / family, n - 1)
+    shift = difference / size
     if points > 1:
         means, spreads = grid_differences(n, 1, points)
         resolved = shift + means > critical * np.sqrt(weight * spreads**2 + 1 - weight)
@@ -161,7 +165,9 @@ def grid_differences(n: int, points: int, others: int) -> tuple[np.ndarray, np.n
     seeds, over 1, are drawn by the sufficient statistics: normal means, and scatter matrices by Bartlett's
     decomposition, whose cost does not grow with n. The random seed is fixed.
     """
-    rng, count, columns = np.random.default_rng(0), points + others, min(points + others, n - 1)
+    rng = np.random.default_rng(0)
+    count = points + others
+    columns = min(points + others, n - 1)
     means = rng.standard_normal((DRAWS, count)) / math.sqrt(2)
     factor = np.zeros((DRAWS, count, columns))  # times its transpose: the scatter matrix of the points
     for row in range(count):

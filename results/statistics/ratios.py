@@ -129,7 +129,9 @@ def smallest_bounds(groups: Sequence[Sequence[AtLevel]], family: int, alpha: flo
     freedom, factors = different.T
     first_ratios = np.cumsum([0, *(len(test.ratios) for test in tests[:-1])])
     first_tests = np.cumsum([0, *(len(groups[i]) for i in tested[:-1])])
-    left, reached, planned = np.full(len(tested), True), -math.inf, max(family, len(groups))
+    left = np.full(len(tested), True)
+    reached = -math.inf
+    planned = max(family, len(groups))
     for size in range(planned, planned - len(tested), -1):
         t = special.stdtrit(freedom, 1 - alpha / (size * factors))[kind.ravel()]
         of_tests = np.maximum.reduceat(bounds(t, *columns), first_ratios)

@@ -69,7 +69,8 @@ def p_value(of: Pair, plan: Plan) -> float | None:
     The leading arm, at its tuned value, is tested against the other arm's tuned value and grid points. The result is
     the largest p value. A point where the other arm is not behind, or is not tested, counts as p = 1.
     """
-    p_tuned, value = looks.p_value(of.own, plan), of.own.mean.value
+    p_tuned = looks.p_value(of.own, plan)
+    value = of.own.mean.value
     if p_tuned is None or value is None:
         return p_tuned
     p_values = [p_tuned]
@@ -109,7 +110,8 @@ def error_ratio(arm: Sample, baseline: Sample, metric: Metric) -> Ratio | None:
     """Return the ratio of an arm's error to the baseline's over common seeds, or None for other metrics."""
     if not metric.is_accuracy:
         return None
-    error, baseline_error = contrast.error(arm, metric), contrast.error(baseline, metric)
+    error = contrast.error(arm, metric)
+    baseline_error = contrast.error(baseline, metric)
     pairs = error - baseline_error
     return Ratio.of_means(
         error.only_seeds(pairs.values).tested, baseline_error.only_seeds(pairs.values).tested, pairs.tested

@@ -172,7 +172,8 @@ def choose_points(entry: Tuned, study: StudyResults, rows: Mapping[tuple[str, in
 def grid_of(entry: Tuned, study: StudyResults, rows: Mapping[tuple[str, int], int]) -> Grid:
     """Return the validation results of a tuned arm."""
     plan = study.plan
-    metric, chance = plan.metric_named(plan.selection_metric), chance_of(plan, entry.points[0])
+    metric = plan.metric_named(plan.selection_metric)
+    chance = chance_of(plan, entry.points[0])
     status = study.columns["status"]
     reached = study.columns.get(metric.name, [math.nan] * len(status))
     seeds = [seed for arm, seed in rows if arm == entry.points[0]]
@@ -320,7 +321,8 @@ def next_value(values: Sequence[Number]) -> Number | None:
     values would fall below 0, or if rounding leaves no new value above 0.
     """
     before, last = values[-2:]
-    lowest, highest = min(values), max(values)
+    lowest = min(values)
+    highest = max(values)
     if lowest > 0:
         ratio = min(max(last / before, 1 / LARGEST_RATIO), LARGEST_RATIO)
         following = last * ratio

@@ -59,7 +59,8 @@ class Contrast:
 
 def arm_results(study: StudyResults, besides: Sequence[str]) -> dict[str, ArmResults]:
     """Return arm -> its results. besides: further metrics. Raises ValueError for a metric without values."""
-    samples, outcomes = contrast.samples_by_arm(study, study.plan.metric), outcomes_by_arm(study)
+    samples = contrast.samples_by_arm(study, study.plan.metric)
+    outcomes = outcomes_by_arm(study)
     measured: dict[str, dict[str, float | Interval | None]] = {name: {} for name in samples}
     for further in besides:
         if further not in study.numbers:
@@ -68,7 +69,8 @@ def arm_results(study: StudyResults, besides: Sequence[str]) -> dict[str, ArmRes
             measured[name] |= {further: sample.mean.value, further + INTERVAL: sample.mean.interval()}
     arms = {}
     for arm in study.plan.arms:
-        own, trials = samples[arm.name], outcomes[arm.name]
+        own = samples[arm.name]
+        trials = outcomes[arm.name]
         row = replace(arm_row(arm, trials, own, study.plan), measured=measured[arm.name])
         arms[arm.name] = ArmResults(arm, trials, own, row)
     return arms
@@ -159,7 +161,9 @@ def families(arms: Collection[str], plan: Plan) -> list[tuple[list[str], int]]:
 
 def family_tested(contrasts: Sequence[Contrast], size: int, plan: Plan) -> list[Contrast]:
     """Return the contrasts of a family of planned `size` with their adjusted p values."""
-    p, p_equivalence, pairs = list[float | None](), list[float | None](), list[Pair | None]()
+    p = list[float | None]()
+    p_equivalence = list[float | None]()
+    pairs = list[Pair | None]()
     for untested in contrasts:
         too_wide = untested.tie is not None and untested.tie.too_wide
         within = None

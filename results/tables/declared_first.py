@@ -24,7 +24,8 @@ def with_warnings(table: Table, study: StudyResults, table_of: Callable[[StudyRe
 
     Rows get the verdict under what was declared first. table_of: makes the table of a study.
     """
-    rows, warnings = {row.arm: row for row in table.rows}, []
+    rows = {row.arm: row for row in table.rows}
+    warnings = []
     for earlier in declared_earlier(study.plan):
         declared_after = changes_text(earlier, study.plan)
         try:
@@ -81,7 +82,8 @@ def study_as_declared(study: StudyResults, declaration: Declaration) -> StudyRes
 
 def changes_text(earlier: Earlier, plan: Plan) -> str:
     """Return what was declared otherwise first, such as "margin from 3.00 points to 5.00 points", and by which plan."""
-    now, then = declared_texts(plan, plan), declared_texts(earlier.declaration, plan)
+    now = declared_texts(plan, plan)
+    then = declared_texts(earlier.declaration, plan)
     changes = ", ".join(f"{name} from {then[name]} to {now[name]}" for name in earlier.changed)
     return f"changed after there were results: {changes} ({declared_first_text(earlier.declaration)})"
 
@@ -94,7 +96,8 @@ def declared_first_text(declaration: Declaration) -> str:
 
 def declared_texts(declared: Declaration | Plan, plan: Plan) -> dict[str, str]:
     """Return the metric, margin, baseline and family of a plan or a declaration as text. plan: declares the metric."""
-    margin, points = declared.margin, declared.points_family
+    margin = declared.margin
+    points = declared.points_family
     family = units.amount_text(declared.family, "contrast")
     return {
         "metric": declared.metric,

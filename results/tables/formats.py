@@ -210,7 +210,9 @@ def latex(grid: Grid) -> str:
 
 def latex_groups(grid: Grid) -> list[str]:
     """Return the lines of the group headings and of the rules below them."""
-    cells, rules, first = [], "", 1
+    cells = []
+    rules = ""
+    first = 1
     for text, columns in grid.groups:
         cells.append(rf"\multicolumn{{{columns}}}{{c}}{{{escape_latex(text)}}}")
         rules += rf"\cmidrule(lr){{{first}-{first + columns - 1}}}" if text else ""

@@ -170,7 +170,8 @@ def render(table: Table, format: str, columns: Sequence[str] | None = None, note
     unknown format, or an unknown or repeated column.
     """
     check_columns(columns, table)
-    form, shown = formats.find_format(format), columns or shown_columns(table, roomy=format == "html")
+    form = formats.find_format(format)
+    shown = columns or shown_columns(table, roomy=format == "html")
     written = abridged(table, shown if form.write else columns or list(COLUMNS), notes or form.notes)
     return formats.document(
         format,
@@ -273,7 +274,8 @@ def header(name: str, table: Table) -> str:
 
 def cells_by_arm(table: Table, columns: Sequence[str]) -> dict[str, list[Cell]]:
     """Return arm -> cells of its row. The first cell has the footnotes."""
-    metric, cells = table.plan.primary_metric, {}
+    metric = table.plan.primary_metric
+    cells = {}
     for row in with_marks(table, sentences.EARLIER):
         first, *rest = [Cell(column(name, table.plan).text(row, metric), sort_key(row.value(name))) for name in columns]
         cells[row.arm] = [replace(first, notes=row.notes), *rest]
@@ -293,7 +295,8 @@ def metric_label(metric: Metric) -> str:
 
 
 def captions(table: Table, columns: Sequence[str]) -> list[str]:
-    metric, further = table.plan.primary_metric, ""
+    metric = table.plan.primary_metric
+    further = ""
     for other in map(table.plan.metric_named, further_metrics(columns)):
         further += f", {metric_label(other)}{unit_suffix(other)}"
     in_unit = f" in{metric.unit_of_difference}" if metric.unit_of_difference else ""

@@ -126,7 +126,8 @@ def images_notes(difference: Estimate, tested: Estimate) -> list[str]:
 
 def speed_notes(arm: Arm, row: Row, metric: Metric) -> list[str]:
     """Return a note if the difference changes sign after twice the steps and either difference is resolved, or []."""
-    later, difference = arm.at_twice_the_steps, row.delta
+    later = arm.at_twice_the_steps
+    difference = row.delta
     if later is None or difference is None or difference * later.difference >= 0:
         return []
     if row.verdict not in RESOLVED and not later.resolved:

@@ -26,7 +26,8 @@ def sentence(row: Row, table: Table) -> str:
 
     An unresolved difference is not called "no difference": the text says how large it could be.
     """
-    metric, baseline = table.plan.primary_metric, current_style().label(row.baseline)
+    metric = table.plan.primary_metric
+    baseline = current_style().label(row.baseline)
     if row.arm == row.baseline:
         return "the baseline"
     if row.verdict is None:
@@ -119,7 +120,8 @@ def answer(table: Table) -> str:
     if not table.judged:
         text = "no verdict before all are"
     elif tuned:
-        what, rest = " and ".join(table.tuned), verdict_counts([row for row in compared if row not in tuned])
+        what = " and ".join(table.tuned)
+        rest = verdict_counts([row for row in compared if row not in tuned])
         text = f"each at its own {what}, {text}. At equal {what}: {rest}"
     note = "" if "lr" in table.varied else " All at the baseline's learning rate."
     return " ".join(filter(None, [f"{start} {text}.{note}", first_declared_text(compared)]))
@@ -150,7 +152,8 @@ def clauses(rows: Sequence[Row], table: Table) -> str:
     for row in rows:
         reason = untested_reason(row) if row.verdict is None else ""
         groups.setdefault((ORDER.index(row.verdict), name_parts(row)[1], reason), []).append(row)
-    texts, written = [], set[str]()
+    texts = []
+    written = set[str]()
     for (_, baseline, _), alike_rows in sorted(groups.items(), key=lambda group: group[0][0]):
         texts.append(clause(alike_rows, table, "the baseline" if baseline in written else baseline))
         written |= {baseline} if "," in baseline else set()
@@ -215,7 +218,9 @@ def name_parts(row: Row) -> tuple[str, str, str]:
     The point has the settings that both names end with, without tuned settings: "data_fraction=0.1" for the arm
     "stem=conv,data_fraction=0.1" with the baseline "stem=patch,data_fraction=0.1".
     """
-    head, base, point = row.arm.split(","), row.baseline.split(","), list[str]()
+    head = row.arm.split(",")
+    base = row.baseline.split(",")
+    point = list[str]()
     while min(len(head), len(base)) > 1 and head[-1] == base[-1]:
         point.insert(0, head.pop())
         base.pop()
@@ -235,7 +240,8 @@ def setting_parts(plan: Plan) -> list[str]:
 
     Overrides of how trials run are left out.
     """
-    data, learned = plan.data, learned_settings(plan.overrides)
+    data = plan.data
+    learned = learned_settings(plan.overrides)
     setting = plan.recipe
     if data is not None and not (data.of_recipe and data.name == plan.recipe):
         setting = f"{data.name} (recipe {plan.recipe})"
@@ -248,7 +254,8 @@ def variance_text(table: Table) -> str:
     shares = [row.images_share for row in table.rows if row.images_share is not None]
     if not shares or table.plan.split is None:
         return ""
-    share, seeds = float(np.median(shares)), max(row.n_pairs or 0 for row in table.rows)
+    share = float(np.median(shares))
+    seeds = max(row.n_pairs or 0 for row in table.rows)
     usual = " (the median)" if len(shares) > 1 else ""
     return (
         f"Variance of a difference{usual}: {1 - share:.0%} from {amount_text(seeds, 'seed')}, {share:.0%} from the "

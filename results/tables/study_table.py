@@ -122,9 +122,11 @@ def table_rows(
 
 def row_with_contrast(contrast: Contrast, plan: Plan, judged: bool) -> Row:
     """Return an arm's row with its difference from the baseline and, only if `judged`, p values and a verdict."""
-    row, baseline = contrast.arm.row, contrast.baseline.row
+    row = contrast.arm.row
+    baseline = contrast.baseline.row
     pairs = contrast.pair.own
-    difference, images = pairs.mean, pairs.mean_over_images
+    difference = pairs.mean
+    images = pairs.mean_over_images
     unstable = row.unstable, baseline.unstable
     p_holm = contrast.p_holm if judged else None
     higher = plan.primary_metric.higher_is_better
@@ -148,7 +150,8 @@ def row_with_contrast(contrast: Contrast, plan: Plan, judged: bool) -> Row:
 
 def difference_notes(contrast: Contrast, word: str | None) -> list[str]:
     """Return the notes on an arm's difference from its baseline. word: the verdict, or None."""
-    row, baseline = contrast.arm.row, contrast.baseline.row
+    row = contrast.arm.row
+    baseline = contrast.baseline.row
     pairs = contrast.pair.own
     texts = []
     if pairs.mean.n < max(row.n, baseline.n):
@@ -218,7 +221,8 @@ def judge_others(
 
 
 def interaction_record(judged: JudgedInteraction) -> Interaction:
-    mean, logit = judged.four.mean, judged.logit
+    mean = judged.four.mean
+    logit = judged.logit
     return Interaction(
         name=judged.planned.name,
         arms=judged.planned.arms,
@@ -236,13 +240,16 @@ def interaction_record(judged: JudgedInteraction) -> Interaction:
 
 def claim_record(judged: JudgedClaim) -> Claim:
     """Return a claim about a and b with the difference a - b, or b - a if the table has that row."""
-    text, note = " ".join(judged.parts), notes.claim_note(judged)
+    text = " ".join(judged.parts)
+    note = notes.claim_note(judged)
     if judged.test is None:
         return Claim(text, note=note)
     a, _, b = judged.parts
-    difference, of = judged.test.pair.own.mean, f"{a} - {b}"
+    difference = judged.test.pair.own.mean
+    of = f"{a} - {b}"
     if judged.test.is_reversed:
-        difference, of = -difference, f"{b} - {a}"
+        difference = -difference
+        of = f"{b} - {a}"
     return Claim(
         claim=text,
         verdict=judged.verdict,

@@ -119,7 +119,8 @@ def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFra
 
 def dashes_of_tuned(study: StudyResults) -> dict[str, Any]:
     """Return arm -> line style for the grid arms drawn in a tuned study, or {} if no value has been chosen yet."""
-    entries, usual = {entry.name: entry for entry in study.plan.tuned}, tuning.usual_points(study)
+    entries = {entry.name: entry for entry in study.plan.tuned}
+    usual = tuning.usual_points(study)
     dashes: dict[str, Any] = {}
     for entry in entries.values():
         if entry.baseline in usual:
@@ -137,7 +138,8 @@ def evaluations_frame(study: StudyResults, metric: Metric) -> pd.DataFrame:
 def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, metric: Metric, x: str) -> None:
     """Draw each arm's metric over `x`. frame: rows of `with_styles`. history: rows of `evaluations_frame`."""
     evaluations = history[history["arm"].isin(frame["arm"])]
-    size, name = 1.0, AXES[x]
+    size = 1.0
+    name = AXES[x]
     if x == "seconds":
         longest = evaluations[x].max() if len(evaluations) else 0.0
         size = next((size for size in TIMES if longest > 10 * size), 1.0)
@@ -181,7 +183,8 @@ def add_dash_entries(frame: pd.DataFrame, ax: Axes, of: str = "") -> None:
 
 def training_metric(study: StudyResults) -> Metric:
     """Return the metric to draw over training: the closest to the study's of those that evaluations measured."""
-    plan, measured = study.plan, [name for name in study.curves if study.history[name].notna().any()]
+    plan = study.plan
+    measured = [name for name in study.curves if study.history[name].notna().any()]
     wanted = [plan.metric.replace("test_", "val_"), plan.metric, plan.selection_metric]
     usual = next(name for name in wanted if name in plan.trial_metrics or name == plan.selection_metric)
     return plan.metric_named(next((name for name in [*wanted, *measured] if name in measured), usual))
@@ -196,7 +199,8 @@ def mean_over_seeds(history: pd.DataFrame) -> pd.DataFrame:
     finished = history[history["status"] == "finished"]
     seeds = history[~history["status"].isin(["diverged", "failed"])] if finished.empty else finished
     values = seeds.pivot_table(index="step", columns="seed", values="value").dropna()
-    n, mean = values.shape[1], values.mean(axis=1)
+    n = values.shape[1]
+    mean = values.mean(axis=1)
     half = intervals.t_quantile(0.975, n - 1) * values.std(axis=1, ddof=1) / np.sqrt(n) if n >= BAND else mean * np.nan
     at = seeds.groupby("step")["at"].mean().reindex(values.index)
     return pd.DataFrame({"at": at, "mean": mean, "low": mean - half, "high": mean + half})

@@ -40,7 +40,8 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
     A row shows mean, interval, seeds, verdict and published value.
     """
-    frame, metric = arms_frame(study, table), table.plan.primary_metric
+    frame = arms_frame(study, table)
+    metric = table.plan.primary_metric
     published = bool(frame["published"].notna().any())
     stacked = is_narrow(figure)
     dense_row = max([DENSE_ROW, *(text_height(name, current_style().text) for name in wrapped_names(frame))])

@@ -54,7 +54,8 @@ def draw_families(study: StudyResults, table: Table, figure: Figure) -> list[str
 
     Each model family with enough seeds has a fitted power law.
     """
-    frame, metric = families_frame(study, table), table.plan.primary_metric
+    frame = families_frame(study, table)
+    metric = table.plan.primary_metric
     size, flops = axes.flops_unit(frame["flops"].max())
     looks = lines.with_styles(frame.assign(reference=False))  # no black: the baseline belongs to a family
     frame = looks.assign(at=frame["flops"] / size, reference=frame["reference"])
@@ -122,9 +123,11 @@ def metric_from_error(error: np.ndarray, metric: Metric) -> np.ndarray:
 def fits_note(frame: pd.DataFrame, fitted: dict[str, Fits]) -> str:
     """Return the note that gives the fitted exponents and names the series without a fit."""
     labels = dict(zip(frame["series"], frame["line"], strict=True))
-    planned, texts = frame.groupby("series")["planned"].max(), []
+    planned = frame.groupby("series")["planned"].max()
+    texts = []
     for name, fit in fitted.items():
-        interval, seeds = intervals.mean(fit.b).interval(), len(fit.b)
+        interval = intervals.mean(fit.b).interval()
+        seeds = len(fit.b)
         b = minus_text(float(fit.b.mean()), 2)
         b += "" if interval is None else f" [{minus_text(interval[0], 2)}, {minus_text(interval[1], 2)}]"
         b += "" if seeds == planned[name] else f" ({seeds} of {planned[name]} seeds)"
@@ -141,13 +144,15 @@ def draw_shape(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
     All lines meet at the baseline.
     """
-    frame, points = shape_frame(study, table), seeds_frame(study, table.plan.primary_metric)
+    frame = shape_frame(study, table)
+    points = seeds_frame(study, table.plan.primary_metric)
     (ax,) = add_panels(figure, 1, 3.2)
     axes.set_compute_axes(frame, points, ax, table.plan.primary_metric, "relative compute (forward)")
     base = frame[frame["series"] == BASE]
     for name, rows in frame.groupby("series", sort=False):
         if name != BASE:
-            line, look = pd.concat([rows, base]).sort_values("at", kind="stable"), rows.iloc[0]
+            line = pd.concat([rows, base]).sort_values("at", kind="stable")
+            look = rows.iloc[0]
             ax.plot(line["at"], line["mean"], color=look["colour"], linestyle=look["dash"], zorder=2)
         for aside in sorted(set(rows["aside"])):
             lines.draw_points(rows[rows["aside"] == aside], points, ax, aside, 3.0)
@@ -162,7 +167,8 @@ def shape_frame(study: StudyResults, table: Table) -> pd.DataFrame:
 
     aside: offset in points (1/72 inch) that keeps markers apart.
     """
-    frame, plan = arms_frame(study, table), study.plan
+    frame = arms_frame(study, table)
+    plan = study.plan
     planned = {arm.name: arm for arm in plan.arms}
     ways = [scaled_dimension(planned[arm], plan) for arm in frame["arm"]]
     base = frame["arm"].map(lambda arm: planned[planned[arm].baseline].flops)

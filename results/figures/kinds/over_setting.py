@@ -62,7 +62,8 @@ def draw_flops(frame: pd.DataFrame, ax: Axes) -> None:
         ax.plot(rows["at"], rows["flops"] / size, color=GREY, linestyle=":", linewidth=1.0, marker="_", markersize=9)
     ax.grid(visible=False)
     ax.spines["right"].set(visible=True, color=GREY)
-    low, high = frame["flops"].min() / size / 1.5, frame["flops"].max() / size * 1.5
+    low = frame["flops"].min() / size / 1.5
+    high = frame["flops"].max() / size * 1.5
     ax.set(yscale="log", ylim=(low, high))
     set_log_ticks(ax.yaxis, low, high)
     ax.tick_params(axis="y", colors=GREY)
@@ -74,10 +75,12 @@ def draw_scale(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
     Few-shot accuracy, if it was measured, is in a second panel.
     """
-    frame, x = with_positions(arms_frame(study, table)), x_setting(study.plan)
+    frame = with_positions(arms_frame(study, table))
+    x = x_setting(study.plan)
     labels = scale_tick_labels(frame, x, study.history)
     ax, *others = add_panels(figure, 2 if has_few_shot(study) else 1, 2.6)
-    metric, few_shot = table.plan.primary_metric, table.plan.metric_named(FEW_SHOT)
+    metric = table.plan.primary_metric
+    few_shot = table.plan.metric_named(FEW_SHOT)
     draw_over_axis(frame, seeds_frame(study, metric), ax, metric, x, labels)
     steps = sorted(set(study.trials["steps"].dropna().astype(int)))
     title = f"steps differ: {steps[0]:,} to {steps[-1]:,}" if steps else ""
@@ -105,7 +108,8 @@ def scale_tick_labels(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> lis
     """
     if not f".{x}".endswith(".data_fraction"):
         return tick_labels(frame)
-    seen, places = history[history["epoch"] > 0], dict(zip(frame["arm"], frame["at"], strict=True))
+    seen = history[history["epoch"] > 0]
+    places = dict(zip(frame["arm"], frame["at"], strict=True))
     images = (seen["images"] / seen["epoch"]).groupby([seen["arm"], seen["seed"]]).median().droplevel("seed")
     images = images[images.index.isin(places.keys() if x == "data_fraction" else [])]
     counts = images.groupby([places[arm] for arm in images.index]).agg(["min", "max"])
@@ -125,7 +129,8 @@ def draw_learning_rate(study: StudyResults, table: Table, figure: Figure) -> lis
     In arXiv 2010.11929, Figure 9, two classification heads tie, each at a different learning rate. So the learning rate
     is an axis of this figure.
     """
-    frame, x = with_positions(arms_frame(study, table)), x_setting(study.plan)
+    frame = with_positions(arms_frame(study, table))
+    x = x_setting(study.plan)
     evaluations = study.history.groupby(["arm", "seed"])["step"].nunique()
     has_curves = evaluations.empty or (evaluations > 1).any()  # else trials were evaluated only once
     metric = table.plan.primary_metric
@@ -161,7 +166,8 @@ def tuned_note(study: StudyResults, table: Table) -> list[str]:
 
 def draw_new_size(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draw the accuracy over test image size or patch size, of models trained at one value of this setting."""
-    sizes, metric = metrics_by_size(study), base_metric(study.plan)
+    sizes = metrics_by_size(study)
+    metric = base_metric(study.plan)
     parts = [frames_at_size(study, table, size, name) for size, name in sizes.items()]
     frame, points = (pd.concat(frames, ignore_index=True) for frames in zip(*parts, strict=True))
     (ax,) = add_panels(figure, 1, 3.0)
@@ -182,7 +188,8 @@ def draw_new_size(study: StudyResults, table: Table, figure: Figure) -> list[str
 
 def metrics_by_size(study: StudyResults) -> dict[float, str]:
     """Return test size -> metric, ascending. The training size has the base metric unless an eval measures it."""
-    base, kind = base_metric(study.plan).name, varied_in_test(study)
+    base = base_metric(study.plan).name
+    kind = varied_in_test(study)
     names = [study.plan.metric, *(f"{base}@{name.partition('@')[2]}" for name in study.plan.evals)]
     tested = filter(None, map(TESTED.fullmatch, names))
     sized = {float(match[2]): match[0] for match in tested if match[1] == kind}
@@ -209,7 +216,8 @@ def training_size(study: StudyResults) -> float:
 def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return (`arms_frame`, `seeds_frame`) at one test size, where an arm is a series named such as "wide@64"."""
     here = table if metric == study.plan.metric else table_for_metric(study, metric)
-    frame, at_size = arms_frame(study, here), f"@{size:g}"
+    frame = arms_frame(study, here)
+    at_size = f"@{size:g}"
     points = seeds_frame(study, study.plan.metric_named(metric))
     single = len(study.plan.factors) == 1 and not study.plan.curves
     lines = [series_label(label, single=single) for label in frame["label"]]
