@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from results import units
 from results.comparison.matching import (
-    Pair,
+    ArmPair,
     Side,
     are_comparable,
     are_namesakes,
@@ -71,7 +71,7 @@ def compare(a: Sequence[StudyResults], b: Sequence[StudyResults], interim: bool 
 
 
 def compared_row(
-    pair: Pair, test: Test | None, resolvable: float | None, change: Test | None, first: Test | None, family: int
+    pair: ArmPair, test: Test | None, resolvable: float | None, change: Test | None, first: Test | None, family: int
 ) -> ComparedRow:
     """Return the row of a pair.
 
@@ -120,7 +120,7 @@ def changed_contrast(change: Test) -> ChangedContrast:
     )
 
 
-def untested_reason(pair: Pair, test: Test | None) -> str | None:
+def untested_reason(pair: ArmPair, test: Test | None) -> str | None:
     """Return why a row has no verdict, such as "other recipe", or None if the row has a verdict."""
     if pair.a is None or pair.b is None:
         return f"only in {'B' if pair.a is None else 'A'}"
@@ -169,7 +169,7 @@ def provenance_values(studies: Sequence[StudyResults]) -> dict[str, list[str]]:
     return {name: sorted(values - {""}) for name, values in values_by_name.items()}
 
 
-def differing_recipes(pairs: Sequence[Pair]) -> dict[str, dict[str, list[str]]]:
+def differing_recipes(pairs: Sequence[ArmPair]) -> dict[str, dict[str, list[str]]]:
     """Return name -> values in A and B where matched arms differ. A name is "recipe" or a setting."""
     in_a = defaultdict[str, set[str]](set)
     in_b = defaultdict[str, set[str]](set)
@@ -193,7 +193,7 @@ def metric_notes(metric: Metric) -> list[str]:
     return [] if metric.title == USUAL else [metric.title]
 
 
-def row_notes(pair: Pair, test: Test | None, family: int) -> list[str]:
+def row_notes(pair: ArmPair, test: Test | None, family: int) -> list[str]:
     """Return notes on absent trials, on the verdict and on an unusual or missing test. family: the number of tests."""
     a = pair.a
     b = pair.b

@@ -11,7 +11,7 @@ from results.statistics.declared import Earlier, declared_earlier
 from results.store.schemas import Arm, Plan
 from results.study_results import StudyResults
 from results.tables import study_table
-from results.tables.outcomes import Outcome, outcomes_by_arm
+from results.tables.outcomes import TrialOutcome, outcomes_by_arm
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class Side:
     row: Row
     trials: Sample
     contrast: Sample | None
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[TrialOutcome]
     interim: bool
     late: Earlier | None
 
 
 @dataclass(frozen=True)
-class Pair:
+class ArmPair:
     """An arm of A and its counterpart in B, or None for a side without the arm. first: the arm that names the row."""
 
     a: Side | None
@@ -47,7 +47,7 @@ class Pair:
         return [(name, side) for name, side in (("A", self.a), ("B", self.b)) if side and side.late]
 
     @property
-    def as_first_declared(self) -> "Pair":
+    def as_first_declared(self) -> "ArmPair":
         return replace(self, a=as_first_declared(self.a), b=as_first_declared(self.b))
 
     @property
@@ -56,11 +56,11 @@ class Pair:
         return [name for name, side in (("A", self.a), ("B", self.b)) if side and side.interim]
 
 
-def matched_pairs(in_a: Sequence[Side], in_b: Sequence[Side]) -> list[Pair]:
+def matched_pairs(in_a: Sequence[Side], in_b: Sequence[Side]) -> list[ArmPair]:
     """Return a pair for every arm of A, then for every arm of B that is not yet in a pair."""
-    pairs = [Pair(side, counterpart(side, in_b), first=side) for side in in_a]
+    pairs = [ArmPair(side, counterpart(side, in_b), first=side) for side in in_a]
     paired = {id(pair.b) for pair in pairs}
-    return pairs + [Pair(counterpart(side, in_a), side, first=side) for side in in_b if id(side) not in paired]
+    return pairs + [ArmPair(counterpart(side, in_a), side, first=side) for side in in_b if id(side) not in paired]
 
 
 def sides(studies: Sequence[StudyResults], interim: bool = False) -> list[Side]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from results import margins
-from results.comparison.matching import Pair, Side, are_comparable
+from results.comparison.matching import ArmPair, Side, are_comparable
 from results.statistics import contrast, intervals, looks, power, verdict
 from results.statistics.contrast import Sample
 from results.statistics.intervals import Estimate
@@ -68,7 +68,7 @@ class Test:
         return next(look.factor for look in self.looks if look.is_last)
 
 
-def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | None:
+def pair_test(pair: ArmPair, sample_of: Callable[[Side], Sample | None]) -> Test | None:
     """Return the test of B - A on the samples from `sample_of`. Without two comparable samples, return None."""
     a = pair.a
     b = pair.b
@@ -238,7 +238,7 @@ def adjusted(tests: Sequence[Test | None]) -> list[Test | None]:
     return [test and replace(test, p_holm=p, p_margin=margin) for test, p, margin in zip(tests, *both, strict=True)]
 
 
-def withheld(tests: Sequence[Test | None], pairs: Sequence[Pair]) -> list[Test | None]:
+def withheld(tests: Sequence[Test | None], pairs: Sequence[ArmPair]) -> list[Test | None]:
     """Return the tests, those of pairs with an unfinished side without p values."""
     return [
         replace(test, p=None, p_holm=None, p_margin=None) if test and pair.unfinished else test

@@ -19,7 +19,7 @@ from results.tables import formats
 from results.tables.formats import Cell, Grid
 
 
-class PartCost(TypedDict):
+class LayerCost(TypedDict):
     part: str
     shape: list[int]
     params: int
@@ -115,8 +115,8 @@ def layer_grid(inside: Inspection) -> Grid:
 
     Equal parts of several blocks share a row, with the sum of their costs.
     """
-    rows: list[PartCost] = inside.facts["summary"]
-    grouped: dict[tuple[object, ...], list[PartCost]] = {}
+    rows: list[LayerCost] = inside.facts["summary"]
+    grouped: dict[tuple[object, ...], list[LayerCost]] = {}
     for row in rows:
         kind = re.sub(r"blocks\.\d+\.", "blocks.*.", row["part"])
         grouped.setdefault((kind, *row["shape"], row["params"], row["flops"]), []).append(row)
@@ -133,7 +133,7 @@ def layer_grid(inside: Inspection) -> Grid:
     )
 
 
-def part_text(same: Sequence[PartCost]) -> str:
+def part_text(same: Sequence[LayerCost]) -> str:
     """Return the name of a part, such as "blocks 0-11: attention" for equal parts of 12 blocks."""
     if "blocks." not in same[0]["part"]:
         return same[0]["part"]
@@ -143,6 +143,6 @@ def part_text(same: Sequence[PartCost]) -> str:
     return f"{named}: {name}"
 
 
-def cost_cells(rows: Sequence[PartCost]) -> list[Cell]:
+def cost_cells(rows: Sequence[LayerCost]) -> list[Cell]:
     totals = [sum(row["params"] for row in rows), sum(row["flops"] for row in rows)]
     return [Cell(units.count_text(total), total) for total in totals]

@@ -60,7 +60,7 @@ def judge_claims(
 
     rows: arm -> row. samples: arm -> sample. p_margins: arm -> adjusted p value of equivalence in the table. unjudged:
     arms without a verdict because a best value lies at the edge of the grid. unstable_points: grid points left out (see
-    `tuning.Grid.unstable_points`). Raises ValueError if a claim is not "a < b" or "a ~ b".
+    `TuningGrid.unstable_points`). Raises ValueError if a claim is not "a < b" or "a ~ b".
     """
     claimed = [parts for text in plan.claims for parts in claims_at_points(text, plan)]
     pairs = {}

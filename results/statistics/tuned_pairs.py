@@ -44,7 +44,7 @@ def pair(
 ) -> Pair:
     """Return the differences between the arms `a` and `b`.
 
-    unstable_points: grid points left out (`tuning.Grid.unstable_points`). baseline: the arm whose error a margin is a
+    unstable_points: grid points left out (`TuningGrid.unstable_points`). baseline: the arm whose error a margin is a
     share of, by default `b`.
     """
 

@@ -27,7 +27,7 @@ Number = int | float
 
 
 @dataclass(frozen=True)
-class Grid:
+class TuningGrid:
     """The validation results of one tuned arm: a row per seed and a column per grid point.
 
     points: the arm at each grid point. tune: setting -> values, whose combinations are the points. reached (seeds,
@@ -85,14 +85,14 @@ class GridEnd:
 
 
 @dataclass(frozen=True)
-class Choice:
+class PointChoice:
     """The grid points that the seeds of one tuned arm use, each chosen by the results of the other seeds.
 
     points: seed -> index of its grid point, or None while no other seed has ended at every grid point. ends: the ends
     of the grid among the chosen values.
     """
 
-    grid: Grid
+    grid: TuningGrid
     points: Mapping[int, int | None]
     ends: Sequence[GridEnd]
 
@@ -102,7 +102,7 @@ class Choice:
         return any(end.is_best for end in self.ends)
 
 
-def with_tuned(study: StudyResults) -> tuple[StudyResults, dict[str, Choice]]:
+def with_tuned(study: StudyResults) -> tuple[StudyResults, dict[str, PointChoice]]:
     """Return (study with its tuned arms first, tuned arm -> choice). A study that tunes nothing is unchanged."""
     entries = study.plan.tuned
     if not entries:
@@ -145,7 +145,7 @@ def tuned_arm(entry: Tuned, arms: Mapping[str, Arm]) -> Arm:
 
 
 def tuned_trials(
-    entry: Tuned, study: StudyResults, rows: Mapping[tuple[str, int], int], choice: Choice
+    entry: Tuned, study: StudyResults, rows: Mapping[tuple[str, int], int], choice: PointChoice
 ) -> list[dict[str, Any]]:
     """Return each seed's trial at its chosen point under the tuned arm's name, or a missing trial with the reason.
 
@@ -162,14 +162,14 @@ def tuned_trials(
     return trials
 
 
-def choose_points(entry: Tuned, study: StudyResults, rows: Mapping[tuple[str, int], int]) -> Choice:
+def choose_points(entry: Tuned, study: StudyResults, rows: Mapping[tuple[str, int], int]) -> PointChoice:
     """Return the grid points chosen for the seeds of a tuned arm."""
     grid = grid_of(entry, study, rows)
     points = cross_fit(grid.reached, grid.shape, (grid.diverged, grid.collapsed))
-    return Choice(grid, dict(zip(grid.seeds, points, strict=True)), chosen_ends(grid, points))
+    return PointChoice(grid, dict(zip(grid.seeds, points, strict=True)), chosen_ends(grid, points))
 
 
-def grid_of(entry: Tuned, study: StudyResults, rows: Mapping[tuple[str, int], int]) -> Grid:
+def grid_of(entry: Tuned, study: StudyResults, rows: Mapping[tuple[str, int], int]) -> TuningGrid:
     """Return the validation results of a tuned arm."""
     plan = study.plan
     metric = plan.metric_named(plan.selection_metric)
@@ -186,7 +186,7 @@ def grid_of(entry: Tuned, study: StudyResults, rows: Mapping[tuple[str, int], in
                 diverged[number, point] = status[row] == "diverged"
                 values[number, point] = reached[row] if status[row] == "finished" else math.nan
     collapsed = fallen(values, chance) if metric.is_accuracy else np.zeros(values.shape, bool)
-    return Grid(seeds, entry.points, plan.tune, scores(values, diverged, metric, chance), diverged, collapsed)
+    return TuningGrid(seeds, entry.points, plan.tune, scores(values, diverged, metric, chance), diverged, collapsed)
 
 
 def chance_of(plan: Plan, arm: str) -> float:
@@ -275,7 +275,7 @@ def distance_from_middle(shape: Sequence[int]) -> np.ndarray:
 # -- best values at the edge of the grid -------------------------------------------------------------------------------
 
 
-def chosen_ends(grid: Grid, chosen: Sequence[int | None]) -> list[GridEnd]:
+def chosen_ends(grid: TuningGrid, chosen: Sequence[int | None]) -> list[GridEnd]:
     """Return the ends of the grid that a seed chose. chosen: the grid point of each seed."""
     points = [point for point in chosen if point is not None]
     indices = np.indices(grid.shape).reshape(len(grid.shape), -1)  # of the value of each setting at each point
@@ -287,7 +287,7 @@ def chosen_ends(grid: Grid, chosen: Sequence[int | None]) -> list[GridEnd]:
     return ends
 
 
-def grid_end(grid: Grid, setting: str, at: np.ndarray, end: int) -> GridEnd:
+def grid_end(grid: TuningGrid, setting: str, at: np.ndarray, end: int) -> GridEnd:
     """Return the end of the grid with index `end` of a setting. at (points,): the index of its value at each point.
 
     A value beyond the end is advised only if no trial at the end diverged or collapsed.

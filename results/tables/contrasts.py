@@ -12,12 +12,12 @@ from results.statistics import contrast, intervals, looks, tuned_pairs, verdict
 from results.statistics.contrast import Sample
 from results.statistics.looks import Look
 from results.statistics.tuned_pairs import Pair
-from results.statistics.tuning import Choice
+from results.statistics.tuning import PointChoice
 from results.statistics.verdict import Tie
 from results.store.schemas import Arm, Plan
 from results.study_results import StudyResults
 from results.tables import layout
-from results.tables.outcomes import Outcome, absence_notes, outcomes_by_arm, p_less_stable, unstable_trials
+from results.tables.outcomes import TrialOutcome, absence_notes, outcomes_by_arm, p_less_stable, unstable_trials
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class ArmResults:
     """An arm of the plan with the outcomes of its trials, the metric by seed, and its row without difference."""
 
     arm: Arm
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[TrialOutcome]
     sample: Sample
     row: Row
 
@@ -76,7 +76,7 @@ def arm_results(study: StudyResults, besides: Sequence[str]) -> dict[str, ArmRes
     return arms
 
 
-def arm_row(arm: Arm, outcomes: Sequence[Outcome], finished: Sample, plan: Plan) -> Row:
+def arm_row(arm: Arm, outcomes: Sequence[TrialOutcome], finished: Sample, plan: Plan) -> Row:
     """Return the row of an arm, without the difference from its baseline."""
     count = Counter(trial.status for trial in outcomes)
     mean = finished.mean
@@ -102,7 +102,9 @@ def arm_row(arm: Arm, outcomes: Sequence[Outcome], finished: Sample, plan: Plan)
     )
 
 
-def tested_contrasts(arms: Mapping[str, ArmResults], plan: Plan, choices: Mapping[str, Choice]) -> dict[str, Contrast]:
+def tested_contrasts(
+    arms: Mapping[str, ArmResults], plan: Plan, choices: Mapping[str, PointChoice]
+) -> dict[str, Contrast]:
     """Return arm -> tested contrast with its baseline. p values are adjusted within each of `families`.
 
     choices: tuned arm -> the grid points that its seeds use.
@@ -131,7 +133,7 @@ def tested_contrasts(arms: Mapping[str, ArmResults], plan: Plan, choices: Mappin
     return tested
 
 
-def unstable_points(choices: Mapping[str, Choice]) -> set[str]:
+def unstable_points(choices: Mapping[str, PointChoice]) -> set[str]:
     """Return the grid points that comparisons leave out, because most of their trials diverged or collapsed."""
     return set().union(*(choice.grid.unstable_points for choice in choices.values()))
 

@@ -15,7 +15,7 @@ from results.statistics.contrast import Sample
 from results.statistics.interaction import JudgedInteraction
 from results.statistics.intervals import Estimate
 from results.statistics.looks import Look
-from results.statistics.tuning import Choice, Grid, GridEnd
+from results.statistics.tuning import GridEnd, PointChoice, TuningGrid
 from results.statistics.verdict import EQUIVALENT, RESOLVED, TOST_LEVEL, UNRESOLVED, Tie, excludes_zero, is_significant
 from results.store.schemas import Arm, Metric, Plan
 from results.study_results import StudyResults
@@ -198,7 +198,7 @@ def claim_note(judged: JudgedClaim) -> str:
 # -- notes on tuning ---------------------------------------------------------------------------------------------------
 
 
-def tuning_notes(choice: Choice) -> list[str]:
+def tuning_notes(choice: PointChoice) -> list[str]:
     """Return notes on the grid points that the seeds of a tuned arm use."""
     notes = [*choice_notes(choice), *failure_notes(choice), *map(end_note, choice.ends)]
     is_hole = ~choice.grid.is_complete
@@ -208,7 +208,7 @@ def tuning_notes(choice: Choice) -> list[str]:
     return notes
 
 
-def choice_notes(choice: Choice) -> list[str]:
+def choice_notes(choice: PointChoice) -> list[str]:
     """Return a note on the grid points chosen for the seeds, or [] if no point was chosen."""
     texts = []
     for point, settings in enumerate(point_texts(choice.grid)):
@@ -218,7 +218,7 @@ def choice_notes(choice: Choice) -> list[str]:
     return [f"chosen by the other seeds' validation: {', '.join(texts)}"] if texts else []
 
 
-def failure_notes(choice: Choice) -> list[str]:
+def failure_notes(choice: PointChoice) -> list[str]:
     """Return a note on the grid points where trials diverged or collapsed, or []."""
     grid = choice.grid
     counts = grid.failed.sum(axis=0)
@@ -233,7 +233,7 @@ def failure_notes(choice: Choice) -> list[str]:
     return [f"trials diverged or collapsed at {', '.join(texts)}: {then}"]
 
 
-def point_texts(grid: Grid) -> list[str]:
+def point_texts(grid: TuningGrid) -> list[str]:
     """Return the settings of each grid point, such as "lr 0.001"."""
     points = itertools.product(*grid.tune.values())
     return [", ".join(f"{name} {value}" for name, value in zip(grid.tune, values, strict=True)) for values in points]

@@ -14,7 +14,7 @@ from results.style import current_style
 from results.tables import sentences
 
 
-class Outcome(NamedTuple):
+class TrialOutcome(NamedTuple):
     """The outcome of one planned trial. A number that does not exist is NaN.
 
     evals: name -> metrics and notes. suspect_hardware: a step whose loss was NaN but finite when recomputed. value: the
@@ -37,23 +37,23 @@ class Outcome(NamedTuple):
         return self.status == "diverged" or (self.status == "finished" and not math.isnan(self.value))
 
 
-def outcomes_by_arm(study: StudyResults) -> dict[str, list[Outcome]]:
+def outcomes_by_arm(study: StudyResults) -> dict[str, list[TrialOutcome]]:
     """Return arm -> outcomes of its planned trials."""
-    by_arm: dict[str, list[Outcome]] = {arm.name: [] for arm in study.plan.arms}
-    names = ("arm", *Outcome._fields[:-2], study.plan.metric)
+    by_arm: dict[str, list[TrialOutcome]] = {arm.name: [] for arm in study.plan.arms}
+    names = ("arm", *TrialOutcome._fields[:-2], study.plan.metric)
     for arm, *values in zip(*(study.columns[name] for name in names), strict=True):
-        by_arm[arm].append(Outcome(*values))
+        by_arm[arm].append(TrialOutcome(*values))
     return {arm: with_collapsed(outcomes, study.plan) for arm, outcomes in by_arm.items()}
 
 
-def with_collapsed(outcomes: Sequence[Outcome], plan: Plan) -> list[Outcome]:
+def with_collapsed(outcomes: Sequence[TrialOutcome], plan: Plan) -> list[TrialOutcome]:
     """Return the outcomes of an arm, with those marked that collapsed."""
     values = {trial.seed: trial.value for trial in outcomes if trial.is_over and trial.status == "finished"}
     collapsed = collapse.collapsed_seeds(values, plan)
     return [trial._replace(collapsed=trial.seed in collapsed) for trial in outcomes]
 
 
-def absence_notes(outcomes: Sequence[Outcome], plan: Plan) -> list[str]:
+def absence_notes(outcomes: Sequence[TrialOutcome], plan: Plan) -> list[str]:
     """Return notes on trials that lack the metric, collapsed, have damaged files, or ran on suspect hardware.
 
     If a trial diverged or collapsed, a note has the rate among trials that diverged or have the metric.
@@ -93,20 +93,20 @@ def retry_warnings(study: StudyResults) -> list[str]:
     return [f"{trials} diverged and may have been trained again, by ablate retry --diverged: {named}"]
 
 
-def unstable_trials(outcomes: Sequence[Outcome]) -> tuple[int, int]:
+def unstable_trials(outcomes: Sequence[TrialOutcome]) -> tuple[int, int]:
     """Return (number of trials that diverged or collapsed, number of trials that are over)."""
     over = [trial for trial in outcomes if trial.is_over]
     return sum(trial.status == "diverged" or trial.collapsed for trial in over), len(over)
 
 
-def p_less_stable(arm: Sequence[Outcome], baseline: Sequence[Outcome], seeds: Collection[int]) -> float:
+def p_less_stable(arm: Sequence[TrialOutcome], baseline: Sequence[TrialOutcome], seeds: Collection[int]) -> float:
     """Return the p value of Fisher's exact test that an arm diverges or collapses more often than its baseline."""
     of_arm = [trial for trial in arm if trial.seed in seeds]
     of_baseline = [trial for trial in baseline if trial.seed in seeds]
     return verdict.fisher_p(*unstable_trials(of_arm), *unstable_trials(of_baseline))
 
 
-def absence(trial: Outcome, plan: Plan) -> tuple[str, str] | None:
+def absence(trial: TrialOutcome, plan: Plan) -> tuple[str, str] | None:
     """Return (state, reason) for a trial, or None for a finished trial that needs no note."""
     reason = trial.reason
     if trial.status == "finished" and math.isnan(trial.value):

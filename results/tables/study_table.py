@@ -10,7 +10,7 @@ from results.statistics import claims, interaction, tuned_pairs, tuning, verdict
 from results.statistics.claims import JudgedClaim
 from results.statistics.interaction import JudgedInteraction
 from results.statistics.ratios import Ratio
-from results.statistics.tuning import Choice
+from results.statistics.tuning import PointChoice
 from results.store.schemas import Plan
 from results.study_results import StudyResults
 from results.style import current_style
@@ -73,7 +73,7 @@ def table_of_plan(
     )
 
 
-def with_tuning_notes(plan: Plan, choices: Mapping[str, Choice]) -> Plan:
+def with_tuning_notes(plan: Plan, choices: Mapping[str, PointChoice]) -> Plan:
     """Return the plan with notes on the choice of each tuned arm."""
     arms = []
     for arm in plan.arms:
@@ -207,7 +207,7 @@ def judge_others(
     study: StudyResults,
     arms: Mapping[str, ArmResults],
     contrasts: Mapping[str, Contrast],
-    choices: Mapping[str, Choice],
+    choices: Mapping[str, PointChoice],
     rows: Mapping[str, Row],
 ) -> tuple[list[Interaction], list[Claim]]:
     """Return the judged interactions and claims of a study."""

@@ -1,7 +1,7 @@
 """The kinds of figure that a study may name.
 
-A new kind is a `Kind` in a file of this folder and a line in FIGURE_KINDS. A file is imported only when one of its
-kinds is drawn, because it loads matplotlib.
+A new kind is a `FigureKind` in a file of this folder and a line in FIGURE_KINDS. A file is imported only when one of
+its kinds is drawn, because it loads matplotlib.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from results.study_results import StudyResults
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FIGURE_KINDS = {  # name -> file and name of its Kind
+FIGURE_KINDS = {  # name -> file and name of its FigureKind
     "axis": "over_setting:AXIS",
     "compute": "over_compute:COMPUTE",
     "curves": "curves:CURVES",
@@ -30,7 +30,7 @@ FIGURE_KINDS = {  # name -> file and name of its Kind
 
 
 @dataclass(frozen=True)
-class Kind:
+class FigureKind:
     """A kind of figure.
 
     draw: draws a study, with its table, on an empty Figure, and returns the figure's notes. Its docstring describes the
@@ -45,8 +45,8 @@ class Kind:
     whole_grid: bool = False
 
 
-def kind(name: str) -> Kind:
+def kind(name: str) -> FigureKind:
     """Return the kind of figure with this name, a key of FIGURE_KINDS. This loads matplotlib."""
     file, _, kind_name = FIGURE_KINDS[name].partition(":")
-    chosen: Kind = getattr(import_module(f"{__name__}.{file}"), kind_name)
+    chosen: FigureKind = getattr(import_module(f"{__name__}.{file}"), kind_name)
     return chosen

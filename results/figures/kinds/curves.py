@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from results.figures.axes import axis_name, set_metric_axis, tick_labels, value_text, with_positions
 from results.figures.frame import arms_frame, one_series_per_arm, rows_of, x_setting
-from results.figures.kinds import Kind
+from results.figures.kinds import FigureKind
 from results.figures.lines import add_legend_line, legend_entry, with_styles
 from results.figures.page import add_panels, draw_legend
 from results.figures.theme import DASHES, GREY, UNCLIPPED
@@ -49,9 +49,9 @@ def draw(study: StudyResults, table: Table, figure: Figure, x: str) -> list[str]
     return [*notes, *(uneven_speed_note(study, list(lines["arm"])) if x == "seconds" else [])]
 
 
-def kind_over(x: str) -> Kind:
+def kind_over(x: str) -> FigureKind:
     """Return the kind of figure that draws training over the axis `x`, a key of AXES."""
-    return Kind(partial(draw, x=x), metric_of=training_metric, over_training=True, whole_grid=True)
+    return FigureKind(partial(draw, x=x), metric_of=training_metric, over_training=True, whole_grid=True)
 
 
 def draw_arms(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str) -> tuple[pd.DataFrame, bool, list[str]]:

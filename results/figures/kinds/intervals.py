@@ -16,7 +16,7 @@ from matplotlib.transforms import blended_transform_factory
 
 from results.figures.axes import metric_limits
 from results.figures.frame import arms_frame, metric_label, minus_text, rows_of, seeds_frame, signed_text
-from results.figures.kinds import Kind
+from results.figures.kinds import FigureKind
 from results.figures.page import BOLD, HANDLE, is_narrow, text_height, text_width, wrap_text
 from results.figures.theme import GREY, LIGHT, PALE, UNCLIPPED
 from results.records import Table
@@ -218,4 +218,4 @@ def draw_published(frame: pd.DataFrame, ax: Axes, source: str) -> None:
     ax.set_title("published in\nanother setting (%)", size=current_style().small, color=GREY, loc="left")
 
 
-INTERVALS = Kind(draw)
+INTERVALS = FigureKind(draw)

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from results.figures import axes, lines
 from results.figures.frame import arm_change, arms_frame, given_name, minus_text, one_series_per_arm, seeds_frame
-from results.figures.kinds import Kind
+from results.figures.kinds import FigureKind
 from results.figures.page import add_panels, draw_legend
 from results.records import Table
 from results.statistics import intervals, power_law
@@ -186,6 +186,6 @@ def scaled_dimension(arm: Arm, plan: Plan) -> str:
     return arm.model_family or ALL if len(keys) > 1 or given_name(arm, plan) else keys[0]
 
 
-COMPUTE = Kind(draw_compute)
-FAMILIES = Kind(draw_families)
-SHAPE = Kind(draw_shape)
+COMPUTE = FigureKind(draw_compute)
+FAMILIES = FigureKind(draw_families)
+SHAPE = FigureKind(draw_shape)

@@ -16,7 +16,7 @@ from results.figures.frame import (
     table_for_metric,
     x_setting,
 )
-from results.figures.kinds import Kind
+from results.figures.kinds import FigureKind
 from results.figures.kinds.curves import add_dash_entries, draw_arms
 from results.figures.lines import baseline_notes, draw_over_axis, marks_note
 from results.figures.page import add_panels, draw_legend
@@ -225,7 +225,7 @@ def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) 
     return frame, points.assign(arm=points["arm"].astype(str) + at_size)
 
 
-AXIS = Kind(draw_axis)
-SCALE = Kind(draw_scale)
-LEARNING_RATE = Kind(draw_learning_rate, whole_grid=True)
-NEW_SIZE = Kind(draw_new_size, metric_of=lambda study: base_metric(study.plan))
+AXIS = FigureKind(draw_axis)
+SCALE = FigureKind(draw_scale)
+LEARNING_RATE = FigureKind(draw_learning_rate, whole_grid=True)
+NEW_SIZE = FigureKind(draw_new_size, metric_of=lambda study: base_metric(study.plan))

@@ -109,7 +109,7 @@ def test_the_names_of_figures_are_known_without_matplotlib() -> None:
     code = "import sys, results.figures.kinds as own; print(*own.FIGURE_KINDS); sys.exit('matplotlib' in sys.modules)"
     names = subprocess.check_output([sys.executable, "-c", code], text=True).split()
     assert names == list(kinds.FIGURE_KINDS)
-    assert all(isinstance(kinds.kind(name), kinds.Kind) for name in names)
+    assert all(isinstance(kinds.kind(name), kinds.FigureKind) for name in names)
 
 
 SLOW = [(case, FULL) for case in CASES if case is not long_names] + [(several_factors, COLUMN), (long_names, COLUMN)]
