@@ -13,6 +13,7 @@ from devcluster.processes import Process, live_processes
 
 from ablations.cluster.arrays import LAST, WATCH
 
+MOST_KILLS = 2  # of a trial: the third attempt that ends without progress makes it fail
 SAVED_SECONDS = 15.0  # sbatch takes up to ten; slurmctld writes down what it acknowledged within about five
 
 
@@ -32,6 +33,8 @@ class Storm:
         found = processes(self.runs)
         kinds = {process.name for process in found}
         usual = [kind for kind in self.deck.elements() if kind not in ("last", "slurmctld")]
+        if most_killed(self.runs) >= MOST_KILLS:
+            usual = [kind for kind in usual if kind not in ("worker", "task")]
         possible = usual if {"worker", "task"} <= kinds else []
         if "last" in kinds:
             possible = ["last"] if self.deck["last"] else possible  # it lives for a second or two: no other meanwhile
@@ -72,6 +75,12 @@ class Storm:
         urgent = self.cluster.sbatch(*account, *whole)
         wait_until(lambda: self.cluster.state(urgent) in ("COMPLETED", ""), "the urgent job", 300)
         self.preempted = time.time()  # a slurmctld killed before it saved this would believe that the job runs
+
+
+def most_killed(runs: Path) -> int:
+    """Return the largest number of attempts of an unfinished trial that run or were killed."""
+    unfinished = [trial for trial in runs.glob("trials/*") if not (trial / "result.json").exists()]
+    return max((len(list(trial.glob("attempts/*/lease.json"))) for trial in unfinished), default=0)
 
 
 def resume(cluster: Cluster) -> None:
