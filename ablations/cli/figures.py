@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -19,6 +20,8 @@ from results.figures import inspection, study_figure
 from results.load import load_inspections
 from results.safe_text import one_line
 from results.store.files import refuse_links, safe_name
+from results.store.inspection_data import Inspection
+from results.study_results import StudyResults
 from results.style import current_style
 
 EXTENSION = re.compile("[a-z][a-z0-9]{0,4}")  # does not match the "2" of a folder v1.2
@@ -60,25 +63,35 @@ def plot(
         ablate plot position-embedding --out figure-2.pdf
         ablate plot pooling --x epoch --style paper.yaml
     """
-    folder, drawn = source_path(runs), []
+    folder = source_path(runs)
     file = out if out and is_file_name(out, format) else None
-    drawn_as = file.suffix[1:].lower() if file else format or "png"
+    ending = file.suffix[1:].lower() if file else format or "png"
     studies, damaged = named_results(runs, words, recipe)
+    drawn = []
     with print_damaged(damaged), styled(style, folder):
         if file and len(studies) > 1:
             raise ValueError(f"--out {file}: one file for {len(studies)} studies: name one study, or a folder")
         for study in studies:
-            own = out or (figures_folder(folder, "studies", study.name) if folder.is_dir() else Path("figures"))
-            path = file or own / study_figure.file_name(study, drawn_as, x)
+            path = file or figure_path(study, folder, out, ending, x)
             study_figure.draw(study, path, x)
             caption = [] if current_style().notes else study_figure.caption(study, x)
-            named = {"study": study.plan.study, "recipe": study.plan.recipe, "figure": str(path)}
-            drawn.append(named | ({"caption": caption} if caption else {}))
+            described: dict[str, object] = {"study": study.plan.study, "recipe": study.plan.recipe, "figure": str(path)}
+            if caption:
+                described["caption"] = caption
+            drawn.append(described)
             if not as_json:
                 print(path)
                 print("".join(f"{line}\n" for line in caption), end="", file=sys.stderr)
         if as_json:
             show_json(drawn)
+
+
+def figure_path(study: StudyResults, source: Path, out: Path | None, ending: str, x: str | None) -> Path:
+    """Return the file for a study's figure. source: the results. out: the folder of --out. x: the axis of curves."""
+    folder = out or Path("figures")
+    if out is None and source.is_dir():
+        folder = figures_folder(source, "studies", study.name)
+    return folder / study_figure.file_name(study, ending, x)
 
 
 def is_file_name(out: Path, format: FigureFormat | None) -> bool:
@@ -185,24 +198,43 @@ def inspect(
         asked = parse_words(words).studies
         names = dict(zip(asked, plan_names(words, recipe, source) or asked, strict=True))
         if source.is_file():
-            here = read_from_export(source, names, arm)
+            inspected = read_from_export(source, names, arm)
         else:
-            here = inspect_in_folder(make_place(runs, data_dir, plugin), names, arm, images)
-        found = [inside for inside, _ in here]
-        ids, given = [inside.trial for inside in found], out or (Path("figures") if source.is_file() else None)
-        if given:
-            folders = [given / safe_name(one) if len(found) > 1 else given for one in ids]
-        else:
-            folders = [figures_folder(source.absolute(), "trials", one) for one in ids]
-        drawn = [inspection.draw(one, folder, format) for one, folder in zip(found, folders, strict=True)]
-        beside = inspection.draw_side_by_side(found, distinct_labels(here), out or Path("figures"), format)
-        pairs = [*zip(found, drawn, strict=True)]
+            inspected = inspect_in_folder(make_place(runs, data_dir, plugin), names, arm, images)
+        inspections = [inside for inside, _ in inspected]
+        figures = []
+        for inside in inspections:
+            folder = inspection_folder(inside.trial, source, out, len(inspections) > 1)
+            figures.append(inspection.draw(inside, folder, format))
+        labels = distinct_labels(inspected)
+        beside = inspection.draw_side_by_side(inspections, labels, out or Path("figures"), format)
         if as_json:
-            return show_json([{"trial": a.trial, "figures": [*map(str, (*b, *beside))], **a.facts} for a, b in pairs])
-        for inside, paths in pairs:
-            notes = (site["note"] for site in inside.facts["sites"] if not site["site"])
-            print("\n".join([inspection.layer_table(inside), "", *notes, *map(str, paths)]))
-        for path in beside:
-            print(path)
-        if len(found) > 1 and not beside:
-            print("not drawn side by side: no two of these trials have a map of the same kind", file=sys.stderr)
+            show_json([inspection_content(*one, beside) for one in zip(inspections, figures, strict=True)])
+        else:
+            print_inspections(inspections, figures, beside)
+
+
+def inspection_folder(trial: str, source: Path, out: Path | None, several: bool) -> Path:
+    """Return the folder for the figures of a trial. several: whether other trials are inspected too."""
+    if out is None and source.is_dir():
+        return figures_folder(source.absolute(), "trials", trial)
+    folder = out or Path("figures")
+    return folder / safe_name(trial) if several else folder
+
+
+def inspection_content(inside: Inspection, figures: Sequence[Path], beside: Sequence[Path]) -> dict[str, object]:
+    paths = [str(path) for path in (*figures, *beside)]
+    return {"trial": inside.trial, "figures": paths, **inside.facts}
+
+
+def print_inspections(
+    inspections: Sequence[Inspection], figures: Sequence[Sequence[Path]], beside: Sequence[Path]
+) -> None:
+    """Print each trial's layers and figures, then the figures of trials side by side, or that there are none."""
+    for inside, paths in zip(inspections, figures, strict=True):
+        notes = [site["note"] for site in inside.facts["sites"] if not site["site"]]
+        print("\n".join([inspection.layer_table(inside), "", *notes, *map(str, paths)]))
+    for path in beside:
+        print(path)
+    if len(inspections) > 1 and not beside:
+        print("not drawn side by side: no two of these trials have a map of the same kind", file=sys.stderr)

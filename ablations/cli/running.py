@@ -74,8 +74,10 @@ def work(
     ensure_plugins(plans, place)
     ensure_publishable(place.runs)
     todo = [job for job in jobs(plans) if gpus is None or job.ranks == gpus]
-    if renewed := retrying.reopen_lost_parents(place.runs, [job for job in todo if job.parents], place.code):
-        print(retrying.renewal_line(renewed), flush=True)
+    children = [job for job in todo if job.parents]
+    renewed = retrying.renewal_line(retrying.reopen_lost_parents(place.runs, children, place.code))
+    if renewed:
+        print(renewed, flush=True)
     if machine.is_login_node():
         workers = min(workers or machine.LOGIN_NODE_TRIALS, machine.LOGIN_NODE_TRIALS)
     deadline = machine.stop_time(60 * minutes if minutes else machine.seconds_left())
@@ -83,8 +85,10 @@ def work(
         summary = runner.pull(todo, place, machine.process_name(), workers, deadline)
     done, failed = amount_text(len(summary.done), "trial"), len(summary.failed) + len(summary.blocked)
     print(f"{done} done here, {failed} failed, {summary.left} left", flush=True)
-    if not summary.left and gpus is None and (written := publish_pending(place.runs, plans)):
-        print(written)
+    if not summary.left and gpus is None:
+        written = publish_pending(place.runs, plans)
+        if written:
+            print(written)
     finish(summary, len(summary.done) + failed + summary.left, folder_options(folder), plans)
 
 
@@ -200,9 +204,15 @@ def retry(
         held = "" if all(reopened) else f"; {reopened.count(False)} held by a worker right now"
         print(f"{amount_text(sum(reopened), 'trial')} may be run again{held}")
     elif not renewed:
-        how = " or ".join(["ran out of memory"] * oom + ["diverged"] * diverged) or "failed"
-        broken = any(trial.state().status == "broken" for trial in trials)
-        then = "`ablate run` trains trials with a damaged result again" if broken else "there is nothing to retry"
-        print(f"0 of {amount_text(len(ids), 'trial')} {how}: {then}")
+        print(nothing_to_retry(trials, oom, diverged))
     if renewed:
         print(renewed)
+
+
+def nothing_to_retry(trials: Sequence[store.Trial], oom: bool, diverged: bool) -> str:
+    """Return text that says that no trial is to retry. oom, diverged: the options of `ablate retry`."""
+    causes = ["ran out of memory"] * oom + ["diverged"] * diverged
+    advice = "there is nothing to retry"
+    if any(trial.state().status == "broken" for trial in trials):
+        advice = "`ablate run` trains trials with a damaged result again"
+    return f"0 of {amount_text(len(trials), 'trial')} {' or '.join(causes) or 'failed'}: {advice}"

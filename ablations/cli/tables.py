@@ -21,7 +21,7 @@ from ablations.study.naming import matching_names, stem
 from results.comparison import compare as comparing
 from results.comparison import published, summary
 from results.load import load_readable
-from results.records import Table
+from results.records import Comparison, Table
 from results.safe_text import suggestion
 from results.store.schemas.metrics import checked_margin
 from results.tables import across_recipes, layout, study_table
@@ -137,31 +137,40 @@ def compare(
     if margin is not None and not fail_on:
         raise ValueError(f"--margin {margin}: needs --fail-on worse")
     limit = None if margin is None else margin_of(margin)
-    shown, studies = "json" if as_json else format, [stem(word) for word in words or []]
+    output_format = "json" if as_json else format
+    studies = [stem(word) for word in words or []]
     if b == published.NAME:
         if fail_on:
             raise ValueError(f"--fail-on {fail_on}: {b} numbers are from another setting, so nothing counts as worse")
-        first, damaged = load_readable(Path(a), studies)
+        results, damaged = load_readable(Path(a), studies)
         with print_damaged(damaged):
-            print(published.render(published.compare_published(first, interim), shown))
+            print(published.render(published.compare_published(results, interim), output_format))
         return
-    (source, its_studies), (other, others) = compared_sources(a, b, studies)
-    first, damaged = load_readable(source, its_studies)
-    if isinstance(limit, float) and limit >= 1 and any(study.plan.primary_metric.is_accuracy for study in first):
+    (source_a, studies_a), (source_b, studies_b) = compared_sources(a, b, studies)
+    results_a, damaged_a = load_readable(source_a, studies_a)
+    if isinstance(limit, float) and limit >= 1 and any(study.plan.primary_metric.is_accuracy for study in results_a):
         raise ValueError(f"--margin {margin}: below 1, as a share of the images (0.03 is 3 points)")
-    if not other.exists():
+    if not source_b.exists():
         raise ValueError(f"{b}: no such run directory or exported file{suggestion(b, [published.NAME])}")
-    second, its_damaged = load_readable(other, others)
-    with print_damaged([*damaged, *its_damaged]):
-        comparison = comparing.compare(first, second, interim)
-        print(summary.render(comparison, shown))
+    results_b, damaged_b = load_readable(source_b, studies_b)
+    with print_damaged([*damaged_a, *damaged_b]):
+        comparison = comparing.compare(results_a, results_b, interim)
+        print(summary.render(comparison, output_format))
         if fail_on:
-            found = summary.gate_text(comparison, limit)
-            if reason := summary.unjudged_reason(comparison, limit):
-                raise ValueError(f"--fail-on {fail_on}: {reason} ({found})")
-            print(f"--fail-on {fail_on}: {found}", file=sys.stderr)
-            if summary.failing_rows(comparison, limit):
-                raise typer.Exit(FAILED)
+            exit_if_worse(comparison, limit)
+
+
+def exit_if_worse(comparison: Comparison, limit: float | str | None) -> None:
+    """Print how large a loss was detectable, and exit with FAILED if B is worse.
+
+    limit: the option --margin. Raises ValueError if that cannot be judged.
+    """
+    text = summary.gate_text(comparison, limit)
+    if reason := summary.unjudged_reason(comparison, limit):
+        raise ValueError(f"--fail-on worse: {reason} ({text})")
+    print(f"--fail-on worse: {text}", file=sys.stderr)
+    if summary.failing_rows(comparison, limit):
+        raise typer.Exit(FAILED)
 
 
 def compared_sources(a: str, b: str, studies: list[str]) -> list[tuple[Path, list[str]]]:
