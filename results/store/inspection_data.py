@@ -4,6 +4,7 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from results import store
 from results.store import eval_files
 from results.store.files import npz_bytes, parse_npz
+from results.store.json_files import parse_json
 
 FACTS = "facts.json"  # the name of the facts among the arrays
 
@@ -52,7 +54,7 @@ def unpack(trial: str, text: str) -> Inspection:
     name = f"the inspection of trial {trial}"
     try:
         arrays = parse_npz(base64.b64decode(text), name)
-        facts = json.loads(arrays.pop(FACTS).tobytes())
-    except (KeyError, RecursionError, ValueError) as error:
+        facts = parse_json(arrays.pop(FACTS).tobytes(), Path(FACTS))
+    except (KeyError, ValueError) as error:
         raise store.Broken(f"{name}: cannot be read ({error})") from None
     return Inspection(trial, facts, arrays)

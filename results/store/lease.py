@@ -18,8 +18,8 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from results.store.files import read_bytes
-from results.store.schemas import Lease, validated
+from results.store import json_files
+from results.store.schemas import Lease
 
 HEARTBEAT_SECONDS = 15.0
 DEAD_SECONDS = 60.0
@@ -173,8 +173,8 @@ def release(attempt: Path) -> None:
 def read(attempt: Path, name: str = NAME) -> Lease | None:
     """Return the lease of an attempt, or None if it is missing or invalid. name: NAME, or RELEASED for a past lease."""
     try:
-        return validated(Lease, json.loads(read_bytes(attempt / name)))
-    except (OSError, ValueError, RecursionError):
+        return json_files.read(attempt / name, Lease)
+    except (OSError, ValueError):
         return None
 
 

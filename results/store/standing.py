@@ -81,12 +81,14 @@ class Standings:
         self.code = code
         self.parents: dict[str, Start] = {}
 
-    def read(self, key: str, owed: Sequence[str] = (), parents: Mapping[str, str] = {}) -> Standing:  # never changed
+    def read(
+        self, trial_id: str, owed: Sequence[str] = (), parents: Mapping[str, str] = {}
+    ) -> Standing:  # never changed
         """Return the standing of a trial. owed: the evals that it needs. parents: id -> name, nearest first.
 
         Raises ValueError if an id is not a valid file name, and NewerSchema if a newer version wrote a file.
         """
-        trial = store.trial(self.runs, key)
+        trial = store.trial(self.runs, trial_id)
         state = trial.state()
         missing = eval_files.missing_evals(trial, owed, state.result)
         if missing:
@@ -113,11 +115,11 @@ class Standings:
     def is_current(self, failure: Failure | None) -> bool:
         return failure is not None and self.code in (None, failure.code)
 
-    def parent_start(self, key: str) -> Start:
+    def parent_start(self, trial_id: str) -> Start:
         """Return whether a parent's own state lets trials start. `why` is a clause about the parent."""
-        if key not in self.parents:
-            self.parents[key] = child_start(self.read(key))
-        return self.parents[key]
+        if trial_id not in self.parents:
+            self.parents[trial_id] = child_start(self.read(trial_id))
+        return self.parents[trial_id]
 
 
 def child_start(parent: Standing) -> Start:
@@ -141,16 +143,16 @@ def combined_start(parents: Mapping[str, str], look: Callable[[str], Start]) -> 
     READY or BLOCKED parent do not matter. The reason names the farthest parent that keeps the trial from starting.
     """
     start = Start()
-    for key, name in parents.items():
-        parent = look(key)
+    for trial_id, name in parents.items():
+        parent = look(trial_id)
         if parent.kind is Kind.READY:
             break
         start = Start(
             kind=max(start.kind, parent.kind, key=(Kind.READY, Kind.WAITS, Kind.LOST, Kind.BLOCKED).index),
             why=f"starts from {name}, {parent.why}",
             running=start.running or parent.running,
-            open=(*start.open, key),
-            lost=(*start.lost, key) if parent.kind is Kind.LOST else start.lost,
+            open=(*start.open, trial_id),
+            lost=(*start.lost, trial_id) if parent.kind is Kind.LOST else start.lost,
         )
         if parent.kind is Kind.BLOCKED:
             break
