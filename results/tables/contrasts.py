@@ -69,10 +69,10 @@ def arm_results(study: StudyResults, besides: Sequence[str]) -> dict[str, ArmRes
             measured[name] |= {further: sample.mean.value, further + INTERVAL: sample.mean.interval()}
     arms = {}
     for arm in study.plan.arms:
-        own = samples[arm.name]
+        finished = samples[arm.name]
         trials = outcomes[arm.name]
-        row = replace(arm_row(arm, trials, own, study.plan), measured=measured[arm.name])
-        arms[arm.name] = ArmResults(arm, trials, own, row)
+        row = replace(arm_row(arm, trials, finished, study.plan), measured=measured[arm.name])
+        arms[arm.name] = ArmResults(arm, trials, finished, row)
     return arms
 
 

@@ -286,7 +286,9 @@ def sort_key(value: Any) -> float | str | None:
     """Return the value to sort a cell by: the middle of an interval, the text of notes, or the value itself."""
     if isinstance(value, tuple):
         return float(sum(value) / 2)
-    return ", ".join(value) or None if isinstance(value, list) else value
+    if isinstance(value, list):
+        return ", ".join(value) or None
+    return value
 
 
 def metric_label(metric: Metric) -> str:
@@ -307,11 +309,10 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
         f"{metric_label(metric)}{unit_suffix(metric)}{further}, {INTERVALS}",
         f"difference{in_unit} from {reference}, paired by seed",
     ]
-    settings = " and ".join(table.tuned)
     family = f"p after Holm over {units.amount_text(table.plan.family, 'planned contrast')}{looks_text(table)}"
-    parts.append(
-        f"{family} at their own {settings}, over {table.plan.points_family} at equal ones" if settings else family
-    )
+    if table.tuned:
+        family += f" at their own {' and '.join(table.tuned)}, over {table.plan.points_family} at equal ones"
+    parts.append(family)
     if table.plan.budget != "steps":
         parts.append(f"arms are trained for equal {BUDGETS[table.plan.budget]}")
     if table.plan.margin is not None and may_be_equivalent(table):

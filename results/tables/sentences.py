@@ -204,12 +204,19 @@ def arm_list(rows: Sequence[Row]) -> str:
     for row in rows:
         head, _, point = name_parts(row)
         diverged = f" ({diverged_text(row)})" if row.unstable else ""
-        at = points.setdefault(head if point else f"{head}{diverged}", [])
-        at += [f"{point}{diverged}"] if point else []
-    listed = {head: " and ".join(filter(None, [", ".join(at[:-1]), *at[-1:]])) for head, at in points.items()}
-    entries = [f"{head} at {at}" if at else head for head, at in listed.items()]
-    more = f" and {len(entries) - 2 * NAMED} more" if len(entries) > 2 * NAMED else ""
-    return ", ".join(entries[: 2 * NAMED]) + more
+        if point:
+            points.setdefault(head, []).append(f"{point}{diverged}")
+        else:
+            points.setdefault(f"{head}{diverged}", [])
+    entries = []
+    for head, at in points.items():
+        if len(at) > 1:
+            at = [f"{', '.join(at[:-1])} and {at[-1]}"]
+        entries.append(" at ".join([head, *at]))
+    listed = ", ".join(entries[: 2 * NAMED])
+    if len(entries) > 2 * NAMED:
+        listed += f" and {len(entries) - 2 * NAMED} more"
+    return listed
 
 
 def name_parts(row: Row) -> tuple[str, str, str]:
