@@ -64,6 +64,21 @@ def test_no_module_imports_itself_by_way_of_others(package: str) -> None:
         pytest.fail(f"a circle of imports: {' -> '.join(error.args[1])}")
 
 
+# Who else imports vitcore, until the command line asks the trainable too. Shrinks to nothing.
+KNOW_VITCORE = {"__init__.py", "cli", "cluster"}
+BELOW_ALL = ("vitcore.options", "vitcore.data.files")  # errors and texts, which belong below vitcore
+
+
+def test_only_the_trainable_of_vits_imports_vitcore() -> None:
+    """The engine trains anything: what it knows of Vision Transformers is in one folder."""
+    for path in (ROOT / "ablations").rglob("*.py"):
+        relative = path.relative_to(ROOT / "ablations")
+        if relative.parts[0] in KNOW_VITCORE or relative.parts[:2] == ("trainables", "vit"):
+            continue
+        found = {name for name in imports(path) if name.partition(".")[0] == "vitcore"}
+        assert found <= set(BELOW_ALL), f"{relative}: {found}"
+
+
 def test_folders_of_ablations_form_no_circle() -> None:
     """Each folder is above or below any other: no two import each other, even by way of different modules."""
     graph: dict[str, set[str]] = {}

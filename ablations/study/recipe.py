@@ -4,7 +4,7 @@ A recipe names no study. It supplies `axes`: lists of values for settings, which
 module loads no torch.
 """
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -13,9 +13,6 @@ from results.store.schemas import Expected, LaterDifference, Stated, StatedSprea
 from results.store.schemas.metrics import Margin
 from slurm.profile import Profile
 from vitcore.options import Options
-
-if TYPE_CHECKING:
-    from vitcore.data.dataset import About
 
 # The keys of statements that hold only for the recipe's data. `cost` holds for other images too.
 OF_ITS_DATA = ("description", "pack", "margin", "caveats", "expected", "spread", "at_twice_the_steps")
@@ -31,11 +28,6 @@ class Packed(Options):
     classes: Count  #: Number of classes.
     image_size: Count = 224  #: Pixels per side of the square images in training and evaluation.
     channels: Literal[1, 3] = 3  #: 1 for gray images, 3 for RGB.
-
-    def about(self, name: str) -> "About":
-        from vitcore.data.dataset import About  # imported here because it loads NumPy
-
-        return About(self.image_size, self.channels, self.classes, self.train, self.test, {"pack": name, "sha256": ""})
 
 
 class AtTwiceTheSteps(Stated):

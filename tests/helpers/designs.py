@@ -55,7 +55,8 @@ def write(folder: Path, name: str, text: str) -> str:
 
 
 def design(folder: Path, study: str = STUDY, recipe: str = RECIPE, **overrides: object) -> Design:
-    return Design(read_study(write(folder, "s", study)), read_recipe(write(folder, "r", recipe)), overrides)
+    on = read_recipe(write(folder, "r", recipe))
+    return Design(read_study(write(folder, "s", study), on.train), on, overrides)
 
 
 def names(made: Design) -> list[str]:

@@ -29,7 +29,9 @@ def serve_all(pool: Pool, *_: object) -> None:
 def served(runs: Path, job: Job, keep_weights: Keep = "all") -> Ended:
     """Train a job in this process; return the worker's last event."""
     channel = io.StringIO()
-    Worker(Place(runs, None, keep_weights=keep_weights), channel).serve(read_job(job_line(job)))
+    Worker(Place(runs, None, keep_weights=keep_weights, trainable=job.trainable), channel).serve(
+        read_job(job_line(job))
+    )
     last = read_event(channel.getvalue().splitlines()[-1])
     assert isinstance(last, Ended)
     return last

@@ -28,6 +28,7 @@ from results.store.plan_files import learned_settings
 from results.store.schemas import Plan
 from results.store.standing import Standings
 from slurm.profile import Profile
+from vitcore.data.dataset import About
 from vitcore.data.lookup import STATED, pack_hint
 from vitcore.data.pack import find
 
@@ -202,7 +203,9 @@ def use_stated_pack(made: Sequence[Design], data_dir: Path | None) -> bool:
         "were finished",
         file=sys.stderr,
     )
-    STATED[name] = recipe.pack.about(name)
+    facts = recipe.pack
+    fingerprint: dict[str, str | int] = {"pack": name, "sha256": ""}
+    STATED[name] = About(facts.image_size, facts.channels, facts.classes, facts.train, facts.test, fingerprint)
     return True
 
 

@@ -1,0 +1,92 @@
+"""The engine plans, runs and compares what it knows nothing of: a trainable of a few lines."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import closed_form
+import pytest
+from closed_form import RECIPE, STUDY, loss
+from designs import design
+from run_trials import Quiet, serve_all, workers_of
+from waits import wait_until
+
+from ablations.execution import runner
+from ablations.execution.launch import Place
+from ablations.jobs import jobs
+from ablations.planning.prepare import prepare
+from ablations.planning.saved_plans import save_plan
+from results import store
+from results.study_results import load_plans
+from results.tables import study_table
+
+
+def planned(folder: Path, study: str = STUDY, **overrides: object) -> tuple[Path, list[runner.Job]]:
+    """Return a run directory with a plan of closed forms, and the plan's jobs."""
+    runs = folder / "runs"
+    runs.mkdir(parents=True)
+    plan = prepare(design(folder, study, RECIPE, **overrides), runs, None, code="0" * 12)
+    save_plan(runs, plan)
+    return runs, jobs([plan])
+
+
+def test_study_of_any_trainable_gets_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan names its trainable, and its table compares by the trainable's own metric."""
+    runs, todo = planned(tmp_path)
+    monkeypatch.setattr(runner, "drive", serve_all)
+    summary = runner.run(todo, Place(runs, None), Quiet())
+    assert sorted(summary.done) == sorted(job.id for job in todo)
+    (plan,) = store.read_plans(runs).readable
+    assert (plan.trainable, plan.split, plan.data) == (closed_form.NAME, None, None)
+    rows = {row.arm: row for row in study_table.table(load_plans(runs, [plan])[0]).rows}
+    assert rows["rate=0.25"].mean == pytest.approx(0.75**3 + 0.25 / 1000)
+    assert rows["rate=0.25"].verdict == "worse"
+
+
+def test_settings_are_checked_by_the_trainable(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="factors: unknown key 'pool'"):
+        planned(tmp_path, STUDY.replace("factors: {rate: [0.5, 0.25]}", "factors: {pool: [cls, gap]}"))
+
+
+def test_how_it_runs_is_no_identity(tmp_path: Path) -> None:
+    ids = [[job.id for job in planned(tmp_path / name, pause=pause)[1]] for name, pause in (("a", 0.0), ("b", 0.1))]
+    assert ids[0] == ids[1]
+    assert len({*ids[0]}) == 6
+
+
+RUN = """
+import sys
+from pathlib import Path
+from unittest.mock import Mock
+from ablations.execution import runner
+from ablations.execution.launch import Place
+from ablations.jobs import jobs
+from results import store
+runs = Path(sys.argv[1])
+done = runner.run(jobs(store.read_plans(runs).readable), Place(runs, None), Mock(), 2).done
+assert "torch" not in sys.modules and len(done) == 6, done
+"""
+
+
+def start(runs: Path) -> "subprocess.Popen[bytes]":
+    helpers = str(Path(closed_form.__file__).parent)
+    return subprocess.Popen([sys.executable, "-c", RUN, str(runs)], env=os.environ | {"PYTHONPATH": helpers})
+
+
+def test_killed_run_continues_where_it_was(tmp_path: Path) -> None:
+    """Workers and the run are killed in the midst of trials; the next run ends all, with the numbers of a calm one."""
+    runs, todo = planned(tmp_path, steps=30, pause=0.02)
+    first = start(runs)
+    wait_until(lambda: len(list(runs.glob("trials/*/attempts/0001/checkpoints/*"))) >= 4, "checkpoints")
+    for worker in workers_of(first.pid):
+        os.kill(worker, signal.SIGKILL)
+    first.kill()
+    first.wait()
+    assert start(runs).wait(120) == 0
+    for job in todo:
+        state = store.trial(runs, job.id).state()
+        assert state.result is not None
+        assert state.result.metrics == {"loss": loss(job.config, 30)}
+        assert [line.step for line in store.read_metrics(state.attempt)] == list(range(1, 31))
