@@ -128,6 +128,7 @@ class LowWeights(TrainStep):
             group["params"] = [masters.get(own, own) for own in group["params"]]
         for weight in self.low:
             weight.data = weight.data.bfloat16()
+        self.optimizer_state.verified = True  # no checkpoint is written, which could not hold the masters' state
 
     def backward(self, batch: Batch, size: int) -> Tensor:
         loss = super().backward(batch, size)
