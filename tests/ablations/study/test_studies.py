@@ -260,7 +260,7 @@ def test_every_packaged_study_plans_whole_on_imagenet(study: str) -> None:
 def test_baselines_are_the_recipes_own(recipe: str) -> None:
     own = Config(**read_recipe(recipe).config)
     assert packaged_design("patch-size", recipe).main_baseline == f"patch={own.patch}"
-    plain = {arm.name: arm.config for arm in packaged_design("plain-vit", recipe).arms}
+    plain = {arm.name: Config(**arm.config) for arm in packaged_design("plain-vit", recipe).arms}
     improved, without = plain["position=sincos2d,pool=gap,head=mlp"], plain["no-randaugment-mixup"]
     weak = without.augment.removesuffix("none")
     assert improved.augment == f"{weak}-randaugment".removeprefix("-")
