@@ -130,6 +130,11 @@ def known_name(name: str, known: Collection[str]) -> str:
     return changed[0] if name not in known and len(changed) == 1 else name
 
 
+def study_of(plan_name: str) -> str:
+    """Return the study in a name such as `study@recipe,key=value`. Names and values may have an "@" too."""
+    return plan_name.partition(",")[0].rpartition("@")[0]
+
+
 def select_names(names: Sequence[str], studies: Sequence[str], source: Path) -> list[str]:
     """Return the full names of the selected plans in the order of `studies`, or of all plans if `studies` is empty.
 
@@ -138,12 +143,12 @@ def select_names(names: Sequence[str], studies: Sequence[str], source: Path) -> 
     """
     if not names:
         raise ValueError(f"{source}: no study has been run here")
-    known = {name for full in names for name in (full.partition("@")[0], full)}
+    known = {name for full in names for name in (study_of(full), full)}
     chosen = [] if studies else sorted(names)
     for study in studies:
         asked = known_name(study, known)
         if asked not in known:
             alike = [one for one in known if ("@" in one) == ("@" in asked)]  # both with a recipe, or both without
             raise ValueError(f"{source}: no study '{asked}'{suggestion(asked, alike)} (there: {', '.join(names)})")
-        chosen += sorted(name for name in names if asked in (name.partition("@")[0], name))
+        chosen += sorted(name for name in names if asked in (study_of(name), name))
     return list(dict.fromkeys(chosen))

@@ -123,7 +123,7 @@ class Vit(Trainable):
         planned.check_trial(settings, parent)
 
     def resources(self, settings: Settings) -> Resources:
-        return Resources(int(settings.get("gpus", 1)), settings["device"] == "cpu")
+        return Resources(int(settings.get("gpus", 1)), settings.get("device") == "cpu")
 
     # -- metrics and evals ---------------------------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ class Vit(Trainable):
         """
         kind, _, at_axis = name.partition("@")
         if at_axis == "patch-axis":
-            patches = sorted(axis("patch"), key=lambda size: size == reference["patch"])
+            patches = sorted(axis("patch"), key=lambda size: size == reference.get("patch"))
             return [f"{kind}@patch{size}" for size in patches]
         if at_axis != "axis":
             return [name]

@@ -286,7 +286,7 @@ def test_published_numbers_follow_the_widths_of_a_recipe() -> None:
         found = {
             (arm.config["width"], arm.config["stem"]): planning.published_number(made, arm)
             for arm in made.arms
-            if arm.config["stem"] != "conv" and arm.change.name[0] in "sw"
+            if arm.config.get("stem", "conv") != "conv" and arm.change.name[0] in "sw"
         }
         assert [(found[w, "patch"], found[w, "resnet-small"]) for w in made.recipe.axes["width"]] == table_6
 
@@ -305,8 +305,8 @@ def test_hybrids_of_photographs_are_the_papers(study: str) -> None:
     """The root of `resnet` quarters the side; `resnet-small` keeps the side of small images."""
     for recipe, stem in (("imagenet", "resnet"), ("imagenet100", "resnet"), ("digits", "resnet-small")):
         made = packaged_design(study, recipe)
-        assert {arm.config["stem"] for arm in made.arms} - {"patch", "conv"} == {stem}
-        assert {arm.change.name for arm in made.arms if arm.config["stem"] == stem} >= {f"stem={stem}"}
+        assert {arm.config.get("stem", "patch") for arm in made.arms} - {"patch", "conv"} == {stem}
+        assert {arm.change.name for arm in made.arms if arm.config.get("stem") == stem} >= {f"stem={stem}"}
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from ablations.study.confounds import model_differences
+from ablations.trainables.vit.notes import model_differences
 from vitcore import Config, ViT
 from vitcore.analysis.cost import measure
 from vitcore.config import merge

@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 import trainings
-from ablations.study.budget import training_flops
 from timm.layers.patch_embed import resample_patch_embed
 
+from ablations.trainables.vit.budget import training_flops
 from vitcore import Config, ViT, train
 from vitcore.analysis.cost import measure
 from vitcore.analysis.evals import patch_eval
