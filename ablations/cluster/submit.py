@@ -237,8 +237,13 @@ def cancel(runs: Path, names: set[str]) -> str:
         raise Unreachable(
             f"{error}; running jobs stop by themselves; to cancel pending ones, give the command again"
         ) from None
-    cancelled = f"{amount_text(len(fresh), 'submission')} cancelled"
-    return f"{cancelled}, {amount_text(removed, 'job')} removed from the queue; finished trials stay"
+    done = [f"{amount_text(len(fresh), 'submission')} cancelled"]
+    is_here = any(campaign.cluster == campaigns.LOCAL for campaign in fresh)
+    if queued or not is_here:
+        done.append(f"{amount_text(removed, 'job')} removed from the queue")
+    if is_here:
+        done.append("the process on this machine ends by itself")
+    return f"{', '.join(done)}; finished trials stay"
 
 
 def other_open_plans(campaign: Campaign, names: set[str]) -> list[str]:

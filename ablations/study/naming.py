@@ -78,6 +78,11 @@ class PlanIdentity:
         return plan.study == self.study and (not self.learned or learned_settings(plan.overrides) == self.learned)
 
 
+def as_words(name: str) -> str:
+    """Return the words of a command that stand for the name of a plan: "study@recipe key=value"."""
+    return name.partition("+")[0].replace(",", " ")
+
+
 def check_name(name: str) -> None:
     """Raise ValueError if the name of a plan, from which files are named, is no name of a file or is too long."""
     length = len(os.fsencode(name))
@@ -102,7 +107,8 @@ def only_name(names: Sequence[str], overrides: Mapping[str, Any], plans: Sequenc
     """
     equal = [plan.name for plan in plans if plan.name in names and plan.overrides == overrides] if overrides else []
     if len(equal or names) > 1:
-        study, listed = names[0].partition("@")[0], with_settings(names, plans)
+        study = next((plan.study for plan in plans if plan.name == names[0]), names[0].partition("@")[0])
+        listed = with_settings(names, plans)
         raise ValueError(f"'{study}' was run {len(names)} times in {source}: name one or its settings: {listed}")
     return (equal or names)[0]
 

@@ -36,7 +36,9 @@ def as_grid(comparison: Comparison) -> Grid:
         f"{name}: {', '.join(side.studies)} ({side.over} of {units.amount_text(side.planned, 'trial')})."
         for name, side in (("A", comparison.a), ("B", comparison.b))
     )
-    tested = f"paired by seed, {layout.INTERVALS}, p after Holm in a family of {comparison.family}"
+    tested = f"paired by seed, {layout.INTERVALS}"
+    if comparison.family:
+        tested += f", p after Holm in a family of {comparison.family}"
     return Grid(
         title="B against A, arm by arm",
         caption=[f"{sides} Accuracies in %, differences in points; {tested}."],

@@ -73,7 +73,10 @@ OF_COMMANDS = {  # options whose answer differs between commands
     },
     "plot": {name: f"--format {name}" for name in ("pdf", "png", "svg")},
     "compare": dict.fromkeys(("out", "o", "output"), "redirect what it prints with > FILE"),
-    "export": dict.fromkeys(("format", "f", "csv"), "the ending says it: --out FILE.csv or FILE.parquet"),
+    "export": {
+        **dict.fromkeys(("format", "f", "csv"), "the ending says it: --out FILE.csv or FILE.parquet"),
+        **dict.fromkeys(("o", "output"), "--out FILE"),
+    },
     "report": dict.fromkeys(("format", "f", "pdf"), "a report is a page: --out FILE.html"),
     "submit": dict.fromkeys(
         ("partition", "time", "gres", "account", "qos", "mem", "cpus-per-task", "gpu", "nodes", "constraint"),

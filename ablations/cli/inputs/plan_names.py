@@ -11,6 +11,7 @@ from ablations.study.naming import (
     ALL_ARMS,
     RECIPE,
     PlanIdentity,
+    as_words,
     assignments,
     only_name,
     packaged_names,
@@ -106,9 +107,8 @@ def checked_names(words: list[str] | None, recipe_name: str | None, source: Path
             raise ValueError(f"{word}: no such file, and no study '{study}' in {source}{listed}")
         if stem(word) != word or own or study in packaged_names("studies"):
             settings = f" with {said}" if said and "@" not in word else ""
-            raise ValueError(
-                f"{re.split('[+,]', name)[0]}: was not run{settings} in {source}{listed}: `ablate run {word}` first"
-            )
+            shown = name if "@" in word else as_words(name).partition(" ")[0]
+            raise ValueError(f"{shown}: was not run{settings} in {source}{listed}: `ablate run {as_words(word)}` first")
     return names
 
 

@@ -21,7 +21,7 @@ from ablations.jobs import jobs
 from ablations.planning.prepare import prepare
 from ablations.planning.saved_plans import saved_plan
 from ablations.study.design import Design
-from ablations.study.naming import RECIPE, assignments, packaged_names, stem
+from ablations.study.naming import RECIPE, as_words, assignments, packaged_names, stem
 from ablations.study.reading import Record, read_recipe, read_study
 from results.store import plan_files, schemas
 from results.store.plan_files import learned_settings
@@ -64,7 +64,7 @@ def named_run(name: str, plan: Plan | None, runs: Path) -> tuple[Request, str]:
     study, _, recipe = name.partition("@")
     if plan is None:
         if re.search("[+,]", recipe):
-            raise ValueError(f"{name}: was not run in {runs}: name its study, recipe and settings")
+            raise ValueError(f"{name}: was not run in {runs}: begin it with `ablate run {as_words(name)}`")
         return Request([study], {}), recipe
     written = plan.asked or schemas.Asked(study=study, recipe=plan.recipe)
     return Request([written.study], plan.overrides, written.margin), written.recipe

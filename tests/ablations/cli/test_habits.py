@@ -89,6 +89,7 @@ ANSWERED = [
     ("table s --metric val_accuracy", "--metric: use --columns NAME,..."),
     ("plot s --pdf", "--pdf: use --format pdf"),
     ("export s --format csv", "--format: the ending says it: --out FILE.csv"),
+    ("export s --output x.parquet", "--output: use --out FILE"),
     ("demo --seeds 2", "--seeds: is for `ablate run demo`"),
     ("demo lr=1e-3", "takes no words: `ablate run demo lr=1e-3`"),
     # settings of other code
@@ -124,6 +125,8 @@ ANSWERED = [
     # studies and results
     ("run s@r --recipe digits", "s@r --recipe digits: the name says the recipe already"),
     ("table demo", "demo@digits: was not run in runs (there: s@r): `ablate run demo` first"),
+    ("table demo@digits,steps=9", "was not run in runs (there: s@r): `ablate run demo@digits steps=9` first"),
+    ("run demo@digits,steps=9", "begin it with `ablate run demo@digits steps=9`"),
     ("run demo.yaml", "demo.yaml: no such file; did you mean 'demo'?"),
     ("run studies/demo", "did you mean 'demo'?"),
     ("run s.yaml,demo", "separate studies by spaces: s.yaml demo"),

@@ -330,6 +330,13 @@ def test_studies_submitted_together_are_cancelled_together_or_not_at_all(runs: P
     assert "1 submission cancelled" in submit.cancel(runs, {POSITION})
 
 
+def test_cancelling_says_that_a_process_of_this_machine_ends(runs: Path, slurm: Queue) -> None:
+    submitted(runs, cluster=campaigns.LOCAL)
+    assert submit.cancel(runs, {POSITION}) == (
+        "1 submission cancelled, the process on this machine ends by itself; finished trials stay"
+    )
+
+
 def test_pool_that_is_called_off_stops(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "CALLED_OFF_SECONDS", 0.0)
     first = submitted(runs).jobs()[0]
