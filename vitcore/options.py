@@ -66,7 +66,9 @@ ALSO_CALLED = {  # setting -> its names in timm, Hugging Face, Lightning, scikit
     "weight_decay": "wd decay",
     "width": "embed_dim hidden_size d_model dim",
 }
-OTHER_NAMES = {other: setting for setting, others in ALSO_CALLED.items() for other in others.split()}
+OTHER_NAMES = {  # without underscores
+    other.replace("_", ""): setting for setting, others in ALSO_CALLED.items() for other in others.split()
+}
 
 
 class ConfigError(ValueError):
@@ -174,9 +176,9 @@ def unknown_key(key: str, known: Iterable[str] = (), otherwise: str = "") -> str
 
 
 def usual_name(key: str) -> str:
-    """Return what a setting of other code is called here: `lr` for `--learning-rate`, `+lr` and `optimizer.lr`."""
+    """Return what a setting of other code is called here: `lr` for `--learning-rate` and `optimizer.learningRate`."""
     plain = key.rpartition(".")[2].strip("+~-").replace("-", "_").lower()
-    return OTHER_NAMES.get(plain, plain)
+    return OTHER_NAMES.get(plain.replace("_", ""), plain)
 
 
 def spelling_hint(word: object, known: Iterable[str]) -> str:

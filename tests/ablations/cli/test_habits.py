@@ -94,6 +94,7 @@ ANSWERED = [
     ("demo lr=1e-3", "takes no words: `ablate run demo lr=1e-3`"),
     # settings of other code
     ("train learning_rate=1e-3", "unknown key 'learning_rate'; did you mean 'lr'?"),
+    ("train learningRate=1e-3", "unknown key 'learningRate'; did you mean 'lr'?"),
     ("train LR=1e-3", "unknown key 'LR'; did you mean 'lr'?"),
     ("train wd=0", "unknown key 'wd'; did you mean 'weight_decay'?"),
     ("train weight-decay=0", "unknown key 'weight-decay'; did you mean 'weight_decay'?"),
