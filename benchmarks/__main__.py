@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--random-images", action="store_true", help="of the data's size")
         command.add_argument("--out", type=Path, help="a file for the measurements, as JSON")
     commands.choices["step"].add_argument("--steps", type=int, default=20, help="in a turn [default: %(default)s]")
-    commands.choices["step"].add_argument("--compiled", action="store_true", help="also beside timm compiled")
+    commands.choices["step"].add_argument("--compiled", action="store_true", help="also time a compiled timm model")
     commands.choices["loop"].add_argument("--seeds", type=int, default=2, help="of each arm [default: %(default)s]")
     return main
 

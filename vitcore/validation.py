@@ -42,7 +42,7 @@ def complete_parts(config: Settings) -> None:
 
 
 def open_slots(config: Settings) -> list[str]:
-    """Return the slots whose variants apply. A reference model leaves only those of training open."""
+    """Return the slots whose variants apply: all, or only those of training for a reference model."""
     return [slot for slot in VARIANTS if not (config.model and is_architectural(slot))]
 
 

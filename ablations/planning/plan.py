@@ -199,7 +199,7 @@ def departures(design: Design, entry: Arm | Stage) -> Settings:
 
 
 def is_stage_eval(design: Design, eval_name: str) -> bool:
-    """Return whether stages compute this eval, instead of arms. They compute none that the metric is of."""
+    """Return whether stages compute an eval, and arms do not. Arms always compute the eval of the study's metric."""
     has_own = eval_name in design.trainable.stage_evals and bool(design.study.stages)
     return has_own and design.trainable.eval_of(design.metric) != eval_name
 

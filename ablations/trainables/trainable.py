@@ -44,7 +44,7 @@ class Parent:
 
 @dataclass(frozen=True)
 class Context:
-    """What training is given besides its settings, its run directory and its parents.
+    """The arguments of training beside settings, run directory and parents.
 
     plugins: the files of a user's own code. description: what the plan records of the trial's `describe`.
     should_stop: whether training must save a checkpoint and end. warn: shows a sentence to the user. on_hang: called
@@ -102,7 +102,7 @@ class Trainable(Protocol):
 
     keys: the names of all settings. seed_keys: `seed`, and the settings that equal it unless they are set.
     how_it_runs: settings that change no result, and are no part of the id. shorthands: key -> the setting that it
-    stands for. fixed: settings that a study cannot vary -> why. stage_evals: evals that stages compute too.
+    stands for. fixed: settings that a study cannot vary -> why. stage_evals: evals that stages compute, not arms.
     """
 
     keys: Collection[str]

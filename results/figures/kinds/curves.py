@@ -182,7 +182,7 @@ def add_dash_entries(frame: pd.DataFrame, ax: Axes, of: str = "") -> None:
 
 
 def training_metric(study: StudyResults) -> Metric:
-    """Return the metric to draw over training: the closest to the study's of those that evaluations measured."""
+    """Return the metric to draw over training: the measured one that is closest to the study's metric."""
     plan = study.plan
     measured = [name for name in study.curves if study.history[name].notna().any()]
     wanted = [plan.metric.replace("test_", "val_"), plan.metric, plan.selection_metric]

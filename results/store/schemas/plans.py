@@ -274,7 +274,7 @@ class Plan(Schema):
 
     @property
     def declared_metrics(self) -> list[Metric]:
-        """The metrics that the plan declares, or those of versions that declared none."""
+        """The declared metrics. A plan before 0.25 declares none and has the metrics of its time."""
         return self.metrics or [metric_by_name(name, self.objective) for name in BEFORE_0_25]
 
     @property
