@@ -21,8 +21,8 @@ from vitcore.analysis.cost import measure
 from vitcore.config import Config
 from vitcore.data.files import reason
 from vitcore.model.position import stem_width
-from vitcore.runtime.cuda_graph import capture, on_side_stream
 from vitcore.runtime.device import device_of, hardware, torch_device
+from vitcore.training.step_graph import capture, on_side_stream
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 EXACT = 1e-5  # maximum relative error of a product that still counts as float32

@@ -32,11 +32,10 @@ from vitcore import Config
 from vitcore.analysis.cost import measure
 from vitcore.data.files import reason
 from vitcore.runtime.compile_cache import LONG
-from vitcore.runtime.cuda_graph import capture, on_side_stream
 from vitcore.runtime.device import compute_settings, device_of, hardware
 from vitcore.runtime.memory import release
 from vitcore.training.state import Training
-from vitcore.training.step_graph import WARM_UP, capturable
+from vitcore.training.step_graph import WARM_UP, capturable, capture, on_side_stream
 
 Json = dict[str, Any]
 RANDOM = Source(random=True)

@@ -21,8 +21,8 @@ from vitcore.model.stem import patch_sizes
 from vitcore.model.vit import ViT
 from vitcore.runtime.device import compute_in_precision, device_of, flush_subnormals
 from vitcore.training.batches import Batch
-from vitcore.training.optimization.optimizers import Moments, adam_arguments, has_weight_decay
-from vitcore.training.optimization.schedules import learning_rate
+from vitcore.training.optimizers import Moments, adam_arguments, has_weight_decay
+from vitcore.training.schedules import learning_rate
 from vitcore.training.state import Training
 
 OURS, TUNED = "vitcore", "timm compiled"  # tuned: compiled, with a fused AdamW and without subnormals

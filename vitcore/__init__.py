@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vitcore.analysis.cost import measure
     from vitcore.config import Config
-    from vitcore.data.augmentation.augment import AUGMENT, Augment
+    from vitcore.data.augment import AUGMENT, Augment
     from vitcore.identity import trial_id
     from vitcore.interop.npz import load_npz
     from vitcore.interop.timm_vit import from_timm, to_timm
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from vitcore.options import ConfigError, Options
     from vitcore.training.loop import train
     from vitcore.training.objectives import OBJECTIVE, Objective
-    from vitcore.training.optimization.optimizers import OPTIMIZER, Optimizer
-    from vitcore.training.optimization.schedules import SCHEDULE, Schedule
+    from vitcore.training.optimizers import OPTIMIZER, Optimizer
+    from vitcore.training.schedules import SCHEDULE, Schedule
 
 __all__ = [
     "AUGMENT", "BLOCK", "HEAD", "MLP", "NORM", "OBJECTIVE", "OPTIMIZER", "POOLING", "POSITION", "SCHEDULE",
@@ -43,7 +43,7 @@ __all__ = [
 MODULES = {
     "vitcore.analysis.cost": ["measure"],
     "vitcore.config": ["Config"],
-    "vitcore.data.augmentation.augment": ["AUGMENT", "Augment"],
+    "vitcore.data.augment": ["AUGMENT", "Augment"],
     "vitcore.identity": ["trial_id"],
     "vitcore.interop.npz": ["load_npz"],
     "vitcore.interop.timm_vit": ["from_timm", "to_timm"],
@@ -62,8 +62,8 @@ MODULES = {
     "vitcore.options": ["ConfigError", "Options"],
     "vitcore.training.loop": ["train"],
     "vitcore.training.objectives": ["OBJECTIVE", "Objective"],
-    "vitcore.training.optimization.optimizers": ["OPTIMIZER", "Optimizer"],
-    "vitcore.training.optimization.schedules": ["SCHEDULE", "Schedule"],
+    "vitcore.training.optimizers": ["OPTIMIZER", "Optimizer"],
+    "vitcore.training.schedules": ["SCHEDULE", "Schedule"],
 }
 HOME = {name: module for module, names in MODULES.items() for name in names}
 

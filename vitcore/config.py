@@ -61,7 +61,7 @@ class Config(Settings):
 
     @model_validator(mode="after")
     def check_parts(self) -> "Config":
-        from vitcore.validation import complete_parts  # late: imports PyTorch
+        from vitcore.variants import complete_parts  # late: imports PyTorch
 
         complete_parts(self)
         return self

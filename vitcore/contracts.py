@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from vitcore.config import Config, merge
-from vitcore.data.augmentation.augment import AUGMENT
+from vitcore.data.augment import AUGMENT
 from vitcore.data.splits import load
 from vitcore.keyed_random import image_keys
 from vitcore.model.build import build
@@ -24,8 +24,8 @@ from vitcore.model.vit import ViT
 from vitcore.runtime.compile_cache import use_private_cache
 from vitcore.training.evaluation import score
 from vitcore.training.loop import train
-from vitcore.training.optimization.schedules import learning_rate
 from vitcore.training.run import Memory
+from vitcore.training.schedules import learning_rate
 from vitcore.training.state import Training
 from vitcore.variants import PARTS, VARIANTS
 

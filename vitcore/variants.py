@@ -1,26 +1,34 @@
-"""The table of all slots, with their base classes and their dictionaries of variants.
+"""The table of all slots, with their base classes and variants, and the validation of a Config by its parts.
 
-Trial ids, validation, plug-ins, contract tests and `ablate list --variants` read this table. Add a new variant in the
-file of its slot, not in this file.
+Trial ids, plug-ins, contract tests and `ablate list --variants` read this table. Add a new variant in the file of its
+slot, not in this file.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
-from vitcore.data.augmentation.augment import AUGMENT, Augment
+from vitcore.analysis.cost import measure
+from vitcore.data.augment import AUGMENT, Augment
+from vitcore.data.lookup import describe
 from vitcore.model.block import BLOCK, Block
+from vitcore.model.build import check_micro_batch, check_patch_sizes
 from vitcore.model.head import HEAD, Head
 from vitcore.model.initialization import INIT, Part
 from vitcore.model.mlp import MLP, FeedForward
 from vitcore.model.norm import NORM, Norm
 from vitcore.model.pooling import POOLING, Pooling
-from vitcore.model.position import POSITION, Position
+from vitcore.model.position import POSITION, Position, check_patches_may_leave, position_site
 from vitcore.model.self_attention import SELF_ATTENTION, SelfAttention
 from vitcore.model.stem import STEM, Stem
-from vitcore.options import ConfigError, joined_names, spelling_hint, unknown_key
+from vitcore.options import ConfigError, JsonSettings, joined_names, spelling_hint, unknown_key
+from vitcore.settings import Settings
+from vitcore.sizes import REFERENCE, check_sizes, is_architectural
+from vitcore.training.distributed import check_ranks
 from vitcore.training.objectives import OBJECTIVE, Objective
-from vitcore.training.optimization.optimizers import OPTIMIZER, Optimizer
-from vitcore.training.optimization.schedules import SCHEDULE, Schedule
+from vitcore.training.optimizers import OPTIMIZER, Optimizer
+from vitcore.training.parents import LINKS, check_links, normalized
+from vitcore.training.schedules import SCHEDULE, Schedule
 from vitcore.variant import Variant
 
 SLOTS: Mapping[type[Variant], dict[str, Any]] = {
@@ -60,3 +68,75 @@ def check_variant_names(values: Mapping[str, Any], fields: Iterable[str]) -> Non
             if field in VARIANTS:
                 hint += "; a plug-in's needs --plugin FILE"
             raise ConfigError(f"{field}={values[field]}: one of {joined_names(names)}{hint}")
+
+
+def complete_parts(config: Settings) -> None:
+    """Check and complete a new Config in place, before it is shared; raise ConfigError if its settings do not fit."""
+    put = partial(object.__setattr__, config)  # the record is frozen
+    if not config.model:
+        check_sizes(config)
+    check_data_fraction(config)
+    for key in LINKS:
+        put(key, normalized(key, getattr(config, key)))
+    check_links(config)
+    put("options", complete_options(config))
+    if config.model:
+        check_reference(config)
+    else:
+        put("position_at", position_site(config))
+    for slot in open_slots(config):
+        variant = VARIANTS[slot][getattr(config, slot)]
+        for option, value in variant.canonical(config).items():
+            config.options[f"{slot}.{option}"] = value
+        variant.check(config)
+    if config.patch_dropout and not config.model:
+        check_patches_may_leave(config, f"patch_dropout={config.patch_dropout}")
+    check_patch_sizes(config)
+    check_micro_batch(config)
+    if config.gpus > 1:
+        check_ranks(config)
+
+
+def open_slots(config: Settings) -> list[str]:
+    """Return the slots whose variants apply: all, or only those of training for a reference model."""
+    return [slot for slot in VARIANTS if not (config.model and is_architectural(slot))]
+
+
+def complete_options(config: Settings) -> JsonSettings:
+    """Return all options of the chosen variants, including defaults; raise ConfigError if one is unknown or invalid."""
+    for key in config.options:
+        if key.partition(".")[0] not in VARIANTS:
+            spelled = f": options are spelled {', '.join(VARIANTS)} + '.name'"
+            raise ConfigError(unknown_key(key, [*type(config).model_fields, *config.shorthands], spelled))
+    options: JsonSettings = {}
+    for slot in open_slots(config):
+        record = config.options_of(slot, VARIANTS[slot][getattr(config, slot)].Options)
+        for option, value in record.model_dump(mode="json").items():
+            options[f"{slot}.{option}"] = value
+    return options
+
+
+def check_data_fraction(config: Settings) -> None:
+    images = describe(config.data).train_size * (1 - config.val_fraction)
+    if config.data_fraction * images < 1:
+        raise ConfigError(f"data_fraction={config.data_fraction}: less than one of {images:,.0f} training images")
+
+
+def check_reference(config: Settings) -> None:
+    import timm  # late: takes seconds
+
+    name = config.model.removeprefix(REFERENCE)
+    if not timm.is_model(name):
+        hint = spelling_hint(name, timm.list_models())
+        raise ConfigError(f"model={config.model}: timm {timm.__version__} has no such model{hint}")
+    if "." in name:
+        raise ConfigError(f"model={config.model}: without the name of weights: timm/{name.partition('.')[0]}")
+    if config.layer_decay != 1:
+        raise ConfigError(f"layer_decay={config.layer_decay}: the layers of model={config.model} are not known: 1")
+    try:
+        measure(config)
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever building or running a timm model raises
+        images = f"image_size={config.image_size}, channels={config.channels}"
+        raise ConfigError(f"model={config.model} does not take {images}: {' '.join(str(error).split())}") from error

@@ -21,7 +21,7 @@ from benchmarks.rivals import RIVALS, Ours, Rival, checked_sides, losses
 from vitcore.config import Config
 from vitcore.interop.timm_vit import to_timm
 from vitcore.options import ConfigError
-from vitcore.training.optimization.schedules import learning_rate
+from vitcore.training.schedules import learning_rate
 
 timm = pytest.importorskip("timm")
 torchvision = pytest.importorskip("torchvision")

@@ -6,7 +6,7 @@
     timm:NAME                  timm.data.create_dataset(NAME, root=data_dir), splits train and validation
 
 Tars are read without unpacking. Compressed tars are not supported. The names of the folders train/ and test/, and the
-hidden files that are left out, are those of vitcore/data/listing.py.
+hidden files that are left out, are those of vitcore/data/imagefolder.py.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from PIL.Image import Image
 from vitcore.data.dataset import small_class
 from vitcore.data.decode import LARGEST, SUFFIXES, is_gray, open_content, open_image, upright
 from vitcore.data.files import open_regular, reason
-from vitcore.data.listing import (
+from vitcore.data.imagefolder import (
     NO_IMAGES,
     TESTS,
     TRAIN,

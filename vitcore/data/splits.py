@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitcore.data.augmentation.geometry import center_crop
+from vitcore.data.augment_stages import center_crop
 from vitcore.data.builtin import BUILT_IN
 from vitcore.data.dataset import About, Raw, moments
 from vitcore.data.homes import data_home

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vitcore.data.augmentation.augment import AUGMENT, Staged, augments_in_graph
-from vitcore.data.augmentation.batch_augmentation import erase, mixed, mixing_choices
+from vitcore.data.augment import AUGMENT, Staged, augments_in_graph
+from vitcore.data.batch_augmentation import erase, mixed, mixing_choices
 from vitcore.data.splits import Data, Order
 from vitcore.data.stream import Ahead, Stored
 from vitcore.keyed_random import Indices, RngKeys, image_keys

@@ -21,8 +21,8 @@ from vitcore.keyed_random import RngKeys
 from vitcore.runtime.device import send
 from vitcore.runtime.memory import call_shrinking
 from vitcore.settings import Settings
-from vitcore.training.optimization.schedules import learning_rate
 from vitcore.training.run import Metrics
+from vitcore.training.schedules import learning_rate
 from vitcore.training.state import DivergedError, Training
 
 Correctness = np.ndarray[Any, Any]

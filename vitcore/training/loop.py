@@ -20,12 +20,11 @@ from vitcore.runtime.device import compute_settings, torch_device
 from vitcore.runtime.host import check_memory
 from vitcore.runtime.memory import capacity
 from vitcore.settings import Settings
-from vitcore.training.distillation import Trained, teacher_for
 from vitcore.training.distributed import ALONE, Ranks
 from vitcore.training.evaluation import evaluate, evaluation_steps, final_metrics
+from vitcore.training.pretrained import Trained, teacher_for, weights_for
 from vitcore.training.run import Memory, Metrics, Outcome, Run
 from vitcore.training.state import DivergedError, Suspicion, Training
-from vitcore.training.transfer import weights_for
 
 TICK = 0.25  # minimum seconds between two progress reports
 SECONDS = 2.0  # default time between two checkpoints

@@ -14,7 +14,6 @@ from torch import Tensor
 from vitcore.analysis.cost import measure
 from vitcore.data.shuffle import generator
 from vitcore.data.splits import Data
-from vitcore.interop.weight_files import check_fit, read_fitting
 from vitcore.keyed_random import RngKeys
 from vitcore.model.stem import patch_sizes
 from vitcore.model.vit import ViT
@@ -23,12 +22,11 @@ from vitcore.runtime.device import compute_in_precision
 from vitcore.runtime.memory import evaluation_batch
 from vitcore.settings import Settings
 from vitcore.training.batches import Batch
-from vitcore.training.distillation import Teacher
 from vitcore.training.distributed import ALONE, Ranks
-from vitcore.training.optimization.stored_state import INDEX
+from vitcore.training.optimizer_state import INDEX
+from vitcore.training.pretrained import Teacher, Weights, check_fit, read_fitting
 from vitcore.training.run import Metrics, Outcome, Run, Status
 from vitcore.training.step import TrainStep
-from vitcore.training.transfer import Weights
 
 WHAT = "the trial's newest checkpoint"
 LATER = ("micro_batch", "suspicion")  # checkpoints of earlier versions lack both

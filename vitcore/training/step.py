@@ -17,17 +17,16 @@ from vitcore.runtime.compile_cache import compile_model, compiles
 from vitcore.runtime.device import compute_in_precision
 from vitcore.runtime.memory import out_of_memory
 from vitcore.settings import Settings
+from vitcore.training.algorithms import Average
 from vitcore.training.batches import Batch, Batches, Inputs
-from vitcore.training.distillation import Teacher
 from vitcore.training.distributed import Ranks, Replica
 from vitcore.training.objectives import OBJECTIVE, Classification
-from vitcore.training.optimization.ema import Average
-from vitcore.training.optimization.optimizers import OPTIMIZER, make_optimizer, set_rate
-from vitcore.training.optimization.schedules import learning_rate
-from vitcore.training.optimization.stored_state import OptimizerState
+from vitcore.training.optimizer_state import OptimizerState
+from vitcore.training.optimizers import OPTIMIZER, make_optimizer, set_rate
+from vitcore.training.pretrained import Teacher, Weights, copy_weights
 from vitcore.training.run import Facts
+from vitcore.training.schedules import learning_rate
 from vitcore.training.step_graph import NONE, WARM_UP, NotCaptured, StepGraph, eager_reason
-from vitcore.training.transfer import Weights, copy_weights
 
 TIED = "batch norm needs the whole batch at once: lower batch"
 

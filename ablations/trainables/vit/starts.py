@@ -5,8 +5,8 @@ from functools import cache
 from vitcore.config import Config
 from vitcore.data.lookup import describe
 from vitcore.options import ConfigError
-from vitcore.training import distillation, transfer
 from vitcore.training.parents import NONE, file_sha256, is_trial, parent_of
+from vitcore.training.pretrained import Weights, check_start, check_teacher, read_weights
 
 
 def check(config: Config, parent: Config | None) -> None:
@@ -17,15 +17,18 @@ def check(config: Config, parent: Config | None) -> None:
     """
     if parent is not None:
         check_no_leak(config, parent)
-        (distillation if parent_of(config) == "teacher" else transfer).check(config, parent)
+        if parent_of(config) == "teacher":
+            check_teacher(config, parent)
+        else:
+            check_start(config, parent)
     elif config.init_from != NONE and not is_trial(config.init_from):
-        transfer.check(config, read_shapes(config.init_from, file_sha256("init_from", config.init_from)))
+        check_start(config, read_shapes(config.init_from, file_sha256("init_from", config.init_from)))
 
 
 @cache  # every arm of a plan is checked, often with the same file
-def read_shapes(path: str, sha256: str) -> transfer.Weights:
+def read_shapes(path: str, sha256: str) -> Weights:
     """Return the weights in a file as meta tensors. sha256: the file's checksum, a part of the cache key."""
-    return {name: tensor.to("meta") for name, tensor in transfer.read_weights(path).items()}
+    return {name: tensor.to("meta") for name, tensor in read_weights(path).items()}
 
 
 def check_no_leak(config: Config, parent: Config) -> None:

@@ -8,8 +8,8 @@ from vitcore.config import Config, merge
 from vitcore.data.splits import load
 from vitcore.runtime.compile_cache import compiles
 from vitcore.runtime.device import compute_settings, device_of
-from vitcore.training.distillation import teacher_for, untrained_teacher
 from vitcore.training.distributed import ALONE
+from vitcore.training.pretrained import teacher_for, untrained_teacher
 from vitcore.training.state import Training
 
 WARM_UP, STEPS = 5, 50

@@ -13,13 +13,13 @@ from results import store
 from results.store.schemas import Fact, Facts
 from vitcore.analysis import evals
 from vitcore.analysis.cost import remember
-from vitcore.analysis.restore import restore_model
+from vitcore.analysis.evals import restore_model
 from vitcore.config import Config
 from vitcore.runtime.compile_cache import compiles
 from vitcore.runtime.device import NoGpu, compute_settings, device_of, hardware, kernel_name, require_gpu
 from vitcore.runtime.memory import release
 from vitcore.training import loop
-from vitcore.training.distillation import Trained
+from vitcore.training.pretrained import Trained
 from vitcore.training.step_graph import ASKED, NONE
 
 __all__ = ["release"]

@@ -14,8 +14,7 @@ from results.figures.kinds import FIGURE_KINDS
 from results.figures.kinds import kind as kind_of_figure
 from results.store.inspection_data import Inspection
 from vitcore import Config, train, trial_id
-from vitcore.analysis.evals import inspect_eval
-from vitcore.analysis.restore import restore_model
+from vitcore.analysis.evals import inspect_eval, restore_model
 from vitcore.training.run import Memory
 
 STUDY = "position-embedding"

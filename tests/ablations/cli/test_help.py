@@ -82,7 +82,7 @@ def test_list_names_every_study_and_recipe(ablate: Ablate) -> None:
 
 MINE = """
 from vitcore.config import Options
-from vitcore.training.optimization.schedules import SCHEDULE, Schedule
+from vitcore.training.schedules import SCHEDULE, Schedule
 class Mine(Schedule):
     'Goes down.'
     class Options(Options):

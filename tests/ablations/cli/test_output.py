@@ -24,7 +24,7 @@ from results import store
 from results.figures import study_figure
 from results.safe_text import printable
 from results.tables import formats
-from vitcore.data.listing import list_classes
+from vitcore.data.imagefolder import list_classes
 
 HOSTILE = "a\x1b[2J\x9b31m\x07\u202e\u2066\u200bz"
 SHOWN = r"a\x1b[2J\x9b31m\x07\u202e\u2066\u200bz"

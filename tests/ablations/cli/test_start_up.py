@@ -16,7 +16,7 @@ from ablations.jobs import Job
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
 from vitcore.identity import trial_id
-from vitcore.training.optimization.optimizers import OPTIMIZER
+from vitcore.training.optimizers import OPTIMIZER
 
 # what takes a tenth of a second or more to import
 HEAVY = {

@@ -34,7 +34,7 @@ from results.store.schemas import Arm, Expected, Plan, PlannedData
 from results.store.schemas.metrics import metric_by_name
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
-from vitcore.training.distillation import Teacher
+from vitcore.training.pretrained import Teacher
 
 RECIPE = """
     description: A test.

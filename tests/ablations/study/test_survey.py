@@ -13,7 +13,7 @@ from photographs import packed, photographs
 from PIL import Image
 
 from ablations.trainables.vit.image_folders import duplicates, survey
-from vitcore.data.listing import list_folder
+from vitcore.data.imagefolder import list_folder
 
 COUNTS = {"train/cat": 12, "train/dog": 12, "test/cat": 10, "test/dog": 10}
 

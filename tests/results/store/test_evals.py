@@ -29,9 +29,7 @@ from results.store.eval_files import computes_metric
 from results.store.schemas import Arm, Plan, PlannedTrial
 from results.store.standing import Kind, Standings
 from results.tables import layout, study_table
-from vitcore.analysis.evals import EVAL, Computed, Eval, eval_of, size_eval
-from vitcore.analysis.fewshot import features
-from vitcore.analysis.restore import restore_model, trial_data
+from vitcore.analysis.evals import EVAL, Computed, Eval, eval_of, features, restore_model, size_eval, trial_data
 from vitcore.config import Config
 from vitcore.identity import trial_id
 from vitcore.runtime.device import SUBNORMAL

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitcore.analysis.fewshot import DRAWS, Probe, features, few_shot, support
-from vitcore.analysis.restore import trial_data
+from vitcore.analysis.evals import DRAWS, Probe, features, few_shot, support, trial_data
 from vitcore.config import Config
 from vitcore.data.splits import load
 from vitcore.model.vit import ViT

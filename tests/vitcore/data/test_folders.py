@@ -11,7 +11,7 @@ from in_process import Ablate, refusal
 from photographs import packed, photographs
 
 from vitcore.config import Config
-from vitcore.data.listing import list_folder
+from vitcore.data.imagefolder import list_folder
 from vitcore.data.lookup import describe
 from vitcore.data.pack import manifest
 from vitcore.data.pack_sources import find_source

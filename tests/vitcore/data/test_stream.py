@@ -17,10 +17,8 @@ from trainings import assert_same, finished
 
 from ablations.study.reading import read_recipe
 from vitcore import Config, train
-from vitcore.analysis.evals import size_eval
-from vitcore.analysis.fewshot import few_shot
+from vitcore.analysis.evals import few_shot, restore_model, size_eval
 from vitcore.analysis.interpret import inspect
-from vitcore.analysis.restore import restore_model
 from vitcore.config import merge
 from vitcore.data import splits
 from vitcore.data.splits import load

@@ -15,7 +15,7 @@ from vit_checkpoints import official, timm_model
 from vitcore.config import Config
 from vitcore.interop import npz
 from vitcore.options import ConfigError
-from vitcore.training.transfer import weights_for
+from vitcore.training.pretrained import weights_for
 
 
 def stacked(arrays: dict[str, np.ndarray[Any, Any]], layers: int) -> dict[str, np.ndarray[Any, Any]]:

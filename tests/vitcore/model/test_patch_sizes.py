@@ -11,12 +11,11 @@ from timm.layers.patch_embed import resample_patch_embed
 from ablations.trainables.vit.budget import training_flops
 from vitcore import Config, ViT, train
 from vitcore.analysis.cost import measure
-from vitcore.analysis.evals import patch_eval
-from vitcore.analysis.restore import restore_model
+from vitcore.analysis.evals import patch_eval, restore_model
 from vitcore.contracts import perturbed
 from vitcore.data.splits import load
+from vitcore.model.patch_stem import inverse_resize, resize_weight
 from vitcore.model.position import POSITION
-from vitcore.model.stem.patch import inverse_resize, resize_weight
 from vitcore.options import ConfigError
 from vitcore.training.evaluation import evaluate
 from vitcore.training.run import Memory

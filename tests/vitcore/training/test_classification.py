@@ -21,9 +21,9 @@ from vitcore.data.splits import load
 from vitcore.identity import identity, trial_id
 from vitcore.model.build import build
 from vitcore.options import ConfigError
-from vitcore.training.distillation import Trained, teacher_for
 from vitcore.training.distributed import ALONE
 from vitcore.training.objectives import Classification
+from vitcore.training.pretrained import Trained, teacher_for
 from vitcore.training.state import Training
 
 TEACHER = "0123456789ab"

@@ -18,8 +18,8 @@ from vitcore.config import Config
 from vitcore.model.position.relative import Relative
 from vitcore.runtime import cuda_graph, device
 from vitcore.runtime.compile_cache import compile_model, compiles
-from vitcore.runtime.cuda_graph import capture, on_side_stream
 from vitcore.runtime.device import FREE, PRODUCTS, allowed_kernels, compute_in_precision, kernel_name
+from vitcore.training.step_graph import capture, on_side_stream
 
 SMALL: dict[str, Any] = {"width": 16, "depth": 1, "heads": 2, "patch": 4}
 

@@ -18,9 +18,9 @@ from trainings import Killed, advanced, after, assert_same, finished
 
 from ablations.execution.launch import PLACE, Place
 from vitcore import Config, ViT, train
-from vitcore.analysis.restore import restore_model
+from vitcore.analysis.evals import restore_model
 from vitcore.config import merge
-from vitcore.data.augmentation.augment import AUGMENT
+from vitcore.data.augment import AUGMENT
 from vitcore.data.splits import load
 from vitcore.runtime.compile_cache import compile_model
 from vitcore.runtime.device import SUBNORMAL, compute_in_precision, compute_settings, flush_subnormals

@@ -18,8 +18,13 @@ from vitcore.data.splits import load
 from vitcore.model.position import POSITION, Context
 from vitcore.training.evaluation import evaluate
 from vitcore.training.objectives import OBJECTIVE
-from vitcore.training.objectives.masked_autoencoder import normalized_patches
-from vitcore.training.objectives.masked_patches import Corruption, MaskedViT, corrupted_patches, mean_colors
+from vitcore.training.objectives.masked_patches import (
+    Corruption,
+    MaskedViT,
+    corrupted_patches,
+    mean_colors,
+    normalized_patches,
+)
 from vitcore.training.run import Memory
 
 masked = partial(tiny, depth=2, patch=2, batch=16, objective="masked-patch")

@@ -15,10 +15,10 @@ from torch import nn
 from trainings import advanced
 
 from vitcore import Config, ViT
+from vitcore.training.algorithms import Average
 from vitcore.training.evaluation import score
-from vitcore.training.optimization.ema import Average
-from vitcore.training.optimization.optimizers import OPTIMIZER, layer_id, make_optimizer, set_rate
-from vitcore.training.optimization.schedules import SCHEDULE, learning_rate
+from vitcore.training.optimizers import OPTIMIZER, layer_id, make_optimizer, set_rate
+from vitcore.training.schedules import SCHEDULE, learning_rate
 from vitcore.variants import PARTS, VARIANTS
 
 tiny = partial(trainings.tiny, depth=3, pool="cls", steps=20)

@@ -15,8 +15,8 @@ from trainings import advanced, after, finished, tiny
 from vitcore import Config, Optimizer, train
 from vitcore.contracts import contracts
 from vitcore.options import ConfigError
-from vitcore.training.optimization.optimizers import OPTIMIZER
-from vitcore.training.optimization.stored_state import INDEX, OF_GROUPS
+from vitcore.training.optimizer_state import INDEX, OF_GROUPS
+from vitcore.training.optimizers import OPTIMIZER
 from vitcore.training.run import Memory
 from vitcore.training.step_graph import eager_reason
 

@@ -15,13 +15,13 @@ from trainings import advanced, assert_same, finished, lack_memory
 from vitcore import Config, train
 from vitcore.config import merge
 from vitcore.contracts import tiny as small_training
-from vitcore.data.augmentation.augment import AUGMENT
+from vitcore.data.augment import AUGMENT
 from vitcore.keyed_random import RngKeys
 from vitcore.model.build import build
 from vitcore.model.vit import ViT
 from vitcore.training import step, step_graph
 from vitcore.training.evaluation import score
-from vitcore.training.optimization.optimizers import make_optimizer
+from vitcore.training.optimizers import make_optimizer
 from vitcore.training.run import Memory
 from vitcore.training.step import TrainStep
 from vitcore.training.step_graph import WARM_UP, eager_reason

@@ -20,16 +20,16 @@ from trainings import after, assert_same, finished
 from vit_checkpoints import official, timm_model
 
 from vitcore import Config, ViT, train
-from vitcore.analysis.restore import restore_model
+from vitcore.analysis.evals import restore_model
 from vitcore.config import merge
 from vitcore.contracts import perturbed, tiny
 from vitcore.data.splits import load
 from vitcore.identity import arm_key, trial_id
 from vitcore.model.position import POSITION
 from vitcore.options import ConfigError
+from vitcore.training.pretrained import check_start, copy_weights, weights_for
 from vitcore.training.run import Memory
 from vitcore.training.state import Training
-from vitcore.training.transfer import check, copy_weights, weights_for
 
 config = partial(trainings.tiny, depth=2, patch=2, pool="cls", steps=3, batch=8, evaluations=1)
 
@@ -138,7 +138,7 @@ def test_a_file_is_identified_by_its_content(tmp_path: Path) -> None:
 )
 def test_what_does_not_fit_is_named(parent: dict[str, object], child: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        check(config(init_from="0123456789ab", **child), config(**parent))
+        check_start(config(init_from="0123456789ab", **child), config(**parent))
 
 
 def test_files_without_weights_are_refused_in_one_line(tmp_path: Path) -> None:

@@ -3,10 +3,8 @@
 To add an objective, write its class in a new file and add it to OBJECTIVE.
 """
 
-from vitcore.training.objectives.classification import Classification
-from vitcore.training.objectives.masked_autoencoder import MAE
-from vitcore.training.objectives.masked_patches import MaskedPatch
-from vitcore.training.objectives.objective import Objective
+from vitcore.training.objectives.classification import Classification, Objective
+from vitcore.training.objectives.masked_patches import MAE, MaskedPatch
 
 __all__ = ["OBJECTIVE", "Classification", "Objective"]
 

@@ -1,25 +1,30 @@
-"""Masked patch prediction, the self-supervised objective of arXiv 2010.11929, section B.1.2.
+"""Masked patches: the objective of arXiv 2010.11929, section B.1.2, and the masked autoencoder of arXiv 2111.06377.
 
-Shapes: B images, C channels, P patch size, N patches in raster order, M = N // 2 corrupted patches, D width.
+The autoencoder's encoder processes only the visible patches, and its decoder processes all patches. Shapes: B images, C
+channels, P patch size, N patches in raster order, M corrupted or masked patches, T tokens, D width, d width of the
+decoder.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
 from vitcore.data.lookup import describe
 from vitcore.keyed_random import RngKeys, bits, integers, site_code
 from vitcore.model.head import LinearHead
-from vitcore.model.initialization import Initial, initialize, zeros
-from vitcore.model.position import stem_width
-from vitcore.model.vit import ViT
-from vitcore.options import ConfigError
+from vitcore.model.initialization import Initial, initialize, normal, zeros
+from vitcore.model.position import POSITION, Context, Grid, check_patches_may_leave, stem_width
+from vitcore.model.stem import STEM
+from vitcore.model.vit import Encoder, ViT
+from vitcore.options import ConfigError, JsonSettings, joined_names
 from vitcore.settings import Settings
-from vitcore.training.objectives.objective import Objective
+from vitcore.training.objectives.classification import Objective
 
 SHADES = 8  # shades of a channel: 3 bits
 CHOICE = site_code("masked patch choice")
@@ -170,3 +175,178 @@ def cut_patches(pixels: Tensor, patch: int) -> Tensor:
     """Return the patches (B, H / P, W / P, C, P, P) of images (B, C, H, W)."""
     B, C, H, W = pixels.shape
     return pixels.view(B, C, H // patch, patch, W // patch, patch).permute(0, 2, 4, 1, 3, 5)
+
+
+MASKED = site_code("masked autoencoder")
+EPSILON = 1e-6  # added to a patch's variance, as in the reference implementation
+
+
+class MaskingOptions(Masking.Options):
+    """The share of patches that are masked, and the size of the decoder."""
+
+    ratio: Annotated[float, Field(gt=0, lt=1)] = 0.75  #: Share of the patches that are masked.
+    #: Width of the decoder. 0: half of the encoder's, as for ViT-L in arXiv 2111.06377 (512 of 1024).
+    decoder_width: Annotated[int, Field(ge=0, le=2**16)] = 0
+    #: Blocks of the decoder. 0: a third of the encoder's, as for ViT-L in arXiv 2111.06377 (8 of 24).
+    decoder_depth: Annotated[int, Field(ge=0, le=1024)] = 0
+    decoder_heads: Annotated[int, Field(ge=0, le=2**16)] = 0  #: Attention heads of the decoder. 0: as in the encoder.
+
+    def decoder(self, config: Settings) -> dict[str, int]:
+        """Return the decoder's width, depth and number of attention heads."""
+        return {
+            "width": self.decoder_width or config.width // 2,
+            "depth": self.decoder_depth or max(1, config.layers // 3),
+            "heads": self.decoder_heads or config.heads,
+        }
+
+    def visible(self, x: Tensor, rng_keys: RngKeys) -> Tensor:
+        """Return the visible patches (B, N - M, D) of x (B, N, D). rng_keys: (B,), or None to return all patches."""
+        return x if rng_keys is None else gather_rows(x, self.split(rng_keys, x.shape[1])[0])
+
+    def split(self, rng_keys: Tensor, patches: int) -> tuple[Tensor, Tensor]:
+        """Return (visible, masked): the ascending indices (B, N - M) and (B, M) of each image's `patches` patches."""
+        left = max(1, int(patches * (1 - self.ratio)))  # rounded as in the paper's code
+        order = bits(rng_keys, MASKED, patches).argsort(dim=1, stable=True)
+        return order[:, :left].sort(dim=1).values, order[:, left:].sort(dim=1).values
+
+
+class MAE(Masking):
+    """Prediction of the pixels of masked patches, by default 75% of all patches (arXiv 2111.06377, section 3).
+
+    The loss is the mean squared error of pixels that are normalized within their patch. An image's accuracy is the
+    fraction of its masked pixels' variance that the prediction explains, or 0 if the fraction is negative.
+    """
+
+    numerics = 1
+    Options = MaskingOptions
+
+    def __init__(self, config: Settings) -> None:
+        super().__init__(config)
+        self.options = config.options_of(self.slot, self.Options)
+
+    @classmethod
+    def canonical(cls, config: Settings) -> JsonSettings:
+        """Return option -> 0 for each decoder option that states its default size, so that trial ids are equal."""
+        default = cls.Options().decoder(config)
+        chosen = config.options_of(cls.slot, cls.Options).decoder(config)
+        return {f"decoder_{name}": 0 for name, size in chosen.items() if size == default[name]}
+
+    @classmethod
+    def check(cls, config: Settings) -> None:
+        super().check(config)
+        check_patches_may_leave(config, "objective=mae")
+
+    @classmethod
+    def impossible(cls, config: Settings) -> dict[str, object]:
+        local = [name for name, stem in STEM.items() if stem.local]
+        single = config.channels * config.patch**2 == 1  # such a patch has no variance
+        decoder = config.options_of(cls.slot, cls.Options).decoder(config)
+        width, heads = decoder["width"], decoder["heads"]
+        allowed = f"a multiple of 4 and of its {heads} heads, at least 8"
+        smoothing = f"label_smoothing={config.label_smoothing}"
+        dropout = f"patch_dropout={config.patch_dropout}"
+        return super().impossible(config) | {
+            f"stem={config.stem}: objective=mae needs a stem that embeds each patch alone: {joined_names(local)}": (
+                config.stem not in local
+            ),
+            f"{smoothing}: objective=mae has no classes: must be 0": config.label_smoothing,
+            f"{dropout}: objective=mae drops patches already: must be 0": config.patch_dropout,
+            f"patch={config.patch}: objective=mae needs at least two values a patch": single,
+            f"objective.decoder_width={width}: {allowed}": width < 8 or width % 4 or width % heads,
+        }
+
+    @classmethod
+    def model(cls, config: Settings) -> ViT:
+        return MaskedAutoencoder(config)
+
+    def targets(self, pixels: Tensor, labels: Tensor, rng_keys: RngKeys) -> Tensor:
+        """Return the normalized pixels of the masked patches (B, M, C P P)."""
+        assert rng_keys is not None
+        values = normalized_patches(pixels, self.config.patch, self.levels)
+        return gather_rows(values, self.options.split(rng_keys, values.shape[1])[1])
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return F.mse_loss(logits, targets.to(logits.dtype))
+
+    def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return each image's mean squared errors (B, 2) for the prediction and for 0. Logits take more memory."""
+        return torch.stack([(logits - targets).square().mean(dim=(1, 2)), targets.square().mean(dim=(1, 2))], dim=1)
+
+    def remembered(self, targets: Tensor) -> Tensor:
+        return targets.new_empty(len(targets))
+
+    def scores(self, answers: Tensor, targets: Tensor) -> tuple[float, Tensor]:
+        errors, variances = answers.unbind(dim=1)
+        return errors.mean().item(), (1 - errors / variances.clamp(min=1e-12)).clamp(min=0)
+
+
+class MaskedAutoencoder(ViT):
+    """A ViT that predicts the pixels of masked patches from the visible patches.
+
+    It maps images (B, C, H, W) and their random keys (B,) to predictions (B, M, C P P). By default, the keys are 0.
+    """
+
+    def __init__(self, config: Settings) -> None:
+        super().__init__(config)
+        options = config.options_of("objective", MaskingOptions)
+        decoder = decoder_config(config, options)
+        self.patch_dropout = options.visible
+        self.objective = Decoder(decoder, config.width, self.prefix, options)
+        pixels = config.channels * config.patch**2
+        self.head = LinearHead(decoder.model_copy(update={"classes": pixels, "head_init": config.head_init}))
+        initialize(self, config.seed, config.init, config.width)
+
+    def forward(self, images: Tensor, rng_keys: RngKeys = None) -> Tensor:
+        if rng_keys is None:
+            rng_keys = torch.zeros(len(images), dtype=torch.int64, device=images.device)
+        *_, x = self.states(images, rng_keys)
+        return self.head(self.objective(self.encoder.norm(x), rng_keys, self.grid(images)))
+
+
+class Decoder(Initial):
+    """The decoder: pre-norm blocks over all patches with fixed position embeddings (arXiv 2111.06377, section 3).
+
+    It maps prefix tokens and visible patches (B, T, D) to the states (B, M, d) of the masked patches. Masked patches
+    enter as a learned vector. Prefix tokens have no position embedding.
+    """
+
+    draws = {"mask": normal(0.02)}
+
+    def __init__(self, config: Settings, encoder_width: int, prefix: int, options: MaskingOptions) -> None:
+        super().__init__()
+        self.prefix, self.options = prefix, options
+        self.embed = nn.Linear(encoder_width, config.width)
+        self.mask = nn.Parameter(torch.empty(config.width))
+        self.position = POSITION[config.position](config)
+        self.encoder = Encoder(config)
+
+    def forward(self, x: Tensor, rng_keys: Tensor, grid: Grid) -> Tensor:
+        N = math.prod(grid)
+        left, masked = self.options.split(rng_keys, N)
+        x = self.embed(x)  # (B, T, d)
+        every = self.mask.to(x.dtype).expand(len(x), N, -1)
+        every = every.scatter(1, left[..., None].expand(-1, -1, x.shape[2]), x[:, self.prefix :])  # (B, N, d)
+        x = torch.cat([x[:, : self.prefix], self.position.tokens(every, 0, grid).to(x.dtype)], dim=1)
+        *_, x = self.encoder(x, Context(self.position, grid, self.prefix))
+        return gather_rows(self.encoder.norm(x)[:, self.prefix :], masked)
+
+
+def decoder_config(config: Settings, options: MaskingOptions) -> Settings:
+    """Return the config of a plain ViT with the decoder's width, depth and number of heads."""
+    plain = {
+        "position": "sincos2d", "position_at": "input", "stem": "patch", "mlp": "gelu", "mlp_ratio": 4.0, "bias": "all",
+        "norm": "layer", "block": "pre", "self_attention": "full", "embedding_norm": False, "final_norm": "before",
+        "layer_scale": 0.0, "qk_norm": False, "dropout": 0.0, "attention_dropout": 0.0, "drop_path": 0.0, "options": {},
+    }  # fmt: skip
+    return config.model_copy(update=plain | options.decoder(config))
+
+
+def normalized_patches(pixels: Tensor, patch: int, levels: int) -> Tensor:
+    """Return the pixels of each patch (B, N, C P P), normalized to mean 0 and variance 1.
+
+    pixels: uint8 images (B, C, H, W). levels: number of possible values of a pixel. 1e-6 is added to the unbiased
+    variance of pixels scaled to [0, 1], so a patch of equal values becomes 0.
+    """
+    values = cut_patches(pixels, patch).flatten(3).flatten(1, 2).float() / (levels - 1)
+    variance, mean = torch.var_mean(values, dim=2, keepdim=True)
+    return (values - mean) * (variance + EPSILON).rsqrt()

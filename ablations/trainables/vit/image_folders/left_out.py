@@ -6,8 +6,7 @@ from pathlib import Path
 from ablations.trainables.vit.image_folders.findings import example
 from vitcore.data.decode import SUFFIXES, open_stream
 from vitcore.data.files import open_regular
-from vitcore.data.imagefolder import in_threads
-from vitcore.data.listing import TESTS, TRAIN, Listing, folder_names, is_hidden, visible_files
+from vitcore.data.imagefolder import TESTS, TRAIN, Listing, folder_names, in_threads, is_hidden, visible_files
 
 BRANDS = {b"heic": "HEIC", b"heix": "HEIC", b"mif1": "HEIC", b"msf1": "HEIC", b"avif": "AVIF", b"avis": "AVIF"}
 STARTS = {b"\0\0\0\x0cJXL ": "JPEG XL", b"\xff\x0a": "JPEG XL", b"\0\0\0\x0cjP  ": "JPEG 2000"}

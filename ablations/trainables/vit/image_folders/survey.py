@@ -11,8 +11,7 @@ from ablations.trainables.vit.image_folders import duplicates, findings, left_ou
 from results.safe_text import printable
 from vitcore.data.decode import Facts, eight_bits, open_image
 from vitcore.data.files import reason
-from vitcore.data.imagefolder import in_threads, read_facts
-from vitcore.data.listing import list_images
+from vitcore.data.imagefolder import in_threads, list_images, read_facts
 from vitcore.data.pack import MANIFEST, Pack, manifest, read_index
 from vitcore.data.shuffle import Indices
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn, optim
 
 from vitcore.options import ConfigError
 from vitcore.settings import Settings
-from vitcore.training.optimization import algorithms
-from vitcore.training.optimization.ema import Average
+from vitcore.training import algorithms
+from vitcore.training.algorithms import Average
 from vitcore.variant import Variant
 
 Beta = Annotated[float, Field(ge=0, lt=1)]

@@ -1,24 +1,204 @@
-"""Stages of RandAugment, TrivialAugment and 3-Augment, which apply torchvision's operations.
+"""The stages of augmentations: flips, shifts and random boxes, and the distortions of RandAugment and its like.
 
 An amount is an operation's magnitude in the unit of the operation, such as pixels, degrees, bits or a factor. A level,
 from 0 to 30, is an index into the amounts of an operation.
 """
 
+import math
 from itertools import permutations
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from vitcore.data.augmentation import image_ops
-from vitcore.data.augmentation.geometry import RandomFlip, Stage
+from vitcore.data import image_ops
 from vitcore.data.lookup import describe
-from vitcore.keyed_random import integers_on_cpu, site_code
+from vitcore.keyed_random import integers_on_cpu, site_code, uniforms
 from vitcore.options import ConfigError
 from vitcore.runtime.device import send
 from vitcore.settings import Settings
 from vitcore.variant import Variant
+
+TRIES = 10  # random boxes per image
+GROUP = 64  # number of images resized at once on a GPU, which limits the memory used
+LARGE = 2**15  # bytes of a large image; a CPU flips large images one at a time, so that they stay in its cache
+
+
+class Stage:
+    """Base class of an augmentation's stages, each of which changes uint8 images (B, C, H, W).
+
+    draws: number of random choices per image. options: the augmentation's options, including this stage's.
+    """
+
+    draws: int
+
+    def __init__(self, config: Settings, options: Any) -> None: ...
+
+    @classmethod
+    def check(cls, config: Settings, options: Any) -> None:
+        """Raise ConfigError if the stage cannot be applied to images of `config`."""
+
+    def choices(self, rng_keys: Tensor, side: int) -> Tensor:
+        """Draw the choices (B, draws), int64, for images of `side` x `side` pixels. rng_keys: (B,), on the CPU."""
+        raise NotImplementedError
+
+    def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
+        """Return the changed images (B, C, H, W), uint8, and leave `images` unchanged.
+
+        choices: (B, draws), on the images' device if `fixed`, otherwise on the CPU. fixed: whether to launch kernels
+        that depend only on shapes, as a CUDA graph requires, instead of the fastest kernels.
+        """
+        raise NotImplementedError
+
+
+class RandomFlip(Stage):
+    """A horizontal flip with probability 1/2."""
+
+    draws = 1
+
+    def choices(self, rng_keys: Tensor, side: int) -> Tensor:
+        return integers_on_cpu(2, rng_keys, site_code("flip"), 1)
+
+    def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
+        chosen = send(choices[:, 0].bool(), images.device)
+        if fixed or images.device.type != "cpu":
+            return images.flip(3).where(chosen.view(-1, 1, 1, 1), images)
+        images = images.clone()
+        places = chosen.nonzero()[:, 0]
+        for some in places if images[0].numel() >= LARGE else [places]:
+            images[some] = images[some].flip(-1)
+        return images
+
+
+class ShiftOptions(Variant.Options):
+    """Options of a padded random crop."""
+
+    pad: Annotated[int, Field(ge=1, le=1024)] = 4  #: Pixels of padding on each side.
+    fill: Literal["zeros", "reflect"] = "zeros"  #: Content of the padding.
+
+
+class RandomShift(Stage):
+    """A crop of image size at a random position in the padded image."""
+
+    draws = 2  # the top left corner of the crop in the padded image
+
+    def __init__(self, config: Settings, options: ShiftOptions) -> None:
+        self.pad = options.pad
+        self.fill = options.fill
+
+    @classmethod
+    def check(cls, config: Settings, options: ShiftOptions) -> None:
+        if options.pad >= config.image_size:
+            raise ConfigError(f"augment.pad={options.pad}: less than image_size={config.image_size}")
+
+    def choices(self, rng_keys: Tensor, side: int) -> Tensor:
+        return integers_on_cpu(2 * self.pad + 1, rng_keys, site_code("crop"), 2)
+
+    def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
+        pad = [self.pad] * 4
+        side = images.shape[-1]
+        if self.fill == "zeros":
+            padded = F.pad(images, pad)
+        else:
+            padded = F.pad(images.float(), pad, mode="reflect").to(torch.uint8)  # which takes floats on a GPU
+        if fixed or images.device.type != "cpu":
+            top, left = send(choices, images.device).unbind(1)
+            windows = padded.unfold(2, side, 1).unfold(3, side, 1)  # (B, C, places, places, S, S)
+            return windows[torch.arange(len(images), device=images.device), :, top, left]
+        cropped = torch.empty_like(images, memory_format=torch.contiguous_format)
+        for crop, image, (top, left) in zip(cropped.numpy(), padded.numpy(), choices.tolist(), strict=True):
+            crop[...] = image[:, top : top + side, left : left + side]  # on a CPU, NumPy is faster one image at a time
+        return cropped
+
+
+class BoxOptions(Variant.Options):
+    """Options of a random box: its smallest area and largest aspect ratio."""
+
+    area: Annotated[float, Field(gt=0, le=1)] = 0.08  #: Smallest fraction of the image's area.
+    ratio: Annotated[float, Field(ge=1)] = 4 / 3  #: Largest ratio of the longer side to the shorter.
+
+
+class RandomBox(Stage):
+    """A random box of the image, resized bilinearly with antialiasing to `image_size` pixels a side.
+
+    The box has the distribution of torchvision's RandomResizedCrop with scale=(area, 1) and ratio=(1 / ratio, ratio).
+    """
+
+    draws = 4  # top, left, height and width of the box
+
+    def __init__(self, config: Settings, options: BoxOptions) -> None:
+        self.size = config.image_size
+        self.area = options.area
+        self.ratio = options.ratio
+
+    def choices(self, rng_keys: Tensor, side: int) -> Tensor:
+        uniform = uniforms(rng_keys, site_code("box"), 4 * TRIES).view(-1, TRIES, 4)
+        share, aspect, down, across = uniform.unbind(dim=2)  # (B, TRIES)
+        pixels = side**2 * (self.area + (1 - self.area) * share)
+        aspect = ((2 * aspect - 1) * math.log(self.ratio)).exp()
+        width = (pixels * aspect).sqrt().round()
+        height = (pixels / aspect).sqrt().round()
+        fits = (width > 0) & (width <= side) & (height > 0) & (height <= side)
+        top = (down * (side - height + 1)).floor()
+        left = (across * (side - width + 1)).floor()
+        tries = torch.stack([top, left, height, width], dim=2).long()  # (B, TRIES, 4)
+        first_fit = tries[torch.arange(len(rng_keys)), fits.int().argmax(dim=1)]
+        # the first that fits, or the whole image
+        return torch.where(fits.any(dim=1, keepdim=True), first_fit, torch.tensor([0, 0, side, side]))
+
+    def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
+        if fixed or images.device.type != "cpu":  # one image at a time would take three launches each
+            groups = zip(torch.split(images, GROUP), torch.split(send(choices, images.device), GROUP), strict=True)
+            return torch.cat([crop_by_products(some, boxes, self.size) for some, boxes in groups])
+        pieces = images.new_empty((*images.shape[:2], self.size, self.size))  # channels first
+        for image, (top, left, height, width), piece in zip(images, choices.tolist(), pieces, strict=True):
+            box = image[None, :, top : top + height, left : left + width]
+            piece[:] = F.interpolate(box, (self.size, self.size), mode="bilinear", antialias=True)[0]
+        return pieces
+
+
+def center_crop(images: Tensor, crop: int, size: int) -> Tensor:
+    """Return the middle square of uint8 images (B, C, S, S), `crop` pixels a side, resized to (B, C, size, size)."""
+    first = round((images.shape[-1] - crop) / 2)  # as in torchvision's center_crop
+    middle = images[:, :, first : first + crop, first : first + crop]
+    if crop == size:
+        return middle.contiguous()
+    if images.device.type == "cpu":
+        return F.interpolate(middle, (size, size), mode="bilinear", antialias=True).contiguous()
+    box = torch.zeros(len(images), 4, dtype=torch.int64, device=images.device)
+    box[:, 2:] = crop  # made on the device, so that a CUDA graph can hold it
+    return crop_by_products(middle, box, size)
+
+
+def crop_by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
+    """Crop uint8 images (B, C, S, S) to their boxes (B, 4) and resize the crops to (B, C, size, size).
+
+    boxes: top, left, height and width in pixels, on the images' device. Resizing is bilinear with antialiasing. Pixels
+    differ from those of `F.interpolate` by at most one level, because matrix products round differently.
+    """
+    top, left, height, width = boxes.unbind(dim=1)
+    rows = resize_weights(top, height, size, images.shape[2])  # (B, size, H)
+    columns = resize_weights(left, width, size, images.shape[3])  # (B, size, W)
+    plain = images.to(torch.float32, memory_format=torch.contiguous_format)
+    pieces = rows[:, None] @ (plain @ columns[:, None].transpose(2, 3))  # (B, C, size, size), separable by axis
+    return pieces.round_().clamp_(0, 255).to(torch.uint8)
+
+
+def resize_weights(start: Tensor, length: Tensor, size: int, side: int) -> Tensor:
+    """Return the weights (B, size, side) of `side` input pixels in each of `size` output pixels, along one axis.
+
+    An output pixel's weights form a triangle. The half-width is the output pixel's width in the input, at least 1.
+    start, length: first pixel (B,) and number of pixels (B,) of the boxes along this axis.
+    """
+    scale = (length / size)[:, None, None]
+    centers = (torch.arange(size, device=start.device) + 0.5)[:, None] * scale  # (B, size, 1), in the box
+    pixels = torch.arange(side, device=start.device) - start[:, None, None] + 0.5  # (B, 1, side)
+    inside = (pixels > 0) & (pixels < length[:, None, None])
+    triangle = (1 - (pixels - centers).abs() / scale.clamp(min=1)).clamp(min=0) * inside
+    return triangle / triangle.sum(dim=2, keepdim=True)
+
 
 LEVELS = 31  # number of magnitudes, as in torchvision
 WHITE = 255  # the largest value in torchvision's operations

@@ -15,10 +15,9 @@ from torchvision.transforms.functional import resized_crop
 from trainings import keys
 
 from vitcore import Config
-from vitcore.data.augmentation import image_ops
-from vitcore.data.augmentation.augment import AUGMENT, Staged, augments_in_graph
-from vitcore.data.augmentation.distortions import LEVELS, STEPS, Operation, signs
-from vitcore.data.augmentation.geometry import BoxOptions, RandomBox, center_crop
+from vitcore.data import image_ops
+from vitcore.data.augment import AUGMENT, Staged, augments_in_graph
+from vitcore.data.augment_stages import LEVELS, STEPS, BoxOptions, Operation, RandomBox, center_crop, signs
 from vitcore.data.splits import load
 
 SIZE = 32

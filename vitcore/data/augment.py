@@ -9,23 +9,21 @@ from typing import ClassVar, Literal, TypeGuard
 import torch
 from torch import Tensor
 
-from vitcore.data.augmentation.distortions import (
+from vitcore.data.augment_stages import (
+    LARGE,
     WHITE,
+    BoxOptions,
     Distortion,
     RandAugmentOptions,
-    RandomDistortion,
-    ThreeAugmentOptions,
-    ThreeDistortions,
-    TrivialDistortion,
-)
-from vitcore.data.augmentation.geometry import (
-    LARGE,
-    BoxOptions,
     RandomBox,
+    RandomDistortion,
     RandomFlip,
     RandomShift,
     ShiftOptions,
     Stage,
+    ThreeAugmentOptions,
+    ThreeDistortions,
+    TrivialDistortion,
 )
 from vitcore.data.lookup import describe
 from vitcore.runtime.device import send

@@ -14,7 +14,7 @@ from torch import Tensor
 from trainings import keys, tiny
 
 from vitcore import Config
-from vitcore.data.augmentation.batch_augmentation import TRIES, erase, mixed, mixing_choices, noise
+from vitcore.data.batch_augmentation import TRIES, erase, mixed, mixing_choices, noise
 from vitcore.data.shuffle import generator
 from vitcore.data.splits import load
 from vitcore.identity import trial_id

@@ -1,1 +1,0 @@
-"""Augmentations of training images: crops, flips, distortions, erasing, mixup and CutMix."""

@@ -1,1 +1,0 @@
-"""Optimizers, learning-rate schedules and the exponential moving average of the weights."""

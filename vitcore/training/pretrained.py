@@ -1,0 +1,228 @@
+"""Weights of other models: those from which training starts (`init_from`), and a teacher (arXiv 2012.12877).
+
+Files of any version of this package are read, with parameters under their current names.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from vitcore.data.files import open_regular
+from vitcore.data.lookup import describe
+from vitcore.data.splits import Data
+from vitcore.model.build import Model, Reference, build
+from vitcore.options import ConfigError, JsonSettings
+from vitcore.settings import Settings
+from vitcore.training.distributed import Ranks
+from vitcore.training.parents import NONE, is_trial, timm_teacher
+
+RENAMED = re.compile(r"\.add(\d)\.scale\b")  # names until version 0.11, such as ".add1.scale"; now ".scale1.gamma"
+
+
+def read_tensors(payload: bytes) -> dict[str, Tensor]:
+    """Return name -> tensor from the bytes of a safetensors file; raise SafetensorError if they are malformed."""
+    return renamed(safetensors.torch.load(payload))
+
+
+def read_fitting(payload: bytes, own: Mapping[str, Tensor], what: str) -> dict[str, Tensor]:
+    """Return name -> tensor from the bytes of a safetensors file, after checking the tensors that a model needs.
+
+    own: name -> tensor that must be in the file with the same shape. what: the start of the error message. Raises
+    ConfigError if the bytes are not safetensors, or if a tensor of `own` is missing or does not fit.
+    """
+    try:
+        tensors = read_tensors(payload)
+    except SafetensorError as error:
+        raise ConfigError(f"{what}: cannot be read: {error}") from None
+    for name, tensor in own.items():
+        if name not in tensors:
+            raise ConfigError(f"{what}: {name} is missing")
+        check_fit(what, name, tensors[name], tensor)
+    return tensors
+
+
+def check_fit(what: str, name: str, tensor: Tensor, own: Tensor) -> None:
+    """Raise ConfigError if `tensor` differs in shape from `own`, or if only one of them is floating-point."""
+    if (tensor.shape, tensor.is_floating_point()) != (own.shape, own.is_floating_point()):
+        raise ConfigError(f"{what}: {name} is {type_and_shape(tensor)}, not {type_and_shape(own)}")
+
+
+def type_and_shape(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
+
+
+def read_tensor_file(path: str) -> dict[str, Tensor]:
+    """Return name -> tensor from a safetensors file; raise OSError or SafetensorError if it cannot be read."""
+    with open_regular(path):
+        return renamed(safetensors.torch.load_file(path))
+
+
+def renamed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {RENAMED.sub(r".scale\1.gamma", name): tensor for name, tensor in tensors.items()}
+
+
+Weights = Mapping[str, Tensor]
+LEFT_BEHIND = ("head.", "objective.")  # parameters of the earlier task
+
+
+def read_weights(path: str) -> Weights:
+    """Return the weights in a safetensors file of this package, or in an .npz of big_vision or vision_transformer.
+
+    Raises ConfigError if the file cannot be read.
+    """
+    from vitcore.interop.npz import load_npz  # late: most training runs do not need it
+
+    try:
+        if path.endswith(".npz"):
+            return load_npz(path).state_dict()
+        return read_tensor_file(path)
+    except OSError as error:
+        raise ConfigError(f"init_from={path}: {error.strerror or error}") from None
+    except (SafetensorError, ValueError) as error:
+        raise ConfigError(f"init_from={path}: cannot be read: {error}") from None
+
+
+def weights_for(config: Settings, parent: bytes | None) -> Weights | None:
+    """Return the weights from which training starts, or None for initial values.
+
+    parent: the weights of a trial, as safetensors. Raises ConfigError if the weights are missing or cannot be read.
+    """
+    if config.init_from == NONE:
+        return None
+    if not is_trial(config.init_from):
+        return read_weights(config.init_from)
+    if parent is None:
+        raise ConfigError(f"init_from={config.init_from}: the weights of that trial are missing")
+    return read_fitting(parent, {}, f"init_from={config.init_from}")
+
+
+@torch.no_grad()
+def copy_weights(model: Model, weights: Weights, source: str) -> None:
+    """Copy `weights` into `model`, except the head and the objective. source: name of the weights in error messages.
+
+    Learned position embeddings are interpolated to the model's grid (arXiv 2010.11929, section 3.2). Raises ConfigError
+    if a parameter is missing or unknown, or if its shape differs and cannot be interpolated.
+    """
+    assert not isinstance(model, Reference), "a config does not start a reference model from weights"
+    parameters = body_weights(model.state_dict())
+    initial = body_weights(weights)
+    for name in [*initial, *parameters]:
+        if name not in parameters:
+            raise ConfigError(f"init_from={source}: it has {name}, which this model lacks")
+        if name not in initial:
+            raise ConfigError(f"init_from={source}: it lacks {name}, which this model has")
+    for name, values in initial.items():
+        if values.shape != parameters[name].shape and name.startswith("position."):
+            values = model.position.resized(name.removeprefix("position."), values)
+        check_fit(f"init_from={source}", name, values, parameters[name])
+        parameters[name].copy_(values)
+
+
+def body_weights(weights: Weights) -> dict[str, Tensor]:
+    return {name: values for name, values in weights.items() if not name.startswith(LEFT_BEHIND)}
+
+
+def check_start(config: Settings, parent: Settings | Weights) -> None:
+    """Raise ConfigError if `config` cannot start from `parent`, which is the config of a trial or the weights."""
+    with torch.device("meta"):
+        model = build(config)
+        weights = parent if isinstance(parent, Mapping) else build(parent).state_dict()
+        shapes = {name: values.to("meta") for name, values in weights.items()}
+        copy_weights(model, shapes, config.init_from)
+
+
+class Trained(NamedTuple):
+    """A finished trial that serves as the teacher. config: its recorded settings. weights: as safetensors."""
+
+    config: JsonSettings
+    weights: bytes
+
+
+class Teacher(nn.Module):
+    """A frozen model that maps the student's images (B, C, H, W) to logits (B, classes).
+
+    scale, shift (1, C, 1, 1): convert images from the student's normalization to the teacher's.
+    """
+
+    def __init__(self, model: nn.Module, scale: Tensor, shift: Tensor) -> None:
+        super().__init__()
+        self.model = model.eval().requires_grad_(False)
+        self.scale = scale
+        self.shift = shift
+
+    @torch.no_grad()
+    def forward(self, images: Tensor) -> Tensor:
+        return self.model(images * self.scale + self.shift)
+
+
+def teacher_for(config: Settings, data: Data, ranks: Ranks, trained: Trained | None) -> Teacher | None:
+    """Return the teacher on the data's device, or None if the config has no teacher.
+
+    trained: the trial that `config.teacher` names, needed only by rank 0. Raises ConfigError if it is missing or has an
+    invalid config, or timm's model cannot be loaded. Raises SafetensorError if the trial's weights are damaged, and
+    RuntimeError if they do not fit its config.
+    """
+    if config.teacher == NONE:
+        return None
+    if not is_trial(config.teacher):
+        model, channel_means, channel_stds = load_timm(config)
+        device = data.mean.device
+        mean = torch.tensor(channel_means, device=device).view(1, -1, 1, 1)
+        std = torch.tensor(channel_stds, device=device).view(1, -1, 1, 1)
+        white = describe(config.data).levels - 1
+        return Teacher(model.to(device), scale=data.std / white / std, shift=(data.mean / white - mean) / std)
+    settings = ranks.broadcast(lambda: trained and json.dumps(trained.config).encode())
+    weights = ranks.broadcast(lambda: trained and trained.weights)
+    if settings is None or weights is None:
+        raise ConfigError(f"teacher={config.teacher}: the weights of that trial are missing")
+    teacher = untrained_teacher(type(config)(**json.loads(settings)), data)
+    teacher.model.load_state_dict(read_tensors(weights))
+    return teacher
+
+
+def untrained_teacher(config: Settings, data: Data) -> Teacher:
+    """Return a teacher with the settings `config` and initial weights, on the data's device."""
+    model = build(config).to(data.mean.device)
+    return Teacher(model, scale=torch.ones_like(data.mean), shift=torch.zeros_like(data.mean))
+
+
+def load_timm(config: Settings) -> tuple[nn.Module, Sequence[float], Sequence[float]]:
+    """Return (timm's model with weights from a file, channel means, channel deviations) for pixels from 0 to 1.
+
+    Means and deviations are averaged if the data have another number of channels. Raises ConfigError for an unknown
+    model, or a file that cannot be read or does not fit.
+    """
+    import timm  # late: takes seconds
+
+    name, path = timm_teacher(config.teacher)
+    if not timm.is_model(name):
+        raise ConfigError(f"teacher={config.teacher}: timm {timm.__version__} has no model {name}")
+    with torch.random.fork_rng(devices=[]):
+        model: Any = timm.create_model(name, num_classes=config.classes, in_chans=config.channels)
+    try:
+        model.load_state_dict(read_tensor_file(path))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise ConfigError(f"teacher={config.teacher}: {' '.join(str(error).split())}") from None
+    means, stds = model.pretrained_cfg["mean"], model.pretrained_cfg["std"]
+    if len(means) != config.channels:
+        return model, [sum(means) / len(means)], [sum(stds) / len(stds)]
+    return model, means, stds
+
+
+def check_teacher(config: Settings, parent: Settings) -> None:
+    """Raise ConfigError unless the trial of `parent` is a classifier with the data and image size of `config`."""
+    where = f"teacher={config.teacher}"
+    if parent.objective != "classification":
+        raise ConfigError(f"{where}: was trained with objective={parent.objective}, which names no class")
+    if describe(parent.data).fingerprint != describe(config.data).fingerprint:
+        raise ConfigError(f"{where}: was trained on data={parent.data}, its student on data={config.data}")
+    if parent.image_size != config.image_size:
+        raise ConfigError(f"{where}: sees image_size={parent.image_size}, its student {config.image_size}")
