@@ -22,7 +22,7 @@ from pydantic import Json as JsonText
 
 from results import store
 from results.store import ledger
-from results.store.inspection_data import Inspection, pack, unpack
+from results.store.eval_files import Inspection, pack_inspection, unpack_inspection
 from results.store.json_files import parse_json
 from results.store.record import FAULTS, Record, is_correctness
 from results.store.schemas import Declaration, EvalSummary, Plain, Plan, Schema, Settings, validated
@@ -108,7 +108,7 @@ def parquet(studies: Sequence[StudyResults], inside: Mapping[str, Inspection] = 
     """Return the content of a Parquet export. inside: trial id -> inspection."""
     by_id = {row["id"]: row for study in studies for row in trial_rows(study)}
     for trial_id, row in by_id.items():
-        row["inspect"] = pack(inside[trial_id]) if trial_id in inside else ""
+        row["inspect"] = pack_inspection(inside[trial_id]) if trial_id in inside else ""
     rows = list(by_id.values())
     plans = [store.plan_content(study.plan) for study in studies]
     declared = [declaration.content() for declaration in all_declarations(studies)]
@@ -189,7 +189,7 @@ def read_inspections(path: Path) -> dict[str, Inspection]:
     """Return trial id -> inspection for an export. Raises ValueError if the file is damaged or not an export."""
     with naming_damage(path):
         packed = {checked(row, place).id: row.get("inspect", "") for place, row in enumerate(read_rows(path))}
-        return {trial: unpack(trial, text) for trial, text in packed.items() if text}
+        return {trial: unpack_inspection(trial, text) for trial, text in packed.items() if text}
 
 
 @contextmanager

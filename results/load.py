@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from results import store
-from results.store import inspection_data, plan_files
-from results.store.inspection_data import Inspection
+from results.store import eval_files, plan_files
+from results.store.eval_files import Inspection
 from results.store.record import PARTS
 from results.study_results import StudyResults, load_plans
 
@@ -52,7 +52,7 @@ def load_inspections(source: Path, studies: Sequence[StudyResults]) -> dict[str,
     inspections = {}
     for trial_id in sorted({trial_id for study in studies for _, trial_id in study.first_finished.values()}):
         try:
-            inspections[trial_id] = inspection_data.read(store.trial(source, trial_id))
+            inspections[trial_id] = eval_files.read_inspection(store.trial(source, trial_id))
         except (FileNotFoundError, store.Broken):
             continue
     return inspections

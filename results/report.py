@@ -17,12 +17,12 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from results import claim_text, store
+from results import store
 from results.figures import inspection, study_figure
 from results.load import load_inspections, load_studies
-from results.records import Claim, Table
+from results.records import VERDICT_TEXT, Claim, Table, with_labels
+from results.store.eval_files import Inspection
 from results.store.files import refuse_links
-from results.store.inspection_data import Inspection
 from results.store.schemas import Asked, Metric, Plan
 from results.study_results import StudyResults, rows_of
 from results.style import COLUMN, FULL
@@ -232,8 +232,8 @@ def claim_view(claim: Claim, metric: Metric) -> dict[str, str]:
     if claim.delta_ci95:
         difference += f" [{', '.join(metric.signed_interval(claim.delta_ci95))}]"
     return {
-        "text": claim_text.with_labels(claim.claim),
-        "verdict": claim_text.VERDICT_TEXT[claim.verdict],
+        "text": with_labels(claim.claim),
+        "verdict": VERDICT_TEXT[claim.verdict],
         "basis": "; ".join(filter(None, [difference, claim.note])),
     }
 

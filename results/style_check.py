@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator, Sequence
 
-from results.claim_text import claimed_arms
+from results.records import claimed_arms
 from results.safe_text import suggestion
 from results.store.eval_files import computes_metric
 from results.store.schemas import Arm, Plan, Tuned

@@ -19,8 +19,8 @@ from results import report as reports
 from results.figures import inspection, study_figure
 from results.load import load_inspections
 from results.safe_text import one_line
+from results.store.eval_files import Inspection
 from results.store.files import refuse_links, safe_name
-from results.store.inspection_data import Inspection
 from results.study_results import StudyResults
 from results.style import current_style
 

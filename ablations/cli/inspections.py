@@ -15,9 +15,8 @@ from ablations.execution.launch import Place
 from ablations.jobs import jobs, matching_arms
 from ablations.trainables.trainable import find
 from results import export, store
-from results.store import inspection_data as inside
-from results.store import plan_files
-from results.store.inspection_data import Inspection
+from results.store import eval_files, plan_files
+from results.store.eval_files import Inspection
 from results.store.schemas import Plan
 from results.units import amount_text
 
@@ -150,8 +149,8 @@ def distinct_labels(trials: Sequence[tuple[Inspection, Config]]) -> list[str]:
 def inspection_of(trial: store.Trial, place: Place, images: int | None) -> Inspection:
     """Return a trial's inspection. Computes it if it is missing, broken or from another number of images."""
     with suppress(FileNotFoundError, store.Broken):
-        before = inside.read(trial)
+        before = eval_files.read_inspection(trial)
         if images in (None, before.facts["asked"]):
             return before
     compute_eval(find(""), trial, "inspect", place.data_dir, place.code, images)
-    return inside.read(trial)
+    return eval_files.read_inspection(trial)

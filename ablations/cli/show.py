@@ -17,9 +17,8 @@ from ablations.study.reading import find_file, read_recipe, read_study
 from ablations.study.recipe import Recipe
 from ablations.study.study import Axis, Study
 from results.load import load_studies
-from results.margins import margin_text
 from results.store import record
-from results.store.schemas.metrics import metric_by_name
+from results.store.schemas.metrics import margin_text, metric_by_name
 from results.tables import sentences, study_table
 from results.units import duration_text
 

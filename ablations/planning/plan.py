@@ -13,12 +13,11 @@ from ablations.study.design import Design
 from ablations.study.stages import Stage, lineage
 from ablations.study.undeclared import footnotes, refuse_undeclared
 from ablations.trainables.trainable import LINKS, Trainable, arm_key, trial_ids
-from results.claim_text import claimed_arms
-from results.margins import margin_text
+from results.records import claimed_arms
 from results.store import schemas
 from results.store.plan_files import learned_settings, parent_setting
 from results.store.schemas import Entry, Plan, PlannedData, PlannedTrial, Settings
-from results.store.schemas.metrics import metric_by_name
+from results.store.schemas.metrics import margin_text, metric_by_name
 
 
 def build(design: Design, seeds: Sequence[int]) -> Plan:

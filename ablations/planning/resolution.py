@@ -10,12 +10,13 @@ from statistics import fmean
 import numpy as np
 
 from ablations.planning.saved_plans import saved_plan
-from results import margins, units
+from results import units
 from results.load import load_studies
 from results.statistics import intervals, looks, power, tuning
 from results.statistics.contrast import PER_IMAGE, Sample, samples_by_arm
 from results.store import ledger
 from results.store.schemas import Metric, Plan
+from results.store.schemas.metrics import margin_at, margin_text, too_wide
 from results.study_results import StudyResults
 
 POINTS = (0.01, 0.005)  # differences of accuracy: 1 and 0.5 points
@@ -145,8 +146,8 @@ def with_margin_size(known: Resolution, plan: Plan, mean: float | None) -> Resol
     """Return the resolution with the margin's size. mean: the baseline's, None if unknown."""
     if plan.margin is None or (mean is None and isinstance(plan.margin, str)):
         return known
-    size = plan.margin if mean is None else margins.margin_at(plan.margin, mean, plan.primary_metric)
-    wide = "" if mean is None else margins.too_wide(plan.margin, mean, plan.primary_metric, plan.classes)
+    size = plan.margin if mean is None else margin_at(plan.margin, mean, plan.primary_metric)
+    wide = "" if mean is None else too_wide(plan.margin, mean, plan.primary_metric, plan.classes)
     return replace(known, margin_size=float(size), margin_too_wide=wide)
 
 
@@ -206,7 +207,7 @@ def resolution_lines(found: Resolution, metric: Metric) -> list[str]:
     if found.grid_points > 1:
         lines.insert(1, grid_text(found, metric))
     if found.margin is not None:
-        lines.append(margin_line(found, margins.margin_text(found.margin, metric), metric))
+        lines.append(margin_line(found, margin_text(found.margin, metric), metric))
     if found.seeds_for:
         wanted = [f"{metric.size_text(float(one))} {seed_text(seeds)}" for one, seeds in found.seeds_for.items()]
         beyond = any(seeds is None or seeds > found.seeds for seeds in found.seeds_for.values())

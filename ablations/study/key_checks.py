@@ -10,7 +10,7 @@ from ablations.study.recipe import Recipe
 from ablations.study.stages import FINETUNE, Values
 from ablations.study.study import Study
 from ablations.trainables.trainable import Trainable
-from results.claim_text import claimed_arms
+from results.records import claimed_arms
 from vitcore.options import joined_names, spelling_hint, unknown_key
 
 STAGE = re.compile("[a-z][a-z0-9-]*")

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 
 from ablations.study.stages import Values
 from ablations.trainables.trainable import LINKS
-from results.claim_text import parse_claim
+from results.records import parse_claim
 from results.store.schemas.metrics import Margin
 from vitcore.options import Options
 

@@ -5,7 +5,7 @@ from typing import Any
 from ablations.study.arms import arm_name
 from ablations.study.design import Design
 from ablations.study.study import PLACE
-from results.claim_text import parse_claim
+from results.records import parse_claim
 
 
 def published(design: Design) -> dict[str, float]:

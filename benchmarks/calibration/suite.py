@@ -40,10 +40,10 @@ from benchmarks.calibration.studies import (
     verdict,
 )
 from benchmarks.calibration.tuning import tuning
-from results import collapse
 from results.records import Row
 from results.statistics import intervals
 from results.statistics.power import resolvable_difference, smallest_margin
+from results.study_results import FEW, unseen_failures
 from results.tables import layout
 from results.tables.study_table import table
 
@@ -139,8 +139,8 @@ def rare_failures(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         yield share_of(f"better by 1.5 points, 1 trial in 8 collapses, {n} seeds: better (a limit)", better, high=1.0)
         seen = (found for found, fail in zip(better, fails, strict=True) if fail.any())
         yield share_of("... although a trial collapsed", seen, 0.0, 0.0)
-        if n < collapse.FEW:
-            said = (any(collapse.unseen_failures(n) in line for line in layout.captions(made, [])) for made in tables)
+        if n < FEW:
+            said = (any(unseen_failures(n) in line for line in layout.captions(made, [])) for made in tables)
             yield share_of("... and the table says how often so few seeds miss such a failure", said, 1.0, 1.0)
 
 

@@ -6,9 +6,10 @@ Published numbers come from another setting, so only the order of two arms can b
 from collections import Counter
 from collections.abc import Sequence
 
-from results import claim_text
 from results.comparison import compare, summary
 from results.records import (
+    UNRESOLVED,
+    VERDICT_TEXT,
     Claim,
     PublishedClaim,
     PublishedComparison,
@@ -17,7 +18,9 @@ from results.records import (
     Sources,
     Table,
     json_object,
+    parse_claim,
     study_fields,
+    with_labels,
 )
 from results.study_results import StudyResults
 from results.tables import formats, layout, sentences, study_table
@@ -58,19 +61,19 @@ def compare_published(studies: Sequence[StudyResults], interim: bool = False) ->
         rows=rows,
         claims=judged,
         provenance={},
-        verdicts=dict(Counter(claim_text.VERDICT_TEXT[claim.verdict] for claim in judged)),
+        verdicts=dict(Counter(VERDICT_TEXT[claim.verdict] for claim in judged)),
     )
 
 
 def claim_row(claim: Claim, table: Table) -> PublishedClaim:
     """Return a claim with its published difference and notes, such as a bound on an unresolved difference."""
     published = {row.arm: row.published for row in table.rows}
-    a, _, b = claim_text.parse_claim(claim.claim)
+    a, _, b = parse_claim(claim.claim)
     left = published.get(a)
     right = published.get(b)
     sign = -1 if claim.of == f"{b} - {a}" else 1
     notes = [*compare.metric_notes(table.plan.primary_metric), claim.note, *table.warnings]
-    if claim.verdict == claim_text.UNRESOLVED and claim.delta_ci95:
+    if claim.verdict == UNRESOLVED and claim.delta_ci95:
         notes.append(sentences.bound_text([claim.delta_ci95], table.plan.primary_metric))
     return PublishedClaim(
         **study_fields(table),
@@ -101,10 +104,10 @@ def claims_grid(comparison: PublishedComparison) -> Grid:
     for claim in comparison.claims:
         cells = [
             Cell(claim.name, claim.name),
-            Cell(claim_text.with_labels(claim.claim), claim.claim, claim.notes),
+            Cell(with_labels(claim.claim), claim.claim, claim.notes),
             *summary.difference_cells(claim),
             Cell(claim.metric.signed_text(claim.published_delta), claim.published_delta),
-            Cell(claim_text.VERDICT_TEXT[claim.verdict], claim.verdict),
+            Cell(VERDICT_TEXT[claim.verdict], claim.verdict),
         ]
         rows.append(cells)
     counts = ", ".join(f"{word} {count}" for word, count in comparison.verdicts.items())

@@ -3,11 +3,12 @@
 from collections import Counter
 from typing import Any
 
-from results import margins, units
+from results import units
 from results.comparison.testing import IDENTICAL
 from results.records import ComparedRow, Comparison, PublishedClaim, Reached
 from results.statistics import verdict
 from results.store.schemas import Metric, Plain
+from results.store.schemas.metrics import margin_bound, share_text
 from results.tables import formats, layout, sentences
 from results.tables.formats import Cell, Grid
 
@@ -146,7 +147,7 @@ def failing_rows(comparison: Comparison, margin: float | str | None) -> list[Com
         return [row for row in comparison.rows if row.verdict == verdict.WORSE]
     unjudged = comparison.withheld_rows
     rows = [row for row in comparison.rows if row.method and row not in unjudged]  # of equal configs and metrics
-    largest = margins.bound(margin)
+    largest = margin_bound(margin)
     failing = []
     for row in rows:
         bound = row.worse_share_at_most if isinstance(margin, str) else row.worse_by_at_most
@@ -185,7 +186,7 @@ def difference_text(row: ComparedRow) -> str:
 def bound_text(row: ComparedRow, is_share: bool = False) -> str:
     """Return how much worse B may be, such as "up to 6.20 points", or why there is no bound."""
     if is_share and row.worse_share_at_most is not None:
-        return f"up to {margins.share_text(row.worse_share_at_most)} of A's error"
+        return f"up to {share_text(row.worse_share_at_most)} of A's error"
     if row.worse_by_at_most is None or is_share:
         return row.untested or divergence_text(row) or "no bound"
     return f"up to {row.metric.bound_text(row.worse_by_at_most)}"

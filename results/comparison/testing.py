@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from results import margins
 from results.comparison.matching import ArmPair, Side, are_comparable
 from results.statistics import contrast, intervals, looks, power, verdict
 from results.statistics.contrast import Sample
@@ -15,6 +14,7 @@ from results.statistics.looks import Look
 from results.statistics.ratios import Ratio
 from results.statistics.verdict import Tie
 from results.store.schemas import Plan
+from results.store.schemas.metrics import margin_bound, margin_text, too_wide
 from results.tables.outcomes import unstable_trials
 
 IDENTICAL = "identical"
@@ -221,9 +221,9 @@ def tie_within(plan: Plan, at: AtLook) -> Tie | None:
         b = contrast.error(at.b, plan.primary_metric)
         tested = relative_change(a.tested, b.tested, at.tested)
         here = relative_change(a.on_these_images.tested, b.on_these_images.tested, at.difference)
-    text = margins.margin_text(plan.margin, plan.primary_metric, "A")
-    wide = margins.too_wide(plan.margin, at.a.mean.value, plan.primary_metric, plan.classes)
-    return Tie(text, margins.bound(plan.margin), tested, here, wide)
+    text = margin_text(plan.margin, plan.primary_metric, "A")
+    wide = too_wide(plan.margin, at.a.mean.value, plan.primary_metric, plan.classes)
+    return Tie(text, margin_bound(plan.margin), tested, here, wide)
 
 
 def relative_change(a: Estimate, b: Estimate, difference: Estimate) -> Ratio | None:

@@ -14,8 +14,7 @@ from matplotlib.axis import Axis
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from results.figures.frame import is_number, metric_label, rows_of
-from results.figures.page import wrap_text
-from results.figures.theme import GREY
+from results.figures.page import GREY, wrap_text
 from results.store.schemas import Metric
 from results.style import current_style
 

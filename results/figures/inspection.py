@@ -9,11 +9,10 @@ from typing import TypedDict
 from matplotlib.figure import Figure
 
 from results import store, units
-from results.figures import position_maps
+from results.figures import inspected
 from results.figures.inspected import draw_distance, draw_filters, draw_rollout
-from results.figures.page import compose
-from results.figures.theme import apply_style, check_format, file_content
-from results.store.inspection_data import Inspection
+from results.figures.page import apply_style, check_format, compose, file_content
+from results.store.eval_files import Inspection
 from results.style import COLUMN, current_style
 from results.tables import formats
 from results.tables.formats import Cell, Grid
@@ -31,11 +30,11 @@ Drawing = Callable[[Inspection, Figure], list[str]]  # returns the figure's note
 # name -> title, whether there is something to draw, and the function that draws it
 FIGURES: dict[str, tuple[str, Callable[[Inspection], object], Drawing]] = {
     "filters": ("Embedding filters", lambda inside: "filters" in inside.arrays, draw_filters),
-    "position": ("Position: each patch beside all others", position_maps.notes_by_site, position_maps.draw_pairs),
+    "position": ("Position: each patch beside all others", inspected.notes_by_site, inspected.draw_pairs),
     "position-heads": (
         "Position: the middle patch, by layer and head",
-        position_maps.sites_with_several_maps,
-        position_maps.draw_middle_patch,
+        inspected.sites_with_several_maps,
+        inspected.draw_middle_patch,
     ),
     "attention-distance": ("Mean attention distance", lambda inside: True, draw_distance),
     "rollout": ("Attention from the output to the input", lambda inside: True, draw_rollout),
@@ -87,16 +86,16 @@ def draw_side_by_side(
 
     Returns the file's path in a list, or [] if no two trials can be compared. Raises the errors of `picture`.
     """
-    shown = position_maps.comparable_indices(insides)
+    shown = inspected.comparable_indices(insides)
     if len(shown) < 2:
         return []
     left_out = []
     for k, inside in enumerate(insides):
         if k not in shown:
-            left_out.append(f"{names[k]} ({position_maps.incomparable_text(inside)})")
+            left_out.append(f"{names[k]} ({inspected.incomparable_text(inside)})")
 
     def drawing(page: Figure) -> list[str]:
-        notes = position_maps.draw_side_by_side([insides[k] for k in shown], [names[k] for k in shown], page)
+        notes = inspected.draw_side_by_side([insides[k] for k in shown], [names[k] for k in shown], page)
         return [*notes, f"Not shown: {', '.join(left_out)}."] if left_out else notes
 
     path = folder / f"position-beside.{format}"

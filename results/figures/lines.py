@@ -15,7 +15,7 @@ from matplotlib.transforms import ScaledTranslation, Transform, blended_transfor
 
 from results.figures.axes import axis_name, measured_columns, set_metric_axis, set_swept_axis, tick_labels
 from results.figures.frame import rows_of
-from results.figures.theme import DASHES, GREY, MARKERS, UNCLIPPED
+from results.figures.page import DASHES, GREY, MARKERS, UNCLIPPED
 from results.statistics.verdict import RESOLVED
 from results.store.schemas import Metric
 from results.style import current_style

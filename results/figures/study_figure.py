@@ -12,8 +12,7 @@ from results import store
 from results.figures import kinds
 from results.figures.frame import arms_frame, earlier_look_lines, evidence_text, styled_metric_name
 from results.figures.kinds import curves
-from results.figures.page import absence_lines, compose
-from results.figures.theme import apply_style, check_format, file_content
+from results.figures.page import absence_lines, apply_style, check_format, compose, file_content
 from results.statistics import tuning
 from results.store.files import safe_name
 from results.store.schemas import Plan

@@ -4,8 +4,7 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from results.claim_text import AGREE, DISAGREE, UNRESOLVED, Parts, parse_claim
-from results.records import Row
+from results.records import AGREE, DISAGREE, UNRESOLVED, Parts, Row, parse_claim
 from results.statistics import tuned_pairs, verdict
 from results.statistics.contrast import Sample
 from results.statistics.tuned_pairs import Pair

@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from results import collapse
 from results.statistics import looks, verdict
 from results.statistics.contrast import Sample
 from results.statistics.intervals import Estimate
 from results.statistics.verdict import UNRESOLVED, is_significant
 from results.store.schemas import Interaction, Plan
-from results.study_results import StudyResults
+from results.study_results import StudyResults, collapsed_seeds
 
 POSITIVE, NEGATIVE = "positive", "negative"
 
@@ -69,7 +68,7 @@ def judge_interactions(
         four_samples = [samples[name] for name in planned.arms]
         four = interaction_sample(four_samples)
         diverged = [arm for arm in planned.arms if (arm, "diverged") in ended]
-        collapsed = [arm for arm in planned.arms if collapse.collapsed_seeds(samples[arm].values, plan)]
+        collapsed = [arm for arm in planned.arms if collapsed_seeds(samples[arm].values, plan)]
         p = looks.p_value(four, plan)
         tested.append(
             JudgedInteraction(planned, four, logit_interaction(four_samples, plan), p, None, diverged, collapsed)

@@ -8,12 +8,12 @@ level 5%, and so does this intersection-union test (Berger 1982).
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from results import margins
 from results.statistics import contrast, looks, ratios, verdict
 from results.statistics.contrast import Sample
 from results.statistics.ratios import AtLevel, Ratio
 from results.statistics.verdict import Tie
 from results.store.schemas import Metric, Plan
+from results.store.schemas.metrics import margin_bound, margin_text, too_wide
 
 
 @dataclass(frozen=True)
@@ -123,11 +123,11 @@ def tie(of: Pair, plan: Plan, baseline: float | None) -> Tie | None:
     if plan.margin is None:
         return None
     return Tie(
-        margins.margin_text(plan.margin, plan.primary_metric),
-        margins.bound(plan.margin),
+        margin_text(plan.margin, plan.primary_metric),
+        margin_bound(plan.margin),
         ratio(of.own, of.error),
         ratio(of.own.on_these_images, of.error and of.error.on_these_images),
-        "" if baseline is None else margins.too_wide(plan.margin, baseline, plan.primary_metric, plan.classes),
+        "" if baseline is None else too_wide(plan.margin, baseline, plan.primary_metric, plan.classes),
     )
 
 
@@ -138,7 +138,7 @@ def p_equivalence(of: Pair, plan: Plan) -> float | None:
     """
     if plan.margin is None or of.own.tested.se is None:
         return None
-    bound = margins.bound(plan.margin)
+    bound = margin_bound(plan.margin)
     return looks.smallest_product(
         (at.factor, max(advantage.p_below(bound) for advantage in at.ratios)) for at in advantages_at_looks(of, plan)
     )

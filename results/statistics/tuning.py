@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from results import collapse
 from results.statistics import intervals
 from results.store.schemas import Arm, Metric, Plan, Tuned
-from results.study_results import StudyResults
+from results.study_results import StudyResults, fallen_seeds
 
 LARGEST_RATIO = 10  # of an advised value to the end of the grid, either way
 NOT_CHOSEN = {"status": "missing", "reason": "no other seed has finished the whole grid"}
@@ -212,7 +211,7 @@ def fallen(reached: np.ndarray, chance: float) -> np.ndarray:
     is_fallen = np.zeros(reached.shape, bool)
     for point, scores in enumerate(reached.T):
         by_row = {row: float(score) for row, score in enumerate(scores) if not math.isnan(score)}
-        is_fallen[collapse.fallen_seeds(by_row, chance), point] = True
+        is_fallen[fallen_seeds(by_row, chance), point] = True
     return is_fallen
 
 

@@ -9,16 +9,19 @@ An eval counts only if it was computed from the weights that the result names. A
 evals of its plans exist. A diverged trial has no weights and needs no evals.
 """
 
+import base64
 import hashlib
+import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from results import store
 from results.store import Broken, Trial
 from results.store.files import npz_bytes, parse_npz, read_bytes, safe_name
-from results.store.json_files import read_sealed
+from results.store.json_files import parse_json, read_sealed
 from results.store.schemas import Eval, EvalSummary, Failure, Plan, Result, Settings
 from results.store.trials import read_failure
 
@@ -164,3 +167,52 @@ def absence_reason(plan: Plan, summaries: Mapping[str, EvalSummary]) -> str:
     found = {name: one for name, one in summaries.items() if computes_metric(name, metric)}
     notes = "; ".join(note for one in found.values() for note in one.notes)
     return notes or (f"its eval {min(found)} has no {metric}" if found else f"{metric} is not computed yet")
+
+
+# -- inspections -------------------------------------------------------------------------------------------------------
+
+
+FACTS = "facts.json"  # the name of the facts among the arrays
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """The result of `ablate inspect` for a trial.
+
+    trial: the trial's id. facts: content of the JSON file. arrays: name -> array, from
+    vitcore.analysis.interpret.inspect. planned_as: the trial's arm and seed for titles, or "".
+    """
+
+    trial: str
+    facts: Mapping[str, Any]
+    arrays: Arrays
+    planned_as: str = ""
+
+    @property
+    def title(self) -> str:
+        """The trial as text: "trial 3f2a9c01b7de (position=2d seed 0)"."""
+        return f"trial {self.trial}{f' ({self.planned_as})' if self.planned_as else ''}"
+
+
+def read_inspection(trial: Trial) -> Inspection:
+    """Return the inspection of a trial. Raises the errors of `read` and `read_arrays`."""
+    result = trial.result()
+    found = read(trial, "inspect", result.weights_sha256 if result else None)
+    return Inspection(trial.id, found.content(), read_arrays(trial, found))
+
+
+def pack_inspection(inside: Inspection) -> str:
+    """Return an inspection as base64 text. Equal inspections give equal texts."""
+    facts = json.dumps(dict(inside.facts), sort_keys=True).encode()
+    return base64.b64encode(npz_bytes({**inside.arrays, FACTS: memoryview(facts)})).decode()
+
+
+def unpack_inspection(trial: str, text: str) -> Inspection:
+    """Return the inspection of a trial from the text of `pack_inspection`. Raises Broken if it is damaged."""
+    name = f"the inspection of trial {trial}"
+    try:
+        arrays = parse_npz(base64.b64decode(text), name)
+        facts = parse_json(arrays.pop(FACTS).tobytes(), Path(FACTS))
+    except (KeyError, ValueError) as error:
+        raise Broken(f"{name}: cannot be read ({error})") from None
+    return Inspection(trial, facts, arrays)

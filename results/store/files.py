@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import ArrayLike
 
 LARGEST = 1 << 28  # maximum bytes of a file that is read whole
 MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # bytes; the limit for weights and checkpoints
@@ -137,7 +138,7 @@ def npy_header(text: bytes) -> "tuple[tuple[int, ...], bool, np.dtype]":
     return header
 
 
-def npz_bytes(arrays: "Mapping[str, np.ndarray]") -> bytes:
+def npz_bytes(arrays: "Mapping[str, ArrayLike]") -> bytes:
     import numpy as np  # late: as above
 
     buffer = io.BytesIO()

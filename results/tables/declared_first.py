@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from results import claim_text, margins, units
-from results.records import NO_VERDICT, Row, Table
+from results import units
+from results.records import NO_VERDICT, VERDICT_TEXT, Row, Table, with_labels
 from results.statistics.declared import (
     Earlier,
     claims_declared_earlier,
@@ -14,6 +14,7 @@ from results.statistics.declared import (
     plan_as_declared,
 )
 from results.store.schemas import Declaration, Plan
+from results.store.schemas.metrics import margin_text
 from results.study_results import StudyResults
 from results.style import current_style
 from results.tables import sentences
@@ -69,7 +70,7 @@ def late_warnings(plan: Plan) -> list[str]:
 
 
 def claims_text(texts: Sequence[str]) -> str:
-    return ", ".join(map(claim_text.with_labels, texts))
+    return ", ".join(map(with_labels, texts))
 
 
 def study_as_declared(study: StudyResults, declaration: Declaration) -> StudyResults:
@@ -101,7 +102,7 @@ def declared_texts(declared: Declaration | Plan, plan: Plan) -> dict[str, str]:
     family = units.amount_text(declared.family, "contrast")
     return {
         "metric": declared.metric,
-        "margin": "none" if margin is None else margins.margin_text(margin, plan.metric_named(declared.metric)),
+        "margin": "none" if margin is None else margin_text(margin, plan.metric_named(declared.metric)),
         "baseline": current_style().label(declared.baseline),
         "family": f"{family}{f' and {points} at equal values' if points else ''}",
     }
@@ -114,7 +115,7 @@ def verdicts_text(table: Table, other: Table, rows: Iterable[Row]) -> str:
     judged = {claim.claim: claim.verdict for claim in table.claims}
     differing = sentences.first_declared_verdicts(rows)
     differing += [
-        f"claim {claim_text.with_labels(claim.claim)} {claim_text.VERDICT_TEXT[claim.verdict]}"
+        f"claim {with_labels(claim.claim)} {VERDICT_TEXT[claim.verdict]}"
         for claim in other.claims
         if claim.verdict != judged[claim.claim]
     ]

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from results import collapse, margins, units
-from results.claim_text import VERDICT_TEXT, parse_claim, with_labels
-from results.records import INTERVAL, Interval, Row, Table, json_object
+from results import units
+from results.records import INTERVAL, VERDICT_TEXT, Interval, Row, Table, json_object, parse_claim, with_labels
 from results.safe_text import suggestion
 from results.store.schemas import Metric, Plain, Plan, Split
+from results.store.schemas.metrics import margin_text, too_wide
+from results.study_results import unseen_failures
 from results.style import current_style
 from results.tables import formats, sentences
 from results.tables.formats import Cell, Grid
@@ -316,9 +317,9 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
     if table.plan.budget != "steps":
         parts.append(f"arms are trained for equal {BUDGETS[table.plan.budget]}")
     if table.plan.margin is not None and may_be_equivalent(table):
-        within = margins.margin_text(table.plan.margin, metric)
+        within = margin_text(table.plan.margin, metric)
         parts.append(f"equivalent: within {within}, after Holm{looks_text(table)} too")
-    missed = collapse.unseen_failures(len(table.plan.seeds)) if table.judged else ""
+    missed = unseen_failures(len(table.plan.seeds)) if table.judged else ""
     further_lines = sentences.interim_text(table), sentences.departure_text(table), missed
     return [f"{'; '.join(parts)}.", *filter(None, further_lines)]
 
@@ -334,9 +335,7 @@ def may_be_equivalent(table: Table) -> bool:
     if plan.margin is None:
         return False
     means = [row.mean for row in table.rows if row.arm == row.baseline]
-    return any(
-        mean is None or not margins.too_wide(plan.margin, mean, plan.primary_metric, plan.classes) for mean in means
-    )
+    return any(mean is None or not too_wide(plan.margin, mean, plan.primary_metric, plan.classes) for mean in means)
 
 
 def column_lines(table: Table, columns: Sequence[str]) -> list[str]:

@@ -5,11 +5,11 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from results import collapse, units
+from results import units
 from results.statistics import intervals, verdict
 from results.store import eval_files
 from results.store.schemas import EvalSummary, Plan
-from results.study_results import StudyResults
+from results.study_results import StudyResults, collapsed_seeds
 from results.style import current_style
 from results.tables import sentences
 
@@ -18,7 +18,7 @@ class TrialOutcome(NamedTuple):
     """The outcome of one planned trial. A number that does not exist is NaN.
 
     evals: name -> metrics and notes. suspect_hardware: a step whose loss was NaN but finite when recomputed. value: the
-    study's metric. collapsed: whether the trial finished with an accuracy as in `results.collapse`.
+    study's metric. collapsed: whether the trial finished with an accuracy as in `results.study_results`.
     """
 
     seed: int
@@ -49,7 +49,7 @@ def outcomes_by_arm(study: StudyResults) -> dict[str, list[TrialOutcome]]:
 def with_collapsed(outcomes: Sequence[TrialOutcome], plan: Plan) -> list[TrialOutcome]:
     """Return the outcomes of an arm, with those marked that collapsed."""
     values = {trial.seed: trial.value for trial in outcomes if trial.is_over and trial.status == "finished"}
-    collapsed = collapse.collapsed_seeds(values, plan)
+    collapsed = collapsed_seeds(values, plan)
     return [trial._replace(collapsed=trial.seed in collapsed) for trial in outcomes]
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from results import margins
 from results.records import NO_VERDICT, Interaction, Interval, Reached, Row, Table
 from results.statistics.verdict import BETTER, EQUIVALENT, RESOLVED, UNRESOLVED, WORSE
 from results.store.plan_files import learned_settings
 from results.store.schemas import Metric, Plan
+from results.store.schemas.metrics import margin_text
 from results.style import current_style
 from results.units import amount_text
 
@@ -35,7 +35,7 @@ def sentence(row: Row, table: Table) -> str:
     if row.verdict in (BETTER, WORSE):
         return f"{row.verdict} than {baseline} {difference_text(row, metric)}"
     if row.verdict == EQUIVALENT:
-        return f"equivalent to {baseline} within {margins.margin_text(table.plan.margin or 0.0, metric)}"
+        return f"equivalent to {baseline} within {margin_text(table.plan.margin or 0.0, metric)}"
     return f"not resolved against {baseline}: {bound_text(intervals(row), metric)}{divergence_text(row)}"
 
 

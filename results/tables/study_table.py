@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from results import margins
 from results.records import Claim, Interaction, NoteSubjects, Row, Table
 from results.statistics import claims, interaction, tuned_pairs, tuning, verdict
 from results.statistics.claims import JudgedClaim
@@ -12,6 +11,7 @@ from results.statistics.interaction import JudgedInteraction
 from results.statistics.ratios import Ratio
 from results.statistics.tuning import PointChoice
 from results.store.schemas import Plan
+from results.store.schemas.metrics import share_text
 from results.study_results import StudyResults
 from results.style import current_style
 from results.tables import declared_first, notes, sentences
@@ -186,7 +186,7 @@ def with_error_ratio(row: Row, ratio: Ratio | None) -> Row:
 
 def margin_met(bound: float | None, plan: Plan) -> float | str | None:
     """Return a smallest margin as the plan's margin is: in the metric's unit, or as a share such as "25%"."""
-    return margins.share_text(bound) if isinstance(plan.margin, str) and bound is not None else bound
+    return share_text(bound) if isinstance(plan.margin, str) and bound is not None else bound
 
 
 def withheld_notes(contrasts: Mapping[str, Contrast]) -> list[str]:

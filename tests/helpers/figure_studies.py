@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 from results.figures import study_figure
-from results.figures.theme import apply_style
+from results.figures.page import apply_style
 from results.store.schemas import EvalSummary
 from results.study_results import StudyResults
 from results.style import FULL

@@ -12,7 +12,7 @@ from reference.markup import prose, shell
 from results.figures import inspection, study_figure
 from results.figures.kinds import FIGURE_KINDS
 from results.figures.kinds import kind as kind_of_figure
-from results.store.inspection_data import Inspection
+from results.store.eval_files import Inspection
 from vitcore import Config, train, trial_id
 from vitcore.analysis.evals import inspect_eval, restore_model
 from vitcore.training.run import Memory

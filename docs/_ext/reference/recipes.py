@@ -5,9 +5,8 @@ from ablations.study.reading import find_file, read_recipe
 from ablations.study.recipe import Recipe
 from reference.markup import code, literal, prose, shell, table, toctree
 from reference.studies import settings
-from results.margins import margin_text
 from results.store.schemas import Expected
-from results.store.schemas.metrics import metric_by_name
+from results.store.schemas.metrics import margin_text, metric_by_name
 
 ACCURACY = metric_by_name("test_accuracy")
 

@@ -15,8 +15,7 @@ from results.figures.axes import axis_name, set_metric_axis, tick_labels, value_
 from results.figures.frame import arms_frame, one_series_per_arm, rows_of, x_setting
 from results.figures.kinds import FigureKind
 from results.figures.lines import add_legend_line, legend_entry, with_styles
-from results.figures.page import add_panels, draw_legend
-from results.figures.theme import DASHES, GREY, UNCLIPPED
+from results.figures.page import DASHES, GREY, UNCLIPPED, add_panels, draw_legend
 from results.records import Table
 from results.statistics import intervals, tuning
 from results.store.schemas import Metric

@@ -17,8 +17,18 @@ from matplotlib.transforms import blended_transform_factory
 from results.figures.axes import metric_limits
 from results.figures.frame import arms_frame, metric_label, minus_text, rows_of, seeds_frame, signed_text
 from results.figures.kinds import FigureKind
-from results.figures.page import BOLD, HANDLE, is_narrow, text_height, text_width, wrap_text
-from results.figures.theme import GREY, LIGHT, PALE, UNCLIPPED
+from results.figures.page import (
+    BOLD,
+    GREY,
+    HANDLE,
+    LIGHT,
+    PALE,
+    UNCLIPPED,
+    is_narrow,
+    text_height,
+    text_width,
+    wrap_text,
+)
 from results.records import Table
 from results.statistics.verdict import RESOLVED
 from results.store.schemas import Metric

@@ -19,8 +19,7 @@ from results.figures.frame import (
 from results.figures.kinds import FigureKind
 from results.figures.kinds.curves import add_dash_entries, draw_arms
 from results.figures.lines import baseline_notes, draw_over_axis, marks_note
-from results.figures.page import add_panels, draw_legend
-from results.figures.theme import GREY
+from results.figures.page import GREY, add_panels, draw_legend
 from results.records import Table
 from results.store.schemas import Metric, Plan
 from results.store.schemas.metrics import test_condition

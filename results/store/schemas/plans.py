@@ -2,12 +2,13 @@
 
 import itertools
 from collections.abc import Collection, Iterator
+from datetime import datetime
+from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, FiniteFloat, model_validator
+from pydantic import ConfigDict, Field, FiniteFloat, field_validator, model_validator
 
 from results.store.schemas.base import Axes, Count, Flops, Schema, Seconds, Seed, Settings, Sha256, TrialId
-from results.store.schemas.ledger import Declaration
 from results.store.schemas.metrics import BEFORE_0_25, Margin, Metric, metric_by_name
 
 Positive = Annotated[int, Field(ge=1)]
@@ -194,6 +195,54 @@ class Asked(Schema):
     plugins: list[str] = []
     data_dir: str | None = None
     margin: Margin | None = None
+
+
+class DeclaredArm(Schema):
+    baseline: str  #: Name of the arm that it is compared with.
+    trials: list[TrialId]  #: Ids of its trials, by seed.
+
+
+class Declaration(Schema):
+    """The content of a file in ledger/: what a plan declared, when, and which trials had results at that time."""
+
+    plan: Annotated[str, Field(min_length=1)]  #: Name of the plan.
+    time: Annotated[str, Field(pattern="^(2[0-9]{3}-.+Z)?$")]  #: Time in UTC, or "" if unknown.
+    metric: str  #: The metric that is compared, or "" if unknown.
+    margin: Margin | None  #: Largest difference that counts as equivalent, or a share of the baseline's error.
+    baseline: str  #: The arm that the others are compared with.
+    grows: bool = False  #: Whether the study declares that seeds may be added after a table.
+    seeds: list[Seed]  #: Seeds with which every arm is trained.
+    family: Count  #: Number of contrasts that Holm's method corrects together.
+    points_family: Count = 0  #: Number of contrasts between arms at equal values on the tuning grid.
+    claims: list[str] = []  #: Claims that compare two arms.
+    arms: dict[str, DeclaredArm]  #: Arm -> its baseline and trials.
+    ended: list[TrialId]  #: Trials of the plan that had results when this was declared.
+
+    @field_validator("time")
+    @classmethod
+    def check_time(cls, time: str) -> str:
+        """Return the time. Raises ValueError if it is not in ISO format."""
+        if time:
+            datetime.fromisoformat(time)
+        return time
+
+    @cached_property
+    def ids(self) -> frozenset[str]:
+        """The ids of all trials of the arms."""
+        return frozenset(trial for arm in self.arms.values() for trial in arm.trials)
+
+    @cached_property
+    def seed_set(self) -> frozenset[int]:
+        return frozenset(self.seeds)
+
+    @cached_property
+    def arm_of(self) -> dict[str, str]:
+        """The name of each trial's arm: trial id -> arm."""
+        return {trial: name for name, arm in self.arms.items() for trial in arm.trials}
+
+    @cached_property
+    def ended_ids(self) -> frozenset[str]:
+        return frozenset(self.ended)
 
 
 class Plan(Schema):

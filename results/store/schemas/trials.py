@@ -1,6 +1,6 @@
-"""Schemas of the files of a trial, its attempts and its evals."""
+"""Schemas of the files of a trial, its attempts and its evals, of submissions to SLURM, and of step times."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, FiniteFloat
 
@@ -116,3 +116,63 @@ class EvalSummary(Schema):
 
     metrics: Metrics
     notes: list[str] = []
+
+
+class Submission(Schema):
+    """The content of submissions/<campaign>/campaign.json: one submission. Its profile is validated elsewhere."""
+
+    plans: list[str]
+    profile: dict[str, Any]
+    plugins: list[str]
+    data_dir: str | None
+    checkpoints: str | None = None
+    keep_weights: Literal["all", "baseline", "none"] = "all"
+    arms: str | list[str] = ["*"]
+    folder: str = ""  #: The folder that the submission was made in, to which its jobs belong.
+    code: str = ""  #: Digest of the code that its jobs run.
+    cluster: str = ""  #: Name of the cluster that has its jobs.
+
+
+class Private(Schema):
+    """The content of submissions/<campaign>/private.json: the parts of a profile that may hold secrets."""
+
+    environment: dict[str, str] = {}
+    setup: list[str] = []
+
+
+class Intent(Schema):
+    """The content of submissions/<campaign>/arrays/<number>/intent.json, written before sbatch is called."""
+
+    function: str  #: What each task calls, as 'module:name'.
+    written: FiniteFloat  #: Seconds since 1970.
+    progress: list[Count] = []  #: Progress of the trials, if the last job of a round submitted the array.
+
+
+class GaveUp(Schema):
+    """The content of submissions/<campaign>/gave-up.json: why a submission ended before its trials did."""
+
+    said: str
+
+
+class NodeChecks(Schema):
+    """The content of submissions/<campaign>/probe.json: the checks that `profile check` made on a node."""
+
+    found: dict[str, str]  #: Check -> why it failed, or "".
+
+
+class StepTime(Schema):
+    """The duration of a training step, and how it was measured."""
+
+    seconds: Seconds
+    steps: Count | None = None
+    arm: str = ""
+    when: str = ""
+    code: str = ""
+
+
+class StepTimes(Schema):
+    """The content of probes/<device>.json: measured step times. Earlier versions also wrote other measurements."""
+
+    device: str
+    gpu: bool
+    paces: dict[str, StepTime] = {}  #: Digest of the settings that the step time depends on -> step time.

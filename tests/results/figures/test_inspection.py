@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 
 from ablations.cli.inspections import distinct_labels, select_trials
 from results import export, store
-from results.figures import inspection, position_maps
+from results.figures import inspected, inspection
 from results.load import load_inspections, load_studies
-from results.store import eval_files, inspection_data
-from results.store.inspection_data import Inspection
+from results.store import eval_files
+from results.store.eval_files import Inspection
 from results.store.plan_files import known_name
 from vitcore.config import Config
 from vitcore.identity import identity, trial_id
@@ -88,7 +88,7 @@ def test_figures_follow_what_there_is() -> None:
 def test_grid_of_grids_shows_the_numbers_that_were_computed() -> None:
     case = CASES["not square"]
     figure = Figure(layout="constrained")
-    position_maps.draw_pairs(case, figure)
+    inspected.draw_pairs(case, figure)
     drawn = np.asarray(figure.axes[0].images[0].get_array())
     expected = case.arrays["tokens_pairs"][1 * 6 + 4].reshape(3, 6)  # the patch at row 1, column 4
     np.testing.assert_allclose(drawn[4:7, 28:34], expected)
@@ -158,13 +158,13 @@ def test_damaged_arrays_and_other_images_are_computed_again(runs: Path, ablate: 
     trial = finished(runs)
     words = ("inspect", trial.id, "--runs", str(runs), "--out", "figures")
     assert ablate(*words, "--images", "5")[0] == 0
-    assert inspection_data.read(trial).facts["images"] == 5
+    assert eval_files.read_inspection(trial).facts["images"] == 5
     path = trial.path / "evals/inspect.npz"
     path.write_bytes(path.read_bytes()[:-10])
     with pytest.raises(store.Broken, match="its checksum differs"):
-        inspection_data.read(trial)
+        eval_files.read_inspection(trial)
     assert ablate(*words)[0] == 0
-    assert inspection_data.read(trial).facts["images"] == 128
+    assert eval_files.read_inspection(trial).facts["images"] == 128
 
 
 def test_trial_that_cannot_be_inspected_is_one_line(runs: Path, tmp_path: Path, ablate: Ablate) -> None:
@@ -281,7 +281,7 @@ def test_positions_stand_side_by_side_on_one_scale(tmp_path: Path) -> None:
     small, large = synthetic_inspection(sites=("bias",)), synthetic_inspection((4, 4), sites=("bias",))
     large.arrays["bias_pairs"][:] *= 7
     figure = Figure(figsize=(7, 3), layout="constrained")
-    position_maps.draw_side_by_side([small, large], ["lr=0.001", "lr=0.01"], figure)
+    inspected.draw_side_by_side([small, large], ["lr=0.001", "lr=0.01"], figure)
     panels = {title: ax for ax in figure.axes if (title := ax.get_title(loc="left"))}
     assert list(panels) == ["lr=0.001", "lr=0.01"]
     most = float(np.abs(large.arrays["bias_pairs"]).max())

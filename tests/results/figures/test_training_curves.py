@@ -14,7 +14,7 @@ from matplotlib.colors import to_hex
 from scipy import stats
 
 from results.figures import study_figure
-from results.figures.theme import DASHES
+from results.figures.page import DASHES
 from results.study_results import StudyResults
 
 RECIPES = Path(__file__).parents[3] / "ablations" / "recipes"

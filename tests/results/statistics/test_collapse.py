@@ -10,11 +10,10 @@ import pytest
 import synthetic
 
 from results import export
-from results.collapse import collapsed_seeds
 from results.comparison.compare import compare
 from results.records import Table
 from results.store.schemas import Plan
-from results.study_results import StudyResults
+from results.study_results import StudyResults, collapsed_seeds
 from results.tables import layout, sentences
 from results.tables.study_table import table
 

@@ -13,7 +13,7 @@ import synthetic
 
 from ablations.execution.compute_eval import winner_weights
 from results import store
-from results.store import Broken, eval_files, files, inspection_data, lease, record
+from results.store import Broken, eval_files, files, lease, record
 from results.store.schemas import Eval
 from results.trackers import append_or_replace
 
@@ -130,7 +130,7 @@ def test_archives_are_not_unpacked_without_a_bound(monkeypatch: pytest.MonkeyPat
     with pytest.raises(Broken, match=r"correct\.npz cannot be read \(its arrays take 8,388,608 bytes"):
         record.parse_correct(content)
     with pytest.raises(Broken, match=r"the inspection of trial 0 cannot be read .*8,388,608 bytes"):
-        inspection_data.unpack("0", base64.b64encode(content).decode())
+        eval_files.unpack_inspection("0", base64.b64encode(content).decode())
     with pytest.raises(Broken, match=r"correct\.npz cannot be read \('index\.npy' is neither stored nor deflated"):
         record.parse_correct(bomb("index.npy", 1 << 20, zipfile.ZIP_BZIP2))
 
@@ -149,7 +149,7 @@ def test_an_array_that_is_longer_than_its_archive_says_is_broken() -> None:
 )
 def test_an_inspection_that_cannot_be_read_is_broken(text: str) -> None:
     with pytest.raises(Broken, match="the inspection of trial 0"):
-        inspection_data.unpack("0", text)
+        eval_files.unpack_inspection("0", text)
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
