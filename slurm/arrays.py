@@ -29,7 +29,6 @@ from slurm import partitions, queue, values
 from slurm.ask import NoSlurm, Refused, Unreachable, ask
 from slurm.profile import Profile
 
-BEGAN = "ABLATE_JOB_BEGAN"  # environment variable: when the job's script began, before the profile's setup
 STARTS = 10  # maximum starts of a persistent task
 SBATCH_SECONDS = 60.0
 APPEAR_SECONDS = 15.0  # how long after an unanswered sbatch its job may still appear in the queue
@@ -106,10 +105,9 @@ def script(array: JobArray) -> str:
 
 def setup_lines(array: JobArray) -> list[str]:
     """Return the shell lines that precede a task: the profile's environment and setup, and the path of the code."""
-    began = f"export {BEGAN}=$(date +%s)"
     exports = [f"export {name}={shlex.quote(value)}" for name, value in array.profile.environment.items()]
     path = f"export PYTHONPATH={shlex.quote(str(array.code))}${{PYTHONPATH:+:$PYTHONPATH}} PYTHONSAFEPATH=1"
-    return [began, *exports, *array.profile.setup, path]
+    return [*exports, *array.profile.setup, path]
 
 
 def quoted_option(word: str) -> str:

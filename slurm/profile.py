@@ -53,7 +53,6 @@ TEXT = {
     "dependency": (list_pattern(ENDS), "ends of other jobs, as in afterok:1234"),
     "begin": (BEGIN, "a time, as in 20:00, 2030-01-31T20:00 or now+2hours"),
     "comment": (r"[A-Za-z0-9_][\w .:=@/+-]*", "letters, digits, blanks and . : = @ / + - _"),
-    "stage": (r"(/|~/|\$[A-Z][A-Z0-9_]*)[\w./+@=,-]*", "an absolute folder, or one that a variable names, as $TMPDIR"),
 }
 # The keys that a recipe may set. Commands, folders, accounts and options depend on the user's cluster.
 RESOURCES = ("nodes", "gpus", "gpu_type", "trials_per_gpu", "cpus", "memory", "time", "task_minutes")
@@ -93,7 +92,6 @@ class Profile(BaseModel):
     helper: dict[str, Any] | Literal["none"] = {}
     checkpoints: str | None = None  #: Folder of checkpoints. By default, the run directory.
     data_dir: str | None = None  #: Folder of data sets. By default, ablate.toml or `ABLATE_DATA` names it.
-    stage: str | None = None  #: A folder on the node's own disk, such as `$TMPDIR`, to which packs are copied first.
     keep_weights: Literal["all", "baseline", "none"] | None = None  #: Arms whose final weights are kept.
 
     def __init__(self, **values: Any) -> None:

@@ -138,7 +138,7 @@ def test_public_names_are_shown_and_load(package: str) -> None:
 def test_importing_loads_no_torch() -> None:
     modules = (
         *("vitcore", "vitcore.config", "slurm", "ablations.cli", "ablations.study.study"),
-        *("ablations.execution.runner", "ablations.status.study_status"),
+        *("ablations.execution.runner", "ablations.status.study_status", "ablations.cluster.submit"),
     )
     code = "".join(f"import {module}; assert 'torch' not in sys.modules, '{module}'\n" for module in modules)
     done = subprocess.run([sys.executable, "-c", f"import sys\n{code}"], capture_output=True, text=True)

@@ -169,6 +169,7 @@ def load(folder: Path) -> Campaign:
     private = Private()  # empty for other users and in campaigns of earlier versions
     with suppress(FileNotFoundError, PermissionError):
         private = read_checked(folder / "private.json", Private)
+    content.profile.pop("stage", None)  # a key of earlier versions
     profile = Profile.parse(content.profile | private.content(), str(folder))
     place = Place(
         folder.parent.parent,

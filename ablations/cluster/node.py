@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ablations import machine, provenance
-from ablations.cluster import arrays, rounds, staging
+from ablations.cluster import arrays, rounds
 from ablations.cluster import campaign as campaigns
 from ablations.cluster.campaign import Campaign
 from ablations.execution import runner
@@ -17,7 +17,6 @@ from ablations.plain_output import plain_output
 from results import store
 from results.store.standing import Kind, Standings
 from slurm import queue
-from slurm.arrays import BEGAN
 from slurm.ask import NoSlurm, Refused, Unreachable
 
 FAILED = 1  # exit status of a task that SLURM then reports as FAILED
@@ -42,16 +41,13 @@ def work(folder: str) -> int:
     place = campaign.place
     if place.data_dir:
         os.environ["ABLATE_DATA"] = str(place.data_dir)
-    jobs = campaign.jobs()
-    deadline = machine.stop_time(seconds_left(campaign))
-    with staging.staged(jobs, campaign.runs, campaign.profile.stage, lambda line: print(line, flush=True)):
-        summary = runner.pull(
-            jobs,
-            place,
-            machine.process_name(),
-            deadline=deadline,
-            called_off=lambda: campaign.cancelled,
-        )
+    summary = runner.pull(
+        campaign.jobs(),
+        place,
+        machine.process_name(),
+        deadline=machine.stop_time(machine.seconds_left()),
+        called_off=lambda: campaign.cancelled,
+    )
     interrupted = f"{len(summary.interrupted)} interrupted, " if summary.interrupted else ""
     done = f"{len(summary.done)} done here, {len(summary.failed)} failed, {interrupted}{summary.left} left"
     print(done, flush=True)
@@ -88,15 +84,6 @@ def ended_by_scancel() -> bool:
     except (NoSlurm, Unreachable, Refused) as error:
         print(f"cannot tell scancel from preemption, assuming preemption: {error}", flush=True)
         return False
-
-
-def seconds_left(campaign: Campaign) -> float:
-    """Return the time until SLURM ends this task."""
-    left = machine.seconds_left()
-    if left < math.inf:
-        return left
-    now = time.time()  # an old version of SLURM does not say when it ends a job
-    return int(os.environ.get(BEGAN, now)) + campaign.profile.seconds - now
 
 
 @plain_output()

@@ -60,10 +60,8 @@ def trials_to_submit(plans: Sequence[Plan], place: Place, arms: Sequence[str]) -
 
 
 def check_gpus(profile: Profile, trials: Sequence[Job]) -> None:
-    """Raise ValueError if a profile's jobs cannot run a trial, leave a node idle or stage packs on one node only."""
+    """Raise ValueError if a profile's jobs cannot run a trial, or leave a node idle."""
     slots.check_gpus(trials, profile.gpus, profile.nodes, "in a job of the profile")
-    if profile.nodes > 1 and profile.stage:
-        raise ValueError(f"stage={profile.stage} of the profile: copies to one node, and nodes={profile.nodes}")
     if profile.nodes > 1 and any(job.ranks == 1 for job in trials):
         raise ValueError(f"nodes={profile.nodes} of the profile: a trial of gpus=1 uses one of them")
 

@@ -155,7 +155,7 @@ def slurm_conf(folder: Path, settings: Settings) -> dict[str, str]:
         "SchedulerType": "sched/backfill",
         "SchedulerParameters": "batch_sched_delay=0,sched_interval=2,bf_interval=2",
         "ReturnToService": "2",
-        "KillWait": "5",
+        "KillWait": "15",
         "MinJobAge": "10",
         "MessageTimeout": "10",
         "SlurmdTimeout": "60",

@@ -57,7 +57,6 @@ def test_script_reads_as_an_experts(tmp_path: Path) -> None:
 #SBATCH --output={tmp_path}/a/logs/%A_%a_log.out
 #SBATCH --open-mode=append
 
-export ABLATE_JOB_BEGAN=$(date +%s)
 module load cuda
 export PYTHONPATH={code}${{PYTHONPATH:+:$PYTHONPATH}} PYTHONSAFEPATH=1
 

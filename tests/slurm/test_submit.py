@@ -196,7 +196,7 @@ def test_tasks_ask_slurm_nothing(tmp_path: Path, ablate: Ablate, cluster: Cluste
     calls = tmp_path / "calls"
     calls.mkdir()
     for name in ("sbatch", "squeue", "scontrol", "scancel", "sacct", "sacctmgr", "sinfo"):
-        wrap(name, f"echo {name} >> {calls}/${{ABLATE_JOB_BEGAN:-outside}}; REAL")
+        wrap(name, f"echo {name} >> {calls}/${{SLURM_JOB_ID:-outside}}; REAL")
     write(tmp_path, steps=20, profile=PROFILE.replace("0.2", "0.001"), seeds=2)
     ablate(*SUBMIT)
     runs = tmp_path / "runs"

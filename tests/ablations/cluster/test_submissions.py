@@ -217,6 +217,14 @@ def test_number_of_tasks_follows_from_time_and_parallel(minutes: float, parallel
     assert rounds.wanted_tasks(trials, {job.id: 1200.0 for job in trials}, profile) == tasks
 
 
+def test_submission_with_a_key_of_earlier_versions_is_read(runs: Path) -> None:
+    campaign = submitted(runs)
+    content = store.read_json(campaign.folder / "campaign.json")
+    content["profile"]["stage"] = "$TMPDIR"
+    store.write_json(campaign.folder / "campaign.json", content)
+    assert campaigns.load(campaign.folder).profile == campaign.profile
+
+
 def test_copied_run_directory_has_no_jobs(runs: Path, tmp_path: Path) -> None:
     """The jobs belong to the original, which its copy neither counts nor cancels."""
     campaign = submitted(runs)
@@ -409,18 +417,6 @@ def test_status_says_that_nothing_is_queued(runs: Path, monkeypatch: pytest.Monk
     assert ("job 12_3" in shown) is answers
     assert ("no task is queued or runs" in shown) is not answers
     assert "to continue: give the same `ablate submit` again" in shown
-
-
-def test_time_limit_counts_from_the_start_of_the_job(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit is SLURM's end time, else counts from the start of the script, setup and imports included."""
-    campaign = submitted(runs)
-    monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
-    now = time.time()
-    monkeypatch.setenv(slurm_arrays.BEGAN, str(int(now) - 100))
-    monkeypatch.setattr("time.time", lambda: now)
-    assert node.seconds_left(campaign) == pytest.approx(300 - 100, abs=1)
-    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(now) + 50))
-    assert node.seconds_left(campaign) == pytest.approx(50, abs=1)
 
 
 def test_task_with_a_failed_trial_fails_for_slurm(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
