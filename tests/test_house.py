@@ -65,7 +65,7 @@ def test_no_module_imports_itself_by_way_of_others(package: str) -> None:
 
 
 # Who else imports vitcore, until the command line asks the trainable too. Shrinks to nothing.
-KNOW_VITCORE = {"__init__.py", "cli", "cluster"}
+KNOW_VITCORE = {"__init__.py", "cli"}
 BELOW_ALL = ("vitcore.options", "vitcore.data.files")  # errors and texts, which belong below vitcore
 
 

@@ -1,12 +1,12 @@
 """The checks of `ablate profile check`: whether a node has everything that trials need."""
 
-import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 
 from ablations.cluster import campaign as campaigns
 from ablations.cluster.campaign import Campaign
+from ablations.trainables.trainable import NodeCheck, find
 from results import store
 from results.safe_text import one_line
 from results.store.files import check_hard_links
@@ -19,62 +19,37 @@ def check_node(folder: str) -> int:
     folder: the folder of the job's array.
     """
     campaign = campaigns.load(Path(folder).parent.parent)
-    reasons = dict.fromkeys(CHECKS, "")
-    for name, check in CHECKS.items():
+    reasons: dict[str, str] = {}
+    for name, check in checks(campaign).items():
+        reasons[name] = ""
         try:
-            check(campaign)
+            check.run(bool(campaign.profile.gpus))
         except Exception as error:  # any failure is a finding
             reasons[name] = one_line(f"{type(error).__name__}: {error}")
     store.write_json(campaign.folder / "probe.json", {"schema": store.SCHEMA, "found": reasons})
     return 0
 
 
-def check_imports(campaign: Campaign) -> None:
-    for name in ("safetensors", "sklearn", "timm", "torch", "torchvision"):
-        importlib.import_module(name)
+def checks(campaign: Campaign) -> Mapping[str, NodeCheck]:
+    """Return the checks of a node, by name: those of the default trainable, and then the engine's own."""
 
+    def check_data(needs_gpu: bool) -> None:
+        folder = campaign.place.data_dir
+        if folder and not os.listdir(folder):
+            raise ValueError(f"--data-dir {folder}: is empty on the node")
 
-def check_gpu(campaign: Campaign) -> None:
-    if campaign.profile.gpus:
-        from vitcore.runtime.device import require_gpu
+    def check_link(needs_gpu: bool) -> None:
+        """Check that os.link, which publishes results, works in the run directory."""
+        check_hard_links(campaign.folder)
 
-        require_gpu()
+    def check_sbatch(needs_gpu: bool) -> None:
+        """Check that sbatch works on the node, because last jobs run it there."""
+        (script,) = (campaign.folder / "arrays").glob("*/script.sh")
+        ask("sbatch", "--test-only", str(script), timeout=30)
 
-
-def check_data(campaign: Campaign) -> None:
-    folder = campaign.place.data_dir
-    if folder and not os.listdir(folder):
-        raise ValueError(f"--data-dir {folder}: is empty on the node")
-
-
-def check_link(campaign: Campaign) -> None:
-    """Check that os.link, which publishes results, works in the run directory."""
-    check_hard_links(campaign.folder)
-
-
-def check_sbatch(campaign: Campaign) -> None:
-    """Check that sbatch works on the node, because last jobs run it there."""
-    (script,) = (campaign.folder / "arrays").glob("*/script.sh")
-    ask("sbatch", "--test-only", str(script), timeout=30)
-
-
-def check_compiler(campaign: Campaign) -> None:
-    """Check that torch.compile finds Triton and a C compiler on the node. Profiles without GPUs pass."""
-    if campaign.profile.gpus:
-        import torch
-
-        from vitcore.runtime.compile_cache import use_private_cache
-
-        use_private_cache()
-        torch.compile(torch.sin)(torch.ones(8, device="cuda"))
-
-
-CHECKS: dict[str, Callable[[Campaign], None]] = {
-    "imports": check_imports,
-    "gpu": check_gpu,
-    "data": check_data,
-    "link() in the run directory": check_link,
-    "sbatch from the node": check_sbatch,
-    "torch.compile": check_compiler,
-}
-WITHOUT = {"torch.compile": "long trials are trained uncompiled"}  # check that only warns -> consequence of a failure
+    return {
+        **find("").node_checks,
+        "data": NodeCheck(check_data),
+        "link() in the run directory": NodeCheck(check_link),
+        "sbatch from the node": NodeCheck(check_sbatch),
+    }

@@ -15,7 +15,7 @@ from ablations.cluster import arrays, rounds
 from ablations.cluster import campaign as campaigns
 from ablations.cluster.arrays import LAST, WORK
 from ablations.cluster.campaign import Campaign
-from ablations.cluster.node_check import WITHOUT
+from ablations.cluster.node_check import checks
 from ablations.cluster.rounds import Round
 from ablations.execution import retry, slots
 from ablations.execution.launch import Place
@@ -33,6 +33,7 @@ from slurm.arrays import job_name, require_folder, script
 from slurm.ask import NoSlurm, Refused, Unreachable, cluster_name
 from slurm.profile import Profile, find_profile, is_known
 
+FAILED = "FAILED"
 VISIBLE_SECONDS = 15.0  # until a file written on a node is visible on this machine, and a job in the queue
 
 
@@ -253,8 +254,8 @@ def other_open_plans(campaign: Campaign, names: set[str]) -> list[str]:
 def check(profile: Profile, place: Place, patience: float = 600.0) -> tuple[list[str], bool]:
     """Submit a one-minute job that runs the checks of node_check; return (one line per check, whether none failed).
 
-    Checks in WITHOUT only warn. patience: the longest wait in seconds. Raises the errors of `preflight`,
-    `arrays.send` and `await_answer`.
+    A check whose failure has a consequence only warns. patience: the longest wait in seconds. Raises the errors of
+    `preflight`, `arrays.send` and `await_answer`.
     """
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
@@ -271,16 +272,15 @@ def check(profile: Profile, place: Place, patience: float = 600.0) -> tuple[list
     finally:  # also after Ctrl-C
         cancel_check(campaign)
         shutil.rmtree(campaign.folder)
-    failed = [what for what, why in answers.items() if why and what not in WITHOUT]
-    return [check_line(what, why) for what, why in answers.items()], not failed
+    consequences = {name: known.without for name, known in checks(campaign).items()}
+    lines = [check_line(name, why, consequences[name]) for name, why in answers.items()]
+    return lines, not any(line.startswith(FAILED) for line in lines)
 
 
-def check_line(what: str, why: str) -> str:
+def check_line(name: str, why: str, consequence: str) -> str:
     if not why:
-        return f"ok      {what}"
-    if what in WITHOUT:
-        return f"warning {what}: {why}; {WITHOUT[what]}"
-    return f"FAILED  {what}: {why}"
+        return f"ok      {name}"
+    return f"warning {name}: {why}; {consequence}" if consequence else f"{FAILED}  {name}: {why}"
 
 
 def cancel_check(campaign: Campaign) -> None:

@@ -230,12 +230,12 @@ def arm_entry(
 def later_difference(design: Design, arm: Arm, baseline: Arm) -> schemas.LaterDifference | None:
     """Return the difference from the baseline that the recipe states for an arm after twice the steps, or None.
 
-    The recipe states differences in test accuracy at equal steps, with its own config as the baseline. They apply
+    The recipe states differences in one metric at equal steps, with its own config as the baseline. They apply
     neither to arms with co-changes nor to named arms that the study defines.
     """
     known, study = design.applicable_recipe.at_twice_the_steps, design.study
     of_recipe = not arm.change.named or study.arms[arm.change.name] == "axis"
-    if known is None or design.metric != "test_accuracy" or study.budget != "steps" or not of_recipe:
+    if known is None or design.metric != known.metric or study.budget != "steps" or not of_recipe:
         return None
     against_recipe = baseline.key == arm_key(design.trainable, design.trainable.resolve(design.recipe.config))
     return known.difference(arm.name) if against_recipe and not arm.change.co_changes else None

@@ -35,11 +35,11 @@ class Layers:
         varied = self.study.varied_settings
         for key in self.overrides:
             own = key.removeprefix(f"{FINETUNE}.") if self.study.stages else key
-            if own in varied or (own == "model" and {"width", "depth", "heads", "patch"} & set(varied)):
+            if own in varied or set(varied).intersection(self.trainable.bundles.get(own, ())):
                 raise ValueError(
                     f"{key} is what the study '{self.study.name}' varies: not a setting of the command line"
                 )
-            if own in ("seed", "data_seed"):
+            if own in self.trainable.seed_keys:
                 raise ValueError(f"{key}: the seeds of a study are set with --seeds N")
         if self.study.stages:
             key_checks.check_overrides(self.study, self.overrides, self.trainable.keys)
@@ -113,7 +113,7 @@ class Layers:
 
     def applies_to_stages(self, key: str) -> bool:
         """Return whether a command-line setting applies to all stages. Links and shared settings do not."""
-        return key not in ("model", *LINKS) and not self.trainable.is_shared(key)
+        return key not in (*self.trainable.bundles, *LINKS) and not self.trainable.is_shared(key)
 
     @cached_property
     def reference(self) -> Settings:

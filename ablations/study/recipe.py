@@ -31,11 +31,12 @@ class Packed(Options):
 
 
 class AtTwiceTheSteps(Stated):
-    """Differences in test accuracy (as fractions) between arms and the recipe's config after twice the recipe's steps.
+    """Differences of a metric between arms and the recipe's config after twice the recipe's steps.
 
-    If a difference changes sign, the arms differ in how fast they learn, not in the accuracy that they reach.
+    If a difference changes sign, the arms differ in how fast they learn, not in what they reach.
     """
 
+    metric: str = "test_accuracy"  #: The metric's name. Differences in accuracy are fractions.
     n: Count | None = None  #: Number of seeds per arm.
     differences: dict[str, Difference]  #: Arm name in tables -> difference from the recipe's config.
     resolved: list[str] = []  #: The arms whose difference is resolved after twice the steps.

@@ -97,20 +97,35 @@ class Compared:
     link: str = ""
 
 
+@dataclass(frozen=True)
+class NodeCheck:
+    """A check whether a node can train.
+
+    run: takes whether trials need a GPU, and raises an exception if the node cannot train them. without: what follows
+    from a failure, if trials can be trained all the same.
+    """
+
+    run: Callable[[bool], None]
+    without: str = ""
+
+
 class Trainable(Protocol):
     """What can be trained with settings and a seed. A subclass gives `keys`, `resolve`, `train` and what else it knows.
 
     keys: the names of all settings. seed_keys: `seed`, and the settings that equal it unless they are set.
     how_it_runs: settings that change no result, and are no part of the id. shorthands: key -> the setting that it
-    stands for. fixed: settings that a study cannot vary -> why. stage_evals: evals that stages compute, not arms.
+    stands for. bundles: key -> the settings that it sets together. fixed: settings that a study cannot vary -> why.
+    stage_evals: evals that stages compute, not arms. node_checks: what `ablate profile check` checks, by name.
     """
 
     keys: Collection[str]
     seed_keys: Collection[str] = frozenset({"seed"})
     how_it_runs: Collection[str] = frozenset()
     shorthands: Mapping[str, str] = MappingProxyType({})
+    bundles: Mapping[str, Collection[str]] = MappingProxyType({})
     fixed: Mapping[str, str] = MappingProxyType({})
     stage_evals: Collection[str] = frozenset()
+    node_checks: Mapping[str, NodeCheck] = MappingProxyType({})
 
     # -- settings ------------------------------------------------------------------------------------------------------
 

@@ -1,18 +1,17 @@
-"""Check before training that this machine has the GPU, the memory and the data that trials need."""
+"""Check before training that this machine has the GPU, the memory, the data and the libraries that trials need."""
 
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from ablations import machine
+from ablations.trainables.trainable import NodeCheck
 from results.store.schemas import Settings
 from vitcore.runtime.host import Cost, check_memory, host_limits
 
 
 def check_machine(settings: Settings, description: Settings) -> None:
-    if settings["device"] == "cuda":
-        from vitcore.runtime.device import require_gpu  # loads torch, which otherwise only workers need
-
-        require_gpu()
+    check_gpu(settings["device"] == "cuda")
     on_cpu = settings["device"] == "cpu" or not machine.gpus()
     cost = known_cost(description)
     if on_cpu and cost is not None:
@@ -40,3 +39,33 @@ def check_data(trials: Sequence[Settings], to_train: Sequence[Settings], data_di
             open_pack(folder, manifest(folder, name))
         elif name.startswith(FOLDER) and name in left:  # every image is decoded, which only training needs
             check_images(image_folder(name), describe(name).channels)
+
+
+def check_imports(needs_gpu: bool) -> None:
+    for name in ("safetensors", "sklearn", "timm", "torch", "torchvision"):
+        importlib.import_module(name)
+
+
+def check_gpu(needs_gpu: bool) -> None:
+    if needs_gpu:
+        from vitcore.runtime.device import require_gpu  # loads torch, which otherwise only workers need
+
+        require_gpu()
+
+
+def check_compiler(needs_gpu: bool) -> None:
+    """Check that torch.compile finds Triton and a C compiler."""
+    if needs_gpu:
+        import torch
+
+        from vitcore.runtime.compile_cache import use_private_cache
+
+        use_private_cache()
+        torch.compile(torch.sin)(torch.ones(8, device="cuda"))
+
+
+NODE_CHECKS = {
+    "imports": NodeCheck(check_imports),
+    "gpu": NodeCheck(check_gpu),
+    "torch.compile": NodeCheck(check_compiler, without="long trials are trained uncompiled"),
+}

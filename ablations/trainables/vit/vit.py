@@ -53,12 +53,14 @@ class Vit(Trainable):
     seed_keys = frozenset({"seed", "data_seed"})
     how_it_runs = HOW_IT_RUNS
     shorthands = {"epochs": "steps"}
+    bundles = {"model": ("width", "depth", "heads", "patch")}
     fixed = {
         "data_seed": "it is what pairs the arms",
         "model": "name width, depth, heads or patch, or give models as arms",
         "epochs": "give steps",
     }
     stage_evals = frozenset({"fewshot"})
+    node_checks = machine_checks.NODE_CHECKS
 
     # -- settings ------------------------------------------------------------------------------------------------------
 
