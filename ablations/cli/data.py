@@ -3,7 +3,6 @@
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -14,16 +13,8 @@ from ablations.cli.answer import FAILED, show_json
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import data_folder, data_home, folder_options
 from ablations.cli.progress import stderr_console
+from ablations.trainables.vit.commands import packs
 from results.safe_text import one_line, printable
-from vitcore.data.builtin import downloadable
-from vitcore.data.lookup import searched_folders
-from vitcore.data.pack import MANIFEST, find, manifest, pack_names
-from vitcore.data.pack import verify as damaged_files
-from vitcore.data.pack_options import complete_options, enlargement_warning
-from vitcore.data.pack_sources import Source, find_source
-from vitcore.data.pack_writer import pack as write_pack
-from vitcore.data.pack_writer import repair, shards_to_rewrite
-from vitcore.options import spelling_hint
 
 
 def download(
@@ -39,9 +30,10 @@ def download(
         ablate data download cifar10 --data-dir ~/datasets
         ablate data download fashion-mnist
     """
-    dataset, target = downloadable(name), data_home(data_dir)
+    download_to = packs.downloader(name)
+    target = data_home(data_dir)
     try:
-        dataset.download(target)
+        download_to(target)
     except RuntimeError as error:
         print(f"ablate: {one_line(str(error))}", file=sys.stderr)
         raise typer.Exit(FAILED) from None
@@ -90,33 +82,10 @@ def pack(
         ablate data pack pets ~/photos --data-dir ~/datasets
         ablate data pack imagenet /data/imagenet --size 256 --format jpeg
     """
-    home, threads = data_home(data_dir), jobs or machine.cores()
-    folder = (find(name) if data_dir is None else None) or home / name
-    found_source = find_source(source, home)
-    asked = {"size": size, "crop": crop, "format": format}
-    given = {key: value for key, value in asked.items() if value is not None}
-    sides = found_source.shorter_sides()
-    how = complete_options(name, folder, given, sides)
-    if (folder / MANIFEST).is_file():
-        repair_data(name, folder, found_source, threads)
-        return
-    if warning := enlargement_warning(sides, how.size):
-        print(f"ablate: {warning}", file=sys.stderr)
-    with progress("images", len(found_source.labels)) as advance:
-        print(write_pack(name, found_source, home, how, threads, advance))
-
-
-def repair_data(name: str, folder: Path, source: Source, threads: int) -> None:
-    """Rewrite the damaged files of a pack from the data set `source`. Prints what was damaged, and a summary."""
-    known = manifest(folder, name)
-    with progress("bytes", known.bytes) as advance:
-        damaged = damaged_files(folder, known, advance)
-    for line in damaged.values():
-        print(line, file=sys.stderr)
-    with progress("images", sum(shard.images for shard in shards_to_rewrite(known, damaged))) as advance:
-        repair(folder, known, source, damaged, threads, advance)
-    done = f"written again: {', '.join(damaged)}" if damaged else "is packed already, and nothing is damaged"
-    print(f"{folder}: {done}")
+    home = data_home(data_dir)
+    options = {"size": size, "crop": crop, "format": format}
+    asked = {key: value for key, value in options.items() if value is not None}
+    print(packs.write_pack(name, source, home, data_dir is None, asked, jobs or machine.cores(), progress))
 
 
 def verify(
@@ -134,20 +103,15 @@ def verify(
         ablate data verify pets --data-dir /scratch/datasets
     """
     data_folder(data_dir)
-    folder = find(name)
-    if folder is None:
-        raise ValueError(f"no pack '{name}' ({searched_folders(name)}){spelling_hint(name, pack_names())}")
-    known = manifest(folder, name)
-    with progress("bytes", known.bytes) as advance:
-        damaged = damaged_files(folder, known, advance)
+    verified = packs.verify(name, progress)
     if as_json:
-        show_json([{"pack": str(folder), "images": known.images, "bytes": known.bytes, "damaged": damaged}])
-    elif damaged:
+        show_json([verified])
+    elif verified.damaged:
         again = f"`ablate data pack {name} SOURCE{folder_options(data_dir=data_dir)}` writes the damaged files again"
-        print("\n".join([*damaged.values(), again]))
+        print("\n".join([*verified.damaged.values(), again]))
     else:
-        print(f"{folder}: {known.images:,} images, {known.bytes:,} bytes, as they were packed")
-    if damaged:
+        print(f"{verified.pack}: {verified.images:,} images, {verified.bytes:,} bytes, as they were packed")
+    if verified.damaged:
         raise typer.Exit(FAILED)
 
 

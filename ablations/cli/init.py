@@ -21,7 +21,6 @@ from ablations.trainables.vit.image_folders.choices import Choice
 from ablations.trainables.vit.image_folders.survey import Survey, survey
 from results import store
 from results.store.schemas import Settings
-from vitcore.data.lookup import FOLDER, find_pack
 
 SHORTER = 4  # the steps of the recipe divided by the steps of a trial of --tune
 LEAST_STEPS = 100
@@ -68,7 +67,7 @@ def init(
     print("\n".join(found.lines()), flush=True)
     device = choices.GPU if machine.gpus() else choices.CPU
     data_folder(None)
-    data_dir = None if found.data.startswith(FOLDER) or find_pack(found.data) else path.parent
+    data_dir = None if found.is_found_by_name() else path.parent
     where = folder_options(runs)
     measured = measure(found, device, make_place(runs, data_dir, None), workers, where) if tune else {}
     target.write_text(choices.render(found, device, measured, read_recipe("digits").arms))

@@ -1,10 +1,6 @@
 """The command `ablate list`, which lists studies, recipes, variants and settings."""
 
-import inspect
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,16 +9,15 @@ from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import load_plugins
 from ablations.study.naming import packaged_names
 from ablations.study.reading import read_recipe, read_study
-from ablations.study.recipe import Recipe
-from ablations.study.study import Study
-from vitcore.config import Config
-from vitcore.settings import Settings
-from vitcore.variant import Variant
+from ablations.trainables.vit.commands.catalog import catalog, documented_settings
+
+What = Literal["studies", "recipes", "variants", "settings"]
+Listing = tuple[dict[str, object], list[str]]  # content of the JSON, lines of text
 
 
 def list_(
     what: Annotated[
-        Literal["studies", "recipes", "variants", "settings"] | None,
+        What | None,
         typer.Argument(
             metavar="studies|recipes|variants|settings", help="What to list.", show_default="studies and recipes"
         ),
@@ -47,85 +42,53 @@ def list_(
         ablate list settings
     """
     if settings or what == "settings":
-        described = documented_settings()
-        content: object = {"settings": described}
-        width = max(map(len, described))
-        text = "\n".join(f"{name:{width}}  {meaning}" for name, meaning in described.items())
+        content, lines = settings_listing()
     elif variants or what == "variants":
         load_plugins(plugin)
-        content, text = {"variants": catalog()}, catalog_text(catalog())
+        content, lines = variants_listing()
     else:
-        records: dict[str, Sequence[Study | Recipe]] = {
-            "studies": [read_study(name) for name in packaged_names("studies")],
-            "recipes": [read_recipe(name) for name in packaged_names("recipes")],
-        }
-        shown = {kind: found for kind, found in records.items() if what in (kind, None)}
-        content = {kind: [one.model_dump() for one in found] for kind, found in shown.items()}
-        width = max(len(one.name) for found in records.values() for one in found)
-        lines = []
-        for kind, found in shown.items():
-            lines.append(kind.capitalize())
-            lines += [f"  {one.name:{width}}  {summary(one)}" for one in found]
-        text = "\n".join(lines)
+        content, lines = records_listing(what)
     if as_json:
         show_json([content])
     else:
-        print(text)
+        print("\n".join(lines))
 
 
-def summary(record: Study | Recipe) -> str:
-    """Return a study's question, or the first sentence of a recipe's description."""
-    return record.question if isinstance(record, Study) else record.description.split(". ")[0].rstrip(".")
+def settings_listing() -> Listing:
+    described = documented_settings()
+    width = max(map(len, described))
+    return {"settings": described}, [f"{name:{width}}  {meaning}" for name, meaning in described.items()]
 
 
-def documented_settings() -> dict[str, str]:
-    """Return setting -> its default and meaning, from the `#:` comments of the class Settings."""
-    found = re.findall(r"((?:^ +#: .*\n)*)^    (\w+): (.*)$", inspect.getsource(Settings), re.MULTILINE)
-    meanings = {name: re.sub(r"\s*#: ", " ", above + " #: " + line.partition("#: ")[2]) for above, name, line in found}
-    described = {}
-    for name, field in Config.model_fields.items():
-        default = "" if field.is_required() or field.default in ("", {}) else f"[{field.default}] "
-        described[name] = default + " ".join(meanings[name].split())
-    return described
-
-
-@dataclass(frozen=True)
-class Entry:
-    name: str
-    about: str  # the first line of the variant's docstring
-    options: Mapping[str, Any]  # option -> default, or None if the option is required
-
-
-@dataclass(frozen=True)
-class Slot:
-    """A slot and its variants in the order of their dictionary. Variants of plug-ins come last."""
-
-    slot: str
-    entries: list[Entry]
-
-
-def catalog() -> list[Slot]:
-    """Return all slots with their variants, including the variants of loaded plug-ins."""
-    from vitcore.variants import VARIANTS  # imported here because torch is optional
-
-    return [Slot(slot, [entry(*one) for one in variants.items()]) for slot, variants in VARIANTS.items()]
-
-
-def entry(name: str, variant: type[Variant]) -> Entry:
-    fields = variant.Options.model_fields
-    defaults = {option: None if field.is_required() else field.default for option, field in fields.items()}
-    return Entry(name, (variant.__doc__ or "").strip().partition("\n")[0].strip(), defaults)
-
-
-def catalog_text(slots: list[Slot]) -> str:
-    """Return the catalog as text: a line per variant, followed by its options as the command line takes them."""
-    width = max(len(one.name) for slot in slots for one in slot.entries)
+def variants_listing() -> Listing:
+    """List the variants of each slot, each followed by its options as the command line takes them."""
+    slots = catalog()
+    width = max(len(entry.name) for slot in slots for entry in slot.entries)
     lines = []
     for slot in slots:
         lines.append(slot.slot)
-        for one in slot.entries:
-            lines.append(f"  {one.name:{width}}  {one.about}")
-            spelt = [f"{slot.slot}.{option}={default}" for option, default in one.options.items()]
-            if spelt:
-                lines.append(f"  {'':{width}}  {'  '.join(spelt)}")
-    return "\n".join(lines)
+        for entry in slot.entries:
+            lines.append(f"  {entry.name:{width}}  {entry.about}")
+            if entry.options:
+                options = "  ".join(f"{slot.slot}.{option}={default}" for option, default in entry.options.items())
+                lines.append(f"  {'':{width}}  {options}")
+    return {"variants": slots}, lines
+
+
+def records_listing(kind: str | None) -> Listing:
+    """List the packaged studies and recipes, or those of one kind."""
+    studies = [read_study(name) for name in packaged_names("studies")]
+    recipes = [read_recipe(name) for name in packaged_names("recipes")]
+    width = max(map(len, [*packaged_names("studies"), *packaged_names("recipes")]))
+    content: dict[str, object] = {}
+    lines = []
+    if kind != "recipes":
+        content["studies"] = [study.model_dump() for study in studies]
+        lines += ["Studies", *(f"  {study.name:{width}}  {study.question}" for study in studies)]
+    if kind != "studies":
+        content["recipes"] = [recipe.model_dump() for recipe in recipes]
+        lines.append("Recipes")
+        for recipe in recipes:
+            first_sentence = recipe.description.split(". ")[0].rstrip(".")
+            lines.append(f"  {recipe.name:{width}}  {first_sentence}")
+    return content, lines

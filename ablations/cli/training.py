@@ -25,10 +25,10 @@ from ablations.planning.saved_plans import save_plan
 from ablations.planning.step_times import measure_missing
 from ablations.study.naming import RECIPE
 from ablations.study.reading import read_recipe
-from ablations.trainables.trainable import VIT, find, trial_id
+from ablations.trainables.trainable import find, trial_id
 from results import store
 from results.report import publish
-from results.store.schemas import Plan, Settings
+from results.store.schemas import Plan
 from results.study_results import load_plans
 from results.trackers import mirroring
 from vitcore.options import usual_name
@@ -206,10 +206,7 @@ def train(
         ablate train data=imagefolder:photos image_size=32 patch=4 steps=100
     """
     place = make_place(runs, data_dir, plugin, checkpoints)
-    trainable, settings = find(VIT), one_trial(words, recipe or RECIPE, data_dir)
-    before = ancestors(trainable, settings, place.runs)
-    parents, description = parent_names(before), trainable.describe(settings)
-    job = Job(trial_id(trainable, settings), settings, "train", "", parents=parents, description=description)
+    job, before = one_trial(words, recipe or RECIPE, place.runs, data_dir)
     todo = retrying.trials_to_run(place.runs, [*before, job], place.code)
     guards.ensure_trainable([job, *todo], place)
     warn_of([job])
@@ -223,17 +220,33 @@ def train(
     finish(summary, len(todo), folder_options(runs))
 
 
-def one_trial(words: list[str], recipe: str, data_dir: Path | None) -> Settings:
-    """Return a recipe's settings with the words' settings. Raises ValueError if they name a study or set the margin."""
+def one_trial(words: list[str], recipe: str, runs: Path, data_dir: Path | None) -> tuple[Job, list[Job]]:
+    """Return the job of a recipe's trial with the words' settings, and the jobs of the trials that it starts from.
+
+    Raises ValueError if the words name a study or set the margin, or if a setting is invalid.
+    """
     asked = parse_words(words)
     if asked.margin is not None:
         raise ValueError(f"margin={asked.margin}: applies to studies: give it to `ablate run`")
-    for word in map(usual_name, asked.studies[:1]):
-        if word in SETTINGS:
-            raise ValueError(f"'{asked.studies[0]}' is not key=value: write {word}=VALUE")
-        again = f"`ablate run {shlex.quote(asked.studies[0])}` trains a study"
-        raise ValueError(f"'{asked.studies[0]}' is not key=value: train takes one config; {again}")
+    if asked.studies:
+        word = asked.studies[0]
+        if usual_name(word) in SETTINGS:
+            raise ValueError(f"'{word}' is not key=value: write {usual_name(word)}=VALUE")
+        again = f"`ablate run {shlex.quote(word)}` trains a study"
+        raise ValueError(f"'{word}' is not key=value: train takes one config; {again}")
     check_overrides(asked.overrides, [], recipe)
-    trainable = find(VIT)
-    layers = trainable.merge(read_recipe(recipe).config, asked.overrides)
-    return trainable.resolve(resolve_settings(layers, data_dir))
+    base = read_recipe(recipe)
+    trainable = find(base.train)
+    merged = trainable.merge(base.config, asked.overrides)
+    settings = trainable.resolve(resolve_settings(merged, data_dir))
+    before = ancestors(trainable, settings, runs)
+    job = Job(
+        trial_id(trainable, settings),
+        settings,
+        "train",
+        "",
+        parents=parent_names(before),
+        description=trainable.describe(settings),
+        trainable=base.train,
+    )
+    return job, before

@@ -137,6 +137,9 @@ class Trainable(Protocol):
         """Return the settings with all defaults. Raises ValueError if a key or value is not valid."""
         ...
 
+    def check_settings(self, settings: Mapping[str, Any]) -> None:
+        """Raise ValueError if a setting by itself has a wrong value. Quick: commands call it before all else."""
+
     def resolve_recipe(self, recipe: Mapping[str, Any], own: Settings) -> Settings:
         """Return a recipe's settings resolved, with defaults as they are for a trial with the settings `own`."""
         return self.resolve(recipe)
@@ -185,6 +188,10 @@ class Trainable(Protocol):
 
     def describe_data(self, settings: Settings) -> PlannedData | None:
         return None
+
+    def assume_data(self, name: str, facts: Mapping[str, int], data_dir: Path | None) -> str:
+        """Plan with what a recipe states of its data if they are missing here. Return how to get them, else ""."""
+        return ""
 
     def split(self, settings: Settings) -> Split | None:
         """Return how the test images are chosen, if there are any."""

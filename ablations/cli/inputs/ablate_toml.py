@@ -1,22 +1,14 @@
-"""The settings of a working directory, in its file ablate.toml.
+"""The settings of a working directory, in its file ablate.toml."""
 
-A pack is searched for in this order: --data-dir, [data], the profile's data_dir, data_dir, ABLATE_DATA. Built-in data
-sets are read from the first of these that is set, except [data].
-"""
-
-import os
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from ablations.trainables.vit.commands.data_folders import DataFolders
+from ablations.trainables.vit.commands.data_folders import data_folders as data_folders_of
 from results.store.schemas import Settings
 from vitcore.data.files import reason
-from vitcore.data.homes import more_homes
 from vitcore.options import ConfigError, Options
-
-FOLDER = "imagefolder:"  # equal to vitcore.data.lookup.FOLDER, whose import loads numpy
 
 
 class AblateToml(Options):
@@ -49,60 +41,13 @@ def read() -> AblateToml:
         raise ValueError(f"{path}: {error}") from None
 
 
-@dataclass(frozen=True)
-class Places:
-    folder: Path | None  # the default folder; None for ABLATE_DATA
-    more: tuple[str, ...]  # further folders to search for packs, in this order
-    packs: dict[str, str]  # name -> folder of a pack that may not exist yet
-    images: dict[str, str]  # name -> folder of class folders
-
-
-def places(explicit: Path | None = None, profile: str | None = None) -> Places:
+def data_folders(explicit: Path | None = None, profile: str | None = None) -> DataFolders:
     """Return the folders in which data sets are found. explicit: --data-dir. profile: the data_dir of a SLURM profile.
 
-    Raises the errors of `read`. Also raises ValueError if [data] contains the name of a built-in data set, or if
-    ABLATE_MORE_DATA is invalid.
+    Raises the errors of `read` and of the ViT's `data_folders`.
     """
     settings = read()
-    named = {name: os.path.expanduser(folder) for name, folder in settings.data.items()}
-    if named:
-        from vitcore.data.builtin import BUILT_IN  # imported here because it loads NumPy
-
-        for name in sorted(named.keys() & BUILT_IN.keys()):
-            raise ValueError(f"ablate.toml: data.{name}={settings.data[name]}: is the name of a built-in data set")
-    if explicit:
-        own = {name: str(explicit / name) for name in named}
-        named |= {name: folder for name, folder in own.items() if is_pack(folder)}
-    # an unfinished pack contains no folders
-    images = {name: folder for name, folder in named.items() if not is_pack(folder) and any(Path(folder).glob("*/"))}
-    packs = {name: os.path.abspath(folder) for name, folder in named.items() if name not in images}
-    said = [Path(os.path.expanduser(folder)) for folder in (explicit, profile, settings.data_dir) if folder]
-    if not said:
-        return Places(None, (), packs, images)
-    below = [*map(str, said[1:]), os.environ.get("ABLATE_DATA"), *more_homes()]
-    _, *more = dict.fromkeys(os.path.abspath(folder) for folder in [str(said[0]), *below] if folder)
-    return Places(said[0], tuple(more), packs, images)
-
-
-def is_pack(folder: str) -> bool:
-    return os.path.isfile(os.path.join(folder, "manifest.json"))
-
-
-def resolve_images(content: Any, images: Mapping[str, str]) -> Any:
-    """Return a copy of settings in which each image folder in `data` is 'imagefolder:' followed by its absolute path.
-
-    images: name -> folder. Names of packs and lists of values are unchanged.
-    """
-    if not isinstance(content, dict):
-        return content
-    found = {}
-    for key, value in content.items():
-        if key.rpartition(".")[2] == "data" and isinstance(value, str):
-            folder = images.get(value, value.removeprefix(FOLDER) if value.startswith(FOLDER) else None)
-            found[key] = value if folder is None else FOLDER + os.path.abspath(os.path.expanduser(folder))
-        else:
-            found[key] = resolve_images(value, images)
-    return found
+    return data_folders_of(explicit, profile, settings.data_dir, named=settings.data)
 
 
 def scratch(folder: str) -> Path:
@@ -117,4 +62,4 @@ def scratch(folder: str) -> Path:
 
 def resolve_settings(config: Settings, data_dir: Path | None = None) -> Settings:
     """Return `config` with paths for image folders that ablate.toml names. Raises ValueError if the file is invalid."""
-    return dict(resolve_images(config, places(data_dir).images))
+    return dict(data_folders(data_dir).resolve(config))

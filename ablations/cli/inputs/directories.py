@@ -1,6 +1,5 @@
 """The folders and plug-ins of a command. Functions that read ablate.toml raise ValueError if it is invalid."""
 
-import json
 import os
 import shlex
 import tempfile
@@ -47,15 +46,11 @@ def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | Non
     """Return the folder of data sets that --data-dir, the profile or ablate.toml names, or None.
 
     profile: the data_dir of a SLURM profile. Sets environment variables by which this process and its children find
-    packs, because configs depend on the manifests of packs. Raises the errors of `ablate_toml.places`.
+    packs. Raises the errors of `ablate_toml.data_folders`.
     """
-    places = ablate_toml.places(data_dir, profile)
-    if places.folder:
-        os.environ["ABLATE_MORE_DATA"] = json.dumps(places.more)
-        os.environ["ABLATE_DATA"] = str(places.folder.absolute())
-    if places.packs:
-        os.environ["ABLATE_PACKS"] = json.dumps(places.packs)
-    return places.folder
+    folders = ablate_toml.data_folders(data_dir, profile)
+    folders.set_environment()
+    return folders.folder
 
 
 def data_home(data_dir: Path | None) -> Path:

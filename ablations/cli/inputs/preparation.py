@@ -4,14 +4,13 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from rich.progress import track
 
 from ablations.cli.inputs import ablate_toml
-from ablations.cli.inputs.ablate_toml import resolve_settings
 from ablations.cli.inputs.plan_names import existing_plans
 from ablations.cli.inputs.words import Request, check_overrides, parse_words, refuse_other_encodings
 from ablations.cli.progress import stderr_console
@@ -23,14 +22,12 @@ from ablations.planning.saved_plans import saved_plan
 from ablations.study.design import Design
 from ablations.study.naming import RECIPE, as_words, assignments, packaged_names, stem
 from ablations.study.reading import Record, read_recipe, read_study
+from ablations.trainables.vit.commands.data_folders import DataFolders
 from results.store import plan_files, schemas
 from results.store.plan_files import learned_settings
 from results.store.schemas import Plan
 from results.store.standing import Standings
 from slurm.profile import Profile
-from vitcore.data.dataset import About
-from vitcore.data.lookup import STATED, pack_hint
-from vitcore.data.pack import find
 
 MARGIN = "margin"
 
@@ -75,12 +72,12 @@ def designs(asked: Request, recipe_name: str, data_dir: Path | None) -> list[Des
 
     Raises ValueError if no study is named, or if ablate.toml, the recipe, a study or a setting is invalid.
     """
-    images = ablate_toml.places(data_dir).images
-    recipe = resolve_data(read_recipe(recipe_name), images)
-    studies = [resolve_data(read_study(name, recipe.train), images) for name in study_names(asked)]
+    folders = ablate_toml.data_folders(data_dir)
+    recipe = resolve_data(read_recipe(recipe_name), folders)
+    studies = [resolve_data(read_study(name, recipe.train), folders) for name in study_names(asked)]
     if asked.margin is not None:
         studies = [study.model_copy(update={MARGIN: asked.margin}) for study in studies]
-    return [Design(study, recipe, resolve_settings(asked.overrides, data_dir)) for study in studies]
+    return [Design(study, recipe, folders.resolve(asked.overrides)) for study in studies]
 
 
 def study_names(asked: Request) -> list[str]:
@@ -95,9 +92,9 @@ def study_names(asked: Request) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def resolve_data(record: Record, images: Mapping[str, str]) -> Record:
-    """Return a copy of `record` with names of image folders replaced by paths. images: name -> folder."""
-    return record.model_copy(update=ablate_toml.resolve_images(dict(record), images))
+def resolve_data(record: Record, folders: DataFolders) -> Record:
+    """Return a copy of `record` with names of image folders replaced by paths."""
+    return record.model_copy(update=folders.resolve(dict(record)))
 
 
 def warn_of_other_recipe(asked: Request, runs: Path) -> None:
@@ -194,19 +191,18 @@ def prepare_plans(
 
 def use_stated_pack(made: Sequence[Design], data_dir: Path | None) -> bool:
     """Use the recipe's facts about its pack if the pack does not exist yet. Return whether this was done."""
-    recipe = made[0].recipe
+    recipe, trainable = made[0].recipe, made[0].trainable
     name = str(recipe.config.get("data"))
-    if recipe.pack is None or name not in [design.data for design in made] or find(name, data_dir) is not None:
+    if recipe.pack is None or name not in [design.data for design in made]:
         return False
-    print(
-        f"data={name}: not packed here: {pack_hint(name)}: planned from what the recipe states of it, as if nothing "
-        "were finished",
-        file=sys.stderr,
-    )
-    facts = recipe.pack
-    fingerprint: dict[str, str | int] = {"pack": name, "sha256": ""}
-    STATED[name] = About(facts.image_size, facts.channels, facts.classes, facts.train, facts.test, fingerprint)
-    return True
+    hint = trainable.assume_data(name, recipe.pack.model_dump(), data_dir)
+    if hint:
+        print(
+            f"data={name}: not packed here: {hint}: planned from what the recipe states of it, as if nothing were "
+            "finished",
+            file=sys.stderr,
+        )
+    return bool(hint)
 
 
 def track_planning(made: Sequence[Design]) -> Iterable[Design]:

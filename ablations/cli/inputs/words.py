@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from ablations.study import key_checks, strict_yaml
-from ablations.trainables.trainable import VIT, find
-from results.store.plan_files import HOW_IT_RUNS
+from ablations.study.naming import RECIPE
+from ablations.study.reading import read_recipe
+from ablations.trainables.trainable import VIT, Trainable, find
 from results.store.schemas import Settings
 from results.store.schemas.metrics import checked_margin
-from vitcore.config import check_settings
-from vitcore.options import ConfigError, spelling_hint, unknown_key, usual_name
+from vitcore.options import spelling_hint, unknown_key, usual_name
 
 SETTINGS = tuple(find(VIT).keys)
-FIXED = {**key_checks.FIXED, **find(VIT).fixed}  # settings that a study cannot vary -> why
 PATHS = ("data", "init_from", "teacher")  # settings whose values may be paths, which may contain commas
 SEVERAL = re.compile(r"(?:choice|range|grid)\((.*)\)|\[(.*)\]|(.*,.*)", re.DOTALL)
 OPTIONS = ("seeds", "data_dir", "data-dir")  # written as settings, these look like the settings seed and data
@@ -120,59 +119,71 @@ def check_assignment(word: str, key: str, value: Any) -> None:
 def check_overrides(overrides: Settings, studies: Sequence[str], recipe: str) -> None:
     """Raise ValueError if a setting of the command line is unknown or has an invalid value.
 
-    What only Config knows is left to it: names of variants, options such as `position.base`, settings of stages such as
-    `pretrain.lr`, and combinations.
+    What only resolving knows is left to it: names of variants, options such as `position.base`, settings of stages such
+    as `pretrain.lr`, and combinations.
     """
+    if not overrides:
+        return
+    trainable = find(read_recipe(recipe).train)
     for key, value in overrides.items():
-        if key in SETTINGS:
-            check_one_value(key, value, studies, recipe)
-        elif "." not in key and spelling_hint(usual_name(key), SETTINGS):
-            raise ValueError(unknown_key(key, SETTINGS))
-    check_settings(overrides)
+        if key in trainable.keys:
+            values = several_values(key, value, trainable)
+            refuse_several_seeds(key, value, values)
+            if values:
+                raise ValueError(several_values_text(key, value, values, trainable, studies, recipe))
+        elif "." not in key and spelling_hint(usual_name(key), trainable.keys):
+            raise ValueError(unknown_key(key, trainable.keys))
+    trainable.check_settings(overrides)
 
 
-def check_one_value(key: str, value: Any, studies: Sequence[str], recipe: str) -> None:
-    """Raise ValueError if a setting is given several values, with the study that compares them.
+def refuse_several_seeds(key: str, value: Any, values: Sequence[str]) -> None:
+    if key == "seed" and (values or SEED_RANGE.fullmatch(str(value))):
+        number = len(values) or "N"
+        raise ValueError(f"seed={value}: is one seed: `ablate run STUDY --seeds {number}` trains several of every arm")
+
+
+def several_values_text(
+    key: str, value: Any, values: Sequence[str], trainable: Trainable, studies: Sequence[str], recipe: str
+) -> str:
+    """Return the error message for a setting with several values, with the study that compares them.
 
     studies: the studies of the command. recipe: its recipe.
     """
-    values = several_values(key, value)
     listed = ", ".join(values)
-    said = f"{key}={value if isinstance(value, str) else listed}"
-    if key == "seed" and (values or SEED_RANGE.fullmatch(str(value))):
-        raise ValueError(
-            f"{said}: is one seed: `ablate run STUDY --seeds {len(values) or 'N'}` trains several of every arm"
-        )
-    if not values:
-        return
-    if key in HOW_IT_RUNS:
-        raise ValueError(f"{said}: one value: it is how a trial runs, not what it learns")
-    if key in FIXED:
-        arms = ", ".join(f"'{key}={one}': {{{key}: {one}}}" for one in values[1:])
+    given = f"{key}={listed if isinstance(value, list) else value}"
+    if key in trainable.how_it_runs:
+        return f"{given}: one value; it is how a trial runs, not what it learns"
+    is_fixed = key in key_checks.FIXED or key in trainable.fixed
+    varied = f"factors: {{{key}: [{listed}]}}"
+    if is_fixed:
+        arms = ", ".join(f'"{key}={other}": {{{key}: {other}}}' for other in values[1:])
         varied = f"arms: {{{arms}}}"
-    else:
-        varied = f"factors: {{{key}: [{listed}]}}"
-    text = shlex.quote(f"{{question: 'Which {key}?', baseline: {{{key}: {values[0]}}}, {varied}}}".replace("'", '"'))
-    on = "" if recipe == "digits" else f" --recipe {shlex.quote(recipe)}"
-    first = f"`curves: {{{key}: [{listed}]}}` in a study's file trains every arm at each; a study of {key} alone is"
-    what = first if studies and key not in FIXED else "values to compare are a study:"
-    raise ValueError(f"{said}: one value; {what} echo {text} > {key}.yaml && ablate run {key}.yaml{on}")
+    study = shlex.quote(f'{{question: "Which {key}?", baseline: {{{key}: {values[0]}}}, {varied}}}')
+    on = "" if recipe == RECIPE else f" --recipe {shlex.quote(recipe)}"
+    advice = "values to compare are a study:"
+    if studies and not is_fixed:
+        curves = f"`curves: {{{key}: [{listed}]}}` in a study's file trains every arm at each"
+        advice = f"{curves}; a study of {key} alone is"
+    return f"{given}: one value; {advice} echo {study} > {key}.yaml && ablate run {key}.yaml{on}"
 
 
-def several_values(key: str, value: Any) -> list[str]:
+def several_values(key: str, value: Any, trainable: Trainable) -> list[str]:
     """Return the values that are meant by a list or by text such as "1e-3,1e-4" or "choice(a,b)", or [] for one value.
 
     Each value is valid by itself. A comma in a path is a part of it.
     """
-    found = SEVERAL.fullmatch(str(value))
-    inside = next(filter(None, found.groups()), "") if found else ""
-    parts = value if isinstance(value, list) else inside.split(",")
-    parts = [text for part in parts if (text := str(part).strip())]
+    if isinstance(value, list):
+        parts = [str(part).strip() for part in value]
+    else:
+        several = SEVERAL.fullmatch(str(value))
+        inside = several[1] or several[2] or several[3] or "" if several else ""
+        parts = [part.strip() for part in inside.split(",")]
+    parts = list(filter(None, parts))
     if len(parts) < 2 or (key in PATHS and re.search("[/:]", str(value))):
         return []
-    for part in parts:
-        try:
-            check_settings({key: strict_yaml.parse(part, key)})
-        except ConfigError:
-            return []
+    try:
+        for part in parts:
+            trainable.check_settings({key: strict_yaml.parse(part, key)})
+    except ValueError:
+        return []
     return parts

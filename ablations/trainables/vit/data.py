@@ -1,12 +1,15 @@
 """The data of trials: their numbers of images, how they are split, and the state of their files."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from results.store.schemas import PlannedData, Settings, Split
 from vitcore.config import Config
-from vitcore.data.lookup import FOLDER, describe
+from vitcore.data.dataset import About
+from vitcore.data.lookup import FOLDER, STATED, describe, pack_hint
+from vitcore.data.pack import find
 from vitcore.training import parents
 
 
@@ -27,6 +30,15 @@ def describe_data(name: str) -> PlannedData:
 def display_name(name: str) -> str:
     """Return the display name of a data set. For `imagefolder:PATH`, it is the name of the folder."""
     return os.path.basename(os.path.abspath(name.removeprefix(FOLDER))) if name.startswith(FOLDER) else name
+
+
+def assume_pack(name: str, facts: Mapping[str, int], data_dir: Path | None) -> str:
+    """See Trainable.assume_data. The facts suffice to plan, not to train."""
+    if find(name, data_dir) is not None:
+        return ""
+    sizes = facts["image_size"], facts["channels"], facts["classes"], facts["train"], facts["test"]
+    STATED[name] = About(*sizes, {"pack": name, "sha256": ""})
+    return pack_hint(name)
 
 
 def split(name: str) -> Split:

@@ -14,7 +14,7 @@ from ablations.trainables.trainable import Compared, Context, EvalResult, Outcom
 from ablations.trainables.vit import machine_checks
 from results import store
 from results.store.schemas import Fact, Metric, PlannedData, Settings, Split
-from vitcore.config import Config, merge
+from vitcore.config import Config, check_settings, merge
 from vitcore.runtime.host import has_bf16, processor
 from vitcore.settings import HOW_IT_RUNS
 from vitcore.sizes import is_architectural
@@ -70,6 +70,9 @@ class Vit(Trainable):
     def resolve(self, settings: Mapping[str, Any]) -> Settings:
         return Config(**settings).model_dump()
 
+    def check_settings(self, settings: Mapping[str, Any]) -> None:
+        check_settings(settings)
+
     def resolve_recipe(self, recipe: Mapping[str, Any], own: Settings) -> Settings:
         return planned.resolve_recipe(dict(recipe), own)
 
@@ -108,6 +111,9 @@ class Vit(Trainable):
 
     def describe_data(self, settings: Settings) -> PlannedData | None:
         return data.describe_data(settings["data"])
+
+    def assume_data(self, name: str, facts: Mapping[str, int], data_dir: Path | None) -> str:
+        return data.assume_pack(name, facts, data_dir)
 
     def split(self, settings: Settings) -> Split | None:
         return data.split(settings["data"])

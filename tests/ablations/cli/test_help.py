@@ -9,6 +9,7 @@ from in_process import Ablate, json_output, refusal
 
 from ablations.cli import check
 from ablations.cli.commands import COMMANDS as PANELS
+from ablations.trainables.vit.commands import part_checks
 from vitcore.config import Config
 from vitcore.variants import VARIANTS
 
@@ -115,7 +116,7 @@ def test_every_setting_is_listed_with_its_meaning(ablate: Ablate) -> None:
 
 
 def test_check_all_is_every_packaged_part_study_and_recipe(ablate: Ablate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "contracts", lambda slot, name: [("is tried", lambda slot, name: None)])
+    monkeypatch.setattr(part_checks, "contracts", lambda slot, name: [("is tried", lambda slot, name: None)])
     few = {"studies": ["pooling"], "recipes": ["digits", "imagenet"]}
     assert "unknown recipe 'nowhere'" in refusal(ablate, "check", "all", "--recipe", "nowhere")
     monkeypatch.setattr(check, "packaged_names", few.__getitem__)

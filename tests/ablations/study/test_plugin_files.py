@@ -12,11 +12,11 @@ from unittest.mock import patch
 import pytest
 from in_process import Ablate, refusal
 
-from ablations.cli.check import check_plugin
 from ablations.cluster import campaign
 from ablations.execution.launch import Place
 from ablations.trainables.local_imports import NEIGHBORS
 from ablations.trainables.vit import plugins
+from ablations.trainables.vit.commands.part_checks import check_plugin
 from slurm.profile import Profile
 from vitcore import Config
 from vitcore.identity import identity, trial_id

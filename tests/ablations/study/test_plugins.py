@@ -10,8 +10,8 @@ from unittest.mock import patch
 import pytest
 from in_process import Ablate, refusal
 
-from ablations.cli.check import check_plugin
 from ablations.trainables.vit import plugins
+from ablations.trainables.vit.commands.part_checks import check_plugin
 from vitcore.config import Config
 from vitcore.identity import identity, trial_id
 from vitcore.variants import VARIANTS

@@ -12,6 +12,7 @@ from results.safe_text import printable
 from vitcore.data.decode import Facts, eight_bits, open_image
 from vitcore.data.files import reason
 from vitcore.data.imagefolder import in_threads, list_images, read_facts
+from vitcore.data.lookup import FOLDER, find_pack
 from vitcore.data.pack import MANIFEST, Pack, manifest, read_index
 from vitcore.data.shuffle import Indices
 
@@ -39,6 +40,10 @@ class Survey:
     def side(self) -> int:
         """The 10th percentile of the images' shorter sides, in pixels."""
         return int(np.percentile(self.sides, 10, method="lower"))
+
+    def is_found_by_name(self) -> bool:
+        """Return whether commands find the data without --data-dir, which a pack outside known folders needs."""
+        return self.data.startswith(FOLDER) or find_pack(self.data) is not None
 
     def lines(self) -> list[str]:
         counts = sorted(self.classes.values())

@@ -1,0 +1,93 @@
+"""The folders in which data sets are found, from --data-dir, a SLURM profile and ablate.toml.
+
+A pack is searched for in this order: --data-dir, [data], the profile's data_dir, data_dir, ABLATE_DATA. Built-in data
+sets are read from the first of these that is set, except [data].
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vitcore.data.homes import more_homes
+
+FOLDER = "imagefolder:"  # equal to vitcore.data.lookup.FOLDER, whose import loads numpy
+
+
+@dataclass(frozen=True)
+class DataFolders:
+    folder: Path | None = None  # the default folder; None for ABLATE_DATA
+    more: Sequence[str] = ()  # further folders to search for packs, in this order
+    packs: Mapping[str, str] = field(default_factory=dict)  # name -> folder of a pack that may not exist yet
+    images: Mapping[str, str] = field(default_factory=dict)  # name -> folder of class folders
+
+    def set_environment(self) -> None:
+        """Set the variables by which this process and its children find packs, as configs depend on their manifests."""
+        if self.folder:
+            os.environ["ABLATE_MORE_DATA"] = json.dumps(self.more)
+            os.environ["ABLATE_DATA"] = str(self.folder.absolute())
+        if self.packs:
+            os.environ["ABLATE_PACKS"] = json.dumps(self.packs)
+
+    def resolve(self, content: Any) -> Any:
+        """Return a copy of settings in which each image folder in `data` is 'imagefolder:' and its absolute path.
+
+        Names of packs and lists of values are unchanged.
+        """
+        if not isinstance(content, dict):
+            return content
+        resolved = {}
+        for key, value in content.items():
+            is_data = key.rpartition(".")[2] == "data" and isinstance(value, str)
+            resolved[key] = self.resolve_name(value) if is_data else self.resolve(value)
+        return resolved
+
+    def resolve_name(self, name: str) -> str:
+        folder = self.images.get(name)
+        if folder is None and name.startswith(FOLDER):
+            folder = name.removeprefix(FOLDER)
+        return name if folder is None else FOLDER + os.path.abspath(os.path.expanduser(folder))
+
+
+def data_folders(explicit: Path | None, *others: str | None, named: Mapping[str, str]) -> DataFolders:
+    """Return the folders in which data sets are found.
+
+    explicit: --data-dir. others: the folders of the profile and of ablate.toml, if set. named: [data] in ablate.toml.
+    Raises ValueError if `named` contains the name of a built-in data set, or if ABLATE_MORE_DATA is invalid.
+    """
+    packs: dict[str, str] = {}
+    images: dict[str, str] = {}
+    for name, folder in located(named, explicit).items():
+        # an unfinished pack contains no folders
+        if is_pack(folder) or not any(Path(folder).glob("*/")):
+            packs[name] = os.path.abspath(folder)
+        else:
+            images[name] = folder
+    given = [os.path.expanduser(folder) for folder in (explicit, *others) if folder]
+    if not given:
+        return DataFolders(packs=packs, images=images)
+    searched = [*given, os.environ.get("ABLATE_DATA"), *more_homes()]
+    _, *more = dict.fromkeys(os.path.abspath(folder) for folder in searched if folder)
+    return DataFolders(Path(given[0]), more, packs, images)
+
+
+def located(named: Mapping[str, str], explicit: Path | None) -> dict[str, str]:
+    """Return name -> folder of the data sets in ablate.toml. A pack of that name in --data-dir precedes its folder."""
+    if not named:
+        return {}
+    from vitcore.data.builtin import BUILT_IN  # imported here because it loads NumPy
+
+    folders = {}
+    for name, folder in named.items():
+        if name in BUILT_IN:
+            raise ValueError(f"ablate.toml: data.{name}={folder}: is the name of a built-in data set")
+        folders[name] = os.path.expanduser(folder)
+        if explicit and is_pack(explicit / name):
+            folders[name] = str(explicit / name)
+    return folders
+
+
+def is_pack(folder: str | Path) -> bool:
+    return os.path.isfile(os.path.join(folder, "manifest.json"))

@@ -1,0 +1,78 @@
+"""Built-in data sets downloaded, and packs written, repaired and verified, as `ablate data` does."""
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vitcore.data.builtin import downloadable
+from vitcore.data.lookup import searched_folders
+from vitcore.data.pack import MANIFEST, find, manifest, pack_names
+from vitcore.data.pack import verify as damaged_files
+from vitcore.data.pack_options import complete_options, enlargement_warning
+from vitcore.data.pack_sources import Source, find_source
+from vitcore.data.pack_writer import pack, repair, shards_to_rewrite
+from vitcore.options import spelling_hint
+
+Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]  # (what, total) -> yields advance
+
+
+def downloader(name: str) -> Callable[[Path], None]:
+    """Return what downloads a built-in data set to a folder. Raises ValueError if it cannot be downloaded."""
+    return downloadable(name).download
+
+
+def write_pack(
+    name: str, origin: str, home: Path, anywhere: bool, asked: Mapping[str, Any], threads: int, progress: Progress
+) -> str:
+    """Write a pack, or continue or repair it, and return a line about it.
+
+    origin: a folder, a .tar or timm:DATASET. home: the folder of new packs. anywhere: whether a pack that lies
+    elsewhere is repaired. asked: options of the pack that are not the default. Raises the errors of vitcore's `pack`.
+    """
+    folder = (find(name) if anywhere else None) or home / name
+    source = find_source(origin, home)
+    sides = source.shorter_sides()
+    options = complete_options(name, folder, asked, sides)
+    if (folder / MANIFEST).is_file():
+        return repair_pack(name, folder, source, threads, progress)
+    warning = enlargement_warning(sides, options.size)
+    if warning:
+        print(f"ablate: {warning}", file=sys.stderr)
+    with progress("images", len(source.labels)) as advance:
+        return str(pack(name, source, home, options, threads, advance))
+
+
+def repair_pack(name: str, folder: Path, source: Source, threads: int, progress: Progress) -> str:
+    """Rewrite the damaged files of a pack from its source. Prints what was damaged, and returns a summary."""
+    known = manifest(folder, name)
+    with progress("bytes", known.bytes) as advance:
+        damaged = damaged_files(folder, known, advance)
+    for line in damaged.values():
+        print(line, file=sys.stderr)
+    with progress("images", sum(shard.images for shard in shards_to_rewrite(known, damaged))) as advance:
+        repair(folder, known, source, damaged, threads, advance)
+    done = f"written again: {', '.join(damaged)}" if damaged else "is packed already, and nothing is damaged"
+    return f"{folder}: {done}"
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What a pack holds, and what is wrong with its files. damaged: file -> a line about it."""
+
+    pack: str  # its folder
+    images: int
+    bytes: int
+    damaged: dict[str, str]
+
+
+def verify(name: str, progress: Progress) -> Verified:
+    """Read a whole pack. Raises ValueError if there is none, or if its manifest is damaged."""
+    folder = find(name)
+    if folder is None:
+        raise ValueError(f"no pack '{name}' ({searched_folders(name)}){spelling_hint(name, pack_names())}")
+    known = manifest(folder, name)
+    with progress("bytes", known.bytes) as advance:
+        return Verified(str(folder), known.images, known.bytes, damaged_files(folder, known, advance))

@@ -1,0 +1,80 @@
+"""The contract tests of variants, as `ablate check` runs them on plug-ins and on all packaged parts."""
+
+import re
+import traceback
+from pathlib import Path
+
+import vitcore
+from ablations.trainables.vit import plugins
+from vitcore.contracts import contracts
+from vitcore.data.builtin import BUILT_IN
+from vitcore.data.lookup import find_pack
+from vitcore.sizes import REFERENCE
+from vitcore.variants import VARIANTS
+
+
+def check_packaged_parts() -> bool:
+    """Check all packaged parts, print one line per check, and return whether all pass."""
+    return all([check_part(slot, name) for slot, parts in VARIANTS.items() for name in parts])
+
+
+def check_plugin(file: Path) -> bool:
+    """Run the contract tests on the parts of a plug-in, and return whether all pass.
+
+    Raises ValueError if the plug-in cannot be loaded or adds no part.
+    """
+    plugin = plugins.loaded(file)
+    if not (plugin.parts or plugin.models):
+        raise ValueError(f"plugin {file}: adds nothing to {', '.join(filter(str.isupper, dir(vitcore)))}")
+    print(file)
+    models = [("model", f"{REFERENCE}{name}") for name in plugin.models]
+    return all([check_part(slot, name, file) for slot, name in plugin.parts + models])
+
+
+def check_part(slot: str, name: str, file: Path | None = None) -> bool:
+    """Run the contract tests on a variant, and return whether all pass. file: the plug-in of the variant, if any.
+
+    Failures with the same message, or at the same line of the plug-in, are printed once. A last line names the others.
+    """
+    causes: set[str] = set()
+    repeated = []
+    for title, contract in contracts(slot, name):
+        try:
+            contract(slot, name)
+            print(f"  ok      {slot}={name}: {title}")
+        except (Exception, SystemExit) as error:  # any exception of a user's part is a failed check, not a crash
+            message = " ".join(str(error).split()) or type(error).__name__
+            line = innermost_line(error, file)
+            cause = line or message
+            if cause in causes:
+                repeated.append(title)
+                continue
+            causes.add(cause)
+            print(f"  FAILED  {slot}={name}: {title}: {message}{hint(error)}{line}")
+    if repeated:
+        print(f"  FAILED  {slot}={name}: the same again: {'; '.join(repeated)}")
+    return not causes
+
+
+def hint(error: BaseException) -> str:
+    """Return advice for an error about dtypes, or "" for any other error."""
+    raised = error.__cause__ or error
+    if isinstance(raised, AssertionError) or not re.search(r"dtype|\b(float|double)\b", str(raised), re.IGNORECASE):
+        return ""
+    return " (the check runs in float64: follow x.dtype)"
+
+
+def innermost_line(error: BaseException, file: Path | None) -> str:
+    """Return the plug-in's innermost line in the traceback as " [FILE:LINE]", or "" if there is none."""
+    if file is None:
+        return ""
+    raised = error.__cause__ or error.__context__ or error
+    for frame in reversed(traceback.extract_tb(raised.__traceback__)):
+        if Path(frame.filename).resolve() == file.resolve():
+            return f" [{file}:{frame.lineno}]"
+    return ""
+
+
+def is_missing_pack(data: str) -> bool:
+    """Return whether `data` names a pack that is not on this machine."""
+    return data not in BUILT_IN and find_pack(data) is None
