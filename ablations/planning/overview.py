@@ -103,7 +103,7 @@ def overview(
     plugins: file -> the local files that it imports. Raises ValueError if a pattern matches no arm or a file in `runs`
     is unreadable.
     """
-    before = {job.id for other in earlier for job in jobs([other])}
+    before = {trial.id for other in earlier for entry in other.entries for trial in entry.trials}
     mine = jobs([plan], arms)
     ids, again, standings = [job.id for job in mine], retry.lost_parents(runs, mine), Standings(runs)
     finished = {job.id for job in mine if job.standing(standings).is_over} - again.keys()

@@ -237,8 +237,9 @@ def later_difference(design: Design, arm: Arm, baseline: Arm) -> schemas.LaterDi
     of_recipe = not arm.change.named or study.arms[arm.change.name] == "axis"
     if known is None or design.metric != known.metric or study.budget != "steps" or not of_recipe:
         return None
-    against_recipe = baseline.key == arm_key(design.trainable, design.trainable.resolve(design.recipe.config))
-    return known.difference(arm.name) if against_recipe and not arm.change.co_changes else None
+    if baseline.key != design.recipe_key or arm.change.co_changes:
+        return None
+    return known.difference(arm.name)
 
 
 def settings(arm: Arm | Stage) -> Settings:

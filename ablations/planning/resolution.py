@@ -95,7 +95,7 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
     def fewest(seeds_for: Callable[..., int | None], size: float) -> int | None:
         """Return the fewest seeds. More than the plan has are for the tests of a table with more seeds."""
         planned = seeds_for(size, sd, tests, points, images)
-        if planned is not None and planned <= seeds:
+        if factor_of_more == factor or (planned is not None and planned <= seeds):
             return planned
         return seeds_for(size, sd, family * factor_of_more, points, images)
 

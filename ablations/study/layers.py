@@ -8,7 +8,7 @@ from ablations.study import key_checks, stages
 from ablations.study.recipe import Recipe
 from ablations.study.stages import FINETUNE, Values
 from ablations.study.study import RECIPE_ARM, Study, without_recipe_arm
-from ablations.trainables.trainable import LINKS, Trainable, find
+from ablations.trainables.trainable import LINKS, Trainable, arm_key, find
 from results.store.schemas import Settings
 from vitcore.options import joined_names
 
@@ -129,6 +129,11 @@ class Layers:
             written[f"recipe '{self.recipe.name}'"] = self.recipe.config
             where = [name for name, layer in written.items() if key in layer.keys() - self.overrides.keys()]
             raise type(error)(": ".join([*where[:1], str(error)])) from None
+
+    @cached_property
+    def recipe_key(self) -> str:
+        """The key of an arm with the recipe's own settings."""
+        return arm_key(self.trainable, self.trainable.resolve(self.recipe.config))
 
     @cached_property
     def parent(self) -> stages.Stage | None:

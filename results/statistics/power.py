@@ -73,6 +73,7 @@ def standard_error(n: int, sd: float, images: float) -> tuple[float, float]:
     return math.sqrt(squared), sd**2 / n / squared
 
 
+@lru_cache(256)  # a search for a margin asks for the same n each time; 4 MB
 def quantiles_of_spread(n: int, weight: float) -> np.ndarray:
     """Return quantiles (NODES,) of an estimated standard error, as multiples of the true one.
 
