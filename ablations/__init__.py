@@ -1,6 +1,6 @@
 """Ablation studies of vision transformers: design, planning, training and reporting.
 
-The package imports vitcore, slurm and results. Its public names are imported on first use.
+The package imports vitcore, slurm, results and commonfloor. Its public names are imported on first use.
 """
 
 from importlib import import_module

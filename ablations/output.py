@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ablations.plain_output import plain_output
-from results.store.files import Broken, open_no_follow, read_end
+from commonfloor.files import Broken, open_no_follow, read_end
 
 END_BYTES = 1 << 20
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any
 
-from results.safe_text import printable
+from commonfloor.messages import printable
 
 LINES = "\n\t"  # the control characters that are not escaped
 

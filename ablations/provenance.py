@@ -13,7 +13,7 @@ from results import store
 from results.store.schemas import Fact
 
 HOME = Path(__file__).parents[1]
-PACKAGES = ("ablations", "results", "slurm", "vitcore")
+PACKAGES = ("ablations", "commonfloor", "results", "slurm", "vitcore")
 VERSIONS = ("numpy", "scikit-learn", "timm", "torch", "torchvision")
 
 

@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.timing import Call, mean_seconds, repeat
+from commonfloor.messages import reason
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
-from vitcore.data.files import reason
 from vitcore.model.position import stem_width
 from vitcore.runtime.device import device_of, hardware, torch_device
 from vitcore.training.step_graph import capture, on_side_stream

@@ -27,10 +27,10 @@ from benchmarks.gpu_experiments import EXPERIMENTS, TOKENS, low_weights
 from benchmarks.process import Source
 from benchmarks.rivals import CHECKED, Rival, checked_sides, in_float32, sensitive_config
 from benchmarks.timing import Call, interleaved_seconds, ratios, repeat, spread
+from commonfloor.messages import reason
 from results import store
 from vitcore import Config
 from vitcore.analysis.cost import measure
-from vitcore.data.files import reason
 from vitcore.runtime.compile_cache import LONG
 from vitcore.runtime.device import compute_settings, device_of, hardware
 from vitcore.runtime.memory import release

@@ -22,7 +22,7 @@ from PIL import Image
 from vitcore import Config, train
 from vitcore.data import splits
 from vitcore.data.pack import manifest
-from vitcore.data.pack_options import Options
+from vitcore.data.pack_options import PackOptions
 from vitcore.data.pack_sources import Source, find_source
 from vitcore.data.pack_writer import pack
 from vitcore.data.splits import load
@@ -169,7 +169,7 @@ def beside_timm(home: Path) -> None:
     source = find_source(str(home / "folder"), None)
     files = sum(path.stat().st_size for path in (home / "folder").rglob("*.jpg")) / len(source.labels)
     say(f"{len(source.labels)} photographs of {files:,.0f} B each")
-    for name, options in {"photos": Options(), "small": Options(format="jpeg")}.items():
+    for name, options in {"photos": PackOptions(), "small": PackOptions(format="jpeg")}.items():
         used = time.process_time()
         where = pack(name, source, home, options)
         seconds = time.process_time() - used

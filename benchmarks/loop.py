@@ -22,6 +22,7 @@ from benchmarks.process import Source, python_command, run, statistics
 from benchmarks.result import Result, column, conditions
 from benchmarks.rivals import CHECKED, checked_sides, sensitive_config
 from benchmarks.timing import Call, interleaved_seconds, ratios, spread
+from commonfloor.options import ConfigError
 from results import store
 from results.store.schemas import Settings
 from results.units import amount_text
@@ -29,7 +30,6 @@ from vitcore.config import Config, merge
 from vitcore.data.lookup import find_pack
 from vitcore.data.splits import load
 from vitcore.interop.timm_vit import blocks_of_timm, timm_arguments
-from vitcore.options import ConfigError
 from vitcore.runtime.device import compute_settings, device_of
 from vitcore.sizes import ARCHITECTURE
 from vitcore.training.evaluation import evaluation_steps

@@ -17,12 +17,12 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from commonfloor.files import refuse_links
 from results import store
 from results.figures import inspection, study_figure
 from results.load import load_inspections, load_studies
 from results.records import VERDICT_TEXT, Claim, Table, with_labels
 from results.store.eval_files import Inspection
-from results.store.files import refuse_links
 from results.store.schemas import Asked, Metric, Plan
 from results.study_results import StudyResults, rows_of
 from results.style import COLUMN, FULL

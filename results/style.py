@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from results.safe_text import suggestion
+from commonfloor.messages import spelling_hint
 
 FULL, COLUMN = 7.0, 3.4  # inches: the text width and the column width of a two-column paper
 
@@ -160,5 +160,5 @@ def check_keys(section: str, content: Mapping[str, Any], allowed: Collection[str
     for name in content:
         if name not in allowed:
             key = f"{section}.{name}" if section else name
-            raise ValueError(f"unknown key {key}: one of {', '.join(allowed)}{suggestion(name, allowed)}")
+            raise ValueError(f"unknown key {key}: one of {', '.join(allowed)}{spelling_hint(name, allowed)}")
     return content

@@ -3,8 +3,8 @@
 import itertools
 from collections.abc import Iterator, Sequence
 
+from commonfloor.messages import spelling_hint
 from results.records import claimed_arms
-from results.safe_text import suggestion
 from results.store.eval_files import computes_metric
 from results.store.schemas import Arm, Plan, Tuned
 from results.style import Style
@@ -53,4 +53,4 @@ def alternatives(name: str, known: Sequence[str]) -> str:
     if values_of_key and "," not in name:
         return f" (there: {', '.join(values_of_key[:MANY])})"
     listed = [other for other in known if other]
-    return suggestion(name, listed) or f" (there: {', '.join(listed[:MANY])}{', ...' if len(listed) > MANY else ''})"
+    return spelling_hint(name, listed) or f" (there: {', '.join(listed[:MANY])}{', ...' if len(listed) > MANY else ''})"

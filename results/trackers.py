@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from commonfloor.files import open_no_follow, read_bytes
 from results import store
-from results.store.files import open_no_follow, read_bytes
 from results.store.schemas import Plan, Settings
 from results.study_results import StudyResults, load_plans
 

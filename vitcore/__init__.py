@@ -1,6 +1,6 @@
 """Vision Transformers: the model, its data, its training, and the conversion and analysis of models.
 
-The package imports no other package of this repository. `import vitcore` alone does not load PyTorch, because public
+The package imports only `commonfloor` of this repository. `import vitcore` alone does not load PyTorch, because public
 names load on first use: `from vitcore import Config, ViT, train`. To add a variant, subclass the base class of its slot
 and add the subclass to the slot's dictionary: `from vitcore import Options, Position, POSITION`.
 """
@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from commonfloor.options import ConfigError, Options
     from vitcore.analysis.cost import measure
     from vitcore.config import Config
     from vitcore.data.augment import AUGMENT, Augment
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from vitcore.model.self_attention import SELF_ATTENTION, SelfAttention
     from vitcore.model.stem import STEM, Stem
     from vitcore.model.vit import ViT
-    from vitcore.options import ConfigError, Options
     from vitcore.training.loop import train
     from vitcore.training.objectives import OBJECTIVE, Objective
     from vitcore.training.optimizers import OPTIMIZER, Optimizer
@@ -59,7 +59,7 @@ MODULES = {
     "vitcore.model.self_attention": ["SELF_ATTENTION", "SelfAttention"],
     "vitcore.model.stem": ["STEM", "Stem"],
     "vitcore.model.vit": ["ViT"],
-    "vitcore.options": ["ConfigError", "Options"],
+    "commonfloor.options": ["ConfigError", "Options"],
     "vitcore.training.loop": ["train"],
     "vitcore.training.objectives": ["OBJECTIVE", "Objective"],
     "vitcore.training.optimizers": ["OPTIMIZER", "Optimizer"],

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, create_model, model_serializer, model_validator
 
-from vitcore.options import ConfigError, Options, unknown_key
+from commonfloor.messages import unknown_key
+from commonfloor.options import ConfigError, Options
 from vitcore.settings import Fraction, Many, Settings
 from vitcore.sizes import is_architectural, is_reference, sizes
 

@@ -9,10 +9,10 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 
+from commonfloor.options import JsonSettings
 from vitcore.config import Config
 from vitcore.data.lookup import describe
 from vitcore.model.position import POSITION
-from vitcore.options import JsonSettings
 from vitcore.settings import HOW_IT_RUNS
 from vitcore.sizes import REFERENCE, is_architectural, registered_digest
 from vitcore.training.parents import LINKS, identifying_value

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from vitcore.options import AnyOptions, ConfigError, Options
+from commonfloor.options import AnyOptions, ConfigError, Options
 
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]

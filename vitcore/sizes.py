@@ -4,7 +4,8 @@ import math
 import re
 import sys
 
-from vitcore.options import ConfigError, joined_names
+from commonfloor.messages import joined_names
+from commonfloor.options import ConfigError
 from vitcore.settings import Settings
 
 # name -> (width, depth, heads, hidden width). Ti: arXiv 2012.12877; B, L, H: arXiv 2010.11929, Table 1; S: arXiv

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from vitcore import options
+from commonfloor import options
 from vitcore.settings import Settings
 
 

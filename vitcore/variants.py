@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from commonfloor.messages import joined_names, spelling_hint, unknown_key
+from commonfloor.options import ConfigError, JsonSettings
 from vitcore.analysis.cost import measure
 from vitcore.data.augment import AUGMENT, Augment
 from vitcore.data.lookup import describe
@@ -21,7 +23,6 @@ from vitcore.model.pooling import POOLING, Pooling
 from vitcore.model.position import POSITION, Position, check_patches_may_leave, position_site
 from vitcore.model.self_attention import SELF_ATTENTION, SelfAttention
 from vitcore.model.stem import STEM, Stem
-from vitcore.options import ConfigError, JsonSettings, joined_names, spelling_hint, unknown_key
 from vitcore.settings import Settings
 from vitcore.sizes import REFERENCE, check_sizes, is_architectural
 from vitcore.training.distributed import check_ranks

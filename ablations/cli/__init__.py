@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
-PACKAGES = ("results", "slurm", "vitcore")  # what the package ablations imports beside itself
+PACKAGES = ("commonfloor", "results", "slurm", "vitcore")  # what the package ablations imports beside itself
 
 
 def main() -> NoReturn:

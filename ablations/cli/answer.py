@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import typer
 
-from results.safe_text import one_line
+from commonfloor.messages import one_line
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 

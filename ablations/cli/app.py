@@ -16,8 +16,7 @@ from ablations.cli.answer import BAD_INPUT, FAILED, INTERRUPTED
 from ablations.cli.commands import MARKUP, add_commands
 from ablations.extras import install_hint
 from ablations.plain_output import plain_output
-from results.safe_text import one_line
-from vitcore.data.files import reason_with_file
+from commonfloor.messages import one_line, reason_with_file
 
 USAGE: Any = typer.BadParameter.__base__  # Click's UsageError; newer versions of typer bundle their own Click
 

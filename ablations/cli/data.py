@@ -14,7 +14,7 @@ from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import data_folder, data_home, folder_options
 from ablations.cli.progress import stderr_console
 from ablations.trainables.vit.commands import packs
-from results.safe_text import one_line, printable
+from commonfloor.messages import one_line, printable
 
 
 def download(

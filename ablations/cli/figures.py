@@ -15,12 +15,12 @@ from ablations.cli.inputs.plan_names import plan_names
 from ablations.cli.inputs.sources import named_results, styled
 from ablations.cli.inputs.words import parse_words
 from ablations.cli.inspections import distinct_labels, inspect_in_folder, read_from_export
+from commonfloor.files import refuse_links, safe_name
+from commonfloor.messages import one_line
 from results import report as reports
 from results.figures import inspection, study_figure
 from results.load import load_inspections
-from results.safe_text import one_line
 from results.store.eval_files import Inspection
-from results.store.files import refuse_links, safe_name
 from results.study_results import StudyResults
 from results.style import current_style
 

@@ -15,8 +15,8 @@ from rich.text import Text
 
 from ablations.execution import messages
 from ablations.jobs import Job
+from commonfloor.messages import printable
 from results import store, units
-from results.safe_text import printable
 from results.store.schemas.metrics import metric_by_name
 
 METRIC = "test_accuracy"

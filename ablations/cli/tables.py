@@ -18,11 +18,11 @@ from ablations.cli.inputs.plan_names import existing_names
 from ablations.cli.inputs.sources import results_on_recipes, styled
 from ablations.cli.inputs.words import refuse_csv
 from ablations.study.naming import matching_names, stem
+from commonfloor.messages import spelling_hint
 from results.comparison import compare as comparing
 from results.comparison import published, summary
 from results.load import load_readable
 from results.records import Comparison, Table
-from results.safe_text import suggestion
 from results.store.schemas.metrics import checked_margin
 from results.tables import across_recipes, layout, study_table
 
@@ -151,7 +151,7 @@ def compare(
     if isinstance(limit, float) and limit >= 1 and any(study.plan.primary_metric.is_accuracy for study in results_a):
         raise ValueError(f"--margin {margin}: below 1, as a share of the images (0.03 is 3 points)")
     if not source_b.exists():
-        raise ValueError(f"{b}: no such run directory or exported file{suggestion(b, [published.NAME])}")
+        raise ValueError(f"{b}: no such run directory or exported file{spelling_hint(b, [published.NAME])}")
     results_b, damaged_b = load_readable(source_b, studies_b)
     with print_damaged([*damaged_a, *damaged_b]):
         comparison = comparing.compare(results_a, results_b, interim)

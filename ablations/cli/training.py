@@ -26,12 +26,12 @@ from ablations.planning.step_times import measure_missing
 from ablations.study.naming import RECIPE
 from ablations.study.reading import read_recipe
 from ablations.trainables.trainable import find, trial_id
+from commonfloor.messages import usual_name
 from results import store
 from results.report import publish
 from results.store.schemas import Plan
 from results.study_results import load_plans
 from results.trackers import mirroring
-from vitcore.options import usual_name
 
 
 def plan(

@@ -20,9 +20,9 @@ from ablations.status import view as status_view
 from ablations.status.slurm_answers import RateLimitedAsker
 from ablations.status.study_status import study_status
 from ablations.status.view import Statuses
+from commonfloor.files import refuse_links
 from results import store
 from results.store import eval_files, lease, plan_files
-from results.store.files import refuse_links
 from results.store.schemas import Plan
 
 

@@ -28,9 +28,9 @@ from ablations.planning.saved_plans import saved_plan
 from ablations.planning.step_times import Device
 from ablations.provenance import HOME, PACKAGES
 from ablations.study.naming import ALL_ARMS
+from commonfloor.files import refuse_links
 from results import store
 from results.store import lease
-from results.store.files import refuse_links
 from results.store.schemas import AnySchema, Plan, Private, Submission
 from slurm.profile import Profile
 

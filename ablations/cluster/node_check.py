@@ -7,9 +7,9 @@ from pathlib import Path
 from ablations.cluster import campaign as campaigns
 from ablations.cluster.campaign import Campaign
 from ablations.trainables.trainable import NodeCheck, find
+from commonfloor.files import check_hard_links
+from commonfloor.messages import one_line
 from results import store
-from results.safe_text import one_line
-from results.store.files import check_hard_links
 from slurm.ask import ask
 
 

@@ -4,9 +4,9 @@ import hashlib
 from pathlib import Path
 
 from ablations.trainables.trainable import Trainable
+from commonfloor.files import MEMORY, read_bytes
 from results import store
 from results.store import eval_files
-from results.store.files import MEMORY, read_bytes
 
 
 def compute_eval(

@@ -26,11 +26,11 @@ from ablations.faults import RankLost
 from ablations.jobs import Job, kept_weights
 from ablations.output import output_to_file
 from ablations.trainables.trainable import LINKS, Context, Outcome, Parent, find, hashed, is_trial_id
+from commonfloor.files import FULL, Patience
+from commonfloor.messages import reason_with_file
 from results import store
 from results.store import eval_files, lease
-from results.store.files import FULL, Patience
 from results.store.schemas import Environment, Settings, validated
-from vitcore.data.files import reason_with_file
 
 BEAT_SECONDS = 5.0  # between heartbeats
 REPORT_SECONDS = 0.5

@@ -8,10 +8,10 @@ from ablations.study.arms import Arm, arm_name
 from ablations.study.design import Design
 from ablations.study.stages import Stage, lineage
 from ablations.study.study import Axis, Study
+from commonfloor.messages import joined_names, spelling_hint
 from results.figures.kinds import FIGURE_KINDS
 from results.records import claimed_arms
 from results.store.schemas.metrics import metric_by_name
-from vitcore.options import joined_names, spelling_hint
 
 USUAL_METRICS = {"accuracy": "test_accuracy", "acc": "test_accuracy", "top1": "test_accuracy", "loss": "test_loss"}
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from commonfloor.files import refuse_links
 from results import store
 from results.store import lease, ledger
-from results.store.files import refuse_links
 from results.store.schemas import Plan, Settings
 
 TURN_SECONDS = 30.0

@@ -12,8 +12,8 @@ from pathlib import Path
 from ablations.execution.attempts import read_or_none
 from ablations.provenance import source_digest
 from ablations.trainables.trainable import Trainable, find, is_trial_id
+from commonfloor.files import refuse_links
 from results import store, units
-from results.store.files import refuse_links
 from results.store.plan_files import parent_setting
 from results.store.schemas import Entry, Environment, Plan, Settings, StepTime, StepTimes
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ablations.execution.retry import advice
 from ablations.status.study_status import TRIAL_KINDS, ArmStatus, QueuedTrial, RunningTrial, StudyStatus, is_settled
-from results.safe_text import printable
+from commonfloor.messages import printable
 from results.units import amount_text, duration_text
 from slurm.queue import is_held
 

@@ -15,7 +15,7 @@ from ablations.study.naming import PlanIdentity, assignments
 from ablations.study.stages import FINETUNE, Values
 from ablations.study.study import Axis
 from ablations.trainables.trainable import trial_id
-from vitcore.options import joined_names, unknown_key
+from commonfloor.messages import joined_names, unknown_key
 
 
 class Design(Layers):

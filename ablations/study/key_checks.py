@@ -10,8 +10,8 @@ from ablations.study.recipe import Recipe
 from ablations.study.stages import FINETUNE, Values
 from ablations.study.study import Study
 from ablations.trainables.trainable import Trainable
+from commonfloor.messages import joined_names, spelling_hint, unknown_key
 from results.records import claimed_arms
-from vitcore.options import joined_names, spelling_hint, unknown_key
 
 STAGE = re.compile("[a-z][a-z0-9-]*")
 RESERVED = {"none", FINETUNE, "arm"}  # names that a stage cannot have, besides those of settings

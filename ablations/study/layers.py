@@ -9,8 +9,8 @@ from ablations.study.recipe import Recipe
 from ablations.study.stages import FINETUNE, Values
 from ablations.study.study import RECIPE_ARM, Study, without_recipe_arm
 from ablations.trainables.trainable import LINKS, Trainable, arm_key, find
+from commonfloor.messages import joined_names
 from results.store.schemas import Settings
-from vitcore.options import joined_names
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from ablations.study.naming import HERE, packaged_names
 from ablations.study.recipe import Recipe
 from ablations.study.study import Study
 from ablations.trainables.trainable import VIT, find
-from vitcore.options import ConfigError, spelling_hint, usual_name
+from commonfloor.messages import spelling_hint, usual_name
+from commonfloor.options import ConfigError
 
 Record = TypeVar("Record", Study, Recipe)
 

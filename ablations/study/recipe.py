@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from ablations.study.stages import Values
+from commonfloor.options import Options
 from results.store.schemas import Expected, LaterDifference, Stated, StatedSpread, Took
 from results.store.schemas.metrics import Margin
 from slurm.profile import Profile
-from vitcore.options import Options
 
 # The keys of statements that hold only for the recipe's data. `cost` holds for other images too.
 OF_ITS_DATA = ("description", "pack", "margin", "caveats", "expected", "spread", "at_twice_the_steps")

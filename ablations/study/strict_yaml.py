@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from vitcore.data.files import read_regular, reason
+from commonfloor.files import read_bytes
+from commonfloor.messages import reason
 
 UNWRITABLE = ("Cc", "Cs", "Zl", "Zp")  # Unicode's control characters, surrogates, line and paragraph separators
 DEEPEST = 50  # maximum nesting, as libyaml recurses without checking the stack
@@ -107,7 +108,7 @@ def parse(text: str, name: str) -> Any:
 def read(path: Path) -> dict[str, Any]:
     """Return the mapping in a YAML file. Raises ValueError if the file cannot be read or is not one mapping."""
     try:
-        text = read_regular(path, LARGEST).decode()
+        text = read_bytes(path, LARGEST).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: cannot be read ({reason(error)})") from None
     content = parse(text, str(path))

@@ -7,9 +7,9 @@ from pydantic import Field, field_validator
 
 from ablations.study.stages import Values
 from ablations.trainables.trainable import LINKS
+from commonfloor.options import Options
 from results.records import parse_claim
 from results.store.schemas.metrics import Margin
-from vitcore.options import Options
 
 Budget = Literal["steps", "epochs", "flops"]
 # "axis": the recipe's values. "all": every variant of a slot. A list may contain "axis" among its values.

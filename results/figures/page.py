@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
+from commonfloor.messages import printable
 from results.figures.frame import rows_of
-from results.safe_text import printable
 from results.style import COLUMN, Style, current_style
 from results.units import amount_text
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from commonfloor.files import safe_name
 from results import store
 from results.figures import kinds
 from results.figures.frame import arms_frame, earlier_look_lines, evidence_text, styled_metric_name
 from results.figures.kinds import curves
 from results.figures.page import absence_lines, apply_style, check_format, compose, file_content
 from results.statistics import tuning
-from results.store.files import safe_name
 from results.store.schemas import Plan
 from results.store.schemas.metrics import AXES
 from results.study_results import StudyResults

@@ -10,12 +10,12 @@ Files are plain JSON, JSON lines, safetensors and npz without pickles. A checksu
 each checkpoint and in the content of each result reveals torn or edited files.
 """
 
+from commonfloor.files import Broken as Broken
+from commonfloor.files import write_bytes as write_bytes
 from results.store.attempts import VOUCHED as VOUCHED
 from results.store.attempts import Attempt as Attempt
 from results.store.attempts import Superseded as Superseded
 from results.store.attempts import claim as claim
-from results.store.files import Broken as Broken
-from results.store.files import write_bytes as write_bytes
 from results.store.json_files import SCHEMA as SCHEMA
 from results.store.json_files import NewerSchema as NewerSchema
 from results.store.json_files import checksum as checksum

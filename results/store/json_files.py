@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from results.store.files import Broken, read_bytes, write_bytes
+from commonfloor.files import Broken, read_bytes, write_bytes
 from results.store.schemas import AnySchema, validated
 
 SCHEMA = 1

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from results.store.files import Broken, read_bytes, refuse_links, write_bytes
+from commonfloor.files import Broken, read_bytes, refuse_links, write_bytes
 from results.store.json_files import SCHEMA, NewerSchema, parse, read
 from results.store.plan_files import read_plan, sorted_paths
 from results.store.schemas import Declaration, DeclaredArm, Looks, Plan

@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from results.safe_text import suggestion
-from results.store.files import Broken, safe_name
+from commonfloor.files import Broken, safe_name
+from commonfloor.messages import spelling_hint
 from results.store.json_files import SCHEMA, NewerSchema, checksum, read_json, write_json
 from results.store.schemas import Plan, Settings, unknown_field, validated
 
@@ -149,6 +149,6 @@ def select_names(names: Sequence[str], studies: Sequence[str], source: Path) -> 
         asked = known_name(study, known)
         if asked not in known:
             alike = [one for one in known if ("@" in one) == ("@" in asked)]  # both with a recipe, or both without
-            raise ValueError(f"{source}: no study '{asked}'{suggestion(asked, alike)} (there: {', '.join(names)})")
+            raise ValueError(f"{source}: no study '{asked}'{spelling_hint(asked, alike)} (there: {', '.join(names)})")
         chosen += sorted(name for name in names if asked in (study_of(name), name))
     return list(dict.fromkeys(chosen))

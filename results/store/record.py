@@ -14,7 +14,7 @@ import numpy as np
 
 from results import store
 from results.store import eval_files, json_files
-from results.store.files import parse_npz
+from results.store.npz import parse_npz
 from results.store.schemas import Environment, Eval, EvalSummary, Failure, Lease, MetricsLine, Result, TrialConfig
 from results.store.schemas.metrics import MEASURES
 from results.store.trials import CONFIG, read_vouched

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from results.safe_text import suggestion
+from commonfloor.messages import spelling_hint
 
 if TYPE_CHECKING:
     from results.store.schemas import Plain
@@ -94,7 +94,7 @@ class Format:
 def find_format(format: str) -> Format:
     """Return the format with this name. Raises ValueError if there is none."""
     if format not in TABLE_FORMATS:
-        raise ValueError(f"format={format}: one of {', '.join(TABLE_FORMATS)}{suggestion(format, TABLE_FORMATS)}")
+        raise ValueError(f"format={format}: one of {', '.join(TABLE_FORMATS)}{spelling_hint(format, TABLE_FORMATS)}")
     return TABLE_FORMATS[format]
 
 

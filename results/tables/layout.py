@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from commonfloor.messages import spelling_hint
 from results import units
 from results.records import INTERVAL, VERDICT_TEXT, Interval, Row, Table, json_object, parse_claim, with_labels
-from results.safe_text import suggestion
 from results.store.schemas import Metric, Plain, Plan, Split
 from results.store.schemas.metrics import margin_text, too_wide
 from results.study_results import unseen_failures
@@ -244,7 +244,7 @@ def check_columns(columns: Sequence[str] | None, table: Table) -> None:
 def unknown_column(name: str, metrics: Sequence[str]) -> ValueError:
     """Return the error for an unknown column. It lists the known columns: COLUMNS and `metrics`."""
     names = list(dict.fromkeys([*COLUMNS, *metrics]))
-    return ValueError(f"columns={name}: one of {', '.join(names)}{suggestion(name, names)}")
+    return ValueError(f"columns={name}: one of {', '.join(names)}{spelling_hint(name, names)}")
 
 
 def shown_columns(table: Table, roomy: bool = False) -> list[str]:

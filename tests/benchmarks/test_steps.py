@@ -18,9 +18,9 @@ from benchmarks import floor, loop, process, script, startup, step, timing
 from benchmarks.__main__ import main
 from benchmarks.process import Source, random_images
 from benchmarks.rivals import RIVALS, Ours, Rival, checked_sides, losses
+from commonfloor.options import ConfigError
 from vitcore.config import Config
 from vitcore.interop.timm_vit import to_timm
-from vitcore.options import ConfigError
 from vitcore.training.schedules import learning_rate
 
 timm = pytest.importorskip("timm")

@@ -48,12 +48,12 @@ def test_weights_converted_from_timm_give_equal_logits(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_tutorials_position_works_inside_the_package(tmp_path: Path) -> None:
-    for package in ("vitcore", "ablations", "results", "slurm"):
+    for package in ("vitcore", "ablations", "results", "slurm", "commonfloor"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     source = files("tutorials/position-embedding.md")["fourier.py"]
     public = "from vitcore import POSITION, Config, Grid, Options, Position\n"
     assert public in source
-    own = source.replace(public, "from vitcore.options import Options\n")
+    own = source.replace(public, "from commonfloor.options import Options\n")
     own = own.replace("    class Options", "    numerics = 1\n\n    class Options")
     with open(tmp_path / "vitcore/model/position/__init__.py", "a") as file:
         file.write("\n\n" + own)

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from vitcore.data.pack import MANIFEST, Manifest, Shard, manifest, open_pack
-from vitcore.data.pack_options import Options
+from vitcore.data.pack_options import PackOptions
 from vitcore.data.pack_sources import find_source
 from vitcore.data.pack_writer import pack
 
@@ -30,7 +30,7 @@ def photographs(root: Path, counts: Mapping[str, int], size: tuple[int, int] = (
 
 def packed(source: Path | str, home: Path, name: str = "photos", data_dir: Path | None = None, **options: Any) -> Path:
     """Pack a source in HOME/NAME, of squares of 12 pixels unless `options` say otherwise; return the pack."""
-    return pack(name, find_source(str(source), data_dir), home, Options(**({"size": 12} | options)), jobs=2)
+    return pack(name, find_source(str(source), data_dir), home, PackOptions(**({"size": 12} | options)), jobs=2)
 
 
 def flip_byte(path: Path, place: int) -> None:

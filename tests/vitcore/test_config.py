@@ -2,8 +2,8 @@
 
 import pytest
 
+from commonfloor.options import ConfigError
 from vitcore.config import Config, merge
-from vitcore.options import ConfigError
 
 TRIAL = "0123456789ab"
 TIMM = {"model": "timm/test_resnet"}

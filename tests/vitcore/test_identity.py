@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from commonfloor.options import Options
 from vitcore.config import Config
 from vitcore.identity import arm_key, trial_id, trial_ids
 from vitcore.model.position import POSITION, Position
-from vitcore.options import Options
 from vitcore.settings import HOW_IT_RUNS
 
 # Pinned: a change here orphans every result that anyone has. Raise a `numerics` instead, on purpose.

@@ -18,12 +18,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from commonfloor.options import ConfigError
 from vitcore.analysis.interpret import IMAGES, inspect
 from vitcore.data.shuffle import Indices, class_indices
 from vitcore.data.splits import Data, Images, load
 from vitcore.model.build import Model, Reference, build, check_patch, meta_model
 from vitcore.model.vit import ViT
-from vitcore.options import ConfigError
 from vitcore.runtime.device import compute_in_precision, device_of
 from vitcore.runtime.memory import evaluation_batch
 from vitcore.settings import Settings

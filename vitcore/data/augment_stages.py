@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
+from commonfloor.options import ConfigError
 from vitcore.data import image_ops
 from vitcore.data.lookup import describe
 from vitcore.keyed_random import integers_on_cpu, site_code, uniforms
-from vitcore.options import ConfigError
 from vitcore.runtime.device import send
 from vitcore.settings import Settings
 from vitcore.variant import Variant

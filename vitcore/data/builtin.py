@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from commonfloor.files import read_bytes
+from commonfloor.messages import reason_with_file
 from vitcore.data.dataset import About, Bytes, Raw
-from vitcore.data.files import read_regular, reason_with_file
 
 PARTIAL = ".download-"  # prefix of the folders of downloads that are not complete
 DAY = 86_400  # seconds
@@ -199,7 +200,7 @@ def read_batches(folder: Path, files: list[list[str]]) -> Part:
 
 def read_batch(path: Path, md5: str) -> Part:
     """Return the images (m, 3, 32, 32) and labels in a file. Raises OSError, or ValueError for wrong content."""
-    content = read_regular(path, LARGEST_BATCH)
+    content = read_bytes(path, LARGEST_BATCH)
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
         raise ValueError(f"{path}: damaged (its md5 sum is not {md5})")
     try:

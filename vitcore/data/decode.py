@@ -12,8 +12,8 @@ from typing import BinaryIO
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from commonfloor.files import read_bytes
 from vitcore.data.dataset import Bytes
-from vitcore.data.files import read_regular
 
 IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # others, such as EPS, may start programs
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
@@ -40,7 +40,7 @@ warnings.filterwarnings("ignore", "Corrupt EXIF data", UserWarning)  # `orientat
 def open_image(file: Path) -> Image.Image:
     """Open an image file without decoding it; raise ValueError if unreadable, over 1 GiB or in no known format."""
     try:
-        return open_content(read_regular(file, LARGEST))
+        return open_content(read_bytes(file, LARGEST))
     except OSError as error:
         raise unreadable_error(error.strerror) from None
 

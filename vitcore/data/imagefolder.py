@@ -16,11 +16,12 @@ from typing import Generic, NoReturn, TypeVar
 
 import numpy as np
 
+from commonfloor.files import read_bytes
+from commonfloor.messages import reason
+from commonfloor.options import ConfigError
 from vitcore.data.dataset import About, Bytes, Raw, small_class
 from vitcore.data.decode import DECODING, LARGEST, SUFFIXES, Facts, facts, is_translucent, middle_square, open_image
-from vitcore.data.files import read_regular, reason
 from vitcore.data.shuffle import Indices, stratified_split
-from vitcore.options import ConfigError
 
 TEST_SHARE = 0.2
 TRAIN = ("train", "training")  # names of the folder of training images, in small or large letters
@@ -262,7 +263,7 @@ def describe_folder(root: Path) -> About:
 def read_facts(file: Path) -> tuple[bytes, Facts | str]:
     """Return the sha256 of a file, and the facts about its image or, if it is broken, the reason."""
     try:
-        content = read_regular(file, LARGEST)
+        content = read_bytes(file, LARGEST)
     except OSError as error:
         return b"", f"cannot be read as an image ({reason(error)})"
     digest = hashlib.sha256(content).digest()

@@ -3,12 +3,13 @@
 import os
 from pathlib import Path
 
+from commonfloor.messages import spelling_hint
+from commonfloor.options import ConfigError
 from vitcore.data.builtin import BUILT_IN
 from vitcore.data.dataset import About
 from vitcore.data.homes import data_homes, own_packs
 from vitcore.data.imagefolder import describe_folder
 from vitcore.data.pack import NAME, find, manifest, missing_pack, pack_names
-from vitcore.options import ConfigError, spelling_hint
 
 FOLDER = "imagefolder:"
 STATED: dict[str, About] = {}  # facts that recipes state about missing packs: enough to plan, not to train

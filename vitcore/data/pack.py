@@ -29,12 +29,13 @@ from typing import Annotated, Any, Final, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from commonfloor.files import open_regular, read_bytes
+from commonfloor.messages import reason
+from commonfloor.options import ConfigError, Options
 from vitcore.data.dataset import About, Bytes
 from vitcore.data.decode import open_content
-from vitcore.data.files import open_regular, read_regular, reason
 from vitcore.data.homes import data_homes, own_packs, parent_folders
 from vitcore.data.shuffle import Indices
-from vitcore.options import ConfigError, Options
 
 MANIFEST = "manifest.json"
 INDEX = "index.npy"
@@ -183,7 +184,7 @@ def manifest(folder: Path, name: str) -> Manifest:
 def read_manifest(path: Path, changed: int, size: int) -> Manifest:
     """Read a manifest; raise ConfigError if it is invalid. changed, size: the file's mtime and size, for the cache."""
     try:
-        content = json.loads(read_regular(path, LARGEST_MANIFEST))
+        content = json.loads(read_bytes(path, LARGEST_MANIFEST))
         fingerprint = content.pop("fingerprint")
         version = content["version"]
         manifest = Manifest(**content) if version == VERSION else None
@@ -265,7 +266,7 @@ def read_index(folder: Path, manifest: Manifest) -> Records:
     """Read a pack's index (M,), a record for each image; raise ValueError if it is unreadable or not the manifest's."""
     path = folder / INDEX
     with readable(path):
-        content = read_regular(path, manifest.images * RECORD.itemsize + NPY_HEADER)
+        content = read_bytes(path, manifest.images * RECORD.itemsize + NPY_HEADER)
     if hashlib.sha256(content).hexdigest() != manifest.index:
         raise ValueError(f"{path}: damaged, or of another pack than {folder / MANIFEST}")
     try:

@@ -7,17 +7,17 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from vitcore import options
+from commonfloor.files import read_bytes
+from commonfloor.messages import reason
+from commonfloor.options import ConfigError, Options
 from vitcore.data.builtin import BUILT_IN
-from vitcore.data.files import read_regular, reason
 from vitcore.data.pack import BEGUN, MANIFEST, NAME, Format, Manifest, Side, Sum, manifest
-from vitcore.options import ConfigError
 
 LARGEST_NOTE = 2**26  # bytes
 SIZE = 256  # default side of the stored squares, in pixels
 
 
-class Options(options.Options):
+class PackOptions(Options):
     """The options with which a pack is written. size: side of the stored squares, in pixels.
 
     crop: side of the center crop for evaluation, in pixels, by default 7/8 of `size`, such as 224 for 256. Raises
@@ -35,7 +35,7 @@ class Options(options.Options):
         return self
 
 
-class Begun(Options):
+class Begun(PackOptions):
     """The note in an unfinished pack, which records its options.
 
     source: `Source.digest` of the images. decoding: version of how turned and translucent images are decoded.
@@ -54,7 +54,7 @@ def check_name(name: str) -> None:
         raise ConfigError(f"a pack '{name}': small letters, digits and . _ -, 64 at most")
 
 
-def complete_options(name: str, folder: Path, given: Mapping[str, Any], sides: Sequence[int]) -> Options:
+def complete_options(name: str, folder: Path, given: Mapping[str, Any], sides: Sequence[int]) -> PackOptions:
     """Return the `given` options, completed from the pack in `folder`, finished or not, or else from defaults.
 
     sides: result of `Source.shorter_sides`. The default size enlarges none of these images. Raises ConfigError if the
@@ -65,7 +65,7 @@ def complete_options(name: str, folder: Path, given: Mapping[str, Any], sides: S
     least = min(sides)
     if begun is None:
         shrunk = {"size": least, "crop": least} if "size" not in given and least < SIZE else {}
-        return Options(**{**shrunk, **given})
+        return PackOptions(**{**shrunk, **given})
     for key, value in given.items():
         other = getattr(begun, key)
         if value != other:
@@ -85,21 +85,21 @@ def enlargement_warning(sides: Sequence[int], size: int) -> str:
     )
 
 
-def stored_options(folder: Path, name: str) -> Options | None:
+def stored_options(folder: Path, name: str) -> PackOptions | None:
     """Return the options of the finished or unfinished pack in `folder`, or None; raise ConfigError if damaged."""
     if (folder / MANIFEST).is_file():
         return options_of(manifest(folder, name))
     return read_note_of_pack(folder)
 
 
-def options_of(manifest: Manifest) -> Options:
-    return Options(size=manifest.size, crop=manifest.image_size, format=manifest.format)
+def options_of(manifest: Manifest) -> PackOptions:
+    return PackOptions(size=manifest.size, crop=manifest.image_size, format=manifest.format)
 
 
 def read_note_of_pack(folder: Path) -> Begun | None:
     """Return the note of an unfinished pack, or None if there is none; raise ConfigError if it is damaged."""
     try:
-        return Begun(**json.loads(read_regular(folder / BEGUN, LARGEST_NOTE)))
+        return Begun(**json.loads(read_bytes(folder / BEGUN, LARGEST_NOTE)))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, RecursionError) as error:

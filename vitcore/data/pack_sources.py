@@ -21,9 +21,11 @@ from typing import Any
 import numpy as np
 from PIL.Image import Image
 
+from commonfloor.files import open_regular
+from commonfloor.messages import reason
+from commonfloor.options import ConfigError
 from vitcore.data.dataset import small_class
 from vitcore.data.decode import LARGEST, SUFFIXES, is_gray, open_content, open_image, upright
-from vitcore.data.files import open_regular, reason
 from vitcore.data.imagefolder import (
     NO_IMAGES,
     TESTS,
@@ -37,7 +39,6 @@ from vitcore.data.imagefolder import (
     name_bytes,
 )
 from vitcore.data.shuffle import Indices
-from vitcore.options import ConfigError
 
 TIMM = "timm:"
 SAMPLE = 64  # number of images read to determine the size

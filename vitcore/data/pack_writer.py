@@ -22,11 +22,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
+from commonfloor.files import open_no_follow, read_bytes, rename_durably, write_bytes
+from commonfloor.messages import reason
 from vitcore.data.dataset import Bytes, moments
 from vitcore.data.decode import DECODING, middle_square
-from vitcore.data.files import open_no_symlink, read_regular, reason, rename_durably, write_atomically
 from vitcore.data.pack import BEGUN, INDEX, MANIFEST, RECORD, VERSION, Channels, Manifest, Records, Shard
-from vitcore.data.pack_options import LARGEST_NOTE, Begun, Options, check_name, options_of, read_note_of_pack
+from vitcore.data.pack_options import LARGEST_NOTE, Begun, PackOptions, check_name, options_of, read_note_of_pack
 from vitcore.data.pack_sources import Source
 
 ONE_PARSER = threading.Lock()  # NumPy parses headers with ast, which fails in parallel threads of Python 3.11
@@ -43,7 +44,7 @@ def pack(
     name: str,
     source: Source,
     home: Path,
-    options: Options = Options(),
+    options: PackOptions = PackOptions(),
     jobs: int = 1,
     advance: Advance = lambda images: None,
 ) -> Path:
@@ -117,7 +118,7 @@ def repair(
         if INDEX in damaged:
             content = npy_bytes(np.concatenate([some for some in records_found if some is not None]))
             check_sha256(folder / INDEX, hashlib.sha256(content).hexdigest(), manifest.index)
-            write_atomically(folder / INDEX, content)
+            write_bytes(folder / INDEX, content)
 
 
 def shards_to_rewrite(manifest: Manifest, damaged: Collection[str]) -> list[Shard]:
@@ -129,7 +130,7 @@ def shards_to_rewrite(manifest: Manifest, damaged: Collection[str]) -> list[Shar
 @contextlib.contextmanager
 def pack_lock(folder: Path) -> Iterator[None]:
     """Lock the pack in `folder` during the block; raise ValueError if another process holds the lock."""
-    with open(folder / ".lock", "w", opener=open_no_symlink) as lock:
+    with open(folder / ".lock", "w", opener=open_no_follow) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -137,14 +138,14 @@ def pack_lock(folder: Path) -> Iterator[None]:
         yield
 
 
-def begin_pack(folder: Path, name: str, source: Source, options: Options) -> None:
+def begin_pack(folder: Path, name: str, source: Source, options: PackOptions) -> None:
     """Write the note of a pack in `folder` unless it exists; raise ValueError if another pack was begun there."""
     wanted = Begun(
         **options.model_dump() | {"version": VERSION, "name": name, "source": source.digest, "decoding": DECODING}
     )
     note = read_note_of_pack(folder)
     if note is None:
-        write_atomically(folder / BEGUN, wanted.model_dump_json(indent=1).encode())
+        write_bytes(folder / BEGUN, wanted.model_dump_json(indent=1).encode())
     elif note != wanted:
         begun = note.model_dump()
         requested = wanted.model_dump()
@@ -175,7 +176,7 @@ class Writer:
     """A writer of shards, which converts the images of `source` to `channels` channels."""
 
     source: Source
-    options: Options
+    options: PackOptions
     channels: Channels
     advance: Advance
 
@@ -188,7 +189,7 @@ class Writer:
         else:
             content = io.BytesIO()
             np.savez(content, **self.write_images(partial, part)._asdict())
-            write_atomically(note, content.getvalue())
+            write_bytes(note, content.getvalue())
             rename_durably(partial, path)
         return read_note(note, len(part), self.channels)
 
@@ -203,7 +204,7 @@ class Writer:
         records = np.zeros(len(part), RECORD)
         total = hashlib.sha256()
         counts = np.zeros((self.channels, 256), np.int64)
-        with open(path, "wb", opener=open_no_symlink) as file:
+        with open(path, "wb", opener=open_no_follow) as file:
             for row, place in enumerate(part):
                 with self.source.picture(place) as image:
                     pixels = middle_square(image, self.options.size, self.channels)
@@ -222,7 +223,7 @@ class Writer:
 def read_note(path: Path, images: int, channels: int) -> Written:
     """Read the note beside a shard; raise ValueError if it is damaged or belongs to another pack."""
     try:
-        content = io.BytesIO(read_regular(path, LARGEST_NOTE))
+        content = io.BytesIO(read_bytes(path, LARGEST_NOTE))
         with zipfile.ZipFile(content) as archive:
             whole = all(member.compress_type == zipfile.ZIP_STORED for member in archive.infolist())
         with ONE_PARSER, np.load(content, allow_pickle=False) as note:
@@ -269,7 +270,7 @@ def finish(folder: Path, name: str, writer: Writer, shards: Mapping[Path, Writte
     options = writer.options
     written = list(shards.values())
     index = npy_bytes(np.concatenate([shard.records for shard in written]))
-    write_atomically(folder / INDEX, index)
+    write_bytes(folder / INDEX, index)
     training = np.cumsum([len(shard.records) for shard in written]) <= source.train
     mean, std = moments(np.stack([shard.counts for shard in written])[training].sum(axis=0))
     manifest = Manifest(
@@ -290,7 +291,7 @@ def finish(folder: Path, name: str, writer: Writer, shards: Mapping[Path, Writte
         ],
     )
     content = {**manifest.model_dump(), "fingerprint": manifest.fingerprint}
-    write_atomically(folder / MANIFEST, json.dumps(content, indent=1).encode())
+    write_bytes(folder / MANIFEST, json.dumps(content, indent=1).encode())
     for left in (*folder.glob("shard-*.npz"), *folder.glob("shard-*.part"), folder / BEGUN):
         left.unlink(missing_ok=True)
 

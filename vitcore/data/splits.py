@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from commonfloor.options import ConfigError
 from vitcore.data.augment_stages import center_crop
 from vitcore.data.builtin import BUILT_IN
 from vitcore.data.dataset import About, Raw, moments
@@ -25,7 +26,6 @@ from vitcore.data.lookup import FOLDER, STATED, describe, find_pack, image_folde
 from vitcore.data.pack import manifest, open_pack
 from vitcore.data.shuffle import Indices, folds, random_order, stratified_split
 from vitcore.data.stream import Stored
-from vitcore.options import ConfigError
 from vitcore.runtime.device import send
 from vitcore.runtime.memory import image_memory
 from vitcore.settings import Settings

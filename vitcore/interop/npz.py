@@ -14,8 +14,8 @@ from timm.layers.mlp import Mlp
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
+from commonfloor.files import open_regular
 from vitcore.config import Config, Values
-from vitcore.data.files import open_regular
 from vitcore.interop.conversion import Weights, with_weights
 from vitcore.interop.timm_vit import from_timm, timm_arguments, timm_skeleton
 from vitcore.model.vit import ViT

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm  # the base class of batch norms, including timm's with an activation
 
+from commonfloor.options import ConfigError
 from vitcore.keyed_random import RngKeys
 from vitcore.model.stem import patch_sizes
 from vitcore.model.vit import ViT
-from vitcore.options import ConfigError
 from vitcore.settings import Settings
 from vitcore.sizes import REFERENCE
 from vitcore.training.objectives import OBJECTIVE

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from commonfloor.options import JsonSettings
 from vitcore.keyed_random import RngKeys
 from vitcore.model.dropout import dropout
 from vitcore.model.initialization import Part, normal, stacked, xavier_uniform
-from vitcore.options import JsonSettings
 from vitcore.settings import Settings
 
 

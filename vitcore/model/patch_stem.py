@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from commonfloor.options import ConfigError, JsonSettings
 from vitcore.model.initialization import Part, lecun_normal, zeros
 from vitcore.model.position import stem_width
-from vitcore.options import ConfigError, JsonSettings
 from vitcore.settings import Settings
 
 

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from commonfloor.options import ConfigError
 from vitcore.model.initialization import Part, constant, normal, stacked, xavier_uniform, zeros
 from vitcore.model.norm import EPSILON
-from vitcore.options import ConfigError
 from vitcore.settings import Settings
 
 

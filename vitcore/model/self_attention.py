@@ -11,12 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from commonfloor.messages import joined_names
+from commonfloor.options import ConfigError
 from vitcore.model.dropout import dropout
 from vitcore.model.initialization import Part, normal, stacked, xavier_uniform
 from vitcore.model.norm import norm
 from vitcore.model.pooling import POOLING
 from vitcore.model.position import Context, positions_without
-from vitcore.options import ConfigError, joined_names
 from vitcore.settings import Settings
 
 

@@ -14,10 +14,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
+from commonfloor.options import ConfigError, JsonSettings
 from vitcore.model.initialization import Draw, zeros
 from vitcore.model.patch_stem import PatchStem, Stem, check_halvings, group_count, halvings, tokens
 from vitcore.model.position import stem_width
-from vitcore.options import ConfigError, JsonSettings
 from vitcore.settings import Settings
 
 

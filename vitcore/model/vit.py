@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from commonfloor.options import ConfigError
 from vitcore.keyed_random import RngKeys
 from vitcore.model.block import BLOCK
 from vitcore.model.dropout import Noise, PatchDropout, dropout, unchanged
@@ -18,7 +19,6 @@ from vitcore.model.norm import norm
 from vitcore.model.pooling import POOLING
 from vitcore.model.position import POSITION, Context
 from vitcore.model.stem import STEM, PatchStem
-from vitcore.options import ConfigError
 from vitcore.settings import Settings
 
 

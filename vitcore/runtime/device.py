@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from commonfloor.options import ConfigError
 from vitcore.analysis.cost import bias_kind
-from vitcore.options import ConfigError
 from vitcore.runtime.host import processor
 from vitcore.runtime.memory import keep_freed
 from vitcore.settings import Settings

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vitcore.options import ConfigError
+from commonfloor.options import ConfigError
 
 # The least number of values that an optimizer keeps for each parameter. Optimizers that are not listed may keep none.
 MOMENTS = {"adamw": 2, "adam": 2, "schedule-free": 2, "lion": 1, "muon": 1}

@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import TCPStore as TCPStore  # for mypy it is exported nowhere else
 from torch.nn.parallel import DistributedDataParallel
 
+from commonfloor.options import ConfigError
 from vitcore.keyed_random import Indices
 from vitcore.model.build import Model, build, couples_images
-from vitcore.options import ConfigError
 from vitcore.runtime.memory import call_shrinking
 from vitcore.settings import Settings
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from commonfloor.options import ConfigError
 from vitcore.analysis.cost import measure
 from vitcore.data.splits import load
-from vitcore.options import ConfigError
 from vitcore.runtime.device import compute_settings, torch_device
 from vitcore.runtime.host import check_memory
 from vitcore.runtime.memory import capacity

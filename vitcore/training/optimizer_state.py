@@ -19,7 +19,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor, nn, optim
 
-from vitcore.options import ConfigError
+from commonfloor.options import ConfigError
 
 CONSTANTS = (
     *(type, FunctionType, BuiltinFunctionType, MethodType, ModuleType, nn.Module),

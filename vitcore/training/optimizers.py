@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 from torch import Tensor, nn, optim
 
-from vitcore.options import ConfigError
+from commonfloor.options import ConfigError
 from vitcore.settings import Settings
 from vitcore.training import algorithms
 from vitcore.training.algorithms import Average

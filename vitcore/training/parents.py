@@ -11,8 +11,8 @@ import re
 from functools import cache
 from pathlib import Path
 
-from vitcore.data.files import open_regular
-from vitcore.options import ConfigError
+from commonfloor.files import open_regular
+from commonfloor.options import ConfigError
 from vitcore.settings import Settings
 from vitcore.sizes import REFERENCE, is_reference, registered_digest
 

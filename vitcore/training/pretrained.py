@@ -15,11 +15,11 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from vitcore.data.files import open_regular
+from commonfloor.files import open_regular
+from commonfloor.options import ConfigError, JsonSettings
 from vitcore.data.lookup import describe
 from vitcore.data.splits import Data
 from vitcore.model.build import Model, Reference, build
-from vitcore.options import ConfigError, JsonSettings
 from vitcore.settings import Settings
 from vitcore.training.distributed import Ranks
 from vitcore.training.parents import NONE, is_trial, timm_teacher

@@ -11,13 +11,13 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from commonfloor.options import ConfigError
 from vitcore.analysis.cost import measure
 from vitcore.data.shuffle import generator
 from vitcore.data.splits import Data
 from vitcore.keyed_random import RngKeys
 from vitcore.model.stem import patch_sizes
 from vitcore.model.vit import ViT
-from vitcore.options import ConfigError
 from vitcore.runtime.device import compute_in_precision
 from vitcore.runtime.memory import evaluation_batch
 from vitcore.settings import Settings

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitcore.data.files import reason
+from commonfloor.messages import reason
 from vitcore.data.splits import Data
 from vitcore.model.build import Model, build, couples_images
 from vitcore.runtime.compile_cache import compile_model, compiles

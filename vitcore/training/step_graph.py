@@ -15,7 +15,7 @@ from warnings import catch_warnings, simplefilter
 import torch
 from torch import Tensor, nn, optim
 
-from vitcore.data.files import reason
+from commonfloor.messages import reason
 from vitcore.model.build import Reference
 from vitcore.model.stem import patch_sizes
 from vitcore.settings import Settings

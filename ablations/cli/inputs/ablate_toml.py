@@ -6,9 +6,9 @@ from typing import Literal
 
 from ablations.trainables.vit.commands.data_folders import DataFolders
 from ablations.trainables.vit.commands.data_folders import data_folders as data_folders_of
+from commonfloor.messages import reason
+from commonfloor.options import ConfigError, Options
 from results.store.schemas import Settings
-from vitcore.data.files import reason
-from vitcore.options import ConfigError, Options
 
 
 class AblateToml(Options):

@@ -11,7 +11,7 @@ from ablations.cli.inputs import ablate_toml
 from ablations.cli.inputs.words import refuse_csv
 from ablations.execution.launch import Place
 from ablations.jobs import Keep
-from results.store.files import check_hard_links
+from commonfloor.files import check_hard_links
 
 if TYPE_CHECKING:
     from slurm.profile import Profile

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from ablations.cli.inputs.words import SETTINGS
-from vitcore.options import usual_name
+from commonfloor.messages import usual_name
 
 TRAINS = "`ablate run STUDY` trains every arm of a study"
 READS = "`ablate table STUDY`, `ablate plot STUDY` and `ablate report` show results"

@@ -9,9 +9,9 @@ from ablations.cli.inputs.directories import source_path
 from ablations.cli.inputs.plan_names import checked_names, existing_plans, plan_names
 from ablations.study import strict_yaml
 from ablations.study.naming import stem
+from commonfloor.messages import one_line
 from results import style, style_check
 from results.load import load_readable
-from results.safe_text import one_line
 from results.store import record
 from results.study_results import StudyResults
 

@@ -12,9 +12,9 @@ from ablations.study import key_checks, strict_yaml
 from ablations.study.naming import RECIPE
 from ablations.study.reading import read_recipe
 from ablations.trainables.trainable import VIT, Trainable, find
+from commonfloor.messages import spelling_hint, unknown_key, usual_name
 from results.store.schemas import Settings
 from results.store.schemas.metrics import checked_margin
-from vitcore.options import spelling_hint, unknown_key, usual_name
 
 SETTINGS = tuple(find(VIT).keys)
 PATHS = ("data", "init_from", "teacher")  # settings whose values may be paths, which may contain commas

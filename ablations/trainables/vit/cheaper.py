@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Iterator
 
+from commonfloor.options import ConfigError
 from vitcore.analysis.cost import measure
 from vitcore.config import Config, merge
-from vitcore.options import ConfigError
 
 
 def remaining_flops(config: Config, varied: Collection[str]) -> Iterator[tuple[float, str]]:

@@ -1,7 +1,7 @@
 """Exceptions that only vitcore raises, and a lack of memory as PyTorch reports it."""
 
 from ablations.faults import INPUT, MEMORY, Fault, raised_in
-from vitcore.options import ConfigError
+from commonfloor.options import ConfigError
 from vitcore.runtime.memory import OutOfMemory, out_of_memory
 
 CHECKED = ("vitcore.config", "vitcore.data")  # modules whose ValueErrors mean bad input

@@ -9,6 +9,8 @@ from ablations.trainables.trainable import Compared
 from ablations.trainables.vit import budget, cheaper, data, starts, step_time
 from ablations.trainables.vit import notes as footnotes
 from ablations.trainables.vit.configs import config_of
+from commonfloor.messages import joined_names
+from commonfloor.options import ConfigError
 from results.store.schemas import Metric, Settings
 from results.store.schemas.metrics import objective_label
 from vitcore.analysis.cost import measure
@@ -16,7 +18,6 @@ from vitcore.analysis.evals import EVAL, eval_of, find, metrics_of
 from vitcore.config import Config, merge
 from vitcore.data import splits
 from vitcore.identity import identity as config_identity
-from vitcore.options import ConfigError, joined_names
 from vitcore.runtime.device import device_of
 from vitcore.runtime.device import hardware as device_name
 from vitcore.training.evaluation import METRICS

@@ -15,8 +15,8 @@ from typing import Any
 
 from ablations.trainables import local_imports
 from ablations.trainables.local_imports import NEIGHBORS, LocalFile, LocalImports
+from commonfloor.options import Options
 from vitcore.config import Config
-from vitcore.options import Options
 from vitcore.sizes import REGISTERED
 from vitcore.variant import Variant
 from vitcore.variants import BASES, VARIANTS

@@ -2,9 +2,9 @@
 
 from functools import cache
 
+from commonfloor.options import ConfigError
 from vitcore.config import Config
 from vitcore.data.lookup import describe
-from vitcore.options import ConfigError
 from vitcore.training.parents import NONE, file_sha256, is_trial, parent_of
 from vitcore.training.pretrained import Weights, check_start, check_teacher, read_weights
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, GetPydanticSchema, ValidationError
 
-from results.store.files import Broken
+from commonfloor.files import Broken
 
 DEEPEST = 50  # maximum levels of nesting
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]

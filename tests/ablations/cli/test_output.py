@@ -20,9 +20,9 @@ from ablations.cli.progress import GrowingTable, Live, stderr_console
 from ablations.execution.messages import Ended, Progress
 from ablations.jobs import Job, jobs
 from ablations.plain_output import plain_output
+from commonfloor.messages import printable
 from results import store
 from results.figures import study_figure
-from results.safe_text import printable
 from results.tables import formats
 from vitcore.data.imagefolder import list_classes
 

@@ -12,10 +12,10 @@ from ablations import faults
 from ablations.faults import BUG, INPUT, MACHINE, MEMORY
 from ablations.trainables.vit import own_faults
 from ablations.trainables.vit.own_faults import fault
+from commonfloor.options import ConfigError
 from vitcore import Config
 from vitcore.data.builtin import read_batch
 from vitcore.data.splits import load
-from vitcore.options import ConfigError
 
 CUDA = "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be"
 MESSAGES = [

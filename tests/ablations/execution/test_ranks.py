@@ -20,9 +20,9 @@ from ablations.planning import estimate
 from ablations.planning.step_times import Device
 from ablations.trainables.vit import rank_processes as ranks
 from ablations.trainables.vit.rank_processes import read_failures, report_failure
+from commonfloor.options import ConfigError
 from results import store
 from results.store.schemas import Plan
-from vitcore.options import ConfigError
 from vitcore.training.distributed import TCPStore
 
 tiny = partial(trainings.tiny, depth=2, pool="cls", steps=30, batch=33, evaluations=10, device="cpu")

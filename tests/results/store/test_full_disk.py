@@ -15,8 +15,8 @@ from run_trials import Quiet, job_of, outcomes
 
 from ablations.execution import runner
 from ablations.execution.launch import Place
+from commonfloor.files import Patience
 from results import store
-from results.store.files import Patience
 from vitcore.config import Config
 
 MEGABYTES = 4

@@ -12,8 +12,10 @@ import pytest
 import synthetic
 
 from ablations.execution.compute_eval import winner_weights
+from commonfloor.files import MEMORY
 from results import store
-from results.store import Broken, eval_files, files, lease, record
+from results.store import Broken, eval_files, lease, record
+from results.store import npz as archives
 from results.store.schemas import Eval
 from results.trackers import append_or_replace
 
@@ -23,7 +25,7 @@ INDEX, CORRECT = np.arange(3, 60, 2, dtype=np.int32), (np.arange(29) % 3 > 0).as
 
 
 def npz(**arrays: np.ndarray) -> bytes:
-    return files.npz_bytes(arrays)
+    return archives.npz_bytes(arrays)
 
 
 WHOLE = npz(index=INDEX, correct=CORRECT)
@@ -90,7 +92,7 @@ def test_a_checkpoint_that_is_no_plain_file_is_passed_over(trial: store.Trial, k
     make = {"pipe": lambda: os.mkfifo(newer), "device": lambda: newer.symlink_to("/dev/zero"), "huge": newer.touch}
     make[kind]()
     if kind == "huge":
-        os.truncate(newer, files.MEMORY + 1)
+        os.truncate(newer, MEMORY + 1)
     if kind != "huge":  # whose checksum takes long
         assert trial.newest_step() == 10
     with synthetic.claimed(trial) as attempt:
@@ -125,7 +127,7 @@ def test_event_file_that_is_a_pipe_is_replaced(tmp_path: Path) -> None:
 
 def test_archives_are_not_unpacked_without_a_bound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Per-image files, arrays of evals and inspections in exports have the same limit."""
-    monkeypatch.setattr(files, "LARGEST", 1 << 20)
+    monkeypatch.setattr(archives, "LARGEST", 1 << 20)
     content = bomb("index.npy", 8 << 20)
     with pytest.raises(Broken, match=r"correct\.npz cannot be read \(its arrays take 8,388,608 bytes"):
         record.parse_correct(content)
@@ -157,7 +159,7 @@ def test_arrays_are_those_that_numpy_reads(save: Callable[..., None]) -> None:
     arrays = [np.zeros(0), np.zeros((3, 0)), np.array(5.0), INDEX[:4].reshape(2, 2).T, np.array(["a", "bc"])]
     arrays += [INDEX.astype(">i4"), np.zeros(2, [("a", "i4"), ("b", "f8")])]
     save(buffer := io.BytesIO(), *arrays)
-    found = files.parse_npz(buffer.getvalue(), "arrays.npz")
+    found = archives.parse_npz(buffer.getvalue(), "arrays.npz")
     with np.load(io.BytesIO(buffer.getvalue())) as expected:
         assert found.keys() == expected.keys()
         for name, array in expected.items():

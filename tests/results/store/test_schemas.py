@@ -20,10 +20,10 @@ from ablations.planning.prepare import prepare
 from ablations.planning.saved_plans import save_plan
 from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
+from commonfloor.files import read_bytes
 from results import export, store
 from results.load import load_studies
 from results.store import lease, schemas
-from results.store.files import read_bytes
 from results.store.schemas import Plan
 from results.store.schemas.metrics import AXES, BEFORE_0_25
 

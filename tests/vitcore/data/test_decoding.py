@@ -13,6 +13,7 @@ from photographs import packed, photographs, stored_images
 from PIL import Image, ImageOps
 from PIL.PngImagePlugin import PngInfo
 
+from commonfloor.options import ConfigError
 from vitcore.config import Config
 from vitcore.data.decode import DECODING, ORIENTATION, facts, middle_square, open_content, upright
 from vitcore.data.imagefolder import describe_folder
@@ -21,7 +22,6 @@ from vitcore.data.pack import manifest
 from vitcore.data.pack_sources import find_source
 from vitcore.data.splits import load
 from vitcore.identity import trial_id
-from vitcore.options import ConfigError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (10, 6, 3), np.uint8)
 LOSSLESS = {"WEBP": {"lossless": True}}

@@ -10,6 +10,7 @@ import pytest
 from in_process import Ablate, refusal
 from photographs import packed, photographs
 
+from commonfloor.options import ConfigError
 from vitcore.config import Config
 from vitcore.data.imagefolder import list_folder
 from vitcore.data.lookup import describe
@@ -17,7 +18,6 @@ from vitcore.data.pack import manifest
 from vitcore.data.pack_sources import find_source
 from vitcore.data.splits import load
 from vitcore.identity import trial_id
-from vitcore.options import ConfigError
 
 HIDDEN = (
     ".ipynb_checkpoints/0000-checkpoint.png",

@@ -18,10 +18,10 @@ from in_process import Ablate
 from photographs import packed, photographs
 from PIL import Image
 
+from commonfloor.options import ConfigError
 from vitcore.data import builtin, pack_options, pack_writer
 from vitcore.data.pack import Pack, manifest, verify
 from vitcore.data.pack_sources import Member, from_members, open_member
-from vitcore.options import ConfigError
 
 Json = dict[str, Any]
 COUNTS = {"train/cat": 3, "train/dog": 2, "test/cat": 1, "test/dog": 1}

@@ -21,12 +21,12 @@ from photographs import packed, photographs, stored_images
 from PIL import EpsImagePlugin, Image
 from torchvision.datasets import CIFAR10
 
+from commonfloor.options import ConfigError
 from vitcore import Config
 from vitcore.data.builtin import BUILT_IN
 from vitcore.data.imagefolder import read_folder
 from vitcore.data.pack_sources import find_source
 from vitcore.data.splits import load
-from vitcore.options import ConfigError
 
 GRADIENT = np.linspace(0, 65535, 64).round().astype(np.uint16).reshape(8, 8)
 SCALED = np.rint(GRADIENT / 65535 * 255).astype(np.uint8)

@@ -12,12 +12,12 @@ from run_trials import called_serially
 
 from ablations.cli.inputs.ablate_toml import resolve_settings
 from ablations.cli.inputs.directories import data_folder
+from commonfloor.options import ConfigError
 from vitcore import Config
 from vitcore.data.lookup import STATED, describe
 from vitcore.data.pack import manifest
 from vitcore.data.splits import load
 from vitcore.identity import identity, trial_id
-from vitcore.options import ConfigError
 
 
 def test_a_misspelt_pack_is_named(folder: Path, root: Path, monkeypatch: pytest.MonkeyPatch, ablate: Ablate) -> None:

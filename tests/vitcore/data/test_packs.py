@@ -21,13 +21,13 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms.functional import center_crop, resize
 
 from ablations.cli import data as data_commands
+from commonfloor.options import ConfigError
 from vitcore.data.decode import DECODING
 from vitcore.data.lookup import describe
 from vitcore.data.pack import Pack, find, manifest, verify
-from vitcore.data.pack_options import Options
+from vitcore.data.pack_options import PackOptions
 from vitcore.data.pack_sources import find_source
 from vitcore.data.pack_writer import pack
-from vitcore.options import ConfigError
 
 FORK = multiprocessing.get_context("fork")
 
@@ -108,7 +108,7 @@ def pack_until_killed(folder: Path, home: Path, images: int) -> None:
         if next(left, None) is None:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    pack("photos", find_source(str(folder), home), home, Options(size=12), 2, advance)
+    pack("photos", find_source(str(folder), home), home, PackOptions(size=12), 2, advance)
 
 
 def test_packing_killed_ten_times_gives_identical_shards(folder: Path, home: Path, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_second_packer_is_refused(folder: Path, home: Path) -> None:
     """A pack has one writer at a time, and none once it is finished or begun with other options."""
     source = find_source(str(folder), home)
     with pytest.raises(ValueError, match="another process is packing there"):
-        pack("photos", source, home, Options(size=12), advance=lambda count: packed(folder, home) and None)
+        pack("photos", source, home, PackOptions(size=12), advance=lambda count: packed(folder, home) and None)
     (home / "photos" / ".lock").unlink()
     with pytest.raises(ValueError, match="size=12 was begun here"):
         packed(folder, home, size=14)

@@ -9,13 +9,13 @@ from photographs import photographs
 from PIL import Image
 from sklearn.datasets import load_digits
 
+from commonfloor.options import ConfigError
 from vitcore import Config
 from vitcore.data.builtin import BUILT_IN
 from vitcore.data.dataset import moments
 from vitcore.data.imagefolder import check_images
 from vitcore.data.lookup import describe
 from vitcore.data.splits import Order, load
-from vitcore.options import ConfigError
 
 
 def test_five_seeds_test_every_digit_once() -> None:

@@ -12,9 +12,9 @@ import pytest
 import torch
 from vit_checkpoints import official, timm_model
 
+from commonfloor.options import ConfigError
 from vitcore.config import Config
 from vitcore.interop import npz
-from vitcore.options import ConfigError
 from vitcore.training.pretrained import weights_for
 
 

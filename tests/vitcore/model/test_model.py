@@ -10,6 +10,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from ablations.trainables.vit.notes import model_differences
+from commonfloor.options import ConfigError
 from vitcore import Config, ViT
 from vitcore.analysis.cost import measure
 from vitcore.config import merge
@@ -18,7 +19,6 @@ from vitcore.identity import identity, trial_id
 from vitcore.model.build import build
 from vitcore.model.dropout import Dropout
 from vitcore.model.position import POSITION, Context
-from vitcore.options import ConfigError
 
 IMAGENET = {"image_size": 224, "channels": 3, "classes": 1000}
 

@@ -9,6 +9,7 @@ import trainings
 from timm.layers.patch_embed import resample_patch_embed
 
 from ablations.trainables.vit.budget import training_flops
+from commonfloor.options import ConfigError
 from vitcore import Config, ViT, train
 from vitcore.analysis.cost import measure
 from vitcore.analysis.evals import patch_eval, restore_model
@@ -16,7 +17,6 @@ from vitcore.contracts import perturbed
 from vitcore.data.splits import load
 from vitcore.model.patch_stem import inverse_resize, resize_weight
 from vitcore.model.position import POSITION
-from vitcore.options import ConfigError
 from vitcore.training.evaluation import evaluate
 from vitcore.training.run import Memory
 from vitcore.training.state import Training

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from commonfloor.options import ConfigError
 from vitcore import Config, ViT
 from vitcore.contracts import perturbed
 from vitcore.model.position import POSITION, Context
 from vitcore.model.position.absolute import resample
 from vitcore.model.position.relative import resample_offsets
 from vitcore.model.self_attention import attend
-from vitcore.options import ConfigError
 
 SMALL: dict[str, Any] = {"image_size": 8, "channels": 2, "patch": 2, "width": 16, "depth": 2, "heads": 2, "pool": "gap"}
 ROWS, COLUMNS, PATCHES = 3, 4, 12  # a grid that is not square, for formulas; learned tables are tested at 4 x 4

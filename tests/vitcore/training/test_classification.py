@@ -15,12 +15,12 @@ from timm.task.token_distillation import TokenDistillationTask
 from torch import Tensor, nn
 from trainings import finished
 
+from commonfloor.options import ConfigError
 from vitcore import Config, ViT, to_timm, train
 from vitcore.contracts import perturbed
 from vitcore.data.splits import load
 from vitcore.identity import identity, trial_id
 from vitcore.model.build import build
-from vitcore.options import ConfigError
 from vitcore.training.distributed import ALONE
 from vitcore.training.objectives import Classification
 from vitcore.training.pretrained import Trained, teacher_for

@@ -25,11 +25,11 @@ from ablations.faults import BUG, INPUT, MACHINE, RankLost
 from ablations.trainables.vit import plugins
 from ablations.trainables.vit import rank_processes as ranks
 from ablations.trainables.vit.rank_processes import join_ranks
+from commonfloor.options import ConfigError
 from results import store
 from results.store import lease
 from vitcore import Config, train
 from vitcore.model.position import POSITION
-from vitcore.options import ConfigError
 from vitcore.training.distributed import Ranks
 from vitcore.training.run import Memory, Outcome
 

@@ -16,11 +16,11 @@ from trainings import GPU_FULL, advanced, after, finished, lack_memory, tiny
 
 from ablations.execution import runner
 from ablations.execution.launch import Place
+from commonfloor.options import ConfigError
 from results import store
 from vitcore import Config, contracts, train
 from vitcore.analysis.cost import measure
 from vitcore.model.build import build
-from vitcore.options import ConfigError
 from vitcore.runtime import host
 from vitcore.runtime.memory import OutOfMemory, call_shrinking, out_of_memory
 from vitcore.training.run import Memory

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from trainings import advanced, after, finished, tiny
 
+from commonfloor.options import ConfigError
 from vitcore import Config, Optimizer, train
 from vitcore.contracts import contracts
-from vitcore.options import ConfigError
 from vitcore.training.optimizer_state import INDEX, OF_GROUPS
 from vitcore.training.optimizers import OPTIMIZER
 from vitcore.training.run import Memory

@@ -19,6 +19,7 @@ from torch import Tensor
 from trainings import after, assert_same, finished
 from vit_checkpoints import official, timm_model
 
+from commonfloor.options import ConfigError
 from vitcore import Config, ViT, train
 from vitcore.analysis.evals import restore_model
 from vitcore.config import merge
@@ -26,7 +27,6 @@ from vitcore.contracts import perturbed, tiny
 from vitcore.data.splits import load
 from vitcore.identity import arm_key, trial_id
 from vitcore.model.position import POSITION
-from vitcore.options import ConfigError
 from vitcore.training.pretrained import check_start, copy_weights, weights_for
 from vitcore.training.run import Memory
 from vitcore.training.state import Training

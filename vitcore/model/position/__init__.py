@@ -5,10 +5,11 @@ To add a position embedding, write a class and add it to POSITION. Shapes: as in
 
 from torch import Tensor, nn
 
+from commonfloor.messages import joined_names, spelling_hint
+from commonfloor.options import ConfigError
 from vitcore.model.position.absolute import Index, IndexNormalized, Learned1D, Learned2D, SinCos1D, SinCos2D
 from vitcore.model.position.relative import ALiBi2D, Relative, RelativeBias, RoPE2D
 from vitcore.model.position.sites import Context, Grid, Position
-from vitcore.options import ConfigError, joined_names, spelling_hint
 from vitcore.settings import Settings
 
 __all__ = [

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from commonfloor.options import ConfigError, JsonSettings
 from vitcore.model.pooling import POOLING
 from vitcore.model.position.sites import Formula, Grid, Position, rows_and_columns, square_grid
-from vitcore.options import ConfigError, JsonSettings
 from vitcore.settings import Settings
 
 

@@ -7,8 +7,8 @@ import torch
 from pydantic import Field, model_validator
 from torch import Generator, Tensor, nn
 
+from commonfloor.options import ConfigError
 from vitcore.model.position.sites import Formula, Grid, Position, rows_and_columns, square_grid
-from vitcore.options import ConfigError
 from vitcore.settings import Settings
 
 

@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from commonfloor.options import ConfigError
 from vitcore.keyed_random import Indices, RngKeys, image_keys
 from vitcore.model.head import HEAD
 from vitcore.model.initialization import Initial, initialize, normal
 from vitcore.model.pooling import POOLING, Pooling
 from vitcore.model.vit import ViT
-from vitcore.options import ConfigError
 from vitcore.settings import Settings
 from vitcore.variant import Variant
 

@@ -15,6 +15,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from commonfloor.messages import joined_names
+from commonfloor.options import ConfigError, JsonSettings
 from vitcore.data.lookup import describe
 from vitcore.keyed_random import RngKeys, bits, integers, site_code
 from vitcore.model.head import LinearHead
@@ -22,7 +24,6 @@ from vitcore.model.initialization import Initial, initialize, normal, zeros
 from vitcore.model.position import POSITION, Context, Grid, check_patches_may_leave, stem_width
 from vitcore.model.stem import STEM
 from vitcore.model.vit import Encoder, ViT
-from vitcore.options import ConfigError, JsonSettings, joined_names
 from vitcore.settings import Settings
 from vitcore.training.objectives.classification import Objective
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from commonfloor.messages import spelling_hint
 from vitcore.data.builtin import downloadable
 from vitcore.data.lookup import searched_folders
 from vitcore.data.pack import MANIFEST, find, manifest, pack_names
@@ -14,7 +15,6 @@ from vitcore.data.pack import verify as damaged_files
 from vitcore.data.pack_options import complete_options, enlargement_warning
 from vitcore.data.pack_sources import Source, find_source
 from vitcore.data.pack_writer import pack, repair, shards_to_rewrite
-from vitcore.options import spelling_hint
 
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]  # (what, total) -> yields advance
 

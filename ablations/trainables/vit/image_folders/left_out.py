@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ablations.trainables.vit.image_folders.findings import example
+from commonfloor.files import open_regular
 from vitcore.data.decode import SUFFIXES, open_stream
-from vitcore.data.files import open_regular
 from vitcore.data.imagefolder import TESTS, TRAIN, Listing, folder_names, in_threads, is_hidden, visible_files
 
 BRANDS = {b"heic": "HEIC", b"heix": "HEIC", b"mif1": "HEIC", b"msf1": "HEIC", b"avif": "AVIF", b"avis": "AVIF"}

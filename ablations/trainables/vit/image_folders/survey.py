@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from ablations.trainables.vit.image_folders import duplicates, findings, left_out
-from results.safe_text import printable
+from commonfloor.messages import printable, reason
 from vitcore.data.decode import Facts, eight_bits, open_image
-from vitcore.data.files import reason
 from vitcore.data.imagefolder import in_threads, list_images, read_facts
 from vitcore.data.lookup import FOLDER, find_pack
 from vitcore.data.pack import MANIFEST, Pack, manifest, read_index

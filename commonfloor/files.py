@@ -1,22 +1,20 @@
-"""Files with untrusted names and content: read up to a limit, never unpickled, written completely or not at all."""
+"""Safe reading and writing of files in untrusted folders: read up to a limit, written completely or not at all.
+
+Only regular files are opened, so that no read blocks. No write follows a symbolic link.
+"""
 
 import errno
 import io
-import math
 import os
 import stat
 import time
 import uuid
-import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import ArrayLike
+from typing import TypeVar
 
 LARGEST = 1 << 28  # maximum bytes of a file that is read whole
 MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # bytes; the limit for weights and checkpoints
@@ -28,6 +26,10 @@ Written = TypeVar("Written")
 
 class Broken(ValueError):
     """Raised if a file's content is not what was written, for example because it was truncated, edited or misplaced."""
+
+
+class IrregularFile(OSError, Broken):
+    """Raised if a path is not a regular file, or if the file has more bytes than allowed."""
 
 
 def safe_name(name: object) -> str:
@@ -61,89 +63,44 @@ def check_hard_links(folder: Path) -> None:
         other.unlink(missing_ok=True)
 
 
-def open_no_follow(path: str, flags: int) -> int:
-    """Open a file and return its descriptor, as `open` expects of its `opener`. Raises OSError for a symbolic link."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+# -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def open_regular(path: Path, largest: int = LARGEST) -> io.FileIO:
-    """Open a file to read, unbuffered. Raises OSError, or Broken if it is not regular or over `largest` bytes."""
+def open_regular(path: PathLike[str] | str, largest: int = ANY) -> io.BufferedReader:
+    """Open a file to read, without blocking on a pipe. largest: the maximum size in bytes.
+
+    Raises OSError, which is IrregularFile if it is not a regular file or too large.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     about = os.fstat(descriptor)
     if stat.S_ISREG(about.st_mode) and about.st_size <= largest:
-        return io.FileIO(descriptor)
+        return open(descriptor, "rb")
     os.close(descriptor)
-    name = path.name
+    name = Path(path).name
     if not stat.S_ISREG(about.st_mode):
-        raise Broken(f"{name} is not a regular file")
-    raise Broken(f"{name} has {about.st_size:,} bytes: at most {largest:,}")
+        raise IrregularFile(f"{name} is not a regular file")
+    raise IrregularFile(f"{name} has {about.st_size:,} bytes: at most {largest:,}")
 
 
-def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
+def read_bytes(path: PathLike[str] | str, largest: int = LARGEST) -> bytes:
     """Return the bytes of a regular file. largest: the maximum size in bytes. Raises the errors of `open_regular`."""
     with open_regular(path, largest) as file:
-        return file.readall()
+        return file.read()  # takes only the file's size in memory, whereas `read(largest)` would take `largest` bytes
 
 
 def read_end(path: Path, most: int) -> bytes:
-    """Return the last `most` bytes of a regular file of any size. Raises the errors of `read_bytes`."""
-    with open_regular(path, ANY) as file:
+    """Return the last `most` bytes of a regular file of any size. Raises the errors of `open_regular`."""
+    with open_regular(path) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - most))
         return file.read(most)
 
 
-def parse_npz(content: bytes, name: str) -> "dict[str, np.ndarray]":
-    """Return name -> array for the arrays of an .npz archive. The arrays are usually read-only.
-
-    No more bytes are unpacked than the archive states. name: the file's name in errors. Raises Broken if the archive is
-    damaged, holds pickles, or has more than LARGEST bytes when unpacked.
-    """
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            members = archive.infolist()
-            total = sum(member.file_size for member in members)
-            if total > LARGEST:
-                raise Broken(f"its arrays take {total:,} bytes: at most {LARGEST:,}")
-            arrays = {}
-            for member in members:
-                if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # unpacked without a limit
-                    raise Broken(f"{member.filename!a:.60} is neither stored nor deflated")
-                with archive.open(member) as file:
-                    arrays[member.filename.removesuffix(".npy")] = parse_npy(file.read(member.file_size))
-            return arrays
-    except Exception as error:  # a damaged archive raises zlib.error, UnicodeDecodeError and more
-        raise Broken(f"{name} cannot be read ({error})") from None
+# -- writing -----------------------------------------------------------------------------------------------------------
 
 
-def parse_npy(content: bytes) -> "np.ndarray":
-    """Return the array in an .npy file, usually read-only. Raises ValueError if it is damaged or holds pickles."""
-    import numpy as np  # late: commands that read no arrays start sooner
-
-    if content[:8] != b"\x93NUMPY\x01\x00":  # another version, which NumPy writes for structured arrays
-        array: np.ndarray = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
-        return array
-    end = 10 + int.from_bytes(content[8:10], "little")
-    shape, fortran, dtype = npy_header(content[8:end])
-    if dtype.hasobject:
-        raise ValueError("it holds pickles")
-    return np.frombuffer(content, dtype, math.prod(shape), end).reshape(shape, order="F" if fortran else "C")
-
-
-@lru_cache(maxsize=128)  # parsing takes twenty times as long as reading a small array
-def npy_header(text: bytes) -> "tuple[tuple[int, ...], bool, np.dtype]":
-    """Return (shape, whether in Fortran order, dtype) of an array. text: the header of an .npy file."""
-    import numpy as np  # late: as above
-
-    header: tuple[tuple[int, ...], bool, np.dtype] = np.lib.format.read_array_header_1_0(io.BytesIO(text))
-    return header
-
-
-def npz_bytes(arrays: "Mapping[str, ArrayLike]") -> bytes:
-    import numpy as np  # late: as above
-
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **arrays)
-    return buffer.getvalue()
+def open_no_follow(path: str, flags: int) -> int:
+    """Open a file and return its descriptor, as `open` expects of its `opener`. Raises OSError for a symbolic link."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
 def write_bytes(path: Path, payload: bytes, mode: int = 0o666) -> None:
@@ -190,6 +147,12 @@ def forget_missing(folder: Path) -> None:
     change = folder / f".look-{uuid.uuid4().hex}"
     change.mkdir()
     change.rmdir()
+
+
+def rename_durably(old: Path, new: Path) -> None:
+    """Rename a file and sync its folder, so that the new name survives a power failure."""
+    old.rename(new)
+    sync_folder(new.parent)
 
 
 def sync_folder(folder: Path) -> None:
