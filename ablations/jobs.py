@@ -10,8 +10,6 @@ from results.store.plan_files import parent_setting
 from results.store.schemas import Arm, Entry, Plan, Settings
 from results.store.standing import Standing, Standings
 
-DESCRIBED = ("params", "flops", "tokens", "class_token", "attention_bias")  # fields of a plan's entries
-
 Keep = Literal["all", "baseline", "none"]  # the trials whose final weights are kept
 
 
@@ -28,6 +26,8 @@ class Job:
     description: Settings = field(default_factory=dict)  # what the plan records of it, such as `params`
     evaluation: float = 0.0  # time of evaluating, as a fraction of the training time; 0 if unknown
     trainable: str = ""  # module:attribute; "" for a ViT
+    metric: str = ""  # shown when the trial ends
+    selection_metric: str = ""  # shown while it trains
 
     @property
     def name(self) -> str:
@@ -77,6 +77,7 @@ def entries_to_run(plan: Plan, arms: Sequence[str]) -> list[Entry]:
 
 def job_of_plan(plan: Plan, entry: Entry, seed: int, trial_id: str) -> Job:
     parents = plan.parents(entry, seed)
+    trainable = find(plan.trainable)
     config = entry.config | {"seed": seed}
     if parents:
         config[parent_setting(entry.config)] = next(iter(parents))
@@ -87,19 +88,16 @@ def job_of_plan(plan: Plan, entry: Entry, seed: int, trial_id: str) -> Job:
         plan.name,
         tuple(plan.evals_of(entry)),
         parents,
-        description=recorded_description(entry),
-        evaluation=find(plan.trainable).evaluation_fraction(config, plan.data),
+        description={name: getattr(entry, name) for name in trainable.described if name in entry.model_fields_set},
+        evaluation=trainable.evaluation_fraction(config, plan.data),
         trainable=plan.trainable,
+        metric=plan.metric if plan.metric in plan.trial_metrics else plan.trial_metrics[0],
+        selection_metric=plan.selection_metric,
     )
 
 
 def all_on_cpu(jobs: Iterable[Job]) -> bool:
     return all(job.resources.on_cpu for job in jobs)
-
-
-def recorded_description(entry: Entry) -> Settings:
-    """Return what the trainable described of an arm or stage, as far as the plan records it."""
-    return {name: getattr(entry, name) for name in DESCRIBED if name in entry.model_fields_set}
 
 
 def matching_arms(plan: Plan, globs: Sequence[str]) -> list[Arm]:

@@ -103,7 +103,7 @@ def measure(found: Survey, device: str, place: Place, workers: int | None, where
     jobs = tuning_jobs(settings | {"data": found.data})
     guards.ensure_trainable(jobs, place)
     print(f"\ntuning: {len(jobs)} trials of {jobs[0].config['steps']:,} steps, seed 0", flush=True)
-    finish(train_here(jobs, place, workers, metric=METRIC), len(jobs), where)
+    finish(train_here(jobs, place, workers), len(jobs), where)
     reached = {(job.config["lr"], job.config["width"]): accuracy(place.runs, job) for job in jobs}
     for (lr, width), value in reached.items():
         print(f"  lr={lr:g} width={width}: validation accuracy {100 * value:.1f}%")
@@ -130,7 +130,15 @@ def tuning_jobs(settings: Settings) -> list[Job]:
     for lr, width in pairs:
         resolved = trainable.resolve({**settings, "lr": lr, "width": width, "steps": steps})
         name = f"lr={lr:g},width={width}"
-        job = Job(trial_id(trainable, resolved), resolved, name, "tune", description=trainable.describe(resolved))
+        job = Job(
+            trial_id(trainable, resolved),
+            resolved,
+            name,
+            "tune",
+            description=trainable.describe(resolved),
+            metric=METRIC,
+            selection_metric=METRIC,
+        )
         jobs.append(job)
     return jobs
 

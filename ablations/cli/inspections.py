@@ -12,7 +12,7 @@ from typing import Any
 
 from ablations.execution.compute_eval import compute_eval
 from ablations.execution.launch import Place
-from ablations.jobs import jobs, matching_arms
+from ablations.jobs import Job, jobs, matching_arms
 from ablations.trainables.trainable import find
 from results import export, store
 from results.store import eval_files, plan_files
@@ -96,18 +96,19 @@ def inspect_in_folder(
 
     selected = select_trials(names, plans, globs, is_finished, "none is finished")
     trials = [find_trial(place.runs, word) for word in selected]
-    labels = arms_and_seeds(plans, names.values())
+    planned_jobs = jobs_by_id(plans, names.values())
     inspected: list[tuple[Inspection, Config]] = []
     for trial in trials:
-        inspection = replace(inspection_of(trial, place, images), planned_as=labels.get(trial.id, ""))
-        inspected.append((inspection, trial.config()))
+        job = planned_jobs.get(trial.id)
+        inspection = inspection_of(trial, place, images, job.trainable if job else "")
+        inspected.append((replace(inspection, planned_as=job.name if job else ""), trial.config()))
     return inspected
 
 
-def arms_and_seeds(plans: Iterable[Plan], first: Collection[str]) -> dict[str, str]:
-    """Return trial id -> arm and seed, such as "position=2d seed 0". Plans named in `first` take precedence."""
-    named_first = sorted(plans, key=lambda plan: plan.name not in first)  # the first plan names a shared trial
-    return {job.id: job.name for job in jobs(named_first)}
+def jobs_by_id(plans: Iterable[Plan], first: Collection[str]) -> dict[str, Job]:
+    """Return trial id -> job. Plans named in `first` take precedence: the first plan names a shared trial."""
+    named_first = sorted(plans, key=lambda plan: plan.name not in first)
+    return {job.id: job for job in jobs(named_first)}
 
 
 def read_from_export(file: Path, names: Mapping[str, str], globs: Sequence[str]) -> list[tuple[Inspection, Config]]:
@@ -125,12 +126,13 @@ def read_from_export(file: Path, names: Mapping[str, str], globs: Sequence[str])
     names = {word: plan_files.known_name(name, plan_names) for word, name in names.items()}
     missing = f"{file} has no inspection of these arms; run `ablate inspect` before `ablate export`"
     selected = select_trials(names, plans, globs, inspections.__contains__, missing)
-    labels = arms_and_seeds(plans, names.values())
+    planned_jobs = jobs_by_id(plans, names.values())
     where = f"{file}: it holds what `ablate inspect` found for {len(inspections)} of its trials"
     inspected: list[tuple[Inspection, Config]] = []
     for word in selected:
         trial_id = unique_match(word, sorted(inspections), where)
-        inspection = replace(inspections[trial_id], planned_as=labels.get(trial_id, ""))
+        job = planned_jobs.get(trial_id)
+        inspection = replace(inspections[trial_id], planned_as=job.name if job else "")
         inspected.append((inspection, json.loads(configs[trial_id] or "{}")))
     return inspected
 
@@ -146,11 +148,14 @@ def distinct_labels(trials: Sequence[tuple[Inspection, Config]]) -> list[str]:
     return [", ".join(f"{key}={config[key]}" for key in varied) for config in settings]
 
 
-def inspection_of(trial: store.Trial, place: Place, images: int | None) -> Inspection:
-    """Return a trial's inspection. Computes it if it is missing, broken or from another number of images."""
+def inspection_of(trial: store.Trial, place: Place, images: int | None, trainable: str) -> Inspection:
+    """Return a trial's inspection. Computes it if it is missing, broken or from another number of images.
+
+    trainable: of the trial, as module:attribute.
+    """
     with suppress(FileNotFoundError, store.Broken):
         before = eval_files.read_inspection(trial)
         if images in (None, before.facts["asked"]):
             return before
-    compute_eval(find(""), trial, "inspect", place.data_dir, place.code, images)
+    compute_eval(find(trainable), trial, "inspect", place.data_dir, place.code, images)
     return eval_files.read_inspection(trial)

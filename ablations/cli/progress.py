@@ -19,8 +19,6 @@ from commonfloor.messages import printable
 from results import store, units
 from results.store.schemas.metrics import metric_by_name
 
-METRIC = "test_accuracy"
-
 
 def stderr_console() -> Console:
     """Return a console on standard error. It is no terminal for FORCE_COLOR alone: bars would fill a log."""
@@ -96,7 +94,6 @@ class Live:
     """A context manager that shows the progress of a pool of workers, with the methods of pool.Display.
 
     total: number of trials to do. above: what a terminal shows above the bars. workers: number of concurrent trials.
-    metric: the metric to show for each trial that ends.
     """
 
     def __init__(
@@ -105,13 +102,11 @@ class Live:
         total: int,
         above: RenderableType | None = None,
         workers: int = 1,
-        metric: str = METRIC,
     ) -> None:
         self.console = console
         self.has_bars = console.is_terminal
         self.total = total
         self.workers = max(1, workers)
-        self.metric = metric
         self.began = time.monotonic()
         self.ended = 0
         self.ended_here = 0  # in this run
@@ -156,8 +151,8 @@ class Live:
         note = f"step {progress.step:,}/{steps:,}"
         if progress.evaluating:
             note += "  evaluating"
-        if progress.accuracy is not None:
-            note += f"  accuracy {progress.accuracy:.1%}"
+        if progress.value is not None:
+            note += f"  {metric_text(job, job.selection_metric, progress.value)}"
         self.progress.update(bar, description=label, total=steps, completed=progress.step, note=note, visible=True)
         self.refresh()
 
@@ -193,12 +188,8 @@ class Live:
 
     def outcome_text(self, job: Job, end: messages.Ended) -> str:
         """Return how a trial ended: the metric and its value, or the kind of its end if it has none."""
-        value = end.metrics.get(self.metric)
-        if value is None:
-            return end.kind
-        metric = metric_by_name(self.metric, job.config.get("objective", ""))
-        number = f"{value:.1%}" if metric.is_accuracy else f"{value:g}"
-        return f"{metric.title} {number}"
+        value = end.metrics.get(job.metric)
+        return end.kind if value is None else metric_text(job, job.metric, value)
 
     def say(self, text: str) -> None:
         self.console.print(printable(text, "\n"), highlight=False, markup=False, soft_wrap=True)
@@ -241,31 +232,39 @@ class Live:
         )
 
 
+def metric_text(job: Job, name: str, value: float) -> str:
+    """Return a metric's title and its value in a job, such as "test accuracy 97.5%"."""
+    metric = metric_by_name(name, job.config.get("objective", ""))
+    number = f"{value:.1%}" if metric.is_accuracy else f"{value:g}"
+    return f"{metric.title} {number}"
+
+
 class GrowingTable:
-    """A table of the test accuracies of finished trials, which Rich can draw."""
+    """A table of the metric of finished trials, which Rich can draw."""
 
     def __init__(self, jobs: Sequence[Job], runs: Path) -> None:
         self.arms = list(dict.fromkeys(job.arm for job in jobs))
         self.seeds = sorted({job.config["seed"] for job in jobs})
         self.runs = runs
-        self.accuracies: dict[tuple[str, int], float] = {}
+        self.metric = metric_by_name(jobs[0].metric)
+        self.values: dict[tuple[str, int], float] = {}
 
     def show_end(self, job: Job) -> str:
-        """Fill in the accuracy of a trial that ended. Returns no text to print."""
+        """Fill in the metric of a trial that ended. Returns no text to print."""
         result = store.trial(self.runs, job.id).state().result
-        accuracy = result.metrics.get(METRIC) if result else None
-        if accuracy is not None:
-            self.accuracies[job.arm, job.config["seed"]] = accuracy
+        value = result.metrics.get(self.metric.name) if result else None
+        if value is not None:
+            self.values[job.arm, job.config["seed"]] = value
         return ""
 
     def __rich__(self) -> Table:
-        metric = metric_by_name(METRIC)
+        metric = self.metric
         table = Table("arm", title=f"{metric.title} in {metric.unit}", title_justify="left")
         for seed in self.seeds:
             table.add_column(f"seed {seed}", justify="right", min_width=6)
         table.add_column("mean", justify="right", min_width=6)
         for arm in self.arms:
-            values = [self.accuracies.get((arm, seed)) for seed in self.seeds]
+            values = [self.values.get((arm, seed)) for seed in self.seeds]
             known = [value for value in values if value is not None]
             mean = fmean(known) if known else None
             table.add_row(escape(printable(arm)), *map(metric.value_text, [*values, mean]))

@@ -107,21 +107,19 @@ def train_here(
     workers: int | None,
     on_over: Callable[[Job], str] = lambda job: "",
     above: RenderableType | None = None,
-    metric: str = "test_accuracy",
 ) -> RunSummary:
     """Train the unfinished trials on this machine, and return how all trials ended.
 
     workers: the maximum number of concurrent trials, or None for the default. on_over: called with each trial that had
     ended before or ends without being interrupted; returns text to print. above: what a terminal shows above the
-    progress bars. metric: the metric to show for each trial that ends. Raises the errors of `runner.run` and
-    `Trial.reopen`.
+    progress bars. Raises the errors of `runner.run` and `Trial.reopen`.
     """
     renewed = retrying.renewal_line(retrying.reopen_lost_parents(place.runs, jobs, place.code))
     todo = retrying.trials_to_run(place.runs, jobs, place.code)
     wanted = max((len(slots.make_slots(group, workers)) for group in slots.group_by_ranks(todo)), default=0)
     most = machine.LOGIN_NODE_TRIALS if machine.is_login_node() else wanted
     at_once = min(wanted, most)
-    with Live(stderr_console(), len(todo), above, at_once, metric) as display:
+    with Live(stderr_console(), len(todo), above, at_once) as display:
         if renewed:
             display.say(renewed)
         if wanted > most:

@@ -239,7 +239,7 @@ def one_trial(words: list[str], recipe: str, runs: Path, data_dir: Path | None) 
     trainable = find(base.train)
     merged = trainable.merge(base.config, asked.overrides)
     settings = trainable.resolve(resolve_settings(merged, data_dir))
-    before = ancestors(trainable, settings, runs)
+    before = ancestors(base.train, settings, runs)
     job = Job(
         trial_id(trainable, settings),
         settings,
@@ -248,5 +248,7 @@ def one_trial(words: list[str], recipe: str, runs: Path, data_dir: Path | None) 
         parents=parent_names(before),
         description=trainable.describe(settings),
         trainable=base.train,
+        metric=trainable.metrics([settings])[0].name,
+        selection_metric=trainable.selection_metric,
     )
     return job, before

@@ -37,13 +37,13 @@ class Compiling:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of training. accuracy: at the last validation; None before the first validation.
+    """The progress of training. value: of the job's `selection_metric`, None before the first validation.
 
     evaluating: whether an evaluation begins. The next message of this type says that it has ended.
     """
 
     step: int
-    accuracy: float | None = None
+    value: float | None = None
     evaluating: bool = False
 
 

@@ -65,10 +65,11 @@ class Worker:
             self.channel.write(messages.event_line(event))
             self.channel.flush()
 
-    def report(self, step: int, metrics: Mapping[str, float], evaluating: bool = False) -> None:
+    def report(self, metric: str, step: int, metrics: Mapping[str, float], evaluating: bool = False) -> None:
+        """Report how far training is, not too often. metric: the metric to report."""
         if evaluating or time.monotonic() - self.last_report >= REPORT_SECONDS:
             self.last_report = -math.inf if evaluating else time.monotonic()  # the end of an evaluation is reported too
-            self.emit(messages.Progress(step, metrics.get("val_accuracy"), evaluating))
+            self.emit(messages.Progress(step, metrics.get(metric), evaluating))
 
     def warn(self, text: str) -> None:
         self.emit(messages.Note(text))
@@ -126,7 +127,7 @@ class Worker:
         environment = self.trainable.environment(settings, self.place.gpu)
         self.patience(lambda: trial.create({"config": settings, "identity": identity}))
         attempt.write_env(provenance.environment_record(environment, self.place.plugins))
-        attempt.progress = self.report
+        attempt.progress = partial(self.report, job.selection_metric)
         attempt.compiling = lambda: self.emit(messages.Compiling())
         return settings
 

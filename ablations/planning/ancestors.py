@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ablations.jobs import Job
-from ablations.trainables.trainable import LINKS, Trainable, is_trial_id, trial_id
+from ablations.trainables.trainable import LINKS, find, is_trial_id, trial_id
 from results import store
 from results.store.schemas import Settings
 
@@ -13,14 +13,15 @@ from results.store.schemas import Settings
 GO_ON = ("finished", "interrupted", "running")
 
 
-def ancestors(trainable: Trainable, settings: Settings, runs: Path) -> list[Job]:
+def ancestors(name: str, settings: Settings, runs: Path) -> list[Job]:
     """Return the jobs in `runs` that must finish before a trial with these settings begins, oldest first.
 
     The first is the nearest finished ancestor with weights, or else the earliest ancestor. Finished ancestors without
-    weights are trained again. Raises ValueError if an ancestor is missing, has failed, cannot be trained again, or
-    does not fit. Raises the errors of `Trial.config`.
+    weights are trained again. name: the trainable, as module:attribute. Raises ValueError if an ancestor is missing,
+    has failed, cannot be trained again, or does not fit. Raises the errors of `Trial.config`.
     """
-    found: list[Job] = []
+    trainable = find(name)
+    before: list[Job] = []
     while link := link_of(settings):
         text = f"{link}={settings[link]}"
         trial = store.trial(runs, settings[link])
@@ -29,7 +30,7 @@ def ancestors(trainable: Trainable, settings: Settings, runs: Path) -> list[Job]
             raise ValueError(f"{text}: {state.status} in {runs}: name a finished trial or a file")
         parent = trainable.resolve(trial.config())
         trainable.check_trial(settings, parent)
-        found.insert(0, Job(trial.id, parent, "train", ""))
+        before.insert(0, Job(trial.id, parent, "train", "", trainable=name))
         if state.status == "finished" and state.weights.exists():
             break
         if trial_id(trainable, parent) != trial.id:
@@ -40,7 +41,7 @@ def ancestors(trainable: Trainable, settings: Settings, runs: Path) -> list[Job]
         settings = parent
     else:
         trainable.check_trial(settings, None)
-    return [replace(job, parents=parent_names(found[:position])) for position, job in enumerate(found)]
+    return [replace(job, parents=parent_names(before[:position])) for position, job in enumerate(before)]
 
 
 def link_of(settings: Settings) -> str:

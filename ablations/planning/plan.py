@@ -48,6 +48,7 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
         budget=study.budget,
         metric=design.metric,
         metrics=declared_metrics(design),
+        selection_metric=trainable.selection_metric or design.metric,
         factors=design.factors,
         crosses=design.crosses,
         curves=design.curves,
@@ -86,11 +87,10 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
 
 def declared_metrics(design: Design) -> list[schemas.Metric]:
     """Return the metrics that trials and their evals measure."""
-    found = design.trainable.metrics([arm.config for arm in design.arms])
-    for one in checks.required_evals(design):
-        names = design.trainable.metrics_of(one)
-        found += [metric_by_name(name).model_copy(update={"eval": one}) for name in names]
-    return found
+    metrics = design.trainable.metrics([arm.config for arm in design.arms])
+    for eval_name in checks.required_evals(design):
+        metrics += design.trainable.metrics_of(eval_name)
+    return metrics
 
 
 def planned_data(design: Design) -> PlannedData | None:

@@ -115,7 +115,9 @@ class Trainable(Protocol):
     keys: the names of all settings. seed_keys: `seed`, and the settings that equal it unless they are set.
     how_it_runs: settings that change no result, and are no part of the id. shorthands: key -> the setting that it
     stands for. bundles: key -> the settings that it sets together. fixed: settings that a study cannot vary -> why.
-    stage_evals: evals that stages compute, not arms. node_checks: what `ablate profile check` checks, by name.
+    described: what training needs of `describe`. selection_metric: the metric of validation, which is shown during
+    training and chooses tuned values; "" for the study's metric. stage_evals: evals that stages compute, not arms.
+    node_checks: what `ablate profile check` checks, by name.
     """
 
     keys: Collection[str]
@@ -124,6 +126,8 @@ class Trainable(Protocol):
     shorthands: Mapping[str, str] = MappingProxyType({})
     bundles: Mapping[str, Collection[str]] = MappingProxyType({})
     fixed: Mapping[str, str] = MappingProxyType({})
+    described: Collection[str] = ("params", "flops")
+    selection_metric: str = ""
     stage_evals: Collection[str] = frozenset()
     node_checks: Mapping[str, NodeCheck] = MappingProxyType({})
 
@@ -232,8 +236,8 @@ class Trainable(Protocol):
         """Return the name of the eval that computes a metric, or "" if no eval does."""
         return ""
 
-    def metrics_of(self, eval_name: str) -> Sequence[str]:
-        """Return the names of the metrics that an eval computes. Raises ValueError if it is unknown."""
+    def metrics_of(self, eval_name: str) -> list[Metric]:
+        """Return the metrics that an eval computes. Raises ValueError if it is unknown."""
         raise ValueError(f"evals: {eval_name}: there are none")
 
     def check_eval(self, name: str, settings: Settings) -> None:

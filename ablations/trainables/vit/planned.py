@@ -12,9 +12,10 @@ from ablations.trainables.vit.configs import config_of
 from commonfloor.messages import joined_names
 from commonfloor.options import ConfigError
 from results.store.schemas import Metric, Settings
-from results.store.schemas.metrics import objective_label
+from results.store.schemas.metrics import metric_by_name, objective_label
+from vitcore.analysis import evals
 from vitcore.analysis.cost import measure
-from vitcore.analysis.evals import EVAL, eval_of, find, metrics_of
+from vitcore.analysis.evals import EVAL, eval_of, find
 from vitcore.config import Config, merge
 from vitcore.data import splits
 from vitcore.identity import identity as config_identity
@@ -23,7 +24,7 @@ from vitcore.runtime.device import hardware as device_name
 from vitcore.training.evaluation import METRICS
 from vitcore.variants import VARIANTS
 
-__all__ = ["eval_of", "metrics_of"]
+__all__ = ["eval_of"]
 
 
 def values(key: str) -> list[Any]:
@@ -86,6 +87,11 @@ def metrics(trials: Sequence[Settings]) -> list[Metric]:
     objectives = {settings["objective"] for settings in trials}
     objective = objectives.pop() if len(objectives) == 1 else ""
     return [Metric(name=name, label=objective_label(name, objective), **kind) for name, kind in METRICS.items()]
+
+
+def metrics_of(eval_name: str) -> list[Metric]:
+    names = evals.metrics_of(eval_name)
+    return [metric_by_name(name).model_copy(update={"eval": eval_name}) for name in names]
 
 
 def known_evals() -> list[str]:

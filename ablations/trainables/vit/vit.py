@@ -15,7 +15,7 @@ from ablations.trainables.vit import machine_checks
 from results import store
 from results.store.schemas import Fact, Metric, PlannedData, Settings, Split
 from vitcore.config import Config, check_settings, merge
-from vitcore.runtime.host import has_bf16, processor
+from vitcore.runtime.host import Cost, has_bf16, processor
 from vitcore.settings import HOW_IT_RUNS
 from vitcore.sizes import is_architectural
 from vitcore.training import parents
@@ -59,6 +59,8 @@ class Vit(Trainable):
         "model": "name width, depth, heads or patch, or give models as arms",
         "epochs": "give steps",
     }
+    described = tuple(Cost.__dataclass_fields__)
+    selection_metric = "val_accuracy"
     stage_evals = frozenset({"fewshot"})
     node_checks = machine_checks.NODE_CHECKS
 
@@ -162,7 +164,7 @@ class Vit(Trainable):
     def eval_of(self, metric: str) -> str:
         return planned.eval_of(metric)
 
-    def metrics_of(self, eval_name: str) -> Sequence[str]:
+    def metrics_of(self, eval_name: str) -> list[Metric]:
         return planned.metrics_of(eval_name)
 
     def check_eval(self, name: str, settings: Settings) -> None:

@@ -193,7 +193,7 @@ def test_one_estimate_of_the_time_is_shown(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_chosen_metric_is_shown_of_each_trial() -> None:
     end, file = Ended("finished", metrics={"test_accuracy": 0.9, "val_accuracy": 0.4}), io.StringIO()
-    Live(Console(file=file), 1, metric="val_accuracy").show_end(Job("id", {"seed": 0}, "arm", ""), end)
+    Live(Console(file=file), 1).show_end(Job("id", {"seed": 0}, "arm", "", metric="val_accuracy"), end)
     assert file.getvalue() == "[1/1] arm seed 0: val accuracy 40.0%, 0.0 s\n"
 
 
@@ -202,7 +202,7 @@ def test_evaluations_do_not_count_as_steps_and_are_announced(monkeypatch: pytest
     now, file = 0.0, io.StringIO()
     monkeypatch.setattr("time.monotonic", lambda: now)
     display = Live(Console(file=file, force_terminal=True, width=120), 1)
-    job = Job("id", {"seed": 0, "steps": 20}, "arm", "", evaluation=30.0)
+    job = Job("id", {"seed": 0, "steps": 20}, "arm", "", evaluation=30.0, selection_metric="val_loss")
     display.show_running(0, job, None)
     reports = (5.0, Progress(1, None, True)), (65.0, Progress(1, 0.1)), (67.0, Progress(2, 0.1, True))
     for now, progress in reports:  # noqa: B007 - the clock reads it
@@ -210,7 +210,7 @@ def test_evaluations_do_not_count_as_steps_and_are_announced(monkeypatch: pytest
     assert "then 2.0 s per step: 19 min 43 s per trial, 19 min 0 s of it for evaluations" in file.getvalue()
     with display.console.capture() as capture:
         display.console.print(display.progress.get_renderable())
-    assert "step 2/20  evaluating  accuracy 10.0%" in capture.get()
+    assert "step 2/20  evaluating  val loss 0.1" in capture.get()
 
 
 def test_the_table_fills_in_as_trials_end(tmp_path: Path) -> None:

@@ -71,7 +71,8 @@ def test_failures_are_reported_with_cause_and_command() -> None:
     def plan(study: str, ids: str) -> Plan:
         trials = [PlannedTrial.model_construct(id=one, seed=0) for one in ids]
         arm = Arm.model_construct(name="a", config={}, trials=trials)
-        return Plan.model_construct(study=study, name=f"{study}@digits+54cd58", seeds=[0], arms=[arm])
+        name = f"{study}@digits+54cd58"
+        return Plan.model_construct(study=study, name=name, metric="test_loss", seeds=[0], arms=[arm])
 
     plans = [plan("one", "abcd"), plan("other", "xyz")]
     said = failures(dict.fromkeys("ab", "OSError: no"), " --runs here", plans)

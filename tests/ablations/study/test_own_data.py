@@ -139,7 +139,7 @@ def test_patches_divide_images_that_are_not_enlarged(side: int, device: str) -> 
 def test_tuning_takes_the_best_of_what_it_trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     best = (choices.learning_rates(2e-3)[3], 128)
-    monkeypatch.setattr(init, "train_here", lambda jobs, place, workers, metric: None)
+    monkeypatch.setattr(init, "train_here", lambda jobs, place, workers: None)
     monkeypatch.setattr(init, "finish", lambda summary, asked, where: None)
     monkeypatch.setattr(init, "accuracy", lambda runs, job: float((job.config["lr"], job.config["width"]) == best))
     found = survey(photos(tmp_path / "pets"))
@@ -152,7 +152,7 @@ def test_tuning_takes_the_best_of_what_it_trained(monkeypatch: pytest.MonkeyPatc
 def test_tuning_takes_no_rate_from_trials_that_all_diverged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The recipe keeps the rate of the rule, and says so."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(init, "train_here", lambda jobs, place, workers, metric: None)
+    monkeypatch.setattr(init, "train_here", lambda jobs, place, workers: None)
     monkeypatch.setattr(init, "finish", lambda summary, asked, where: None)
     found = survey(photos(tmp_path / "pets"))
     chosen = init.measure(found, CPU, Place(tmp_path / "runs", None), None, "")
@@ -163,7 +163,7 @@ def test_tuning_takes_no_rate_from_trials_that_all_diverged(monkeypatch: pytest.
 
 def test_tuning_names_run_directories_as_given(ablate: Ablate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     named: list[str] = []
-    monkeypatch.setattr(init, "train_here", lambda jobs, place, workers, metric: None)
+    monkeypatch.setattr(init, "train_here", lambda jobs, place, workers: None)
     monkeypatch.setattr(init, "finish", lambda summary, asked, where: named.append(where))
     photos(tmp_path / "pets")
     for options in ([], ["--runs", "my runs"]):

@@ -187,10 +187,12 @@ def test_evals_compute_as_the_training_did(ablate: Ablate, tmp_path: Path, monke
 
 def test_plans_that_share_a_trial_add_up_what_it_owes() -> None:
     arms = [Arm.model_construct(name="a", config={}, trials=[PlannedTrial.model_construct(seed=0, id="x")])]
-    evals = enumerate([["a"], ["b", "a"], []])
-    plans = [Plan.model_construct(name=str(i), seeds=[0], arms=arms, evals=names) for i, names in evals]
-    assert jobs(plans) == [Job("x", {"seed": 0}, "a", "0", ("a", "b"))]
-    assert jobs([Plan.model_construct(name="old", seeds=[0], arms=arms)])[0].evals == ()
+    plan = Plan.model_construct(name="old", metric="test_loss", seeds=[0], arms=arms)
+    plans = [plan.model_copy(update={"evals": names}) for names in (["a"], ["b", "a"], [])]
+    (job,) = jobs(plans)
+    assert (job.id, job.config, job.name, job.evals) == ("x", {"seed": 0}, "a seed 0", ("a", "b"))
+    assert (job.metric, job.selection_metric) == ("test_loss", "val_accuracy")
+    assert jobs([plan])[0].evals == ()
 
 
 @pytest.mark.parametrize(
