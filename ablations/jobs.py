@@ -33,6 +33,12 @@ class Job:
     def name(self) -> str:
         return f"{self.arm} seed {self.config['seed']}"
 
+    @property
+    def steps(self) -> int | None:
+        """The number of steps in its settings, or None if they have none."""
+        steps = self.config.get("steps")
+        return steps if isinstance(steps, int) else None
+
     def standing(self, known: Standings) -> Standing:
         return known.read(self.id, self.evals, self.parents)
 

@@ -96,7 +96,7 @@ def check_study(file: str, recipe: Recipe) -> None:
 
     Raises ValueError if an arm is not valid or its model cannot be built.
     """
-    design = Design(read_study(file, recipe.train), recipe, {})
+    design = Design(read_study(file, recipe.trainable), recipe, {})
     check_design(design)
     arms = {arm.name: arm for arm in design.arms}
     for arm in design.arms:
@@ -116,7 +116,7 @@ def check_recipe(file: str) -> None:
     Raises ValueError if a config is invalid or a model cannot be built.
     """
     recipe = read_recipe(file)
-    trainable = find(recipe.train)
+    trainable = find(recipe.trainable)
     check_margin(recipe.margin, file)
 
     def resolved(where: str, *layers: Values) -> Settings:

@@ -47,8 +47,8 @@ class TrialTimes:
     evaluation_seconds: float = 0.0  # of all evaluations since the first report
     fraction_done: float = 0.0  # in this run
 
-    def record(self, progress: messages.Progress, steps: int) -> None:
-        """Record a report. steps: the steps of the whole training."""
+    def record(self, progress: messages.Progress, steps: int | None) -> None:
+        """Record a report. steps: the steps of the whole training, if known."""
         now = time.monotonic()
         if self.first_step is None:
             self.first_step = progress.step
@@ -56,7 +56,8 @@ class TrialTimes:
         if self.evaluation_began is not None:
             self.evaluation_seconds += now - self.evaluation_began
         self.evaluation_began = now if progress.evaluating else None
-        self.fraction_done = (progress.step - self.first_step) / steps
+        if steps:
+            self.fraction_done = (progress.step - self.first_step) / steps
 
 
 @dataclass(frozen=True)
@@ -82,11 +83,11 @@ class Speed:
 
 def measured_speed(trial: TrialTimes, step: int, job: Job) -> Speed | None:
     """Return the speed at a trial's newest report, or None if it does not determine it. step: the reported step."""
-    if trial.began is None or trial.first_step is None or step <= trial.first_step:
+    if trial.began is None or trial.first_step is None or step <= trial.first_step or job.steps is None:
         return None
     seconds = time.monotonic() - trial.first_report - trial.evaluation_seconds
     per_step = seconds / (step - trial.first_step)
-    training = per_step * (job.config["steps"] - trial.first_step)
+    training = per_step * (job.steps - trial.first_step)
     return Speed(trial.first_report - trial.began, per_step, training, training * job.evaluation)
 
 
@@ -141,14 +142,14 @@ class Live:
             self.running[slot] = TrialTimes(began=time.monotonic())
             self.progress.reset(bar, description=label, total=None, note="starting", visible=True)
             return
-        steps = job.config["steps"]
+        steps = job.steps
         trial = self.running.setdefault(slot, TrialTimes())
         trial.record(progress, steps)
         if self.speed is None:
             self.speed = measured_speed(trial, progress.step, job)
             if self.speed:
                 self.say(f"{label}: {self.speed}" + ("" if self.has_bars else self.time_left()))
-        note = f"step {progress.step:,}/{steps:,}"
+        note = f"step {progress.step:,}" + (f"/{steps:,}" if steps else "")
         if progress.evaluating:
             note += "  evaluating"
         if progress.value is not None:

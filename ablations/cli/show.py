@@ -16,6 +16,7 @@ from ablations.study.naming import assignments, stem
 from ablations.study.reading import find_file, read_recipe, read_study
 from ablations.study.recipe import Recipe
 from ablations.study.study import Axis, Study
+from ablations.trainables.trainable import find
 from results.load import load_studies
 from results.store import record
 from results.store.schemas.metrics import margin_text, metric_by_name
@@ -65,11 +66,11 @@ def show(
 def description_parts(study: Study, recipe: Recipe) -> Iterator[tuple[str, str]]:
     """Yield (title, text) for each line of a study's description. A text may be "", and a title may repeat."""
     margin, whose = (study.margin, "") if study.margin else (recipe.margin, f" (the margin of {recipe.name})")
-    metric = metric_by_name(study.metric)
+    metric = metric_by_name(study.metric or find(recipe.trainable).default_metric)
     within = f"; equivalent within {margin_text(margin, metric)}{whose}" if margin else ""
     yield "source", study.source
     yield "found", study.found.strip()
-    yield "metric", f"{study.metric}{within}"
+    yield "metric", f"{metric.name}{within}"
     yield "baseline", assignments(study.baseline, ", ") or "the recipe's"
     yield from varied_parts(study, recipe)
     yield "budget", f"equal {study.budget}"

@@ -11,7 +11,6 @@ from ablations.study.study import Axis, Study
 from commonfloor.messages import joined_names, spelling_hint
 from results.figures.kinds import FIGURE_KINDS
 from results.records import claimed_arms
-from results.store.schemas.metrics import metric_by_name
 
 USUAL_METRICS = {"accuracy": "test_accuracy", "acc": "test_accuracy", "top1": "test_accuracy", "loss": "test_loss"}
 
@@ -74,7 +73,7 @@ def check_name(study: Study, key: str, name: str, known: Iterable[str]) -> None:
 
 def check_shares(design: Design) -> None:
     """Raise ValueError if the metric is an accuracy and its margin or a published number looks like a percentage."""
-    if not metric_by_name(design.metric).is_accuracy:
+    if not design.primary_metric.is_accuracy:
         return
     where = f"study '{design.study.name}'"
     check_margin(design.margin, where)

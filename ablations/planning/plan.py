@@ -17,7 +17,7 @@ from results.records import claimed_arms
 from results.store import schemas
 from results.store.plan_files import learned_settings, parent_setting
 from results.store.schemas import Entry, Plan, PlannedData, PlannedTrial, Settings
-from results.store.schemas.metrics import margin_text, metric_by_name
+from results.store.schemas.metrics import margin_text
 
 
 def build(design: Design, seeds: Sequence[int]) -> Plan:
@@ -80,7 +80,7 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
         interactions=interactions(design),
     )
     if recipe.train:
-        plan = plan.model_copy(update={"trainable": recipe.train})
+        plan = plan.model_copy(update={"trainable": recipe.trainable})
     refuse_undeclared(plan)
     return plan
 
@@ -103,7 +103,7 @@ def margin_notes(design: Design) -> list[str]:
     own, data = design.recipe.margin, planned_data(design)
     if own is None or own == design.applicable_recipe.margin or design.study.margin is not None:
         return []
-    text = margin_text(own, metric_by_name(design.metric))
+    text = margin_text(own, design.primary_metric)
     return [
         f"no arm is called equivalent: the margin of {text} in the recipe "
         f"{design.recipe.name} is for its own data, not for {data.name if data else design.data}; "

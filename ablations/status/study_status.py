@@ -39,7 +39,7 @@ class RunningTrial:
     seed: int
     id: str
     step: int
-    steps: int
+    steps: int | None
     accuracy: float | None
     seconds_left: float | None
 
@@ -211,12 +211,12 @@ def running_trial(trial: PlannedTrial, arm: Entry, standing: Standing, metric: s
     """Return a running trial as of its last evaluation."""
     assert standing.state.attempt is not None
     lines = store.read_metrics(standing.state.attempt)
-    steps = arm.config["steps"]
+    steps = arm.steps
     if not lines or not lines[-1].step:
         return RunningTrial(trial.seed, trial.id, 0, steps, accuracy=None, seconds_left=None)
     newest = lines[-1]
     seconds_left = None
-    if newest.seconds is not None:
+    if newest.seconds is not None and steps is not None:
         seconds_left = newest.seconds / newest.step * (steps - newest.step)
     return RunningTrial(trial.seed, trial.id, newest.step, steps, newest.number(metric), seconds_left)
 

@@ -16,6 +16,8 @@ from ablations.study.stages import FINETUNE, Values
 from ablations.study.study import Axis
 from ablations.trainables.trainable import trial_id
 from commonfloor.messages import joined_names, unknown_key
+from results.store.schemas import Metric
+from results.store.schemas.metrics import metric_by_name
 
 
 class Design(Layers):
@@ -110,7 +112,13 @@ class Design(Layers):
     @property
     def metric(self) -> str:
         """The study's metric. If its name ends in @axis or @patch-axis, this is the first of its `sized_names`."""
-        return self.sized_names(self.study.metric)[0]
+        return self.sized_names(self.study.metric or self.trainable.default_metric)[0]
+
+    @cached_property
+    def primary_metric(self) -> Metric:
+        """The study's metric as the trials declare it."""
+        declared = {one.name: one for one in self.trainable.metrics([arm.config for arm in self.arms])}
+        return declared.get(self.metric) or metric_by_name(self.metric)
 
     @property
     def margin(self) -> float | str | None:

@@ -46,7 +46,7 @@ class Layers:
 
     @cached_property
     def trainable(self) -> Trainable:
-        return find(self.recipe.train)
+        return find(self.recipe.trainable)
 
     @cached_property
     def fine_tunes(self) -> bool:

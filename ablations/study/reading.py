@@ -8,6 +8,7 @@ from ablations.study import key_checks, stages, strict_yaml
 from ablations.study.naming import HERE, packaged_names
 from ablations.study.recipe import Recipe
 from ablations.study.study import Study
+from ablations.trainables.command.command import is_command
 from ablations.trainables.trainable import VIT, find
 from commonfloor.messages import spelling_hint, usual_name
 from commonfloor.options import ConfigError
@@ -56,7 +57,7 @@ def unknown_name(kind: str, name: str) -> str:
 def read_study(name: str, trainable: str = "") -> Study:
     """Return a study, given its name or YAML file. Raises a ValueError that names file and key if it is not valid.
 
-    trainable: what the recipe trains, whose settings the study may vary, as module:attribute.
+    trainable: the name of what the recipe trains, whose settings the study may vary.
     """
     path = find_file("studies", name)
     study = read_record(Study, path)
@@ -68,7 +69,13 @@ def read_recipe(name: str) -> Recipe:
     """Return a recipe, given its name or YAML file. Raises a ValueError that names file and key if it is not valid."""
     path = find_file("recipes", name)
     recipe = read_record(Recipe, path)
-    key_checks.validate_recipe(recipe, path, find(recipe.train))
+    if is_command(recipe.train):
+        recipe = recipe.model_copy(update={"folder": str((path.parent / recipe.folder).resolve())})
+    try:
+        trainable = find(recipe.trainable)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    key_checks.validate_recipe(recipe, path, trainable)
     return recipe
 
 

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from ablations.study.stages import Values
+from ablations.trainables.command.command import Allowed, Description, Reported, is_command
+from ablations.trainables.command.template import SPELLING
 from commonfloor.options import Options
 from results.store.schemas import Expected, LaterDifference, Stated, StatedSpread, Took
 from results.store.schemas.metrics import Margin
@@ -16,6 +18,7 @@ from slurm.profile import Profile
 
 # The keys of statements that hold only for the recipe's data. `cost` holds for other images too.
 OF_ITS_DATA = ("description", "pack", "margin", "caveats", "expected", "spread", "at_twice_the_steps")
+OF_COMMANDS = {"train", "folder", "config", "settings", "spelling", "code", "metrics"}  # keys that describe a command
 Count = Annotated[int, Field(ge=1)]
 Difference = Annotated[float, Field(gt=-1, lt=1)]
 
@@ -54,7 +57,14 @@ class Recipe(Options):
     name: str  #: Name of the recipe, by default the file's name.
     description: str  #: A description of data, model and training, for the top of tables and reports.
     config: Values  #: Settings of every trial.
-    train: str = ""  #: What trials train, as `module:attribute`. By default, Vision Transformers.
+    #: What trials train: a command line with settings in braces, as in `python train.py --lr {lr}`, or
+    #: `module:attribute`. By default, Vision Transformers.
+    train: str = ""
+    folder: str = "."  #: The folder in which a command runs, relative to the recipe's file.
+    settings: dict[str, Allowed] = {}  #: The values that a command's settings may have. Types follow from `config`.
+    spelling: str = SPELLING  #: How `{settings}` in a command spells each setting, as in `{key}={value}`.
+    code: list[str] = []  #: Files and folders that a command's results depend on, besides its scripts.
+    metrics: dict[str, Reported] = {}  #: What a command reports. The first is the metric of studies that name none.
     pack: Packed | None = None  #: Facts about the packed data, so that `plan` works before packing.
     seeds: int = Field(default=5, ge=1, le=10_000)  #: Seeds per arm.
     axes: dict[str, list[Any]] = {}  #: Values of settings, for the studies that say `axis`.
@@ -80,6 +90,17 @@ class Recipe(Options):
     def _resources(cls, values: Values) -> Values:
         Profile.check_resources(values)
         return values
+
+    @property
+    def trainable(self) -> str:
+        """The name of what trials train, for `trainable.find`. Raises ValueError if a key is only a command's."""
+        if is_command(self.train):
+            about = Description(**{key: getattr(self, key) for key in OF_COMMANDS}, gpus=self.resources.get("gpus", 0))
+            return about.with_digest().name
+        for key in OF_COMMANDS - {"train", "config"}:
+            if getattr(self, key) != type(self).model_fields[key].default:
+                raise ValueError(f"{key}: is for a command: write its command line into `train`")
+        return self.train
 
     def on_other_data(self) -> "Recipe":
         """Return the recipe without the statements that hold only for its data."""

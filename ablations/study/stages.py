@@ -88,7 +88,7 @@ def value(config: Settings, parent: Stage | None, key: str) -> Any:
             return value(stage.config, stage.parent, rest)
     if parent is not None and key == parent.link:
         return parent.stage
-    return config.get("options", {}).get(key) if "." in key else config.get(key)
+    return config.get(key, config.get("options", {}).get(key))
 
 
 @dataclass(frozen=True)

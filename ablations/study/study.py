@@ -45,7 +45,7 @@ class Study(Options):
     budget: Budget = "steps"  #: Training budget that all arms share: steps, epochs or FLOPs.
     #: Lines of a figure over compute: a name, and the settings of its arms, as in `ResNet: {model: timm/*}`.
     families: dict[str, Values] = {}
-    metric: str = "test_accuracy"  #: The metric that arms are compared by.
+    metric: str = ""  #: The metric that arms are compared by: by default `test_accuracy`, or a command's first metric.
     #: Evals, which workers compute from the weights: `fewshot`, `inspect`, `test@SIZE`, `test@patchP`.
     #: `test@axis` and `test@patch-axis` use the recipe's image sizes and patch sizes.
     evals: list[str] = []

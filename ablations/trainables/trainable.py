@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 VIT = "ablations.trainables.vit.vit:VIT"
+DESCRIBED = {"command": "ablations.trainables.command.command:described"}  # kind -> what makes one of its description
 LINKS = ("init_from", "teacher")  # the settings by which a trial may name another, where a trainable has them
 
 
@@ -112,15 +113,16 @@ class NodeCheck:
 class Trainable(Protocol):
     """What can be trained with settings and a seed. A subclass gives `keys`, `resolve`, `train` and what else it knows.
 
-    keys: the names of all settings. seed_keys: `seed`, and the settings that equal it unless they are set.
-    how_it_runs: settings that change no result, and are no part of the id. shorthands: key -> the setting that it
-    stands for. bundles: key -> the settings that it sets together. fixed: settings that a study cannot vary -> why.
-    described: what training needs of `describe`. selection_metric: the metric of validation, which is shown during
-    training and chooses tuned values; "" for the study's metric. stage_evals: evals that stages compute, not arms.
-    node_checks: what `ablate profile check` checks, by name.
+    keys: the names of all settings. default_metric: of studies that name none. seed_keys: `seed`, and the settings that
+    equal it unless they are set. how_it_runs: settings that change no result, and are no part of the id. shorthands:
+    key -> the setting that it stands for. bundles: key -> the settings that it sets together. described: what training
+    needs of `describe`. selection_metric: the metric of validation, which is shown during training and chooses tuned
+    values; "" for the study's metric. fixed: settings that a study cannot vary -> why. stage_evals: evals that stages
+    compute, not arms. node_checks: what `ablate profile check` checks, by name.
     """
 
     keys: Collection[str]
+    default_metric: str = "test_accuracy"
     seed_keys: Collection[str] = frozenset({"seed"})
     how_it_runs: Collection[str] = frozenset()
     shorthands: Mapping[str, str] = MappingProxyType({})
@@ -143,6 +145,7 @@ class Trainable(Protocol):
 
     def check_settings(self, settings: Mapping[str, Any]) -> None:
         """Raise ValueError if a setting by itself has a wrong value. Quick: commands call it before all else."""
+        return
 
     def resolve_recipe(self, recipe: Mapping[str, Any], own: Settings) -> Settings:
         """Return a recipe's settings resolved, with defaults as they are for a trial with the settings `own`."""
@@ -215,6 +218,7 @@ class Trainable(Protocol):
 
     def check_trial(self, settings: Settings, parent: Settings | None) -> None:
         """Raise ValueError if a trial cannot be trained, or cannot start or learn from its parent."""
+        return
 
     def resources(self, settings: Settings) -> Resources:
         return Resources()
@@ -242,6 +246,7 @@ class Trainable(Protocol):
 
     def check_eval(self, name: str, settings: Settings) -> None:
         """Raise ValueError if an eval cannot be computed from a trial's weights."""
+        return
 
     def eval_caveats(self, names: Sequence[str], settings: Settings) -> list[str]:
         return []
@@ -293,6 +298,7 @@ class Trainable(Protocol):
 
     def check_machine(self, settings: Settings, description: Settings) -> None:
         """Raise ValueError if this machine lacks the GPU or memory to train a trial. description: as in Context."""
+        return
 
     def check_data(self, trials: Sequence[Settings], to_train: Sequence[Settings], data_dir: Path | None) -> None:
         """Raise ValueError if data of the trials are missing or damaged, or OSError if they cannot be read.
@@ -302,6 +308,7 @@ class Trainable(Protocol):
 
     def start_worker(self, plugins: Sequence[str], needs_gpu: bool) -> None:
         """Load what training needs into this process. Raises ValueError if a plug-in or the GPU cannot be used."""
+        return
 
     def environment(self, settings: Settings, needs_gpu: bool) -> dict[str, Fact]:
         """Return what an attempt records about hardware and libraries: `device`, `accelerator` and others.
@@ -320,16 +327,22 @@ class Trainable(Protocol):
 
     def release_memory(self) -> None:
         """Free memory of the GPU that this process keeps after a trial."""
+        return
 
 
 def find(name: str) -> Trainable:
-    """Return the trainable that `module:attribute` names; "" names VIT. Raises ValueError if there is none."""
-    module, _, attribute = (name or VIT).partition(":")
+    """Return the trainable of a name: `module:attribute`, "" for VIT, or a kind of DESCRIBED, a blank and JSON.
+
+    Raises ValueError if there is none, or if what is described is not valid.
+    """
+    kind, _, description = (name or VIT).partition(" ")
+    module, _, attribute = DESCRIBED.get(kind, kind).partition(":")
     try:
-        found: Trainable = getattr(import_module(module), attribute)
+        found = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"trainable {name}: {error}: give module:attribute") from None
-    return found
+        raise ValueError(f"trainable {kind}: {error}: give module:attribute") from None
+    trainable: Trainable = found(description) if kind in DESCRIBED else found
+    return trainable
 
 
 def is_trial_id(value: Any) -> bool:

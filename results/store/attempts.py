@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from commonfloor.files import Broken, Patience, append, forget_missing, read_byt
 from results.store import lease
 from results.store.json_files import SCHEMA, checksum, write_json
 from results.store.npz import npz_bytes
-from results.store.schemas import Fact, Facts
+from results.store.schemas import Fact, Facts, MetricsLine
 from results.store.trials import CONFIG, Trial, checkpoint_name, checkpoint_step, prune_checkpoints, read_metrics
 
 if TYPE_CHECKING:
@@ -80,9 +80,7 @@ class Attempt:
             file, payload = newest
             earlier = self.trial.path / "attempts" / file.parent.parent.name
             step = checkpoint_step(file)
-            lines = [line.content() for line in read_metrics(earlier) if line.step <= step]
-            content = "".join(json.dumps(line) + "\n" for line in lines).encode()
-            self.patience(lambda: write_bytes(self.path / "metrics.jsonl", content))
+            self.write_metrics(line for line in read_metrics(earlier) if line.step <= step)
             if earlier != self.path:
                 self.write_env({**self.env, "resumed_from": {"attempt": earlier.name, "step": step}})
             return payload
@@ -102,6 +100,11 @@ class Attempt:
     def log(self, line: Mapping[str, float]) -> None:
         """Add a line, with the fields of MetricsLine, to metrics.jsonl, and sync it to disk."""
         self.patience(lambda: append(self.path / "metrics.jsonl", (json.dumps(line) + "\n").encode()))
+
+    def write_metrics(self, lines: Iterable[MetricsLine]) -> None:
+        """Write metrics.jsonl anew."""
+        content = "".join(json.dumps(line.content()) + "\n" for line in lines).encode()
+        self.patience(lambda: write_bytes(self.path / "metrics.jsonl", content))
 
     def save_weights(self, payload: bytes) -> None:
         """Save the final weights (safetensors) if `keep_weights` is set. The result always records their SHA-256."""

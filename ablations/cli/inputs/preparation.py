@@ -74,7 +74,7 @@ def designs(asked: Request, recipe_name: str, data_dir: Path | None) -> list[Des
     """
     folders = ablate_toml.data_folders(data_dir)
     recipe = resolve_data(read_recipe(recipe_name), folders)
-    studies = [resolve_data(read_study(name, recipe.train), folders) for name in study_names(asked)]
+    studies = [resolve_data(read_study(name, recipe.trainable), folders) for name in study_names(asked)]
     if asked.margin is not None:
         studies = [study.model_copy(update={MARGIN: asked.margin}) for study in studies]
     return [Design(study, recipe, folders.resolve(asked.overrides)) for study in studies]

@@ -124,7 +124,7 @@ def check_overrides(overrides: Settings, studies: Sequence[str], recipe: str) ->
     """
     if not overrides:
         return
-    trainable = find(read_recipe(recipe).train)
+    trainable = find(read_recipe(recipe).trainable)
     for key, value in overrides.items():
         if key in trainable.keys:
             values = several_values(key, value, trainable)

@@ -61,6 +61,12 @@ class Entry(Schema):
         return {trial.seed: trial.id for trial in self.trials}
 
     @property
+    def steps(self) -> int | None:
+        """The number of training steps, or None if the config has none."""
+        steps = self.config.get("steps")
+        return steps if isinstance(steps, int) else None
+
+    @property
     def ranks(self) -> int:
         """The number of processes that train a trial together."""
         return int(self.config.get("gpus", 1))  # configs before 0.5 lack this setting

@@ -1,0 +1,1 @@
+"""A command line of the user's as a trainable: what a recipe says of it, and how it runs."""

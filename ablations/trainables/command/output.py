@@ -1,0 +1,194 @@
+"""What a command prints and writes: a bounded log, metrics, a training curve, and which test images it got right."""
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from commonfloor.files import FULL, open_no_follow, read_bytes
+from commonfloor.messages import joined_names, spelling_hint
+from results import store
+from results.store.record import CORRECT, Correct, parse_correct
+from results.store.schemas import MetricsLine, validated
+
+HEAD, TAIL, MOST = 1 << 20, 1 << 23, 1 << 24  # bytes of a log: kept of its beginning and end; the maximum
+LONGEST_LINE = 1 << 16  # bytes
+LAST = 1 << 14  # bytes of output in which the reason of a failure is looked for
+METRIC = re.compile(r"METRIC\s+(.+)")
+DIVERGED = "DIVERGED"  # a line by which a command says that training diverged
+METRICS, CURVE = "metrics.json", "metrics.jsonl"  # files in a command's folder
+
+
+class Log:
+    """The log of a command. Once it has more than MOST bytes, its middle is left out."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.left_out = 0
+        self.last = b""  # the end of the output
+
+    def write(self, output: bytes) -> None:
+        """Append output. On a full disk it is lost, because it is worth less than the trial."""
+        self.last = (self.last + output)[-LAST:]
+        try:
+            with open(self.path, "a+b", buffering=0, opener=open_no_follow) as file:
+                file.write(output)
+                if file.tell() > MOST:
+                    self.shorten(file)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+
+    def shorten(self, file: FileIO) -> None:
+        size = file.tell()
+        file.seek(size - TAIL)
+        tail = file.read(TAIL)
+        self.left_out += size - HEAD - TAIL
+        file.truncate(HEAD)
+        file.write(f"\n[... {self.left_out:,} bytes left out ...]\n".encode() + tail)
+
+    def last_lines(self) -> list[str]:
+        """Return the last lines of the output that are not blank."""
+        lines = self.last.decode(errors="replace").replace("\r", "\n").splitlines()
+        return [line.strip() for line in lines if line.strip()]
+
+
+class Report:
+    """The metrics that a command reports: by lines `METRIC name=number` on standard output, or in metrics.json.
+
+    declared: the names of the metrics that it has to report. diverged: whether it printed DIVERGED.
+    """
+
+    def __init__(self, declared: Sequence[str]) -> None:
+        self.declared = declared
+        self.values: dict[str, list[Any]] = {}
+        self.unclear: list[str] = []  # METRIC lines without name=number
+        self.diverged = False
+        self.rest = b""  # the unfinished last line
+
+    def read(self, output: bytes) -> None:
+        """Read more of standard output."""
+        *lines, rest = (self.rest + output.replace(b"\r", b"\n")).split(b"\n")
+        self.rest = rest[:LONGEST_LINE]
+        for line in lines:
+            self.read_line(line.decode(errors="replace").strip())
+
+    def read_line(self, line: str) -> None:
+        if line == DIVERGED:
+            self.diverged = True
+        found = METRIC.fullmatch(line)
+        for word in found[1].split() if found else ():
+            name, equals, value = word.partition("=")
+            if equals:
+                self.values.setdefault(name, []).append(value)
+            elif line not in self.unclear:
+                self.unclear.append(line)
+
+    def read_file(self, path: Path) -> None:
+        """Read metrics.json, if the command has written it. Raises ValueError if it is not an object of JSON."""
+        try:
+            content = json.loads(read_bytes(path))
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, RecursionError) as error:
+            raise ValueError(f"{METRICS} cannot be read ({error})") from None
+        if not isinstance(content, dict):
+            raise ValueError(f"{METRICS}: an object, as in {{{self.declared[0]!r}: 0.5}}")
+        for name, value in content.items():
+            self.values.setdefault(name, []).append(value)
+
+    def numbers(self) -> dict[str, float]:
+        """Return the declared metrics. Raises ValueError if one is missing, not finite, or has two values."""
+        return {name: self.number(name) for name in self.declared}
+
+    def number(self, name: str) -> float:
+        if name not in self.values:
+            raise ValueError(f"metric {name} was not reported{self.why_missing(name)}")
+        found = {as_number(name, value): value for value in self.values[name]}
+        if len(found) > 1:
+            raise ValueError(f"metric {name} came with {len(found)} values: {joined_names(found.values())}")
+        number = next(iter(found))
+        if not math.isfinite(number):
+            raise ValueError(f"metric {name}={number}: not finite; a command whose training diverged prints {DIVERGED}")
+        return number
+
+    def why_missing(self, name: str) -> str:
+        if self.unclear:
+            return f": {self.unclear[0][:80]}: write METRIC {name}=NUMBER"
+        return spelling_hint(name, self.values) or f": print METRIC {name}=NUMBER, or write it to {METRICS}"
+
+
+def as_number(name: str, value: Any) -> float:
+    """Return a reported value as a number. All NaN are one object, so that they are one value."""
+    try:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValueError
+        number = float(value)
+    except (ValueError, OverflowError):
+        raise ValueError(f"metric {name}={str(value)[:40]}: a number") from None
+    return math.nan if math.isnan(number) else number
+
+
+class Curve:
+    """The lines of metrics.jsonl in a command's folder, one for each evaluation during training.
+
+    A command that continues from an earlier step may write steps again: the later lines count. unclear: the first line
+    without a step, or "".
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.seen: tuple[int, int] | None = None  # time and size of the file
+        self.lines: list[MetricsLine] = []
+        self.diverged = False  # whether the last line has a number that is not finite
+        self.unclear = ""
+
+    def has_changed(self) -> bool:
+        """Read the file, and return whether it has changed since the last call."""
+        try:
+            about = self.path.stat()
+            seen = about.st_mtime_ns, about.st_size
+            if seen == self.seen:
+                return False
+            text = read_bytes(self.path).decode(errors="replace")
+        except (OSError, store.Broken):  # it has none, or one that is too large
+            return False
+        self.seen, self.lines = seen, []
+        for line in text.split("\n")[:-1]:  # the last may be unfinished
+            self.add(line)
+        return True
+
+    def add(self, text: str) -> None:
+        try:
+            content = json.loads(text)
+            numbers = {key: value for key, value in content.items() if type(value) in (int, float)}
+            finite = {key: value if math.isfinite(value) else None for key, value in numbers.items()}
+            line = validated(MetricsLine, finite)
+        except (ValueError, AttributeError, RecursionError, OverflowError):
+            self.unclear = self.unclear or text[:80]
+            return
+        self.diverged = None in finite.values()
+        while self.lines and self.lines[-1].step >= line.step:
+            self.lines.pop()
+        self.lines.append(line)
+
+    @property
+    def step(self) -> int:
+        """The last step, or 0."""
+        return self.lines[-1].step if self.lines else 0
+
+
+def read_correct(folder: Path) -> Correct | None:
+    """Return the arrays of a command's correct.npz, or None if it has written none. Raises ValueError if damaged."""
+    try:
+        index, correct = parse_correct(read_bytes(folder / CORRECT))
+    except FileNotFoundError:
+        return None
+    if len(np.unique(index)) < len(index) or (index < 0).any():
+        raise ValueError(f"{CORRECT}: index: each test image once, counted from 0")
+    return index, correct

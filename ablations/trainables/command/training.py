@@ -1,0 +1,253 @@
+"""One attempt at a trial by a command: its folder, its process, and how it ended."""
+
+import json
+import os
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import PIPE
+
+from ablations import faults, machine, provenance
+from ablations.faults import Fault
+from ablations.trainables.command import supervisor
+from ablations.trainables.command.output import CURVE, METRICS, Curve, Log, Report, read_correct
+from ablations.trainables.command.template import Template
+from ablations.trainables.trainable import Context, Outcome
+from commonfloor.files import refuse_links
+from results import store
+from results.store import lease
+from results.store.schemas import Settings
+
+GRACE_SECONDS = float(
+    os.environ.get("ABLATE_GRACE_SECONDS", "45")
+)  # from SIGTERM to SIGKILL; below runner.STOP_SECONDS
+LOOK_SECONDS = 0.2  # between looks at whether to stop
+CURVE_SECONDS = 3.0  # between looks at the curve and at whether this attempt is still the newest
+ORPHAN_SECONDS = 5.0  # for the command of an earlier attempt to end, and again after it was killed
+STOP_SECONDS = 1.0  # by which SIGTERM may reach a command before its worker
+LONGEST_CAUSE = 200  # characters
+FOLDER, PROCESS, SETTINGS = "folder", "process.json", "settings.json"  # in an attempt
+NO_MEMORY = re.compile(
+    r"out of memory|OutOfMemory|\bMemoryError\b|std::bad_alloc|Cannot allocate memory|RESOURCE_EXHAUSTED", re.IGNORECASE
+)
+ERROR = re.compile(
+    r"(\[\S+\]:? ?)?[\w.]*(Error|Exception|Interrupt)\b.*"
+)  # a line that ends a traceback; torchrun's rank
+
+
+class CommandFailed(RuntimeError):
+    """Raised if a command fails. Its message says all."""
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.fault = Fault(kind, says_all=True)
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to run: a template, where, with which settings, and the names of the metrics that it reports."""
+
+    template: Template
+    folder: Path
+    settings: Settings
+    metrics: tuple[str, ...]
+
+
+class CommandRun:
+    """A run of a trial's command in the folder that earlier attempts have left."""
+
+    def __init__(self, order: Order, run: store.Attempt, context: Context) -> None:
+        self.order, self.run, self.context = order, run, context
+        self.folder = claimed_folder(run)
+        saved = json.loads(run.checkpoint() or "{}")
+        self.saved_step = saved.get("step", 0)
+        self.began = time.monotonic() - saved.get("seconds", 0.0)
+        self.report, self.log = Report(order.metrics), Log(run.path / "log")
+        self.curve = Curve(self.folder / CURVE)
+        self.memory_kills = machine.oom_kills()
+
+    @property
+    def seconds(self) -> float:
+        """The time of training, over all attempts that a checkpoint connects."""
+        return time.monotonic() - self.began
+
+    def train(self) -> Outcome:
+        """Run the command until it ends. Raises CommandFailed if it fails, and Superseded as `Attempt` does."""
+        with started(self.order, self.folder, self.run) as process:
+            self.follow(process)
+        self.save_curve()
+        return self.outcome(process.returncode)
+
+    def follow(self, process: "subprocess.Popen[bytes]") -> None:
+        """Read what the command prints until it ends. Ask it to end once the worker has to stop."""
+        readers = {process.stdout: self.report.read, process.stderr: lambda output: None}
+        is_asked, looked = False, time.monotonic()
+        with selectors.DefaultSelector() as pipes:
+            for pipe, read in readers.items():
+                assert pipe is not None
+                pipes.register(pipe, selectors.EVENT_READ, read)
+            is_over = False
+            while not is_over:
+                ready = pipes.select(LOOK_SECONDS)
+                is_over = not ready and process.poll() is not None
+                for key, _ in ready:
+                    output = os.read(key.fd, 1 << 16)
+                    self.log.write(output)
+                    key.data(output)
+                    if not output:
+                        pipes.unregister(key.fileobj)
+                if not is_asked and self.context.should_stop():
+                    is_asked = True
+                    process.terminate()
+                if time.monotonic() - looked > CURVE_SECONDS:
+                    self.run.ensure_current()
+                    self.save_curve()
+                    looked = time.monotonic()
+
+    def save_curve(self) -> None:
+        """Copy the command's training curve to the attempt. A new step in it is the trial's progress."""
+        if not self.curve.has_changed():
+            return
+        self.run.write_metrics(self.curve.lines)
+        self.run.progress(self.curve.step, {})
+        if self.curve.step > self.saved_step:
+            self.save_progress()
+
+    def save_progress(self) -> None:
+        """Save a checkpoint of the attempt. It holds no more than how far the command, which has its own, has come."""
+        self.saved_step = max(self.saved_step, self.curve.step)
+        content = {"step": self.saved_step, "seconds": self.seconds}
+        self.run.save_checkpoint(self.saved_step, json.dumps(content).encode())
+
+    def outcome(self, status: int) -> Outcome:
+        """Return how the command ended. status: its exit status. Raises CommandFailed."""
+        if self.curve.unclear:
+            self.context.warn(f"{CURVE}: a line is no object with numbers and a step: {self.curve.unclear}")
+        problem = ""
+        if status == 0 and not self.report.diverged:
+            try:
+                return self.finished()
+            except ValueError as error:
+                problem = str(error)
+        if self.is_stopping():
+            self.save_progress()
+            return Outcome("stopped", {}, self.seconds)
+        if self.report.diverged or self.curve.diverged:
+            return Outcome("diverged", {}, self.seconds, {"diverged_at_step": self.curve.step})
+        if problem:
+            raise CommandFailed(problem, faults.INPUT)
+        raise failure(status, self.log.last_lines(), machine.oom_kills() > self.memory_kills)
+
+    def finished(self) -> Outcome:
+        """Return the outcome of a finished command. Raises ValueError if what it reports is missing or not valid."""
+        self.report.read_file(self.folder / METRICS)
+        numbers = self.report.numbers()
+        correct = read_correct(self.folder)
+        if correct is not None:
+            self.run.save_correct(*correct)
+        return Outcome("finished", numbers, self.seconds, {"steps": self.curve.step} if self.curve.lines else {})
+
+    def is_stopping(self) -> bool:
+        """Return whether the worker has to stop. SLURM's signal may reach the command a moment before the worker."""
+        deadline = time.monotonic() + STOP_SECONDS
+        while not self.context.should_stop():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(LOOK_SECONDS)
+        return True
+
+
+@contextmanager
+def started(order: Order, folder: Path, run: store.Attempt) -> "Iterator[subprocess.Popen[bytes]]":
+    """Yield the supervisor of a trial's command. At the end of the block, nothing that it has started is left."""
+    settings = {key: value for key, value in order.settings.items() if key != "seed"}
+    own = {"seed": str(order.settings["seed"]), "folder": str(folder), "settings_file": str(run.path / SETTINGS)}
+    run.patience(lambda: store.write_json(run.path / SETTINGS, settings))
+    words = [sys.executable, "-IS", supervisor.__file__, str(GRACE_SECONDS), *order.template.fill(settings, own)]
+    with subprocess.Popen(
+        words, cwd=order.folder, env=environment(own), stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
+    ) as process:
+        try:
+            held = lease.own_lease().model_copy(update={"pid": process.pid, "started": lease.start_time(process.pid)})
+            run.patience(lambda: store.write_json(run.path / PROCESS, held.content()))
+            yield process
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()  # at which the supervisor kills what still runs
+            process.wait()
+            with suppress(ProcessLookupError):  # what is left if the supervisor itself was killed
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def environment(own: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a command: the user's, and what a trial is. own: as for `Template.fill`."""
+    path = os.environ.get("PYTHONPATH", "").removeprefix(str(provenance.HOME)).removeprefix(os.pathsep)
+    found = {
+        **os.environ,
+        "PYTHONPATH": path,  # without this suite, which the worker has added
+        "PYTHONUNBUFFERED": "1",  # so that the log is up to date
+        "ABLATE_SEED": own["seed"],
+        "ABLATE_FOLDER": own["folder"],
+        "ABLATE_SETTINGS": own["settings_file"],
+    }
+    if not path:
+        del found["PYTHONPATH"]
+    return found
+
+
+def claimed_folder(run: store.Attempt) -> Path:
+    """Return the folder of this attempt's command, with all that earlier attempts have written.
+
+    The folder moves from attempt to attempt, so that a command whose worker has lost the trial no longer finds it. On
+    this machine, such a command is ended first. Raises CommandFailed if it does not end.
+    """
+    own = run.path / FOLDER
+    for earlier in reversed(run.trial.attempts()):
+        if earlier == run.path:
+            continue
+        end_command(earlier)
+        with suppress(FileNotFoundError):
+            os.rename(earlier / FOLDER, own)
+            break
+    own.mkdir(exist_ok=True)
+    refuse_links(run.path, own)
+    return own.absolute()
+
+
+def end_command(attempt: Path) -> None:
+    """Wait for the end of an attempt's command on this machine, and kill it after ORPHAN_SECONDS."""
+    held = lease.read(attempt, PROCESS)
+    deadline = time.monotonic() + ORPHAN_SECONDS
+    while held is not None and lease.holder_state(held) in ("lives", "stopped"):
+        late = time.monotonic() - deadline
+        if late > ORPHAN_SECONDS:
+            raise CommandFailed(f"process {held.pid} of attempt {attempt.name} does not end", faults.MACHINE)
+        if late > 0:
+            with suppress(ProcessLookupError):
+                os.killpg(held.pid, signal.SIGKILL)
+        time.sleep(0.05)
+
+
+def failure(status: int, lines: Sequence[str], was_memory_kill: bool) -> CommandFailed:
+    """Return the error for a command that failed. status: its exit status, or 128 + a signal. lines: its last output.
+
+    was_memory_kill: whether the kernel killed a process here for lack of memory.
+    """
+    errors = [line for line in lines if ERROR.match(line)] or list(lines) or ["it printed nothing"]
+    said = errors[-1][:LONGEST_CAUSE]
+    memory = [line for line in lines if NO_MEMORY.search(line)]
+    if memory:
+        return CommandFailed(f"out of memory: {memory[-1][:LONGEST_CAUSE]}", faults.MEMORY)
+    ended_by = {128 + number: number.name for number in signal.Signals}.get(status, "")
+    if ended_by == "SIGKILL" and was_memory_kill:
+        return CommandFailed("killed by the kernel: out of memory", faults.MEMORY)
+    how = f"killed by {ended_by}" if ended_by else f"exit status {status}"
+    kind = faults.MACHINE if ended_by in ("SIGKILL", "SIGTERM") else faults.classify(RuntimeError(said)).kind
+    return CommandFailed(f"{how}: {said}", kind)

@@ -1,0 +1,139 @@
+"""Commands of users are planned, trained and compared as our own trials are."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import ONE_ARM, RECIPE, SCRIPT, planned
+from designs import write
+from run_trials import Quiet, serve_all, served
+
+from ablations.execution import runner
+from ablations.execution.launch import Place
+from ablations.study.reading import read_recipe
+from results import store
+from results.study_results import load_plans
+from results.tables import study_table
+
+BAD_RECIPES = [
+    ("train: python train.py {lrr} {lr}", "train: {lrr} is unknown; did you mean 'lr'?"),
+    ("train: python train.py {seed}", "config: lr: the command takes it nowhere: write {lr} or {settings} into"),
+    ("train: python 'train.py {lr}", "train: python 'train.py {lr}: no closing quotation"),
+    ("train: python train.py --all={settings}", "train: {settings} stands for several words: separate it by blanks"),
+    ("train: python train.py {settings}\nspelling: --{name} {value}", "spelling=--{name} {value}: words with {key}"),
+    ("train: python train.py {lr}\ncode: [src]", "code: src: no such file or folder in "),
+    ("train: python train.py {lr}\nmetrics: {}", "metrics: name what the command reports"),
+    ("train: python train.py {lr}\nmetrics: {f1: {better: yes}}", "better=yes: 'higher' or 'lower'"),
+    ("train: python train.py {lr}\nsettings: {wd: {min: 0}}", "settings: wd: is no setting: give its default in"),
+    ("train: python train.py {lr}\nsettings: {lr: {min: 1}}", "lr=0.5: at least 1"),
+    ("train: python train.py {lr}\nsettings: {lr: {choices: [a, b]}}", "lr=0.5: 'a' or 'b'"),
+    ("train: python train.py {lr}\nconfig: {lr: {a: 1}}", "config: lr: a plain value: nested settings have names with"),
+    ("train: python train.py {seed}\nconfig: {seed: 1}", "seed"),
+    ("train: closed_form:CLOSED_FORM\nmetrics: {}\ncode: [a.py]", "code: is for a command: write its command"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("lines", "message"), BAD_RECIPES, ids=[lines for lines, _ in BAD_RECIPES])
+def test_a_recipe_that_cannot_work_is_refused_in_one_line(tmp_path: Path, lines: str, message: str) -> None:
+    keys = {"description": "d", "config": "{lr: 0.5}", "metrics": "{f1: {better: higher}}"}
+    keys |= dict(line.split(": ", 1) for line in lines.splitlines())
+    text = "\n".join(f"{key}: {value}" for key, value in keys.items())
+    with pytest.raises(ValueError, match=r"r\.yaml: ") as refusal:
+        read_recipe(write(tmp_path, "r", text))
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_study_of_a_command_gets_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan holds all that training needs, and the first metric is compared."""
+    runs, todo = planned(tmp_path)
+    (tmp_path / "r.yaml").unlink()
+    monkeypatch.setattr(runner, "drive", serve_all)
+    assert len(runner.run(todo, Place(runs, None), Quiet()).done) == 6
+    (plan,) = store.read_plans(runs).readable
+    table = study_table.table(load_plans(runs, [plan])[0])
+    rows = {row.arm: row for row in table.rows}
+    assert plan.metric == "score"
+    assert rows["lr=0.25"].mean == pytest.approx(0.251)
+    assert [
+        (line.step, line.number("loss")) for line in store.read_metrics(store.trial(runs, todo[0].id).state().attempt)
+    ] == [(step, 1 / step) for step in range(1, 6)]
+
+
+def test_an_id_is_of_settings_template_and_code_but_of_no_folder(tmp_path: Path) -> None:
+    def ids(name: str, script: str = SCRIPT, recipe: str = RECIPE) -> list[str]:
+        return [job.id for job in planned(tmp_path / name, script, recipe)[1]]
+
+    first = ids("a")
+    assert len({*first}) == 6
+    assert ids("b") == first
+    assert ids("c", recipe=RECIPE.replace("A script.", "Another text.")) == first
+    assert not {*ids("d", script=f"{SCRIPT}# an edit")} & {*first}
+    assert not {*ids("e", recipe=RECIPE.replace("{lr} {seed}", "{lr}  --flag {seed}"))} & {*first}
+    assert ids("f", recipe=RECIPE.replace("config: {lr: 0.5}", "config: {lr: 0.25}")) == first
+
+
+def test_settings_are_spelled_as_the_recipe_says(tmp_path: Path) -> None:
+    """A flag is left out if it is false, a null setting too, and no shell sees a value."""
+    script = "import sys; print('METRIC score=1'); print(sys.argv[1:])"
+    settings = "config: {lr: 1, amp: true, ema: false, model.name: 'a b; $HOME', init: null}"
+    recipe = RECIPE.replace("{lr} {seed} {folder}", "{settings}").replace("config: {lr: 0.5}", settings)
+    for spelling, written in (
+        ("", ["--lr", "1", "--amp", "--model.name", "a b; $HOME"]),
+        ("    spelling: '{key}={value}'\n", ["lr=1", "amp=true", "ema=false", "model.name=a b; $HOME"]),
+    ):
+        study = "{question: q, baseline: {lr: 1}, factors: {model.name: ['a b; $HOME', c]}}"
+        runs, todo = planned(tmp_path / str(len(written)), script, recipe + spelling, study)
+        assert served(runs, todo[0]).kind == "finished"
+        assert str(written) in log(runs, todo[0].id)
+
+
+def log(runs: Path, trial_id: str) -> str:
+    attempt = store.trial(runs, trial_id).attempts()[-1]
+    return (attempt / "log").read_text()
+
+
+def test_a_command_knows_what_it_is_by_its_environment(tmp_path: Path) -> None:
+    script = """
+        import json, os, sys
+        settings = json.load(open(os.environ["ABLATE_SETTINGS"]))
+        assert settings == {"lr": 0.5} and os.environ["ABLATE_FOLDER"] == sys.argv[3]
+        json.dump({"score": int(os.environ["ABLATE_SEED"])}, open(os.environ["ABLATE_FOLDER"] + "/metrics.json", "w"))
+    """
+    runs, todo = planned(tmp_path, script, study=ONE_ARM)
+    assert [served(runs, job).metrics for job in todo] == [{"score": seed} for seed in range(3)]
+
+
+def test_edited_code_is_planned_anew_before_it_trains(tmp_path: Path) -> None:
+    runs, todo = planned(tmp_path)
+    (tmp_path / "train.py").write_text("print('METRIC score=0')")
+    ended = served(runs, todo[0])
+    assert (ended.kind, ended.cause) == (
+        "failed",
+        "train: the code of the command has changed since the study was planned: plan it anew",
+    )
+
+
+def test_commands_load_neither_torch_nor_vitcore(tmp_path: Path) -> None:
+    runs, _ = planned(tmp_path, study=ONE_ARM)
+    done = subprocess.run([sys.executable, "-c", TRAIN, str(runs)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+TRAIN = """
+import sys
+from pathlib import Path
+from unittest.mock import Mock
+from ablations.execution import runner, worker
+from ablations.execution.launch import Place
+from ablations.jobs import jobs
+from results import store
+runs = Path(sys.argv[1])
+todo = jobs(store.read_plans(runs).readable)
+place = Place(runs, None, trainable=todo[0].trainable)
+worker.Worker(place, Mock()).serve(todo[0])
+assert store.trial(runs, todo[0].id).state().status == "finished"
+loaded = {"torch", "vitcore"} & sys.modules.keys()
+assert not loaded, loaded
+"""
