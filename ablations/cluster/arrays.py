@@ -93,6 +93,16 @@ def task_arrays(campaign: Campaign) -> list[SubmittedArray]:
     return [array for array in submitted_arrays(campaign) if not array.is_helper]
 
 
+def earlier_arrays(campaign: Campaign) -> list[SubmittedArray]:
+    """Return the arrays that were submitted to the same cluster for the same arms and plans, oldest first."""
+    found = []
+    for other in campaigns.campaigns(campaign.runs):
+        has_same_trials = (other.plans, other.arms) == (campaign.plans, campaign.arms)
+        if has_same_trials and other.cluster in ("", campaign.cluster) and not other.cancelled:
+            found += task_arrays(other)
+    return sorted(found, key=lambda array: array.intent.written)
+
+
 def queued_tasks(runs: Path, timeout: float = TIMEOUT) -> list[QueuedTask]:
     """Return the tasks and helper jobs of a run directory's campaigns that are in SLURM's queue, whoever owns them."""
     submissions = campaigns.campaigns(runs)

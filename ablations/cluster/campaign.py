@@ -112,38 +112,56 @@ def create(
     arms: Sequence[str] = ALL_ARMS,
     cluster: str = "",
 ) -> Campaign:
-    """Create a campaign with its folder, and return it.
+    """Create a campaign with its folder, and return it. Arguments are those of `new`, errors those of `write`."""
+    campaign = new(plans, profile, place, name, arms, cluster)
+    write(campaign)
+    return load(campaign.folder)
 
-    The folder holds a copy of the code, so that later edits do not affect waiting jobs. plans: names of the plans.
-    name: the beginning of the folder's name; "" for the current time. arms: glob patterns of the arms to train.
-    cluster: the name of the cluster that will have the jobs.
-    Raises ValueError if a folder is a symbolic link, or OSError if a file cannot be copied or written.
+
+def new(
+    plans: Sequence[str],
+    profile: Profile,
+    place: Place,
+    name: str = "",
+    arms: Sequence[str] = ALL_ARMS,
+    cluster: str = "",
+) -> Campaign:
+    """Return a campaign that is not yet on disk.
+
+    plans: names of the plans. name: the beginning of the folder's name; "" for the current time. arms: glob patterns of
+    the arms to train. cluster: the name of the cluster that will have the jobs.
     """
     name = name or time.strftime("%Y%m%d-%H%M%S")
     folder = place.runs / "submissions" / f"{name}-{uuid.uuid4().hex[:8]}"
+    return Campaign(folder, tuple(plans), profile, place, tuple(arms), cluster=cluster)
+
+
+def write(campaign: Campaign) -> None:
+    """Write a campaign's folder, with a copy of the code, so that later edits do not affect waiting jobs.
+
+    Raises ValueError if a folder is a symbolic link, or OSError if a file cannot be copied or written.
+    """
+    folder, place, profile = campaign.folder, campaign.place, campaign.profile
     refuse_links(place.runs, folder)
-    staging = folder.with_name(f".{folder.name}")
+    partial = folder.with_name(f".{folder.name}")
     for package in PACKAGES:
-        shutil.copytree(HOME / package, staging / "code" / package, ignore=shutil.ignore_patterns("__pycache__"))
-    plugins = [str(folder / copy_plugin(Path(file), digest, staging)) for file, digest in place.plugins.items()]
+        shutil.copytree(HOME / package, partial / "code" / package, ignore=shutil.ignore_patterns("__pycache__"))
     content = {
         "schema": store.SCHEMA,
-        "plans": list(plans),
+        "plans": list(campaign.plans),
         "folder": os.path.realpath(folder),
-        "cluster": cluster,
-        "code": provenance.source_digest(staging / "code"),
+        "cluster": campaign.cluster,
+        "code": provenance.source_digest(partial / "code"),
         "profile": profile.model_dump(exclude_none=True, exclude=PRIVATE),
-        "plugins": plugins,
+        "plugins": [str(folder / copy_plugin(Path(file), digest, partial)) for file, digest in place.plugins.items()],
         "data_dir": str(place.data_dir.absolute()) if place.data_dir else None,
         "checkpoints": str(place.checkpoints) if place.checkpoints else None,
         "keep_weights": place.keep_weights,
+        "arms": list(campaign.arms),
     }
-    if tuple(arms) != ALL_ARMS:
-        content["arms"] = list(arms)
-    store.write_json(staging / "campaign.json", content)
-    store.write_json(staging / "private.json", profile.model_dump(include=PRIVATE), mode=0o600)
-    staging.rename(folder)
-    return load(folder)
+    store.write_json(partial / "campaign.json", content)
+    store.write_json(partial / "private.json", profile.model_dump(include=PRIVATE), mode=0o600)
+    partial.rename(folder)
 
 
 def copy_plugin(file: Path, digest: str, folder: Path) -> Path:

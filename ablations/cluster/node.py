@@ -115,7 +115,7 @@ def watch(folder: str) -> int:
     status = finish_patiently(Path(folder))
     campaign = campaign_of(Path(folder))
     if not campaign.cancelled:
-        rounds.ensure_helpers(campaign)
+        rounds.ensure_helpers(campaign, arrays.queued_tasks(campaign.runs))
     return status
 
 
@@ -182,14 +182,16 @@ def finish_round(campaign: Campaign, after: str) -> int:
 
 
 def has_queued_tasks(campaign: Campaign) -> bool:
-    return any(not task.array.is_helper for task in rounds.own_tasks(campaign))
+    own = rounds.own_tasks(campaign, arrays.queued_tasks(campaign.runs))
+    return not all(task.array.is_helper for task in own)
 
 
 def cancel_helpers(campaign: Campaign) -> None:
     """Try to cancel the pending helper jobs. A job that remains finds nothing to do."""
     try:
-        for task in rounds.own_tasks(campaign):
-            if task.array.is_helper and task.job.is_pending:
-                queue.cancel(task.job.tag)
+        own = rounds.own_tasks(campaign, arrays.queued_tasks(campaign.runs))
+        waiting = [task.job.tag for task in own if task.array.is_helper and task.job.is_pending]
+        if waiting:
+            queue.cancel(*waiting)
     except (NoSlurm, Unreachable, Refused) as error:
         print(f"a job that watches may still wait: {error}", flush=True)

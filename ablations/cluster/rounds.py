@@ -10,11 +10,13 @@ of a campaign is not valid.
 
 import math
 import re
+import shutil
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ablations.cluster import arrays
+from ablations.cluster import campaign as campaigns
 from ablations.cluster.arrays import LAST, WATCH, WORK, QueuedTask
 from ablations.cluster.campaign import Campaign, device
 from ablations.execution import retry
@@ -54,24 +56,25 @@ def submit_round(campaign: Campaign, inside: bool = False, after: str = "") -> R
     """Submit tasks for the trials that are left, unless enough are queued, and helper jobs; return what was done.
 
     Parents whose weights are gone are reopened, and jobs that SLURM holds are released. The caller must hold
-    `launcher_lock`. inside: whether the caller is a job of the campaign. after: the name of its array, if it began
-    after all tasks of earlier arrays. Raises Refused after MOST_ARRAYS within an hour. If tasks were submitted but no
-    last job, the result says why.
+    `launcher_lock`. A new campaign is written only if it gets tasks. inside: whether the caller is a job of the
+    campaign. after: the name of its array, if it began after all tasks of earlier arrays. Raises Refused after
+    MOST_ARRAYS within an hour. If tasks were submitted but no last job, the result says why.
     """
     place = campaign.place
     plans = campaign.read_plans()
     trials = jobs(plans, campaign.arms)
-    renewed = [] if campaign.cancelled else retry.reopen_lost_parents(place.runs, trials, place.code)
+    renewed = retry.reopen_lost_parents(place.runs, trials, place.code)
     standings = Standings(place.runs, place.code)
     standings_by_id = {job.id: job.standing(standings) for job in trials}
     left = [job for job in trials if standings_by_id[job.id].is_pending]
     done = replace(count_ended(standings_by_id.values()), left=len(left), renewed=tuple(renewed))
-    if not left or campaign.cancelled:
+    if not left:
         return done
 
-    tasks = [task for task in arrays.queued_tasks(campaign.runs) if counts(task, campaign, after)]
+    in_queue = arrays.queued_tasks(place.runs)
+    tasks = [task for task in in_queue if counts(task, campaign, after)]
     queue.release(task.job for task in tasks)
-    earlier = arrays.task_arrays(campaign)
+    earlier = arrays.earlier_arrays(campaign)
     hours = estimate.cost(plans, place.runs, device(campaign.profile), {job.id for job in left}).hours
     done = replace(done, queued=len(tasks), hours=hours)
     was_cancelled = bool(earlier) and earlier[-1].cancel_mark.exists()
@@ -82,19 +85,22 @@ def submit_round(campaign: Campaign, inside: bool = False, after: str = "") -> R
     is_recent = bool(earlier) and earlier[-1].age < SETTLE_SECONDS  # squeue may not show it yet
     if wanted <= len(tasks) or (is_recent and not inside and not was_cancelled):
         if not inside:
-            ensure_helpers(campaign)
+            ensure_all_helpers(in_queue)
         return done
     if sum(array.age < HOUR for array in earlier) >= MOST_ARRAYS:
         raise Refused(f"{MOST_ARRAYS} arrays were submitted within an hour: look at `ablate logs`, and submit later")
 
-    folders = [store.trial(place.runs, job.id) for job in trials]
-    avoided = arrays.nodes_to_avoid(folders) + arrays.silent_nodes(earlier)
+    avoided = arrays.nodes_to_avoid(store.trial(place.runs, job.id) for job in trials) + arrays.silent_nodes(earlier)
+    if not campaign.folder.exists():
+        campaigns.write(campaign)
     when = {} if inside else campaign.profile.start
     progress = arrays.progress(campaign) if inside else []
     try:
         job_id, submitted = send_tasks(campaign, wanted - len(tasks), avoided, when, progress)
-    except Refused as refusal:
-        if tasks and queue.FULL.search(str(refusal)):  # those that are queued go on
+    except (Refused, Unreachable) as error:
+        if not arrays.submitted_arrays(campaign):
+            shutil.rmtree(campaign.folder)
+        if tasks and queue.FULL.search(str(error)):  # those that are queued go on
             return done
         raise
     done = replace(done, submitted=submitted, avoided=tuple(avoided))
@@ -112,7 +118,7 @@ def counts(task: QueuedTask, campaign: Campaign, after: str) -> bool:
     after: as for `submit_round`.
     """
     other = task.array.campaign
-    has_ended = other == campaign and task.array.folder.name < after
+    has_ended = other.folder == campaign.folder and task.array.folder.name < after
     shares_plans = bool({*other.plans} & {*campaign.plans})
     return shares_plans and not task.array.is_helper and not other.cancelled and not has_ended
 
@@ -190,17 +196,25 @@ def send_helper(campaign: Campaign, function: str, when: Mapping[str, str]) -> N
     arrays.send(arrays.job_array(campaign, arrays.next_folder(campaign), function, when))
 
 
-def ensure_helpers(campaign: Campaign) -> None:
+def ensure_all_helpers(in_queue: Sequence[QueuedTask]) -> None:
+    """Do the work of `ensure_helpers` for all campaigns of this user that have tasks in the queue."""
+    by_folder = {task.array.campaign.folder: task.array.campaign for task in in_queue}
+    for campaign in by_folder.values():
+        if campaign.is_own:
+            ensure_helpers(campaign, in_queue)
+
+
+def ensure_helpers(campaign: Campaign, in_queue: Sequence[QueuedTask]) -> None:
     """Submit the last job and the job that watches if tasks are queued and these neither wait nor are recent."""
-    queued = own_tasks(campaign)
-    before = dict.fromkeys(task.job.job_id for task in queued if not task.array.is_helper)
-    waiting = [task.array for task in queued if task.job.is_pending]
+    own = own_tasks(campaign, in_queue)
+    before = dict.fromkeys(task.job.job_id for task in own if not task.array.is_helper)
+    waiting = [task.array for task in own if task.job.is_pending]
     recent = [array for array in arrays.submitted_arrays(campaign) if array.age < SETTLE_SECONDS]
     present = {array.intent.function for array in [*waiting, *recent]}
     if before:
         send_helpers(campaign, list(before), functions={LAST, WATCH} - present)
 
 
-def own_tasks(campaign: Campaign) -> list[QueuedTask]:
+def own_tasks(campaign: Campaign, in_queue: Iterable[QueuedTask]) -> list[QueuedTask]:
     """Return the tasks and helper jobs of a campaign that are in the queue."""
-    return [task for task in arrays.queued_tasks(campaign.runs) if task.array.campaign == campaign]
+    return [task for task in in_queue if task.array.campaign.folder == campaign.folder]

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from ablations import machine, provenance
+from ablations import machine
 from ablations.cluster import arrays, rounds
 from ablations.cluster import campaign as campaigns
 from ablations.cluster.arrays import LAST, WORK
@@ -23,14 +23,13 @@ from ablations.execution.runner import signal_handler
 from ablations.jobs import Job, jobs
 from ablations.planning import estimate
 from ablations.study import strict_yaml
-from ablations.study.naming import ALL_ARMS
 from results.store.schemas import NodeChecks, Plan
 from results.store.standing import Standings
 from results.units import amount_text
 from slurm import preflight as slurm_preflight
 from slurm import queue
 from slurm.arrays import job_name, require_folder, script
-from slurm.ask import NoSlurm, Refused, Unreachable, cluster_name
+from slurm.ask import NoSlurm, Unreachable, cluster_name
 from slurm.profile import Profile, find_profile, is_known
 
 FAILED = "FAILED"
@@ -104,20 +103,12 @@ def submit(plans: Sequence[Plan], place: Place, profile: Profile, arms: Sequence
     """Submit the trials that are still to train and not queued; return a summary for the user.
 
     SLURM is asked only if trials are left. If nothing is left to train, tables and report are brought up to date.
-    Raises the errors of `send_round`, and TimeoutError if another process holds the lock for TURN_SECONDS.
+    Raises the errors of `submit_round`, and TimeoutError if another process holds the lock for TURN_SECONDS.
     """
     with campaigns.launcher_lock(place.runs):
-        if trials_to_submit(plans, place, arms):  # continue the newest submission with equal arguments
+        if trials_to_submit(plans, place, arms):
             names = [plan.name for plan in plans]
-            here = cluster_name()
-            earlier = [
-                campaign
-                for campaign in campaigns.campaigns(place.runs)
-                if campaign.cluster in ("", here) and is_same_submission(campaign, names, place, profile, arms)
-            ]
-            campaign = earlier[-1] if earlier else campaigns.create(names, profile, place, arms=arms, cluster=here)
-            (campaign.folder / "gave-up.json").unlink(missing_ok=True)
-            done = send_round(campaign)
+            done = rounds.submit_round(campaigns.new(names, profile, place, arms=arms, cluster=cluster_name()))
         else:
             standings = Standings(place.runs, place.code)
             done = rounds.count_ended(job.standing(standings) for job in jobs(plans, arms))
@@ -153,38 +144,6 @@ def publish_pending(runs: Path, plans: Sequence[Plan]) -> str:
 
     publish_all(runs, [plan.name for plan in plans])
     return f"tables and report written: {runs / 'report.html'}"
-
-
-def send_round(campaign: Campaign) -> Round:
-    """Submit tasks for what is left, unless enough are queued; return what was done.
-
-    Raises the errors of `rounds.submit_round`. After Refused or Unreachable, a campaign without jobs is removed.
-    """
-    try:
-        return rounds.submit_round(campaign)
-    except (Refused, Unreachable):
-        if not arrays.submitted_arrays(campaign):
-            shutil.rmtree(campaign.folder)
-        raise
-
-
-def is_same_submission(
-    campaign: Campaign, plans: Sequence[str], place: Place, profile: Profile, arms: Sequence[str] = ALL_ARMS
-) -> bool:
-    """Return whether an earlier submission can be continued with these plans, arms, profile, settings and code."""
-
-    def recorded(place: Place) -> tuple[Any, ...]:  # what campaign.json records of a place
-        data_dir = place.data_dir.absolute() if place.data_dir else None
-        return sorted(place.plugins.values()), data_dir, place.checkpoints, place.keep_weights
-
-    wanted = (tuple(plans), tuple(arms), profile, *recorded(place))
-    earlier = (campaign.plans, campaign.arms, campaign.profile, *recorded(campaign.place))
-    return (
-        wanted == earlier
-        and not campaign.cancelled
-        and campaign.is_own
-        and provenance.source_digest(campaign.code) == provenance.source_digest()
-    )
 
 
 def submission_message(done: Round, profile: Profile) -> str:

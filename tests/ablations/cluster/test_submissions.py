@@ -126,23 +126,6 @@ def test_profile_goes_before_the_recipes_resources(tmp_path: Path) -> None:
         submit.read_profile(str(tmp_path / "p.yaml"), {"cores": 3})
 
 
-def test_only_equal_submissions_of_a_user_continue(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arms and data must be equal, and code of another user must not run as this user."""
-    monkeypatch.chdir(tmp_path)
-    here = tmp_path / "data"
-    for arms, trials in {"*": 4, "position=[n]*": 1, "position=[n]* position=1d": 2}.items():
-        campaign = submitted(runs, arms=arms.split(), data_dir=here)
-        assert len({job.arm for job in campaign.jobs()}) == trials
-        for folder, asked, same in (
-            *((here, arms, True), (Path("data"), arms, True), (Path("other"), arms, False), (None, arms, False)),
-            *((here, other, other == arms) for other in ("*", "position=[n]*", "position=1d")),
-        ):
-            place = Place(runs, folder)
-            assert submit.is_same_submission(campaign, [POSITION], place, TOY, asked.split()) is same
-    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    assert not submit.is_same_submission(campaign, [POSITION], Place(runs, here), TOY, arms.split())
-
-
 def test_cancel_that_slurm_did_not_answer_is_completed_by_the_next(runs: Path, slurm: Queue) -> None:
     campaign, other = submitted(runs), submitted(runs)
     slurm.names = [f"{campaign.tags}0001", f"{campaign.tags}0002", "ablate:other:0001"]
@@ -192,6 +175,30 @@ def test_a_queue_that_lies_costs_a_bounded_number_of_arrays(runs: Path, sent_arr
             age(array, rounds.SETTLE_SECONDS)
     with pytest.raises(Refused, match="20 arrays were submitted within an hour"):
         rounds.submit_round(campaign, inside=True)
+
+
+def test_new_submission_waits_for_tasks_of_the_same_arms(runs: Path, sent_arrays: list[tuple[str, int]]) -> None:
+    """squeue may not show these yet. Other arms do not wait, and what submits nothing writes no folder."""
+    missing(runs)
+    place, folder = Place(runs, None), runs / "submissions"
+    for arms, submitted in (("*", True), ("*", False), ("position=none", True), ("*", False)):
+        before = len(list(folder.glob("[0-9]*")))
+        done = rounds.submit_round(campaigns.new([POSITION], TOY, place, arms=[arms]))
+        assert bool(done.submitted) is submitted
+        assert len(list(folder.glob("[0-9]*"))) == before + submitted
+
+
+def test_refused_submission_leaves_no_folder(
+    runs: Path, sent_arrays: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(array: JobArray) -> int:
+        raise Refused("Batch job submission failed: Invalid account")
+
+    missing(runs)
+    monkeypatch.setattr(slurm_arrays, "submit", refuse)
+    with pytest.raises(Refused, match="Invalid account"):
+        rounds.submit_round(campaigns.new([POSITION], TOY, Place(runs, None)))
+    assert not list((runs / "submissions").iterdir())
 
 
 def age(array: arrays.SubmittedArray, seconds: float) -> None:
@@ -290,7 +297,7 @@ def test_last_job_waits_out_a_full_disk(runs: Path, monkeypatch: pytest.MonkeyPa
         now[0] += seconds
 
     monkeypatch.setattr(rounds, "submit_round", full)
-    monkeypatch.setattr(rounds, "own_tasks", lambda campaign: [])
+    monkeypatch.setattr(arrays, "queued_tasks", lambda runs: [])
     monkeypatch.setattr(node, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
     monkeypatch.setattr(sys, "stdout", SimpleNamespace(write=len, flush=full))
     with pytest.raises(OSError, match="No space left"):
