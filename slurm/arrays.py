@@ -116,7 +116,7 @@ def quoted_option(word: str) -> str:
     return f"{name}={shlex.quote(value)}" if sign else name
 
 
-def sbatch_options(array: JobArray) -> values.Options:
+def sbatch_options(array: JobArray) -> values.SlurmOptions:
     """Return the options of sbatch for an array. Raises ValueError if the tag or a node's name is not allowed."""
     profile = array.profile
     values.require("tag", array.tag, r"[A-Za-z0-9][A-Za-z0-9:._-]*", "letters, digits and : . _ -")

@@ -10,7 +10,6 @@ the values of `environment` are quoted, so that no shell expands them. All other
 that no value can add an option, a command or a path. The code is the same for all clusters.
 """
 
-import difflib
 import os
 import re
 import shlex
@@ -18,8 +17,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from commonfloor.messages import joined_names, one_line
+from commonfloor.options import Options
 from slurm import partitions
 from slurm.values import (
     FEATURES,
@@ -27,12 +28,12 @@ from slurm.values import (
     SIZE,
     SRUN,
     WORD,
-    Options,
+    SlurmOptions,
     checked_options,
     list_pattern,
-    one_line,
     quoted_value,
     require,
+    require_printable,
 )
 
 ENDS = r"(after|afterany|afterok|afternotok)(:\d+(_\d+)?)+"
@@ -61,10 +62,8 @@ TIME = re.compile(r"(\d{1,4}-)?\d{1,4}:[0-5]?\d:[0-5]?\d", re.ASCII)
 OURS = ("SLURM", "SBATCH", "SRUN", "SUBMITIT")  # set by SLURM and submitit for each job
 
 
-class Profile(BaseModel):
+class Profile(Options):
     """What each job of a submission requests. Raises a ValueError that names an invalid key and its allowed values."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     partition: str | None = None  #: The partition, or several with commas.
     account: str | None = None  #: The account that is charged.
@@ -86,19 +85,13 @@ class Profile(BaseModel):
     dependency: str | None = None  #: Dependencies of the submitted jobs on other jobs, such as `afterok:1234`.
     begin: str | None = None  #: Earliest start of the submitted jobs, such as `20:00` or `now+2hours`.
     comment: str | None = None  #: Text after the submission's tag in the comment of each job.
-    extra: Options = {}  #: Further options of `sbatch`, such as `mail-type: END`.
-    srun: Options = {}  #: Options of `srun`, such as `cpu-bind: cores`.
+    extra: SlurmOptions = {}  #: Further options of `sbatch`, such as `mail-type: END`.
+    srun: SlurmOptions = {}  #: Options of `srun`, such as `cpu-bind: cores`.
     #: What the helper jobs request instead of one core, 2 GB and 15 minutes. `none`: there are no helper jobs.
     helper: dict[str, Any] | Literal["none"] = {}
     checkpoints: str | None = None  #: Folder of checkpoints. By default, the run directory.
     data_dir: str | None = None  #: Folder of data sets. By default, ablate.toml or `ABLATE_DATA` names it.
     keep_weights: Literal["all", "baseline", "none"] | None = None  #: Arms whose final weights are kept.
-
-    def __init__(self, **values: Any) -> None:
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            raise ValueError(explain(error)) from None
 
     @classmethod
     def parse(cls, content: Mapping[str, Any], origin: str) -> "Profile":
@@ -106,7 +99,7 @@ class Profile(BaseModel):
         try:
             return cls(**{key: value for key, value in content.items() if value is not None})
         except ValueError as error:
-            raise ValueError(f"{origin}: {error}") from None
+            raise ValueError(one_line(f"{origin}: {error}")) from None
 
     @classmethod
     def check_resources(cls, content: Mapping[str, Any]) -> None:
@@ -119,7 +112,9 @@ class Profile(BaseModel):
     @field_validator(*TEXT)
     @classmethod
     def _word(cls, value: str | None, about: Any) -> str | None:
-        return value if value is None else require(about.field_name, value, *TEXT[about.field_name])
+        if value is not None:
+            require(about.field_name, value, *TEXT[about.field_name])
+        return value
 
     @field_validator("setup", mode="before")
     @classmethod
@@ -127,7 +122,7 @@ class Profile(BaseModel):
         if not isinstance(lines, list | tuple) or not all(isinstance(line, str) for line in lines):
             raise ValueError(f"setup={quoted_value(lines)}: a list of shell lines")
         for line in lines:
-            one_line("setup", line, "one shell line an entry, without tabs or control characters")
+            require_printable("setup", line, "one shell line an entry, without tabs or control characters")
             if line.lstrip().startswith("#"):
                 raise ValueError(f"setup={quoted_value(line)}: no comments (SLURM reads #SBATCH lines as options)")
         return tuple(lines)
@@ -139,17 +134,23 @@ class Profile(BaseModel):
             raise ValueError(f"environment={quoted_value(values)}: names and values")
         return {name: exported_value(name, value) for name, value in values.items()}
 
-    @field_validator("time", "container")
+    @field_validator("time")
     @classmethod
-    def _readable(cls, value: Any, about: Any) -> Any:
+    def _time(cls, value: str | int) -> str | int:
+        in_seconds(value)
+        return value
+
+    @field_validator("container")
+    @classmethod
+    def _container(cls, value: str | None) -> str | None:
         if value is not None:
-            (in_seconds if about.field_name == "time" else container_words)(value)
+            container_words(value)
         return value
 
     @field_validator("extra", "srun", mode="before")
     @classmethod
-    def _options(cls, values: object, about: Any) -> Options:
-        return checked_options(about.field_name, SRUN if about.field_name == "srun" else SBATCH, values)
+    def _options(cls, values: object, about: Any) -> SlurmOptions:
+        return checked_options(about.field_name, {"extra": SBATCH, "srun": SRUN}[about.field_name], values)
 
     @model_validator(mode="after")
     def _check_combinations(self) -> "Profile":
@@ -165,7 +166,7 @@ class Profile(BaseModel):
     @field_validator("helper")
     @classmethod
     def _helper(cls, value: Any) -> Any:
-        if value != "none":
+        if value and value != "none":
             unknown = sorted(value.keys() - set(HELPER))
             if unknown:
                 raise ValueError(f"helper.{quoted_value(unknown[0])}: one of {', '.join(HELPER)}")
@@ -178,10 +179,12 @@ class Profile(BaseModel):
     @property
     def helper_profile(self) -> "Profile":
         """The profile of the last job and of the job that watches, which work for seconds on one core."""
-        kept = self.model_dump(include={"partition", "account", "qos", "setup", "environment", "comment"})
-        extra = {name: value for name, value in self.extra.items() if name in ("reservation", "wckey")}
-        changes = {} if self.helper == "none" else self.helper
-        return Profile(**{**kept, "gpus": 0, "cpus": 1, "memory": "2G", "time": 15, "extra": extra, **changes})
+        settings = self.model_dump(include={"partition", "account", "qos", "setup", "environment", "comment"})
+        settings |= {"gpus": 0, "cpus": 1, "memory": "2G", "time": 15}
+        settings["extra"] = {name: self.extra[name] for name in ("reservation", "wckey") if name in self.extra}
+        if self.helper != "none":
+            settings |= self.helper
+        return Profile(**settings)
 
     @property
     def seconds(self) -> int:
@@ -195,7 +198,9 @@ class Profile(BaseModel):
     @property
     def prefix(self) -> tuple[str, ...]:
         """The words of the command `container`, or () without a container."""
-        return container_words(self.container) if self.container else ()
+        if self.container is None:
+            return ()
+        return container_words(self.container)
 
     @property
     def start(self) -> dict[str, str]:
@@ -205,15 +210,19 @@ class Profile(BaseModel):
     @property
     def gres(self) -> str | None:
         """The value of sbatch's --gres (GPUs and other resources), or None. Every SelectType supports --gres."""
-        gpus = ":".join(["gpu", *filter(None, [self.gpu_type]), str(self.gpus)]) if self.gpus else None
-        return ",".join(str(part) for part in (gpus, self.extra.get("gres")) if part) or None
+        parts = []
+        if self.gpus:
+            parts.append(":".join(filter(None, ["gpu", self.gpu_type, str(self.gpus)])))
+        if "gres" in self.extra:
+            parts.append(str(self.extra["gres"]))
+        return ",".join(parts) or None
 
 
 def container_words(container: str) -> tuple[str, ...]:
     """Return the words of a container's command. Raises ValueError if it begins with an option or cannot be split."""
     meaning = "a command and its options, as in 'apptainer exec --nv /images/torch.sif'"
     try:
-        words = shlex.split(one_line("container", container, meaning))
+        words = shlex.split(require_printable("container", container, meaning))
     except ValueError:
         words = []
     if not words or words[0].startswith("-"):
@@ -247,39 +256,15 @@ def exported_value(name: object, value: object) -> str:
         raise ValueError(f"{key}: names that start with {', '.join(OURS)} are SLURM's and submitit's own")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"{key}={quoted_value(value)}: a string or a number")
-    return one_line(key, str(value), "one line without control characters")
-
-
-def explain(error: ValidationError) -> str:
-    """Return the first validation error as one line with the key, the value and what is allowed."""
-    problem = error.errors(include_url=False)[0]
-    key = ".".join(quoted_value(part) for part in problem["loc"][:1])
-    match problem["type"]:
-        case "extra_forbidden":
-            close = difflib.get_close_matches(key, Profile.model_fields, n=1)
-            hint = f"did you mean '{close[0]}'?" if close else f"one of {', '.join(Profile.model_fields)}"
-            return f"unknown key '{key}': {hint}"
-        case "value_error":
-            return str(problem["ctx"]["error"])
-        case "int_type" | "greater_than_equal" | "less_than_equal":
-            schema = Profile.model_json_schema()["properties"][key]
-            limits = schema.get("anyOf", [schema])[0]  # a number, or none
-            allowed = f"a whole number from {limits['minimum']:,} to {limits['maximum']:,}"
-        case "float_type" | "greater_than":
-            allowed = "a number above 0"
-        case _:
-            allowed = problem["msg"].removeprefix("Input should be ")
-    return f"{key}={quoted_value(problem['input'])}: {allowed}"
+    return require_printable(key, str(value), "one line without control characters")
 
 
 # -- the files of profiles ---------------------------------------------------------------------------------------------
 
 
-def folders() -> list[Path]:
-    """Return the folders of profiles: in $XDG_CONFIG_HOME, if absolute, and in ~/.config. New files go to the first."""
-    configured = os.environ.get("XDG_CONFIG_HOME", "")
-    homes = [Path(configured)] if configured.startswith("/") else []
-    return [home / "ablate" / "profiles" for home in dict.fromkeys([*homes, Path.home() / ".config"])]
+def folder() -> Path:
+    """Return the folder of profiles, below $XDG_CONFIG_HOME or ~/.config."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "ablate" / "profiles"
 
 
 def path_to_write(name: str) -> Path:
@@ -287,16 +272,11 @@ def path_to_write(name: str) -> Path:
     if name.endswith((".yaml", ".yml")):
         raise ValueError(f"profile {quoted_value(name)}: a name without its ending, or --out FILE")
     require("profile", name, WORD, "a name of letters, digits and . _ @ + -")
-    return folders()[0] / f"{name}.yaml"
-
-
-def named_profiles() -> dict[str, Path]:
-    """Return name -> file for the profiles in `folders`."""
-    return {file.stem: file for folder in reversed(folders()) for file in folder.glob("*.yaml") if file.is_file()}
+    return folder() / f"{name}.yaml"
 
 
 def is_known(name: str) -> bool:
-    return name in named_profiles()
+    return os.path.isfile(folder() / f"{name}.yaml")
 
 
 def find_profile(name_or_file: str) -> Path:
@@ -306,9 +286,8 @@ def find_profile(name_or_file: str) -> Path:
         if not os.path.isfile(path):  # also False for an impossible file name, where Path.is_file raises
             raise ValueError(f"profile {quoted_value(name_or_file)}: there is no such file")
         return path
-    files = named_profiles()
+    files = {file.stem: file for file in folder().glob("*.yaml")}
     if name_or_file not in files:
-        places = " or ".join(map(str, folders()))
-        names = ", ".join(sorted(files)) or "none yet (ablate profile init NAME)"
-        raise ValueError(f"profile {quoted_value(name_or_file)}: not in {places}: {names}")
+        names = joined_names(sorted(files)) or "none yet (ablate profile init NAME)"
+        raise ValueError(f"profile {quoted_value(name_or_file)}: not in {folder()}: {names}")
     return files[name_or_file]

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from commonfloor.messages import one_line
+
 REFUSED = 2
 
 
@@ -19,17 +21,9 @@ def run(function: str, arguments: Sequence[str]) -> int:
     try:
         status: int = called(*arguments)
     except ValueError as error:  # a message for the user; other errors, being bugs, keep their tracebacks
-        print(escaped(str(error)), file=sys.stderr)
+        print(one_line(str(error)), file=sys.stderr)
         return REFUSED
     return status
-
-
-def escaped(text: str) -> str:
-    """Return `text` on one line, with unprintable characters escaped."""
-    line = ""
-    for sign in " ".join(text.split()):
-        line += sign if sign.isprintable() else sign.encode("unicode_escape").decode()
-    return line
 
 
 def main() -> None:

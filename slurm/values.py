@@ -27,7 +27,7 @@ SRUN = (
 SWITCHES = ("container-mount-home", "container-writable", "exclusive", "oversubscribe", "requeue")  # without a value
 NEGATABLE = ("container-mount-home", "requeue")  # which have an opposite, such as --no-requeue
 
-Options = dict[str, str | bool]
+SlurmOptions = dict[str, str | bool]
 
 
 def list_pattern(item: str) -> str:
@@ -46,18 +46,18 @@ def require(key: str, value: str, pattern: str, meaning: str) -> str:
     return value
 
 
-def one_line(key: str, value: str, meaning: str) -> str:
+def require_printable(key: str, value: str, meaning: str) -> str:
     """Return `value` if it is one printable line, else raise ValueError. key, meaning: as in `require`."""
     if not value.isprintable():
         raise ValueError(f"{key}={quoted_value(value)}: {meaning}")
     return value
 
 
-def checked_options(key: str, allowed_names: Collection[str], values: object) -> Options:
+def checked_options(key: str, allowed_names: Collection[str], values: object) -> SlurmOptions:
     """Return options with their values: text, or a bool for a switch. Raises ValueError if one is not allowed."""
     if not isinstance(values, dict):
         raise ValueError(f"{key}={quoted_value(values)}: options and their values")
-    checked: Options = {}
+    checked: SlurmOptions = {}
     for name, value in values.items():
         option = f"{key}.{quoted_value(name)}"
         if name not in allowed_names:
