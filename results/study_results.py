@@ -253,7 +253,7 @@ def collapsed_seeds(accuracies: Mapping[int, float], plan: Plan) -> list[int]:
     """
     if not plan.primary_metric.is_accuracy:
         return []
-    chance = 1 / plan.classes if plan.classes else 0.0
+    chance = plan.chance
     if chance and plan.split is not None:
         chance += Z95 * math.sqrt(chance * (1 - chance) / plan.split.images_per_test)
     return fallen_seeds(accuracies, chance)

@@ -147,7 +147,7 @@ def with_margin_size(known: Resolution, plan: Plan, mean: float | None) -> Resol
     if plan.margin is None or (mean is None and isinstance(plan.margin, str)):
         return known
     size = plan.margin if mean is None else margin_at(plan.margin, mean, plan.primary_metric)
-    wide = "" if mean is None else too_wide(plan.margin, mean, plan.primary_metric, plan.classes)
+    wide = "" if mean is None else too_wide(plan.margin, mean, plan.primary_metric, plan.chance)
     return replace(known, margin_size=float(size), margin_too_wide=wide)
 
 

@@ -222,7 +222,7 @@ def tie_within(plan: Plan, at: AtLook) -> Tie | None:
         tested = relative_change(a.tested, b.tested, at.tested)
         here = relative_change(a.on_these_images.tested, b.on_these_images.tested, at.difference)
     text = margin_text(plan.margin, plan.primary_metric, "A")
-    wide = too_wide(plan.margin, at.a.mean.value, plan.primary_metric, plan.classes)
+    wide = too_wide(plan.margin, at.a.mean.value, plan.primary_metric, plan.chance)
     return Tie(text, margin_bound(plan.margin), tested, here, wide)
 
 

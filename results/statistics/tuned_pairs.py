@@ -127,7 +127,7 @@ def tie(of: Pair, plan: Plan, baseline: float | None) -> Tie | None:
         margin_bound(plan.margin),
         ratio(of.own, of.error),
         ratio(of.own.on_these_images, of.error and of.error.on_these_images),
-        "" if baseline is None else too_wide(plan.margin, baseline, plan.primary_metric, plan.classes),
+        "" if baseline is None else too_wide(plan.margin, baseline, plan.primary_metric, plan.chance),
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from results.statistics import intervals
-from results.store.schemas import Arm, Metric, Plan, Tuned
+from results.store.schemas import Arm, Metric, Tuned
 from results.study_results import StudyResults, fallen_seeds
 
 LARGEST_RATIO = 10  # of an advised value to the end of the grid, either way
@@ -172,7 +172,7 @@ def grid_of(entry: Tuned, study: StudyResults, rows: Mapping[tuple[str, int], in
     """Return the validation results of a tuned arm."""
     plan = study.plan
     metric = plan.metric_named(plan.selection_metric)
-    chance = chance_of(plan, entry.points[0])
+    chance = next(plan.chance_of(arm) for arm in plan.arms if arm.name == entry.points[0])
     status = study.columns["status"]
     reached = study.columns.get(metric.name, [math.nan] * len(status))
     seeds = [seed for arm, seed in rows if arm == entry.points[0]]
@@ -186,12 +186,6 @@ def grid_of(entry: Tuned, study: StudyResults, rows: Mapping[tuple[str, int], in
                 values[number, point] = reached[row] if status[row] == "finished" else math.nan
     collapsed = fallen(values, chance) if metric.is_accuracy else np.zeros(values.shape, bool)
     return TuningGrid(seeds, entry.points, plan.tune, scores(values, diverged, metric, chance), diverged, collapsed)
-
-
-def chance_of(plan: Plan, arm: str) -> float:
-    """Return the accuracy of a guess among the classes of an arm, or 0 if their number is unknown."""
-    classes = next(planned.config.get("classes") for planned in plan.arms if planned.name == arm)
-    return 1 / classes if classes else 0.0
 
 
 def scores(values: np.ndarray, diverged: np.ndarray, metric: Metric, chance: float) -> np.ndarray:

@@ -335,7 +335,7 @@ def may_be_equivalent(table: Table) -> bool:
     if plan.margin is None:
         return False
     means = [row.mean for row in table.rows if row.arm == row.baseline]
-    return any(mean is None or not too_wide(plan.margin, mean, plan.primary_metric, plan.classes) for mean in means)
+    return any(mean is None or not too_wide(plan.margin, mean, plan.primary_metric, plan.chance) for mean in means)
 
 
 def column_lines(table: Table, columns: Sequence[str]) -> list[str]:

@@ -52,7 +52,11 @@ def identity(settings: Settings) -> Settings:
 
 def describe(settings: Settings) -> Settings:
     config = config_of(settings)
-    return asdict(measure(config)) | {"train_flops": budget.training_flops(config) * config.steps}
+    described = asdict(measure(config))
+    described["train_flops"] = budget.training_flops(config) * config.steps
+    if config.objective == "classification":
+        described["chance"] = 1 / config.classes
+    return described
 
 
 def summary(settings: Settings, recipe: str, recipe_text: str, has_stages: bool) -> str:

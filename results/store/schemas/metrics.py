@@ -179,11 +179,11 @@ def margin_at(margin: float | str, mean: float, metric: Metric) -> float:
     return share * (1 - mean if metric.is_accuracy else abs(mean))
 
 
-def too_wide(margin: float | str, mean: float, metric: Metric, classes: int | None) -> str:
+def too_wide(margin: float | str, mean: float, metric: Metric, chance: float) -> str:
     """Return why a margin is too wide for the baseline's mean to call an arm equivalent, or "" if it is not.
 
-    An accuracy's margin may be half of the baseline's error, and half of its accuracy above chance, at most. Chance is
-    1 / classes; classes: None if chance is unknown.
+    An accuracy's margin may be half of the baseline's error, and half of its accuracy above chance, at most. chance:
+    the accuracy of a guess, 0 if it is unknown.
     """
     if not metric.is_accuracy:
         return ""
@@ -191,10 +191,10 @@ def too_wide(margin: float | str, mean: float, metric: Metric, classes: int | No
     if size > WIDEST * (1 - mean) * (1 + 1e-9):
         error = metric.size_text(1 - mean)
         return f"the margin of {margin_text(margin, metric)} exceeds half of the baseline's error of {error}"
-    if classes and size > WIDEST * (mean - 1 / classes):
-        above = metric.signed_text(mean - 1 / classes).removeprefix("+") + metric.unit_of_difference
+    if chance and size > WIDEST * (mean - chance):
+        above = metric.signed_text(mean - chance).removeprefix("+") + metric.unit_of_difference
         return (
             f"the margin of {margin_text(margin, metric)} exceeds half of the baseline's accuracy above chance "
-            f"(1 / {classes} classes) of {above}"
+            f"({metric.value_text(chance)}{metric.unit}) of {above}"
         )
     return ""

@@ -51,6 +51,7 @@ class Entry(Schema):
     class_token: bool | None = None  #: Whether there is a class token.
     attention_bias: bool | None = None  #: Whether a position embedding adds a bias to attention logits.
     train_flops: Flops | None = None  #: FLOPs of one training run.
+    chance: Annotated[FiniteFloat, Field(gt=0, lt=1)] | None = None  #: The accuracy of a guess, if that is known.
     notes: list[str] = []  #: Footnotes on further differences from the baseline.
     notes_about: dict[str, str] = {}  #: Footnote -> the measure that it concerns.
     trials: list[PlannedTrial]  #: Seed and id of each trial.
@@ -346,10 +347,17 @@ class Plan(Schema):
         return alike if alike.name == name else alike.model_copy(update={"name": name, "label": ""})
 
     @property
-    def classes(self) -> int | None:
-        """The number of classes that all arms tell apart, or None if it is unknown or they learn something else."""
-        found = {arm.config.get("classes", self.data and self.data.classes) for arm in self.arms}
-        return found.pop() if len(found) == 1 and self.objective == "classification" else None
+    def chance(self) -> float:
+        """The accuracy of a guess in all arms, or 0 if it is unknown or the arms differ."""
+        by_arm = {self.chance_of(arm) for arm in self.arms}
+        return by_arm.pop() if len(by_arm) == 1 else 0.0
+
+    def chance_of(self, arm: Entry) -> float:
+        """Return the accuracy of a guess in an arm, or 0 if it is unknown. Plans before 0.26 have only classes."""
+        if arm.chance is not None:
+            return arm.chance
+        classes = arm.config.get("classes", self.data and self.data.classes)
+        return 1 / classes if classes and self.objective == "classification" else 0.0
 
     def evals_of(self, entry: Entry) -> list[str]:
         """Return the names of the evals that the trials of an entry need: its own list, or else the plan's."""
