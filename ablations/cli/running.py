@@ -116,7 +116,7 @@ def train_here(
     """
     renewed = retrying.renewal_line(retrying.reopen_lost_parents(place.runs, jobs, place.code))
     todo = retrying.trials_to_run(place.runs, jobs, place.code)
-    wanted = max((len(slots.make_slots(group, workers)) for group in slots.group_by_ranks(todo)), default=0)
+    wanted = max((len(slots.make_slots(group, workers)) for group in slots.group_for_pools(todo)), default=0)
     most = machine.LOGIN_NODE_TRIALS if machine.is_login_node() else wanted
     at_once = min(wanted, most)
     with Live(stderr_console(), len(todo), above, at_once) as display:

@@ -15,7 +15,7 @@ from types import FrameType
 from ablations.execution.launch import Place
 from ablations.execution.messages import Ended, Progress
 from ablations.execution.pool import Display, Pool, RunSummary, end_elsewhere
-from ablations.execution.slots import group_by_ranks, make_slots
+from ablations.execution.slots import group_for_pools, make_slots
 from ablations.jobs import Job
 from results import store
 from results.store.standing import Standings
@@ -75,7 +75,7 @@ def run(
         else:
             display.show_end(job, end)
         on_over(job)
-    groups = [(group, make_slots(group, workers, place.trials_per_gpu)) for group in group_by_ranks(todo)]
+    groups = [(group, make_slots(group, workers, place.trials_per_gpu)) for group in group_for_pools(todo)]
     for group, slots in groups:
         if not summary.stopped:
             drive(Pool(group, place, slots, display, on_over, summary), deadline, called_off)
@@ -98,7 +98,7 @@ def pull(
     """
     summary, began = RunSummary(), time.monotonic()
     closing = deadline if math.isinf(deadline) else deadline - CLOSING_FRACTION * (deadline - began)
-    for group in group_by_ranks(pull_order(jobs, task)):
+    for group in group_for_pools(pull_order(jobs, task)):
         if not summary.stopped:
             slots = make_slots(group, workers, place.trials_per_gpu)
             pool = Pool(group, place, slots, Lines(), lambda job: None, summary, pulls=True)

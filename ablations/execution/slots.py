@@ -1,5 +1,7 @@
 """The slots of the pool, one per worker: by default, one for each core or GPU."""
 
+import itertools
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from ablations.execution.pool import Slot
@@ -44,15 +46,23 @@ def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
             raise ValueError(f"gpus={job.ranks}: {count} nodes {where}: give a multiple of {count}")
 
 
-def group_by_ranks(jobs: Iterable[Job]) -> list[list[Job]]:
-    """Return the jobs grouped by their numbers of parents (fewest first) and of GPUs (most first).
+def group_for_pools(jobs: Iterable[Job]) -> list[list[Job]]:
+    """Return the jobs grouped by trainable, then by their numbers of parents (fewest first) and of GPUs (most first).
 
-    If all jobs use the same number of GPUs, they form one group.
+    A worker has one trainable. If all its jobs use the same number of GPUs, they form one group.
     """
-    asked = list(jobs)
-    if len({job.ranks for job in asked}) == 1:  # one pool, in which a parent's children follow it at once
-        return [asked]
-    groups: dict[tuple[int, int], list[Job]] = {}
-    for job in asked:
-        groups.setdefault((len(job.parents), -job.ranks), []).append(job)
-    return [groups[key] for key in sorted(groups)]
+    by_trainable: dict[str, list[Job]] = defaultdict(list)
+    for job in jobs:
+        by_trainable[job.trainable].append(job)
+    groups: list[list[Job]] = []
+    for alike in by_trainable.values():
+        if len({job.ranks for job in alike}) == 1:  # one pool, in which a parent's children follow it at once
+            groups.append(alike)
+            continue
+        in_order = sorted(alike, key=parents_and_ranks)
+        groups += [list(group) for _, group in itertools.groupby(in_order, parents_and_ranks)]
+    return groups
+
+
+def parents_and_ranks(job: Job) -> tuple[int, int]:
+    return len(job.parents), -job.ranks

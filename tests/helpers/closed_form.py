@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ablations.trainables.trainable import Context, Outcome, Parent, Trainable
@@ -10,6 +11,7 @@ from results import store
 from results.store.schemas import Metric, Settings
 
 NAME = "closed_form:CLOSED_FORM"
+HELPERS = str(Path(__file__).parent)  # on PYTHONPATH, so that workers find this module
 DEFAULTS = {"rate": 0.5, "steps": 3, "pause": 0.0, "seed": 0}
 RECIPE = f"{{description: A curve., train: '{NAME}', config: {{steps: 3}}, seeds: 3}}"
 STUDY = "{question: Which rate?, baseline: {rate: 0.5}, factors: {rate: [0.5, 0.25]}, metric: loss, margin: 0.01}"

@@ -142,7 +142,7 @@ def test_workers_share_the_gpus(ranks: int, devices: list[str], monkeypatch: pyt
 
 def test_trials_of_as_many_gpus_run_together() -> None:
     jobs = [job_of(tiny(seed=seed, gpus=gpus)) for seed, gpus in enumerate((1, 4, 1, 2, 4))]
-    assert [[one.config["seed"] for one in group] for group in slots.group_by_ranks(jobs)] == [[1, 4], [3], [0, 2]]
+    assert [[one.config["seed"] for one in group] for group in slots.group_for_pools(jobs)] == [[1, 4], [3], [0, 2]]
 
 
 def test_hours_are_of_all_gpus(tmp_path: Path) -> None:

@@ -8,19 +8,25 @@ from pathlib import Path
 
 import closed_form
 import pytest
-from closed_form import RECIPE, STUDY, loss
+from closed_form import HELPERS, RECIPE, STUDY, loss
+from designs import RECIPE as VIT_RECIPE
 from designs import design
-from run_trials import Quiet, serve_all, workers_of
+from run_trials import Quiet, job_of, serve_all, served, workers_of
+from trainings import tiny
 from waits import wait_until
 
 from ablations.execution import runner
 from ablations.execution.launch import Place
 from ablations.jobs import jobs
+from ablations.planning import plan as planning
 from ablations.planning.prepare import prepare
 from ablations.planning.saved_plans import save_plan
+from ablations.trainables.trainable import VIT, find
 from results import store
 from results.study_results import load_plans
 from results.tables import study_table
+from vitcore.training.evaluation import NOT_METRICS
+from vitcore.training.objectives import OBJECTIVE
 
 
 def planned(folder: Path, study: str = STUDY, **overrides: object) -> tuple[Path, list[runner.Job]]:
@@ -56,6 +62,29 @@ def test_how_it_runs_is_no_identity(tmp_path: Path) -> None:
     assert len({*ids[0]}) == 6
 
 
+def test_trials_of_several_trainables_run_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each worker loads one trainable: curves and Vision Transformers are trained one after the other."""
+    monkeypatch.setenv("PYTHONPATH", HELPERS)
+    runs, curves = planned(tmp_path)
+    vits = jobs([planning.build(design(tmp_path, recipe=VIT_RECIPE), [0])])
+    mixed = [curves[0], *vits, *curves[1:]]
+    summary = runner.run(mixed, Place(runs, None), Quiet(), workers=1)
+    assert sorted(summary.done) == sorted(job.id for job in mixed)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVE)
+def test_what_a_vit_reports_is_what_it_declares(tmp_path: Path, objective: str) -> None:
+    """The metrics of a result are those of the plan; a line of the curve has those that need no test images."""
+    job = job_of(tiny(objective=objective, pool="cls", patch=2, steps=2))
+    served(tmp_path, job)
+    state = store.trial(tmp_path, job.id).state()
+    declared = {metric.name for metric in find(VIT).metrics([job.config])}
+    assert state.result.metrics.keys() == declared
+    (*_, line) = store.read_metrics(state.attempt)
+    of_progress = {"schema", *NOT_METRICS}
+    assert line.content().keys() - of_progress == {name for name in declared if not name.startswith("test_")}
+
+
 RUN = """
 import sys
 from pathlib import Path
@@ -71,8 +100,7 @@ assert "torch" not in sys.modules and len(done) == 6, done
 
 
 def start(runs: Path) -> "subprocess.Popen[bytes]":
-    helpers = str(Path(closed_form.__file__).parent)
-    return subprocess.Popen([sys.executable, "-c", RUN, str(runs)], env=os.environ | {"PYTHONPATH": helpers})
+    return subprocess.Popen([sys.executable, "-c", RUN, str(runs)], env=os.environ | {"PYTHONPATH": HELPERS})
 
 
 def test_killed_run_continues_where_it_was(tmp_path: Path) -> None:
