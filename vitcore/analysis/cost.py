@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitcore.model.build import RATES, meta_model
+from vitcore.model.build import RATES, Model, meta_model, zero_model
 from vitcore.model.initialization import Drawn, describe_draws
 from vitcore.model.position import POSITION, Position
 from vitcore.model.vit import ViT
@@ -20,8 +21,8 @@ from vitcore.sizes import ARCHITECTURE
 
 Bias = Literal["", "fixed", "learned"]
 
-# The fields that a model's cost depends on.
-MODEL = ("image_size", "channels", "classes", "model", *ARCHITECTURE, "options", *RATES.values(), "objective")
+# The fields that a model's cost depends on, and the slots whose options it depends on.
+MODEL = ("image_size", "channels", "classes", "model", *ARCHITECTURE, *RATES.values(), "objective")
 measured: dict[str, Cost] = {}  # caches: the arms of a study often share a model
 drawings: dict[str, dict[str, Drawn] | None] = {}
 
@@ -33,7 +34,9 @@ def measure(config: Settings) -> Cost:
     """
     key = model_key(config)
     if key not in measured:
-        measured[key] = count_cost(config)
+        model, images = zero_model(config)
+        drawings[key] = draws_of(model)
+        measured[key] = count_cost(model, images)
     return measured[key]
 
 
@@ -46,9 +49,12 @@ def initial_weights(config: Settings) -> dict[str, Drawn] | None:
     """Return how each parameter is initialized, as `describe_draws` does, or None for a reference model."""
     key = model_key(config)
     if key not in drawings:
-        model, _ = meta_model(config)
-        drawings[key] = describe_draws(model) if isinstance(model, ViT) else None
+        drawings[key] = draws_of(meta_model(config)[0])
     return drawings[key]
+
+
+def draws_of(model: Model) -> dict[str, Drawn] | None:
+    return describe_draws(model) if isinstance(model, ViT) else None
 
 
 def bias_kind(config: Settings) -> Bias:
@@ -65,18 +71,20 @@ def bias_kind(config: Settings) -> Bias:
 
 def model_key(config: Settings) -> str:
     """Return the key under which a model's results are stored: the settings that its cost depends on, as JSON."""
-    return json.dumps([getattr(config, name) for name in MODEL], sort_keys=True)
+    options = {name: value for name, value in config.options.items() if name.partition(".")[0] in MODEL}
+    return json.dumps([options, *(getattr(config, name) for name in MODEL)], sort_keys=True)
 
 
-def count_cost(config: Settings) -> Cost:
-    model, images = meta_model(config)
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
+def count_cost(model: Model, images: Tensor) -> Cost:
+    """Return the cost of a model for an image (1, C, H, W)."""
+    # Unfused attention, because the counter does not know the CPU's fused kernel.
+    with FlopCounterMode(display=False) as counter, torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
         model(images)
     params = sum(parameter.numel() for parameter in model.parameters())
     flops = counter.get_total_flops()
     if not isinstance(model, ViT):
         return Cost(params, flops, tokens=None, class_token=None, attention_bias=None)
-    tokens = math.prod(config.grid) + model.prefix
+    tokens = math.prod(model.config.grid) + model.prefix
     biased = type(model.position).bias is not Position.bias  # a variant overrides the sites that it needs
     return Cost(params, flops, tokens, model.class_token is not None, biased)
 

@@ -22,7 +22,7 @@ from commonfloor.options import ConfigError
 from vitcore.analysis.interpret import IMAGES, inspect
 from vitcore.data.shuffle import Indices, class_indices
 from vitcore.data.splits import Data, Images, load
-from vitcore.model.build import Model, Reference, build, check_patch, meta_model
+from vitcore.model.build import Model, Reference, build, check_patch, zero_model
 from vitcore.model.vit import ViT
 from vitcore.runtime.device import compute_in_precision, device_of
 from vitcore.runtime.memory import evaluation_batch
@@ -205,7 +205,7 @@ def test_metrics(model: Model, trained: Data, images: Images, how: str) -> Compu
 def check_size(config: Settings, size: int) -> None:
     if not config.model and (size < config.patch or size % config.patch):
         raise ConfigError(f"images of {size} pixels: patch={config.patch} does not divide them")
-    model, images = meta_model(config, size)
+    model, images = zero_model(config, size)
     try:
         with torch.no_grad():
             model(images)
