@@ -12,8 +12,8 @@ from pydantic import Field, SerializerFunctionWrapHandler, create_model, model_s
 
 from commonfloor.messages import unknown_key
 from commonfloor.options import ConfigError, Options
-from vitcore.settings import Fraction, Many, Settings
-from vitcore.sizes import is_architectural, is_reference, sizes
+from vitcore.settings import KERNELS, Fraction, Many, Settings
+from vitcore.sizes import check_sizes, is_architectural, is_reference, sizes
 
 Values = Mapping[str, Any]
 REMOVED = {"token_merging": 0}  # settings of earlier versions -> the value that had no effect
@@ -37,10 +37,8 @@ class Config(Settings):
     def complete(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Return `values` with what follows from `model`, `data`, `epochs` and `seed`; raise ConfigError if invalid."""
         from vitcore.data.lookup import describe  # late: imports NumPy
-        from vitcore.variants import check_variant_names  # late: imports PyTorch
 
         values = merge(values)
-        check_variant_names(values, cls.model_fields)
         model = values.get("model")
         for key in values:
             if is_reference(model) and is_architectural(key):
@@ -58,10 +56,16 @@ class Config(Settings):
                 given = {name: values.get(name, cls.model_fields[name].default) for name in names}
                 values["steps"] = about.steps(**dict(Epochs(epochs=values.pop("epochs"), **given)))
         values.setdefault("data_seed", values.get("seed", 0))
+        if values.keys() - cls.model_fields.keys() or values.get("attention", KERNELS[0]) not in KERNELS:
+            from vitcore.variants import refuse_misplaced_variant  # late: imports PyTorch
+
+            refuse_misplaced_variant(values)
         return values
 
     @model_validator(mode="after")
     def check_parts(self) -> "Config":
+        if not self.model:
+            check_sizes(self)  # first, because it needs no PyTorch
         from vitcore.variants import complete_parts  # late: imports PyTorch
 
         complete_parts(self)

@@ -4,7 +4,7 @@ The name of a field is also its key in overrides and on the command line, and it
 depends on the parts: whether their variants exist, and whether the settings fit together.
 """
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
@@ -18,6 +18,8 @@ Fraction = Annotated[float, Field(gt=0, le=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
+Kernel = Literal["fastest", "pinned"]
+KERNELS = get_args(Kernel)
 HOW_IT_RUNS = frozenset({"device", "threads", "compile", "cuda_graph", "attention", "micro_batch", "gpus"})
 
 
@@ -120,7 +122,7 @@ class Settings(Options):
     compile: Literal["auto", True, False] = "auto"
     cuda_graph: Literal["auto", "off"] = "auto"  #: On a GPU, `auto` runs a step as one launch if possible.
     #: On a GPU, `pinned` gives all arms one attention kernel if their head widths allow it. `fastest`: PyTorch chooses.
-    attention: Literal["fastest", "pinned"] = "fastest"
+    attention: Kernel = "fastest"
     #: Number of images per backward pass. Gradients accumulate. 0: the whole batch, or less if memory is short.
     micro_batch: Annotated[int, Field(ge=0, le=2**20)] = 0
     gpus: Count = 1  #: Number of ranks, each with a part of every batch: GPUs, or processes with `device=cpu`.
