@@ -3,7 +3,6 @@
 A `frame` has rows of `arms_frame`, with the column `at` of `with_positions`.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,8 +31,11 @@ TICK = 0.9  # inches, the width at which a tick label is wrapped
 def axis_name(field: str) -> str:
     """Return the readable name of a setting for an axis label, such as "learning rate (pretrain)" for pretrain.lr."""
     stage, _, rest = field.partition(".")
-    of_stage = f"{SETTING_NAMES[rest]} ({stage})" if rest in SETTING_NAMES else field.replace("_", " ")
-    return current_style().labels.get(field) or SETTING_NAMES.get(field, of_stage)
+    if field in current_style().labels:
+        return current_style().labels[field]
+    if rest in SETTING_NAMES:
+        return f"{SETTING_NAMES[rest]} ({stage})"
+    return SETTING_NAMES.get(field, field.replace("_", " "))
 
 
 def with_positions(frame: pd.DataFrame) -> pd.DataFrame:
@@ -46,11 +48,14 @@ def with_positions(frame: pd.DataFrame) -> pd.DataFrame:
 def set_swept_axis(frame: pd.DataFrame, ax: Axes, field: str, labels: Sequence[str]) -> None:
     """Set up the horizontal axis of the setting `field`, with one of `labels` at each value of `at`, in order."""
     ticks = sorted(set(frame["at"]))
-    log = scale_for(ticks) == "log" and all(map(is_number, frame["x"]))
-    ax.set(xscale="log" if log else "linear", xlim=padded_limits(ticks, log))
+    scale = "linear"
+    name = axis_name(field)
+    if all(map(is_number, frame["x"])) and scale_for(ticks) == "log":
+        scale = "log"
+        name += ", log scale"
+    ax.set(xscale=scale, xlim=padded_limits(ticks, scale == "log"), xlabel=name)
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xticks(ticks, labels)
-    ax.set_xlabel(f"{axis_name(field)}, log scale" if log else axis_name(field))
 
 
 def tick_labels(frame: pd.DataFrame) -> list[str]:
@@ -72,11 +77,11 @@ def scale_for(ticks: Sequence[float]) -> str:
     """Return the scale that spaces increasing ticks more evenly: "log" or "linear"."""
     if len(ticks) < 2 or ticks[0] <= 0:
         return "linear"
-    if len(ticks) == 2:
-        return "log" if ticks[1] >= 2 * ticks[0] else "linear"
     steps = np.diff(ticks)
     ratios = np.diff(np.log(ticks))
-    return "log" if ratios.std() / ratios.mean() < steps.std() / steps.mean() else "linear"
+    more_even = ratios.std() / ratios.mean() < steps.std() / steps.mean()
+    doubled = len(ticks) == 2 and ticks[1] >= 2 * ticks[0]
+    return "log" if more_even or doubled else "linear"
 
 
 def padded_limits(ticks: Sequence[float], log: bool) -> tuple[float, float]:
@@ -105,8 +110,7 @@ def set_metric_axis(
 
 def metric_limits(metric: Metric, low: float, high: float, margin: float) -> tuple[float, float]:
     """Return limits with a share `margin` of the range free on either side, but within the metric's range."""
-    least = -math.inf if metric.lowest is None else metric.lowest * metric.scale
-    most = math.inf if metric.highest is None else metric.highest * metric.scale
+    least, most = (end * metric.scale for end in metric.range)
     low = max(low, least)
     high = min(high, most)
     free = margin * (high - low) or 0.01 * abs(high) or 1.0

@@ -1,7 +1,7 @@
 """The data behind figures: table rows and arms as a data frame, in display units."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import nan
 from numbers import Real
@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from results.records import Row, Table
+from results.records import Interval, Row, Table
 from results.store.schemas import Arm, Metric, Plan
 from results.study_results import StudyResults
 from results.style import current_style
@@ -18,6 +18,7 @@ from results.tables.study_table import table as table_of
 from results.units import amount_text
 
 FEWEST = 3  # fewest seeds with an interval: with two seeds, it is wider than most axes
+NAMED = 6  # maximum number of arms with absent trials that are named below a figure
 NUMBER = r"-?[\d.]+(e-?\d+)?"
 IN_UNITS = ["mean", "low", "high", "delta", "delta_low", "delta_high", "published"]
 
@@ -34,10 +35,8 @@ def metric_label(metric: Metric) -> str:
 
 def x_setting(plan: Plan) -> str:
     """Return the setting on the horizontal axis: the first curve, else numeric factor, else factor, else "arm"."""
-    if plan.curves:
-        return str(next(iter(plan.curves)))
     numeric = [name for name, values in plan.factors.items() if all(map(is_number, values))]
-    return str((numeric or list(plan.factors) or ["arm"])[0])
+    return [*plan.curves, *numeric, *plan.factors, "arm"][0]
 
 
 def is_number(value: object) -> bool:
@@ -48,38 +47,37 @@ def is_number(value: object) -> bool:
 def arms_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     """Return a data frame with a row per arm, in the style's order.
 
-    Columns: arm, label, x (value of `x_setting`, by default the arm's name), tick (the style's label of x, or ""),
-    series and line (name and label of the other settings), reference (whether the arm is a baseline), n and planned
-    (numbers of finished and planned trials), gap ("1 diverged, 2 missing", or "" if no trial is absent), mean, low,
-    high, delta, delta_low, delta_high, verdict, mark (of a verdict from an earlier look, or ""), published, flops. low
-    and high are the 95% interval of the mean, delta_low and delta_high that of the difference delta. Metrics are in
-    display units. Unknown numbers are NaN, and so are the intervals of fewer than FEWEST seeds. A missing verdict is
-    "".
+    Columns: the fields of `Row`, label, x (value of `x_setting`, by default the arm's name), tick (the style's label of
+    x, or ""), series and line (name and label of the other settings), reference (whether the arm is a baseline), gap
+    ("1 diverged, 2 missing", or "" if no trial is absent), word (see `verdict_word`), and earlier (whether the verdict
+    is from an earlier look). low and high are the 95% interval of the mean, delta_low and delta_high that of the
+    difference delta. Metrics are in display units. Unknown numbers are NaN, and so are the intervals of fewer than
+    FEWEST seeds. A missing verdict is "".
     """
-    plan = study.plan
-    x = x_setting(study.plan)
     rows = {row.arm: row for row in table.rows}
-    ordered = sorted(plan.arms, key=lambda arm: current_style().rank(arm.name))
-    frame = pd.DataFrame([arm_record(arm, rows[arm.name], x, plan) for arm in ordered])
+    ordered = sorted(study.plan.arms, key=lambda arm: current_style().rank(arm.name))
+    frame = pd.DataFrame([arm_record(arm, rows[arm.name], study.plan) for arm in ordered])
     frame = frame.astype(dict.fromkeys([*IN_UNITS, "flops"], float))
     frame[IN_UNITS] *= table.plan.primary_metric.scale
     return frame
 
 
-def arm_record(arm: Arm, row: Row, x: str, plan: Plan) -> dict[str, Any]:
+def arm_record(arm: Arm, row: Row, plan: Plan) -> dict[str, Any]:
     """Return one row of `arms_frame`, with metrics not yet in display units."""
-    low, high = (row.ci95 if row.n >= FEWEST else None) or (None, None)
-    delta_low, delta_high = (row.delta_ci95 if row.n >= FEWEST else None) or (None, None)
+    low, high = drawn_interval(row, row.ci95)
+    delta_low, delta_high = drawn_interval(row, row.delta_ci95)
     absent = {word: row.value(word) for word in ("diverged", "failed", "missing")}
+    x = x_setting(plan)
     at = arm.values.get(x, arm.name)
+    series = series_name(arm, x, plan)
     style = current_style()
     return {
-        "arm": arm.name,
+        **vars(row),
         "label": style.label(arm.name),
         "x": at,
         "tick": style.labels.get(f"{x}={at}", ""),
-        "series": series_name(arm, x, plan),
-        "line": series_label(series_name(arm, x, plan), single=len({*plan.factors, *plan.curves} - {x}) == 1),
+        "series": series,
+        "line": series_label(series, single=len({*plan.factors, *plan.curves} - {x}) == 1),
         "reference": arm.name == arm.baseline,
         "gap": ", ".join(f"{count} {word}" for word, count in absent.items() if count),
         "low": low,
@@ -87,8 +85,24 @@ def arm_record(arm: Arm, row: Row, x: str, plan: Plan) -> dict[str, Any]:
         "delta_low": delta_low,
         "delta_high": delta_high,
         "verdict": row.verdict or "",
-        "mark": EARLIER if is_from_earlier_look(row) else "",
-    } | {name: row.value(name) for name in ("n", "planned", "flops", "mean", "delta", "published")}
+        "word": verdict_word(row),
+        "earlier": is_from_earlier_look(row),
+    }
+
+
+def drawn_interval(row: Row, interval: Interval | None) -> Interval:
+    """Return the ends of an interval, or NaN if it is unknown or of fewer than FEWEST seeds."""
+    if interval is None or row.n < FEWEST:
+        return nan, nan
+    return interval
+
+
+def verdict_word(row: Row) -> str:
+    """Return "baseline", or the verdict with the mark of an earlier look, or "" without a verdict."""
+    if row.arm == row.baseline:
+        return "baseline"
+    word = (row.verdict or "").replace("-", " ")
+    return f"{word}{EARLIER}" if is_from_earlier_look(row) else word
 
 
 def table_for_metric(study: StudyResults, metric: str) -> Table:
@@ -101,12 +115,15 @@ def table_for_metric(study: StudyResults, metric: str) -> Table:
 
 def series_name(arm: Arm, x: str, plan: Plan) -> str:
     """Return the name of an arm's series (its line): the settings that it changes or sweeps, except `x`."""
-    change = arm_change(arm, plan)
-    values = arm.values
+    parts = [arm_change(arm, plan)]
     if x in plan.factors and not given_name(arm, plan):
-        change = ",".join(f"{name}={values[name]}" for name in plan.factors if name != x and name in values)
-    others = [f"{name}={values[name]}" for name in plan.curves if name != x and name in values]
-    return ",".join([change, *others] if change else others)
+        parts = assignments(arm, plan.factors, x)
+    return ",".join(filter(None, [*parts, *assignments(arm, plan.curves, x)]))
+
+
+def assignments(arm: Arm, names: Iterable[str], without: str = "") -> list[str]:
+    """Return "name=value" for those of the named settings that the arm sets, except `without`."""
+    return [f"{name}={arm.values[name]}" for name in names if name != without and name in arm.values]
 
 
 def series_label(name: str, single: bool = True) -> str:
@@ -115,8 +132,9 @@ def series_label(name: str, single: bool = True) -> str:
     if label != name:
         return label
     value = name.partition("=")[2]
-    alone = single and name.count("=") == 1 and not re.fullmatch(NUMBER, value)
-    return value if alone else name.replace(",", ", ")
+    if single and name.count("=") == 1 and not re.fullmatch(NUMBER, value):
+        return value
+    return name.replace(",", ", ")
 
 
 def one_series_per_arm(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
@@ -129,15 +147,15 @@ def one_series_per_arm(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
 
 def arm_change(arm: Arm, plan: Plan) -> str:
     """Return an arm's name without the values of swept settings: "patch=8" for "patch=8,lr=0.001" if lr is swept."""
-    point = "".join(f",{name}={arm.values[name]}" for name in plan.curves if name in arm.values)
-    return str(arm.change or arm.name.removesuffix(point))
+    point = ",".join(["", *assignments(arm, plan.curves)])
+    return arm.change or arm.name.removesuffix(point)
 
 
 def given_name(arm: Arm, plan: Plan) -> str:
     """Return the name that the study gives an arm with several changes, or "" for an arm named by its factors."""
     change = arm_change(arm, plan)
     settings = {part.partition("=")[0] for part in change.split(",")}
-    return "" if settings <= plan.factors.keys() else change
+    return change if settings - plan.factors.keys() else ""
 
 
 def rows_of(frame: pd.DataFrame) -> Iterator[Any]:
@@ -158,15 +176,25 @@ def evidence_text(frame: pd.DataFrame) -> str:
     if not counts:
         return "no finished trial yet"
     if counts[-1] < FEWEST:
-        return f"{'1 or ' if len(counts) > 1 else ''}{amount_text(counts[-1], 'seed')}, no interval; dots: single seeds"
-    over = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        seeds = " or ".join([*map(str, counts[:-1]), amount_text(counts[-1], "seed")])
+        return f"{seeds}, no interval; dots: single seeds"
+    over = " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]])))
     return f"mean and 95% CI over {over} seeds; dots: single seeds"
+
+
+def absence_lines(frame: pd.DataFrame) -> list[str]:
+    """Return a line for each of the first NAMED arms with unfinished seeds, and a line that counts any others."""
+    short = frame[frame["n"] < frame["planned"]]
+    lines = [f"{r.label}: {r.n} of {amount_text(r.planned, 'seed')} finished ({r.gap})" for r in rows_of(short[:NAMED])]
+    if len(short) > NAMED:
+        lines.append(f"and {len(short) - NAMED} more arms with unfinished seeds, see the table")
+    return lines
 
 
 def earlier_look_lines(frame: pd.DataFrame) -> list[str]:
     """Return a line that names the arms with a verdict from an earlier look, or []."""
-    names = list(frame["label"][frame["mark"] != ""])
-    return [f"{EARLIER_LINE.removesuffix('.')}: {', '.join(names)}."] if names else []
+    names = ", ".join(frame["label"][frame["earlier"]])
+    return [f"{EARLIER_LINE.removesuffix('.')}: {names}."] if names else []
 
 
 def minus_text(value: float, digits: int = 1) -> str:

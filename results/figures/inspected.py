@@ -44,9 +44,11 @@ def draw_filters(inside: Inspection, figure: Figure) -> list[str]:
     ax.imshow(tiles, interpolation="nearest")
     height, width, _ = tiles.shape
     figure.set_figheight((figure.get_figwidth() - 0.2) * height / width)
-    what = "component" if len(components) == 1 else f"{len(components)} principal components"
+    what = "First component"
+    if len(components) > 1:
+        what = f"First {len(components)} principal components"
     return [
-        f"First {what} of {inside.facts['filters_of']}, largest first, with {share.sum():.0%} of its variance "
+        f"{what} of {inside.facts['filters_of']}, largest first, with {share.sum():.0%} of its variance "
         f"({share[0]:.0%} in the first); each stretched to its own range, sign arbitrary"
     ]
 
@@ -68,21 +70,27 @@ def draw_distance(inside: Inspection, figure: Figure) -> list[str]:
     """
     distances = inside.arrays["distance"]  # (layers, heads), pixels
     uniform = inside.facts["uniform_distance"]
-    (depth, heads), palette = distances.shape, current_style().palette
+    depth, heads = distances.shape
+    palette = current_style().palette
+    every = ""
     figure.set_figheight(2.4)
     ax = figure.subplots()
-    for head, values in enumerate(distances.T):
-        look: dict[str, Any] = {"color": palette[0], "marker": "o", "alpha": 0.5, "label": None if head else "a head"}
-        if heads <= len(palette):
+    layers = range(1, depth + 1)
+    dots: dict[str, Any] = {"linestyle": "", "markeredgewidth": 0}
+    if heads > len(palette):
+        every = f", {heads} heads a layer"
+        ax.plot(
+            layers, distances, color=palette[0], marker="o", alpha=0.5, label=["a head", *[None] * (heads - 1)], **dots
+        )
+    else:
+        for head, values in enumerate(distances.T):
             marker = MARKERS[head % len(MARKERS)]
-            look = {"color": palette[head], "marker": marker, "alpha": 0.85, "label": f"head {head + 1}"}
-        ax.plot(range(1, depth + 1), values, linestyle="", markeredgewidth=0, **look)
+            ax.plot(layers, values, color=palette[head], marker=marker, alpha=0.85, label=f"head {head + 1}", **dots)
     ax.axhline(uniform, color=GREY, linestyle="--", linewidth=0.9, label="uniform attention")
     ax.set(xlim=(0.5, depth + 0.5), ylim=(0, 1.08 * max(uniform, float(distances.max()))))
     ax.xaxis.set_major_locator(MaxNLocator(min(depth, 12), integer=True, min_n_ticks=1))
     ax.set(xlabel="network depth (layer)", ylabel="mean attention distance (pixels)")
     draw_legend(ax)
-    every = "" if heads <= len(palette) else f", {heads} heads a layer"
     return [
         f"Mean over {inside.facts['images']} test images and all patches{every}; class token and registers left out, "
         "the rest of each row scaled to 1"
@@ -97,11 +105,12 @@ def draw_rollout(inside: Inspection, figure: Figure) -> list[str]:
     """
     images = inside.arrays["images"]
     maps = inside.arrays["rollout"]
-    classes = zip(inside.arrays["labels"].tolist(), inside.arrays["predicted"].tolist(), strict=True)
-    shown = min(len(images), 4 if is_narrow(figure) else 8)
+    most = 4 if is_narrow(figure) else 8
+    images = images[:most]
+    shown = len(images)
     figure.set_figheight((figure.get_figwidth() - 0.4) / shown * 3 + 0.3)
     rows = [strip_axes(ax) for ax in figure.subplots(3, 1)]
-    for k, (label, predicted) in zip(range(shown), classes, strict=False):
+    for k in range(shown):
         picture = to_rgb(images[k] / max(1, images.max()))  # pixel values of digits range up to 16
         left = k * (1 + APART)
         for ax in rows:
@@ -111,7 +120,9 @@ def draw_rollout(inside: Inspection, figure: Figure) -> list[str]:
         rows[1].imshow(picture, interpolation="nearest", extent=at)
         rows[1].imshow(shade(maps[k]), interpolation="bilinear", extent=at)
         rows[2].imshow(normalized(maps[k]), cmap="viridis", vmin=0, vmax=1, interpolation="nearest", extent=at)
-        words = f"class {label}" if label == predicted else f"class {label},\nread as {predicted}"
+        words = f"class {inside.arrays['labels'][k]}"
+        if inside.arrays["predicted"][k] != inside.arrays["labels"][k]:
+            words += f",\nread as {inside.arrays['predicted'][k]}"
         rows[0].text(left + 0.5, 1.04, words, size=current_style().small, ha="center", va="bottom")
     for ax, name in zip(rows, ("input", "seen", "attention"), strict=True):
         ax.spines[:].set_visible(False)
@@ -124,15 +135,16 @@ def draw_rollout(inside: Inspection, figure: Figure) -> list[str]:
 
 def shade(share: np.ndarray) -> np.ndarray:
     """Return a black picture (rows, columns, 4), opaque where attention is low and clear if attention is constant."""
-    light = normalized(share) if share.max() > share.min() else np.ones_like(share)
-    return np.stack([np.zeros_like(light)] * 3 + [0.9 * (1 - light)], axis=-1)
+    black = np.zeros((*share.shape, 4))
+    black[..., 3] = 0.9 * (1 - normalized(share, constant=1.0))
+    return black
 
 
-def normalized(values: np.ndarray) -> np.ndarray:
-    """Return values scaled linearly to the range 0 to 1, or 0.5 if they are constant."""
+def normalized(values: np.ndarray, constant: float = 0.5) -> np.ndarray:
+    """Return values scaled linearly to the range 0 to 1, or `constant` if they are all equal."""
     low = values.min()
     high = values.max()
-    return (values - low) / (high - low) if high > low else np.full(values.shape, 0.5)
+    return (values - low) / (high - low) if high > low else np.full(values.shape, constant)
 
 
 def to_rgb(image: np.ndarray) -> np.ndarray:
@@ -177,18 +189,21 @@ def draw_pairs(inside: Inspection, figure: Figure) -> list[str]:
     rows, columns = inside.facts["grid"]
     sites = list(notes_by_site(inside))
     figure.set_figheight(((figure.get_figwidth() - 1.3) * rows / columns + 0.45) * len(sites))
-    for ax, site in zip(np.atleast_1d(figure.subplots(len(sites), 1)), sites, strict=True):
-        draw_pair_maps(pair_map(inside, site), site, ax)
+    panels = figure.subplots(len(sites), 1, squeeze=False).flat
+    for ax, site in zip(panels, sites, strict=True):
+        maps = pair_map(inside, site)
+        draw_pair_maps(maps, ax, color_scale(site, maps))
         add_colorbar([ax], site)
     return [site_note(inside, site) for site in sites]
 
 
 def site_note(inside: Inspection, site: str) -> str:
+    note = notes_by_site(inside)[site]
     layers, heads = middle_maps(inside, site).shape[:2]
-    over = f"; mean over {amount_text(layers, 'layer')} and {amount_text(heads, 'head')}"
-    mean = over if (layers, heads) != (1, 1) else ""
+    if (layers, heads) != (1, 1):
+        note += f"; mean over {amount_text(layers, 'layer')} and {amount_text(heads, 'head')}"
     rows, columns = inside.facts["grid"]
-    return f"{notes_by_site(inside)[site]}{mean}. Each small map is one patch with all {rows * columns}"
+    return f"{note}. Each small map is one patch with all {rows * columns}"
 
 
 def pair_map(inside: Inspection, site: str) -> np.ndarray:
@@ -196,16 +211,16 @@ def pair_map(inside: Inspection, site: str) -> np.ndarray:
     return np.asarray(inside.arrays[f"{site}_pairs"]).reshape(*inside.facts["grid"], *inside.facts["grid"])
 
 
-def comparable_indices(insides: Sequence[Inspection]) -> list[int]:
-    """Return the indices of the inspections that have the most frequent site."""
+def most_frequent_site(insides: Sequence[Inspection]) -> str:
+    """Return the site that most inspections have, or "" if none has any."""
     counts = Counter(site for inside in insides for site in notes_by_site(inside))
-    most = max(counts, key=lambda site: counts[site], default="")
-    return [place for place, inside in enumerate(insides) if most in notes_by_site(inside)]
+    return max(counts, key=lambda site: counts[site], default="")
 
 
 def incomparable_text(inside: Inspection) -> str:
-    site = next(iter(notes_by_site(inside)), None)
-    return f"its map is of another kind: {LABELS[site]}" if site else "no map of its position"
+    for site in notes_by_site(inside):
+        return f"its map is of another kind: {LABELS[site]}"
+    return "no map of its position"
 
 
 def draw_side_by_side(insides: Sequence[Inspection], names: Sequence[str], figure: Figure) -> list[str]:
@@ -215,26 +230,26 @@ def draw_side_by_side(insides: Sequence[Inspection], names: Sequence[str], figur
     """
     sites = [site for site in notes_by_site(insides[0]) if all(site in notes_by_site(other) for other in insides)]
     count = len(insides)
-    stacked = is_narrow(figure)
-    across = 1 if stacked else count
+    across = 1 if is_narrow(figure) else count
     side = (figure.get_figwidth() - 1.3) / across
-    figure.set_figheight((side + 0.6) * len(sites) * (count if stacked else 1))
-    axes = figure.subplots(count * len(sites) // across, across, squeeze=False).reshape(len(sites), count)
+    down = len(sites) * count // across
+    figure.set_figheight((side + 0.6) * down)
+    axes = figure.subplots(down, across, squeeze=False).reshape(len(sites), count)
     for row, site in zip(axes, sites, strict=True):
         maps = [pair_map(inside, site) for inside in insides]
-        scale = color_scale(site, np.concatenate([pairs.ravel() for pairs in maps]))
+        scale = color_scale(site, *maps)
         for ax, pairs, name in zip(row, maps, names, strict=True):
-            draw_pair_maps(pairs, site, ax, scale)
+            draw_pair_maps(pairs, ax, scale)
             ax.set_title(wrap_text(name, side, current_style().text), loc="left")
         add_colorbar(list(row), site)
     return [site_note(insides[0], site) for site in sites]
 
 
-def draw_pair_maps(related: np.ndarray, site: str, ax: Axes, scale: Mapping[str, Any] | None = None) -> None:
-    """Draw the maps (rows, columns, rows, columns) of patches at their places, by default on their own color scale."""
+def draw_pair_maps(related: np.ndarray, ax: Axes, scale: Mapping[str, Any]) -> None:
+    """Draw the maps (rows, columns, rows, columns) of patches at their places. scale: see `color_scale`."""
     rows, columns = related.shape[:2]
     gap = max(1, round(max(rows, columns) / 8))
-    ax.imshow(mosaic(related, gap), interpolation="nearest", **(scale or color_scale(site, related)))
+    ax.imshow(mosaic(related, gap), interpolation="nearest", **scale)
     label_patches(ax.xaxis, columns, gap)
     label_patches(ax.yaxis, rows, gap)
     ax.set(xlabel="input patch column", ylabel="input patch row")
@@ -243,9 +258,8 @@ def draw_pair_maps(related: np.ndarray, site: str, ax: Axes, scale: Mapping[str,
 
 def label_patches(axis: Axis, count: int, gap: int) -> None:
     """Label at most TICKS patches on an axis, counted from 1 as in arXiv 2010.11929. gap: cells between maps."""
-    places = mosaic_centers(count, count, gap)
-    shown = range(0, count, -(-count // TICKS))
-    axis.set_ticks([places[k] for k in shown], [str(k + 1) for k in shown])
+    every = -(-count // TICKS)
+    axis.set_ticks(mosaic_centers(count, count, gap)[::every], map(str, range(1, count + 1, every)))
 
 
 def remove_frame(ax: Axes) -> None:
@@ -262,21 +276,31 @@ def add_colorbar(axes: list[Axes], site: str) -> None:
 def draw_middle_patch(inside: Inspection, figure: Figure) -> list[str]:
     """Draw each site's maps of the middle patch by layer (rows) and head (columns). Return the figure's notes."""
     rows, columns = inside.facts["grid"]
-    maps = {site: middle_maps(inside, site) for site in sites_with_several_maps(inside)}
+    sites = sites_with_several_maps(inside)
     width = figure.get_figwidth() - 1.0
-    heights = [min(width / layers.shape[1], 1.0) * rows / columns * layers.shape[0] + 0.5 for layers in maps.values()]
-    figure.set_figheight(sum(heights))
-    for ax, (site, layers) in zip(np.atleast_1d(figure.subplots(len(maps), 1)), maps.items(), strict=True):
-        count, heads, _ = layers.shape
-        related = layers.reshape(count, heads, rows, columns)
+    place = f"the patch at row {rows // 2 + 1}, column {columns // 2 + 1} with all others"
+    height = 0.0
+    notes = []
+    panels = figure.subplots(len(sites), 1, squeeze=False).flat
+    for ax, site in zip(panels, sites, strict=True):
+        maps = middle_maps(inside, site)
+        layers, heads, _ = maps.shape
+        height += min(width / heads, 1.0) * rows / columns * layers + 0.5
+        related = maps.reshape(layers, heads, rows, columns)
         ax.imshow(mosaic(related), interpolation="nearest", **color_scale(site, related))
-        ax.set_xticks(mosaic_centers(heads, columns), [str(k + 1) for k in range(heads)])
-        ax.set_yticks(mosaic_centers(count, rows), [str(k + 1) for k in range(count)])
-        ax.set(xlabel="head" if heads > 1 else "all heads alike", ylabel="layer" if count > 1 else "all layers alike")
+        label_maps(ax.xaxis, "head", heads, columns)
+        label_maps(ax.yaxis, "layer", layers, rows)
         remove_frame(ax)
         add_colorbar([ax], site)
-    place = f"the patch at row {rows // 2 + 1}, column {columns // 2 + 1} with all others"
-    return [f"{notes_by_site(inside)[site]}: {place}" for site in maps]
+        notes.append(f"{notes_by_site(inside)[site]}: {place}")
+    figure.set_figheight(height)
+    return notes
+
+
+def label_maps(axis: Axis, what: str, count: int, size: int) -> None:
+    """Number the maps of `size` cells along an axis from 1. what: "head" or "layer"."""
+    axis.set_ticks(mosaic_centers(count, size), map(str, range(1, count + 1)))
+    axis.set_label_text(what if count > 1 else f"all {what}s alike")
 
 
 def mosaic(maps: np.ndarray, gap: int = 1) -> np.ndarray:
@@ -291,9 +315,9 @@ def mosaic_centers(count: int, size: int, gap: int = 1) -> np.ndarray:
     return np.arange(count) * (size + gap) + (size - 1) / 2
 
 
-def color_scale(site: str, values: np.ndarray) -> dict[str, Any]:
+def color_scale(site: str, *maps: np.ndarray) -> dict[str, Any]:
     """Return cmap, vmin and vmax of `imshow`: from -1 to 1 for similarities, symmetric around 0 for a bias."""
     if site == "bias":
-        most = float(np.nanmax(np.abs(values))) or 1.0
+        most = max(float(np.nanmax(np.abs(values))) for values in maps) or 1.0
         return {"cmap": "RdBu_r", "vmin": -most, "vmax": most}
     return {"cmap": "viridis", "vmin": -1.0, "vmax": 1.0}

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from results import store, units
 from results.figures import inspected
 from results.figures.inspected import draw_distance, draw_filters, draw_rollout
-from results.figures.page import apply_style, check_format, compose, file_content
+from results.figures.page import apply_style, compose, file_content
 from results.store.eval_files import Inspection
 from results.style import COLUMN, current_style
 from results.tables import formats
@@ -45,8 +45,9 @@ def draw(inside: Inspection, folder: Path, format: str = "png") -> list[Path]:
     """Write the figures that an inspection has data for, and return their paths. Raises the errors of `picture`."""
     paths = []
     for name in drawable_figures(inside):
-        paths.append(folder / f"{name}.{format}")
-        store.write_bytes(paths[-1], picture(inside, name, format))
+        path = folder / f"{name}.{format}"
+        store.write_bytes(path, picture(inside, name, format))
+        paths.append(path)
     return paths
 
 
@@ -63,16 +64,16 @@ def picture(inside: Inspection, name: str, format: str, described: bool = True) 
     title, _, drawing = FIGURES[name]
     if not described:
         return render_page(partial(drawing, inside), format, COLUMN, title, "")
-    width = current_style().width if name == "rollout" else current_style().column
+    style = current_style()
+    width = style.width if name == "rollout" else style.column
     facts = inside.facts
     settings = [f"{key}={facts[key]}" for key in ("position", "position_at", "patch", "image_size") if facts.get(key)]
     above = f"{inside.title}: {', '.join(settings)}"
-    return render_page(partial(drawing, inside), format, width, title if current_style().heading else "", above)
+    return render_page(partial(drawing, inside), format, width, title * style.heading, above)
 
 
 def render_page(drawing: Callable[[Figure], list[str]], format: str, width: float, title: str, above: str) -> bytes:
     """Return the content of a file with the figure that `drawing` draws, `width` inches wide, and texts above it."""
-    check_format(format)
     with apply_style():
         page = Figure(figsize=(width, 3.0), layout="constrained")
         compose(page, title, above, drawing(page))
@@ -86,21 +87,26 @@ def draw_side_by_side(
 
     Returns the file's path in a list, or [] if no two trials can be compared. Raises the errors of `picture`.
     """
-    shown = inspected.comparable_indices(insides)
+    shown: dict[str, Inspection] = {}
+    left_out = []
+    site = inspected.most_frequent_site(insides)
+    for name, inside in zip(names, insides, strict=True):
+        if site in inspected.notes_by_site(inside):
+            shown[name] = inside
+        else:
+            left_out.append(f"{name} ({inspected.incomparable_text(inside)})")
     if len(shown) < 2:
         return []
-    left_out = []
-    for k, inside in enumerate(insides):
-        if k not in shown:
-            left_out.append(f"{names[k]} ({inspected.incomparable_text(inside)})")
 
     def drawing(page: Figure) -> list[str]:
-        notes = inspected.draw_side_by_side([insides[k] for k in shown], [names[k] for k in shown], page)
-        return [*notes, f"Not shown: {', '.join(left_out)}."] if left_out else notes
+        notes = inspected.draw_side_by_side([*shown.values()], [*shown], page)
+        if left_out:
+            notes.append(f"Not shown: {', '.join(left_out)}.")
+        return notes
 
     path = folder / f"position-beside.{format}"
     above = f"{len(shown)} trials, each patch beside all others"
-    title = "Position embeddings side by side" if current_style().heading else ""
+    title = "Position embeddings side by side" * current_style().heading
     store.write_bytes(path, render_page(drawing, format, current_style().width, title, above))
     return [path]
 
@@ -119,8 +125,10 @@ def layer_grid(inside: Inspection) -> Grid:
     for row in rows:
         kind = re.sub(r"blocks\.\d+\.", "blocks.*.", row["part"])
         grouped.setdefault((kind, *row["shape"], row["params"], row["flops"]), []).append(row)
-    shape = {key: " x ".join(map(str, same[0]["shape"])) for key, same in grouped.items()}
-    cells = [[Cell(part_text(same)), Cell(shape[key]), *cost_cells(same)] for key, same in grouped.items()]
+    cells = []
+    for same in grouped.values():
+        shape = " x ".join(map(str, same[0]["shape"]))
+        cells.append([Cell(part_text(same)), Cell(shape), *cost_cells(same)])
     return Grid(
         title=f"Layers of {inside.title}",
         caption=[
@@ -136,10 +144,11 @@ def part_text(same: Sequence[LayerCost]) -> str:
     """Return the name of a part, such as "blocks 0-11: attention" for equal parts of 12 blocks."""
     if "blocks." not in same[0]["part"]:
         return same[0]["part"]
-    numbers = [int(row["part"].split(".")[2]) for row in same]
-    name = same[0]["part"].split(".", 3)[3]
-    named = f"blocks {numbers[0]}-{numbers[-1]}" if len(numbers) > 1 else f"block {numbers[0]}"
-    return f"{named}: {name}"
+    _, _, first, name = same[0]["part"].split(".", 3)
+    if len(same) == 1:
+        return f"block {first}: {name}"
+    last = same[-1]["part"].split(".")[2]
+    return f"blocks {first}-{last}: {name}"
 
 
 def cost_cells(rows: Sequence[LayerCost]) -> list[Cell]:

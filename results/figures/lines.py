@@ -5,7 +5,7 @@ of `seeds_frame`. `aside` is a shift to the right in points (1/72 inch). The lim
 drawn.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,22 +36,18 @@ def with_styles(frame: pd.DataFrame) -> pd.DataFrame:
     """
     style = current_style()
     baselines = set(frame["series"][frame["reference"]])
-    looks: dict[str, tuple[str, str, Any]] = {}
+    looks = pd.DataFrame(columns=["colour", "marker", "dash"], dtype=object)
     k = 0  # number of series so far, without baselines
-    for name in dict.fromkeys(frame["series"]):
-        usual = style.baseline
+    for name in frame["series"].unique():
+        colour = style.colour(name) or style.baseline
         marker = "D"
         if name not in baselines:
-            usual = style.palette[k % len(style.palette)]
-        colour = style.colour(name) or usual
-        same_colour = [look for look in looks.values() if look[0] == colour]
-        if name not in baselines:
-            marker = least_used(MARKERS, k, [look[1] for look in same_colour])
+            colour = style.colour(name) or style.palette[k % len(style.palette)]
+            marker = least_used(MARKERS, k, looks["marker"][looks["colour"] == colour])
             k += 1
-        looks[name] = colour, marker, least_used(DASHES, 0, [look[2] for look in same_colour])
-    rows = [looks[name] for name in frame["series"]]
-    colours, markers, dashes = zip(*rows, strict=True) if rows else ((), (), ())
-    return frame.assign(colour=list(colours), marker=list(markers), dash=list(dashes))
+        dash = least_used(DASHES, 0, looks["dash"][looks["colour"] == colour])
+        looks.loc[name] = [colour, marker, dash]
+    return frame.join(looks, on="series")
 
 
 def series_rows(frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
@@ -60,10 +56,10 @@ def series_rows(frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
         yield rows.sort_values("at", kind="stable")
 
 
-def least_used(choices: Sequence[Any], first: int, used: Sequence[Any]) -> Any:
+def least_used(choices: Sequence[Any], first: int, used: Iterable[Any]) -> Any:
     """Return the choice that is least frequent in `used`. Ties go to the first in cyclic order from index `first`."""
-    around = [choices[(first + step) % len(choices)] for step in range(len(choices))]
-    return min(around, key=used.count)
+    first %= len(choices)
+    return min([*choices[first:], *choices[:first]], key=list(used).count)
 
 
 def marks_note(field: str) -> str:
@@ -76,7 +72,7 @@ def marks_note(field: str) -> str:
 
 
 def draw_over_axis(
-    frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, metric: Metric, field: str, labels: Sequence[str] | None = None
+    frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, metric: Metric, field: str, labels: Sequence[str] = ()
 ) -> None:
     """Draw the metric over the setting `field`, and set up both axes. labels: tick labels, by default `tick_labels`."""
     set_swept_axis(frame, ax, field, labels or tick_labels(frame))
@@ -94,7 +90,8 @@ def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> None:
     for rows in series_rows(frame):
         draw_line(rows, ax)
         for points, shifted in rows.groupby(aside[rows.index]):
-            draw_stubs(shifted, ax, points)
+            if points:
+                draw_stubs(shifted, ax, points)
             draw_points(shifted, seeds, ax, points)
             draw_absences(shifted, ax, points)
         if frame["series"].nunique() > 1:
@@ -103,8 +100,6 @@ def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> None:
 
 def draw_stubs(rows: pd.DataFrame, ax: Axes, points: float) -> None:
     """Draw a stub from the line to each marker that is shifted to the right by `points` points (1/72 inch)."""
-    if not points:
-        return
     for row in rows_of(rows[rows["mean"].notna()]):
         stub = {"arrowstyle": "-", "color": row.colour, "linewidth": STUB, "shrinkA": 0, "shrinkB": 0}
         ax.annotate("", (row.at, row.mean), (points, 0), textcoords="offset points", arrowprops=stub, zorder=2)
@@ -128,11 +123,12 @@ def mark_offsets(frame: pd.DataFrame, ax: Axes) -> pd.Series:
     offsets = pd.Series(0.0, index=frame.index)
     is_drawn = frame["mean"].notna()
     for rows, most in ((frame[is_drawn], APART), (frame[~is_drawn], GAP)):
-        groups = [group.index for _, group in rows.groupby("at")]
-        largest = max((len(group) for group in groups), default=1)
-        apart = min(most, available_spread(frame, ax) / max(1, largest - 1))
-        for group in groups:
-            offsets[group] = apart * (np.arange(len(group)) - (len(group) - 1) / 2)
+        if rows.empty:
+            continue
+        together = rows.groupby("at")["at"]
+        size = together.transform("size")
+        apart = min(most, available_spread(frame, ax) / max(1, size.max() - 1))
+        offsets[rows.index] = apart * (together.cumcount() - (size - 1) / 2)
     return offsets
 
 
@@ -156,7 +152,16 @@ def legend_entry(rows: pd.DataFrame) -> str:
     name = str(rows["line"].iloc[0])
     if not rows["reference"].any() or name == "baseline":
         return name
-    return "baseline" if name.count("=") > 1 else f"{name} (baseline)"
+    if name.count("=") > 1:
+        return "baseline"
+    return f"{name} (baseline)"
+
+
+def series_notes(frame: pd.DataFrame, field: str) -> list[str]:
+    """Return the notes on markers and baselines, if there are several series. field: as in `marks_note`."""
+    if frame["series"].nunique() == 1:
+        return []
+    return [marks_note(field), *baseline_notes(frame)]
 
 
 def baseline_notes(frame: pd.DataFrame) -> list[str]:
@@ -185,13 +190,17 @@ def draw_points(
         for edge, beyond, mark in ((bottom, row.low < bottom, "v"), (top, row.high > top, "^")):
             if beyond:  # the interval goes on outside the axes
                 ax.plot([row.at], [edge], mark, color=row.colour, transform=to, clip_on=False, zorder=4)
-        face = row.colour if row.reference or row.verdict in RESOLVED else "white"
-        colours: dict[str, Any] = {"color": row.colour, "markerfacecolor": face}
+        colours: dict[str, Any] = {"color": row.colour, "markerfacecolor": face_color(row, row.colour)}
         ax.plot([row.at], [row.mean], row.marker, transform=to, zorder=4, **colours, **UNCLIPPED)
     singles = seeds.merge(rows[["arm", "at"]], on="arm")
     colour = rows["colour"].iloc[0]
     faint: dict[str, Any] = {"color": colour, "alpha": 0.45, "markersize": 2.5, "markeredgewidth": 0, **UNCLIPPED}
     ax.plot(singles["at"], singles["value"], "o", transform=shifted_transform(ax, aside + seed_offset), **faint)
+
+
+def face_color(row: Any, colour: str) -> str:
+    """Return the color that fills an arm's marker: `colour` for baselines and resolved differences, else white."""
+    return colour if row.reference or row.verdict in RESOLVED else "white"
 
 
 def draw_absences(rows: pd.DataFrame, ax: Axes, aside: float = 0.0, name: str = "") -> None:
@@ -202,7 +211,7 @@ def draw_absences(rows: pd.DataFrame, ax: Axes, aside: float = 0.0, name: str = 
     for row in rows_of(rows[rows["n"] == 0]):
         what = row.gap.partition(",")[0].partition(" ")[2]  # "missing" of "3 missing, 2 failed"
         ax.plot([row.at], [0.03], "x", color=row.colour, transform=foot, zorder=4)
-        ax.text(row.at, 0.07, f"{name}: {what}" if name else what, transform=foot, **upright)
+        ax.text(row.at, 0.07, ": ".join(filter(None, [name, what])), transform=foot, **upright)
 
 
 def draw_spread_absences(frame: pd.DataFrame, ax: Axes) -> None:

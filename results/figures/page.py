@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import Any
 
 import matplotlib
-import pandas as pd
 from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -20,9 +19,24 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from commonfloor.messages import printable
-from results.figures.frame import rows_of
 from results.style import COLUMN, Style, current_style
-from results.units import amount_text
+
+GREY, LIGHT, PALE = "#6e6e6e", "#d0d0d0", "#f3f3f3"
+MARKERS = ("o", "s", "^", "v", "P", "X", "<")  # seven, which shares no divisor with the palette's six colors
+DASHES: tuple[Any, ...] = (
+    *("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)), (0, (9, 2)), (0, (2, 3))),
+    *((0, (5, 1.2, 1, 1.2, 1, 1.2)), (0, (1, 4)), (0, (9, 2, 3, 2)), (0, (3, 1, 3, 4))),
+)
+
+# For marks and lines at 100%, which lie on the edge of the axes. The layout ignores them.
+UNCLIPPED: dict[str, Any] = {"clip_on": False, "in_layout": False}
+
+# Metadata to leave out, because a date or a version would change the bytes.
+UNSTAMPED: dict[str, dict[str, None]] = {
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
+}
 
 MARGIN = 0.08  # inches
 LEADING = 1.4  # height of a line, as a multiple of the font size
@@ -30,7 +44,59 @@ LETTER = 0.54  # width of an average letter, as a multiple of the font size
 BOLD = 1.12  # width of a bold letter, as a multiple of a normal one
 HANDLE = 0.5  # inches of a legend's line and the space around it
 TICKS = 0.65  # inches of the tick labels and the label of a vertical axis
-NAMED = 6  # maximum number of arms with absent trials that are named below a figure
+
+
+def matplotlib_settings(chosen: Style) -> Any:
+    return {
+        "font.family": list(dict.fromkeys([chosen.family, "DejaVu Sans"])),  # the fallback for missing glyphs
+        "font.size": chosen.text,
+        "axes.titlesize": "medium",  # as large as all other texts
+        "text.hinting": "none",  # so that text is equally wide on screen and in print
+        "text.parse_math": False,  # a dollar sign in a question is a dollar sign
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.formatter.useoffset": False,  # 100.05, not 0.05 and an offset of 1e2 in a corner
+        "axes.linewidth": 0.7,
+        "axes.axisbelow": True,
+        "axes.grid": True,
+        "grid.color": "#ebebeb",
+        "grid.linewidth": 0.6,
+        "legend.frameon": False,
+        "legend.borderaxespad": 0.2,
+        "legend.borderpad": 0.2,
+        "legend.handlelength": 2.6,
+        "legend.columnspacing": 1.2,
+        "lines.linewidth": 1.3,
+        "lines.markersize": 5.0,
+        "savefig.dpi": chosen.dpi,
+        "pdf.fonttype": 42,
+        "svg.fonttype": "path",
+        "svg.hashsalt": "ablations",
+    }
+
+
+@contextmanager
+def apply_style() -> Iterator[None]:
+    """Apply the user's style to matplotlib in a `with` block. Raises ValueError if its font is not installed."""
+    chosen = current_style()
+    try:
+        font_manager.findfont(chosen.family, fallback_to_default=False)
+    except ValueError:
+        shipped = "DejaVu Sans, DejaVu Serif, STIXGeneral"
+        raise ValueError(f"fonts.family={chosen.family}: not on this machine (everywhere: {shipped})") from None
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(matplotlib_settings(chosen))
+        yield
+
+
+def file_content(figure: Figure, format: str) -> bytes:
+    """Return a figure encoded as png, pdf or svg. Equal figures give equal bytes. Raises ValueError for others."""
+    if format not in UNSTAMPED:
+        raise ValueError(f"format={format}: one of {', '.join(UNSTAMPED)}")
+    stream = io.BytesIO()
+    figure.savefig(stream, format=format, metadata=UNSTAMPED[format])
+    return stream.getvalue()
 
 
 def is_narrow(figure: Figure) -> bool:
@@ -53,7 +119,7 @@ def text_width(text: str, size: float) -> float:
 
 def text_height(text: str, size: float) -> float:
     """Return the height of a block of lines in inches, or 0 for an empty text. size: font size in points."""
-    return (text.count("\n") + 1) * size * LEADING / 72 if text else 0.0
+    return len(text.splitlines()) * size * LEADING / 72
 
 
 def wrap_text(text: str, width: float, size: float) -> str:
@@ -119,13 +185,6 @@ def freeze_layout(figure: Figure) -> None:
     figure.set_layout_engine("none")
 
 
-def absence_lines(frame: pd.DataFrame) -> list[str]:
-    """Return a line for each of the first NAMED arms with unfinished seeds, and a line that counts any others."""
-    short = frame[frame["n"] < frame["planned"]]
-    lines = [f"{r.label}: {r.n} of {amount_text(r.planned, 'seed')} finished ({r.gap})" for r in rows_of(short[:NAMED])]
-    return lines + [f"and {len(short) - NAMED} more arms with unfinished seeds, see the table"] * (len(short) > NAMED)
-
-
 def draw_legend(ax: Axes, title: str = "") -> None:
     """Draw a legend above `ax`, in as many columns as fit. Without entries, draw its title."""
     figure = ax.get_figure(root=True)
@@ -136,85 +195,9 @@ def draw_legend(ax: Axes, title: str = "") -> None:
         return
     place = ax.get_subplotspec()
     size = current_style().text
-    panels = place.get_gridspec().ncols if place else 1
-    room = figure.get_figwidth() / panels - TICKS
+    assert place is not None
+    room = figure.get_figwidth() / place.get_gridspec().ncols - TICKS
     wrapped = [wrap_text(label, room - HANDLE, size) for label in labels]
-    widest = max(text_width(label, size) for label in wrapped) + HANDLE
-    columns = max(1, int(room / widest))
-    look: dict[str, Any] = {"ncols": columns, "title": title, "alignment": "left"}
-    ax.legend(handles, wrapped, loc="lower left", bbox_to_anchor=(0, 1), **look)
-
-
-GREY, LIGHT, PALE = "#6e6e6e", "#d0d0d0", "#f3f3f3"
-MARKERS = ("o", "s", "^", "v", "P", "X", "<")  # seven, which shares no divisor with the palette's six colors
-DASHES: tuple[Any, ...] = (
-    *("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)), (0, (9, 2)), (0, (2, 3))),
-    *((0, (5, 1.2, 1, 1.2, 1, 1.2)), (0, (1, 4)), (0, (9, 2, 3, 2)), (0, (3, 1, 3, 4))),
-)
-
-# For marks and lines at 100%, which lie on the edge of the axes. The layout ignores them.
-UNCLIPPED: dict[str, Any] = {"clip_on": False, "in_layout": False}
-
-# Metadata to leave out, because a date or a version would change the bytes.
-UNSTAMPED: dict[str, dict[str, None]] = {
-    "png": {"Software": None},
-    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-    "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
-}
-
-
-def matplotlib_settings(chosen: Style) -> Any:
-    return {
-        "font.family": list(dict.fromkeys([chosen.family, "DejaVu Sans"])),  # the fallback for missing glyphs
-        "font.size": chosen.text,
-        "axes.titlesize": "medium",  # as large as all other texts
-        "text.hinting": "none",  # so that text is equally wide on screen and in print
-        "text.parse_math": False,  # a dollar sign in a question is a dollar sign
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.formatter.useoffset": False,  # 100.05, not 0.05 and an offset of 1e2 in a corner
-        "axes.linewidth": 0.7,
-        "axes.axisbelow": True,
-        "axes.grid": True,
-        "grid.color": "#ebebeb",
-        "grid.linewidth": 0.6,
-        "legend.frameon": False,
-        "legend.borderaxespad": 0.2,
-        "legend.borderpad": 0.2,
-        "legend.handlelength": 2.6,
-        "legend.columnspacing": 1.2,
-        "lines.linewidth": 1.3,
-        "lines.markersize": 5.0,
-        "savefig.dpi": chosen.dpi,
-        "pdf.fonttype": 42,
-        "svg.fonttype": "path",
-        "svg.hashsalt": "ablations",
-    }
-
-
-@contextmanager
-def apply_style() -> Iterator[None]:
-    """Apply the user's style to matplotlib in a `with` block. Raises ValueError if its font is not installed."""
-    chosen = current_style()
-    try:
-        font_manager.findfont(chosen.family, fallback_to_default=False)
-    except ValueError:
-        shipped = "DejaVu Sans, DejaVu Serif, STIXGeneral"
-        raise ValueError(f"fonts.family={chosen.family}: not on this machine (everywhere: {shipped})") from None
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(matplotlib_settings(chosen))
-        yield
-
-
-def check_format(format: str) -> None:
-    """Raise ValueError unless the format is png, pdf or svg."""
-    if format not in UNSTAMPED:
-        raise ValueError(f"format={format}: one of {', '.join(UNSTAMPED)}")
-
-
-def file_content(figure: Figure, format: str) -> bytes:
-    """Return a figure encoded as png, pdf or svg. Equal figures give equal bytes."""
-    stream = io.BytesIO()
-    figure.savefig(stream, format=format, metadata=UNSTAMPED[format])
-    return stream.getvalue()
+    columns = int(room / (text_width("\n".join(wrapped), size) + HANDLE))
+    above: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "alignment": "left"}
+    ax.legend(handles, wrapped, ncols=max(1, columns), title=title, **above)

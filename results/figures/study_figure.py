@@ -11,12 +11,11 @@ from matplotlib.figure import Figure
 from commonfloor.files import safe_name
 from results import store
 from results.figures import kinds
-from results.figures.frame import arms_frame, earlier_look_lines, evidence_text, styled_metric_name
+from results.figures.frame import absence_lines, arms_frame, earlier_look_lines, evidence_text, styled_metric_name
 from results.figures.kinds import curves
-from results.figures.page import absence_lines, apply_style, check_format, compose, file_content
+from results.figures.page import apply_style, compose, file_content
 from results.statistics import tuning
 from results.store.schemas import Plan
-from results.store.schemas.metrics import AXES
 from results.study_results import StudyResults
 from results.style import current_style
 from results.tables.sentences import setting_parts
@@ -25,7 +24,7 @@ from results.tables.study_table import table as table_of
 
 def file_name(study: StudyResults, format: str = "png", x: str | None = None) -> str:
     """Return the file name of the study's figure. Raises ValueError if it would not be a valid file name."""
-    return f"{safe_name(study.name)}{f'-{x}' if x else ''}.{format}"
+    return f"{'-'.join(filter(None, [safe_name(study.name), x]))}.{format}"
 
 
 def draw(study: StudyResults, path: Path, x: str | None = None) -> Path:
@@ -42,7 +41,6 @@ def picture(
     width: inches, by default the style's. titled: whether to write the question above the figure. Raises ValueError if
     the format, kind of figure, axis `x` or font is unknown.
     """
-    check_format(format)
     with apply_style():
         return file_content(figure(study, width or current_style().width, titled, x), format)
 
@@ -55,10 +53,12 @@ def figure(study: StudyResults, width: float, titled: bool = True, x: str | None
     Raises ValueError if the kind of figure or `x` is unknown.
     """
     page, above, below = draw_with_notes(study, width, x)
-    if titled and not current_style().notes:
+    style = current_style()
+    if titled and not style.notes:
         above = ""
         below = []
-    compose(page, study.plan.question if titled and current_style().heading else "", above, below)
+    heading = study.plan.question if titled and style.heading else ""
+    compose(page, heading, above, below)
     return page
 
 
@@ -74,9 +74,8 @@ def caption(study: StudyResults, x: str | None = None) -> list[str]:
 
 def draw_with_notes(study: StudyResults, width: float, x: str | None) -> tuple[Figure, str, list[str]]:
     """Return (figure, line above it, lines below it). width: inches. Raises ValueError for an unknown kind or `x`."""
-    if x and x not in AXES:
-        raise ValueError(f"x={x}: one of {', '.join(AXES)}")
-    if not x and (wrong := unknown_figure(study.plan)):
+    wrong = unknown_figure(study.plan)
+    if wrong and not x:
         raise ValueError(wrong)
     kind = curves.kind_over(x) if x else kinds.kind(study.plan.figure)
     table = table_of(study)
@@ -84,11 +83,13 @@ def draw_with_notes(study: StudyResults, width: float, x: str | None) -> tuple[F
     drawn = study if kind.whole_grid else tuning.tuned_arms_only(study)
     notes = kind.draw(drawn, table, page)
     frame = arms_frame(drawn, table)
-    what = " during training" if kind.over_training else f", {evidence_text(frame)}"
-    setting = ", ".join(setting_parts(study.plan))
-    above = f"{setting}: {styled_metric_name(kind.metric_of(drawn))}{what}"
-    looks = [] if kind.over_training else earlier_look_lines(frame)
-    return page, above, [*notes, *looks, *absence_lines(frame)]
+    above = f"{', '.join(setting_parts(study.plan))}: {styled_metric_name(kind.metric_of(drawn))}"
+    if kind.over_training:
+        above += " during training"
+    else:
+        above += f", {evidence_text(frame)}"
+        notes += earlier_look_lines(frame)
+    return page, above, [*notes, *absence_lines(frame)]
 
 
 def unknown_figure(plan: Plan) -> str:

@@ -45,11 +45,15 @@ def draw(study: StudyResults, table: Table, figure: Figure, x: str) -> list[str]
         if study.plan.curves:
             add_dash_entries(lines, ax, f"{axis_name(x_setting(study.plan))} ")
     draw_legend(ax)
-    return [*notes, *(uneven_speed_note(study, list(lines["arm"])) if x == "seconds" else [])]
+    if x == "seconds":
+        notes += uneven_speed_note(study, list(lines["arm"]))
+    return notes
 
 
 def kind_over(x: str) -> FigureKind:
-    """Return the kind of figure that draws training over the axis `x`, a key of AXES."""
+    """Return the kind of figure that draws training over the axis `x`. Raises ValueError unless it is a key of AXES."""
+    if x not in AXES:
+        raise ValueError(f"x={x}: one of {', '.join(AXES)}")
     return FigureKind(partial(draw, x=x), metric_of=training_metric, over_training=True, whole_grid=True)
 
 
@@ -63,8 +67,9 @@ def draw_arms(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str) -> tup
         lines = lines.assign(marker="")  # not needed to tell lines apart
     history = evaluations_frame(study, training_metric(study))
     draw_training_curves(lines, history, ax, training_metric(study), x)
-    for _, row in lines.groupby("arm", sort=False) if choice_notes else ():
-        add_legend_line(ax, row, row["line"].iloc[0], markersize=SMALL)
+    if choice_notes:
+        for _, row in lines.groupby("arm", sort=False):
+            add_legend_line(ax, row, row["line"].iloc[0], markersize=SMALL)
     band = f"no bands: more than {BANDS} lines"
     if len(lines) <= BANDS:
         band = f"band: 95% t interval, from {BAND} seeds on"
@@ -73,9 +78,9 @@ def draw_arms(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str) -> tup
         f"Lines: mean over the finished seeds (if none has finished, over the running ones); {band}. Thin: single "
         f"seeds of fewer than {BAND}, trials that diverged (×), failed or are running.",
     ]
-    names = [row.label for row in rows_of(lines) if row.arm not in set(history["arm"])]
+    names = ", ".join(lines["label"][~lines["arm"].isin(history["arm"])])
     if names and not history.empty:
-        notes.append(f"No line, as no trial was evaluated: {', '.join(names)}.")
+        notes.append(f"No line, as no trial was evaluated: {names}.")
     return lines, bool(choice_notes), notes
 
 
@@ -102,18 +107,21 @@ def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFra
     dashed line shows it at its baseline's value. The column `line` then names the value too. In other cases, all arms
     are returned. The dashes then show the value of the swept setting (`curves`), or the series if none is swept.
     """
-    if dashes := dashes_of_tuned(study):
+    dashes = dashes_of_tuned(study)
+    if dashes:
         rows = frame[frame["arm"].isin(dashes.keys())]
-        setting = current_style().labels.get(x_setting(study.plan), x_setting(study.plan))
+        setting = current_style().label(x_setting(study.plan))
         named = [f"{row.line}, {row.tick or f'{setting}={value_text(row.x)}'}" for row in rows_of(rows)]
         at = " and ".join(map(axis_name, study.plan.tune))
-        other = f"; dashed: at the baseline's {at}" if DASHED in dashes.values() else ""
-        note = f"Over training each is at the {at} that most of its seeds choose in validation{other}."
-        return with_styles(rows).assign(dash=[dashes[arm] for arm in rows["arm"]], line=named), [note]
-    frame, swept = with_styles(frame), sorted(set(frame["at"]))
-    if not study.plan.curves:
-        return frame, []
-    return frame.assign(dash=[DASHES[swept.index(at) % len(DASHES)] for at in frame["at"]]), []
+        note = f"Over training each is at the {at} that most of its seeds choose in validation"
+        if DASHED in dashes.values():
+            note += f"; dashed: at the baseline's {at}"
+        return with_styles(rows).assign(dash=rows["arm"].map(dashes), line=named), [f"{note}."]
+    frame = with_styles(frame)
+    if study.plan.curves:
+        swept = frame["at"].rank(method="dense").astype(int) - 1
+        frame = frame.assign(dash=[DASHES[number % len(DASHES)] for number in swept])
+    return frame, []
 
 
 def dashes_of_tuned(study: StudyResults) -> dict[str, Any]:
@@ -140,8 +148,7 @@ def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, m
     size = 1.0
     name = AXES[x]
     if x == "seconds":
-        longest = evaluations[x].max() if len(evaluations) else 0.0
-        size = next((size for size in TIMES if longest > 10 * size), 1.0)
+        size = next((size for size in TIMES if evaluations[x].max() > 10 * size), 1.0)
         name += f" ({TIMES[size]})"
     evaluations = evaluations.assign(at=evaluations[x] / size).dropna(subset="at")
     drawn = []
@@ -154,7 +161,9 @@ def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, m
             ax.fill_between(mean["at"], mean["low"], mean["high"], color=row.colour, alpha=0.12, linewidth=0)
         if len(mean):
             ax.plot(mean["at"], mean["mean"], color=row.colour, linestyle=row.dash, **line_options(mean, row.marker))
-        single = of_arm if of_arm["seed"].nunique() < BAND else of_arm[of_arm["status"] != "finished"]
+        single = of_arm
+        if of_arm["seed"].nunique() >= BAND:
+            single = of_arm[of_arm["status"] != "finished"]
         for _, trial in single.sort_values("step").groupby("seed"):
             thin = {"linewidth": 0.6, **line_options(trial, row.marker)}
             ax.plot(trial["at"], trial["value"], color=row.colour, linestyle=row.dash, **thin)
@@ -170,8 +179,9 @@ def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, m
 
 def add_series_entries(frame: pd.DataFrame, ax: Axes) -> None:
     for _, rows in frame.groupby("series", sort=False):
-        solid = {} if len(rows) == 1 else {"linestyle": "-"}
-        add_legend_line(ax, rows, legend_entry(rows).removesuffix(" (baseline)"), **solid, markersize=SMALL)
+        if len(rows) > 1:
+            rows = rows.assign(dash="-")
+        add_legend_line(ax, rows, legend_entry(rows).removesuffix(" (baseline)"), markersize=SMALL)
 
 
 def add_dash_entries(frame: pd.DataFrame, ax: Axes, of: str = "") -> None:
@@ -185,8 +195,8 @@ def training_metric(study: StudyResults) -> Metric:
     plan = study.plan
     measured = [name for name in study.curves if study.history[name].notna().any()]
     wanted = [plan.metric.replace("test_", "val_"), plan.metric, plan.selection_metric]
-    usual = next(name for name in wanted if name in plan.trial_metrics or name == plan.selection_metric)
-    return plan.metric_named(next((name for name in [*wanted, *measured] if name in measured), usual))
+    best = [name for known in (measured, plan.trial_metrics) for name in wanted if name in known]
+    return plan.metric_named([*best, *measured, plan.selection_metric][0])
 
 
 def mean_over_seeds(history: pd.DataFrame) -> pd.DataFrame:
@@ -195,8 +205,9 @@ def mean_over_seeds(history: pd.DataFrame) -> pd.DataFrame:
     Only finished trials count, or if there are none, trials that neither diverged nor failed. low and high are the 95%
     t interval, NaN for fewer than BAND seeds. history: rows of `evaluations_frame` of one arm, with column `at`.
     """
-    finished = history[history["status"] == "finished"]
-    seeds = history[~history["status"].isin(["diverged", "failed"])] if finished.empty else finished
+    seeds = history[history["status"] == "finished"]
+    if seeds.empty:
+        seeds = history[~history["status"].isin(["diverged", "failed"])]
     values = seeds.pivot_table(index="step", columns="seed", values="value").dropna()
     n = values.shape[1]
     mean = values.mean(axis=1)

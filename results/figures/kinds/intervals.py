@@ -17,6 +17,7 @@ from matplotlib.transforms import blended_transform_factory
 from results.figures.axes import metric_limits
 from results.figures.frame import arms_frame, metric_label, minus_text, rows_of, seeds_frame, signed_text
 from results.figures.kinds import FigureKind
+from results.figures.lines import face_color
 from results.figures.page import (
     BOLD,
     GREY,
@@ -35,6 +36,7 @@ from results.store.schemas import Metric
 from results.study_results import StudyResults
 from results.style import COLUMN, current_style
 from results.tables import layout, sentences
+from results.tables.sentences import EARLIER
 from results.units import decimals_apart
 
 LABEL_WIDTH = 1.5  # inches, the width at which an arm's name is wrapped
@@ -53,45 +55,56 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame = arms_frame(study, table)
     metric = table.plan.primary_metric
     published = bool(frame["published"].notna().any())
+    source = layout.published_source(table)
     stacked = is_narrow(figure)
-    dense_row = max([DENSE_ROW, *(text_height(name, current_style().text) for name in wrapped_names(frame))])
-    row, least = (NARROW_ROW, dense_row_height(frame)) if stacked else (ROW, dense_row)
+    aside = published and not stacked
+    dense = set_height(figure, frame)
+    ax, *others = figure.subplots(1, 1 + aside, sharey=True, squeeze=False, width_ratios=[3, 1.25][: 1 + aside])[0]
+    draw_intervals(frame, seeds_frame(study, metric), ax, metric)
+    if stacked:
+        write_text_above(frame, ax, metric, dense)
+    else:
+        write_text_beside(frame, ax, metric, dense)
+    for beside in others:
+        draw_published(frame, beside, wrap_text(source, 1.35, current_style().small))
+    notes = [marks_note(frame, ax)]
+    if published and stacked:
+        notes.append(f"* published in another setting, its level is not comparable: {source}.")
+    return [*filter(None, [*notes, sentences.first_declared_text(table.rows)])]
+
+
+def set_height(figure: Figure, frame: pd.DataFrame) -> bool:
+    """Fit a figure's height to its rows, and return whether the rows are dense, with the verdict on one line."""
+    row = ROW
+    least = max([DENSE_ROW, *(text_height(name, current_style().text) for name in wrapped_names(frame))])
+    if is_narrow(figure):
+        row = NARROW_ROW
+        least = dense_narrow_row(frame)
     dense = least < row and len(frame) * row > MOST
     figure.set_figheight(FRAME + len(frame) * (least if dense else row))
-    aside = published and not stacked
-    panels = figure.subplots(1, 2, sharey=True, width_ratios=[3, 1.25]) if aside else [figure.subplots()]
-    draw_intervals(frame, seeds_frame(study, metric), panels[0], metric)
-    (write_text_above if stacked else write_text_beside)(frame, panels[0], metric, dense)
-    if aside:
-        draw_published(frame, panels[1], wrap_text(layout.published_source(table), 1.35, current_style().small))
-    baseline = f"Diamond{'' if baseline_mean(frame) is None else ', dashed line'}: baseline"
-    if frame["reference"].sum() > 1:
-        baseline = "Diamonds: baselines, each of the arms at the same point"
-    left, right = panels[0].get_xlim()
-    marks = {
-        FILLED: frame["verdict"].isin(RESOLVED),
-        "Intervals are uncorrected.": frame["low"].notna(),
-        f"{baseline}.": frame["mean"][frame["reference"]].notna(),
-        "Arrow: the interval continues beyond the axis.": (frame["low"] < left) | (frame["high"] > right),
-    }
-    notes = [" ".join(note for note, rows in marks.items() if rows.any())]
-    if published and stacked:
-        source = layout.published_source(table)
-        notes.append(f"* published in another setting, its level is not comparable: {source}.")
-    notes.append(sentences.first_declared_text(table.rows))
-    return [*filter(None, notes)]
+    return dense
 
 
-def dense_row_height(frame: pd.DataFrame) -> float:
+def dense_narrow_row(frame: pd.DataFrame) -> float:
     """Return the smallest row height, in inches. Name and verdict are above the interval, on one line if they fit."""
     size = current_style().small
-    widths = (text_width(row.label, size * BOLD) + text_width(short_verdict(row), size) for row in rows_of(frame))
+    widths = [text_width(row.label, size * BOLD) + text_width(short_verdict(row), size) for row in rows_of(frame)]
     return NARROW_DENSE_ROW if max(widths) < COLUMN - HANDLE else NARROW_ROW
 
 
-def baseline_mean(frame: pd.DataFrame) -> float | None:
-    baselines = frame["mean"][frame["reference"]]
-    return None if len(baselines) != 1 or np.isnan(baselines.iloc[0]) else float(baselines.iloc[0])
+def marks_note(frame: pd.DataFrame, ax: Axes) -> str:
+    """Return a note that explains the marks that are drawn."""
+    baseline = "Diamond, dashed line: baseline."
+    if frame["reference"].sum() > 1:
+        baseline = "Diamonds: baselines, each of the arms at the same point."
+    left, right = ax.get_xlim()
+    marks = {
+        FILLED: frame["verdict"].isin(RESOLVED),
+        "Intervals are uncorrected.": frame["low"].notna(),
+        baseline: frame["mean"][frame["reference"]].notna(),
+        "Arrow: the interval continues beyond the axis.": (frame["low"] < left) | (frame["high"] > right),
+    }
+    return " ".join(note for note, rows in marks.items() if rows.any())
 
 
 def draw_intervals(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: Metric) -> None:
@@ -106,23 +119,23 @@ def draw_intervals(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: 
         colour = verdict_color(row)
         if not np.isnan(row.low):
             ax.plot([row.low, row.high], [y, y], color=colour, linewidth=1.8, solid_capstyle="butt")
-        face = colour if row.reference or row.verdict in RESOLVED else "white"
-        ax.plot([row.mean], [y], "D" if row.reference else "o", color=colour, markerfacecolor=face, **UNCLIPPED)
-    baseline = baseline_mean(frame)
-    if baseline is not None:
-        ax.axvline(baseline, color=current_style().baseline, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0.5)
+        marker = "D" if row.reference else "o"
+        ax.plot([row.mean], [y], marker, color=colour, markerfacecolor=face_color(row, colour), **UNCLIPPED)
+    baselines = frame["mean"][frame["reference"]]
+    if len(baselines) == 1 and baselines.notna().all():
+        ax.axvline(baselines.iloc[0], color=current_style().baseline, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0.5)
     ax.set_ylim(len(frame) - 0.5, -0.5)
     ax.grid(axis="y", visible=False)
     ax.spines["left"].set_visible(False)
     ax.tick_params(axis="y", length=0)
     ax.set_xlabel(metric_label(metric))
-    if frame["mean"].notna().any():
-        ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-        low, high = ax.dataLim.intervalx
-        ax.set_xlim(metric_limits(metric, low, high, 0.06))
-        draw_arrows(frame, ax)
-    else:
+    if frame["mean"].isna().all():
         ax.set_xticks([])
+        return
+    ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    low, high = ax.dataLim.intervalx
+    ax.set_xlim(metric_limits(metric, low, high, 0.06))
+    draw_arrows(frame, ax)
 
 
 def draw_arrows(frame: pd.DataFrame, ax: Axes) -> None:
@@ -136,57 +149,58 @@ def draw_arrows(frame: pd.DataFrame, ax: Axes) -> None:
 
 def verdict_color(row: Any) -> str:
     style = current_style()
-    return style.baseline if row.reference else {"better": style.better, "worse": style.worse}.get(row.verdict, GREY)
+    return {"baseline": style.baseline, "better": style.better, "worse": style.worse}.get(row.word.strip(EARLIER), GREY)
 
 
 def verdict_text(row: Any, metric: Metric) -> str:
     """Return the verdict. A second line may have the difference ("−18.2 points [−20.1, −16.3]") or absent trials."""
-    word = verdict_word(row)
     if row.n == 0:
-        return f"{word}\n{row.gap}"
+        return f"{counted_verdict(row)}\n{row.gap}"
     if row.reference or np.isnan(row.delta):
-        return word
+        return counted_verdict(row)
     kind, usual = ("accuracy", 1) if metric.is_accuracy else ("loss", 3)
     usual += any(round(bound, usual) == 0 != bound for bound in (row.delta_low, row.delta_high))  # 0 has no sign
     digits = decimals_apart((row.delta_low, row.delta_high), current_style().digits.get(kind, usual))
-    text = signed_text(row.delta, digits) + metric.unit_of_difference
+    text = f"{counted_verdict(row)}\n{signed_text(row.delta, digits)}{metric.unit_of_difference}"
     if not np.isnan(row.delta_low):
         text += f" [{signed_text(row.delta_low, digits)}, {signed_text(row.delta_high, digits)}]"
-    return f"{word}\n{text}"
+    return text
 
 
-def verdict_word(row: Any) -> str:
-    """Return the row's verdict or "no verdict", or "baseline" for a baseline, or "no finished trial".
+def counted_verdict(row: Any) -> str:
+    """Return the row's `word`, "no verdict", or "no finished trial".
 
     If only some of the planned trials have finished, their number is added, as in "better (n = 3 of 5)".
     """
     if row.n == 0:
         return "no finished trial"
-    word = row.verdict or "no verdict"
-    count = f" (n = {row.n} of {row.planned})" if row.n < row.planned else ""
-    return ("baseline" if row.reference else word.replace("-", " ") + row.mark) + count
+    word = row.word or "no verdict"
+    return f"{word} (n = {row.n} of {row.planned})" if row.n < row.planned else word
 
 
 def short_verdict(row: Any) -> str:
     """Return the verdict and the published value on one line, without the difference."""
-    published = "" if np.isnan(row.published) else f"; published*: {minus_text(row.published)}"
-    return verdict_word(row) + published
+    if np.isnan(row.published):
+        return counted_verdict(row)
+    return f"{counted_verdict(row)}; published*: {minus_text(row.published)}"
 
 
 def write_text_beside(frame: pd.DataFrame, ax: Axes, metric: Metric, dense: bool = False) -> None:
     """Write names to the left of the rows and verdicts to the right, on one line if `dense`."""
     ax.set_yticks(range(len(frame)), wrapped_names(frame))
     right = ax.secondary_yaxis("right")
-    words = [verdict_text(row, metric) for row in rows_of(frame)]
-    right.set_yticks(range(len(frame)), [word.replace("\n", ": ") for word in words] if dense else words)
+    between = ": " if dense else "\n"
+    right.set_yticks(range(len(frame)), [verdict_text(row, metric).replace("\n", between) for row in rows_of(frame)])
     right.tick_params(length=0)
     right.spines["right"].set_visible(False)
     for label, row in zip(right.get_yticklabels(), rows_of(frame), strict=True):
         label.set_color(verdict_color(row))
     corner: dict[str, Any] = {"xy": (1, 1), "xycoords": "axes fraction"}
     above: dict[str, Any] = {"xytext": (6, 4), "textcoords": "offset points", "color": GREY}
-    shown = ", 95% CI, not adjusted" if frame["delta_low"].notna().any() else ""
-    ax.annotate(f"against the baseline{shown}", **corner, **above, size=current_style().small)
+    heading = "against the baseline"
+    if frame["delta_low"].notna().any():
+        heading += ", 95% CI, not adjusted"
+    ax.annotate(heading, **corner, **above, size=current_style().small)
 
 
 def wrapped_names(frame: pd.DataFrame) -> list[str]:

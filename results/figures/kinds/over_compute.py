@@ -43,8 +43,9 @@ def draw_compute(study: StudyResults, table: Table, figure: Figure) -> list[str]
         lines.draw_points(rows, points, ax)
     lines.draw_spread_absences(frame, ax)
     for rows in lines.series_rows(frame):
-        dash = rows["dash"].iloc[0] if len(rows) > 1 else ""
-        lines.add_legend_line(ax, rows, lines.legend_entry(rows), linestyle=dash)
+        if len(rows) == 1:
+            rows = rows.assign(dash="")
+        lines.add_legend_line(ax, rows, lines.legend_entry(rows))
     draw_legend(ax)
     return [RESOLVED_MARKS, *lines.baseline_notes(frame)]
 
@@ -61,21 +62,26 @@ def draw_families(study: StudyResults, table: Table, figure: Figure) -> list[str
     frame = looks.assign(at=frame["flops"] / size, reference=frame["reference"])
     (ax,) = add_panels(figure, 1, 3.0)
     points = seeds_frame(study, metric)
-    series = {str(name): rows for name, rows in frame.groupby("series", sort=False)}
-    errors = {name: errors_by_seed(rows, points, metric) for name, rows in series.items()}
-    fits = {name: power_law.fit(by_seed_of_family) for name, by_seed_of_family in errors.items()}
-    fitted = {name: fit for name, fit in fits.items() if fit and len(fit.b) >= LEAST}
     axes.set_compute_axes(frame, points, ax, metric, f"total training compute ({flops})")
-    for name, rows in series.items():
+    fits: dict[str, Fits] = {}  # label of a series -> its fit
+    perfect = 0  # number of trials with an error of 0
+    for _, rows in frame.groupby("series", sort=False):
+        label = rows["line"].iloc[0]
+        errors = errors_by_seed(rows, points, metric)
+        perfect += sum(int((error <= 0).sum()) for _, error in errors.values())
+        fit = power_law.fit(errors)
         lines.draw_points(rows, points, ax, seed_offset=4.0)
-        if name in fitted:
-            draw_fit(fitted[name], ax, rows["colour"].iloc[0], metric)
-        lines.add_legend_line(ax, rows, rows["line"].iloc[0], linestyle="-" if name in fitted else "")
+        dash = ""
+        if fit and len(fit.b) >= LEAST:
+            dash = "-"
+            fits[label] = fit
+            draw_fit(fit, ax, rows["colour"].iloc[0], metric)
+        lines.add_legend_line(ax, rows, label, linestyle=dash)
     lines.draw_spread_absences(frame, ax)
     draw_legend(ax)
-    notes = [FAMILY_MARKS, fits_note(frame, fitted)]
-    if count := sum(int((error <= 0).sum()) for by_seed in errors.values() for _, error in by_seed.values()):
-        notes.append(f"In no fit, as an error of 0 has no logarithm: {amount_text(count, 'trial')}.")
+    notes = [FAMILY_MARKS, fits_note(frame, fits)]
+    if perfect:
+        notes.append(f"In no fit, as an error of 0 has no logarithm: {amount_text(perfect, 'trial')}.")
     return notes
 
 
@@ -83,12 +89,11 @@ def families_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     """Return `arms_frame` with training FLOPs as `flops`. An arm's `series` is its model family if it has one."""
     frame = one_series_per_arm(arms_frame(study, table), study.plan)
     planned = {arm.name: arm for arm in study.plan.arms}
-    family = [planned[arm].model_family or "" for arm in frame["arm"]]
-    label = [current_style().label(name) for name in family]
+    family = frame["arm"].map(lambda arm: planned[arm].model_family)
     return frame.assign(
-        series=np.where(family, family, frame["series"]),
-        line=np.where(family, label, frame["line"]),
-        flops=[training_flops(planned[arm]) for arm in frame["arm"]],
+        series=family.where(family != "", frame["series"]),
+        line=family.map(current_style().label).where(family != "", frame["line"]),
+        flops=frame["arm"].map(lambda arm: training_flops(planned[arm])),
     )
 
 
@@ -100,7 +105,9 @@ def training_flops(arm: Arm) -> float:
 def errors_by_seed(rows: pd.DataFrame, points: pd.DataFrame, metric: Metric) -> power_law.Points:
     """Return seed -> arrays (compute, error) for one series. The error is 1 - accuracy, or the loss itself."""
     seeds_of_series = points.merge(rows[["arm", "at"]], on="arm")
-    error = 1 - seeds_of_series["value"] / metric.scale if metric.is_accuracy else seeds_of_series["value"]
+    error = seeds_of_series["value"]
+    if metric.is_accuracy:
+        error = 1 - error / metric.scale
     by_seed = seeds_of_series.assign(error=error).groupby("seed", sort=False)
     return {seed: (of_seed["at"].to_numpy(), of_seed["error"].to_numpy()) for seed, of_seed in by_seed}
 
@@ -120,23 +127,33 @@ def metric_from_error(error: np.ndarray, metric: Metric) -> np.ndarray:
     return metric.scale * (1 - error) if metric.is_accuracy else error
 
 
-def fits_note(frame: pd.DataFrame, fitted: dict[str, Fits]) -> str:
-    """Return the note that gives the fitted exponents and names the series without a fit."""
-    labels = dict(zip(frame["series"], frame["line"], strict=True))
-    planned = frame.groupby("series")["planned"].max()
-    texts = []
-    for name, fit in fitted.items():
-        interval = intervals.mean(fit.b).interval()
-        seeds = len(fit.b)
-        b = minus_text(float(fit.b.mean()), 2)
-        b += "" if interval is None else f" [{minus_text(interval[0], 2)}, {minus_text(interval[1], 2)}]"
-        b += "" if seeds == planned[name] else f" ({seeds} of {planned[name]} seeds)"
-        texts.append(f"{labels[name]} {b}")
-    exponents = ", ".join(texts)
-    short = ", ".join(label for name, label in labels.items() if name not in fitted)
-    law = f"Lines: error = a C^\N{MINUS SIGN}b, fitted per seed, no further than its sizes, 95% t band; b: {exponents}."
-    without = f"No fit, fewer than {LEAST} seeds with {MIN_SIZES} sizes: {short}."
-    return " ".join([law] * bool(exponents) + [without] * bool(short))
+def fits_note(frame: pd.DataFrame, fits: dict[str, Fits]) -> str:
+    """Return the note that gives the fitted exponents and names the series without a fit. fits: label -> fit."""
+    exponents = []
+    without = []
+    for label, planned in frame.groupby("line", sort=False)["planned"].max().items():
+        if label in fits:
+            exponents.append(f"{label} {exponent_text(fits[str(label)], planned)}")
+        else:
+            without.append(str(label))
+    notes = []
+    if exponents:
+        law = "error = a C^\N{MINUS SIGN}b, fitted per seed, no further than its sizes, 95% t band"
+        notes.append(f"Lines: {law}; b: {', '.join(exponents)}.")
+    if without:
+        notes.append(f"No fit, fewer than {LEAST} seeds with {MIN_SIZES} sizes: {', '.join(without)}.")
+    return " ".join(notes)
+
+
+def exponent_text(fit: Fits, planned: int) -> str:
+    """Return the mean exponent with its interval, and the number of seeds if it is not the planned number."""
+    text = minus_text(float(fit.b.mean()), 2)
+    interval = intervals.mean(fit.b).interval()
+    if interval:
+        text += f" [{minus_text(interval[0], 2)}, {minus_text(interval[1], 2)}]"
+    if len(fit.b) != planned:
+        text += f" ({len(fit.b)} of {planned} seeds)"
+    return text
 
 
 def draw_shape(study: StudyResults, table: Table, figure: Figure) -> list[str]:
@@ -170,20 +187,26 @@ def shape_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     frame = arms_frame(study, table)
     plan = study.plan
     planned = {arm.name: arm for arm in plan.arms}
-    ways = [scaled_dimension(planned[arm], plan) for arm in frame["arm"]]
+    ways = frame["arm"].map(lambda arm: scaled_dimension(planned[arm], plan))
     base = frame["arm"].map(lambda arm: planned[planned[arm].baseline].flops)
-    labels = [current_style().labels.get(name) or WAYS.get(name, axes.axis_name(name)) for name in ways]
-    frame = frame.assign(series=ways, line=labels, at=frame["flops"] / base)
+    frame = frame.assign(series=ways, line=ways.map(way_label), at=frame["flops"] / base)
     together = frame.groupby(frame["at"].round(9))["at"]
     return lines.with_styles(frame.assign(aside=APART * (together.cumcount() - (together.transform("size") - 1) / 2)))
+
+
+def way_label(name: str) -> str:
+    """Return the legend label of a way of scaling."""
+    return current_style().labels.get(name) or WAYS.get(name, axes.axis_name(name))
 
 
 def scaled_dimension(arm: Arm, plan: Plan) -> str:
     """Return the only factor that an arm changes, or else its model family or ALL. A baseline has BASE."""
     if arm.name == arm.baseline:
         return BASE
-    keys = [part.partition("=")[0] for part in arm_change(arm, plan).split(",")]
-    return arm.model_family or ALL if len(keys) > 1 or given_name(arm, plan) else keys[0]
+    change = arm_change(arm, plan)
+    if "," in change or given_name(arm, plan):
+        return arm.model_family or ALL
+    return change.partition("=")[0]
 
 
 COMPUTE = FigureKind(draw_compute)

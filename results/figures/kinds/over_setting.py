@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 from results.figures.axes import axis_name, flops_unit, set_log_ticks, tick_labels, value_text, with_positions
 from results.figures.frame import (
     arms_frame,
-    rows_of,
     seeds_frame,
     series_label,
     signed_text,
@@ -18,9 +17,9 @@ from results.figures.frame import (
 )
 from results.figures.kinds import FigureKind
 from results.figures.kinds.curves import add_dash_entries, draw_arms
-from results.figures.lines import baseline_notes, draw_over_axis, marks_note
+from results.figures.lines import baseline_notes, draw_over_axis, marks_note, series_notes, series_rows
 from results.figures.page import GREY, add_panels, draw_legend
-from results.records import Table
+from results.records import NO_VERDICT, Table
 from results.store.schemas import Metric, Plan
 from results.store.schemas.metrics import test_condition
 from results.study_results import StudyResults
@@ -29,35 +28,30 @@ from results.units import amount_text
 FEW_SHOT = "fewshot5_accuracy"
 SETTING = {"": "image_size", "patch": "patch"}  # what a test@... eval varies -> setting
 TESTED = re.compile(r"test_\w+@(patch|)([1-9]\d*)")  # groups: what the metric's eval varies, and its value
-TRAINED = "\n(trained)"
 
 
 def draw_axis(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draw the metric over an ordered factor, with the forward FLOPs of each value on a second axis."""
     frame = with_positions(arms_frame(study, table))
-    (ax,) = add_panels(figure, 1, 2.6)
-    one_line = frame["series"].nunique() == 1
-    labels = None
-    if one_line:  # the verdict below each value
-        rows = rows_of(frame.sort_values("at", kind="stable"))
-        words = ["baseline" if row.reference else row.verdict.replace("-", " ") + row.mark for row in rows]
-        labels = [f"{value}\n{word}" for value, word in zip(tick_labels(frame), words, strict=True)]
+    x = x_setting(study.plan)
     metric = table.plan.primary_metric
-    draw_over_axis(frame, seeds_frame(study, metric), ax, metric, x_setting(study.plan), labels)
+    (ax,) = add_panels(figure, 1, 2.6)
+    labels = tick_labels(frame)
+    if frame["series"].nunique() == 1:  # the verdict below each value
+        words = frame.sort_values("at", kind="stable")["word"]
+        labels = [f"{value}\n{word}" for value, word in zip(labels, words, strict=True)]
+    draw_over_axis(frame, seeds_frame(study, metric), ax, metric, x, labels)
     draw_flops(frame, ax.twinx())
     ax.set_zorder(1)  # the metric in front of its cost
     ax.patch.set_visible(False)
-    if one_line:
-        return []
     draw_legend(ax)
-    return [marks_note(x_setting(study.plan)), *baseline_notes(frame)]
+    return series_notes(frame, x)
 
 
 def draw_flops(frame: pd.DataFrame, ax: Axes) -> None:
     """Draw forward FLOPs per image in gray on a log axis."""
     size, name = flops_unit(frame["flops"].max())
-    for _, family in frame.groupby("series", sort=False):
-        rows = family.sort_values("at", kind="stable")
+    for rows in series_rows(frame):
         ax.plot(rows["at"], rows["flops"] / size, color=GREY, linestyle=":", linewidth=1.0, marker="_", markersize=9)
     ax.grid(visible=False)
     ax.spines["right"].set(visible=True, color=GREY)
@@ -77,21 +71,25 @@ def draw_scale(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame = with_positions(arms_frame(study, table))
     x = x_setting(study.plan)
     labels = scale_tick_labels(frame, x, study.history)
-    ax, *others = add_panels(figure, 2 if has_few_shot(study) else 1, 2.6)
+    ax, *others = add_panels(figure, 1 + has_few_shot(study), 2.6)
     metric = table.plan.primary_metric
     few_shot = table.plan.metric_named(FEW_SHOT)
     draw_over_axis(frame, seeds_frame(study, metric), ax, metric, x, labels)
-    steps = sorted(set(study.trials["steps"].dropna().astype(int)))
-    title = f"steps differ: {steps[0]:,} to {steps[-1]:,}" if steps else ""
-    if len(steps) == 1:
-        title = f"every point: {amount_text(steps[0], 'step')}"
-    draw_legend(ax, title)
-    notes = [marks_note(x), *baseline_notes(frame)] if frame["series"].nunique() > 1 else []
+    draw_legend(ax, steps_text(study))
+    notes = series_notes(frame, x)
     for beside in others:
         frame = with_positions(arms_frame(study, table_for_metric(study, FEW_SHOT)))
         draw_over_axis(frame, seeds_frame(study, few_shot), beside, few_shot, x, labels)
         notes.append("Few-shot accuracy is described, not tested: only the baseline's marks are filled.")
     return notes
+
+
+def steps_text(study: StudyResults) -> str:
+    """Return the numbers of steps of the trials, as text, or "" if none has trained."""
+    steps = sorted(set(study.trials["steps"].dropna().astype(int)))
+    if len(steps) == 1:
+        return f"every point: {amount_text(steps[0], 'step')}"
+    return f"steps differ: {steps[0]:,} to {steps[-1]:,}" if steps else ""
 
 
 def has_few_shot(study: StudyResults) -> bool:
@@ -107,11 +105,9 @@ def scale_tick_labels(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> lis
     """
     if not f".{x}".endswith(".data_fraction"):
         return tick_labels(frame)
-    seen = history[history["epoch"] > 0]
-    places = dict(zip(frame["arm"], frame["at"], strict=True))
-    images = (seen["images"] / seen["epoch"]).groupby([seen["arm"], seen["seed"]]).median().droplevel("seed")
-    images = images[images.index.isin(places.keys() if x == "data_fraction" else [])]
-    counts = images.groupby([places[arm] for arm in images.index]).agg(["min", "max"])
+    seen = history[(history["epoch"] > 0) & (x == "data_fraction")].merge(frame[["arm", "at"]], on="arm")
+    images = (seen["images"] / seen["epoch"]).groupby([seen["at"], seen["arm"], seen["seed"]]).median()
+    counts = images.groupby("at").agg(["min", "max"])
     labels = []
     for at in sorted(set(frame["at"])):
         label = f"{value_text(100 * at)}%"
@@ -131,36 +127,36 @@ def draw_learning_rate(study: StudyResults, table: Table, figure: Figure) -> lis
     frame = with_positions(arms_frame(study, table))
     x = x_setting(study.plan)
     evaluations = study.history.groupby(["arm", "seed"])["step"].nunique()
-    has_curves = evaluations.empty or (evaluations > 1).any()  # else trials were evaluated only once
+    has_curves = bool(evaluations.empty or (evaluations > 1).any())  # else trials were evaluated only once
     metric = table.plan.primary_metric
-    final, *others = add_panels(figure, 2 if has_curves else 1, 2.9)
+    final, *others = add_panels(figure, 1 + has_curves, 2.9)
     draw_over_axis(frame, seeds_frame(study, metric), final, metric, x)
     draw_legend(final, "at the end of training")
     notes = [marks_note(x), *baseline_notes(frame), *tuned_note(study, table)]
     for training in others:
         lines, tuned, below = draw_arms(study, frame, training, "step")
+        title = "over training"
         if not tuned:
+            title += f", by {axis_name(x)}"
             add_dash_entries(lines, training)
-        draw_legend(training, "over training" if tuned else f"over training, by {axis_name(x)}")
+        draw_legend(training, title)
         notes += below
     return notes
 
 
 def tuned_note(study: StudyResults, table: Table) -> list[str]:
     """Return a line with each tuned arm's difference from its baseline, both at the values that validation selects."""
-    tuned = {entry.name: entry.change for entry in study.plan.tuned}
-    measure = table.plan.primary_metric
-    differences = [
-        f"{series_label(tuned[row.arm])} {signed_text(row.delta * measure.scale)}{measure.unit_of_difference}, "
-        f"{(row.verdict or 'no verdict').replace('-', ' ')}"
-        for row in table.rows
-        if row.arm in tuned and row.delta is not None
-    ]
-    return (
-        [f"Each at its own {' and '.join(map(axis_name, study.plan.tune))}: {'; '.join(differences)}."]
-        if differences
-        else []
-    )
+    changes = {entry.name: entry.change for entry in study.plan.tuned}
+    metric = table.plan.primary_metric
+    differences = []
+    for row in table.rows:
+        if row.arm in changes and row.delta is not None:
+            difference = f"{signed_text(row.delta * metric.scale)}{metric.unit_of_difference}"
+            verdict = (row.verdict or NO_VERDICT).replace("-", " ")
+            differences.append(f"{series_label(changes[row.arm])} {difference}, {verdict}")
+    if not differences:
+        return []
+    return [f"Each at its own {' and '.join(map(axis_name, study.plan.tune))}: {'; '.join(differences)}."]
 
 
 def draw_new_size(study: StudyResults, table: Table, figure: Figure) -> list[str]:
@@ -171,12 +167,12 @@ def draw_new_size(study: StudyResults, table: Table, figure: Figure) -> list[str
     frame, points = (pd.concat(frames, ignore_index=True) for frames in zip(*parts, strict=True))
     (ax,) = add_panels(figure, 1, 3.0)
     trained = training_size(study)
-    places = [f"{value_text(size)}{TRAINED if size == trained else ''}" for size in sizes]
-    draw_over_axis(frame, points, ax, metric, SETTING[varied_in_test(study)], places)
+    labels = {size: value_text(size) for size in sizes}
+    labels[trained] += "\n(trained)"
+    draw_over_axis(frame, points, ax, metric, SETTING[varied_in_test(study)], [*labels.values()])
     ax.set_xlabel(f"test {ax.get_xlabel()}")
     ax.axvline(trained, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
-    if frame["series"].nunique() > 1:
-        draw_legend(ax)
+    draw_legend(ax)
     tested = test_condition(study.plan.metric) or "at the size of training"
     marks = (
         f"Filled: differs from the baseline (diamond) {tested}, where the study tests, Holm-adjusted p < 0.05. Other "
@@ -189,10 +185,12 @@ def metrics_by_size(study: StudyResults) -> dict[float, str]:
     """Return test size -> metric, ascending. The training size has the base metric unless an eval measures it."""
     base = base_metric(study.plan).name
     kind = varied_in_test(study)
-    names = [study.plan.metric, *(f"{base}@{name.partition('@')[2]}" for name in study.plan.evals)]
-    tested = filter(None, map(TESTED.fullmatch, names))
-    sized = {float(match[2]): match[0] for match in tested if match[1] == kind}
-    return dict(sorted(({training_size(study): base} | sized).items()))
+    metrics = {training_size(study): base}
+    for name in [study.plan.metric, *(f"{base}@{name.partition('@')[2]}" for name in study.plan.evals)]:
+        match = TESTED.fullmatch(name)
+        if match and match[1] == kind:
+            metrics[float(match[2])] = name
+    return dict(sorted(metrics.items()))
 
 
 def varied_in_test(study: StudyResults) -> str:
@@ -208,16 +206,16 @@ def base_metric(plan: Plan) -> Metric:
 
 def training_size(study: StudyResults) -> float:
     """Return the baseline's training value of the varied setting, such as the image size in pixels."""
-    baseline = next(arm for arm in study.plan.arms if arm.name == arm.baseline)
-    return float(baseline.config[SETTING[varied_in_test(study)]])
+    return float(study.plan.baseline_arm.config[SETTING[varied_in_test(study)]])
 
 
 def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return (`arms_frame`, `seeds_frame`) at one test size, where an arm is a series named such as "wide@64"."""
-    here = table if metric == study.plan.metric else table_for_metric(study, metric)
-    frame = arms_frame(study, here)
-    at_size = f"@{size:g}"
+    if metric != study.plan.metric:
+        table = table_for_metric(study, metric)
+    frame = arms_frame(study, table)
     points = seeds_frame(study, study.plan.metric_named(metric))
+    at_size = f"@{size:g}"
     single = len(study.plan.factors) == 1 and not study.plan.curves
     lines = [series_label(label, single=single) for label in frame["label"]]
     frame = frame.assign(series=frame["arm"], line=lines, x=size, tick="", at=size, arm=frame["arm"] + at_size)

@@ -71,16 +71,23 @@ class Metric(Schema):
         """The readable name, such as "5-shot accuracy" or "test accuracy at 64 pixels"."""
         return self.label or readable_name(self.name)
 
-    def range_fault(self, value: float) -> str:
-        """Return why a value is impossible, such as "test_accuracy=5: from 0 to 1", or "" if it is not."""
+    @property
+    def range(self) -> tuple[float, float]:
+        """The smallest and the largest possible value."""
         low = -math.inf if self.lowest is None else self.lowest
         high = math.inf if self.highest is None else self.highest
+        return low, high
+
+    def range_fault(self, value: float) -> str:
+        """Return why a value is impossible, such as "test_accuracy=5: from 0 to 1", or "" if it is not."""
+        low, high = self.range
         return f"{self.name}={value:g}: from {low:g} to {high:g}" if value < low or value > high else ""
 
     @property
     def largest_difference(self) -> float:
         """The largest possible difference between two values."""
-        return math.inf if self.lowest is None or self.highest is None else self.highest - self.lowest
+        low, high = self.range
+        return high - low
 
     @property
     def digits(self) -> int:

@@ -48,16 +48,16 @@ def test_only_marks_that_are_drawn_are_explained() -> None:
 
 
 def test_a_bound_near_zero_is_written_with_its_sign() -> None:
-    numbers = {"reference": False, "mark": "", "delta": 0.37, "delta_low": -0.03, "delta_high": 0.77}
-    row = SimpleNamespace(n=3, planned=3, verdict="not resolved", **numbers)
+    numbers = {"reference": False, "delta": 0.37, "delta_low": -0.03, "delta_high": 0.77}
+    row = SimpleNamespace(n=3, planned=3, word="not resolved", **numbers)
     assert "+0.37 points [\N{MINUS SIGN}0.03, +0.77]" in intervals.verdict_text(row, metric_by_name("test_accuracy"))
 
 
 def test_an_interval_without_zero_is_not_written_with_one() -> None:
     """[+0.0, +0.6] would read as if the arms could be equal."""
     for low, written in ((0.04, "+0.04, +0.58"), (0.003, "+0.003, +0.580")):
-        numbers = {"reference": False, "mark": "", "delta": 0.31, "delta_low": low, "delta_high": 0.58}
-        row = SimpleNamespace(n=5, planned=5, verdict="better", **numbers)
+        numbers = {"reference": False, "delta": 0.31, "delta_low": low, "delta_high": 0.58}
+        row = SimpleNamespace(n=5, planned=5, word="better", **numbers)
         assert f"[{written}]" in intervals.verdict_text(row, metric_by_name("test_accuracy"))
 
 
