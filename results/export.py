@@ -22,8 +22,8 @@ from pydantic import Json as JsonText
 
 from results import store
 from results.store import ledger
+from results.store.contents import parse_json
 from results.store.eval_files import Inspection, pack_inspection, unpack_inspection
-from results.store.json_files import parse_json
 from results.store.record import FAULTS, Record, is_correctness
 from results.store.schemas import Declaration, EvalSummary, Plain, Plan, Schema, Settings, validated
 from results.store.schemas.base import Sha256, TrialId

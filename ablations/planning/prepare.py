@@ -16,7 +16,7 @@ from ablations.planning.saved_plans import plan_digest, saved_plan
 from ablations.study.design import Design
 from ablations.study.naming import PlanIdentity, check_given_name, check_name, only_name
 from results.store import plan_files
-from results.store.json_files import timestamp
+from results.store.contents import timestamp
 from results.store.schemas import Plan
 
 

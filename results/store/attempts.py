@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from commonfloor.files import Broken, Patience, append, forget_missing, read_bytes, sync_folder, write_bytes
 from results.store import lease
-from results.store.json_files import SCHEMA, checksum, write_json
-from results.store.npz import npz_bytes
+from results.store.contents import SCHEMA, checksum, npz_bytes, write_json
 from results.store.schemas import Fact, Facts, MetricsLine
 from results.store.trials import CONFIG, Trial, checkpoint_name, checkpoint_step, prune_checkpoints, read_metrics
 

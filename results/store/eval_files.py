@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 from commonfloor.files import read_bytes, safe_name
 from results import store
 from results.store import Broken, Trial
-from results.store.json_files import parse_json, read_sealed
-from results.store.npz import npz_bytes, parse_npz
+from results.store.contents import npz_bytes, parse_json, parse_npz, read_sealed
 from results.store.schemas import Eval, EvalSummary, Failure, Plan, Result, Settings
 from results.store.trials import read_failure
 

@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from results.store import json_files
+from results.store import contents
 from results.store.schemas import Lease
 
 HEARTBEAT_SECONDS = 15.0
@@ -173,7 +173,7 @@ def release(attempt: Path) -> None:
 def read(attempt: Path, name: str = NAME) -> Lease | None:
     """Return the lease of an attempt, or None if it is missing or invalid. name: NAME, or RELEASED for a past lease."""
     try:
-        return json_files.read(attempt / name, Lease)
+        return contents.read(attempt / name, Lease)
     except (OSError, ValueError):
         return None
 

@@ -6,14 +6,15 @@ A declaration is known by the ids of its trials, so other plans over the same tr
 """
 
 import hashlib
-import json
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from commonfloor.files import Broken, read_bytes, refuse_links, write_bytes
-from results.store.json_files import SCHEMA, NewerSchema, parse, read
+from results.store.contents import SCHEMA, NewerSchema, json_bytes, parse, read
 from results.store.plan_files import read_plan, sorted_paths
 from results.store.schemas import Declaration, DeclaredArm, Looks, Plan
 
@@ -31,17 +32,17 @@ def declare(runs: Path, plan: Plan) -> None:
     """
     refuse_links(runs, runs / FOLDER)
     written = read_files(runs)
-    earlier = earlier_declarations(runs, {one.plan for one in written})
-    for one in earlier:
-        write(runs, one)
-    known = sorted([*written, *earlier], key=lambda one: one.time)
-    newest = next((one for one in reversed(known) if one.plan == plan.name), None)
-    declared = declaration(plan, time_after(known), ended_trials(runs, plan))
-    if newest is None or newest.content(*WHEN, "schema") != declared.content(*WHEN):
+    earlier = earlier_declarations(runs, written)
+    for declared in earlier:
         write(runs, declared)
+    declarations = by_time([*written, *earlier])
+    content = declaration(plan, time_after(declarations), ended_trials(runs, plan))
+    of_plan = [declared for declared in declarations if declared.plan == plan.name]
+    if not of_plan or of_plan[-1].content(*WHEN, "schema") != content.content(*WHEN):
+        write(runs, content)
 
 
-def declaration(plan: Plan, time: str = "", ended: Iterable[str] = ()) -> Declaration:
+def declaration(plan: Plan, time: str = "", ended: Sequence[str] = ()) -> Declaration:
     """Return what a plan declares. ended: the ids of its trials that have results."""
     return Declaration(
         plan=plan.name,
@@ -61,17 +62,17 @@ def declaration(plan: Plan, time: str = "", ended: Iterable[str] = ()) -> Declar
 
 def ended_trials(runs: Path, plan: Plan) -> list[str]:
     """Return the ids of the arms' trials that have a result in a run directory, valid or not."""
-    return [one for one in sorted(plan.arm_trials) if os.path.lexists(Path(runs, "trials", one, "result.json"))]
+    return [trial for trial in sorted(plan.arm_trials) if os.path.lexists(Path(runs, "trials", trial, "result.json"))]
 
 
-def time_after(known: Sequence[Declaration]) -> str:
+def time_after(declarations: Sequence[Declaration]) -> str:
     """Return the current time in UTC, or the time after the newest declaration if that is later.
 
     Clocks of several machines may differ, and declarations keep their order.
     """
     now = datetime.now(UTC)
-    if known and known[-1].time:
-        now = max(now, datetime.fromisoformat(known[-1].time) + datetime.resolution)
+    if declarations and declarations[-1].time:
+        now = max(now, datetime.fromisoformat(declarations[-1].time) + datetime.resolution)
     return timestamp(now)
 
 
@@ -79,8 +80,12 @@ def timestamp(when: datetime) -> str:
     return when.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
+def by_time(declarations: Iterable[Declaration]) -> list[Declaration]:
+    return sorted(declarations, key=lambda declared: declared.time)
+
+
 def write(runs: Path, declared: Declaration) -> None:
-    payload = (json.dumps({"schema": SCHEMA, **declared.content()}, indent=1, allow_nan=False) + "\n").encode()
+    payload = json_bytes({"schema": SCHEMA, **declared.content()})
     write_bytes(runs / FOLDER / file_name(payload), payload)
 
 
@@ -94,10 +99,7 @@ def read_declarations(runs: Path) -> list[Declaration]:
     Raises Broken if a file of the ledger is damaged, and NewerSchema if a newer version wrote it.
     """
     written = read_files(runs)
-    return sorted(
-        [*written, *earlier_declarations(runs, {one.plan for one in written})],
-        key=lambda one: one.time,
-    )
+    return by_time([*written, *earlier_declarations(runs, written)])
 
 
 def read_files(runs: Path) -> list[Declaration]:
@@ -115,24 +117,23 @@ def read_file(path: Path) -> Declaration:
         raise Broken(f"{path.parent}/{error}: restore it, or remove it and say so where you publish") from None
 
 
-def earlier_declarations(runs: Path, known: set[str]) -> list[Declaration]:
-    """Return the declarations of plans that a version without a ledger wrote. known: names of plans in the ledger.
+def earlier_declarations(runs: Path, written: Iterable[Declaration]) -> list[Declaration]:
+    """Return the declarations of plans that a version without a ledger wrote. written: those in the ledger.
 
     Damaged plans are left out, as the commands that read plans name them.
     """
-    found: list[Declaration] = []
+    names = {declared.plan for declared in written}
+    declarations: list[Declaration] = []
     for folder in sorted_paths(runs / "studies"):
-        if folder.name in known:
+        if folder.name in names:
             continue
-        try:
-            plan = read_plan(folder / "plan.json")
-        except (FileNotFoundError, NotADirectoryError):
-            found += declarations_of_looks(folder)
-        except (Broken, NewerSchema):
-            continue
-        else:
-            found += declarations_of_plan(plan, modified(folder / "plan.json"))
-    return found
+        with suppress(Broken, NewerSchema):
+            try:
+                plan = read_plan(folder / "plan.json")
+                declarations += declarations_of_plan(plan, modified(folder / "plan.json"))
+            except (FileNotFoundError, NotADirectoryError):
+                declarations += declarations_of_looks(folder)
+    return declarations
 
 
 def modified(path: Path) -> str:
@@ -145,49 +146,42 @@ def declarations_of_plan(plan: Plan, time: str = "") -> list[Declaration]:
     Such plans recorded a number only once the seeds before it had a result. A plan of a later version is here only if
     its ledger was removed: all its trials may have had results before.
     """
-    found = list[Declaration]()
-    ended = list[str]()
     if "grows" in plan.model_fields_set and not plan.looks:
         return [declaration(plan, time, sorted(plan.arm_trials))]
-    for number in plan.looks or [len(plan.seeds)]:
-        seeds = list(range(number)) if plan.looks else plan.seeds
-        arms = [
-            arm.model_copy(update={"trials": [one for one in arm.trials if one.seed in seeds]}) for arm in plan.arms
-        ]
-        found.append(declaration(plan.model_copy(update={"seeds": seeds, "arms": arms}), time, ended))
-        ended = sorted(found[-1].ids)
-    return found
+    if not plan.looks:
+        return [declaration(plan, time)]
+    declarations: list[Declaration] = []
+    ended: list[str] = []
+    for number in plan.looks:
+        arms = []
+        for arm in plan.arms:
+            trials = [trial for trial in arm.trials if trial.seed < number]
+            arms.append(arm.model_copy(update={"trials": trials}))
+        earlier = plan.model_copy(update={"seeds": list(range(number)), "arms": arms})
+        declarations.append(declaration(earlier, time, ended))
+        ended = sorted(earlier.arm_trials)
+    return declarations
 
 
 def declarations_of_looks(folder: Path) -> list[Declaration]:
     """Return the declarations that looks.json stands for where plan.json was removed, with the first seed's trials."""
     try:
         looks = read(folder / LOOKS, Looks)
-    except (FileNotFoundError, NotADirectoryError, Broken, NewerSchema):
+    except (FileNotFoundError, NotADirectoryError):
         return []
     arms = {trial: DeclaredArm(baseline=trial, trials=[trial]) for trial in looks.trials}
-    time = modified(folder / LOOKS)
-    found = list[Declaration]()
+    recorded: dict[str, Any] = {"plan": folder.name, "time": modified(folder / LOOKS), "arms": arms}
+    unknown: dict[str, Any] = {"metric": "", "margin": None, "baseline": "", "family": 0}
+    declarations = []
+    ended: list[str] = []
     for number in looks.looks:
-        ended = looks.trials if found else []
-        seeds = list(range(number))
-        found.append(
-            Declaration(
-                plan=folder.name,
-                time=time,
-                metric="",
-                margin=None,
-                baseline="",
-                seeds=seeds,
-                family=0,
-                arms=arms,
-                ended=ended,
-            )
-        )
-    return found
+        declarations.append(Declaration(**recorded, **unknown, seeds=list(range(number)), ended=ended))
+        ended = looks.trials
+    return declarations
 
 
 def with_declarations(plan: Plan, declarations: Iterable[Declaration]) -> Plan:
     """Return the plan with those of the declarations that share a trial with it."""
-    own = plan.arm_trials
-    return plan.model_copy(update={"declarations": [one for one in declarations if not own.isdisjoint(one.ids)]})
+    trials = plan.arm_trials
+    shared = [declared for declared in declarations if not trials.isdisjoint(declared.ids)]
+    return plan.model_copy(update={"declarations": shared})

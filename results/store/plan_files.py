@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from commonfloor.files import Broken, safe_name
 from commonfloor.messages import spelling_hint
-from results.store.json_files import SCHEMA, NewerSchema, checksum, read_json, write_json
+from results.store.contents import SCHEMA, NewerSchema, checksum, read_json, write_json
 from results.store.schemas import Plan, Settings, unknown_field, validated
 
-# Settings that do not change a trial's id: a copy of vitcore.identity.HOW_IT_RUNS, which `results` does not import.
+# Settings that do not change a Vision Transformer's id: those of vitcore.settings.HOW_IT_RUNS, as a test ensures.
 HOW_IT_RUNS = frozenset({"device", "threads", "compile", "cuda_graph", "attention", "micro_batch", "gpus"})
 REMEDY = (
     "remove it alone; its `ablate run` or `submit` with the same settings and --seeds writes it again (trials stay)"
@@ -41,7 +41,7 @@ def read_plan(path: Path) -> Plan:
         content = read_json(path)
         recorded = content.pop("checksum", None)  # plans of 0.11 and before have none
         plan = validated(Plan, content, path)
-        if recorded is not None and recorded != checksum(content):
+        if recorded not in (None, checksum(content)):
             unknown = unknown_field(plan)
             what = f"unknown key {unknown!a:.60}" if unknown else "its checksum differs"
             raise Broken(f"plan.json: {what} (edited or damaged)")
@@ -106,7 +106,9 @@ def named_plans(runs: Path, studies: Sequence[str] = ()) -> Plans:
     if studies:
         return Plans([read_plan(runs / "studies" / name / "plan.json") for name in names], [])
     plans = read_plans(runs)
-    return plans if plans.readable else Plans(plans.all(), [])
+    if not plans.readable:
+        plans.all()
+    return plans
 
 
 def missing_source(source: Path) -> ValueError:
@@ -126,8 +128,10 @@ def learned_settings(overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 def known_name(name: str, known: Collection[str]) -> str:
     """Return the only name in `known` that is `name` with overrides, if `name` itself is unknown, or else `name`."""
-    changed = [one for one in known if one.startswith((f"{name}+", f"{name},"))] if "@" in name else []
-    return changed[0] if name not in known and len(changed) == 1 else name
+    changed = [other for other in known if other.startswith((f"{name}+", f"{name},"))]
+    if name in known or "@" not in name or len(changed) != 1:
+        return name
+    return changed[0]
 
 
 def study_of(plan_name: str) -> str:
@@ -143,12 +147,12 @@ def select_names(names: Sequence[str], studies: Sequence[str], source: Path) -> 
     """
     if not names:
         raise ValueError(f"{source}: no study has been run here")
-    known = {name for full in names for name in (study_of(full), full)}
+    known = {*map(study_of, names), *names}
     chosen = [] if studies else sorted(names)
     for study in studies:
-        asked = known_name(study, known)
-        if asked not in known:
-            alike = [one for one in known if ("@" in one) == ("@" in asked)]  # both with a recipe, or both without
-            raise ValueError(f"{source}: no study '{asked}'{spelling_hint(asked, alike)} (there: {', '.join(names)})")
-        chosen += sorted(name for name in names if asked in (study_of(name), name))
+        name = known_name(study, known)
+        if name not in known:
+            similar = [other for other in known if ("@" in other) == ("@" in name)]  # both with a recipe, or without
+            raise ValueError(f"{source}: no study '{name}'{spelling_hint(name, similar)} (there: {', '.join(names)})")
+        chosen += sorted(full for full in names if name in (study_of(full), full))
     return list(dict.fromkeys(chosen))

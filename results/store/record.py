@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from results import store
-from results.store import eval_files, json_files
-from results.store.npz import parse_npz
+from results.store import contents, eval_files
+from results.store.contents import parse_npz
 from results.store.schemas import Environment, Eval, EvalSummary, Failure, Lease, MetricsLine, Result, TrialConfig
 from results.store.schemas.metrics import MEASURES
 from results.store.trials import CONFIG, read_vouched
@@ -91,7 +91,7 @@ def read(runs: Path, trial_id: str, parts: Collection[str]) -> Record:
         values |= read_or_none(lambda: read_provenance(state)) or {}
     history: list[Mapping[str, Any]] = []
     if "history" in parts:
-        lines = read_or_none(lambda: json_files.parse_lines(state.read("metrics.jsonl"), MetricsLine))
+        lines = read_or_none(lambda: contents.parse_lines(state.read("metrics.jsonl"), MetricsLine))
         history = [line.content() for line in lines or []]
     if state.result is None:
         return Record(values, history)
@@ -128,7 +128,7 @@ def read_envs(state: store.TrialState) -> list[Environment]:
     Broken if the file of the state's attempt cannot be read, and NewerSchema if a newer version wrote a file.
     """
     assert state.attempt is not None
-    envs = [json_files.parse(state.read("env.json"), state.attempt / "env.json", Environment)]
+    envs = [contents.parse(state.read("env.json"), state.attempt / "env.json", Environment)]
     seen = {state.attempt.name}
     origin = envs[-1].resumed_from
     while origin is not None and origin.attempt not in seen:

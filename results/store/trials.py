@@ -11,7 +11,7 @@ from pathlib import Path
 
 from commonfloor.files import MEMORY, Broken, open_regular, read_bytes, refuse_links, safe_name, sync_folder
 from results.store import lease
-from results.store.json_files import SCHEMA, parse, read, read_lines, read_sealed, timestamp, write_json
+from results.store.contents import SCHEMA, parse, read, read_lines, read_sealed, timestamp, write_json
 from results.store.schemas import Failure, MetricsLine, Result, Settings, TrialConfig
 
 CONFIG = "config.json"

@@ -15,7 +15,7 @@ from ablations.execution.compute_eval import winner_weights
 from commonfloor.files import MEMORY
 from results import store
 from results.store import Broken, eval_files, lease, record
-from results.store import npz as archives
+from results.store import contents as archives
 from results.store.schemas import Eval
 from results.trackers import append_or_replace
 

@@ -1,14 +1,20 @@
-"""JSON and JSON Lines files, which are written completely or not at all, and validated when they are read."""
+"""The content of files: JSON, JSON Lines and archives of arrays, checked when it is read and never unpickled."""
 
 import hashlib
+import io
 import json
 import time
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from commonfloor.files import Broken, read_bytes, write_bytes
+from commonfloor.files import LARGEST, Broken, read_bytes, write_bytes
 from results.store.schemas import AnySchema, validated
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike
 
 SCHEMA = 1
 CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
@@ -20,7 +26,12 @@ class NewerSchema(ValueError):
 
 def write_json(path: Path, content: object, mode: int = 0o666) -> None:
     """Write a JSON file as `write_bytes` does. Raises its errors, and ValueError if a number is infinite or NaN."""
-    write_bytes(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode(), mode)
+    write_bytes(path, json_bytes(content), mode)
+
+
+def json_bytes(content: object) -> bytes:
+    """Return the content of a JSON file. Raises ValueError if a number is infinite or NaN."""
+    return (json.dumps(content, indent=1, allow_nan=False) + "\n").encode()
 
 
 def read(path: Path, schema: type[AnySchema]) -> AnySchema:
@@ -36,10 +47,10 @@ def parse(payload: bytes, path: Path, schema: type[AnySchema]) -> AnySchema:
 def read_sealed(path: Path, schema: type[AnySchema]) -> AnySchema:
     """Return the validated content of a JSON file, verified against its checksum. Raises the errors of `read`."""
     content = read_json(path)
-    found = validated(schema, content, path)
+    record = validated(schema, content, path)
     if content.get("checksum") != checksum(content):
         raise Broken(f"{path.name}: its checksum differs (edited or damaged)")
-    return found
+    return record
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -95,3 +106,33 @@ def checksum(content: Mapping[str, object]) -> str:
 def timestamp() -> str:
     """Return the current time in UTC, such as 2026-01-31T12:00:00Z."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def parse_npz(content: bytes, name: str) -> "dict[str, np.ndarray]":
+    """Return name -> array for the arrays of an .npz archive.
+
+    No more bytes are unpacked than the archive states. name: the file's name in errors. Raises Broken if the archive is
+    damaged, holds pickles, or has more than LARGEST bytes when unpacked.
+    """
+    import numpy as np  # late: commands that read no arrays start sooner
+
+    try:
+        members = zipfile.ZipFile(io.BytesIO(content)).infolist()
+        total = sum(member.file_size for member in members)
+        if total > LARGEST:
+            raise Broken(f"its arrays take {total:,} bytes: at most {LARGEST:,}")
+        for member in members:
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # unpacked without a limit
+                raise Broken(f"{member.filename!a:.60} is neither stored nor deflated")
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            return dict(archive)
+    except Exception as error:  # a damaged archive raises zlib.error, UnicodeDecodeError and more
+        raise Broken(f"{name} cannot be read ({error})") from None
+
+
+def npz_bytes(arrays: "Mapping[str, ArrayLike]") -> bytes:
+    import numpy as np  # late: as above
+
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    return buffer.getvalue()
