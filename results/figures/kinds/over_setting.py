@@ -206,7 +206,8 @@ def base_metric(plan: Plan) -> Metric:
 
 def training_size(study: StudyResults) -> float:
     """Return the baseline's training value of the varied setting, such as the image size in pixels."""
-    return float(study.plan.baseline_arm.config[SETTING[varied_in_test(study)]])
+    baseline = next(arm for arm in study.plan.arms if arm.name == arm.baseline)
+    return float(baseline.config[SETTING[varied_in_test(study)]])
 
 
 def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
