@@ -5,7 +5,7 @@ of `seeds_frame`. `aside` is a shift to the right in points (1/72 inch). The lim
 drawn.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,18 +36,19 @@ def with_styles(frame: pd.DataFrame) -> pd.DataFrame:
     """
     style = current_style()
     baselines = set(frame["series"][frame["reference"]])
-    looks = pd.DataFrame(columns=["colour", "marker", "dash"], dtype=object)
+    looks: dict[str, tuple[str, str, Any]] = {}
     k = 0  # number of series so far, without baselines
     for name in frame["series"].unique():
         colour = style.colour(name) or style.baseline
         marker = "D"
         if name not in baselines:
             colour = style.colour(name) or style.palette[k % len(style.palette)]
-            marker = least_used(MARKERS, k, looks["marker"][looks["colour"] == colour])
+            marker = least_used(MARKERS, k, [look[1] for look in looks.values() if look[0] == colour])
             k += 1
-        dash = least_used(DASHES, 0, looks["dash"][looks["colour"] == colour])
-        looks.loc[name] = [colour, marker, dash]
-    return frame.join(looks, on="series")
+        dash = least_used(DASHES, 0, [look[2] for look in looks.values() if look[0] == colour])
+        looks[name] = colour, marker, dash
+    styles = pd.DataFrame.from_dict(looks, orient="index", columns=["colour", "marker", "dash"])
+    return frame.join(styles, on="series")
 
 
 def series_rows(frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
@@ -56,10 +57,10 @@ def series_rows(frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
         yield rows.sort_values("at", kind="stable")
 
 
-def least_used(choices: Sequence[Any], first: int, used: Iterable[Any]) -> Any:
+def least_used(choices: Sequence[Any], first: int, used: Sequence[Any]) -> Any:
     """Return the choice that is least frequent in `used`. Ties go to the first in cyclic order from index `first`."""
     first %= len(choices)
-    return min([*choices[first:], *choices[:first]], key=list(used).count)
+    return min([*choices[first:], *choices[:first]], key=used.count)
 
 
 def marks_note(field: str) -> str:
