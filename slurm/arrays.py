@@ -63,10 +63,7 @@ def submit(array: JobArray) -> int:
     Raises Refused if SLURM rejects the array, or Unreachable if it is unknown whether SLURM has it. Raises the errors
     of `script`, and OSError if writing fails.
     """
-    text = script(array)
-    (array.folder / "logs").mkdir(parents=True, exist_ok=True)
-    array.script.touch(mode=0o600)  # private, as the profile's environment may hold secrets
-    array.script.write_text(text)
+    write_script(array)
     try:
         answer = ask("sbatch", str(array.script), timeout=SBATCH_SECONDS).stdout
     except Refused as error:
@@ -78,6 +75,31 @@ def submit(array: JobArray) -> int:
     # a banner of the cluster may also contain numbers and the word job
     job_id = re.search(r"^Submitted batch job (\d+)", answer, re.MULTILINE)
     return int(job_id[1]) if job_id else find_in_queue(array.tag, "sbatch printed no job id")
+
+
+def run(array: JobArray, seconds: float) -> None:
+    """Submit an array and return when its tasks have ended, whatever their status. Raises the errors of `submit`.
+
+    Raises Unreachable after `seconds`.
+    """
+    write_script(array)
+    try:
+        ask("sbatch", "--wait", str(array.script), timeout=seconds)
+    except Refused as error:  # also if a task failed
+        if REFUSAL in str(error):
+            raise
+    except Unreachable:
+        states = [f"{job.state} {job.reason}".strip() for job in queue.jobs(array.tag)]
+        if not states:
+            raise
+        raise Unreachable(f"the job has not ended within {seconds:g} s ({'; '.join(states)})") from None
+
+
+def write_script(array: JobArray) -> None:
+    text = script(array)
+    (array.folder / "logs").mkdir(parents=True, exist_ok=True)
+    array.script.touch(mode=0o600)  # private, as the profile's environment may hold secrets
+    array.script.write_text(text)
 
 
 def find_in_queue(tag: str, problem: str) -> int:

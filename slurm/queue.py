@@ -184,12 +184,6 @@ def cancel_task(job_id: int, index: int) -> None:
         ask("scancel", f"{job_id}_{index}")
 
 
-def cancel_named(name: str) -> None:
-    """Cancel this user's jobs with this name, if any, without listing the queue."""
-    with suppress(Refused):  # there is no job with this name
-        ask("scancel", f"--user={os.getuid()}", f"--name={name}")
-
-
 def own_job_cancelled() -> bool:
     """Return whether scancel ended the job of this process.
 

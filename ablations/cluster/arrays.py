@@ -67,9 +67,7 @@ class SubmittedArray:
         return self.folder / "cancelled.json"
 
     def log_lines(self) -> list[str]:
-        """Return the non-empty lines in the last MiB of each task's log, oldest log first. Raises OSError."""
-        logs = sorted((self.folder / "logs").glob("*_log.out"), key=lambda path: path.stat().st_mtime)
-        return [line for log in logs for line in log_end(log).splitlines() if line.strip()]
+        return log_lines(self.folder)
 
 
 @dataclass(frozen=True)
@@ -78,6 +76,12 @@ class QueuedTask:
 
     array: SubmittedArray
     job: queue.QueuedJob
+
+
+def log_lines(folder: Path) -> list[str]:
+    """Return the non-empty lines in the last MiB of each log of an array, oldest log first. Raises OSError."""
+    logs = sorted((folder / "logs").glob("*_log.out"), key=lambda path: path.stat().st_mtime)
+    return [line for log in logs for line in log_end(log).splitlines() if line.strip()]
 
 
 def submitted_arrays(campaign: Campaign) -> list[SubmittedArray]:

@@ -9,24 +9,27 @@ from ablations.cluster.campaign import Campaign
 from ablations.trainables.trainable import NodeCheck, find
 from commonfloor.files import check_hard_links
 from commonfloor.messages import one_line
-from results import store
 from slurm.ask import ask
+
+CHECK = "ablations.cluster.node_check:check_node"
+FAILED = "FAILED"  # how the line of a failed check begins
+LAST_LINE = "all was checked"
 
 
 def check_node(folder: str) -> int:
-    """Run all checks on this node and write probe.json: check -> reason for its failure, or "". Return 0.
-
-    folder: the folder of the job's array.
-    """
+    """Run all checks on this node and print a line about each, then LAST_LINE. Return 0. folder: of the job's array."""
     campaign = campaigns.load(Path(folder).parent.parent)
-    reasons: dict[str, str] = {}
     for name, check in checks(campaign).items():
-        reasons[name] = ""
         try:
             check.run(bool(campaign.profile.gpus))
+            print(f"ok      {name}")
         except Exception as error:  # any failure is a finding
-            reasons[name] = one_line(f"{type(error).__name__}: {error}")
-    store.write_json(campaign.folder / "probe.json", {"schema": store.SCHEMA, "found": reasons})
+            reason = one_line(f"{type(error).__name__}: {error}")
+            if check.without:
+                print(f"warning {name}: {reason}; {check.without}")
+            else:
+                print(f"{FAILED}  {name}: {reason}")
+    print(LAST_LINE, flush=True)
     return 0
 
 

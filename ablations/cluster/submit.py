@@ -5,7 +5,6 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -15,7 +14,7 @@ from ablations.cluster import arrays, rounds
 from ablations.cluster import campaign as campaigns
 from ablations.cluster.arrays import LAST, WORK
 from ablations.cluster.campaign import Campaign
-from ablations.cluster.node_check import checks
+from ablations.cluster.node_check import CHECK, FAILED, LAST_LINE
 from ablations.cluster.rounds import Round
 from ablations.execution import retry, slots
 from ablations.execution.launch import Place
@@ -23,17 +22,17 @@ from ablations.execution.runner import signal_handler
 from ablations.jobs import Job, jobs
 from ablations.planning import estimate
 from ablations.study import strict_yaml
-from results.store.schemas import NodeChecks, Plan
+from results.store.schemas import Plan
 from results.store.standing import Standings
 from results.units import amount_text
+from slurm import arrays as slurm_arrays
 from slurm import preflight as slurm_preflight
 from slurm import queue
-from slurm.arrays import job_name, require_folder, script
-from slurm.ask import NoSlurm, Unreachable, cluster_name
+from slurm.arrays import JobArray, job_name, require_folder, script
+from slurm.ask import NoSlurm, Refused, Unreachable, cluster_name
 from slurm.profile import Profile, find_profile, is_known
 
-FAILED = "FAILED"
-VISIBLE_SECONDS = 15.0  # until a file written on a node is visible on this machine, and a job in the queue
+VISIBLE_SECONDS = 15.0  # until what a node wrote is visible on this machine
 
 
 def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> Profile:
@@ -211,10 +210,10 @@ def other_open_plans(campaign: Campaign, names: set[str]) -> list[str]:
 
 
 def check(profile: Profile, place: Place, patience: float = 600.0) -> tuple[list[str], bool]:
-    """Submit a one-minute job that runs the checks of node_check; return (one line per check, whether none failed).
+    """Submit a one-minute job that runs the checks of node_check; return (what it printed, whether no check failed).
 
-    A check whose failure has a consequence only warns. patience: the longest wait in seconds. Raises the errors of
-    `preflight`, `arrays.send` and `await_answer`.
+    patience: the longest wait in seconds. Raises ValueError if the job does not end meanwhile, or ends without checking
+    everything. Raises the errors of `preflight` and `slurm.arrays.run`.
     """
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
@@ -223,64 +222,36 @@ def check(profile: Profile, place: Place, patience: float = 600.0) -> tuple[list
     short = profile.model_copy(update={"time": 1, "parallel": None})
     preflight(short, place.runs)
     campaign = campaigns.create((), short, place, "check")
+    array = arrays.job_array(campaign, arrays.next_folder(campaign), CHECK, {})
     try:
         with signal_handler(leave, signal.SIGTERM, signal.SIGHUP):
-            folder = arrays.next_folder(campaign)
-            arrays.send(arrays.job_array(campaign, folder, "ablations.cluster.node_check:check_node", {}))
-            answers = await_answer(campaign, patience)
+            slurm_arrays.run(array, patience)
+            lines = await_last_line(array)
     finally:  # also after Ctrl-C
-        cancel_check(campaign)
+        cancel_check(array)
         shutil.rmtree(campaign.folder)
-    consequences = {name: known.without for name, known in checks(campaign).items()}
-    lines = [check_line(name, why, consequences[name]) for name, why in answers.items()]
     return lines, not any(line.startswith(FAILED) for line in lines)
 
 
-def check_line(name: str, why: str, consequence: str) -> str:
-    if not why:
-        return f"ok      {name}"
-    return f"warning {name}: {why}; {consequence}" if consequence else f"{FAILED}  {name}: {why}"
+def await_last_line(array: JobArray) -> list[str]:
+    """Return what the ended job of a check printed. Raises ValueError if its last line is not there after a while."""
+    deadline = time.monotonic() + VISIBLE_SECONDS
+    printed = arrays.log_lines(array.folder)
+    while LAST_LINE not in printed:
+        if time.monotonic() > deadline:
+            ends = [f"{job.state} on {job.node}" for job in queue.jobs(array.tag, ended=True) if job.node]
+            where = "; ".join(["the job ended before all was checked", *ends])
+            nothing = f"it printed nothing; perhaps {array.folder} is not there on the node"
+            raise ValueError(f"{where}: {' '.join(printed[-1:]) or nothing}")
+        time.sleep(1)
+        printed = arrays.log_lines(array.folder)
+    return printed[: printed.index(LAST_LINE)]
 
 
-def cancel_check(campaign: Campaign) -> None:
-    """Cancel a check's job by its name, because its id may be unknown. If SLURM fails, print the command to use."""
-    name = job_name(campaign.label, campaigns.tag(campaign.folder / "arrays" / "0001"))
+def cancel_check(array: JobArray) -> None:
+    """Cancel the job of a check. If SLURM fails, print the command to use."""
     try:
-        queue.cancel_named(name)
-    except (NoSlurm, Unreachable) as error:
+        queue.cancel(array.tag)
+    except (NoSlurm, Unreachable, Refused) as error:
+        name = job_name(array.label, array.tag)
         print(f"{error}; the job of the check may still be queued: scancel --name={name}", file=sys.stderr)
-
-
-def await_answer(campaign: Campaign, patience: float) -> dict[str, str]:
-    """Wait for the result of a check job; return check -> reason for its failure, or "".
-
-    Raises ValueError if the job ends without a result, or has not ended after `patience` seconds. Raises the errors of
-    queue.jobs.
-    """
-    began = in_queue = time.monotonic()
-    while True:
-        with suppress(FileNotFoundError):
-            answers: dict[str, str] = campaigns.read_checked(campaign.folder / "probe.json", NodeChecks).found
-            return answers
-        waiting = queue.jobs(campaign.tags)
-        now = time.monotonic()
-        if waiting:
-            in_queue = now
-        if now - in_queue > VISIBLE_SECONDS:
-            raise ValueError(f"the job ended without an answer{end_of_check(campaign)}")
-        if waiting and now - began > patience:
-            raise ValueError(f"the job did not run within {patience:.0f} s ({waiting[0].state}: {waiting[0].reason})")
-        time.sleep(2)
-
-
-def end_of_check(campaign: Campaign) -> str:
-    """Return where the job of a check ended and what it printed, as the end of a message."""
-    where = ""
-    for job in queue.jobs(campaign.tags, ended=True):
-        if job.node:
-            where = f" on {job.node} ({job.state})"
-    (array,) = arrays.submitted_arrays(campaign)
-    printed = array.log_lines()  # the log will be removed
-    if printed:
-        return f"{where}: {printed[-1].strip()}"
-    return f"{where} and printed nothing; perhaps {campaign.runs} is not there on the node"

@@ -161,11 +161,26 @@ def test_profile_of_drained_nodes_is_submitted_with_a_warning(
     assert not any(f"{key}=" in errors for key in GOOD)
 
 
-def test_check_of_drained_nodes_warns_before_it_waits(
-    cluster: Cluster, submit: Command, drained: None, monkeypatch: pytest.MonkeyPatch
+def test_check_of_drained_nodes_warns_and_says_what_the_job_waits_for(
+    tmp_path: Path, cluster: Cluster, submit: Command, drained: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(submitting, "await_answer", lambda *_: {"gpu": "not tried"})
+    """It leaves neither a job nor a folder."""
+    monkeypatch.setattr(submitting.check, "__defaults__", (5.0,))
     status, output, errors = submit({}, "profile", "check", "p.yaml")
-    assert (status, output, errors.count("\n")) == (1, "FAILED  gpu: not tried\n", 1)
+    assert (status, output, errors.count("\n")) == (2, "", 2)
     assert "'Requested node configuration is not available'; nodes: 2 drained" in errors
+    assert "the job has not ended within 5 s (PENDING" in errors
     await_empty_queue(cluster)
+    assert not list((tmp_path / "runs/submissions").iterdir())
+
+
+def test_check_prints_what_the_node_found(tmp_path: Path, cluster: Cluster, submit: Command) -> None:
+    """Without an answer it names the node, the state of the job and the last line of its log."""
+    status, output, errors = submit({}, "profile", "check", "p.yaml")
+    assert (status, errors) == (0, "")
+    assert "ok      sbatch from the node\n" in output
+    status, output, errors = submit({"setup": ["echo no such module; exit 3"]}, "profile", "check", "p.yaml")
+    assert (status, output) == (2, "")
+    assert "the job ended before all was checked; FAILED on node" in errors
+    assert errors.endswith(": no such module\n")
+    assert not list((tmp_path / "runs/submissions").iterdir())

@@ -40,7 +40,6 @@ from results.store.schemas.trials import GaveUp as GaveUp
 from results.store.schemas.trials import Intent as Intent
 from results.store.schemas.trials import Lease as Lease
 from results.store.schemas.trials import MetricsLine as MetricsLine
-from results.store.schemas.trials import NodeChecks as NodeChecks
 from results.store.schemas.trials import Private as Private
 from results.store.schemas.trials import Result as Result
 from results.store.schemas.trials import StepTime as StepTime

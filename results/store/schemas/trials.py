@@ -154,12 +154,6 @@ class GaveUp(Schema):
     said: str
 
 
-class NodeChecks(Schema):
-    """The content of submissions/<campaign>/probe.json: the checks that `profile check` made on a node."""
-
-    found: dict[str, str]  #: Check -> why it failed, or "".
-
-
 class StepTime(Schema):
     """The duration of a training step, and how it was measured."""
 

@@ -17,7 +17,7 @@ import synthetic
 
 from ablations import provenance
 from ablations.cli import watching as cleaning
-from ablations.cluster import arrays, node, rounds, submit
+from ablations.cluster import arrays, node, node_check, rounds, submit
 from ablations.cluster import campaign as campaigns
 from ablations.cluster.campaign import Campaign
 from ablations.execution import runner
@@ -29,6 +29,7 @@ from ablations.planning import estimate
 from ablations.status import log_tails, slurm_answers
 from ablations.status.study_status import StudyStatus, is_settled, study_status
 from ablations.status.view import render
+from ablations.trainables.trainable import NodeCheck
 from results import report, store
 from results.store import lease, plan_files
 from results.store.schemas import Plan
@@ -58,15 +59,12 @@ class Queue:
         self.names = [name for name in self.names if name not in found]
         return len(found)
 
-    def cancel_named(self, name: str) -> None:
-        self.names = [one for one in self.names if one != name]
-
 
 @pytest.fixture
 def slurm(monkeypatch: pytest.MonkeyPatch) -> Queue:
     """Let submissions ask an empty queue."""
     fake = Queue()
-    for name in ("jobs", "cancel", "cancel_named"):
+    for name in ("jobs", "cancel"):
         monkeypatch.setattr(queue, name, getattr(fake, name))
     return fake
 
@@ -474,39 +472,60 @@ def test_attempts_are_waste_only_where_nobody_can_need_them(tmp_path: Path, spar
 
 
 @pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[Campaign]:
-    """Record the campaigns of checks instead of submitting them."""
-    found: list[Campaign] = []
+def checked(monkeypatch: pytest.MonkeyPatch) -> list[JobArray]:
+    """Record the arrays of checks instead of submitting them."""
+    found: list[JobArray] = []
     monkeypatch.setattr(submit, "preflight", lambda profile, runs: None)
-    monkeypatch.setattr(arrays, "send", lambda array: found.append(campaigns.load(array.folder.parent.parent)))
+    monkeypatch.setattr(slurm_arrays, "run", lambda array, seconds: found.append(array))
     return found
 
 
 def test_check_waits_for_an_answer_that_is_not_seen_yet(
-    runs: Path, slurm: Queue, sent: list[Campaign], monkeypatch: pytest.MonkeyPatch
+    runs: Path, slurm: Queue, checked: list[JobArray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The queue may be empty before a file from a node is visible. A node that cannot compile is only a warning."""
+    """The job may have ended before its log is visible. A node that cannot compile is only a warning."""
+    warning = "warning torch.compile: no C compiler; long trials are trained uncompiled"
 
     def later(seconds: float) -> None:
-        store.write_json(sent[0].folder / "probe.json", {"found": {"gpu": "", "torch.compile": "no C compiler"}})
+        (checked[0].folder / "logs").mkdir(parents=True)
+        (checked[0].folder / "logs/1_log.out").write_text(f"ok      gpu\n{warning}\n{submit.LAST_LINE}\n")
 
     monkeypatch.setattr(submit, "time", SimpleNamespace(monotonic=time.monotonic, sleep=later))
-    lines, good = submit.check(TOY, Place(runs, None))
-    warning = "warning torch.compile: no C compiler; long trials are trained uncompiled"
-    assert (lines, good) == (["ok      gpu", warning], True)
-    assert not sent[0].folder.exists()
+    assert submit.check(TOY, Place(runs, None)) == (["ok      gpu", warning], True)
+    assert not list((runs / "submissions").iterdir())
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 def test_check_that_is_cut_short_leaves_nothing(
-    runs: Path, slurm: Queue, sent: list[Campaign], monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+    runs: Path, slurm: Queue, checked: list[JobArray], monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
     def interrupt(seconds: float) -> None:
-        slurm.names, slurm.answers = [f"check:{sent[0].tags}0001", "ablate:other:0001"], False
+        slurm.names = [checked[0].tag, "ablate:other:0001"]
         raise error
 
     monkeypatch.setattr(submit, "time", SimpleNamespace(monotonic=time.monotonic, sleep=interrupt))
     with pytest.raises(error):
         submit.check(TOY, Place(runs, None))
     assert slurm.names == ["ablate:other:0001"]
-    assert not sent[0].folder.exists()
+    assert not list((runs / "submissions").iterdir())
+
+
+def test_check_of_a_node_prints_a_line_a_check(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_compiler(needs_gpu: bool) -> None:
+        raise ValueError("no \x1b compiler")
+
+    checks = {
+        "imports": NodeCheck(lambda needs_gpu: None),
+        "compile": NodeCheck(no_compiler, "slower"),
+        "gpu": NodeCheck(no_compiler),
+    }
+    monkeypatch.setattr(node_check, "checks", lambda campaign: checks)
+    assert node_check.check_node(str(write_array(submitted(runs), 1))) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "ok      imports",
+        r"warning compile: ValueError: no \x1b compiler; slower",
+        r"FAILED  gpu: ValueError: no \x1b compiler",
+        node_check.LAST_LINE,
+    ]
