@@ -35,7 +35,8 @@ COMMANDS = {  # panel of the help -> name of the command -> (its function, the f
         "report": ("figures:report", "Write one HTML page of tables and figures."),
         "inspect": ("figures:inspect", "Draw filters, positions and attention of trials."),
         "compare": ("tables:compare", "Compare two sets of results, arm by arm."),
-        "export": ("exporting:export", "Export results to a file or a tracker."),
+        "export": ("exchange:export", "Export results to a file or a tracker."),
+        "import": ("exchange:import_", "Make a study of runs that were trained elsewhere."),
     },
     "Data": {
         "data download": ("data:download", "Download a built-in data set."),

@@ -1,0 +1,289 @@
+"""Results of runs that this suite did not train, as a study: tables of runs in CSV, Parquet or JSON lines.
+
+A long table has a row per run, with its settings, seed and metrics, as Weights & Biases and MLflow save it. A wide
+table has a column per arm and a row per seed.
+"""
+
+import ast
+import hashlib
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from commonfloor.files import LARGEST, read_bytes
+from commonfloor.messages import reason, spelling_hint
+from results.store.record import Record
+from results.store.schemas import Arm, Metric, Plan, PlannedTrial
+from results.store.schemas.metrics import ACCURACY, LOWER_IS_BETTER, Margin
+from results.study_results import StudyResults, assemble
+
+RECIPE = "imported"
+STATES = ("state", "status")  # columns of Weights & Biases and of MLflow
+FEWEST = 2  # arms
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the columns of a table mean.
+
+    arms: the columns whose values name an arm; none in a wide table, where each column is an arm. metrics: the first is
+    compared. lower: the metrics of which less is better.
+    """
+
+    study: str
+    arms: Sequence[str]
+    seed: str
+    metrics: Sequence[str]
+    baseline: str
+    margin: Margin | None = None
+    lower: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Run:
+    """A row of a table. metrics: name -> value, NaN if it has none. state: how the run ended, or ""."""
+
+    settings: Mapping[str, Any]
+    seed: int
+    metrics: Mapping[str, float]
+    state: str = ""
+
+    @property
+    def arm(self) -> str:
+        return ",".join(f"{name}={value}" for name, value in self.settings.items())
+
+    @property
+    def id(self) -> str:
+        return hashed([self.settings, self.seed, {name: repr(value) for name, value in self.metrics.items()}])
+
+    def record(self, metric: str, source: str) -> Record:
+        if math.isnan(self.metrics[metric]):
+            return Record({"status": "failed", "reason": f"no {metric} in {source}{self.state and f' ({self.state})'}"})
+        return Record({"status": "finished", "reason": "", **self.metrics})
+
+
+def read_study(path: Path, request: Request) -> StudyResults:
+    """Return the study that a table of runs holds. Raises ValueError if the table lacks what the request names."""
+    content = read_bytes(path, LARGEST)
+    table = unpacked(read_table(path))
+    origin = f"{path.name} (SHA-256 {hashlib.sha256(content).hexdigest()[:12]})"
+    try:
+        runs = list(long_runs(table, request) if request.arms else wide_runs(table, request))
+        check_arms(runs)
+        plan = new_plan(runs, origin, request)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return assemble(plan, {run.id: run.record(request.metrics[0], path.name) for run in runs})
+
+
+# -- reading a table ---------------------------------------------------------------------------------------------------
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    readers: dict[str, Callable[[Path], pd.DataFrame]] = {
+        ".csv": pd.read_csv,
+        ".tsv": lambda file: pd.read_csv(file, sep="\t"),
+        ".parquet": pd.read_parquet,
+        ".json": pd.read_json,
+        ".jsonl": lambda file: pd.read_json(file, lines=True),
+    }
+    if path.suffix not in readers:
+        raise ValueError(f"{path}: a table of runs is named {', '.join(readers)}")
+    try:
+        table = readers[path.suffix](path)
+    except Exception as error:  # each reader raises errors of its own
+        raise ValueError(f"{path}: cannot be read as {path.suffix} ({reason(error)})") from None
+    if any(str(name).endswith("__MIN") for name in table.columns):
+        raise ValueError(f"{path}: the export of a chart, without settings and seeds: export the table of runs")
+    return table
+
+
+def unpacked(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with columns of dictionaries, such as `config`, as a column per entry: `config.lr`."""
+    parts = []
+    for name in table.columns:
+        entries = table[name].map(as_dict)
+        if entries.notna().any():
+            filled = [entry or {} for entry in entries]
+            parts.append(pd.json_normalize(filled).add_prefix(f"{name}.").set_axis(table.index))
+        else:
+            parts.append(table[[name]].rename(columns=str))
+    return pd.concat(parts, axis=1)
+
+
+def as_dict(value: object) -> dict[str, Any] | None:
+    """Return a dictionary, also from its text as pandas writes it to CSV, or None for another value."""
+    if isinstance(value, str) and value.startswith("{"):
+        try:
+            value = ast.literal_eval(value)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return None
+    return value if isinstance(value, dict) else None
+
+
+def column(table: pd.DataFrame, option: str, name: str) -> str:
+    """Return a column by its name or the end of its name, such as `lr` for `params.lr`."""
+    names = [str(one) for one in table.columns]
+    ends = [one for one in names if one.endswith((f".{name}", f"/{name}"))]
+    if name in names:
+        return name
+    if len(ends) == 1:
+        return ends[0]
+    if ends:
+        raise ValueError(f"{option}={name}: several columns end so: {', '.join(ends)}")
+    raise ValueError(f"{option}={name}: no such column{spelling_hint(name, names)} (there: {', '.join(names[:20])})")
+
+
+# -- the runs of a table -----------------------------------------------------------------------------------------------
+
+
+def long_runs(table: pd.DataFrame, request: Request) -> Iterator[Run]:
+    """Yield the run of each row."""
+    arms = {name: table[column(table, "--arm", name)] for name in request.arms}
+    metrics = {name: table[column(table, "--metric", name)] for name in request.metrics}
+    seeds = table[column(table, "--seed", request.seed)]
+    states = next((table[name] for name in table.columns if name.lower() in STATES), None)
+    for row, label in enumerate(table.index):
+        yield Run(
+            {name: setting(values[label]) for name, values in arms.items()},
+            as_seed(seeds[label], row),
+            {name: as_number(name, values[label], row) for name, values in metrics.items()},
+            "" if states is None else str(states[label]).lower(),
+        )
+
+
+def wide_runs(table: pd.DataFrame, request: Request) -> Iterator[Run]:
+    """Yield a run for each arm, which is a column, and each seed, which is a row."""
+    metric = request.metrics[0]
+    if len(request.metrics) > 1 or metric in table.columns:
+        raise ValueError(f"--metric={','.join(request.metrics)}: without --arm, each column is an arm of one metric")
+    seed = column(table, "--seed", request.seed)
+    for name in table.columns.drop(seed):
+        for row, label in enumerate(table.index):
+            number = as_number(name, table[name][label], row)
+            yield Run({"arm": name}, as_seed(table[seed][label], row), {metric: number})
+
+
+def setting(value: Any) -> Any:
+    """Return a cell as plain JSON, with 2 for 2.0, to which pandas turns a column with empty cells."""
+    plain = value.item() if hasattr(value, "item") else value
+    if isinstance(plain, float) and plain.is_integer():
+        return int(plain)
+    return "" if isinstance(plain, float) and math.isnan(plain) else plain
+
+
+def as_seed(value: Any, row: int) -> int:
+    text = str(setting(value))
+    if not text.isdecimal():
+        raise ValueError(f"run {row + 1}: seed={value}: a whole number from 0 on")
+    return int(text)
+
+
+def as_number(name: str, value: Any, row: int) -> float:
+    """Return a metric, NaN for an empty cell."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"run {row + 1}: {name}={value}: a number") from None
+    if math.isinf(number):
+        raise ValueError(f"run {row + 1}: {name}={value}: a finite number")
+    return number
+
+
+def check_arms(runs: Sequence[Run]) -> None:
+    """Raise ValueError unless there are two arms, and at most one run for each arm and seed."""
+    rows: dict[tuple[str, int], int] = {}
+    for row, run in enumerate(runs):
+        earlier = rows.setdefault((run.arm, run.seed), row)
+        if earlier != row:
+            raise ValueError(f"runs {earlier + 1} and {row + 1} are both {run.arm} with seed {run.seed}: keep one")
+    arms = {run.arm for run in runs}
+    if len(arms) < FEWEST:
+        raise ValueError(f"{len(arms)} arms: nothing to compare")
+
+
+def baseline_name(runs: Sequence[Run], request: Request) -> str:
+    """Return the name of the arm that the request names, by its value alone if one column tells the arms apart."""
+    arms = list(dict.fromkeys(run.arm for run in runs))
+    values = {str(next(iter(run.settings.values()))): run.arm for run in runs if len(run.settings) == 1}
+    if request.baseline not in (*arms, *values):
+        known = list(values or arms)
+        raise ValueError(f"--baseline={request.baseline}: no arm (there: {', '.join(known[:20])})")
+    return values.get(request.baseline, request.baseline)
+
+
+# -- the study ---------------------------------------------------------------------------------------------------------
+
+
+def new_plan(runs: Sequence[Run], origin: str, request: Request) -> Plan:
+    """Return the plan of the runs. A run that the table lacks is not planned."""
+    baseline = baseline_name(runs, request)
+    arms: dict[str, list[Run]] = defaultdict(list)
+    factors: dict[str, list[Any]] = defaultdict(list)
+    for run in runs:
+        arms[run.arm].append(run)
+        for name, value in run.settings.items():
+            if value not in factors[name]:
+                factors[name].append(value)
+    return Plan(
+        name=f"{request.study}@{RECIPE}",
+        study=request.study,
+        recipe=RECIPE,
+        overrides={},
+        question=f"Which {' and '.join(factors)}?",
+        source="",
+        description=f"Imported from {origin}.",
+        metric=request.metrics[0],
+        metrics=[declared(name, runs, request) for name in request.metrics],
+        selection_metric=request.metrics[0],
+        margin=request.margin,
+        claims=[],
+        caveats=[],
+        notes=[
+            f"imported from {origin}: none of its runs was trained or checked here",
+            "metric, baseline and margin were chosen when the results existed",
+            "paired by seed number: whether equal seeds share data order or initial weights is unknown",
+        ],
+        figure="intervals",
+        factors=factors,
+        curves={},
+        baseline=baseline,
+        seeds=sorted({run.seed for run in runs}),
+        arms=[planned_arm(name, arm, baseline) for name, arm in arms.items()],
+        family=len(arms) - 1,
+    )
+
+
+def declared(name: str, runs: Sequence[Run], request: Request) -> Metric:
+    """Return the declaration of a metric. An accuracy is known by its name and values from 0 to 1."""
+    numbers = [run.metrics[name] for run in runs if not math.isnan(run.metrics[name])]
+    if not numbers:
+        raise ValueError(f"--metric={name}: no run has a value")
+    if "acc" in name.lower() and name not in request.lower and min(numbers) >= 0 and max(numbers) <= 1:
+        return Metric(name=name, **ACCURACY)
+    higher = name not in request.lower and not name.endswith(LOWER_IS_BETTER)
+    return Metric(name=name, higher_is_better=higher, decimals=2 if max(map(abs, numbers)) >= 10 else 4)
+
+
+def planned_arm(name: str, runs: Sequence[Run], baseline: str) -> Arm:
+    settings = dict(runs[0].settings)
+    return Arm(
+        name=name,
+        baseline=baseline,
+        change=name,
+        values=settings,
+        key=hashed(settings),
+        config=settings,
+        trials=[PlannedTrial(seed=run.seed, id=run.id) for run in runs],
+    )
+
+
+def hashed(content: object) -> str:
+    text = json.dumps(["imported", content], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,0 +1,144 @@
+"""Tables of runs that were trained elsewhere: read as a study, with the statistics of any other."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from results import export
+from results.imported import Request, read_study
+from results.tables import layout, study_table
+
+SEEDS = range(5)
+RNG = np.random.default_rng(1)
+RESNET = 0.71 + RNG.normal(0, 0.01, 5)
+VIT = RESNET + 0.03 + RNG.normal(0, 0.002, 5)
+REQUEST = Request(study="runs", arms=["model"], seed="seed", metrics=["acc"], baseline="resnet")
+
+
+def rows() -> list[dict[str, object]]:
+    values = {"resnet": RESNET, "vit": VIT}
+    return [{"model": arm, "seed": seed, "acc": own[seed]} for arm, own in values.items() for seed in SEEDS]
+
+
+def written(folder: Path, table: pd.DataFrame, name: str = "runs.csv") -> Path:
+    path = folder / name
+    table.to_csv(path, index=False)
+    return path
+
+
+def test_a_table_of_runs_has_the_verdict_of_a_paired_t_test(tmp_path: Path) -> None:
+    """SciPy's paired t test gives the same p as the table's only contrast."""
+    table = study_table.table(read_study(written(tmp_path, pd.DataFrame(rows())), REQUEST))
+    row = next(one for one in table.rows if one.arm == "model=vit")
+    assert row.delta == pytest.approx((VIT - RESNET).mean())
+    assert row.p == pytest.approx(stats.ttest_rel(VIT, RESNET).pvalue)
+    assert (row.verdict, row.n_pairs) == ("better", 5)
+
+
+def flat(table: pd.DataFrame, folder: Path) -> Path:
+    return written(folder, table)
+
+
+def tracker(table: pd.DataFrame, folder: Path) -> Path:
+    """The data frame of MLflow's client."""
+    names = {"model": "params.model", "seed": "params.seed", "acc": "metrics.acc"}
+    return written(folder, table.rename(columns=names).assign(status="FINISHED"))
+
+
+def nested(table: pd.DataFrame, folder: Path) -> Path:
+    """The data frame of the client of Weights & Biases, as its documentation saves it to CSV."""
+    config = [{"model": row["model"], "seed": row["seed"]} for row in rows()]
+    summary = [{"acc": float(row["acc"]), "_step": 3} for row in rows()]  # type: ignore[arg-type]  # a number
+    return written(folder, pd.DataFrame({"summary": summary, "config": config, "name": "run"}))
+
+
+def lines(table: pd.DataFrame, folder: Path) -> Path:
+    path = folder / "runs.jsonl"
+    table.to_json(path, orient="records", lines=True, double_precision=15)
+    return path
+
+
+def parquet(table: pd.DataFrame, folder: Path) -> Path:
+    path = folder / "runs.parquet"
+    table.to_parquet(path)
+    return path
+
+
+@pytest.mark.parametrize("write", [flat, tracker, nested, lines, parquet])
+def test_files_of_all_kinds_hold_the_same_runs(write: Callable[[pd.DataFrame, Path], Path], tmp_path: Path) -> None:
+    study = read_study(write(pd.DataFrame(rows()), tmp_path), REQUEST)
+    assert study.columns["arm"] == ["model=resnet"] * 5 + ["model=vit"] * 5
+    assert study.columns["acc"] == pytest.approx([*RESNET, *VIT])
+
+
+def test_a_wide_table_has_a_column_for_each_arm(tmp_path: Path) -> None:
+    wide = pd.DataFrame({"seed": SEEDS, "resnet": RESNET, "vit": VIT})
+    request = Request(study="runs", arms=[], seed="seed", metrics=["acc"], baseline="resnet")
+    study = read_study(written(tmp_path, wide), request)
+    assert study.columns["acc"] == pytest.approx([*RESNET, *VIT])
+    assert study.plan.baseline == "arm=resnet"
+
+
+def test_an_import_survives_its_export_and_says_where_it_comes_from(tmp_path: Path) -> None:
+    path = tmp_path / "export.parquet"
+    export.write([read_study(written(tmp_path, pd.DataFrame(rows())), REQUEST)], path)
+    text = layout.render(study_table.table(export.read(path)[0]), "md")
+    assert "imported from runs.csv (SHA-256 " in text
+    assert "none of its runs was trained or checked here" in text
+
+
+def test_a_run_without_a_value_failed(tmp_path: Path) -> None:
+    """Its state is shown, and there is no verdict while a run is missing."""
+    table = pd.DataFrame(rows()).assign(State="finished")
+    table.loc[9, ["acc", "State"]] = [np.nan, "crashed"]
+    shown = study_table.table(read_study(written(tmp_path, table), REQUEST))
+    row = next(one for one in shown.rows if one.arm == "model=vit")
+    assert (row.n, row.failed, row.verdict) == (4, 1, None)
+    assert any("no acc in runs.csv (crashed)" in note for note in row.notes)
+
+
+def with_cell(name: str, value: object) -> pd.DataFrame:
+    table = pd.DataFrame(rows()).astype(object)
+    table.loc[3, name] = value
+    return table
+
+
+FAULTS = {
+    "a column that is not there": (pd.DataFrame(rows()).rename(columns={"acc": "accuracy"}), r"--metric=acc: no such"),
+    "text for a number": (with_cell("acc", "high"), "run 4: acc=high: a number"),
+    "an infinite number": (with_cell("acc", "inf"), "run 4: acc=inf: a finite number"),
+    "text for a seed": (with_cell("seed", "b"), "run 4: seed=b: a whole number from 0 on"),
+    "no seed": (with_cell("seed", None), "run 4: seed=[nN].*: a whole number from 0 on"),
+    "a seed twice": (with_cell("seed", 2), "runs 3 and 4 are both model=resnet with seed 2: keep one"),
+    "one arm": (pd.DataFrame(rows()[:5]), "1 arms: nothing to compare"),
+    "no value at all": (pd.DataFrame(rows()).assign(acc=np.nan), "--metric=acc: no run has a value"),
+    "no baseline": (pd.DataFrame(rows()).replace("resnet", "net"), r"--baseline=resnet: no arm \(there: net, vit\)"),
+    "a chart": (pd.DataFrame({"Step": [1], "run - acc": [1], "run - acc__MIN": [1]}), "the export of a chart"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_cannot_be_imported_is_named(fault: str, tmp_path: Path) -> None:
+    table, message = FAULTS[fault]
+    with pytest.raises(ValueError, match=rf"runs\.csv: {message}"):
+        read_study(written(tmp_path, table), REQUEST)
+
+
+def test_the_command_writes_what_reading_commands_take(tmp_path: Path) -> None:
+    written(tmp_path, pd.DataFrame(rows()))
+    words = ["import", "runs.csv", "--arm", "model", "--metric", "acc", "--baseline", "resnet", "--margin", "0.05"]
+    ablate = [sys.executable, "-m", "ablations.cli"]
+    done = subprocess.run([*ablate, *words], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    table = subprocess.run([*ablate, "table", "--runs", "runs.parquet"], cwd=tmp_path, capture_output=True, text=True)
+    assert table.stdout == done.stdout
+    assert "| model=vit" in table.stdout
+    again = subprocess.run([*ablate, *words[:-1], "wide"], cwd=tmp_path, capture_output=True, text=True)
+    assert (again.returncode, again.stdout) == (2, "")
+    assert "margin=wide: a number above 0" in again.stderr
