@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from io import FileIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -66,7 +65,7 @@ class Report:
 
     def __init__(self, declared: Sequence[str]) -> None:
         self.declared = declared
-        self.values: dict[str, list[Any]] = {}
+        self.values: dict[str, list[str]] = {}  # as text
         self.unclear: list[str] = []  # METRIC lines without name=number
         self.diverged = False
         self.rest = b""  # the unfinished last line
@@ -100,7 +99,7 @@ class Report:
         if not isinstance(content, dict):
             raise ValueError(f"{METRICS}: an object, as in {{{self.declared[0]!r}: 0.5}}")
         for name, value in content.items():
-            self.values.setdefault(name, []).append(value)
+            self.values.setdefault(name, []).append(json.dumps(value))
 
     def numbers(self) -> dict[str, float]:
         """Return the declared metrics. Raises ValueError if one is missing, not finite, or has two values."""
@@ -123,14 +122,12 @@ class Report:
         return spelling_hint(name, self.values) or f": print METRIC {name}=NUMBER, or write it to {METRICS}"
 
 
-def as_number(name: str, value: Any) -> float:
+def as_number(name: str, text: str) -> float:
     """Return a reported value as a number. All NaN are one object, so that they are one value."""
     try:
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise ValueError
-        number = float(value)
-    except (ValueError, OverflowError):
-        raise ValueError(f"metric {name}={str(value)[:40]}: a number") from None
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"metric {name}={text[:40]}: a number") from None
     return math.nan if math.isnan(number) else number
 
 

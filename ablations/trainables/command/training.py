@@ -65,13 +65,16 @@ class CommandRun:
 
     def __init__(self, order: Order, run: store.Attempt, context: Context) -> None:
         self.order, self.run, self.context = order, run, context
-        self.folder = claimed_folder(run)
+        self.folder, earlier = claimed_folder(run)
         saved = json.loads(run.checkpoint() or "{}")
         self.saved_step = saved.get("step", 0)
         self.began = time.monotonic() - saved.get("seconds", 0.0)
         self.report, self.log = Report(order.metrics), Log(run.path / "log")
         self.curve = Curve(self.folder / CURVE)
         self.memory_kills = machine.oom_kills()
+        if earlier and self.curve.has_changed() and self.curve.step > self.saved_step:  # killed before it was recorded
+            run.write_env({**run.env, "resumed_from": {"attempt": earlier, "step": self.curve.step}})
+            self.record_curve()
 
     @property
     def seconds(self) -> float:
@@ -113,8 +116,10 @@ class CommandRun:
 
     def save_curve(self) -> None:
         """Copy the command's training curve to the attempt. A new step in it is the trial's progress."""
-        if not self.curve.has_changed():
-            return
+        if self.curve.has_changed():
+            self.record_curve()
+
+    def record_curve(self) -> None:
         self.run.write_metrics(self.curve.lines)
         self.run.progress(self.curve.step, {})
         if self.curve.step > self.saved_step:
@@ -202,23 +207,24 @@ def environment(own: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def claimed_folder(run: store.Attempt) -> Path:
-    """Return the folder of this attempt's command, with all that earlier attempts have written.
+def claimed_folder(run: store.Attempt) -> tuple[Path, str]:
+    """Return (the folder of this attempt's command with all that earlier ones wrote, the attempt that had it or "").
 
     The folder moves from attempt to attempt, so that a command whose worker has lost the trial no longer finds it. On
     this machine, such a command is ended first. Raises CommandFailed if it does not end.
     """
-    own = run.path / FOLDER
-    for earlier in reversed(run.trial.attempts()):
-        if earlier == run.path:
-            continue
+    own, found = run.path.absolute() / FOLDER, ""
+    earlier_attempts = [path for path in run.trial.attempts() if int(path.name) < int(run.path.name)]
+    for earlier in reversed(earlier_attempts):
         end_command(earlier)
+        run.ensure_current()
         with suppress(FileNotFoundError):
             os.rename(earlier / FOLDER, own)
+            found = earlier.name
             break
     own.mkdir(exist_ok=True)
     refuse_links(run.path, own)
-    return own.absolute()
+    return own, found
 
 
 def end_command(attempt: Path) -> None:

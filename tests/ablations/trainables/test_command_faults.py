@@ -1,0 +1,258 @@
+"""How commands end: each fault has one clear line, no process is left, and what was saved comes back."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import ONE_ARM, planned
+from run_trials import served, workers_of
+from waits import MARK, marked, wait_until
+
+from ablations.execution.launch import Place
+from ablations.execution.messages import Ended, job_line, read_event, read_job
+from ablations.execution.worker import Worker
+from ablations.jobs import Job
+from ablations.trainables.command import output, training
+from results import store
+from results.store import lease
+from results.study_results import load_plans
+from results.tables import study_table
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "STOP_SECONDS", 0.0)
+
+
+MEMORY, BUG, INPUT, MACHINE = "memory", "bug", "input", "machine"
+FAULTS = [
+    ("print('METRIC score=1'); raise SystemExit(3)", BUG, "exit status 3: METRIC score=1"),
+    ("raise ValueError('no such layer')", BUG, "exit status 1: ValueError: no such layer"),
+    ("pass", INPUT, "metric score was not reported: print METRIC score=NUMBER, or write it to metrics.json"),
+    ("print('METRIC scores=1')", INPUT, "metric score was not reported; did you mean 'scores'?"),
+    ("print('METRIC score: 1')", INPUT, "metric score was not reported: METRIC score: 1: write METRIC score=NUMBER"),
+    ("print('METRIC score=1'); print('METRIC score=2')", INPUT, "metric score came with 2 values: 1, 2"),
+    ("print('METRIC score=1', flush=True); write('metrics.json', '{\"score\": 2}')", INPUT, "came with 2 values: 1, 2"),
+    ("print('METRIC score=high')", INPUT, "metric score=high: a number"),
+    ("write('metrics.json', '{\"score\": \"0.5\"}')", INPUT, 'metric score="0.5": a number'),
+    ("write('metrics.json', '[1]')", INPUT, "metrics.json: an object, as in {'score': 0.5}"),
+    ("print('METRIC score=nan')", INPUT, "metric score=nan: not finite; a command whose training diverged"),
+    ("raise MemoryError", MEMORY, "out of memory: MemoryError"),
+    ("raise RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')", MEMORY, "out of memory: RuntimeError: CUDA"),
+    ("raise RuntimeError('CUDA error: uncorrectable ECC error')", MACHINE, "exit status 1: RuntimeError: CUDA error"),
+    ("os.kill(os.getpid(), 11)", BUG, "killed by SIGSEGV: it printed nothing"),
+    ("os.kill(os.getpid(), 9)", MACHINE, "killed by SIGKILL: it printed nothing"),
+    ("print('METRIC score=1'); correct([0, 0], [1, 0])", INPUT, "correct.npz: index: each test image once, counted from 0"),
+    ("print('METRIC score=1'); correct([0, 1], [1, 2])", INPUT, "correct.npz: index and correct are not a list of images"),
+    ("print('METRIC score=1'); correct(np.array([{}]), [1])", INPUT, "correct.npz cannot be read"),
+]  # fmt: skip
+BEGIN = """
+import os, sys
+import numpy as np
+folder = sys.argv[3]
+def write(name, text):
+    open(os.path.join(folder, name), "w").write(text)
+def correct(index, correct):
+    np.savez(os.path.join(folder, "correct.npz"), index=index, correct=correct)
+"""
+
+
+@pytest.mark.parametrize(("body", "kind", "cause"), FAULTS, ids=[body for body, _, _ in FAULTS])
+def test_a_fault_of_a_command_is_one_line(tmp_path: Path, body: str, kind: str, cause: str) -> None:
+    runs, todo = planned(tmp_path, BEGIN + body, study=ONE_ARM)
+    ended = served(runs, todo[0])
+    failure = store.trial(runs, todo[0].id).failure()
+    assert failure is not None
+    assert (failure.kind, "\n" in failure.cause) == (kind, False)
+    assert cause in failure.cause
+    assert ended.kind == ("again" if kind in (BUG, MACHINE) else "failed")
+
+
+@pytest.mark.parametrize(
+    "script", ["print('DIVERGED'); sys.exit(1)", "write('metrics.jsonl', '{\"step\": 7, \"loss\": NaN}\\n')"]
+)
+def test_a_diverged_training_is_a_result(tmp_path: Path, script: str) -> None:
+    """A command says so, or its last loss is not finite and it reports no metric."""
+    runs, todo = planned(tmp_path, BEGIN + script, study=ONE_ARM)
+    assert served(runs, todo[0]).kind == "diverged"
+
+
+def test_right_and_wrong_images_reach_the_verdict(tmp_path: Path) -> None:
+    script = BEGIN + "correct([2, 0], [True, False]); print('METRIC score=0.5')"
+    runs, todo = planned(tmp_path, script, study=ONE_ARM)
+    assert served(runs, todo[0]).kind == "finished"
+    with np.load(store.trial(runs, todo[0].id).attempts()[-1] / "correct.npz") as stored:
+        assert (stored["index"].tolist(), stored["correct"].tolist()) == ([2, 0], [1, 0])
+
+
+def test_a_long_log_keeps_its_beginning_and_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in (("HEAD", 1000), ("TAIL", 2000), ("MOST", 4000)):
+        monkeypatch.setattr(output, name, size)
+    script = "print('first')\nfor _ in range(20000): print('x' * 99)\nprint('METRIC score=1')"
+    runs, todo = planned(tmp_path, script, study=ONE_ARM)
+    assert served(runs, todo[0]).metrics == {"score": 1}
+    log = (store.trial(runs, todo[0].id).attempts()[-1] / "log").read_text()
+    assert len(log) < 4000 + (1 << 16)
+    assert log.startswith("first\n")
+    assert log.endswith("METRIC score=1\n")
+    assert " bytes left out ...]\n" in log
+
+
+# -- processes ---------------------------------------------------------------------------------------------------------
+
+LEAVES_PROCESSES = """
+import os, subprocess, sys, time
+subprocess.Popen(["sleep", "600"], start_new_session=True)   # a session of its own
+if os.fork() == 0:                                           # a daemon
+    os.setsid()
+    if os.fork() == 0:
+        time.sleep(600)
+    os._exit(0)
+print("METRIC score=1", flush=True)
+"""
+IGNORES_SIGTERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)" + LEAVES_PROCESSES + "time.sleep(600)"
+SAVES_AT_SIGTERM = """
+import os, signal, sys, time
+state = os.path.join(sys.argv[3], "state")
+if os.path.exists(state):
+    print("METRIC score=2")
+    sys.exit()
+def save(*_):
+    open(state, "w").write("saved")
+    sys.exit(1)
+signal.signal(signal.SIGTERM, save)
+print("METRIC score=1", flush=True)  # not the last word
+open(os.path.join(sys.argv[3], "begun"), "w")
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Mark all processes that the test starts, and kill those that are left."""
+    monkeypatch.setenv(MARK, mark := os.urandom(8).hex())
+    yield mark
+    for pid in left(mark):
+        os.kill(pid, signal.SIGKILL)
+
+
+def left(mark: str) -> list[int]:
+    """Return the processes with a mark that are not this process or its worker threads."""
+    return [pid for pid in marked(mark) if pid != os.getpid()]
+
+
+def served_until(runs: Path, job: Job, begun: str) -> Ended:
+    """Train a job in this process, and ask it to stop once a file matches `begun`; return the worker's last event."""
+    read, write = os.pipe()
+    with os.fdopen(read) as events, os.fdopen(write, "w") as channel:
+        worker = Worker(Place(runs, None, trainable=job.trainable), channel)
+        thread = threading.Thread(target=worker.serve, args=[read_job(job_line(job))])
+        thread.start()
+        wait_until(lambda: any(runs.glob(begun)), begun)
+        worker.stop_requested = True
+        thread.join()
+        channel.close()
+        last = read_event(events.readlines()[-1])
+    assert isinstance(last, Ended)
+    return last
+
+
+def test_what_a_command_leaves_ends_with_it(tmp_path: Path, mark: str) -> None:
+    runs, todo = planned(tmp_path, LEAVES_PROCESSES, study=ONE_ARM)
+    assert served(runs, todo[0]).kind == "finished"
+    assert not left(mark)
+
+
+def test_a_command_that_ignores_sigterm_is_killed(tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "GRACE_SECONDS", 0.2)
+    runs, todo = planned(tmp_path, IGNORES_SIGTERM, study=ONE_ARM)
+    assert served_until(runs, todo[0], "trials/*/attempts/0001/process.json").kind == "stopped"
+    assert not left(mark)
+
+
+def test_a_command_saves_at_sigterm_and_finds_its_folder_again(tmp_path: Path) -> None:
+    runs, todo = planned(tmp_path, SAVES_AT_SIGTERM, study=ONE_ARM)
+    assert served_until(runs, todo[0], "trials/*/attempts/0001/folder/begun").kind == "stopped"
+    assert served(runs, todo[0]).metrics == {"score": 2}
+    folders = sorted(path.parent.name for path in runs.glob("trials/*/attempts/*/folder"))
+    assert folders == ["0002"]
+
+
+def test_no_two_processes_have_the_folder(tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command of an attempt that lost the trial is ended here, and elsewhere finds no folder at its path."""
+    monkeypatch.setattr(training, "ORPHAN_SECONDS", 0.1)
+    runs, todo = planned(tmp_path, study=ONE_ARM)
+    trial = store.trial(runs, todo[0].id)
+    first = store.claim(trial, lease.Watch())
+    assert first is not None
+    (training.claimed_folder(first)[0] / "state").write_text("5")
+    zombie = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    held = lease.own_lease().model_copy(update={"pid": zombie.pid, "started": lease.start_time(zombie.pid)})
+    store.write_json(first.path / "process.json", held.content())
+    first.release()
+    threading.Thread(target=zombie.wait).start()  # as init does for a dead worker's
+    assert served(runs, todo[0]).kind == "finished"
+    assert zombie.wait() == -signal.SIGKILL
+    assert not (first.path / "folder").exists()
+    assert (trial.attempts()[-1] / "folder" / "state").read_text() == "5"
+
+
+RUN = """
+import sys
+from pathlib import Path
+from unittest.mock import Mock
+from ablations.execution import runner
+from ablations.execution.launch import Place
+from ablations.jobs import jobs
+from results import store
+runs = Path(sys.argv[1])
+summary = runner.run(jobs(store.read_plans(runs).readable), Place(runs, None), Mock(), 1)
+assert len(summary.done) == 6, summary
+"""
+
+
+def test_study_of_commands_survives_kills(tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run and its worker are killed with SIGKILL; no command outlives them; the table equals a calm run's."""
+    tables = {}
+    for name, kills in (("calm", 0), ("killed", 4)):
+        runs, todo = planned(tmp_path / name)
+        for kill in range(kills):
+            monkeypatch.setenv("PAUSE", "0.2")
+            run = subprocess.Popen([sys.executable, "-c", RUN, str(runs)])
+            await_step(runs)
+            workers = workers_of(run.pid)
+            for pid in workers if kill % 2 else [*workers, run.pid]:
+                os.kill(pid, signal.SIGKILL)
+            if not kill % 2:
+                wait_until(lambda: not left(mark), "the end of all commands")
+            else:
+                await_step(runs)
+                run.kill()
+            run.wait()
+        monkeypatch.setenv("PAUSE", "0")
+        assert subprocess.run([sys.executable, "-c", RUN, str(runs)]).returncode == 0
+        (plan,) = store.read_plans(runs).readable
+        rows = study_table.table(load_plans(runs, [plan])[0]).rows
+        tables[name] = [(row.arm, row.mean, row.sd, row.n) for row in rows]
+        for job in todo:
+            attempt = store.trial(runs, job.id).state().attempt
+            assert attempt is not None
+            assert [line.step for line in store.read_metrics(attempt)] == [1, 2, 3, 4, 5]
+    assert tables["killed"] == tables["calm"]
+    assert not left(mark)
+
+
+def await_step(runs: Path) -> None:
+    """Wait until a command has made a step more than now."""
+    before = steps(runs)
+    wait_until(lambda: steps(runs) > before, "a step")
+
+
+def steps(runs: Path) -> int:
+    return sum(path.read_text().count("\n") for path in runs.glob("trials/*/attempts/*/folder/metrics.jsonl"))
