@@ -21,6 +21,7 @@ from pydantic import BeforeValidator
 from pydantic import Json as JsonText
 
 from results import store
+from results.statistics.arms import outcomes_by_arm
 from results.store import ledger
 from results.store.contents import parse_json
 from results.store.eval_files import Inspection, pack_inspection, unpack_inspection
@@ -30,7 +31,6 @@ from results.store.schemas.base import Sha256, TrialId
 from results.store.schemas.metrics import AXES, MEASURES
 from results.study_results import TEXTS, StudyResults, assemble, rows_of
 from results.tables import formats
-from results.tables.outcomes import outcomes_by_arm
 
 Json = dict[str, Any]
 

@@ -26,8 +26,7 @@ from results.store.eval_files import Inspection
 from results.store.schemas import Asked, Metric, Plan
 from results.study_results import StudyResults, rows_of
 from results.style import COLUMN, FULL
-from results.tables import layout, sentences, study_table
-from results.tables import provenance as mixed
+from results.tables import layout, sentences, study_table, trial_notes
 from results.tables.formats import TABLE_FORMATS, is_minor
 from results.units import amount_text, duration_text
 
@@ -45,7 +44,7 @@ def publish(study: StudyResults, runs: Path) -> str:
     table = study_table.table(study)
     for name, format in TABLE_FORMATS.items():
         store.write_bytes(folder / "tables" / f"table.{format.suffix}", f"{layout.render(table, name)}\n".encode())
-    study_figure.draw(study, folder / "figures" / study_figure.file_name(study))
+    study_figure.draw(study, folder / "figures" / study_figure.file_name(study), table=table)
     return layout.render(table, "md")
 
 
@@ -105,7 +104,7 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
     plan = study.plan
     table = study_table.table(study)
     columns = layout.shown_columns(table, roomy=True)
-    differing = mixed.provenance_notes(study.columns)
+    differing = trial_notes.provenance_notes(study.columns)
     grid = layout.as_grid(table, columns)
     is_over = set(study.columns["status"]) <= {*OVER}
     footnotes = list(enumerate(grid.footnotes, 1))
@@ -121,7 +120,7 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
         "departing": sentences.departure_text(table),
         "summary": verdict_summary(table),
         "incomplete": "" if is_over else progress_text(study.columns["status"]),
-        "figures": figures(study),
+        "figures": figures(study, table),
         "no_figure": study_figure.unknown_figure(plan),
         "columns": columns,
         "dagger": layout.dagger_line(layout.published_source(table)),
@@ -190,13 +189,13 @@ def uninspected_arms(study: StudyResults, inside: Mapping[str, Inspection]) -> l
     return texts
 
 
-def figures(study: StudyResults) -> dict[str, Markup]:
+def figures(study: StudyResults, table: Table) -> dict[str, Markup]:
     """Return page width ("wide" or "narrow") -> the study's figure as SVG, or {} if its kind is unknown."""
     if study_figure.unknown_figure(study.plan):
         return {}
     drawn = {}
     for kind, width in (("wide", FULL), ("narrow", COLUMN)):
-        svg = study_figure.picture(study, "svg", width, titled=False)
+        svg = study_figure.picture(study, "svg", width, titled=False, table=table)
         drawn[kind] = inline_svg(svg, f"{slug(study.name)}-{kind}", study.plan.question)
     return drawn
 

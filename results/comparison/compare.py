@@ -5,36 +5,17 @@ shown side by side without a test.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from results import units
-from results.comparison.matching import (
-    ArmPair,
-    Side,
-    are_comparable,
-    are_namesakes,
-    differing_settings,
-    matched_pairs,
-    sides,
-)
-from results.comparison.testing import (
-    Test,
-    adjusted,
-    deficit_bound,
-    deficit_share_bound,
-    pair_test,
-    resolvable_differences,
-    test_verdict,
-    withheld,
-)
+from results.comparison.matching import ArmPair, Side, differing_settings, matched_pairs, sides
+from results.comparison.testing import Test, adjusted, arm_test, contrast_test, resolvable_differences, withheld
 from results.records import NO_VERDICT, ChangedContrast, ComparedRow, Comparison, Contents, Reached, Row, study_fields
 from results.store.schemas import Metric
 from results.study_results import StudyResults
-from results.tables import layout, notes, sentences
-from results.tables import provenance as mixed
+from results.tables import layout, notes, sentences, trial_notes
 from results.tables.declared_first import changes_text
-from results.tables.outcomes import absence_notes
 
 USUAL = "test accuracy"  # the metric that a row's notes do not name
 
@@ -47,18 +28,23 @@ def compare(a: Sequence[StudyResults], b: Sequence[StudyResults], interim: bool 
     `interim` they give no p values and verdicts. Raises ValueError if a study's claim cannot be parsed.
     """
     pairs = matched_pairs(sides(a, interim), sides(b, interim))
-    tests = adjusted([pair_test(pair, lambda side: side.trials) for pair in pairs])
-    changes = adjusted([pair_test(pair, lambda side: side.contrast) for pair in pairs])
+    tests = adjusted([arm_test(pair) for pair in pairs])
+    changes = adjusted([contrast_test(pair) for pair in pairs])
     family = len({test.trials for test in tests if test and test.p is not None})
     resolvable = resolvable_differences(tests, family)
     first = tests
     if any(pair.late for pair in pairs):
-        first = adjusted([pair_test(pair.as_first_declared, lambda side: side.trials) for pair in pairs])
+        first = adjusted([arm_test(pair.as_first_declared) for pair in pairs])
     if not interim:
         tests, changes, first = (withheld(some, pairs) for some in (tests, changes, first))
     rows = []
     for pair, test, size, change, earlier in zip(pairs, tests, resolvable, changes, first, strict=True):
-        rows.append(compared_row(pair, test, size, change, earlier, family))
+        row = compared_row(pair, test, change, family)
+        if test:
+            row = with_test(row, test, size)
+        if earlier and pair.late:
+            row = replace(row, first_declared=earlier.verdict or NO_VERDICT)
+        rows.append(row)
     return Comparison(
         a=contents(a),
         b=contents(b),
@@ -70,74 +56,79 @@ def compare(a: Sequence[StudyResults], b: Sequence[StudyResults], interim: bool 
     )
 
 
-def compared_row(
-    pair: ArmPair, test: Test | None, resolvable: float | None, change: Test | None, first: Test | None, family: int
-) -> ComparedRow:
-    """Return the row of a pair.
+def compared_row(pair: ArmPair, test: Test | None, change: Test | None, family: int) -> ComparedRow:
+    """Return the row of a pair, without the numbers of its test.
 
-    change: the test of B's contrast against A's. first: the test within the margins that were declared first. family:
-    the number of distinct tests.
+    change: the test of B's contrast against A's. family: the number of distinct tests.
     """
-    plan = pair.first.study.plan
-    row = ComparedRow(
+    plan = pair.first.plan
+    found = {name: arm_results(side.row) for name, side in pair.sides.items()}
+    return ComparedRow(
         **study_fields(plan),
         objective=plan.objective,
         arm=pair.first.arm.name,
-        a=arm_results(pair.a.row) if pair.a else None,
-        b=arm_results(pair.b.row) if pair.b else None,
+        a=found.get("A"),
+        b=found.get("B"),
         untested=untested_reason(pair, test),
-        contrast=changed_contrast(change) if change else None,
-        notes=metric_notes(plan.primary_metric) + row_notes(pair, test, family) + change_notes(change),
+        contrast=changed_contrast(change),
+        notes=[*metric_notes(plan.primary_metric), *row_notes(pair, test, family), *change_notes(change)],
     )
-    if test is None:
-        return row
+
+
+def with_test(row: ComparedRow, test: Test, resolvable: float | None) -> ComparedRow:
+    """Return the row with the numbers of its test. resolvable: the smallest difference that it would resolve."""
+    difference = test.difference
     return replace(
         row,
-        delta=test.difference.value,
-        delta_ci95=test.difference.interval(),
-        delta_ci95_images=test.tested.interval() if test.tested != test.difference else None,
+        delta=difference.estimate.value,
+        delta_ci95=difference.estimate.interval(),
+        delta_ci95_images=difference.images_interval,
         p=test.p,
         p_holm=test.p_holm,
-        verdict=test_verdict(test),
-        first_declared=(test_verdict(first) or NO_VERDICT) if first and pair.late else None,
-        worse_by_at_most=deficit_bound(test),
-        worse_share_at_most=deficit_share_bound(test),
+        verdict=test.verdict,
+        worse_by_at_most=test.deficit_bound,
+        worse_share_at_most=test.deficit_share_bound,
         resolvable_difference=resolvable,
-        method=test.method,
-        interim=bool(pair.unfinished),
-        n_pairs=test.pairs or None,
+        method=difference.method,
+        interim=test.a.interim or test.b.interim,
+        n_pairs=difference.pairs or None,
         identical=test.identical,
     )
 
 
-def changed_contrast(change: Test) -> ChangedContrast:
+def changed_contrast(change: Test | None) -> ChangedContrast | None:
+    if change is None:
+        return None
+    difference = change.difference.estimate
     return ChangedContrast(
         a=change.a.row.verdict,
         b=change.b.row.verdict,
-        delta=change.difference.value,
-        delta_ci95=change.difference.interval(),
+        delta=difference.value,
+        delta_ci95=difference.interval(),
         p_holm=change.p_holm,
     )
 
 
 def untested_reason(pair: ArmPair, test: Test | None) -> str | None:
     """Return why a row has no verdict, such as "other recipe", or None if the row has a verdict."""
-    if pair.a is None or pair.b is None:
-        return f"only in {'B' if pair.a is None else 'A'}"
     if test is not None:
-        lacks_verdict = test.method != "none" and test.p is None
-        unfinished = f"{' and '.join(pair.unfinished)} unfinished" if pair.unfinished else None
-        return (test.difference.why or unfinished) if lacks_verdict else None
-    a = pair.a
-    b = pair.b
-    if a.study.plan.metric != b.study.plan.metric:
+        if test.is_of_identical or test.p is not None:
+            return None
+        if test.difference.estimate.why or not pair.unfinished:
+            return test.difference.estimate.why or None
+        return f"{' and '.join(pair.unfinished)} unfinished"
+    if pair.a is None or pair.b is None:
+        return f"only in {', '.join(pair.sides)}"
+    a = pair.a.plan
+    b = pair.b.plan
+    if a.metric != b.metric:
         return "other metric"
-    keys = [key for key, _, _ in differing_settings(a, b)]
+    keys = [key for key, _, _ in differing_settings(pair.a, pair.b)]
     if not keys:
         return "other version"
     if "data" in keys:
         return "other data"
-    return "other settings" if a.study.plan.recipe == b.study.plan.recipe else "other recipe"
+    return "other settings" if a.recipe == b.recipe else "other recipe"
 
 
 def arm_results(row: Row) -> Reached:
@@ -156,17 +147,27 @@ def provenance(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> dict[str
     """Return field -> values in A and B, for provenance that differs. A plug-in counts only if A and B loaded it."""
     left = provenance_values(a)
     right = provenance_values(b)
-    both = {name: {"a": left[name], "b": right[name]} for name in left if name in right}
-    return {name: values for name, values in both.items() if values["a"] != values["b"]}
+    return {name: differing for name, differing in differing_values(left, right).items() if name in right}
 
 
-def provenance_values(studies: Sequence[StudyResults]) -> dict[str, list[str]]:
-    values_by_name: dict[str, set[str]] = defaultdict(set)
+def provenance_values(studies: Sequence[StudyResults]) -> dict[str, set[str]]:
+    """Return field -> known values in the trials of all studies, fields for which trials are not compared included."""
+    known = defaultdict[str, set[str]](set)
     for study in studies:
         not_compared = ((name, study.columns[name]) for name in ("revision", "host"))
-        for name, values in (*mixed.comparable_columns(study.columns), *not_compared):
-            values_by_name[name].update(values)
-    return {name: sorted(values - {""}) for name, values in values_by_name.items()}
+        for name, values in (*trial_notes.comparable_columns(study.columns), *not_compared):
+            known[name] |= {*values} - {""}
+    return known
+
+
+def differing_values(a: Mapping[str, set[str]], b: Mapping[str, set[str]]) -> dict[str, dict[str, list[str]]]:
+    """Return name -> values in A and B, for the names of A whose values differ."""
+    differing = {}
+    for name, values in a.items():
+        others = b.get(name, set())
+        if values != others:
+            differing[name] = {"a": sorted(values), "b": sorted(others)}
+    return differing
 
 
 def differing_recipes(pairs: Sequence[ArmPair]) -> dict[str, dict[str, list[str]]]:
@@ -176,13 +177,13 @@ def differing_recipes(pairs: Sequence[ArmPair]) -> dict[str, dict[str, list[str]
     for pair in pairs:
         if pair.a is None or pair.b is None:
             continue
-        values = [("recipe", pair.a.study.plan.recipe, pair.b.study.plan.recipe)]
-        if not are_comparable(pair.a, pair.b):
+        values = [("recipe", pair.a.plan.recipe, pair.b.plan.recipe)]
+        if not pair.comparable:
             values += differing_settings(pair.a, pair.b)
         for name, left, right in values:
             in_a[name].add(str(left))
             in_b[name].add(str(right))
-    return {name: {"a": sorted(in_a[name]), "b": sorted(in_b[name])} for name in in_a if in_a[name] != in_b[name]}
+    return differing_values(in_a, in_b)
 
 
 # -- notes on a row ----------------------------------------------------------------------------------------------------
@@ -198,47 +199,52 @@ def row_notes(pair: ArmPair, test: Test | None, family: int) -> list[str]:
     a = pair.a
     b = pair.b
     if a is None or b is None:
-        return [f"only in {'B' if a is None else 'A'}"]
-    notes_found = [
-        f"{name}: {note}"
-        for name, side in (("A", a), ("B", b))
-        for note in absence_notes(side.outcomes, side.study.plan)
-    ]
-    if not are_namesakes(a, b):
-        other, name = (b, "B") if pair.first is a else (a, "A")
-        notes_found.append(f"{other.arm.name} of {other.study.name} in {name}")
-    for name, side in pair.late:
-        assert side.late is not None
-        notes_found.append(f"{name}: {changes_text(side.late, side.study.plan)}")
+        return [f"only in {', '.join(pair.sides)}"]
+    texts = []
+    for name, side in pair.sides.items():
+        texts += [f"{name}: {note}" for note in trial_notes.absence_notes(side.arm, side.plan)]
+    if not a.is_namesake(b):
+        texts += [
+            f"{side.arm.name} of {side.plan.name} in {name}"
+            for name, side in pair.sides.items()
+            if side is not pair.first
+        ]
+    for name, late in pair.late.items():
+        texts.append(f"{name}: {changes_text(late, pair.sides[name].plan)}")
     if test is None:
-        return [*notes_found, f"shown side by side, not compared: {settings_difference(a, b)}"]
+        return [*texts, f"shown side by side, not compared: {settings_difference(a, b)}"]
     limits = notes.verdict_notes(
-        test_verdict(test),
-        test.difference,
-        test.tested,
+        test.verdict,
+        test.difference.estimate,
+        test.difference.tested,
         test.p_holm,
         family=family,
         looks=len(test.looks),
         tie=test.tie,
-        unstable=(b.row.unstable, a.row.unstable),
+        unstable=test.unstable,
     )
-    return notes_found + test_notes(test) + limits
+    return texts + test_notes(test) + limits
 
 
 def test_notes(test: Test) -> list[str]:
+    difference = test.difference
     texts = []
-    if test.method == "none" and test.a.trials.seeds != test.b.trials.seeds:
-        texts.append("identical where both sides have the trial; one side has more seeds")
-    if test.method != "none" and test.difference.se is None:
-        texts.append(notes.no_interval_note(test.difference, test.p))
-    elif test.method == "welch":
-        texts.append("not paired (Welch): fewer than 2 common seeds, or another split")
-    elif test.method == "overlapping":
-        texts.append(f"{test.pairs} pairs, the other seeds on one side only: partially overlapping samples (Derrick)")
-    if test.identical and test.method != "none":
-        texts.append(f"{sentences.seeds_text(test.identical)}: the same weights on both sides, left out of the test")
-    if test.method != "none" and len(test.looks) > 1:
-        texts.append(notes.correction_text(test.looks, "comparisons of A and B"))
+    if test.is_of_identical:
+        if test.a.arm.sample.seeds != test.b.arm.sample.seeds:
+            texts.append("identical where both sides have the trial; one side has more seeds")
+    else:
+        if difference.estimate.se is None:
+            texts.append(notes.no_interval_note(difference.estimate, test.p))
+        elif difference.method == "welch":
+            texts.append("not paired (Welch): fewer than 2 common seeds, or another split")
+        elif difference.method == "overlapping":
+            others = "the other seeds on one side only"
+            texts.append(f"{difference.pairs} pairs, {others}: partially overlapping samples (Derrick)")
+        if test.identical:
+            seeds = sentences.seeds_text(test.identical)
+            texts.append(f"{seeds}: the same weights on both sides, left out of the test")
+        if len(test.looks) > 1:
+            texts.append(notes.correction_text(test.looks, "comparisons of A and B"))
     if test.repeated:
         texts.append(f"{sentences.seeds_text(test.repeated)}: the same trial gave another number")
     return texts
@@ -253,11 +259,10 @@ def change_notes(change: Test | None) -> list[str]:
         return []
     before = sentences.verdict_text(change.a.row.verdict, "without verdict")
     after = sentences.verdict_text(change.b.row.verdict, "without verdict")
-    metric = change.a.study.plan.primary_metric
-    difference = change.difference
-    if difference.value is None or change.p_holm is None:
-        tested = "that its difference from the baseline moved is not tested"
-    else:
+    metric = change.metric
+    difference = change.difference.estimate
+    tested = "that its difference from the baseline moved is not tested"
+    if difference.value is not None and change.p_holm is not None:
         by = layout.difference_text(difference.value, difference.interval(), metric)
         p = units.probability_text(change.p_holm)
         moved = f"its difference from the baseline moved by {by}{metric.unit_of_difference}"
@@ -267,8 +272,8 @@ def change_notes(change: Test | None) -> list[str]:
 
 def settings_difference(a: Side, b: Side) -> str:
     """Return text that names the arms' metrics if they differ, or else at most three differing settings."""
-    if a.study.plan.metric != b.study.plan.metric:
-        return f"metric {a.study.plan.metric} and {b.study.plan.metric}"
+    if a.plan.metric != b.plan.metric:
+        return f"metric {a.plan.metric} and {b.plan.metric}"
     differences = [f"{key} {left} and {right}" for key, left, right in differing_settings(a, b)]
     more = f", and {len(differences) - 3} more" if len(differences) > 3 else ""
     return ", ".join(differences[:3]) + more or "another version of a part"

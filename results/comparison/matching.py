@@ -5,32 +5,51 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from results.records import Row
-from results.statistics import contrast, tuning
+from results.statistics import tuning
+from results.statistics.arms import ArmResults, arm_results
 from results.statistics.contrast import Sample
 from results.statistics.declared import Earlier, declared_earlier
-from results.store.schemas import Arm, Plan
+from results.store.schemas import Plan
 from results.study_results import StudyResults
 from results.tables import study_table
-from results.tables.outcomes import TrialOutcome, outcomes_by_arm
 
 
 @dataclass(frozen=True)
 class Side:
     """An arm of one set of results (A or B), with its row in the study's table.
 
-    trials: the metric in finished trials. contrast: paired differences from the baseline, or None for a baseline.
-    interim: whether a planned trial of the study is not over. late: what was declared first about the arm, if its
-    margin was changed after there were results.
+    contrast: paired differences from the baseline, or None for a baseline. interim: whether a planned trial of the
+    study is not over. late: what was declared first about the arm, if its margin was changed after there were results.
     """
 
-    study: StudyResults
-    arm: Arm
+    plan: Plan
+    arm: ArmResults
     row: Row
-    trials: Sample
     contrast: Sample | None
-    outcomes: Sequence[TrialOutcome]
     interim: bool
     late: Earlier | None
+
+    @property
+    def as_first_declared(self) -> "Side":
+        """The side with the margin that was declared first."""
+        if self.late is None:
+            return self
+        return replace(self, plan=self.plan.model_copy(update={"margin": self.late.declaration.margin}))
+
+    def is_comparable(self, other: "Side") -> bool:
+        """Return whether both arms have the same metric and the same resolved config, apart from seeds."""
+        return self.arm.arm.key == other.arm.arm.key and self.plan.metric == other.plan.metric
+
+    def is_namesake(self, other: "Side") -> bool:
+        """Return whether both arms have the same name in the same study, perhaps with different recipes or data."""
+        return self.plan.study == other.plan.study and self.arm.name == other.arm.name
+
+    def counterpart(self, others: Sequence["Side"]) -> "Side | None":
+        """Return the arm of `others` with the same config and metric, or else the same name and study, or else None."""
+        candidates = list(filter(self.is_comparable, others)) or filter(self.is_namesake, others)
+        return max(
+            candidates, key=lambda other: (self.plan.name == other.plan.name, self.is_namesake(other)), default=None
+        )
 
 
 @dataclass(frozen=True)
@@ -42,25 +61,40 @@ class ArmPair:
     first: Side
 
     @property
-    def late(self) -> list[tuple[str, Side]]:
-        """The sides whose margin was changed after there were results, each with its name, "A" or "B"."""
-        return [(name, side) for name, side in (("A", self.a), ("B", self.b)) if side and side.late]
+    def sides(self) -> dict[str, Side]:
+        """The sides that have the arm, by their names "A" and "B"."""
+        return {name: side for name, side in (("A", self.a), ("B", self.b)) if side}
+
+    @property
+    def comparable(self) -> tuple[Side, Side] | None:
+        """Both sides, or None unless they can be tested against each other."""
+        if self.a is None or self.b is None or not self.a.is_comparable(self.b):
+            return None
+        return self.a, self.b
+
+    @property
+    def late(self) -> dict[str, Earlier]:
+        """What was declared first about the arm on each side whose margin was changed after there were results."""
+        return {name: side.late for name, side in self.sides.items() if side.late}
 
     @property
     def as_first_declared(self) -> "ArmPair":
-        return replace(self, a=as_first_declared(self.a), b=as_first_declared(self.b))
+        return replace(self, a=self.a and self.a.as_first_declared, b=self.b and self.b.as_first_declared)
 
     @property
     def unfinished(self) -> list[str]:
         """The names of the sides whose study is unfinished, of "A" and "B"."""
-        return [name for name, side in (("A", self.a), ("B", self.b)) if side and side.interim]
+        return [name for name, side in self.sides.items() if side.interim]
 
 
 def matched_pairs(in_a: Sequence[Side], in_b: Sequence[Side]) -> list[ArmPair]:
     """Return a pair for every arm of A, then for every arm of B that is not yet in a pair."""
-    pairs = [ArmPair(side, counterpart(side, in_b), first=side) for side in in_a]
+    pairs = [ArmPair(side, side.counterpart(in_b), first=side) for side in in_a]
     paired = {id(pair.b) for pair in pairs}
-    return pairs + [ArmPair(counterpart(side, in_a), side, first=side) for side in in_b if id(side) not in paired]
+    for side in in_b:
+        if id(side) not in paired:
+            pairs.append(ArmPair(side.counterpart(in_a), side, first=side))
+    return pairs
 
 
 def sides(studies: Sequence[StudyResults], interim: bool = False) -> list[Side]:
@@ -72,17 +106,14 @@ def sides(studies: Sequence[StudyResults], interim: bool = False) -> list[Side]:
     for untuned in studies:
         table = study_table.table(untuned, interim=interim)
         rows = {row.arm: row for row in table.rows}
-        study, _ = tuning.with_tuned(untuned)
-        plan = study.plan
-        trials = contrast.samples_by_arm(study, plan.metric)
-        outcomes = outcomes_by_arm(study)
-        for arm in plan.arms:
-            name = arm.name
-            finished = trials[arm.name]
-            baseline = trials[arm.baseline]
-            difference = None if finished is baseline else finished - baseline
-            late = changed_margin(name, plan)
-            listed.append(Side(study, arm, rows[name], finished, difference, outcomes[name], table.interim, late))
+        study, choices = tuning.with_tuned(untuned)
+        arms = arm_results(study, choices)
+        for name, arm in arms.items():
+            difference = None
+            if arm.arm.baseline != name:
+                difference = arm.sample - arms[arm.arm.baseline].sample
+            late = changed_margin(name, study.plan)
+            listed.append(Side(study.plan, arm, rows[name], difference, table.interim, late))
     return listed
 
 
@@ -95,34 +126,14 @@ def changed_margin(name: str, plan: Plan) -> Earlier | None:
     return None
 
 
-def as_first_declared(side: Side | None) -> Side | None:
-    """Return a side with the margin that was declared first."""
-    if side is None or side.late is None:
-        return side
-    plan = side.study.plan.model_copy(update={"margin": side.late.declaration.margin})
-    return replace(side, study=replace(side.study, plan=plan))
-
-
-def counterpart(side: Side, others: Sequence[Side]) -> Side | None:
-    """Return the arm of `others` with the same config and metric, or else the same name and study, or else None."""
-    same_config = [other for other in others if are_comparable(side, other)]
-    candidates = same_config or [other for other in others if are_namesakes(side, other)]
-    return max(
-        candidates, key=lambda other: (side.study.name == other.study.name, are_namesakes(side, other)), default=None
-    )
-
-
-def are_comparable(a: Side, b: Side) -> bool:
-    """Return whether both arms have the same metric and the same resolved config, apart from seeds."""
-    return bool(a.arm.key == b.arm.key and a.study.plan.metric == b.study.plan.metric)
-
-
-def are_namesakes(a: Side, b: Side) -> bool:
-    """Return whether both arms have the same name in the same study, perhaps with different recipes or data."""
-    return bool(a.study.plan.study == b.study.plan.study and a.row.arm == b.row.arm)
-
-
 def differing_settings(a: Side, b: Side) -> list[tuple[str, Any, Any]]:
     """Return (setting, value in a, value in b) for settings that differ. A setting that one side lacks is None."""
-    left, right = ({**side.arm.config, **side.arm.config.get("options", {}), "options": None} for side in (a, b))
+    left = settings(a)
+    right = settings(b)
     return [(key, left.get(key), right.get(key)) for key in {**left, **right} if left.get(key) != right.get(key)]
+
+
+def settings(side: Side) -> dict[str, Any]:
+    """Return the settings of an arm, the options of data and parts among them."""
+    config = side.arm.arm.config
+    return {**config, **config.get("options", {}), "options": None}

@@ -23,7 +23,7 @@ class Sample:
     correct: seed -> image indices and whether each image was classified correctly (or the difference), where stored.
     ids: seed -> trial id. folds: number of folds, and so of seeds, in one partition of the images, or None if all seeds
     share one test set. image: what one test image adds to an accuracy, 0 for other metrics. weights: seed -> SHA-256 of
-    the final weights, or "" if unknown.
+    the final weights, where known.
     """
 
     values: dict[int, float]
@@ -37,7 +37,7 @@ class Sample:
     def seeds(self) -> list[int]:
         return sorted(self.values)
 
-    @property
+    @cached_property
     def numbers(self) -> np.ndarray:
         """The values (n,) in ascending order of seed."""
         return np.array([self.values[seed] for seed in self.seeds])
@@ -58,7 +58,9 @@ class Sample:
 
         It is None unless at least two seeds have answers, all on the same images.
         """
-        images = None if self.folds else correctness_matrix(self)
+        if self.folds:
+            return None
+        images = correctness_matrix(self)
         if images is None or min(images.shape) < 2 or np.isnan(images).any():
             return None
         return intervals.images_variance(images)
@@ -66,7 +68,9 @@ class Sample:
     @property
     def mean_over_images(self) -> Estimate | None:
         """The estimated mean over seeds and images, or None if `images_variance` is unknown."""
-        return None if self.images_variance is None else self.mean.with_extra_variance(self.images_variance)
+        if self.images_variance is None:
+            return None
+        return self.mean.with_extra_variance(self.images_variance)
 
     @property
     def images_share(self) -> float | None:
@@ -82,7 +86,7 @@ class Sample:
 
         The former has the larger standard error and equal degrees of freedom. Its p values therefore hold for both.
         """
-        return self.mean if self.mean_over_images is None else self.mean_over_images
+        return self.mean_over_images or self.mean
 
     @property
     def lacks_correctness(self) -> bool:
@@ -92,17 +96,17 @@ class Sample:
     def __sub__(self, other: "Sample") -> "Sample":
         """Return the sample of paired differences over the common seeds."""
         seeds = self.values.keys() & other.values.keys()
-        values = {seed: self.values[seed] - other.values[seed] for seed in seeds}
-        tested_again = not self.folds or spans_repetitions(seeds, self.folds)  # else no interval needs `correct`
-        correct = {
-            seed: (self.correct[seed][0], self.correct[seed][1].astype(float) - other.correct[seed][1])
-            for seed in seeds
-            if tested_again and self.has_same_images(other, seed)
-        }
-        ids = {seed: f"{self.ids[seed]}-{other.ids[seed]}" for seed in seeds}
-        hashes = {seed: (self.weights.get(seed, ""), other.weights.get(seed, "")) for seed in seeds}
-        weights = {seed: "-".join(both) if all(both) else "" for seed, both in hashes.items()}
-        return Sample(values, correct, ids, self.folds, self.image, weights)
+        needs_answers = not self.folds or spans_repetitions(seeds, self.folds)  # else no interval uses them
+        difference = replace(self, values={}, correct={}, ids={}, weights={})
+        for seed in seeds:
+            difference.values[seed] = self.values[seed] - other.values[seed]
+            difference.ids[seed] = f"{self.ids[seed]}-{other.ids[seed]}"
+            if seed in self.weights and seed in other.weights:
+                difference.weights[seed] = f"{self.weights[seed]}-{other.weights[seed]}"
+            if needs_answers and self.has_same_images(other, seed):
+                images, right = self.correct[seed]
+                difference.correct[seed] = images, right.astype(float) - other.correct[seed][1]
+        return difference
 
     def has_same_images(self, other: "Sample", seed: int) -> bool:
         """Return whether both samples are known to have tested the same images with this seed."""
@@ -114,22 +118,26 @@ class Sample:
     @property
     def on_these_images(self) -> "Sample":
         """The sample without the answers that show how much the choice of test images matters."""
-        return self if self.folds else replace(self, correct={})
+        if self.folds:
+            return self
+        return replace(self, correct={})
 
     def only_seeds(self, seeds: Collection[int]) -> "Sample":
-        return replace(self, values={s: v for s, v in self.values.items() if s in seeds})
+        return replace(self, values={seed: value for seed, value in self.values.items() if seed in seeds})
 
     def without_seeds(self, seeds: Collection[int]) -> "Sample":
-        return replace(self, values={s: v for s, v in self.values.items() if s not in seeds})
+        return self.only_seeds(self.values.keys() - seeds)
 
-
-def error(sample: Sample, metric: Metric) -> Sample:
-    """Return the error rates of a sample of accuracies, or a sample of another metric unchanged."""
-    if not metric.is_accuracy:
-        return sample
-    values = {seed: 1 - value for seed, value in sample.values.items()}
-    wrong = {seed: (index, 1 - right.astype(float)) for seed, (index, right) in sample.correct.items()}
-    return replace(sample, values=values, correct=wrong)
+    def errors(self, metric: Metric) -> "Sample":
+        """Return the error rates of a sample of accuracies, or a sample of another metric unchanged."""
+        if not metric.is_accuracy:
+            return self
+        errors = replace(self, values={}, correct={})
+        for seed, value in self.values.items():
+            errors.values[seed] = 1 - value
+        for seed, (images, right) in self.correct.items():
+            errors.correct[seed] = images, 1 - right.astype(float)
+        return errors
 
 
 def spans_repetitions(seeds: Iterable[int], folds: int | None) -> bool:
@@ -140,17 +148,24 @@ def spans_repetitions(seeds: Iterable[int], folds: int | None) -> bool:
 def samples_by_arm(study: StudyResults, metric: str) -> dict[str, Sample]:
     """Return arm -> sample of its finished trials that have `metric`, a column of the study."""
     split = study.plan.split
+    folds = None
     image = 0.0
-    if split is not None and study.plan.metric_named(metric).is_accuracy:
-        image = 1 / split.images_per_test
-    folds = None if split is None else split.folds
-    samples = {arm.name: Sample({}, {}, {}, folds, image, {}) for arm in study.plan.arms}
-    columns = (study.columns[name] for name in ("arm", "seed", "id", "weights_sha256", "status", metric))
+    if split is not None:
+        folds = split.folds
+        if study.plan.metric_named(metric).is_accuracy:
+            image = 1 / split.images_per_test
+    samples = {arm.name: Sample({}, {}, {}, folds, image) for arm in study.plan.arms}
+    columns = map(study.columns.__getitem__, ("arm", "seed", "id", "weights_sha256", "status", metric))
     for arm, seed, trial, weights, status, value in zip(*columns, strict=True):
-        if status == "finished" and not math.isnan(value):
-            samples[arm].values[seed], samples[arm].ids[seed], samples[arm].weights[seed] = value, trial, weights
-            if metric == PER_IMAGE and trial in study.correct:
-                samples[arm].correct[seed] = study.correct[trial]
+        if status != "finished" or math.isnan(value):
+            continue
+        sample = samples[arm]
+        sample.values[seed] = value
+        sample.ids[seed] = trial
+        if weights:
+            sample.weights[seed] = weights
+        if metric == PER_IMAGE and trial in study.correct:
+            sample.correct[seed] = study.correct[trial]
     return samples
 
 
@@ -159,11 +174,13 @@ def correctness_matrix(trials: Sample) -> np.ndarray | None:
 
     Rows are in order of seed, with NaN where a seed did not test the image. Images that no seed tested are left out.
     """
-    tests = [trials.correct[seed] for seed in trials.seeds if seed in trials.correct]
-    if not tests:
+    seeds = [seed for seed in trials.seeds if seed in trials.correct]
+    if not seeds:
         return None
-    matrix = np.full((len(tests), 1 + max(int(index.max(initial=-1)) for index, _ in tests)), np.nan)
-    for row, (index, right) in zip(matrix, tests, strict=True):
-        row[index] = right
+    last = max(int(trials.correct[seed][0].max(initial=-1)) for seed in seeds)
+    matrix = np.full((len(seeds), last + 1), np.nan)
+    for row, seed in zip(matrix, seeds, strict=True):
+        images, right = trials.correct[seed]
+        row[images] = right
     tested = ~np.isnan(matrix).all(axis=0)
     return matrix if tested.all() else matrix[:, tested]

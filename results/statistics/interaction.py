@@ -5,17 +5,17 @@ logit scale. Near 100% the sum of two gains is compressed, so an interaction may
 interaction is claimed only where it has the same sign on both scales.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from results.statistics import looks, verdict
+from results.statistics.arms import ArmResults
 from results.statistics.contrast import Sample
 from results.statistics.intervals import Estimate
 from results.statistics.verdict import UNRESOLVED, is_significant
 from results.store.schemas import Interaction, Plan
-from results.study_results import StudyResults, collapsed_seeds
 
 POSITIVE, NEGATIVE = "positive", "negative"
 
@@ -24,17 +24,33 @@ POSITIVE, NEGATIVE = "positive", "negative"
 class JudgedInteraction:
     """An interaction with its estimates and verdict: positive, negative, not-resolved, or None if untested.
 
-    four: ab - a - b + baseline by seed. logit: the same on the logit scale, None unless the metric is an accuracy.
-    diverged, collapsed: arms with such trials.
+    arms: those of `planned`. four: ab - a - b + baseline by seed. logit: the same on the logit scale, None unless the
+    metric is an accuracy.
     """
 
     planned: Interaction
+    arms: Sequence[ArmResults]
     four: Sample
     logit: Estimate | None
     p: float | None
-    p_holm: float | None
-    diverged: Sequence[str]
-    collapsed: Sequence[str]
+    p_holm: float | None = None
+
+    @property
+    def judged_p(self) -> float | None:
+        """The unadjusted p value, or None if a best value of an arm lies at the edge of its grid."""
+        if any(arm.is_at_edge for arm in self.arms):
+            return None
+        return self.p
+
+    @property
+    def diverged(self) -> list[str]:
+        """The arms with trials that diverged."""
+        return [arm.name for arm in self.arms if arm.count("diverged")]
+
+    @property
+    def collapsed(self) -> list[str]:
+        """The arms with trials that collapsed."""
+        return [arm.name for arm in self.arms if arm.collapsed]
 
     @property
     def is_of_the_scale(self) -> bool:
@@ -54,27 +70,15 @@ class JudgedInteraction:
         return POSITIVE if value > 0 else NEGATIVE
 
 
-def judge_interactions(
-    study: StudyResults, samples: Mapping[str, Sample], unjudged: Set[str]
-) -> list[JudgedInteraction]:
-    """Return all planned interactions with estimates and verdicts, corrected as one Holm family.
-
-    samples: arm -> sample. unjudged: arms without a verdict because a best value lies at the edge of the grid.
-    """
-    plan = study.plan
-    ended = {*zip(study.columns["arm"], study.columns["status"], strict=True)}
+def judge_interactions(plan: Plan, arms: Mapping[str, ArmResults]) -> list[JudgedInteraction]:
+    """Return all planned interactions with estimates and verdicts, corrected as one Holm family."""
     tested = []
     for planned in plan.interactions:
-        four_samples = [samples[name] for name in planned.arms]
-        four = interaction_sample(four_samples)
-        diverged = [arm for arm in planned.arms if (arm, "diverged") in ended]
-        collapsed = [arm for arm in planned.arms if collapsed_seeds(samples[arm].values, plan)]
-        p = looks.p_value(four, plan)
-        tested.append(
-            JudgedInteraction(planned, four, logit_interaction(four_samples, plan), p, None, diverged, collapsed)
-        )
-    judged = [interaction.p if unjudged.isdisjoint(interaction.planned.arms) else None for interaction in tested]
-    p_holm = verdict.holm(judged, len(tested))
+        four_arms = [arms[name] for name in planned.arms]
+        four = interaction_sample([arm.sample for arm in four_arms])
+        logit = logit_interaction(four_arms, plan)
+        tested.append(JudgedInteraction(planned, four_arms, four, logit, looks.p_value(four, plan)))
+    p_holm = verdict.holm([interaction.judged_p for interaction in tested], len(tested))
     return [replace(interaction, p_holm=adjusted) for interaction, adjusted in zip(tested, p_holm, strict=True)]
 
 
@@ -84,15 +88,18 @@ def interaction_sample(four: Sequence[Sample]) -> Sample:
     return (ab - a) - (b - baseline)
 
 
-def logit_interaction(four: Sequence[Sample], plan: Plan) -> Estimate | None:
+def logit_interaction(arms: Sequence[ArmResults], plan: Plan) -> Estimate | None:
     """Return the mean interaction of accuracies on the logit scale, or None for another metric."""
     if plan.split is None or not plan.primary_metric.is_accuracy:
         return None
     images = plan.split.images_per_test
-    return interaction_sample([logits(sample, images) for sample in four]).mean
+    return interaction_sample([logits(arm.sample, images) for arm in arms]).mean
 
 
 def logits(sample: Sample, images: float) -> Sample:
     """Return the sample with accuracies k / m on m `images` as empirical logits, finite at 0 and 1 (Haldane 1956)."""
-    odds = {s: (v * images + 0.5) / ((1 - v) * images + 0.5) for s, v in sample.values.items()}
-    return replace(sample, values={s: float(np.log(value)) for s, value in odds.items()}, correct={}, image=0.0)
+    values = {}
+    for seed, value in sample.values.items():
+        odds = (value * images + 0.5) / ((1 - value) * images + 0.5)
+        values[seed] = float(np.log(odds))
+    return replace(sample, values=values, correct={}, image=0.0)

@@ -7,15 +7,26 @@ sums to 1 over any number of looks, this errs in at most 5%. The first look of a
 grows is left uncorrected, because nobody knows yet whether more follow. With it, all looks err in at most 7.5%.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from results.statistics.contrast import Sample
 from results.statistics.intervals import Estimate
-from results.store.schemas import Declaration, Plan
+from results.store.schemas import Arm, Declaration, Plan
 
 Trials = frozenset[str]  # the trials of one seed of a contrast, by id
 Seeds = frozenset[int]
+
+
+class Weighted(Protocol):
+    """Anything whose p value is multiplied by a factor, such as a look."""
+
+    @property
+    def factor(self) -> int: ...
+
+
+AtLook = TypeVar("AtLook", bound=Weighted)
 
 
 @dataclass(frozen=True)
@@ -39,11 +50,11 @@ def p_value(pairs: Sample, plan: Plan) -> float | None:
     """
     if pairs.tested.p_value is None:
         return None
-    return smallest_product(
-        (look.factor, p_of_same_sign(pairs.only_seeds(*look.seeds).tested, pairs.tested))
-        for look in looks_at(pairs, plan)
-        if look.is_whole
-    )
+
+    def p_at(look: Look) -> float | None:
+        return p_of_same_sign(pairs.only_seeds(*look.seeds).tested, pairs.tested)
+
+    return corrected_p(looks_at(pairs, plan), p_at)
 
 
 def p_of_same_sign(at_look: Estimate, whole: Estimate) -> float | None:
@@ -51,17 +62,36 @@ def p_of_same_sign(at_look: Estimate, whole: Estimate) -> float | None:
 
     A verdict is about the difference over all seeds.
     """
-    return at_look.p_value if (at_look.value or 0.0) * (whole.value or 0.0) > 0 else None
+    if (at_look.value or 0.0) * (whole.value or 0.0) <= 0:
+        return None
+    return at_look.p_value
 
 
-def smallest_product(products: Iterable[tuple[int, float | None]]) -> float:
-    """Return the smallest product of a factor and a p value, at most 1. A p value of None counts as 1."""
-    return min([1.0, *(factor * p for factor, p in products if p is not None)])
+def corrected_p(looks: Iterable[AtLook], p_at: Callable[[AtLook], float | None]) -> float:
+    """Return the smallest product of a look's factor and its p value, at most 1.
+
+    p_at: returns the p value at a look, or None, which counts as 1.
+    """
+    smallest = 1.0
+    for look in looks:
+        p = p_at(look)
+        if p is not None:
+            smallest = min(smallest, look.factor * p)
+    return smallest
 
 
 def looks_at(pairs: Sample, plan: Plan) -> list[Look]:
-    """Return the looks at a sample of differences."""
-    return looks((trials_by_seed(pairs), plan))
+    """Return the looks at a sample of differences whose seeds the plan still has."""
+    return whole_looks(looks((trials_by_seed(pairs), plan)))
+
+
+def whole_looks(looks: Iterable[Look]) -> list[Look]:
+    return [look for look in looks if look.is_whole]
+
+
+def last_factor(looks: Iterable[Look]) -> int:
+    """Return the factor of the p value over all seeds."""
+    return next(look.factor for look in looks if look.is_last)
 
 
 def looks(*sides: tuple[Sequence[Trials], Plan]) -> list[Look]:
@@ -69,26 +99,31 @@ def looks(*sides: tuple[Sequence[Trials], Plan]) -> list[Look]:
 
     sides: the trials of each seed of the contrast, and its plan; for a comparison, those of A and those of B.
     """
-    declared = [declarations_with_tables(contrast, plan.declarations) for contrast, plan in sides]
-    grows = any(declares_growth(*side, declarations) for side, declarations in zip(sides, declared, strict=True))
-    whole = tuple(frozenset(plan.seeds) for _, plan in sides)
-    states = dict.fromkeys([*seeds_by_time(declared), whole])
-    return [
-        Look(state, factor_of_look(number, grows), all(map(Seeds.issubset, state, whole)), state == whole)
-        for number, state in enumerate(states, 1)
-    ]
+    declared = []
+    grows = False
+    for contrast, plan in sides:
+        declarations = declarations_with_tables(contrast, plan.declarations)
+        declared.append(declarations)
+        grows = grows or declares_growth(contrast, plan, declarations)
+    own = tuple(frozenset(plan.seeds) for _, plan in sides)
+    counted = []
+    for number, seeds in enumerate(dict.fromkeys([*seeds_by_time(declared), own]), 1):
+        is_whole = all(map(Seeds.issubset, seeds, own))
+        counted.append(Look(seeds, factor_of_look(number, grows), is_whole, is_last=seeds == own))
+    return counted
 
 
 def seeds_by_time(declared: Sequence[Sequence[Declaration]]) -> Iterator[tuple[Seeds, ...]]:
     """Yield the seeds of each side after each declaration, from when all sides have one. declared: those of a side."""
     dated = []
     for side, declarations in enumerate(declared):
-        dated += [(declaration.time, side, declaration.seed_set) for declaration in declarations]
+        for declaration in declarations:
+            dated.append((declaration.time, side, declaration.seed_set))
     now = dict[int, Seeds]()
     for _, side, seeds in sorted(dated, key=lambda entry: entry[0]):
         now[side] = seeds
         if len(now) == len(declared):
-            yield tuple(now[side] for side in range(len(declared)))
+            yield tuple(now[side] for side in sorted(now))
 
 
 def trials_by_seed(sample: Sample) -> list[Trials]:
@@ -101,23 +136,26 @@ def declares_growth(contrast: Sequence[Trials], plan: Plan, declared: Sequence[D
 
     Without declarations, the plan decides.
     """
-    early = [declaration for declaration in declared if not has_results(contrast, declaration)]
-    return any(declaration.grows for declaration in early) if declared else plan.grows
+    if not declared:
+        return plan.grows
+    return any(declaration.grows and not has_results(contrast, declaration) for declaration in declared)
 
 
 def concerns(declaration: Declaration, contrast: Sequence[Trials]) -> bool:
     """Return whether a declaration has the trials of a seed of the contrast."""
-    return any(trials <= declaration.ids for trials in contrast)
+    return any(map(declaration.ids.issuperset, contrast))
 
 
 def has_results(contrast: Sequence[Trials], at: Declaration) -> bool:
     """Return whether all trials of a seed of the contrast had results when `at` was declared."""
-    return any(trials <= at.ended_ids for trials in contrast)
+    return any(map(at.ended_ids.issuperset, contrast))
 
 
 def factor_of_look(number: int, grows: bool) -> int:
     """Return the factor of the p value of a look. number: 1 for the first. grows: whether growth was declared."""
-    return 1 if number == 1 and not grows else number * (number + 1)
+    if number == 1 and not grows:
+        return 1
+    return number * (number + 1)
 
 
 def declarations_with_tables(contrast: Sequence[Trials], declarations: Iterable[Declaration]) -> list[Declaration]:
@@ -140,17 +178,24 @@ def planned_factor(plan: Plan, new: Declaration) -> int:
     new: the plan's declaration, made now.
     """
     later = plan.model_copy(update={"seeds": new.seeds, "declarations": [*plan.declarations, new]})
-    counted = [looks((contrast, later)) for contrast in planned_contrasts(plan).values()]
-    return max((look.factor for of_contrast in counted for look in of_contrast if look.is_last), default=1)
+    largest = 1
+    for contrast in planned_contrasts(plan).values():
+        largest = max(largest, last_factor(looks((contrast, later))))
+    return largest
 
 
 def planned_contrasts(plan: Plan) -> dict[str, list[Trials]]:
     """Return arm -> the trials of each seed of its contrast, for all arms but baselines."""
-    arms = {arm.name: arm.ids for arm in plan.arms}
+    arms = {arm.name: arm for arm in plan.arms}
     contrasts = {}
-    for arm in plan.arms:
-        if arm.name != arm.baseline:
-            ids = arms[arm.name]
-            baseline_ids = arms[arm.baseline]
-            contrasts[arm.name] = [frozenset((ids[seed], baseline_ids[seed])) for seed in ids if seed in baseline_ids]
+    for name, arm in arms.items():
+        if name != arm.baseline:
+            contrasts[name] = paired_trials(arm, arms[arm.baseline])
     return contrasts
+
+
+def paired_trials(a: Arm, b: Arm) -> list[Trials]:
+    """Return the trials of each seed that both arms have."""
+    ids = a.ids
+    others = b.ids
+    return [frozenset((ids[seed], others[seed])) for seed in ids if seed in others]

@@ -77,8 +77,10 @@ class Ratio:
         if self.df is None:
             return None
         t = t_quantile((1 + level) / 2, self.df)
-        low, high = (float(bounds(end, *moments(self))) for end in (-t, t))
-        return (low, high) if math.isfinite(high) else None
+        high = float(bounds(t, *moments(self)))
+        if not math.isfinite(high):
+            return None
+        return float(bounds(-t, *moments(self))), high
 
 
 def moments(ratio: Ratio) -> tuple[float, float, float, float, float]:
@@ -107,6 +109,10 @@ class AtLevel:
     factor: int
     ratios: Sequence[Ratio]
 
+    def p_below(self, bound: float) -> float:
+        """Return the p value of the null hypothesis that a ratio is at least `bound`."""
+        return max(ratio.p_below(bound) for ratio in self.ratios)
+
 
 def smallest_bounds(groups: Sequence[Sequence[AtLevel]], family: int, alpha: float) -> list[float | None]:
     """Return for each group the smallest bound below which Holm's method shows its ratios to be, or None.
@@ -118,23 +124,29 @@ def smallest_bounds(groups: Sequence[Sequence[AtLevel]], family: int, alpha: flo
     Holm's method rejects at a bound in any order, each time at alpha / (number of hypotheses left). The next hypothesis
     to be rejected as the bound grows is therefore the one with the smallest bound at the level of the next step.
     """
-    tested = [i for i, group in enumerate(groups) if group]
     smallest: list[float | None] = [None] * len(groups)
-    tests = [test for i in tested for test in groups[i]]
-    if not tests:
+    tested = [i for i, group in enumerate(groups) if group]
+    if not tested:
         return smallest
-    columns = np.array([moments(ratio) for test in tests for ratio in test.ratios]).T
-    levels = np.array([(ratio.df or 0.0, test.factor) for test in tests for ratio in test.ratios])
-    different, kind = np.unique(levels, axis=0, return_inverse=True)
+    columns: list[tuple[float, ...]] = []  # of all ratios, those of a test side by side, and the tests of a group too
+    levels = []
+    first_ratios: list[int] = []  # of each test
+    first_tests = []  # of each group
+    for i in tested:
+        first_tests.append(len(first_ratios))
+        for test in groups[i]:
+            first_ratios.append(len(columns))
+            for ratio in test.ratios:
+                columns.append(moments(ratio))
+                levels.append((ratio.df or 0.0, test.factor))
+    different, kind = np.unique(np.array(levels), axis=0, return_inverse=True)
     freedom, factors = different.T
-    first_ratios = np.cumsum([0, *(len(test.ratios) for test in tests[:-1])])
-    first_tests = np.cumsum([0, *(len(groups[i]) for i in tested[:-1])])
     left = np.full(len(tested), True)
     reached = -math.inf
     planned = max(family, len(groups))
     for size in range(planned, planned - len(tested), -1):
         t = special.stdtrit(freedom, 1 - alpha / (size * factors))[kind.ravel()]
-        of_tests = np.maximum.reduceat(bounds(t, *columns), first_ratios)
+        of_tests = np.maximum.reduceat(bounds(t, *np.array(columns).T), first_ratios)
         upper = np.where(left, np.minimum.reduceat(of_tests, first_tests), np.inf)
         at = int(np.argmin(upper))
         reached = max(reached, float(upper[at]))

@@ -58,14 +58,13 @@ class TuningGrid:
         return self.diverged | self.collapsed
 
     @property
-    def unstable_points(self) -> frozenset[str]:
-        """The arms at the grid points where more than half of the seeds' trials diverged or collapsed.
+    def stable_points(self) -> list[str]:
+        """The arms at the grid points where at most half of the seeds' trials diverged or collapsed.
 
-        A comparison with an arm's other points includes the points with fewer such trials, over the seeds that
-        finished. Otherwise an arm would differ from an equal one whose best point was unlucky once.
+        A comparison with an arm's other points includes these, over the seeds that finished. Otherwise an arm would
+        differ from an equal one whose best point was unlucky once.
         """
-        rates = self.failed.mean(axis=0)
-        return frozenset(name for name, rate in zip(self.points, rates, strict=True) if rate > 0.5)
+        return list(itertools.compress(self.points, self.failed.mean(axis=0) <= 0.5))
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,12 @@ class Tie:
 
     def is_within(self, level: float, *, on_these_images: bool = False) -> bool:
         """Return whether the interval at this level lies within the margin."""
-        ratio = self.on_these_images if on_these_images else self.tested
-        interval = ratio.interval(level) if ratio else None
+        ratio = self.tested
+        if on_these_images:
+            ratio = self.on_these_images
+        interval = None
+        if ratio is not None:
+            interval = ratio.interval(level)
         return interval is not None and -self.bound < interval[0] and interval[1] < self.bound
 
 
@@ -62,32 +66,18 @@ def verdict(
     resolved = is_significant(p_holm)
     if difference.value is None or difference.se is None:  # tested only by how often trials broke down
         return WORSE if resolved else UNRESOLVED
-    direction = BETTER if (difference.value > 0) == higher_is_better else WORSE
-    if any(unstable):
-        arm, baseline = unstable
-        favored = arm < baseline if direction == BETTER else arm > baseline
-        return direction if resolved and favored else UNRESOLVED
-    if resolved:
-        return direction
-    return EQUIVALENT if is_significant(p_margin) else UNRESOLVED
+    if not resolved:
+        if is_significant(p_margin) and not any(unstable):
+            return EQUIVALENT
+        return UNRESOLVED
+    arm, baseline = unstable
+    if (difference.value > 0) == higher_is_better:
+        return UNRESOLVED if any(unstable) and arm >= baseline else BETTER
+    return UNRESOLVED if any(unstable) and baseline >= arm else WORSE
 
 
 def is_significant(p: float | None) -> bool:
     return p is not None and p < ALPHA
-
-
-def p_with_stability(p: float | None, unstable: tuple[int, int], more: float) -> float | None:
-    """Return the p value of a contrast, combined with Fisher's exact test on whether the arm breaks down more often.
-
-    p: p value of the finished pairs, or None if they were not tested. unstable: as in `verdict`. more: Fisher's p
-    value, corrected for looks. The result is twice the smaller p value, for two tests. Fisher's p value counts alone if
-    p is None, or if both arm and baseline have such trials. If the arm has
-    none, the result is p.
-    """
-    k, others = unstable
-    if not k:
-        return p
-    return more if p is None or others else min(1.0, 2 * min(p, more))
 
 
 def excludes_zero(difference: Estimate) -> bool:

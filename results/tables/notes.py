@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 import numpy as np
@@ -19,7 +19,7 @@ from results.statistics.tuning import GridEnd, PointChoice, TuningGrid
 from results.statistics.verdict import EQUIVALENT, RESOLVED, TOST_LEVEL, UNRESOLVED, Tie, excludes_zero, is_significant
 from results.store.schemas import Arm, Metric, Plan
 from results.study_results import StudyResults
-from results.tables import provenance
+from results.tables import trial_notes
 from results.tables.sentences import AT_EARLIER_LOOK, seeds_text
 from results.units import amount_text
 
@@ -136,24 +136,24 @@ def speed_notes(arm: Arm, row: Row, metric: Metric) -> list[str]:
     return [f"optimization speed: at twice the steps the difference is {other} ({later.origin})"]
 
 
-def outlier_notes(differences: Mapping[str, Sample], metric: Metric) -> dict[str, list[str]]:
-    """Return arm -> [note that names the seed], for arms whose differences have a `intervals.outlier`.
+def usual_deviation(differences: Iterable[Sample]) -> float:
+    """Return the median of the robust deviations of all differences that have values, or 0."""
+    spreads = [intervals.robust_deviation(sample.numbers) for sample in differences if sample.values]
+    return float(np.median(spreads or [0.0]))
 
-    The smallest deviation assumed is the median over all arms, but at least one test image.
+
+def outlier_notes(pairs: Sample, usual: float, metric: Metric) -> list[str]:
+    """Return a note that names the seed whose difference is an `intervals.outlier`, or [].
+
+    usual: the smallest deviation assumed, but at least one test image.
     """
-    samples = {name: sample for name, sample in differences.items() if sample.values}
-    spreads = [intervals.robust_deviation(sample.numbers) for sample in samples.values()]
-    usual = float(np.median(spreads or [0.0]))
-    notes = {}
-    for name, sample in samples.items():
-        far = intervals.outlier(sample.numbers, max(usual, sample.image))
-        if far is None:
-            continue
-        value = metric.signed_text(sample.numbers[far])
-        median = metric.signed_text(float(np.median(sample.numbers)))
-        seed = seeds_text([sample.seeds[far]])
-        notes[name] = [f"{seed} is an outlier: {value}, the median is {median}{metric.unit_of_difference}"]
-    return notes
+    far = intervals.outlier(pairs.numbers, max(usual, pairs.image))
+    if far is None:
+        return []
+    value = metric.signed_text(pairs.numbers[far])
+    median = metric.signed_text(float(np.median(pairs.numbers)))
+    seed = seeds_text([pairs.seeds[far]])
+    return [f"{seed} is an outlier: {value}, the median is {median}{metric.unit_of_difference}"]
 
 
 # -- notes on interactions and claims ----------------------------------------------------------------------------------
@@ -186,11 +186,12 @@ def claim_note(judged: JudgedClaim) -> str:
     if relation == "~":
         if test.tie is None:
             return "no margin declared within which arms tie"
-        is_withheld = judged.verdict == UNRESOLVED and test.tie.too_wide
-        return f"not called equivalent: {test.tie.too_wide}" if is_withheld else ""
-    if judged.word == UNRESOLVED:
+        if judged.verdict == UNRESOLVED and test.tie.too_wide:
+            return f"not called equivalent: {test.tie.too_wide}"
+        return ""
+    if test.verdict == UNRESOLVED:
         return "; ".join(images_notes(test.pair.own.mean, test.pair.own.tested))
-    if judged.word != EQUIVALENT or test.tie is None:
+    if test.verdict != EQUIVALENT or test.tie is None:
         return ""
     return f"equivalent within {test.tie.margin}: a smaller difference is not excluded"
 
@@ -253,7 +254,7 @@ def end_note(end: GridEnd) -> str:
 def study_notes(study: StudyResults) -> list[str]:
     """Return the notes on the whole study, including the notes of its plan."""
     plan = study.plan
-    notes = [*provenance.provenance_notes(study.columns), *plan.notes]
+    notes = [*trial_notes.provenance_notes(study.columns), *plan.notes]
     seeds = len(plan.seeds)
     if seeds == 1:
         notes.append(f"one seed gives no interval and no verdict: {FEW} is the default")

@@ -1,11 +1,13 @@
 """The table of a study: a row for each planned arm, its difference from the baseline, and the verdict."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from results.records import Claim, Interaction, NoteSubjects, Row, Table
-from results.statistics import claims, interaction, tuned_pairs, tuning, verdict
+from results.records import INTERVAL, Claim, Interaction, Interval, NoteSubjects, Row, Table
+from results.statistics import arms as arms_of_study
+from results.statistics import claims, contrast, interaction, intervals, tuned_pairs, tuning
+from results.statistics.arms import ArmResults, Contrast
 from results.statistics.claims import JudgedClaim
 from results.statistics.interaction import JudgedInteraction
 from results.statistics.ratios import Ratio
@@ -14,16 +16,7 @@ from results.store.schemas import Plan
 from results.store.schemas.metrics import share_text
 from results.study_results import StudyResults
 from results.style import current_style
-from results.tables import declared_first, notes, sentences
-from results.tables.contrasts import (
-    ArmResults,
-    Contrast,
-    arm_results,
-    simultaneous_intervals,
-    tested_contrasts,
-    unstable_points,
-)
-from results.tables.outcomes import retry_warnings
+from results.tables import declared_first, layout, notes, sentences, trial_notes
 
 INTERIM = "no verdict before all planned trials are done"
 
@@ -47,29 +40,34 @@ def table_of_plan(
     further metric, or if a claim cannot be parsed.
     """
     tuned, choices = tuning.with_tuned(study)
-    whole = replace(tuned, plan=with_tuning_notes(tuned.plan, choices))
-    plan = whole.plan
-    arms = arm_results(whole, besides)
-    contrasts = tested_contrasts(arms, plan, choices)
-    unfinished = is_unfinished(study)
+    plan = with_tuning_notes(tuned.plan, choices)
+    whole = replace(tuned, plan=plan)
+    arms = arms_of_study.arm_results(whole, choices)
+    contrasts = arms_of_study.tested_contrasts(arms, plan)
+    unfinished = is_unfinished(arms.values())
     judged = interim or not unfinished
-    rows = table_rows(arms, contrasts, plan, judged)
+    arm_rows = rows_of_arms(arms.values(), whole, besides)
+    rows = compared_rows(arm_rows, contrasts, plan, judged)
     if simultaneous:
-        for name, interval in simultaneous_intervals(contrasts, plan).items():
-            rows[name] = replace(rows[name], delta_ci95_simultaneous=interval)
-    interactions, judged_claims = judge_others(whole, arms, contrasts, choices, rows)
+        at_once = arms_of_study.simultaneous_intervals(contrasts.values(), plan)
+        rows = [replace(row, delta_ci95_simultaneous=at_once.get(row.arm)) for row in rows]
+    interactions = [interaction_record(each) for each in interaction.judge_interactions(plan, arms)]
+    judged_claims = [claim_record(each) for each in claims.judge_claims(plan, arms, contrasts)]
+    if not judged:
+        interactions = [each.without_verdict(INTERIM) for each in interactions]
+        judged_claims = [each.without_verdict(INTERIM) for each in judged_claims]
     return Table(
         plan=plan,
-        rows=sorted(rows.values(), key=lambda row: (row.arm not in choices, current_style().rank(row.arm))),
+        rows=sorted(rows, key=lambda row: (row.arm not in choices, current_style().rank(row.arm))),
         besides=list(besides),
-        looks=max((len(judgment.looks) for judgment in contrasts.values()), default=1),
+        looks=max((len(each.looks) for each in contrasts.values()), default=1),
         interim=unfinished,
         judged=judged,
-        interactions=[judgment if judged else judgment.without_verdict(INTERIM) for judgment in interactions],
-        claims=[judgment if judged else judgment.without_verdict(INTERIM) for judgment in judged_claims],
+        interactions=interactions,
+        claims=judged_claims,
         notes=[*notes.study_notes(study), *withheld_notes(contrasts)],
-        warnings=retry_warnings(study),
-        notes_of=note_subjects(plan, arms, rows),
+        warnings=trial_notes.retry_warnings(study),
+        notes_of=note_subjects(plan, arm_rows, rows),
     )
 
 
@@ -77,84 +75,135 @@ def with_tuning_notes(plan: Plan, choices: Mapping[str, PointChoice]) -> Plan:
     """Return the plan with notes on the choice of each tuned arm."""
     arms = []
     for arm in plan.arms:
-        chosen = notes.tuning_notes(choices[arm.name]) if arm.name in choices else []
-        arms.append(arm.model_copy(update={"notes": [*chosen, *arm.notes]}))
+        if arm.name in choices:
+            arm = arm.model_copy(update={"notes": [*notes.tuning_notes(choices[arm.name]), *arm.notes]})
+        arms.append(arm)
     return plan.model_copy(update={"arms": arms})
 
 
-def note_subjects(plan: Plan, arms: Mapping[str, ArmResults], rows: Mapping[str, Row]) -> NoteSubjects:
-    """Return which footnotes are about arms, differences and columns."""
-    of_arms = {note for arm in arms.values() for note in arm.row.notes}
-    every = dict.fromkeys(note for row in rows.values() for note in row.notes)
-    return NoteSubjects(
-        arms=list(dict.fromkeys(note for arm in plan.arms for note in arm.notes)),
-        differences=[note for note in every if note not in of_arms],
-        columns={note: column for arm in plan.arms for note, column in arm.notes_about.items()},
-    )
+def note_subjects(plan: Plan, arm_rows: Sequence[Row], rows: Sequence[Row]) -> NoteSubjects:
+    """Return which footnotes are about arms, differences and columns. arm_rows: the rows without differences."""
+    own: dict[str, None] = {}
+    of_arms: dict[str, None] = {}
+    every: dict[str, None] = {}
+    columns: dict[str, str] = {}
+    for arm_row, row, arm in zip(arm_rows, rows, plan.arms, strict=True):
+        own |= dict.fromkeys(arm_row.notes)
+        every |= dict.fromkeys(row.notes)
+        of_arms |= dict.fromkeys(arm.notes)
+        columns |= arm.notes_about
+    return NoteSubjects(list(of_arms), [note for note in every if note not in own], columns)
 
 
-def is_unfinished(study: StudyResults) -> bool:
+def is_unfinished(arms: Collection[ArmResults]) -> bool:
     """Return whether any planned trial has neither diverged nor finished with a value of the study's metric.
 
-    A failed trial is unfinished. A verdict before all trials are over would be an extra interim look at the data.
+    A failed trial is unfinished. A verdict before all trials are over would be an extra interim look at the data. The
+    trials of a tuned arm belong to other arms.
     """
-    trials = zip(study.columns["status"], study.columns[study.plan.metric], strict=True)
-    return any(status != "diverged" and (status != "finished" or math.isnan(value)) for status, value in trials)
+    return any(arm.choice is None and len(arm.over) < len(arm.outcomes) for arm in arms)
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
-def table_rows(
-    arms: Mapping[str, ArmResults], contrasts: Mapping[str, Contrast], plan: Plan, judged: bool
-) -> dict[str, Row]:
-    """Return arm -> row with the difference from its baseline and notes on outliers and optimization speed."""
-    metric = plan.primary_metric
-    outliers = notes.outlier_notes({name: contrast.pair.own for name, contrast in contrasts.items()}, metric)
-    rows = {}
-    for name, arm in arms.items():
-        rows[name] = arm.row
-        if name in contrasts:
-            row = row_with_contrast(contrasts[name], plan, judged)
-            rows[name] = row.with_notes([*outliers.get(name, []), *notes.speed_notes(arm.arm, row, metric)])
+def rows_of_arms(arms: Collection[ArmResults], study: StudyResults, besides: Sequence[str]) -> list[Row]:
+    """Return a row for each arm, without differences. Raises ValueError for a further metric without values."""
+    further = {}
+    for metric in besides:
+        if metric not in study.numbers:
+            raise ValueError(f"{study.name}: {layout.unknown_column(metric, study.numbers)}")
+        further[metric] = contrast.samples_by_arm(study, metric)
+    rows = []
+    for arm in arms:
+        measured: dict[str, float | Interval | None] = {}
+        for metric, samples in further.items():
+            mean = samples[arm.name].mean
+            measured |= {metric: mean.value, metric + INTERVAL: mean.interval()}
+        rows.append(replace(arm_row(arm, study.plan), measured=measured))
     return rows
 
 
-def row_with_contrast(contrast: Contrast, plan: Plan, judged: bool) -> Row:
-    """Return an arm's row with its difference from the baseline and, only if `judged`, p values and a verdict."""
-    row = contrast.arm.row
-    baseline = contrast.baseline.row
+def arm_row(results: ArmResults, plan: Plan) -> Row:
+    """Return the row of an arm, without the difference from its baseline."""
+    arm = results.arm
+    mean = results.sample.mean
+    found = [*arm.notes, *trial_notes.absence_notes(results, plan)]
+    sd = None
+    if mean.n > 1:
+        sd = math.sqrt(intervals.variance(results.sample.numbers))
+        if mean.se is None:
+            found.append(f"no interval of the mean: {mean.why}")
+    diverged = results.count("diverged")
+    failed = results.count("failed")
+    return Row(
+        arm=arm.name,
+        n=mean.n,
+        planned=len(results.outcomes),
+        mean=mean.value,
+        sd=sd,
+        ci95=mean.interval(),
+        published=arm.published,
+        params=arm.params,
+        flops=arm.flops,
+        baseline=arm.baseline,
+        diverged=diverged,
+        collapsed=len(results.collapsed),
+        failed=failed,
+        missing=len(results.outcomes) - mean.n - diverged - failed,
+        notes=found,
+    )
+
+
+def compared_rows(arm_rows: Sequence[Row], contrasts: Mapping[str, Contrast], plan: Plan, judged: bool) -> list[Row]:
+    """Return the rows with their differences from the baseline."""
+    usual = notes.usual_deviation([each.pair.own for each in contrasts.values()])
+    rows = []
+    for row in arm_rows:
+        if row.arm in contrasts:
+            row = row_with_contrast(row, contrasts[row.arm], judged, usual)
+        rows.append(row)
+    return rows
+
+
+def row_with_contrast(row: Row, contrast: Contrast, judged: bool, usual: float) -> Row:
+    """Return an arm's row with its difference from the baseline and, only if `judged`, p values and a verdict.
+
+    usual: see `notes.outlier_notes`.
+    """
     pairs = contrast.pair.own
+    plan = contrast.pair.plan
     difference = pairs.mean
-    images = pairs.mean_over_images
-    unstable = row.unstable, baseline.unstable
-    p_holm = contrast.p_holm if judged else None
-    higher = plan.primary_metric.higher_is_better
-    word = verdict.verdict(difference, p_holm, contrast.p_margin, higher_is_better=higher, unstable=unstable)
     row = with_error_ratio(
         row, tuned_pairs.error_ratio(contrast.arm.sample, contrast.baseline.sample, plan.primary_metric)
     )
-    return replace(
-        row.with_notes(difference_notes(contrast, word)),
+    row = replace(
+        row,
         delta=difference.value,
         delta_ci95=difference.interval(),
-        p=contrast.p if judged else None,
-        p_holm=p_holm,
-        verdict=word,
-        margin_met=None if any(unstable) else margin_met(contrast.margin_met, plan),
         n_pairs=difference.n,
-        delta_ci95_images=images.interval() if images else None,
         images_share=pairs.images_share,
+    )
+    if pairs.mean_over_images is not None:
+        row = replace(row, delta_ci95_images=pairs.mean_over_images.interval())
+    if not any(contrast.unstable):
+        row = replace(row, margin_met=margin_met(contrast.margin_met, plan))
+    if judged:
+        row = replace(row, p=contrast.p, p_holm=contrast.p_holm, verdict=contrast.verdict)
+    return row.with_notes(
+        [
+            *difference_notes(contrast, row.verdict),
+            *notes.outlier_notes(pairs, usual, plan.primary_metric),
+            *notes.speed_notes(contrast.arm.arm, row, plan.primary_metric),
+        ]
     )
 
 
 def difference_notes(contrast: Contrast, word: str | None) -> list[str]:
     """Return the notes on an arm's difference from its baseline. word: the verdict, or None."""
-    row = contrast.arm.row
-    baseline = contrast.baseline.row
     pairs = contrast.pair.own
     texts = []
-    if pairs.mean.n < max(row.n, baseline.n):
+    if pairs.mean.n < max(contrast.arm.sample.mean.n, contrast.baseline.sample.mean.n):
         common = f"the difference is over {sentences.seeds_text(pairs.seeds)}, which both arms finished"
         texts.append(common if pairs.seeds else "no seed finished in both arms")
     if pairs.mean.se is None:
@@ -169,7 +218,7 @@ def difference_notes(contrast: Contrast, word: str | None) -> list[str]:
         tie=contrast.tie,
         looks=len(contrast.looks),
         grid=bool(contrast.pair.ahead),
-        unstable=(row.unstable, baseline.unstable),
+        unstable=contrast.unstable,
     )
 
 
@@ -186,16 +235,18 @@ def with_error_ratio(row: Row, ratio: Ratio | None) -> Row:
 
 def margin_met(bound: float | None, plan: Plan) -> float | str | None:
     """Return a smallest margin as the plan's margin is: in the metric's unit, or as a share such as "25%"."""
-    return share_text(bound) if isinstance(plan.margin, str) and bound is not None else bound
+    if bound is None or not isinstance(plan.margin, str):
+        return bound
+    return share_text(bound)
 
 
 def withheld_notes(contrasts: Mapping[str, Contrast]) -> list[str]:
     """Return notes on why no arm is called equivalent to a baseline, with its name if there are several."""
-    ties = {contrast.arm.arm.baseline: contrast.tie for contrast in contrasts.values()}
+    ties = {contrast.baseline.name: contrast.tie for contrast in contrasts.values()}
     texts = []
     for name, tie in ties.items():
+        to = f" to {current_style().label(name)}" if len(ties) > 1 else ""
         if tie and tie.too_wide:
-            to = f" to {current_style().label(name)}" if len(ties) > 1 else ""
             texts.append(f"no arm is called equivalent{to}: {tie.too_wide}")
     return texts
 
@@ -203,60 +254,41 @@ def withheld_notes(contrasts: Mapping[str, Contrast]) -> list[str]:
 # -- interactions and claims -------------------------------------------------------------------------------------------
 
 
-def judge_others(
-    study: StudyResults,
-    arms: Mapping[str, ArmResults],
-    contrasts: Mapping[str, Contrast],
-    choices: Mapping[str, PointChoice],
-    rows: Mapping[str, Row],
-) -> tuple[list[Interaction], list[Claim]]:
-    """Return the judged interactions and claims of a study."""
-    samples = {name: arm.sample for name, arm in arms.items()}
-    p_margins = {name: contrast.p_margin for name, contrast in contrasts.items()}
-    at_edge = {name for name, contrast in contrasts.items() if contrast.is_at_edge}
-    at_edge |= {name for name, choice in choices.items() if choice.is_at_edge}
-    interactions = interaction.judge_interactions(study, samples, at_edge)
-    judged = claims.judge_claims(study.plan, rows, samples, p_margins, at_edge, unstable_points(choices))
-    return [*map(interaction_record, interactions)], [*map(claim_record, judged)]
-
-
 def interaction_record(judged: JudgedInteraction) -> Interaction:
     mean = judged.four.mean
-    logit = judged.logit
-    return Interaction(
+    record = Interaction(
         name=judged.planned.name,
         arms=judged.planned.arms,
         n=mean.n,
         interaction=mean.value,
         ci95=mean.interval(),
-        logit=logit.value if logit else None,
-        logit_ci95=logit.interval() if logit else None,
+        logit=None,
+        logit_ci95=None,
         p=judged.p,
         p_holm=judged.p_holm,
         verdict=judged.verdict,
         notes=notes.interaction_notes(judged),
     )
+    if judged.logit is None:
+        return record
+    return replace(record, logit=judged.logit.value, logit_ci95=judged.logit.interval())
 
 
 def claim_record(judged: JudgedClaim) -> Claim:
-    """Return a claim about a and b with the difference a - b, or b - a if the table has that row."""
+    """Return a claim with the difference that its test is about."""
     text = " ".join(judged.parts)
     note = notes.claim_note(judged)
-    if judged.test is None:
+    test = judged.test
+    if test is None:
         return Claim(text, note=note)
-    a, _, b = judged.parts
-    difference = judged.test.pair.own.mean
-    of = f"{a} - {b}"
-    if judged.test.is_reversed:
-        difference = -difference
-        of = f"{b} - {a}"
+    difference = test.pair.own.mean
     return Claim(
         claim=text,
         verdict=judged.verdict,
         delta=difference.value,
         delta_ci95=difference.interval(),
-        p_holm=judged.test.p_holm,
+        p_holm=test.p_holm,
         n_pairs=difference.n,
         note=note,
-        of=of,
+        of=f"{test.arm.name} - {test.baseline.name}",
     )

@@ -12,7 +12,7 @@ import synthetic
 
 from results.comparison.compare import compare
 from results.records import Row, Table
-from results.statistics import claims, contrast, power, tuned_pairs, tuning
+from results.statistics import arms, claims, power, tuning
 from results.store.record import Record
 from results.tables import sentences
 from results.tables.layout import render
@@ -262,12 +262,9 @@ def test_a_claim_at_the_edge_of_the_grid_counts_as_one_among_the_claims() -> Non
     study = synthetic.results(plan, tuning_records(plan, *accuracies(plan, 2)))
     whole, choices = tuning.with_tuned(study)
     assert choices["pool=gap,lr=tuned"].is_at_edge
-    made = table(study)
-    samples = contrast.samples_by_arm(whole, plan["metric"])
-    rows = {row.arm: row for row in made.rows}
-    edge, inner = claims.judge_claims(whole.plan, rows, samples, {}, {"pool=gap,lr=tuned"}, ())
+    edge, inner = claims.judge_claims(whole.plan, arms.arm_results(whole, choices), {})
     assert edge.test.p_margin is None
-    assert inner.test.p_margin == pytest.approx(min(1.0, 2 * tuned_pairs.p_equivalence(inner.test.pair, whole.plan)))
+    assert inner.test.p_margin == pytest.approx(min(1.0, 2 * inner.test.pair.p_equivalence))
 
 
 def test_an_end_of_the_grid_that_ties_with_its_inside_is_no_edge() -> None:

@@ -194,7 +194,9 @@ def test_a_table_whose_trials_are_not_all_over_has_no_verdict() -> None:
         assert (row.p, row.p_holm, row.verdict) == (None, None, None)
         assert (row.mean, row.delta, row.delta_ci95) == (other.mean, other.delta, other.delta_ci95)
     assert row_of_arm(asked, "position=none").verdict == "worse"
-    assert {claim.verdict for claim in plain.claims} == {None}
+    assert {(claim.verdict, claim.note) for claim in plain.claims} == {
+        (None, "no verdict before all planned trials are done")
+    }
     assert "19 of 20 trials done): no verdict" in sentences.answer(plain)
     text = render(plain, "md")
     assert "Interim: 19 of 20 planned trials done" in text

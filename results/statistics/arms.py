@@ -1,0 +1,251 @@
+"""The arms of a study with the outcomes of their trials, and the tests of each arm against its baseline."""
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from results.statistics import contrast, intervals, looks, tuned_pairs, verdict
+from results.statistics.contrast import Sample
+from results.statistics.intervals import Interval
+from results.statistics.looks import Look
+from results.statistics.tuned_pairs import Pair
+from results.statistics.tuning import PointChoice
+from results.statistics.verdict import Tie
+from results.store.schemas import Arm, EvalSummary, Plan
+from results.study_results import StudyResults, collapsed_seeds
+
+
+class TrialOutcome(NamedTuple):
+    """The outcome of one planned trial. A number that does not exist is NaN.
+
+    evals: name -> metrics and notes. suspect_hardware: a step whose loss was NaN but finite when recomputed. value: the
+    study's metric. collapsed: whether the trial finished with an accuracy as in `collapsed_seeds`.
+    """
+
+    seed: int
+    status: str
+    reason: str
+    evals: Mapping[str, EvalSummary]
+    diverged_at_step: float
+    suspect_hardware: float
+    host: str
+    value: float
+    collapsed: bool = False
+
+    @property
+    def has_metric(self) -> bool:
+        return self.status == "finished" and not math.isnan(self.value)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the trial diverged, or finished with the metric."""
+        return self.status == "diverged" or self.has_metric
+
+    @property
+    def is_unstable(self) -> bool:
+        return self.status == "diverged" or self.collapsed
+
+
+@dataclass(frozen=True)
+class ArmResults:
+    """An arm of the plan with the outcomes of its trials, and the metric by seed.
+
+    choice: the grid points of a tuned arm, None for another arm. grid: the metric at those of its grid points that
+    comparisons include. is_at_edge: whether a best value of the arm or its baseline lies at the edge of the grid, so
+    that the arm gets no verdict.
+    """
+
+    arm: Arm
+    outcomes: Sequence[TrialOutcome]
+    sample: Sample
+    choice: PointChoice | None = None
+    grid: Sequence[Sample] = ()
+    is_at_edge: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.arm.name
+
+    @property
+    def over(self) -> list[TrialOutcome]:
+        """The trials that diverged, or finished with the metric."""
+        return [trial for trial in self.outcomes if trial.is_over]
+
+    @property
+    def collapsed(self) -> list[TrialOutcome]:
+        return [trial for trial in self.outcomes if trial.collapsed]
+
+    def count(self, status: str) -> int:
+        return sum(trial.status == status for trial in self.outcomes)
+
+    @cached_property
+    def unstable(self) -> int:
+        """The number of trials that diverged or collapsed."""
+        return sum(trial.is_unstable for trial in self.outcomes)
+
+    def unstable_trials(self, seeds: Collection[int]) -> tuple[int, int]:
+        """Return (number of trials that diverged or collapsed, number of trials that are over) among these seeds."""
+        over = [trial for trial in self.over if trial.seed in seeds]
+        return sum(trial.is_unstable for trial in over), len(over)
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """An arm beside its baseline, with the tests of their difference. A p value is None if there was no test.
+
+    pair: the differences arm - baseline. tie: None without a margin. looks: those for which p values are corrected.
+    family: the number of contrasts corrected together. p_holm: p adjusted within the family. p_margin: the adjusted p
+    value of equivalence. margin_met: the smallest margin for which it is below 5%.
+    """
+
+    arm: ArmResults
+    baseline: ArmResults
+    pair: Pair
+    tie: Tie | None
+    p: float | None
+    looks: Sequence[Look] = ()
+    family: int = 0
+    p_holm: float | None = None
+    p_margin: float | None = None
+    margin_met: float | None = None
+
+    @property
+    def is_at_edge(self) -> bool:
+        """Whether a best value of either arm lies at the edge of its grid, so that there are no adjusted p values."""
+        return self.arm.is_at_edge or self.baseline.is_at_edge
+
+    @property
+    def unstable(self) -> tuple[int, int]:
+        """The numbers of trials that diverged or collapsed in the arm and in its baseline."""
+        return self.arm.unstable, self.baseline.unstable
+
+    @property
+    def verdict(self) -> str | None:
+        higher = self.pair.plan.primary_metric.higher_is_better
+        difference = self.pair.own.mean
+        return verdict.verdict(difference, self.p_holm, self.p_margin, higher_is_better=higher, unstable=self.unstable)
+
+    @property
+    def p_equivalence(self) -> float | None:
+        """The unadjusted p value of equivalence, None without a test and where no verdict may be given."""
+        if self.is_at_edge or self.tie is None or self.tie.too_wide:
+            return None
+        return self.pair.p_equivalence
+
+
+def outcomes_by_arm(study: StudyResults) -> dict[str, list[TrialOutcome]]:
+    """Return arm -> outcomes of its planned trials."""
+    by_arm: dict[str, list[TrialOutcome]] = {arm.name: [] for arm in study.plan.arms}
+    names = ("arm", *TrialOutcome._fields[:-2], study.plan.metric)
+    for arm, *values in zip(*map(study.columns.__getitem__, names), strict=True):
+        by_arm[arm].append(TrialOutcome(*values))
+    for outcomes in by_arm.values():
+        reached = {trial.seed: trial.value for trial in outcomes if trial.has_metric}
+        collapsed = collapsed_seeds(reached, study.plan)
+        for number, trial in enumerate(outcomes):
+            outcomes[number] = trial._replace(collapsed=trial.seed in collapsed)
+    return by_arm
+
+
+def arm_results(study: StudyResults, choices: Mapping[str, PointChoice]) -> dict[str, ArmResults]:
+    """Return arm -> its results. choices: tuned arm -> the grid points that its seeds use."""
+    samples = contrast.samples_by_arm(study, study.plan.metric)
+    outcomes = outcomes_by_arm(study)
+    at_edge = {name for name, choice in choices.items() if choice.is_at_edge}
+    arms = {}
+    for arm in study.plan.arms:
+        choice = choices.get(arm.name)
+        grid = []
+        if choice is not None:
+            grid = [samples[point] for point in choice.grid.stable_points]
+        is_at_edge = not at_edge.isdisjoint((arm.name, arm.baseline))
+        arms[arm.name] = ArmResults(arm, outcomes[arm.name], samples[arm.name], choice, grid, is_at_edge)
+    return arms
+
+
+def tested_contrasts(arms: Mapping[str, ArmResults], plan: Plan) -> dict[str, Contrast]:
+    """Return arm -> tested contrast with its baseline. p values are adjusted within each of `families`."""
+    untested = []
+    for name, trials in looks.planned_contrasts(plan).items():
+        arm = arms[name]
+        baseline = arms[arm.arm.baseline]
+        pair = tuned_pairs.pair(arm, baseline, baseline, plan)
+        counted = looks.looks((trials, plan))
+        p = p_with_stability(pair.p_value, arm, baseline, counted)
+        untested.append(Contrast(arm, baseline, pair, pair.tie(baseline.sample.mean.value), p, counted))
+    tested = {each.arm.name: each for each in untested}  # in the order of the plan
+    for family, size in families(untested, plan):
+        pairs = [None if each.is_at_edge else each.pair for each in family]
+        margins = tuned_pairs.margins_met(pairs, size)
+        for each, margin_met in zip(adjusted(family, size), margins, strict=True):
+            tested[each.arm.name] = replace(each, margin_met=margin_met)
+    return tested
+
+
+def p_with_stability(p: float | None, arm: ArmResults, baseline: ArmResults, counted: Sequence[Look]) -> float | None:
+    """Return the p value of a contrast, combined with Fisher's exact test on whether the arm breaks down more often.
+
+    p: p value of the finished pairs, or None if they were not tested. counted: the looks, with the seeds of the
+    baseline first. The result is twice the smaller p value, for two tests. Fisher's p value, corrected for looks,
+    counts alone if p is None, or if both arm and baseline have trials that diverged or collapsed. If the arm has none,
+    the result is p.
+    """
+    if not arm.unstable:
+        return p
+
+    def p_at(look: Look) -> float:
+        return verdict.fisher_p(*arm.unstable_trials(look.seeds[-1]), *baseline.unstable_trials(look.seeds[0]))
+
+    more = looks.corrected_p(looks.whole_looks(counted), p_at)
+    if p is None or baseline.unstable:
+        return more
+    return min(1.0, 2 * min(p, more))
+
+
+def families(contrasts: Collection[Contrast], plan: Plan) -> list[tuple[list[Contrast], int]]:
+    """Return (some of the contrasts, their planned number) for two families, each corrected on its own.
+
+    In a tuned study, the second family has the arms on the grid. In other studies, it is empty, with size 0.
+    """
+    table = []
+    points = []
+    for each in contrasts:
+        if plan.tuned and each.arm.choice is None:
+            points.append(each)
+        else:
+            table.append(each)
+    return [(table, plan.family), (points, plan.points_family)]
+
+
+def adjusted(contrasts: Sequence[Contrast], size: int) -> list[Contrast]:
+    """Return the contrasts of a family of planned `size` with their adjusted p values."""
+    p_holm = verdict.holm([None if each.is_at_edge else each.p for each in contrasts], size)
+    p_margin = verdict.holm([each.p_equivalence for each in contrasts], size)
+    tested = []
+    for each, different, equivalent in zip(contrasts, p_holm, p_margin, strict=True):
+        tested.append(replace(each, family=size, p_holm=different, p_margin=equivalent))
+    return tested
+
+
+def simultaneous_intervals(contrasts: Collection[Contrast], plan: Plan) -> dict[str, Interval | None]:
+    """Return arm -> interval of its difference. All intervals of a family hold at once with probability 95%."""
+    simultaneous = dict[str, Interval | None]()
+    for family, _ in families(contrasts, plan):
+        groups: dict[tuple[int, ...], dict[str, Sample]] = defaultdict(dict)
+        for each in family:
+            sample = each.pair.own
+            if sample.mean.se is not None:
+                groups[tuple(sample.seeds)][each.arm.name] = sample
+        matrices = []
+        for group in groups.values():
+            matrices.append(np.column_stack([sample.numbers for sample in group.values()]))
+        level = intervals.simultaneous_level(matrices)
+        for group in groups.values():
+            for name, sample in group.items():
+                simultaneous[name] = sample.mean.interval(level)
+    return simultaneous
