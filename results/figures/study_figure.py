@@ -14,6 +14,7 @@ from results.figures import kinds
 from results.figures.frame import absence_lines, arms_frame, earlier_look_lines, evidence_text, styled_metric_name
 from results.figures.kinds import curves
 from results.figures.page import apply_style, compose, file_content
+from results.records import Table
 from results.statistics import tuning
 from results.store.schemas import Plan
 from results.study_results import StudyResults
@@ -27,32 +28,39 @@ def file_name(study: StudyResults, format: str = "png", x: str | None = None) ->
     return f"{'-'.join(filter(None, [safe_name(study.name), x]))}.{format}"
 
 
-def draw(study: StudyResults, path: Path, x: str | None = None) -> Path:
+def draw(study: StudyResults, path: Path, x: str | None = None, table: Table | None = None) -> Path:
     """Write the study's figure to `path` in its suffix's format, and return `path`. Raises the errors of `picture`."""
-    store.write_bytes(path, picture(study, path.suffix[1:].lower(), x=x))
+    store.write_bytes(path, picture(study, path.suffix[1:].lower(), x=x, table=table))
     return path
 
 
 def picture(
-    study: StudyResults, format: str, width: float | None = None, titled: bool = True, x: str | None = None
+    study: StudyResults,
+    format: str,
+    width: float | None = None,
+    titled: bool = True,
+    x: str | None = None,
+    table: Table | None = None,
 ) -> bytes:
     """Return the study's figure as the content of a file.
 
-    width: inches, by default the style's. titled: whether to write the question above the figure. Raises ValueError if
-    the format, kind of figure, axis `x` or font is unknown.
+    width: inches, by default the style's. titled: whether to write the question above the figure. table: the study's
+    table, by default made anew. Raises ValueError if the format, kind of figure, axis `x` or font is unknown.
     """
     with apply_style():
-        return file_content(figure(study, width or current_style().width, titled, x), format)
+        return file_content(figure(study, width or current_style().width, titled, x, table), format)
 
 
-def figure(study: StudyResults, width: float, titled: bool = True, x: str | None = None) -> Figure:
+def figure(
+    study: StudyResults, width: float, titled: bool = True, x: str | None = None, table: Table | None = None
+) -> Figure:
     """Return the study's figure, `width` inches wide, with the setting above it and notes below it.
 
     titled: whether to write the question at the top, if the style's `heading` is on. If the style's `notes` are off, a
     titled figure leaves the setting and the notes to its caption. x: a key of AXES, or None for the study's figure.
-    Raises ValueError if the kind of figure or `x` is unknown.
+    table: the study's table, by default made anew. Raises ValueError if the kind of figure or `x` is unknown.
     """
-    page, above, below = draw_with_notes(study, width, x)
+    page, above, below = draw_with_notes(study, width, x, table)
     style = current_style()
     if titled and not style.notes:
         above = ""
@@ -72,13 +80,15 @@ def caption(study: StudyResults, x: str | None = None) -> list[str]:
     return [above, *below]
 
 
-def draw_with_notes(study: StudyResults, width: float, x: str | None) -> tuple[Figure, str, list[str]]:
+def draw_with_notes(
+    study: StudyResults, width: float, x: str | None, table: Table | None = None
+) -> tuple[Figure, str, list[str]]:
     """Return (figure, line above it, lines below it). width: inches. Raises ValueError for an unknown kind or `x`."""
     wrong = unknown_figure(study.plan)
     if wrong and not x:
         raise ValueError(wrong)
     kind = curves.kind_over(x) if x else kinds.kind(study.plan.figure)
-    table = table_of(study)
+    table = table or table_of(study)
     page = Figure(figsize=(width, 3.0), layout="constrained")
     drawn = study if kind.whole_grid else tuning.tuned_arms_only(study)
     notes = kind.draw(drawn, table, page)
