@@ -48,8 +48,8 @@ FAULTS = [
     ("raise RuntimeError('CUDA error: uncorrectable ECC error')", MACHINE, "exit status 1: RuntimeError: CUDA error"),
     ("os.kill(os.getpid(), 11)", BUG, "killed by SIGSEGV: it printed nothing"),
     ("os.kill(os.getpid(), 9)", MACHINE, "killed by SIGKILL: it printed nothing"),
-    ("print('METRIC score=1'); correct([0, 0], [1, 0])", INPUT, "correct.npz: index: each test image once, counted from 0"),
-    ("print('METRIC score=1'); correct([0, 1], [1, 2])", INPUT, "correct.npz: index and correct are not a list of images"),
+    ("print('METRIC score=1'); correct([0, 0], [1, 0])", INPUT, "correct.npz: index: each test image once"),
+    ("print('METRIC score=1'); correct([0, 1], [1, 2])", INPUT, "correct.npz: index and correct are not a list"),
     ("print('METRIC score=1'); correct(np.array([{}]), [1])", INPUT, "correct.npz cannot be read"),
 ]  # fmt: skip
 BEGIN = """
