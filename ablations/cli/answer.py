@@ -4,6 +4,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import typer
 
@@ -12,8 +13,10 @@ from commonfloor.messages import one_line
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
 
-def fields(record: object) -> dict[str, object]:
-    """Return the fields of a dataclass for JSON. A field `counts` is replaced by its entries."""
+def fields(record: object) -> dict[str, object] | str:
+    """Return the fields of a dataclass for JSON, or a path as text. A field `counts` is replaced by its entries."""
+    if isinstance(record, Path):
+        return str(record)
     content: dict[str, object] = {}
     for name, value in vars(record).items():
         content |= value if name == "counts" else {name: value}

@@ -74,12 +74,15 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         refuse("interrupted; nothing finished is lost, the same command continues", INTERRUPTED)
     except Exception as error:  # the last handler: users get one line, and the traceback goes to a file
-        if isinstance(error, ModuleNotFoundError) and (advice := install_hint(error)):
+        advice = install_hint(error) if isinstance(error, ModuleNotFoundError) else ""
+        if advice:
             refuse(advice)
         if os.environ.get("ABLATE_TRACEBACK"):
             raise
-        if isinstance(error, ValueError | OSError):
-            refuse(reason_with_file(error) if isinstance(error, OSError) else str(error))
+        if isinstance(error, OSError):
+            refuse(reason_with_file(error))
+        if isinstance(error, ValueError):
+            refuse(str(error))
         with tempfile.NamedTemporaryFile("w", prefix="ablate-", suffix=".log", delete=False) as log:
             traceback.print_exception(error, file=log)
         problem = f"unexpected {type(error).__name__}: {str(error)[:200]}"
@@ -109,18 +112,20 @@ def usage_problem(error: Any, command: str, words: Sequence[str]) -> str:
 
     problem = str(error.format_message()).replace("Value error, ", "").rstrip(".")  # pydantic's prefix
     see = f"see {command} -h"
+    quoted = re.search("'(.*?)'", problem)
+    name = quoted[1] if quoted else ""
+    parameter = getattr(error, "param", None)
     if hasattr(error, "possibilities"):  # an unknown option
-        if answer := habits.option_answer(error.option_name, error.ctx.command, words):
-            return f"{error.message.rstrip('.')}: {answer}"
-    elif unknown := re.match("No such command '(.*?)'", problem):
-        if command == "ablate" and (answer := habits.command_answer(unknown[1])):
-            return f"{unknown[0]}: {answer}"
-    elif value := getattr(error, "param", None) and habits.value_answer(error.param, words):
-        return str(value)
-    elif missing := re.match("Option '(.*?)' requires an argument", problem):
-        return f"{missing[1]}: the value is missing: write it after the option (see ablate {words[0]} -h)"
-    elif hasattr(error, "param_type") and (example := habits.first_example(error.ctx.command)):
-        see = f"as in `{example}`; {see}"
-    elif problem.startswith("Got unexpected extra") and command == "ablate demo":
+        answer = habits.option_answer(error.option_name, error.ctx.command, words)
+        return f"{error.message.rstrip('.')}: {answer}" if answer else f"{problem} ({see})"
+    if problem.startswith("No such command") and command == "ablate":
+        answer = habits.command_answer(name)
+        return f"No such command '{name}': {answer}" if answer else f"{problem} ({see})"
+    if problem.startswith("Option") and problem.endswith("requires an argument"):
+        return f"{name}: the value is missing: write it after the option (see ablate {words[0]} -h)"
+    if problem.startswith("Got unexpected extra") and command == "ablate demo":
         return f"takes no words: `{habits.command_line(['run', *words])}`"
-    return f"{problem} ({see})"
+    answer = habits.value_answer(parameter, words) if parameter else ""
+    if hasattr(error, "param_type"):  # a missing argument
+        see = f"as in `{habits.first_example(error.ctx.command)}`; {see}"
+    return answer or f"{problem} ({see})"

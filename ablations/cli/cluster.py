@@ -7,22 +7,23 @@ from typing import Annotated
 import typer
 
 from ablations.cli.answer import FAILED
-from ablations.cli.inputs import ablate_toml, guards, parameters
+from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import (
     ensure_publishable,
     ensure_writable,
     folder_options,
     make_place,
+    read_ablate_toml,
     runs_folder,
 )
 from ablations.cli.inputs.plan_names import named_plans
-from ablations.cli.inputs.preparation import prepare_plans, slurm_profile
+from ablations.cli.inputs.preparation import ensure_data, prepare_plans, slurm_profile
+from ablations.cli.inputs.words import parse_words
 from ablations.cluster import submit as submitting
 from ablations.cluster.campaign import device
 from ablations.jobs import jobs
 from ablations.planning import estimate
 from ablations.planning.saved_plans import save_plan
-from ablations.study.naming import RECIPE
 from slurm import draft
 from slurm.profile import path_to_write
 
@@ -57,14 +58,15 @@ def submit(
         ablate submit position-embedding --recipe cifar10 --profile mycluster
         ablate submit pooling -p mycluster --arm 'pool=gap*' --dry-run
     """
-    named = profile or ablate_toml.read().profile
+    named = profile or read_ablate_toml().profile
     if named is None:
         raise ValueError("name a SLURM profile: --profile NAME|FILE, or `profile` in ablate.toml")
-    chosen = slurm_profile(named, recipe or RECIPE)
+    chosen = slurm_profile(named, recipe)
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights, chosen)
     plans = prepare_plans(words, recipe, place, seeds, prune, data_dir, name)
-    asked, todo = jobs(plans, arm), submitting.trials_to_submit(plans, place, arm)
-    guards.ensure_data(asked, place)
+    asked = jobs(plans, arm)
+    todo = submitting.trials_to_submit(plans, place, arm)
+    ensure_data(asked, place)
     submitting.check_gpus(chosen, todo)
     if max_hours is not None:
         estimate.check_max_hours(max_hours, plans, asked, place.runs, device(chosen))
@@ -97,7 +99,7 @@ def cancel(words: parameters.Words, recipe: parameters.PlannedRecipe = None, run
         ablate cancel all
     """
     folder = runs_folder(runs)
-    print(submitting.cancel(folder, {plan.name for plan in named_plans(folder, words, recipe).all()}))
+    print(submitting.cancel(folder, {plan.name for plan in named_plans(folder, parse_words(words, recipe)).all()}))
 
 
 def init_profile(

@@ -7,13 +7,11 @@ from pathlib import Path
 
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import folder_options, make_place
-from ablations.cli.inputs.guards import ensure_trainable
-from ablations.cli.inputs.preparation import prepare_plans
+from ablations.cli.inputs.preparation import ensure_trainable, prepare_plans
 from ablations.cli.progress import GrowingTable
 from ablations.cli.running import finish, train_here
-from ablations.execution.launch import Place
 from ablations.execution.slots import make_slots
-from ablations.jobs import Job, jobs
+from ablations.jobs import jobs
 from ablations.planning import estimate
 from ablations.planning.saved_plans import save_plan
 from ablations.planning.step_times import measure_missing
@@ -44,9 +42,11 @@ def demo(runs: parameters.Runs = None, workers: parameters.Workers = None) -> No
     (plan,) = prepare_plans([STUDY], RECIPE, place, SEEDS, prune=False, data_dir=None)
     todo = jobs([plan])
     ensure_trainable(todo, place)
-    if unfinished(todo, place):
+    left = [job.id for job in todo if not store.trial(place.runs, job.id).state().is_over]
+    if left:
         measure_missing([plan], place.runs, place.data_dir, lambda line: None)
-    print(announcement(plan, todo, place, workers), flush=True)
+    slots = make_slots(todo, workers)
+    print(announcement(plan, left, len(todo), len(slots), place.runs), flush=True)
     save_plan(place.runs, plan)
     table = GrowingTable(todo, place.runs)
     summary = train_here(todo, place, workers, table.show_end, table)
@@ -54,35 +54,38 @@ def demo(runs: parameters.Runs = None, workers: parameters.Workers = None) -> No
     print(results_text(plan, place.runs, folder_options(runs)))
 
 
-def unfinished(todo: list[Job], place: Place) -> list[str]:
-    """Return the ids of the trials that are not over."""
-    return [job.id for job in todo if not store.trial(place.runs, job.id).state().is_over]
-
-
-def announcement(plan: Plan, todo: list[Job], place: Place, workers: int | None) -> str:
-    left = unfinished(todo, place)
-    seconds = estimate.seconds([plan], place.runs, estimate.local_device([plan]))
-    places = len(make_slots(todo, workers))
-    found = {one.name: one for one in metadata.distributions()}
-    named = [f"{name} {found[name].version}" for name in ("vit-ablations", "torch", "timm") if name in found]
-    size = sum(file.size or 0 for one in found.values() for file in one.files or ())
-    installed = f"{', '.join([*named, f'Python {platform.python_version()}'])}; {size / 1e9:.1f} GB with all they need"
-    least = 10 * math.ceil(sum(seconds[key] for key in left) / places / 10)
-    takes = f"{duration_text(least)} to {duration_text(SLOWER * least)}" if left else "a few seconds"
+def announcement(plan: Plan, left: list[str], trials: int, at_once: int, runs: Path) -> str:
+    """Return what is going to happen. left: ids of the trials to do. trials: the number of all."""
+    takes = "a few seconds"
+    if left:
+        seconds = estimate.seconds([plan], runs, estimate.local_device([plan]))
+        least = 10 * math.ceil(sum(seconds[trial_id] for trial_id in left) / at_once / 10)
+        takes = f"{duration_text(least)} to {duration_text(SLOWER * least)}"
     planned = f"{amount_text(len(plan.arms), 'arm')} x {amount_text(len(plan.seeds), 'seed')}"
     return (
         f"{plan.question}\n"
-        f"  trains     {len(left)} of {amount_text(len(todo), 'trial')}: {planned}\n"
-        f"  takes      {takes}, by 50 steps of each arm just now; {amount_text(places, 'trial')} at a time\n"
-        f"  installed  {installed}\n"
-        f"  writes     {place.runs}, a few MB; downloads nothing\n"
+        f"  trains     {len(left)} of {amount_text(trials, 'trial')}: {planned}\n"
+        f"  takes      {takes}, by 50 steps of each arm just now; {amount_text(at_once, 'trial')} at a time\n"
+        f"  installed  {installed_text()}\n"
+        f"  writes     {runs}, a few MB; downloads nothing\n"
     )
+
+
+def installed_text() -> str:
+    """Return the versions of the most important packages, and the size of all that are installed."""
+    packages = {package.name: package for package in metadata.distributions()}
+    size = 0
+    for package in packages.values():
+        size += sum(file.size or 0 for file in package.files or ())
+    versions = [f"{name} {packages[name].version}" for name in ("vit-ablations", "torch", "timm") if name in packages]
+    return f"{', '.join(versions)}, Python {platform.python_version()}; {size / 1e9:.1f} GB with all they need"
 
 
 def results_text(plan: Plan, runs: Path, where: str) -> str:
     """Write a study's tables, figure and report, and return text about them. where: the --runs option for commands."""
     (study,) = load_plans(runs, [plan])
-    table, page = publish(study, runs), runs / "report.html"
+    table = publish(study, runs)
+    page = runs / "report.html"
     report.write([study], page)
     figure = store.study_folder(runs, study.name) / "figures" / study_figure.file_name(study)
     return (

@@ -1,8 +1,7 @@
-"""The commands `ablate plot`, `report` and `inspect`, which draw results."""
+"""The commands `ablate plot` and `report`, which draw results."""
 
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -10,17 +9,13 @@ import typer
 
 from ablations.cli.answer import print_damaged, show_json
 from ablations.cli.inputs import parameters
-from ablations.cli.inputs.directories import make_place, source_path
-from ablations.cli.inputs.plan_names import plan_names
+from ablations.cli.inputs.directories import source_path
 from ablations.cli.inputs.sources import named_results, styled
-from ablations.cli.inputs.words import parse_words
-from ablations.cli.inspections import distinct_labels, inspect_in_folder, read_from_export
 from commonfloor.files import refuse_links, safe_name
 from commonfloor.messages import one_line
 from results import report as reports
-from results.figures import inspection, study_figure
+from results.figures import study_figure
 from results.load import load_inspections
-from results.store.eval_files import Inspection
 from results.study_results import StudyResults
 from results.style import current_style
 
@@ -150,91 +145,3 @@ def report(
             show_json([{"report": str(target), "studies": [study.name for study in studies]}])
         else:
             print(target)
-
-
-def inspect(
-    words: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="TRIAL|STUDY",
-            help="Finished trials, by id or the beginning of one; or studies, by name or file, for the first seed of "
-            "every arm. The positions of several trials are also drawn side by side.",
-        ),
-    ],
-    recipe: parameters.PlannedRecipe = None,
-    arm: parameters.ArmGlobs = parameters.ALL_ARMS,
-    runs: parameters.Source = None,
-    out: Annotated[
-        Path | None,
-        parameters.out_option(
-            "DIR",
-            "A folder; several trials get a folder each.",
-            "figures/ in each trial's folder; ./figures for an exported file and for positions side by side",
-        ),
-    ] = None,
-    images: Annotated[int | None, typer.Option(min=1, help="How many test images to use.", show_default="128")] = None,
-    format: Annotated[FigureFormat, typer.Option("--format", "-f", help="The file format.")] = "png",
-    style: parameters.StyleFile = None,
-    plugin: parameters.Plugins = None,
-    data_dir: parameters.DataDir = None,
-    as_json: parameters.AsJson = False,
-) -> None:
-    """Draw filters, positions and attention of trials.
-
-    Computes these from the weights of finished trials, and prints a table of each trial's layers. For an exported file,
-    draws what was computed before the export, which needs no torch.
-
-    Examples:
-
-        ablate inspect position-embedding
-        ablate inspect 3f2a9c01b7de --images 512 --format pdf
-    """
-    source = source_path(runs)
-    if source.is_file() and images is not None:
-        raise ValueError(f"--images {images}: not with {source}, which holds only what was computed before")
-    if out and is_file_name(out, None):
-        raise ValueError(f"--out {out}: several figures go to a folder; --format says how they are drawn")
-    with styled(style, source):
-        asked = parse_words(words).studies
-        names = dict(zip(asked, plan_names(words, recipe, source) or asked, strict=True))
-        if source.is_file():
-            inspected = read_from_export(source, names, arm)
-        else:
-            inspected = inspect_in_folder(make_place(runs, data_dir, plugin), names, arm, images)
-        inspections = [inside for inside, _ in inspected]
-        figures = []
-        for inside in inspections:
-            folder = inspection_folder(inside.trial, source, out, len(inspections) > 1)
-            figures.append(inspection.draw(inside, folder, format))
-        labels = distinct_labels(inspected)
-        beside = inspection.draw_side_by_side(inspections, labels, out or Path("figures"), format)
-        if as_json:
-            show_json([inspection_content(*one, beside) for one in zip(inspections, figures, strict=True)])
-        else:
-            print_inspections(inspections, figures, beside)
-
-
-def inspection_folder(trial: str, source: Path, out: Path | None, several: bool) -> Path:
-    """Return the folder for the figures of a trial. several: whether other trials are inspected too."""
-    if out is None and source.is_dir():
-        return figures_folder(source.absolute(), "trials", trial)
-    folder = out or Path("figures")
-    return folder / safe_name(trial) if several else folder
-
-
-def inspection_content(inside: Inspection, figures: Sequence[Path], beside: Sequence[Path]) -> dict[str, object]:
-    paths = [str(path) for path in (*figures, *beside)]
-    return {"trial": inside.trial, "figures": paths, **inside.facts}
-
-
-def print_inspections(
-    inspections: Sequence[Inspection], figures: Sequence[Sequence[Path]], beside: Sequence[Path]
-) -> None:
-    """Print each trial's layers and figures, then the figures of trials side by side, or that there are none."""
-    for inside, paths in zip(inspections, figures, strict=True):
-        notes = [site["note"] for site in inside.facts["sites"] if not site["site"]]
-        print("\n".join([inspection.layer_table(inside), "", *notes, *map(str, paths)]))
-    for path in beside:
-        print(path)
-    if len(inspections) > 1 and not beside:
-        print("not drawn side by side: no two of these trials have a map of the same kind", file=sys.stderr)

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from ablations import machine
-from ablations.cli.inputs import guards, parameters
+from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import data_folder, ensure_writable, folder_options, make_place
+from ablations.cli.inputs.preparation import ensure_trainable
 from ablations.cli.running import finish, train_here
 from ablations.execution.launch import Place
 from ablations.jobs import Job
@@ -53,9 +54,8 @@ def init(
         ablate init ~/photos
         ablate init ~/photos --out photos.yaml --tune
     """
-    target = out or Path(
-        (re.sub(r"[^A-Za-z0-9_-]+", "-", path.resolve().name).strip("-")[:LONGEST_NAME] or "recipe") + ".yaml"
-    )
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", path.resolve().name).strip("-")[:LONGEST_NAME]
+    target = out or Path(f"{name or 'recipe'}.yaml")
     if target.exists():
         raise ValueError(f"{target}: exists already; use --out to name another file")
     if target.suffix not in (".yaml", ".yml"):
@@ -63,15 +63,16 @@ def init(
     if not target.parent.is_dir():
         raise ValueError(f"--out {target}: no such folder: {target.parent}")
     ensure_writable(target.parent, "--out")
-    found = survey(path)
-    print("\n".join(found.lines()), flush=True)
+    images = survey(path)
+    print("\n".join(images.lines()), flush=True)
     device = choices.GPU if machine.gpus() else choices.CPU
     data_folder(None)
-    data_dir = None if found.is_found_by_name() else path.parent
-    where = folder_options(runs)
-    measured = measure(found, device, make_place(runs, data_dir, None), workers, where) if tune else {}
-    target.write_text(choices.render(found, device, measured, read_recipe("digits").arms))
-    first = "remove the broken images named above, then " if found.broken else ""
+    data_dir = None if images.is_found_by_name() else path.parent
+    measured: dict[str, Choice] = {}
+    if tune:
+        measured = measure(images, device, make_place(runs, data_dir, None), workers, folder_options(runs))
+    target.write_text(choices.render(images, device, measured, read_recipe("digits").arms))
+    first = "remove the broken images named above, then " if images.broken else ""
     print(f"\nwrote {target}: each number has its reason beside it\n\n{first}{next_commands(target, runs, data_dir)}")
 
 
@@ -81,7 +82,8 @@ def next_commands(recipe: Path, runs: Path | None, data_dir: Path | None) -> str
     runs: the option --runs of `ablate init`, or None. data_dir: the --data-dir by which the commands find the pack, or
     None if they need none.
     """
-    on, where = f"--recipe {shlex.quote(str(recipe))}", folder_options(runs, data_dir)
+    on = f"--recipe {shlex.quote(str(recipe))}"
+    where = folder_options(runs, data_dir)
     commands = {
         f"plan demo {on}{where} --probe": "how long its arms take: positions none, 1d, 2d",
         f"run demo {on}{where}": "ends in a table with verdicts",
@@ -92,32 +94,31 @@ def next_commands(recipe: Path, runs: Path | None, data_dir: Path | None) -> str
     return "\n".join(["go on with:", *(f"  ablate {words:{width}}   # {why}" for words, why in commands.items())])
 
 
-def measure(found: Survey, device: str, place: Place, workers: int | None, where: str) -> dict[str, Choice]:
+def measure(images: Survey, device: str, place: Place, workers: int | None, where: str) -> dict[str, Choice]:
     """Train a grid of learning rates and widths. Return key -> choice for the pair with the best validation accuracy.
 
     A tie goes to the pair that `ablate init` chooses without --tune, and so does the choice if all trials diverged.
     device: choices.CPU or choices.GPU. where: the --runs option for the advice on failed trials. Raises the errors of
     `ensure_trainable`, `train_here` and `finish`.
     """
-    settings = {one.key: one.value for one in choices.config_choices(found, device)}
-    jobs = tuning_jobs(settings | {"data": found.data})
-    guards.ensure_trainable(jobs, place)
+    settings = {choice.key: choice.value for choice in choices.config_choices(images, device)}
+    jobs = tuning_jobs(settings | {"data": images.data})
+    ensure_trainable(jobs, place)
     print(f"\ntuning: {len(jobs)} trials of {jobs[0].config['steps']:,} steps, seed 0", flush=True)
     finish(train_here(jobs, place, workers), len(jobs), where)
-    reached = {(job.config["lr"], job.config["width"]): accuracy(place.runs, job) for job in jobs}
-    for (lr, width), value in reached.items():
+    accuracies = {(job.config["lr"], job.config["width"]): accuracy(place.runs, job) for job in jobs}
+    for (lr, width), value in accuracies.items():
         print(f"  lr={lr:g} width={width}: validation accuracy {100 * value:.1f}%")
     by_rule = (settings["lr"], settings["width"])
-    lr, width = max(reached, key=lambda pair: (reached[pair], pair == by_rule))
-    rates, widths = (sorted({pair[place] for pair in reached}) for place in (0, 1))
-    measured = f"best of {len(reached)} pairs, {100 * reached[lr, width]:.1f}% validation accuracy, one seed"
-    if not any(reached.values()):
-        unmeasured = f"by rule, as all {len(reached)} trials of --tune diverged"
-        return {"lr": choices.Choice("lr", lr, unmeasured), "width": choices.Choice("width", width, "as for lr")}
-    return {
-        "lr": choices.Choice("lr", lr, f"{measured}{edge_note(lr, rates)}"),
-        "width": choices.Choice("width", width, f"as for lr{edge_note(width, widths)}"),
-    }
+    lr, width = max(accuracies, key=lambda pair: (accuracies[pair], pair == by_rule))
+    best = accuracies[lr, width]
+    reason = f"best of {len(jobs)} pairs, {100 * best:.1f}% validation accuracy, one seed"
+    rates = [rate for rate, _ in accuracies]
+    if best == 0:
+        reason = f"by rule, as all {len(jobs)} trials of --tune diverged"
+    elif lr in (min(rates), max(rates)):
+        reason += "; the edge of what was tried"
+    return {"lr": Choice("lr", lr, reason), "width": Choice("width", width, "as for lr")}
 
 
 def tuning_jobs(settings: Settings) -> list[Job]:
@@ -129,17 +130,10 @@ def tuning_jobs(settings: Settings) -> list[Job]:
     jobs = []
     for lr, width in pairs:
         resolved = trainable.resolve({**settings, "lr": lr, "width": width, "steps": steps})
+        key = trial_id(trainable, resolved)
         name = f"lr={lr:g},width={width}"
-        job = Job(
-            trial_id(trainable, resolved),
-            resolved,
-            name,
-            "tune",
-            description=trainable.describe(resolved),
-            metric=METRIC,
-            selection_metric=METRIC,
-        )
-        jobs.append(job)
+        described = trainable.describe(resolved)
+        jobs.append(Job(key, resolved, name, "tune", description=described, metric=METRIC, selection_metric=METRIC))
     return jobs
 
 
@@ -147,7 +141,3 @@ def accuracy(runs: Path, job: Job) -> float:
     """Return a job's validation accuracy, or 0 if it diverged, which no other job falls below."""
     result = store.trial(runs, job.id).state().result
     return float(result.metrics.get(METRIC) or 0.0) if result else 0.0
-
-
-def edge_note(value: float, tried: list[float]) -> str:
-    return "; the edge of what was tried" if len(tried) > 2 and value in (tried[0], tried[-1]) else ""

@@ -1,26 +1,124 @@
-"""The inspections that `ablate inspect` draws, chosen by trial or study and computed if missing.
+"""The command `ablate inspect`, which draws inspections, chosen by trial or study and computed if missing.
 
 An inspection holds what was found in the weights of one trial, such as attention maps and filters.
 """
 
 import json
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from ablations.cli.answer import show_json
+from ablations.cli.figures import FigureFormat, figures_folder, is_file_name
+from ablations.cli.inputs import parameters
+from ablations.cli.inputs.directories import make_place, source_path
+from ablations.cli.inputs.plan_names import plan_names
+from ablations.cli.inputs.sources import styled
+from ablations.cli.inputs.words import parse_words
 from ablations.execution.compute_eval import compute_eval
 from ablations.execution.launch import Place
 from ablations.jobs import Job, jobs, matching_arms
 from ablations.trainables.trainable import find
+from commonfloor.files import safe_name
 from results import export, store
+from results.figures import inspection as drawing
 from results.store import eval_files, plan_files
 from results.store.eval_files import Inspection
 from results.store.schemas import Plan
 from results.units import amount_text
 
 Config = Mapping[str, Any]  # setting -> value of a trial
+
+
+def inspect(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TRIAL|STUDY",
+            help="Finished trials, by id or the beginning of one; or studies, by name or file, for the first seed of "
+            "every arm. The positions of several trials are also drawn side by side.",
+        ),
+    ],
+    recipe: parameters.PlannedRecipe = None,
+    arm: parameters.ArmGlobs = parameters.ALL_ARMS,
+    runs: parameters.Source = None,
+    out: Annotated[
+        Path | None,
+        parameters.out_option(
+            "DIR",
+            "A folder; several trials get a folder each.",
+            "figures/ in each trial's folder; ./figures for an exported file and for positions side by side",
+        ),
+    ] = None,
+    images: Annotated[int | None, typer.Option(min=1, help="How many test images to use.", show_default="128")] = None,
+    format: Annotated[FigureFormat, typer.Option("--format", "-f", help="The file format.")] = "png",
+    style: parameters.StyleFile = None,
+    plugin: parameters.Plugins = None,
+    data_dir: parameters.DataDir = None,
+    as_json: parameters.AsJson = False,
+) -> None:
+    """Draw filters, positions and attention of trials.
+
+    Computes these from the weights of finished trials, and prints a table of each trial's layers. For an exported file,
+    draws what was computed before the export, which needs no torch.
+
+    Examples:
+
+        ablate inspect position-embedding
+        ablate inspect 3f2a9c01b7de --images 512 --format pdf
+    """
+    source = source_path(runs)
+    if source.is_file() and images is not None:
+        raise ValueError(f"--images {images}: not with {source}, which holds only what was computed before")
+    if out and is_file_name(out, None):
+        raise ValueError(f"--out {out}: several figures go to a folder; --format says how they are drawn")
+    with styled(style, source):
+        asked = parse_words(words, recipe)
+        names = dict(zip(asked.studies, plan_names(asked, source) or asked.studies, strict=True))
+        if source.is_file():
+            inspected = read_from_export(source, names, arm)
+        else:
+            inspected = inspect_in_folder(make_place(runs, data_dir, plugin), names, arm, images)
+        inspections = [inspection for inspection, _ in inspected]
+        figures = []
+        for inspection in inspections:
+            folder = inspection_folder(inspection.trial, source, out, len(inspections) > 1)
+            figures.append(drawing.draw(inspection, folder, format))
+        labels = distinct_labels(inspected)
+        beside = drawing.draw_side_by_side(inspections, labels, out or Path("figures"), format)
+        if as_json:
+            contents = []
+            for inspection, paths in zip(inspections, figures, strict=True):
+                contents.append({"trial": inspection.trial, "figures": [*paths, *beside], **inspection.facts})
+            show_json(contents)
+        else:
+            print_inspections(inspections, figures, beside)
+
+
+def inspection_folder(trial: str, source: Path, out: Path | None, several: bool) -> Path:
+    """Return the folder for the figures of a trial. several: whether other trials are inspected too."""
+    if out is None and source.is_dir():
+        return figures_folder(source.absolute(), "trials", trial)
+    folder = out or Path("figures")
+    return folder / safe_name(trial) if several else folder
+
+
+def print_inspections(
+    inspections: Sequence[Inspection], figures: Sequence[Sequence[Path]], beside: Sequence[Path]
+) -> None:
+    """Print each trial's layers and figures, then the figures of trials side by side, or that there are none."""
+    for inspection, paths in zip(inspections, figures, strict=True):
+        notes = [site["note"] for site in inspection.facts["sites"] if not site["site"]]
+        print("\n".join([drawing.layer_table(inspection), "", *notes, *map(str, paths)]))
+    for path in beside:
+        print(path)
+    if len(inspections) > 1 and not beside:
+        print("not drawn side by side: no two of these trials have a map of the same kind", file=sys.stderr)
 
 
 def select_trials(
@@ -96,19 +194,35 @@ def inspect_in_folder(
 
     selected = select_trials(names, plans, globs, is_finished, "none is finished")
     trials = [find_trial(place.runs, word) for word in selected]
-    planned_jobs = jobs_by_id(plans, names.values())
+    job_by_id = planned_jobs(plans, names.values())
     inspected: list[tuple[Inspection, Config]] = []
     for trial in trials:
-        job = planned_jobs.get(trial.id)
-        inspection = inspection_of(trial, place, images, job.trainable if job else "")
-        inspected.append((replace(inspection, planned_as=job.name if job else ""), trial.config()))
+        inspection = with_job(inspection_of(trial, job_by_id.get(trial.id), place, images), job_by_id)
+        inspected.append((inspection, trial.config()))
     return inspected
 
 
-def jobs_by_id(plans: Iterable[Plan], first: Collection[str]) -> dict[str, Job]:
-    """Return trial id -> job. Plans named in `first` take precedence: the first plan names a shared trial."""
-    named_first = sorted(plans, key=lambda plan: plan.name not in first)
+def planned_jobs(plans: Iterable[Plan], first: Collection[str]) -> dict[str, Job]:
+    """Return trial id -> job. If several plans have a trial, plans named in `first` take precedence."""
+    named_first = sorted(plans, key=lambda plan: plan.name not in first)  # the first plan names a shared trial
     return {job.id: job for job in jobs(named_first)}
+
+
+def with_job(inspection: Inspection, job_by_id: Mapping[str, Job]) -> Inspection:
+    """Return the inspection with the arm and seed of its trial, such as "position=2d seed 0", if it is planned."""
+    job = job_by_id.get(inspection.trial)
+    return inspection if job is None else replace(inspection, planned_as=job.name)
+
+
+def inspection_of(trial: store.Trial, job: Job | None, place: Place, images: int | None) -> Inspection:
+    """Return a trial's inspection. Computes it if it is missing, broken or from another number of images."""
+    with suppress(FileNotFoundError, store.Broken):
+        before = eval_files.read_inspection(trial)
+        if images in (None, before.facts["asked"]):
+            return before
+    trainable = find(job.trainable if job else "")
+    compute_eval(trainable, trial, "inspect", place.data_dir, place.code, images)
+    return eval_files.read_inspection(trial)
 
 
 def read_from_export(file: Path, names: Mapping[str, str], globs: Sequence[str]) -> list[tuple[Inspection, Config]]:
@@ -126,14 +240,13 @@ def read_from_export(file: Path, names: Mapping[str, str], globs: Sequence[str])
     names = {word: plan_files.known_name(name, plan_names) for word, name in names.items()}
     missing = f"{file} has no inspection of these arms; run `ablate inspect` before `ablate export`"
     selected = select_trials(names, plans, globs, inspections.__contains__, missing)
-    planned_jobs = jobs_by_id(plans, names.values())
+    job_by_id = planned_jobs(plans, names.values())
     where = f"{file}: it holds what `ablate inspect` found for {len(inspections)} of its trials"
     inspected: list[tuple[Inspection, Config]] = []
     for word in selected:
         trial_id = unique_match(word, sorted(inspections), where)
-        job = planned_jobs.get(trial_id)
-        inspection = replace(inspections[trial_id], planned_as=job.name if job else "")
-        inspected.append((inspection, json.loads(configs[trial_id] or "{}")))
+        config = json.loads(configs[trial_id] or "{}")
+        inspected.append((with_job(inspections[trial_id], job_by_id), config))
     return inspected
 
 
@@ -146,16 +259,3 @@ def distinct_labels(trials: Sequence[tuple[Inspection, Config]]) -> list[str]:
     if not varied:
         return [inspection.trial for inspection, _ in trials]
     return [", ".join(f"{key}={config[key]}" for key in varied) for config in settings]
-
-
-def inspection_of(trial: store.Trial, place: Place, images: int | None, trainable: str) -> Inspection:
-    """Return a trial's inspection. Computes it if it is missing, broken or from another number of images.
-
-    trainable: of the trial, as module:attribute.
-    """
-    with suppress(FileNotFoundError, store.Broken):
-        before = eval_files.read_inspection(trial)
-        if images in (None, before.facts["asked"]):
-            return before
-    compute_eval(find(trainable), trial, "inspect", place.data_dir, place.code, images)
-    return eval_files.read_inspection(trial)

@@ -148,8 +148,11 @@ class Live:
         if self.speed is None:
             self.speed = measured_speed(trial, progress.step, job)
             if self.speed:
-                self.say(f"{label}: {self.speed}" + ("" if self.has_bars else self.time_left()))
-        note = f"step {progress.step:,}" + (f"/{steps:,}" if steps else "")
+                time_left = "" if self.has_bars else self.time_left()
+                self.say(f"{label}: {self.speed}{time_left}")
+        note = f"step {progress.step:,}"
+        if steps:
+            note += f"/{steps:,}"
         if progress.evaluating:
             note += "  evaluating"
         if progress.value is not None:
@@ -219,7 +222,7 @@ class Live:
             seconds = self.speed.trial / self.workers * remaining
         else:
             return ""
-        return f", about {units.duration_text(seconds)} left"
+        return f", about {units.duration_text(max(1.0, seconds))} left"
 
     def running_fraction(self) -> float:
         """Return how much of the running trials is done in this run, as a number of trials."""

@@ -15,8 +15,14 @@ from rich.console import RenderableType
 from ablations import machine
 from ablations.cli.answer import FAILED, INTERRUPTED
 from ablations.cli.inputs import parameters
-from ablations.cli.inputs.directories import ensure_publishable, folder_options, make_place, runs_folder
+from ablations.cli.inputs.directories import (
+    ensure_publishable,
+    folder_options,
+    make_place,
+    runs_folder,
+)
 from ablations.cli.inputs.plan_names import trial_ids
+from ablations.cli.inputs.words import parse_words
 from ablations.cli.progress import Live, stderr_console
 from ablations.cluster.submit import publish_pending
 from ablations.execution import retry as retrying
@@ -83,22 +89,23 @@ def work(
     deadline = machine.stop_time(60 * minutes if minutes else machine.seconds_left())
     with runner.signal_handler(lambda *_: os.kill(os.getpid(), signal.SIGTERM), signal.SIGUSR1, signal.SIGUSR2):
         summary = runner.pull(todo, place, machine.process_name(), workers, deadline)
-    done, failed = amount_text(len(summary.done), "trial"), len(summary.failed) + len(summary.blocked)
-    print(f"{done} done here, {failed} failed, {summary.left} left", flush=True)
+    done = len(summary.done)
+    failed = len(summary.failed) + len(summary.blocked)
+    print(f"{amount_text(done, 'trial')} done here, {failed} failed, {summary.left} left", flush=True)
     if not summary.left and gpus is None:
         written = publish_pending(place.runs, plans)
         if written:
             print(written)
-    finish(summary, len(summary.done) + failed + summary.left, folder_options(folder), plans)
+    finish(summary, done + failed + summary.left, folder_options(folder), plans)
 
 
 def ensure_plugins(plans: Iterable[Plan], place: Place) -> None:
     """Raise ValueError if a plan was made with a plug-in that is not loaded: its trials would fail."""
     loaded = {Path(file).name for file in place.plugins}
     for plan in plans:
-        missing = [file for file in (plan.asked.plugins if plan.asked else ()) if Path(file).name not in loaded]
-        if missing:
-            raise ValueError(f"{plan.name}: was planned with a plug-in: --plugin {missing[0]}")
+        for file in plan.asked.plugins if plan.asked else ():
+            if Path(file).name not in loaded:
+                raise ValueError(f"{plan.name}: was planned with a plug-in: --plugin {file}")
 
 
 def train_here(
@@ -130,7 +137,8 @@ def train_here(
             workers = most
 
         def show_over(job: Job) -> None:
-            if text := on_over(job):
+            text = on_over(job)
+            if text:
                 display.print_result(text)
 
         return runner.run(jobs, place, display, workers, show_over)
@@ -143,21 +151,26 @@ def finish(summary: RunSummary, asked: int, where: str, plans: Sequence[Plan] = 
     requested trials. where: the --runs option for advice. plans: the plans that advice may name.
     """
     if summary.stopped:
-        done, left = len(summary.done), asked - len(summary.done) - len(summary.failed) - len(summary.blocked)
+        done = len(summary.done)
+        left = asked - done - len(summary.failed) - len(summary.blocked)
         counted = f"{amount_text(done, 'trial')} done, {left} left"
         print(f"interrupted: {counted}; the same command continues", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
+    lines = []
     if summary.interrupted:
-        causes = "; ".join(dict.fromkeys(summary.interrupted.values()))
-        counted = amount_text(len(summary.interrupted), "trial")
-        print(f"{counted} interrupted ({causes}): the same command continues", file=sys.stderr)
+        lines.append(f"{counted_causes('interrupted', summary.interrupted)}: the same command continues")
     if summary.failed:
-        print(failures(summary.failed, where, plans), file=sys.stderr)
+        lines.append(failures(summary.failed, where, plans))
     if summary.blocked:
-        causes = "; ".join(dict.fromkeys(summary.blocked.values()))
-        print(f"{amount_text(len(summary.blocked), 'trial')} blocked ({causes})", file=sys.stderr)
-    if summary.failed or summary.interrupted or summary.blocked:
+        lines.append(counted_causes("blocked", summary.blocked))
+    if lines:
+        print("\n".join(lines), file=sys.stderr)
         raise typer.Exit(FAILED)
+
+
+def counted_causes(what: str, causes: Mapping[str, str]) -> str:
+    """Return text such as "2 trials blocked (why)". causes: id -> cause."""
+    return f"{amount_text(len(causes), 'trial')} {what} ({'; '.join(dict.fromkeys(causes.values()))})"
 
 
 def failures(failed: Mapping[str, str], where: str, plans: Sequence[Plan]) -> str:
@@ -165,11 +178,14 @@ def failures(failed: Mapping[str, str], where: str, plans: Sequence[Plan]) -> st
 
     failed: id -> cause. where: the --runs option for the command.
     """
-    cause, count = Counter(failed.values()).most_common(1)[0]
-    of = cause if count == len(failed) else f"{count} of them: {cause}"
-    names = [shlex.quote(plan.name) for plan in plans if failed.keys() & {job.id for job in jobs([plan])}]
-    again = " ".join(list(failed) if len(failed) <= MANY or not names else names)
-    return f"{amount_text(len(failed), 'trial')} failed ({of}); fix the cause, then: `ablate retry {again}{where}`"
+    ((cause, count),) = Counter(failed.values()).most_common(1)
+    if count < len(failed):
+        cause = f"{count} of them: {cause}"
+    names = list(failed)
+    if len(failed) > MANY and plans:
+        names = [shlex.quote(plan.name) for plan in plans if failed.keys() & {job.id for job in jobs([plan])}]
+    again = f"`ablate retry {' '.join(names)}{where}`"
+    return f"{amount_text(len(failed), 'trial')} failed ({cause}); fix the cause, then: {again}"
 
 
 def retry(
@@ -193,14 +209,17 @@ def retry(
         ablate retry 3f2a9c01b7de
     """
     folder = runs_folder(runs)
-    ids = list(dict.fromkeys(trial_ids(folder, words, recipe, arm)))
-    trials = [store.trial(folder, key) for key in ids]
+    ids = list(dict.fromkeys(trial_ids(folder, parse_words(words, recipe), arm)))
+    trials = [store.trial(folder, trial_id) for trial_id in ids]
     reopened = retrying.retry(trials, failed=failed or not (oom or diverged), oom=oom, diverged=diverged)
-    meant = [job for job in jobs(store.read_plans(folder).readable) if {job.id, *job.parents} & {*ids}]
-    renewed = retrying.renewal_line(retrying.reopen_lost_parents(folder, meant))
+    planned = jobs(store.read_plans(folder).readable)
+    related = [job for job in planned if {job.id, *job.parents} & {*ids}]
+    renewed = retrying.renewal_line(retrying.reopen_lost_parents(folder, related))
     if reopened:
-        held = "" if all(reopened) else f"; {reopened.count(False)} held by a worker right now"
-        print(f"{amount_text(sum(reopened), 'trial')} may be run again{held}")
+        line = f"{amount_text(sum(reopened), 'trial')} may be run again"
+        if not all(reopened):
+            line += f"; {reopened.count(False)} held by a worker right now"
+        print(line)
     elif not renewed:
         print(nothing_to_retry(trials, oom, diverged))
     if renewed:

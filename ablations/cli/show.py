@@ -1,18 +1,30 @@
-"""The command `ablate show`, which describes a study and its results."""
+"""The commands `ablate show` and `plan`, which describe a study, its trials and its results."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ablations.cli.answer import show_json
 from ablations.cli.inputs import parameters
-from ablations.cli.inputs.directories import source_path
+from ablations.cli.inputs.directories import imported_files, make_place, source_path
 from ablations.cli.inputs.plan_names import existing_names
-from ablations.cli.inputs.preparation import expand_plan_names
+from ablations.cli.inputs.preparation import (
+    ensure_data,
+    ensure_machine,
+    expand_plan_names,
+    prepare_plans,
+    slurm_profile,
+)
 from ablations.cli.inputs.words import parse_words
-from ablations.study.naming import assignments, stem
+from ablations.cluster import campaign
+from ablations.jobs import jobs
+from ablations.planning import estimate
+from ablations.planning.overview import overview, render
+from ablations.planning.step_times import measure_missing
+from ablations.study.naming import RECIPE, assignments, stem
 from ablations.study.reading import find_file, read_recipe, read_study
 from ablations.study.recipe import Recipe
 from ablations.study.study import Axis, Study
@@ -44,20 +56,23 @@ def show(
         ablate show position-embedding
         ablate show pooling --recipe cifar10
     """
-    named, recipe_name = expand_plan_names(parse_words([study]), recipe, source_path(runs))
-    study = named.studies[0]
-    asked, on = read_study(study), read_recipe(recipe_name)
-    found = answers(asked.name, source_path(runs))
+    source = source_path(runs)
+    asked = expand_plan_names(parse_words([study], recipe), source)
+    name = asked.studies[0]
+    chosen = read_recipe(asked.recipe or RECIPE)
+    described = read_study(name, chosen.trainable)
+    known = answers(described.name, source)
     if as_json:
-        show_json([{"study": asked.model_dump(by_alias=True), "recipe": on.name, "answers": found}])
+        show_json([{"study": described.model_dump(by_alias=True), "recipe": chosen.name, "answers": known}])
         return
-    commands = f"`ablate plan {study}` estimates the hours, `ablate run {study}` trains it"
-    advice = f"none in {source_path(runs)}; {commands}"
-    entries = [*description_parts(asked, on), ("cost", cost(find_file("studies", study), on))]
-    entries += [("results", f"{name}: {answer}") for name, answer in found.items()] or [("results", advice)]
-    print(f"{asked.name}: {asked.question}")
+    lines = [*description_parts(described, chosen), ("cost", cost(find_file("studies", name), chosen))]
+    lines += [("results", f"{plan}: {answer}") for plan, answer in known.items()]
+    if not known:
+        commands = f"`ablate plan {name}` estimates the hours, `ablate run {name}` trains it"
+        lines.append(("results", f"none in {source}; {commands}"))
+    print(f"{described.name}: {described.question}")
     last = ""
-    for title, text in entries:
+    for title, text in lines:
         if text:
             print(f"  {'' if title == last else title:9} {text}")
             last = title
@@ -65,9 +80,12 @@ def show(
 
 def description_parts(study: Study, recipe: Recipe) -> Iterator[tuple[str, str]]:
     """Yield (title, text) for each line of a study's description. A text may be "", and a title may repeat."""
-    margin, whose = (study.margin, "") if study.margin else (recipe.margin, f" (the margin of {recipe.name})")
     metric = metric_by_name(study.metric or find(recipe.trainable).default_metric)
-    within = f"; equivalent within {margin_text(margin, metric)}{whose}" if margin else ""
+    within = ""
+    if study.margin:
+        within = f"; equivalent within {margin_text(study.margin, metric)}"
+    elif recipe.margin:
+        within = f"; equivalent within {margin_text(recipe.margin, metric)} (the margin of {recipe.name})"
     yield "source", study.source
     yield "found", study.found.strip()
     yield "metric", f"{metric.name}{within}"
@@ -106,25 +124,81 @@ def values(key: str, axis: Axis, recipe: Recipe) -> str:
     """Return the values of an axis as text, with the recipe's values in place of "axis"."""
     if axis == "all":
         return "every variant there is"
-    own = recipe.axes.get(key, [])
-    listed = [axis] if isinstance(axis, str) else axis
-    known = [one for value in listed for one in (own if value == "axis" else [value])]
-    return ", ".join(map(str, known)) or f"recipe {recipe.name} has no such axis"
+    listed: list[Any] = []
+    for value in [axis] if isinstance(axis, str) else axis:
+        listed += recipe.axes.get(key, []) if value == "axis" else [value]
+    return ", ".join(map(str, listed)) or f"recipe {recipe.name} has no such axis"
 
 
 def cost(file: Path, recipe: Recipe) -> str:
     """Return the expected cost as text: the comment in the study's file, then the training times in the recipe."""
-    lines = file.read_text(encoding="utf-8").splitlines()
-    heads = [line.removeprefix(COST).strip() for line in lines if line.startswith(COST)]
-    times = [f"{duration_text(one.seconds)} on {one.device}" for one in recipe.cost.values()]
-    return "; ".join(
-        [*(head.rstrip(".") for head in heads), *(f"a trial of {recipe.name} takes {one}" for one in times)]
-    )
+    costs = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if line.startswith(COST):
+            costs.append(line.removeprefix(COST).strip().rstrip("."))
+    for took in recipe.cost.values():
+        costs.append(f"a trial of {recipe.name} takes {duration_text(took.seconds)} on {took.device}")
+    return "; ".join(costs)
 
 
 def answers(study: str, source: Path) -> dict[str, str]:
     names = [name for name in existing_names(source) if name.partition("@")[0] == stem(study)]
     if not names:
         return {}
-    found = load_studies(source, names, record.FOR_TABLES)
-    return {one.name: sentences.answer(study_table.table(one)) for one in found}
+    studies = load_studies(source, names, record.FOR_TABLES)
+    return {study.name: sentences.answer(study_table.table(study)) for study in studies}
+
+
+def plan(
+    words: parameters.Words,
+    recipe: parameters.RecipeName = None,
+    runs: parameters.Runs = None,
+    seeds: parameters.Seeds = None,
+    name: parameters.PlanName = "",
+    arm: parameters.ArmGlobs = parameters.ALL_ARMS,
+    prune: parameters.Prune = False,
+    plugin: parameters.Plugins = None,
+    data_dir: parameters.DataDir = None,
+    workers: parameters.Workers = None,
+    keep_weights: parameters.Keeping = None,
+    profile: Annotated[
+        str | None, parameters.profile_option("Estimate hours for this SLURM profile.", "this machine")
+    ] = None,
+    max_hours: parameters.MaxHours = None,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Measure 50 steps of every arm here first, and keep the times.")
+    ] = False,
+    as_json: parameters.AsJson = False,
+) -> None:
+    """Show a study's trials, hours and confounds.
+
+    Runs no trial. Counts finished trials, trials shared with other studies, and trials to do. Shows data, duration,
+    what differs between the arms, and the smallest difference that the seeds can resolve.
+
+    Examples:
+
+        ablate plan position-embedding --probe
+        ablate plan pooling --recipe cifar10 --profile mycluster
+    """
+    if probe and profile is not None:
+        raise ValueError(f"--probe measures here, not what --profile {profile} asks for: leave one of them out")
+    chosen = None if profile is None else slurm_profile(profile, recipe)
+    place = make_place(runs, data_dir, plugin, keep_weights=keep_weights, profile=chosen)
+    plans = prepare_plans(words, recipe, place, seeds, prune, data_dir, name, stated=not probe)
+    device = campaign.device(chosen) if chosen else estimate.local_device(plans)
+    if probe:
+        ensure_data(jobs(plans), place)
+        ensure_machine(jobs(plans))
+        measure_missing(plans, place.runs, place.data_dir, lambda line: print(line, file=sys.stderr))
+    if max_hours is not None:
+        estimate.check_max_hours(max_hours, plans, jobs(plans, arm), place.runs, device)
+    keep = place.keep_weights
+    here = bool(device.name) and chosen is None
+    files = imported_files(place.plugins)
+    views = []
+    for position, planned in enumerate(plans):
+        views.append(overview(planned, place.runs, plans[:position], device, keep, workers, arm, here, files))
+    if as_json:
+        return show_json(views)
+    for view, planned in zip(views, plans, strict=True):
+        print(render(view, planned, arm), end="\n\n")

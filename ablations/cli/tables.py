@@ -54,9 +54,7 @@ def table(
         Literal["marginal", "simultaneous"],
         typer.Option(help="simultaneous: add intervals that cover all differences of a family at once (95%, max-t)."),
     ] = "marginal",
-    interim: Annotated[
-        bool, typer.Option("--interim", help="Show marked verdicts even before all planned trials are done.")
-    ] = False,
+    interim: parameters.Interim = False,
     style: parameters.StyleFile = None,
     as_json: parameters.AsJson = False,
     strict: parameters.Strict = False,
@@ -71,21 +69,25 @@ def table(
         ablate table position-embedding
         ablate table pooling --format latex --columns arm,mean,delta,verdict
     """
-    studies, damaged = results_on_recipes(runs, words, recipe or [])
+    recipes = recipe or []
+    studies, damaged = results_on_recipes(runs, words, recipes)
     with print_damaged(damaged), styled(style, source_path(runs)):
         chosen = None if columns is None else [name.strip() for name in columns.split(",")]
-        further, at_once = layout.further_metrics(chosen), intervals == "simultaneous"
-        shown = [of_arms(study_table.table(study, further, interim, at_once), arm) for study in studies]
+        further = layout.further_metrics(chosen)
+        tables = []
+        for study in studies:
+            whole = study_table.table(study, further, interim, intervals == "simultaneous")
+            tables.append(of_arms(whole, arm))
         if as_json or format == "json":
-            show_json([json.loads(layout.render(one, "json", chosen, notes)) for one in shown])
-        elif format == "csv" and len(shown) > 1:
-            print(across_recipes.render(shown, "csv", chosen, notes))
-        elif len(set(recipe or [])) > 1:
-            groups = across_recipes.group_by_study(shown)
-            print("\n\n".join(across_recipes.render(same, format, chosen, notes) for same in groups))
+            show_json([json.loads(layout.render(table, "json", chosen, notes)) for table in tables])
+        elif format == "csv" and len(tables) > 1:
+            print(across_recipes.render(tables, "csv", chosen, notes))
+        elif len(set(recipes)) > 1:
+            groups = across_recipes.group_by_study(tables)
+            print("\n\n".join(across_recipes.render(group, format, chosen, notes) for group in groups))
         else:
-            print("\n\n".join(layout.render(one, format, chosen, notes) for one in shown))
-    if strict and any(row.ended_trials < row.planned for one in shown for row in one.rows):
+            print("\n\n".join(layout.render(table, format, chosen, notes) for table in tables))
+    if strict and any(row.ended_trials < row.planned for table in tables for row in table.rows):
         raise typer.Exit(FAILED)
 
 
@@ -96,7 +98,7 @@ def of_arms(table: Table, globs: Sequence[str]) -> Table:
     return replace(
         table,
         rows=[row for row in table.rows if row.arm in kept],
-        interactions=[one for one in table.interactions if one.name in kept],
+        interactions=[interaction for interaction in table.interactions if interaction.name in kept],
     )
 
 
@@ -119,9 +121,7 @@ def compare(
             "much. In the metric's unit, where 0.01 is a point of accuracy, or as a share of A's error: 25%.",
         ),
     ] = None,
-    interim: Annotated[
-        bool, typer.Option("--interim", help="Give marked verdicts even before all planned trials are done.")
-    ] = False,
+    interim: parameters.Interim = False,
 ) -> None:
     """Compare two sets of results, arm by arm.
 
@@ -136,15 +136,16 @@ def compare(
     """
     if margin is not None and not fail_on:
         raise ValueError(f"--margin {margin}: needs --fail-on worse")
-    limit = None if margin is None else margin_of(margin)
-    output_format = "json" if as_json else format
+    limit = margin_of(margin)
+    if as_json:
+        format = "json"
     studies = [stem(word) for word in words or []]
     if b == published.NAME:
         if fail_on:
             raise ValueError(f"--fail-on {fail_on}: {b} numbers are from another setting, so nothing counts as worse")
         results, damaged = load_readable(Path(a), studies)
         with print_damaged(damaged):
-            print(published.render(published.compare_published(results, interim), output_format))
+            print(published.render(published.compare_published(results, interim), format))
         return
     (source_a, studies_a), (source_b, studies_b) = compared_sources(a, b, studies)
     results_a, damaged_a = load_readable(source_a, studies_a)
@@ -155,7 +156,7 @@ def compare(
     results_b, damaged_b = load_readable(source_b, studies_b)
     with print_damaged([*damaged_a, *damaged_b]):
         comparison = comparing.compare(results_a, results_b, interim)
-        print(summary.render(comparison, output_format))
+        print(summary.render(comparison, format))
         if fail_on:
             exit_if_worse(comparison, limit)
 
@@ -166,7 +167,8 @@ def exit_if_worse(comparison: Comparison, limit: float | str | None) -> None:
     limit: the option --margin. Raises ValueError if that cannot be judged.
     """
     text = summary.gate_text(comparison, limit)
-    if reason := summary.unjudged_reason(comparison, limit):
+    reason = summary.unjudged_reason(comparison, limit)
+    if reason:
         raise ValueError(f"--fail-on worse: {reason} ({text})")
     print(f"--fail-on worse: {text}", file=sys.stderr)
     if summary.failing_rows(comparison, limit):
@@ -179,25 +181,28 @@ def compared_sources(a: str, b: str, studies: list[str]) -> list[tuple[Path, lis
     Raises ValueError if A or B is a .csv or .yaml file, or if they are two studies of one run directory.
     """
     paths = [Path(a), Path(b)]
+    sources = []
+    folders = []  # run directories of which A or B is a study's folder
     for path in paths:
         refuse_csv(path)
-    folders = [path.absolute() for path in paths if (path / "plan.json").is_file()]
-    default = source_path(None)
-    there = existing_names(default) if default.is_dir() else []
-    same_source = len(folders) == 2 and folders[0].parent == folders[1].parent
-    yaml = [path for path in paths if path.suffix in (".yaml", ".yml")]
-    if same_source or yaml or {a, b} <= {*there}:
+        if (path / "plan.json").is_file():
+            folders.append(path.absolute().parents[1])
+            sources.append((folders[-1], [*studies, path.name]))
+        else:
+            sources.append((path, studies))
+    same_source = len(folders) == 2 and folders[0] == folders[1]
+    is_yaml = any(path.suffix in (".yaml", ".yml") for path in paths)
+    if same_source or is_yaml or {a, b} <= {*existing_names(source_path(None))}:
         names = shlex.join(dict.fromkeys(path.name for path in paths))
         runs = folder_options(paths[0].parent.parent) if same_source else ""
         raise ValueError(f"{a} and {b}: compare takes two sets of results; of one set: `ablate table {names}{runs}`")
-    return [
-        (path.absolute().parents[1], [*studies, path.name]) if path.absolute() in folders else (path, studies)
-        for path in paths
-    ]
+    return sources
 
 
-def margin_of(text: str) -> float | str:
+def margin_of(text: str | None) -> float | str | None:
     """Return the margin of `--margin`. Raises ValueError if it is neither a number above 0 nor a share such as 25%."""
+    if text is None:
+        return None
     with suppress(ValueError):
         return checked_margin(text if text.endswith("%") else float(text))
     raise ValueError(f"--margin {text}: '{text}' is not a number above 0, or a share of A's error up to 50% (25%)")

@@ -1,4 +1,4 @@
-"""The commands `ablate plan`, `run` and `train`, which plan and train on this machine."""
+"""The commands `ablate run` and `train`, which train on this machine."""
 
 import shlex
 import sys
@@ -9,20 +9,16 @@ from typing import Annotated
 import typer
 
 from ablations.cli.answer import show_json
-from ablations.cli.inputs import guards, parameters
-from ablations.cli.inputs.ablate_toml import resolve_settings
-from ablations.cli.inputs.directories import ensure_publishable, folder_options, imported_files, make_place
-from ablations.cli.inputs.preparation import prepare_plans, slurm_profile
-from ablations.cli.inputs.words import SETTINGS, check_overrides, parse_words
+from ablations.cli.inputs import parameters
+from ablations.cli.inputs.directories import ensure_publishable, folder_options, make_place, resolve_settings
+from ablations.cli.inputs.preparation import ensure_data, ensure_trainable, prepare_plans
+from ablations.cli.inputs.words import SETTINGS, parse_words
 from ablations.cli.running import finish, train_here
-from ablations.cluster import campaign
 from ablations.execution import retry as retrying
 from ablations.jobs import Job, jobs
 from ablations.planning import estimate
 from ablations.planning.ancestors import ancestors, parent_names
-from ablations.planning.overview import overview, render
 from ablations.planning.saved_plans import save_plan
-from ablations.planning.step_times import measure_missing
 from ablations.study.naming import RECIPE
 from ablations.study.reading import read_recipe
 from ablations.trainables.trainable import find, trial_id
@@ -32,61 +28,6 @@ from results.report import publish
 from results.store.schemas import Plan
 from results.study_results import load_plans
 from results.trackers import mirroring
-
-
-def plan(
-    words: parameters.Words,
-    recipe: parameters.RecipeName = None,
-    runs: parameters.Runs = None,
-    seeds: parameters.Seeds = None,
-    name: parameters.PlanName = "",
-    arm: parameters.ArmGlobs = parameters.ALL_ARMS,
-    prune: parameters.Prune = False,
-    plugin: parameters.Plugins = None,
-    data_dir: parameters.DataDir = None,
-    workers: parameters.Workers = None,
-    keep_weights: parameters.Keeping = None,
-    profile: Annotated[
-        str | None, parameters.profile_option("Estimate hours for this SLURM profile.", "this machine")
-    ] = None,
-    max_hours: parameters.MaxHours = None,
-    probe: Annotated[
-        bool, typer.Option("--probe", help="Measure 50 steps of every arm here first, and keep the times.")
-    ] = False,
-    as_json: parameters.AsJson = False,
-) -> None:
-    """Show a study's trials, hours and confounds.
-
-    Runs no trial. Counts finished trials, trials shared with other studies, and trials to do. Shows data, duration,
-    what differs between the arms, and the smallest difference that the seeds can resolve.
-
-    Examples:
-
-        ablate plan position-embedding --probe
-        ablate plan pooling --recipe cifar10 --profile mycluster
-    """
-    if probe and profile is not None:
-        raise ValueError(f"--probe measures here, not what --profile {profile} asks for: leave one of them out")
-    chosen = slurm_profile(profile, recipe or RECIPE) if profile is not None else None
-    place = make_place(runs, data_dir, plugin, keep_weights=keep_weights, profile=chosen)
-    plans = prepare_plans(words, recipe, place, seeds, prune, data_dir, name, stated=not probe)
-    device = campaign.device(chosen) if chosen else estimate.local_device(plans)
-    if probe:
-        guards.ensure_data(jobs(plans), place)
-        for job in jobs(plans):
-            find(job.trainable).check_machine(job.config, job.description)
-        measure_missing(plans, place.runs, place.data_dir, lambda line: print(line, file=sys.stderr))
-    if max_hours is not None:
-        estimate.check_max_hours(max_hours, plans, jobs(plans, arm), place.runs, device)
-    keep, here = place.keep_weights, bool(device.name) and chosen is None
-    views = [
-        overview(plan, place.runs, plans[:position], device, keep, workers, arm, here, imported_files(place.plugins))
-        for position, plan in enumerate(plans)
-    ]
-    if as_json:
-        return show_json(views)
-    for view, planned in zip(views, plans, strict=True):
-        print(render(view, planned, arm), end="\n\n")
 
 
 def run(
@@ -130,16 +71,15 @@ def run(
     if max_hours is not None:
         estimate.check_max_hours(max_hours, plans, todo, place.runs, estimate.local_device(plans))
     if plan_only:
-        guards.ensure_data(todo, place)
+        ensure_data(todo, place)
         ensure_publishable(place.runs)
     else:
-        guards.ensure_trainable(todo, place)
+        ensure_trainable(todo, place)
     warn_of(todo)
-    for planned in plans:
-        save_plan(place.runs, planned)
+    for plan in plans:
+        save_plan(place.runs, plan)
     if plan_only:
-        print(f"planned: ablate work {place.runs}")
-        return
+        return print(f"planned: ablate work {place.runs}")
     with mirroring(plans, place.runs, tensorboard):
         summary = train_here(todo, place, workers, publisher(plans, arm, place.runs))
     finish(summary, len(todo), folder_options(runs), plans)
@@ -151,29 +91,33 @@ def next_commands(plans: Sequence[Plan], runs: Path, where: str) -> str:
     asked = jobs(plans)
     left = sum(not store.trial(runs, job.id).state().is_over for job in asked)
     names = " ".join(shlex.quote(plan.name) for plan in plans) + where
-    table = f"ablate table {names}{' --interim' if left else ''}"
-    so_far = f"   verdicts so far: {left} of {len(asked)} planned trials are still to do" if left else ""
-    return f"next    {table}{so_far}\n        ablate plot {names}; ablate report {names}"
+    table = f"ablate table {names}"
+    if left:
+        table += f" --interim   verdicts so far: {left} of {len(asked)} planned trials are still to do"
+    return f"next    {table}\n        ablate plot {names}; ablate report {names}"
 
 
 def warn_of(todo: Iterable[Job]) -> None:
     """Print to standard error what users should know of trials before they begin, each line once."""
-    for line in dict.fromkeys(line for job in todo for line in find(job.trainable).warnings(job.config)):
+    lines: list[str] = []
+    for job in todo:
+        lines += find(job.trainable).warnings(job.config)
+    for line in dict.fromkeys(lines):
         print(f"ablate: {line}", file=sys.stderr)
 
 
 def publisher(plans: list[Plan], arms: Sequence[str], runs: Path) -> Callable[[Job], str]:
     """Return a function of an ended trial, which writes and returns the tables of studies that are then complete."""
-    open_trials = {planned.name: {job.id for job in jobs([planned], arms)} for planned in plans}
+    open_trials = {plan.name: {job.id for job in jobs([plan], arms)} for plan in plans}
 
     def publish_ended(job: Job) -> str:
         tables = []
-        for name, ids in list(open_trials.items()):
-            ids.discard(job.id)
-            if not ids:
-                del open_trials[name]
-                own = next(planned for planned in plans if planned.name == name)
-                tables.append(publish(load_plans(runs, [own])[0], runs) + "\n")
+        for plan in plans:
+            ids = open_trials[plan.name]
+            if job.id in ids:
+                ids.remove(job.id)
+                if not ids:
+                    tables.append(publish(load_plans(runs, [plan])[0], runs) + "\n")
         return "\n".join(tables)
 
     return publish_ended
@@ -206,26 +150,27 @@ def train(
         ablate train data=imagefolder:photos image_size=32 patch=4 steps=100
     """
     place = make_place(runs, data_dir, plugin, checkpoints)
-    job, before = one_trial(words, recipe or RECIPE, place.runs, data_dir)
+    job, before = one_trial(words, recipe, place.runs, data_dir)
     todo = retrying.trials_to_run(place.runs, [*before, job], place.code)
-    guards.ensure_trainable([job, *todo], place)
+    ensure_trainable([job, *todo], place)
     warn_of([job])
     summary = train_here([*before, job], place, 1)
     state = store.trial(place.runs, job.id).state()
+    folder = place.runs / "trials" / job.id
     if as_json and state.result is not None:
-        show_json([store.read_json(place.runs / "trials" / job.id / "result.json")])
+        show_json([store.read_json(folder / "result.json")])
     elif state.result is not None:
-        shown = "  ".join(f"{name} {value:.4f}" for name, value in state.result.metrics.items())
-        print(f"{place.runs / 'trials' / job.id}  {state.status}  {shown}")
+        metrics = "  ".join(f"{name} {value:.4f}" for name, value in state.result.metrics.items())
+        print(f"{folder}  {state.status}  {metrics}")
     finish(summary, len(todo), folder_options(runs))
 
 
-def one_trial(words: list[str], recipe: str, runs: Path, data_dir: Path | None) -> tuple[Job, list[Job]]:
+def one_trial(words: list[str], recipe: str | None, runs: Path, data_dir: Path | None) -> tuple[Job, list[Job]]:
     """Return the job of a recipe's trial with the words' settings, and the jobs of the trials that it starts from.
 
     Raises ValueError if the words name a study or set the margin, or if a setting is invalid.
     """
-    asked = parse_words(words)
+    asked = parse_words(words, recipe)
     if asked.margin is not None:
         raise ValueError(f"margin={asked.margin}: applies to studies: give it to `ablate run`")
     if asked.studies:
@@ -234,12 +179,12 @@ def one_trial(words: list[str], recipe: str, runs: Path, data_dir: Path | None) 
             raise ValueError(f"'{word}' is not key=value: write {usual_name(word)}=VALUE")
         again = f"`ablate run {shlex.quote(word)}` trains a study"
         raise ValueError(f"'{word}' is not key=value: train takes one config; {again}")
-    check_overrides(asked.overrides, [], recipe)
-    base = read_recipe(recipe)
+    asked.check_overrides()
+    base = read_recipe(asked.recipe or RECIPE)
     trainable = find(base.trainable)
     merged = trainable.merge(base.config, asked.overrides)
     settings = trainable.resolve(resolve_settings(merged, data_dir))
-    before = ancestors(base.train, settings, runs)
+    before = ancestors(base.trainable, settings, runs)
     job = Job(
         trial_id(trainable, settings),
         settings,
@@ -247,7 +192,7 @@ def one_trial(words: list[str], recipe: str, runs: Path, data_dir: Path | None) 
         "",
         parents=parent_names(before),
         description=trainable.describe(settings),
-        trainable=base.train,
+        trainable=base.trainable,
         metric=trainable.metrics([settings])[0].name,
         selection_metric=trainable.selection_metric,
     )

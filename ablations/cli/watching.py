@@ -3,7 +3,7 @@
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,9 +11,10 @@ import typer
 from rich.console import Console
 
 from ablations.cli.answer import print_damaged, show_json
-from ablations.cli.inputs import ablate_toml, parameters
-from ablations.cli.inputs.directories import folder_options, runs_folder
+from ablations.cli.inputs import parameters
+from ablations.cli.inputs.directories import folder_options, read_ablate_toml, runs_folder, scratch
 from ablations.cli.inputs.plan_names import checked_names, trial_ids
+from ablations.cli.inputs.words import parse_words
 from ablations.jobs import Keep, jobs, kept_weights
 from ablations.status import log_tails
 from ablations.status import view as status_view
@@ -44,17 +45,18 @@ def status(
         ablate status
         ablate status position-embedding --recipe cifar10 --watch
     """
-    folder, where = runs_folder(runs), folder_options(runs)
+    if as_json and watch:
+        raise ValueError("--watch: leave out --json")
+    folder = runs_folder(runs)
+    where = folder_options(runs)
     asker = RateLimitedAsker(folder)
-    names = checked_names(words, recipe, folder)
+    names = checked_names(parse_words(words, recipe), folder)
 
     def read() -> Statuses:
         plans, damaged = plan_files.named_plans(folder, names)
         answers = asker()
         return [study_status(plan, folder, answers) for plan in plans], damaged
 
-    if as_json and watch:
-        raise ValueError("--watch: leave out --json")
     studies, damaged = status_view.show_live(read, where) if watch else read()
     with print_damaged(damaged):
         if as_json:
@@ -83,20 +85,21 @@ def logs(
         ablate logs 3f2a9c01b7de --lines 100
     """
     folder = runs_folder(runs)
-    found = log_tails.tails(folder, trial_ids(folder, words, recipe, arm), lines, failed)
+    tails = log_tails.tails(folder, trial_ids(folder, parse_words(words, recipe), arm), lines, failed)
     if as_json:
-        return show_json([{"logs": [asdict(tail) for tail in found]}])
-    tail = None
-    for tail in found:
+        return show_json([{"logs": list(tails)}])
+    is_empty = True
+    for tail in tails:
         print(tail)
-    if tail is None:
+        is_empty = False
+    if is_empty:
         print("nothing has failed" if failed else "nothing has begun", file=sys.stderr)
 
 
 @dataclass(frozen=True)
 class Waste:
     path: Path
-    size: int  # in bytes
+    bytes: int
     why: str
 
 
@@ -120,33 +123,28 @@ def clean(
     folder = runs_folder(runs)
     if runs is not None and not folder.is_dir():
         raise ValueError(f"--runs {folder}: no such run directory")
-    here = ablate_toml.read()
-    scratch_name = checkpoints or here.checkpoints
-    scratch = ablate_toml.scratch(scratch_name) if scratch_name else None
+    here = read_ablate_toml()
+    checkpoint_folder = scratch(checkpoints or here.checkpoints)
     keep = keep_weights or here.keep_weights
     plans, damaged = store.read_plans(folder)
     with print_damaged(damaged):
         if damaged and keep != "all":
             print(f"ablate: --keep-weights {keep}: all weights stay, which a damaged plan may need", file=sys.stderr)
             keep = "all"
-        waste = find_waste(folder, plans, keep, scratch)
+        waste = find_waste(folder, plans, keep, checkpoint_folder)
         if not as_json:
-            print_waste(waste)
+            for item in waste:
+                print(f"{item.bytes / 1e6:10.2f} MB  {item.path}  ({item.why})")
         if yes:
-            remove(waste, folder, scratch)
-        total = sum(item.size for item in waste)
+            remove(waste, folder, checkpoint_folder)
+        total = sum(item.bytes for item in waste)
         if as_json:
-            files = [{"path": str(item.path), "bytes": item.size, "why": item.why} for item in waste]
-            return show_json([{"files": files, "bytes": total, "removed": yes}])
-        if not waste:
-            return print("nothing to remove")
-        done = ", removed" if yes else "; remove with --yes"
-        print(f"{total / 1e6:10.2f} MB in all{done}")
-
-
-def print_waste(waste: Sequence[Waste]) -> None:
-    for item in waste:
-        print(f"{item.size / 1e6:10.2f} MB  {item.path}  ({item.why})")
+            show_json([{"files": waste, "bytes": total, "removed": yes}])
+        elif waste:
+            done = ", removed" if yes else "; remove with --yes"
+            print(f"{total / 1e6:10.2f} MB in all{done}")
+        else:
+            print("nothing to remove")
 
 
 def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | None = None) -> list[Waste]:

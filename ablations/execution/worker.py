@@ -128,6 +128,7 @@ class Worker:
         self.patience(lambda: trial.create({"config": settings, "identity": identity}))
         attempt.write_env(provenance.environment_record(environment, self.place.plugins))
         attempt.progress = partial(self.report, job.selection_metric)
+        attempt.on_resume = lambda step: self.warn(f"resuming {job.name} at step {step:,}")
         attempt.compiling = lambda: self.emit(messages.Compiling())
         return settings
 

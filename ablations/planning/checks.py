@@ -50,17 +50,22 @@ def check_names(design: Design) -> None:
         check_name(study, "metric", design.metric, [*declared, *trainable.known_evals()])
     check_name(study, "figure", study.figure, FIGURE_KINDS)
     at_own_value = [arm_name(change.name, point) for change in design.changes for point in fixed_points(design)]
-    check_arms(study, "published", written_names.published(design), [*arms, *at_own_value] if design.tune else arms)
+    check_arms(design, "published", written_names.published(design), [*arms, *at_own_value] if design.tune else arms)
     claimed = [name for claim in written_names.all_claims(design) for name in claimed_arms(claim)]
-    check_arms(study, "claims", claimed, claimable_names(design))
+    check_arms(design, "claims", claimed, claimable_names(design))
     for name in sorted(study.families.keys() - {design.family_name(arm) for arm in design.arms}):
         raise ValueError(f"study '{study.name}': families: no arm is of {name}")
 
 
-def check_arms(study: Study, key: str, names: Iterable[str], known: Sequence[str]) -> None:
+def check_arms(design: Design, key: str, names: Iterable[str], known: Sequence[str]) -> None:
+    study = design.study
+    baseline = design.main_baseline
     for name in names:
-        if not may_name_arm(study, name):
-            check_name(study, key, name, known)
+        if may_name_arm(study, name):
+            continue
+        if name not in known and {*name.split(",")} <= {*baseline.split(",")}:
+            raise ValueError(f"study '{study.name}': {key}={name}: is the baseline, whose name is {baseline}")
+        check_name(study, key, name, known)
 
 
 def check_name(study: Study, key: str, name: str, known: Iterable[str]) -> None:

@@ -202,7 +202,7 @@ def trial_kind(trial_id: str, standing: Standing, answers: SlurmAnswers) -> str:
         return "queued"
     if trial_id in answers.unknown:
         return "unknown"
-    if standing.state.status in ("interrupted", "broken"):
+    if standing.state.status in ("interrupted", "broken") and not standing.state.is_reopened():
         return standing.state.status
     return "missing"
 

@@ -27,6 +27,7 @@ class Attempt:
     """One process's hold on a trial, until its `with` block ends. It is the `run` that `vitcore.train` writes to.
 
     It saves checkpoints and publishes a result only if no newer attempt exists. on_record: called by `record`.
+    on_resume: called with the step of the checkpoint from which another attempt is resumed.
     patience: how long writes wait while the disk is full. keep_weights: whether `save_weights` writes a file.
     """
 
@@ -36,6 +37,7 @@ class Attempt:
         self.progress: Callable[..., None] = lambda *_, **__: None  # see vitcore's Run; several times a second
         self.compiling: Callable[[], None] = lambda: None  # called before the first step is compiled
         self.on_record: Callable[[Facts], None] = lambda facts: None
+        self.on_resume: Callable[[int], None] = lambda step: None
         self.weights_sha256: str | None = None
         self.env: Facts = {}
         self.patience = Patience()
@@ -82,6 +84,7 @@ class Attempt:
             self.write_metrics(line for line in read_metrics(earlier) if line.step <= step)
             if earlier != self.path:
                 self.write_env({**self.env, "resumed_from": {"attempt": earlier.name, "step": step}})
+                self.on_resume(step)
             return payload
         (self.path / "metrics.jsonl").unlink(missing_ok=True)
         if "resumed_from" not in self.env:

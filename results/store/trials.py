@@ -39,6 +39,10 @@ class TrialState:
     def is_over(self) -> bool:
         return self.status in ("finished", "diverged")
 
+    def is_reopened(self) -> bool:
+        """Return whether `retry` has let the trial run again, and no attempt has begun since."""
+        return self.attempt is not None and self.result is None and (self.attempt / RETRY).exists()
+
     def read(self, name: str) -> bytes:
         """Return the verified bytes of a file in the attempt's folder. Raises the errors of `read_vouched`."""
         assert self.attempt is not None

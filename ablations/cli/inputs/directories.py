@@ -1,20 +1,81 @@
-"""The folders and plug-ins of a command. Functions that read ablate.toml raise ValueError if it is invalid."""
+"""The file ablate.toml, and the folders and plug-ins of a command. Its readers raise ValueError if it is invalid."""
 
 import os
 import shlex
 import tempfile
+import tomllib
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablations.cli.inputs import ablate_toml
 from ablations.cli.inputs.words import refuse_csv
 from ablations.execution.launch import Place
 from ablations.jobs import Keep
+from ablations.trainables.vit.commands.data_folders import DataFolders
+from ablations.trainables.vit.commands.data_folders import data_folders as data_folders_of
 from commonfloor.files import check_hard_links
+from commonfloor.messages import reason
+from commonfloor.options import ConfigError, Options
+from results.store.schemas import Settings
 
 if TYPE_CHECKING:
     from slurm.profile import Profile
+
+
+class AblateToml(Options):
+    """The content of an ablate.toml, in which every key is optional."""
+
+    runs: str = "runs"  #: The run directory: the default of `--runs`.
+    data_dir: str | None = None  #: Folder of data sets. It precedes the environment variable `ABLATE_DATA`.
+    plugins: list[str] = []  #: Plug-in files that every command loads, in addition to `--plugin`.
+    profile: str | None = None  #: SLURM profile, by name or file: the default of `ablate submit --profile`.
+    checkpoints: str | None = None  #: Scratch space for checkpoints: the default of `--checkpoints`.
+    keep_weights: Keep = "all"  #: The trials whose final weights are kept.
+    data: dict[str, str] = {}  #: Names for folders of images or packs: `pets = "~/pets"` makes `data=pets` known.
+
+
+def read_ablate_toml() -> AblateToml:
+    """Return the settings in ./ablate.toml, or the defaults.
+
+    Raises a ValueError that names file and key if the file cannot be read or a key is invalid.
+    """
+    path = Path("ablate.toml")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return AblateToml()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: cannot be read ({reason(error)})") from None
+    try:
+        return AblateToml(**tomllib.loads(text))
+    except (tomllib.TOMLDecodeError, ConfigError) as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def data_folders(explicit: Path | None = None, profile: str | None = None) -> DataFolders:
+    """Return the folders in which data sets are found. explicit: --data-dir. profile: the data_dir of a SLURM profile.
+
+    Raises the errors of `read_ablate_toml` and of the ViT's `data_folders`.
+    """
+    settings = read_ablate_toml()
+    return data_folders_of(explicit, profile, settings.data_dir, named=settings.data)
+
+
+def scratch(folder: str | None) -> Path | None:
+    """Return the folder of checkpoints, if any. Raises ValueError if it is a file, or not a plain absolute path."""
+    if not folder:
+        return None
+    path = Path(folder).expanduser()
+    if not path.is_absolute() or "%" in folder or not folder.isprintable() or ".." in path.parts:
+        raise ValueError(f"checkpoints={folder!r}: an absolute folder, without %, '..' and control characters")
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"checkpoints={folder!r}: is not a folder")
+    return path
+
+
+def resolve_settings(config: Settings, data_dir: Path | None = None) -> Settings:
+    """Return `config` with paths for image folders that ablate.toml names. Raises ValueError if the file is invalid."""
+    return dict(data_folders(data_dir).resolve(config))
 
 
 def source_path(source: Path | None) -> Path:
@@ -25,7 +86,7 @@ def source_path(source: Path | None) -> Path:
     if source is not None:
         refuse_csv(source)
         return source
-    return Path(os.path.expanduser(ablate_toml.read().runs))
+    return Path(os.path.expanduser(read_ablate_toml().runs))
 
 
 def runs_folder(runs: Path | None) -> Path:
@@ -46,9 +107,9 @@ def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | Non
     """Return the folder of data sets that --data-dir, the profile or ablate.toml names, or None.
 
     profile: the data_dir of a SLURM profile. Sets environment variables by which this process and its children find
-    packs. Raises the errors of `ablate_toml.data_folders`.
+    packs. Raises the errors of `data_folders`.
     """
-    folders = ablate_toml.data_folders(data_dir, profile)
+    folders = data_folders(data_dir, profile)
     folders.set_environment()
     return folders.folder
 
@@ -66,7 +127,7 @@ def data_home(data_dir: Path | None) -> Path:
 
 def load_plugins(files: list[Path] | None) -> dict[str, str]:
     """Load the plug-ins of ablate.toml and --plugin; return absolute path -> digest. Raises ValueError if one fails."""
-    named = [Path(os.path.expanduser(file)) for file in ablate_toml.read().plugins] + (files or [])
+    named = [Path(os.path.expanduser(file)) for file in read_ablate_toml().plugins] + (files or [])
     if not named:
         return {}
     from ablations.trainables.vit import plugins  # imported here because it loads torch
@@ -96,15 +157,15 @@ def make_place(
     Loads the plug-ins, and sets the variables that `data_folder` sets. Raises ValueError if --runs is a file, or if
     --checkpoints or a plug-in is invalid.
     """
-    here = ablate_toml.read()
+    here = read_ablate_toml()
     if profile is not None:
-        checkpoints, keep_weights = checkpoints or profile.checkpoints, keep_weights or profile.keep_weights
-    checkpoints = checkpoints or here.checkpoints
+        checkpoints = checkpoints or profile.checkpoints
+        keep_weights = keep_weights or profile.keep_weights
     return Place(
         runs_folder(runs).absolute(),
         data_folder(data_dir, profile.data_dir if profile else None),
         load_plugins(plugin),
-        checkpoints=ablate_toml.scratch(checkpoints) if checkpoints else None,
+        checkpoints=scratch(checkpoints or here.checkpoints),
         keep_weights=keep_weights or here.keep_weights,
     )
 

@@ -2,16 +2,18 @@
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 from ablations.cli.inputs.words import SETTINGS
 from commonfloor.messages import usual_name
 
+TO_FILE = "redirect what it prints with > FILE"
 TRAINS = "`ablate run STUDY` trains every arm of a study"
 READS = "`ablate table STUDY`, `ablate plot STUDY` and `ablate report` show results"
-COMMANDS = {  # what other tools call it -> what does it here
+CLEANS = "`ablate clean` lists files that nothing needs; to forget results, remove the run directory"
+COMMANDS = {  # what does it here -> what other tools call it
     "`ablate list`": "ls dir studies recipes search browse",
     "`ablate list --variants`": "models modules components",
     "`ablate list --settings`": "settings options parameters params config configs",
@@ -27,9 +29,7 @@ COMMANDS = {  # what other tools call it -> what does it here
     "`ablate logs STUDY`": "log tail cat",
     "`ablate compare A B`": "diff cmp vs",
     "`ablate cancel STUDY` for SLURM jobs, Ctrl-C for a run here": "stop kill abort scancel",
-    "`ablate clean` lists files that nothing needs; to forget results, remove the run directory": (
-        "rm remove delete del prune reset undo gc"
-    ),
+    CLEANS: "rm remove delete del prune reset undo gc",
     "`ablate submit STUDY --profile NAME`": "sbatch srun slurm deploy",
     "`ablate profile init NAME` describes a cluster": "cluster setup configure",
     "`ablate init FOLDER` writes a recipe for your images": "new create add",
@@ -41,9 +41,8 @@ COMMANDS = {  # what other tools call it -> what does it here
     "`ablate export --out FILE.csv`": "csv save dump",
     "`ablate --version`": "--ver",
 }
-INSTEAD_OF_COMMAND = {other: answer for answer, others in COMMANDS.items() for other in others.split()}
 
-OPTIONS = {  # what other tools call it -> what does it here
+OPTIONS = {  # what does it here -> what other tools call it
     "--runs DIR for where results go": "out o output output-dir out-dir save-dir log-dir logdir results-dir workdir",
     "--recipe NAME|FILE": "config c config-name config-path config-file cfg recipes conf",
     "--jobs N": "num-workers n-jobs nproc parallel processes",
@@ -61,36 +60,35 @@ OPTIONS = {  # what other tools call it -> what does it here
     "--name NAME": "run-name tag exp-name",
     "max_hours in a profile, or --max-hours HOURS": "timeout max-time budget",
 }
-INSTEAD_OF_OPTION = {other: answer for answer, others in OPTIONS.items() for other in others.split()}
 OF_COMMANDS = {  # options whose answer differs between commands
     "table": {
-        **{name: f"--format {name}" for name in ("csv", "latex", "md", "html", "json")},
-        **dict.fromkeys(("tex",), "--format latex"),
-        **dict.fromkeys(
-            ("metric", "metrics", "column", "sort"), "--columns NAME,..., as in --columns arm,val_accuracy"
+        "--format latex": "tex",
+        "--columns NAME,..., as in --columns arm,val_accuracy": "metric metrics column sort",
+        TO_FILE: "out o output",
+    },
+    "compare": {TO_FILE: "out o output"},
+    "export": {"the ending says it: --out FILE.csv or FILE.parquet": "format f csv", "--out FILE": "o output"},
+    "report": {"a report is a page: --out FILE.html": "format f pdf"},
+    "submit": {
+        "is a key of the profile's file: `ablate profile init NAME` writes one": (
+            "partition time gres account qos mem cpus-per-task gpu nodes constraint"
         ),
-        **dict.fromkeys(("out", "o", "output"), "redirect what it prints with > FILE"),
     },
-    "plot": {name: f"--format {name}" for name in ("pdf", "png", "svg")},
-    "compare": dict.fromkeys(("out", "o", "output"), "redirect what it prints with > FILE"),
-    "export": {
-        **dict.fromkeys(("format", "f", "csv"), "the ending says it: --out FILE.csv or FILE.parquet"),
-        **dict.fromkeys(("o", "output"), "--out FILE"),
-    },
-    "report": dict.fromkeys(("format", "f", "pdf"), "a report is a page: --out FILE.html"),
-    "submit": dict.fromkeys(
-        ("partition", "time", "gres", "account", "qos", "mem", "cpus-per-task", "gpu", "nodes", "constraint"),
-        "is a key of the profile's file: `ablate profile init NAME` writes one",
-    ),
-    "demo": dict.fromkeys(("seeds", "recipe", "seed"), "is for `ablate run demo`"),
+    "demo": {"is for `ablate run demo`": "seeds recipe seed"},
 }
+FORMATS = {"table": ("csv", "latex", "md", "html", "json"), "plot": ("pdf", "png", "svg")}
 INSTEAD_OF_VALUE = {"markdown": "md", "tex": "latex"}
 DRY = ("dry-run", "dry", "n", "dryrun", "preview", "plan", "print-config")
 
 
+def answer_with(name: str, answers: Mapping[str, str]) -> str:
+    """Return the answer whose names contain `name`, or "" if none does."""
+    return next((answer for answer, names in answers.items() if name in names.split()), "")
+
+
 def command_answer(name: str) -> str:
     """Return what does here what the command `name` does in other tools, or "" if none does."""
-    return INSTEAD_OF_COMMAND.get(name.lower().replace("_", "-"), "")
+    return answer_with(name.lower().replace("_", "-"), COMMANDS)
 
 
 def option_answer(option: str, command: Any, words: Sequence[str]) -> str:
@@ -112,22 +110,37 @@ def option_answer(option: str, command: Any, words: Sequence[str]) -> str:
     if name in DRY and command.name == "run":
         planned = ["plan" if word == "run" else word for word in words if word != given]
         return f"`{command_line(planned)}` shows what it would do"
-    if answer := OF_COMMANDS.get(command.name, {}).get(name):
+    if name in FORMATS.get(command.name, ()):
+        return f"use --format {name}"
+    answer = answer_with(name, OF_COMMANDS.get(command.name, {}))
+    if answer:
         return f"use {answer}" if answer.startswith("--") else answer
-    takes_settings = any("KEY=VALUE" in (one.metavar or "") for one in command.params)
+    if not any("KEY=VALUE" in (parameter.metavar or "") for parameter in command.params):
+        answer = answer_with(name, OPTIONS)
+        return use_option(answer, command) if answer.startswith("--") else ""
+    return setting_answer(name, given, command, words)
+
+
+def setting_answer(name: str, given: str, command: Any, words: Sequence[str]) -> str:
+    """Return what to type instead of an option, of a command that takes settings. given: the option as typed."""
     setting = usual_name(name)
-    is_setting = setting in SETTINGS and (setting != "seed" or command.name == "train")
-    if takes_settings and is_setting and (corrected := with_setting(given, setting, words)):
-        return f"settings are words: `{command_line(corrected)}`"
-    answer = INSTEAD_OF_OPTION.get(name, "")
+    if setting in SETTINGS and (setting != "seed" or command.name == "train"):
+        corrected = with_setting(given, setting, words)
+        if corrected:
+            return f"settings are words: `{command_line(corrected)}`"
+    answer = answer_with(name, OPTIONS)
     first = answer.partition(" ")[0]
     if first.startswith("--"):
-        return f"use {answer}" if any(first in one.opts for one in command.params) else ""
-    if not takes_settings:
-        return ""
+        return use_option(answer, command)
     if "=" in first:
         return f"settings are words: `{command_line([first if word == given else word for word in words])}`"
     return answer
+
+
+def use_option(answer: str, command: Any) -> str:
+    """Return an answer that begins with an option, or "" if the command does not have this option."""
+    option = answer.partition(" ")[0]
+    return f"use {answer}" if any(option in parameter.opts for parameter in command.params) else ""
 
 
 def split_letter(option: str, words: Sequence[str]) -> list[str]:
@@ -145,8 +158,10 @@ def value_answer(parameter: Any, words: Sequence[str]) -> str:
     parameter: the Click parameter. words: the command line after `ablate`.
     """
     if parameter.param_type_name == "argument":
-        named = [word for word in words if usual_name(word) in SETTINGS]
-        return f"'{named[0]}': `ablate list variants` and `ablate list settings` have it" if named else ""
+        for word in words:
+            if usual_name(word) in SETTINGS:
+                return f"'{word}': `ablate list variants` and `ablate list settings` have it"
+        return ""
     value = value_of(parameter.opts, words)
     option = parameter.opts[0]
     if value in INSTEAD_OF_VALUE:
@@ -170,11 +185,12 @@ def with_setting(given: str, setting: str, words: Sequence[str]) -> list[str]:
     """Return the words with `setting=value` in place of the option `given` and its value, or [] if it has no value."""
     position = words.index(given)
     before, after = words[:position], words[position + 1 :]
-    if "=" in given:
-        return [*before, f"{setting}={given.partition('=')[2]}", *after]
-    if not after or after[0].startswith("-"):
-        return []
-    return [*before, f"{setting}={after[0]}", *after[1:]]
+    _, equals, value = given.partition("=")
+    if not equals:
+        value, after = next(iter(after), "-"), after[1:]
+        if value.startswith("-"):
+            return []
+    return [*before, f"{setting}={value}", *after]
 
 
 def command_line(words: Sequence[str]) -> str:

@@ -126,6 +126,9 @@ DataDir = Annotated[
     typer.Option("--data-dir", metavar="DIR", help="The folder of data sets, searched before all other places."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Interim = Annotated[
+    bool, typer.Option("--interim", help="Show marked verdicts even before all planned trials are done.")
+]
 Prune = Annotated[bool, typer.Option("--prune", help="Forget arms and seeds planned earlier; their results stay.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if a planned trial has no result.")]
 Checkpoints = Annotated[

@@ -1,11 +1,12 @@
 """Resolve a command's words into the names of plans in a run directory or an exported file, and into trials."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from ablations.cli.inputs.ablate_toml import resolve_settings
-from ablations.cli.inputs.words import parse_words
+from ablations.cli.inputs.directories import resolve_settings
+from ablations.cli.inputs.words import Request
 from ablations.jobs import jobs
 from ablations.study.naming import (
     ALL_ARMS,
@@ -24,15 +25,14 @@ from results.store.plan_files import learned_settings
 from results.store.schemas import Plan
 
 
-def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -> list[str]:
+def plan_names(asked: Request, source: Path) -> list[str]:
     """Return the names of the plans that a command's words stand for. An empty list means all plans.
 
-    Returns a name even if there is no such plan. recipe_name: None for the default recipe or, if it has no plan, the
-    only recipe with one. source: a run directory or an exported file. Raises ValueError if a setting is invalid, the
+    Returns a name even if there is no such plan. Without --recipe, a study is on the default recipe or, if it has no
+    plan on this, on the only recipe with one. source: a run directory or an exported file. Raises ValueError if the
     words set the margin, or the export is damaged. Also raises it if a study has several plans but none on the default
     recipe.
     """
-    asked = parse_words(words or [])
     if asked.margin is not None:
         raise ValueError(f"margin={asked.margin}: is declared before results are read: give it to `ablate run`")
     if "all" in asked.studies:
@@ -41,14 +41,20 @@ def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -
     existing = existing_names(source)
     names = []
     for word in asked.studies:
-        identity = PlanIdentity(stem(word), stem(recipe_name or RECIPE), overrides)
+        identity = PlanIdentity(stem(word), stem(asked.recipe or RECIPE), overrides)
         if "@" in word or word in existing:
-            names.append(word)
+            names.append(name_on_disk(word, existing))
         elif identity.name in existing:
             names.append(identity.name)
         else:
-            names.append(name_by_content(identity, recipe_name is None, source))
+            names.append(name_by_content(identity, asked.recipe is None, source))
     return names
+
+
+def name_on_disk(word: str, existing: Collection[str]) -> str:
+    """Return the name of an existing plan for a name with its settings as typed. On disk, "-" stands for "/"."""
+    written = word.replace("/", "-")
+    return written if "@" in word and written in existing else word
 
 
 def name_by_content(identity: PlanIdentity, any_recipe: bool, source: Path) -> str:
@@ -58,13 +64,13 @@ def name_by_content(identity: PlanIdentity, any_recipe: bool, source: Path) -> s
     if several plans match.
     """
     plans = existing_plans(source)
-    found = [plan.name for plan in plans if identity.is_of(plan)]
-    if not found and any_recipe:
-        found = [plan.name for plan in plans if identity.may_mean(plan)]
+    names = [plan.name for plan in plans if identity.is_of(plan)]
+    if not names and any_recipe:
+        names = [plan.name for plan in plans if identity.may_mean(plan)]
         damaged = {*existing_names(source)} - {plan.name for plan in plans}
-        start, end = f"{identity.study}@", identity.suffix
-        found += [name for name in sorted(damaged) if name.startswith(start) and name.endswith(end)]
-    return only_name(found, identity.overrides, plans, source) if found else identity.name
+        start = f"{identity.study}@"
+        names += [name for name in sorted(damaged) if name.startswith(start) and name.endswith(identity.suffix)]
+    return only_name(names, identity.overrides, plans, source) if names else identity.name
 
 
 def existing_names(source: Path) -> list[str]:
@@ -83,45 +89,59 @@ def existing_plans(source: Path) -> list[Plan]:
     return store.read_plans(source).readable
 
 
-def checked_names(words: list[str] | None, recipe_name: str | None, source: Path) -> list[str]:
+def checked_names(asked: Request, source: Path) -> list[str]:
     """Return the names that `plan_names` returns, after a check that each study was planned as asked.
 
     Raises ValueError if a study has no such plan or its file does not exist, and the errors of `plan_names`. Unknown
     names pass, and all names if there is no plan.
     """
-    asked, there = parse_words(words or []), existing_names(source)
-    names = plan_names(words, recipe_name, source)
-    said = assignments(learned_settings(asked.overrides), ", ")
-    for word, name in zip(asked.studies, names, strict=bool(names)) if there else ():
-        if plan_files.known_name(name, there) in there:
-            continue
-        study, plans = stem(word).partition("@")[0], existing_plans(source)
-        own = [plan for plan in plans if plan.study == study]
-        listed = f" (there: {with_settings(there, plans)})"
-        base = next((plan for plan in own if recipe_name is None or plan.recipe == stem(recipe_name)), None)
-        if base and said and "@" not in word:
-            varied = [key for key in asked.overrides if key in {**base.factors, **base.curves}]
-            hint = f": {' and '.join(varied)} is what the study varies, its table has every value" if varied else listed
-            raise ValueError(f"{said}: '{study}' was not run with just these settings in {source}{hint}")
-        if stem(word) != word and not Path(word).exists() and not own:
-            raise ValueError(f"{word}: no such file, and no study '{study}' in {source}{listed}")
-        if stem(word) != word or own or study in packaged_names("studies"):
-            settings = f" with {said}" if said and "@" not in word else ""
-            shown = name if "@" in word else as_words(name).partition(" ")[0]
-            raise ValueError(f"{shown}: was not run{settings} in {source}{listed}: `ablate run {as_words(word)}` first")
+    names = plan_names(asked, source)
+    existing = existing_names(source)
+    if names and existing:
+        for word, name in zip(asked.studies, names, strict=True):
+            if plan_files.known_name(name, existing) not in existing:
+                refuse_unplanned(word, name, asked, source)
     return names
 
 
-def named_plans(runs: Path, words: list[str] | None, recipe_name: str | None) -> plan_files.Plans:
+def refuse_unplanned(word: str, name: str, asked: Request, source: Path) -> None:
+    """Raise ValueError if a word names a study without the plan `name`. A name that is unknown altogether passes."""
+    study = stem(word).partition("@")[0]
+    plans = existing_plans(source)
+    listed = f" (there: {with_settings(existing_names(source), plans)})"
+    settings = ""
+    if "@" not in word:
+        settings = assignments(learned_settings(asked.overrides), ", ")
+    of_study = [plan for plan in plans if plan.study == study]
+    if settings:
+        for plan in of_study:
+            if asked.recipe is None or plan.recipe == stem(asked.recipe):
+                varied = [key for key in asked.overrides if key in {**plan.factors, **plan.curves}]
+                if varied:
+                    listed = f": {' and '.join(varied)} is what the study varies, its table has every value"
+                raise ValueError(f"{settings}: '{study}' was not run with just these settings in {source}{listed}")
+    is_file = stem(word) != word
+    if is_file and not Path(word).exists() and not of_study:
+        raise ValueError(f"{word}: no such file, and no study '{study}' in {source}{listed}")
+    if is_file or of_study or study in packaged_names("studies"):
+        shown = name if "@" in word else as_words(name).partition(" ")[0]
+        with_them = f" with {settings}" if settings else ""
+        raise ValueError(f"{shown}: was not run{with_them} in {source}{listed}: `ablate run {as_words(word)}` first")
+
+
+def named_plans(runs: Path, asked: Request) -> plan_files.Plans:
     """Return the plans in a run directory that a command names. Raises ValueError if one was not run or is damaged."""
-    return plan_files.named_plans(runs, checked_names(words, recipe_name, runs))
+    return plan_files.named_plans(runs, checked_names(asked, runs))
 
 
-def trial_ids(runs: Path, words: list[str], recipe_name: str | None, arms: Sequence[str] = ALL_ARMS) -> list[str]:
+def trial_ids(runs: Path, asked: Request, arms: Sequence[str] = ALL_ARMS) -> list[str]:
     """Return the ids of the trials that a command names by id, or by study and patterns of arm names.
 
     Words that are no ids of existing trials are taken as studies. Raises the errors of `named_plans` and `jobs`.
     """
+    words = asked.studies
     ids = [word for word in words if re.fullmatch("[0-9a-f]{12}", word) and (runs / "trials" / word).is_dir()]
     studies = [word for word in words if word not in ids]
-    return ids + [job.id for job in jobs(named_plans(runs, studies, recipe_name).all() if studies else [], arms)]
+    if not studies:
+        return ids
+    return ids + [job.id for job in jobs(named_plans(runs, replace(asked, studies=studies)).all(), arms)]

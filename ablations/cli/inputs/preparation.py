@@ -1,4 +1,4 @@
-"""Prepare the plans of the studies that a command names. Planning loads torch."""
+"""Prepare the plans of the studies that a command names, and check what their trials need. Planning loads torch."""
 
 import os
 import re
@@ -10,74 +10,80 @@ from pathlib import Path
 
 from rich.progress import track
 
-from ablations.cli.inputs import ablate_toml
-from ablations.cli.inputs.plan_names import existing_plans
-from ablations.cli.inputs.words import Request, check_overrides, parse_words, refuse_other_encodings
+from ablations import machine
+from ablations.cli.inputs.directories import data_folders, ensure_publishable, ensure_writable
+from ablations.cli.inputs.plan_names import existing_plans, name_on_disk
+from ablations.cli.inputs.words import Request, parse_words, refuse_other_encodings
 from ablations.cli.progress import stderr_console
 from ablations.cluster.submit import read_profile
+from ablations.execution import slots
 from ablations.execution.launch import Place
-from ablations.jobs import jobs
+from ablations.execution.retry import trials_to_run
+from ablations.jobs import Job, jobs
 from ablations.planning.prepare import prepare
 from ablations.planning.saved_plans import saved_plan
 from ablations.study.design import Design
 from ablations.study.naming import RECIPE, as_words, assignments, packaged_names, stem
-from ablations.study.reading import Record, read_recipe, read_study
-from ablations.trainables.vit.commands.data_folders import DataFolders
+from ablations.study.reading import read_recipe, read_study
+from ablations.trainables.trainable import find
+from results import store
 from results.store import plan_files, schemas
 from results.store.plan_files import learned_settings
 from results.store.schemas import Plan
 from results.store.standing import Standings
 from slurm.profile import Profile
 
-MARGIN = "margin"
 
+def expand_plan_names(asked: Request, runs: Path) -> Request:
+    """Return the request with studies in place of names of plans such as demo@digits, and with the recipe in these.
 
-def expand_plan_names(asked: Request, recipe_name: str | None, runs: Path) -> tuple[Request, str]:
-    """Return (the words with studies in place of names of plans such as demo@digits, the recipe in these names).
-
-    A plan in the run directory `runs` also gives its study's file, its settings and its margin. Without any name of a
-    plan, returns the arguments. Raises ValueError if a plan's settings are unknown, or if the names, or a name and
-    `recipe_name`, differ in the recipe or in settings.
+    A plan in the run directory `runs` also gives its study's file, its settings and its margin. Raises ValueError if a
+    plan's settings are unknown, or if the names, or a name and --recipe, differ in the recipe or in settings.
     """
     planned = plan_files.planned_names(runs)
-    names = [word for word in asked.studies if ("@" in word and stem(word) == word) or word in planned]
+    words = [name_on_disk(word, planned) for word in asked.studies]
+    names = [word for word in words if ("@" in word and stem(word) == word) or word in planned]
     if not names:
-        return asked, recipe_name or RECIPE
+        return asked
     plans = {plan.name: plan for plan in existing_plans(runs)}
     named = {name: named_run(name, plans.get(name), runs) for name in names}
-    first, recipe = named[names[0]]
-    for name, (other, its_recipe) in named.items():
-        if (its_recipe, other.overrides) != (recipe, first.overrides):
+    first = named[names[0]]
+    for name, other in named.items():
+        if (other.recipe, other.overrides) != (first.recipe, first.overrides):
             raise ValueError(f"{names[0]} and {name}: differ in recipe or settings: give each a command of its own")
-    if recipe_name is not None and stem(recipe_name) != stem(recipe):
-        raise ValueError(f"{names[0]} --recipe {recipe_name}: the name says the recipe already: leave --recipe out")
-    studies = [named[word][0].studies[0] if word in named else word for word in asked.studies]
+    if asked.recipe is not None and stem(asked.recipe) != stem(first.recipe or RECIPE):
+        raise ValueError(f"{names[0]} --recipe {asked.recipe}: the name says the recipe already: leave --recipe out")
+    studies = [named[word].studies[0] if word in named else word for word in words]
     margin = first.margin if asked.margin is None else asked.margin
-    return Request(studies, first.overrides | asked.overrides, margin), recipe
+    return Request(studies, first.overrides | asked.overrides, margin, first.recipe)
 
 
-def named_run(name: str, plan: Plan | None, runs: Path) -> tuple[Request, str]:
-    """Return (the study and settings, the recipe) that the name of a plan stands for. plan: the plan, if it exists."""
+def named_run(name: str, plan: Plan | None, runs: Path) -> Request:
+    """Return the study, settings and recipe that the name of a plan stands for. plan: the plan, if it exists."""
+    if plan is not None:
+        written = plan.asked or schemas.Asked(study=name.partition("@")[0], recipe=plan.recipe)
+        return Request([written.study], plan.overrides, written.margin, written.recipe)
     study, _, recipe = name.partition("@")
-    if plan is None:
-        if re.search("[+,]", recipe):
-            raise ValueError(f"{name}: was not run in {runs}: begin it with `ablate run {as_words(name)}`")
-        return Request([study], {}), recipe
-    written = plan.asked or schemas.Asked(study=study, recipe=plan.recipe)
-    return Request([written.study], plan.overrides, written.margin), written.recipe
+    if re.search("[+,]", recipe):
+        raise ValueError(f"{name}: was not run in {runs}: begin it with `ablate run {as_words(name)}`")
+    return Request([study], {}, recipe=recipe)
 
 
-def designs(asked: Request, recipe_name: str, data_dir: Path | None) -> list[Design]:
+def designs(asked: Request, data_dir: Path | None) -> list[Design]:
     """Return a design for each study that a command names, with image folders as paths.
 
     Raises ValueError if no study is named, or if ablate.toml, the recipe, a study or a setting is invalid.
     """
-    folders = ablate_toml.data_folders(data_dir)
-    recipe = resolve_data(read_recipe(recipe_name), folders)
-    studies = [resolve_data(read_study(name, recipe.trainable), folders) for name in study_names(asked)]
-    if asked.margin is not None:
-        studies = [study.model_copy(update={MARGIN: asked.margin}) for study in studies]
-    return [Design(study, recipe, folders.resolve(asked.overrides)) for study in studies]
+    folders = data_folders(data_dir)
+    recipe = read_recipe(asked.recipe or RECIPE)
+    recipe = recipe.model_copy(update=folders.resolve(dict(recipe)))
+    overrides = folders.resolve(asked.overrides)
+    made = []
+    for name in study_names(asked):
+        study = read_study(name, recipe.trainable)
+        study = study.model_copy(update={**folders.resolve(dict(study)), **asked.stated_margin})
+        made.append(Design(study, recipe, overrides))
+    return made
 
 
 def study_names(asked: Request) -> list[str]:
@@ -88,50 +94,20 @@ def study_names(asked: Request) -> list[str]:
     if not asked.studies:
         single = "; for one model: `ablate train KEY=VALUE`" if asked.overrides else ""
         raise ValueError("name a study (`ablate list` shows them), a .yaml file, or 'all'" + single)
-    names = (name for word in asked.studies for name in (packaged_names("studies") if word == "all" else [word]))
+    names: list[str] = []
+    for word in asked.studies:
+        names += packaged_names("studies") if word == "all" else [word]
     return list(dict.fromkeys(names))
-
-
-def resolve_data(record: Record, folders: DataFolders) -> Record:
-    """Return a copy of `record` with names of image folders replaced by paths."""
-    return record.model_copy(update=folders.resolve(dict(record)))
 
 
 def warn_of_other_recipe(asked: Request, runs: Path) -> None:
     """Print a note on standard error for each study on the default recipe that was run only on other recipes."""
+    plans = existing_plans(runs)
     for study in map(stem, study_names(asked)):
-        known = [plan for plan in existing_plans(runs) if plan.study == study]
-        if known and RECIPE not in {plan.recipe for plan in known}:
-            others = dict.fromkeys(f"--recipe {recipe_argument(plan)}" for plan in known)
+        of_study = [plan for plan in plans if plan.study == study]
+        if of_study and RECIPE not in {plan.recipe for plan in of_study}:
+            others = dict.fromkeys(f"--recipe {recipe_argument(plan)}" for plan in of_study)
             print(f"recipe {RECIPE}; {runs} has {study} with {', '.join(others)}", file=sys.stderr)
-
-
-def warn_of_needless_settings(plan: Plan, runs: Path) -> None:
-    """Print a note on standard error if an existing plan with fewer overrides has configs equal to those of `plan`."""
-    alike = [one for one in existing_plans(runs) if (one.study, one.recipe) == (plan.study, plan.recipe)]
-    learned = learned_settings(plan.overrides)
-    fewer = [one for one in alike if learned_settings(one.overrides).items() < learned.items()]
-    for known in sorted(fewer, key=lambda one: len(one.overrides)):
-        configs = {entry.name: learned_settings(entry.config) for entry in known.entries}
-        if all(configs.get(entry.name) == learned_settings(entry.config) for entry in plan.entries):
-            needless = {key: value for key, value in learned.items() if key not in known.overrides}
-            said = assignments(needless, ", ")
-            print(f"{said}: makes no difference: leave it out to continue {known.name}", file=sys.stderr)
-            break
-
-
-def warn_of_queued_trials(old: Plan, plan: Plan, runs: Path) -> None:
-    """Warn on standard error if queued trials of the old plan will be trained with the new plan's overrides."""
-    if (runs / "submissions").exists() and not is_over(old, runs):
-        now, then = assignments(plan.overrides), assignments(old.overrides)
-        said = f"with {now}" if now else f"without {then}"
-        print(f"{plan.name}: trials queued on SLURM will also be trained {said}", file=sys.stderr)
-
-
-def is_over(plan: Plan, runs: Path) -> bool:
-    """Return whether no trial of a plan is left to run."""
-    seen = Standings(runs)
-    return all(job.standing(seen).is_over for job in jobs([plan]))
 
 
 def recipe_argument(plan: Plan) -> str:
@@ -140,9 +116,38 @@ def recipe_argument(plan: Plan) -> str:
     return shlex.quote(os.path.relpath(name) if Path(name).is_relative_to(Path.cwd()) else name)
 
 
+def warn_of_needless_settings(plan: Plan, runs: Path) -> None:
+    """Print a note on standard error if an existing plan with fewer overrides has configs equal to those of `plan`."""
+    learned = learned_settings(plan.overrides)
+    for known in sorted(existing_plans(runs), key=lambda known: len(known.overrides)):
+        same_study = (known.study, known.recipe) == (plan.study, plan.recipe)
+        if not (same_study and learned_settings(known.overrides).items() < learned.items()):
+            continue
+        configs = {entry.name: learned_settings(entry.config) for entry in known.entries}
+        if all(configs.get(entry.name) == learned_settings(entry.config) for entry in plan.entries):
+            needless = {key: value for key, value in learned.items() if key not in known.overrides}
+            text = assignments(needless, ", ")
+            print(f"{text}: makes no difference: leave it out to continue {known.name}", file=sys.stderr)
+            break
+
+
+def warn_of_queued_trials(old: Plan, plan: Plan, runs: Path) -> None:
+    """Warn on standard error if queued trials of the old plan will be trained with the new plan's overrides."""
+    if (runs / "submissions").exists() and not is_over(old, runs):
+        now = assignments(plan.overrides)
+        how = f"with {now}" if now else f"without {assignments(old.overrides)}"
+        print(f"{plan.name}: trials queued on SLURM will also be trained {how}", file=sys.stderr)
+
+
+def is_over(plan: Plan, runs: Path) -> bool:
+    """Return whether no trial of a plan is left to run."""
+    standings = Standings(runs)
+    return all(job.standing(standings).is_over for job in jobs([plan]))
+
+
 def prepare_plans(
     words: Sequence[str],
-    recipe_name: str | None,
+    recipe: str | None,
     place: Place,
     seeds: int | None,
     prune: bool,
@@ -155,36 +160,43 @@ def prepare_plans(
     given_name: the option --name, or "". stated: whether the recipe's facts about a pack suffice if the pack is
     missing. Writes nothing but notes on standard error. Raises the errors of `parse_words`, `designs` and `prepare`.
     """
-    request = parse_words(words)
+    request = parse_words(words, recipe)
     if given_name and len(request.studies) > 1:
         raise ValueError(f"--name {given_name}: is one study's: name one study, or leave --name out")
-    asked, recipe = expand_plan_names(request, recipe_name, place.runs)
-    planned = plan_files.planned_names(place.runs)
-    own_names = {study: word for word, study in zip(request.studies, asked.studies, strict=True) if word in planned}
-    check_overrides(asked.overrides, asked.studies, recipe)
-    made = designs(asked, recipe, data_dir)
-    if recipe_name is None and recipe == RECIPE:
+    asked = expand_plan_names(request, place.runs)
+    asked.check_overrides()
+    made = designs(asked, data_dir)
+    if asked.recipe is None:
         warn_of_other_recipe(asked, place.runs)
     prune |= stated and use_stated_pack(made, data_dir)
+    named = {}
+    planned = plan_files.planned_names(place.runs)
+    for word, study in zip(request.studies, asked.studies, strict=True):
+        name = name_on_disk(word, planned)
+        if name in planned:
+            named[study] = name
     plans = []
-    for name, design in zip(study_names(asked), track_planning(made), strict=True):
-        given = schemas.Asked(
-            study=absolute_name(name),
-            recipe=absolute_name(recipe),
-            plugins=[*place.plugins],
-            data_dir=str(place.data_dir.absolute()) if place.data_dir else None,
-            **({} if asked.margin is None else {MARGIN: asked.margin}),
-        )
-        plan_name = given_name or own_names.get(name, "")
-        plan = prepare(design, place.runs, seeds, prune, place.code, plan_name)
+    for study, design in zip(study_names(asked), track_planning(made), strict=True):
+        number = seeds
+        if study in named and seeds is None and not prune:  # a plan's name means its own seeds, not the recipe's
+            own = saved_plan(place.runs, named[study])
+            number = len(own.seeds) if own else None
+        plan = prepare(design, place.runs, number, prune, place.code, given_name or named.get(study, ""))
         warn_of_needless_settings(plan, place.runs)
         old = saved_plan(place.runs, plan.name)
         if old is not None and old.overrides != plan.overrides:  # they differ in how trials run
             if is_over(plan, place.runs):  # no trial runs with the new settings
                 as_run = replace(design, overrides=old.overrides)
-                plan = prepare(as_run, place.runs, seeds, prune, place.code, plan_name)
+                plan = prepare(as_run, place.runs, number, prune, place.code, plan.name)
             else:
                 warn_of_queued_trials(old, plan, place.runs)
+        given = schemas.Asked(
+            study=absolute_name(study),
+            recipe=absolute_name(asked.recipe or RECIPE),
+            plugins=[*place.plugins],
+            data_dir=str(place.data_dir.absolute()) if place.data_dir else None,
+            **asked.stated_margin,
+        )
         plans.append(plan.model_copy(update={"asked": given}))
     return plans
 
@@ -197,11 +209,8 @@ def use_stated_pack(made: Sequence[Design], data_dir: Path | None) -> bool:
         return False
     hint = trainable.assume_data(name, recipe.pack.model_dump(), data_dir)
     if hint:
-        print(
-            f"data={name}: not packed here: {hint}: planned from what the recipe states of it, as if nothing were "
-            "finished",
-            file=sys.stderr,
-        )
+        how = "planned from what the recipe states of it, as if nothing were finished"
+        print(f"data={name}: not packed here: {hint}: {how}", file=sys.stderr)
     return bool(hint)
 
 
@@ -216,9 +225,34 @@ def absolute_name(name: str) -> str:
     return str(Path(name).absolute()) if stem(name) != name else name
 
 
-def slurm_profile(name: str, recipe: str) -> Profile:
+def slurm_profile(name: str, recipe: str | None) -> Profile:
     """Return a SLURM profile, given its name or file. The recipe's resources fill the keys that the profile omits.
 
     Raises ValueError if the profile or the recipe is unknown or invalid.
     """
-    return read_profile(name, read_recipe(recipe).resources)
+    return read_profile(name, read_recipe(recipe or RECIPE).resources)
+
+
+def ensure_trainable(jobs: list[Job], place: Place) -> None:
+    """Raise ValueError if the trials cannot be trained here, or an error of `ensure_data`. Creates missing folders."""
+    todo = trials_to_run(place.runs, jobs, place.code)
+    slots.check_gpus(todo, len(machine.gpus()), machine.nodes(), "here")
+    ensure_machine(todo)
+    ensure_data(jobs, place)
+    ensure_publishable(place.runs)
+    if place.checkpoints:
+        ensure_writable(place.checkpoints, "--checkpoints", mode=0o700)
+
+
+def ensure_machine(jobs: Iterable[Job]) -> None:
+    """Raise ValueError if this machine lacks the GPU or memory to train a trial."""
+    for job in jobs:
+        find(job.trainable).check_machine(job.config, job.description)
+
+
+def ensure_data(jobs: list[Job], place: Place) -> None:
+    """Raise ValueError if data that the trials need are missing or damaged, and OSError if they cannot be read."""
+    for trainable in sorted({job.trainable for job in jobs}):
+        own = [job for job in jobs if job.trainable == trainable]
+        left = [job.config for job in own if not store.trial(place.runs, job.id).state().is_over]
+        find(trainable).check_data([job.config for job in own], left, place.data_dir)

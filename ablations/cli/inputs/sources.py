@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ablations.cli.inputs.directories import source_path
 from ablations.cli.inputs.plan_names import checked_names, existing_plans, plan_names
+from ablations.cli.inputs.words import parse_words
 from ablations.study import strict_yaml
 from ablations.study.naming import stem
 from commonfloor.messages import one_line
@@ -24,8 +25,9 @@ def named_results(
     for_tables: whether to read only what tables need from a run directory. Raises ValueError if a study was not run
     with the given settings, or if the source is missing, empty, damaged or too new.
     """
-    path, parts = source_path(source), record.FOR_TABLES if for_tables else record.PARTS
-    return load_readable(path, checked_names(words, recipe_name, path), parts)
+    path = source_path(source)
+    parts = record.FOR_TABLES if for_tables else record.PARTS
+    return load_readable(path, checked_names(parse_words(words, recipe_name), path), parts)
 
 
 def results_on_recipes(
@@ -38,13 +40,15 @@ def results_on_recipes(
     """
     if len(recipes) < 2:
         return named_results(source, words, recipes[0] if recipes else None, for_tables=True)
-    asked = list(dict.fromkeys(stem(recipe) for recipe in recipes))
-    wanted = asked if plan_names(words, asked[0], source_path(source)) else asked[:1]  # no names: one call reads all
-    found = [named_results(source, words, recipe, for_tables=True) for recipe in wanted]
-    meant = {study.name: study for studies, _ in found for study in studies if study.plan.recipe in asked}
-    order = list(dict.fromkeys(study.plan.study for study in meant.values()))
-    ordered = sorted(meant.values(), key=lambda s: (order.index(s.plan.study), asked.index(s.plan.recipe)))
-    return ordered, found[0][1]
+    wanted = list(dict.fromkeys(stem(recipe) for recipe in recipes))
+    names_plans = plan_names(parse_words(words, wanted[0]), source_path(source))
+    studies: dict[str, StudyResults] = {}
+    for recipe in wanted if names_plans else wanted[:1]:  # without names, one call reads all
+        read, damaged = named_results(source, words, recipe, for_tables=True)
+        studies |= {study.name: study for study in read if study.plan.recipe in wanted}
+    order = list(dict.fromkeys(study.plan.study for study in studies.values()))
+    ordered = sorted(studies.values(), key=lambda s: (order.index(s.plan.study), wanted.index(s.plan.recipe)))
+    return ordered, damaged
 
 
 def styled(file: Path | None, source: Path) -> AbstractContextManager[None]:
@@ -60,6 +64,7 @@ def styled(file: Path | None, source: Path) -> AbstractContextManager[None]:
         chosen = style.parse(content)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
-    if odd := style_check.unknown_names_warning(chosen, existing_plans(source)):
-        print(f"ablate: {file}: {one_line(odd)}", file=sys.stderr)
+    warning = style_check.unknown_names_warning(chosen, existing_plans(source))
+    if warning:
+        print(f"ablate: {file}: {one_line(warning)}", file=sys.stderr)
     return style.use_style(chosen)

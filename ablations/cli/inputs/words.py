@@ -25,32 +25,108 @@ SEED_RANGE = re.compile(r"\d+(?:-|\.\.|:)\d+|range\(.*\)")
 
 @dataclass(frozen=True)
 class Request:
-    """The studies and settings that a command's words name."""
+    """The studies and settings that a command's words name, and its option --recipe."""
 
     studies: list[str]
     overrides: Settings
     margin: float | str | None = None  # replaces the margin of the studies
+    recipe: str | None = None
+
+    @property
+    def stated_margin(self) -> dict[str, Any]:
+        """The margin as a field of studies and plans, if there is one."""
+        return {} if self.margin is None else {"margin": self.margin}
+
+    def check_overrides(self) -> None:
+        """Raise ValueError if a setting of the command line is unknown or has an invalid value.
+
+        What only resolving knows is left to it: names of variants, options such as `position.base`, settings of stages
+        such as `pretrain.lr`, and combinations.
+        """
+        if not self.overrides:
+            return
+        trainable = find(read_recipe(self.recipe or RECIPE).trainable)
+        for key, value in self.overrides.items():
+            if key in trainable.keys:
+                self.refuse_several_values(key, value, trainable)
+            elif "." not in key and spelling_hint(usual_name(key), trainable.keys):
+                raise ValueError(unknown_key(key, trainable.keys))
+        trainable.check_settings(self.overrides)
+
+    def refuse_several_values(self, key: str, value: Any, trainable: Trainable) -> None:
+        """Raise ValueError if a setting is given several values, with the study that compares them."""
+        values = several_values(key, value, trainable)
+        listed = ", ".join(values)
+        given = f"{key}={listed if isinstance(value, list) else value}"
+        if key == "seed" and (values or SEED_RANGE.fullmatch(str(value))):
+            number = len(values) or "N"
+            raise ValueError(f"{given}: is one seed: `ablate run STUDY --seeds {number}` trains several of every arm")
+        if not values:
+            return
+        if key in trainable.how_it_runs:
+            raise ValueError(f"{given}: one value: it is how a trial runs, not what it learns")
+        is_fixed = key in key_checks.FIXED or key in trainable.fixed
+        varied = f"factors: {{{key}: [{listed}]}}"
+        if is_fixed:
+            arms = ", ".join(f'"{key}={other}": {{{key}: {other}}}' for other in values[1:])
+            varied = f"arms: {{{arms}}}"
+        study = shlex.quote(f'{{question: "Which {key}?", baseline: {{{key}: {values[0]}}}, {varied}}}')
+        advice = "values to compare are a study:"
+        if self.studies and not is_fixed:
+            curves = f"`curves: {{{key}: [{listed}]}}` in a study's file trains every arm at each"
+            advice = f"{curves}; a study of {key} alone is"
+        on = f" --recipe {shlex.quote(self.recipe)}" if self.recipe else ""
+        raise ValueError(f"{given}: one value; {advice} echo {study} > {key}.yaml && ablate run {key}.yaml{on}")
 
 
-def parse_words(words: Iterable[str]) -> Request:
-    """Return the studies and settings among the words of a command line.
+def several_values(key: str, value: Any, trainable: Trainable) -> list[str]:
+    """Return the values that are meant by a list or by text such as "1e-3,1e-4" or "choice(a,b)", or [] for one value.
 
-    Raises ValueError if a setting or the margin is invalid, or if one is given twice.
+    Each value is valid by itself. A comma in a path is a part of it.
     """
-    studies, overrides = [], {}
-    for word in words:
+    parts = value
+    if not isinstance(value, list):
+        several = SEVERAL.fullmatch(str(value))
+        parts = several[several.lastindex or 0].split(",") if several else []
+    texts = [text for text in map(str.strip, map(str, parts)) if text]
+    if len(texts) < 2 or (key in PATHS and re.search("[/:]", str(value))):
+        return []
+    try:
+        for text in texts:
+            trainable.check_settings({key: strict_yaml.parse(text, key)})
+    except ValueError:
+        return []
+    return texts
+
+
+def parse_words(words: Iterable[str] | None, recipe: str | None = None) -> Request:
+    """Return the request of a command line. Raises ValueError if a setting or the margin is invalid or given twice.
+
+    recipe: the option --recipe.
+    """
+    studies: list[str] = []
+    overrides: dict[str, Any] = {}
+    for word in words or ():
         refuse_other_encodings(word)
-        if "=" in word and word != "=" and not word.endswith((".yaml", ".yml")) and "@" not in word.partition("=")[0]:
-            key, value = strict_yaml.assignment(word)
-            check_assignment(word, key, value)
-            if key in overrides:
-                raise ValueError(f"{key} is set twice")
-            overrides[key] = value
-        else:
+        if not is_assignment(word):
             check_word(word)
             studies.append(word)
+            continue
+        key, value = strict_yaml.assignment(word)
+        check_assignment(word, key, value)
+        if key in overrides:
+            raise ValueError(f"{key} is set twice")
+        overrides[key] = value
     margin = overrides.pop("margin", None)
-    return Request(studies, overrides, None if margin is None else checked_margin(margin))
+    if margin is not None:
+        margin = checked_margin(margin)
+    return Request(studies, overrides, margin, recipe)
+
+
+def is_assignment(word: str) -> bool:
+    """Return whether a word is key=value, not a file or the name of a plan with settings."""
+    key, equals, _ = word.partition("=")
+    return bool(equals) and word != "=" and "@" not in key and not word.endswith((".yaml", ".yml"))
 
 
 def check_arguments(arguments: Sequence[str]) -> None:
@@ -58,17 +134,18 @@ def check_arguments(arguments: Sequence[str]) -> None:
 
     Options, and words after an option, which may be its value, are left to the command.
     """
-    recipe = next((value for option, value in pairwise(arguments) if option in ("--recipe", "-r")), "digits")
-    words = [word for before, word in pairwise(["", *arguments]) if not before.startswith("-") | word.startswith("-")]
-    request = parse_words(word for word in words if word.partition("=")[0] not in OPTIONS)
-    check_overrides(request.overrides, request.studies, recipe)
+    recipe = None
+    words = []
+    for before, word in pairwise(["", *arguments]):
+        if before in ("--recipe", "-r"):
+            recipe = word
+        elif not before.startswith("-") | word.startswith("-") and word.partition("=")[0] not in OPTIONS:
+            words.append(word)
+    parse_words(words, recipe).check_overrides()
 
 
-def check_word(word: str, overrides: Iterable[str] = ()) -> None:
-    """Raise ValueError with a correction if a word is neither a study nor a setting in a way that others are used to.
-
-    overrides: keys of the settings before the word.
-    """
+def check_word(word: str) -> None:
+    """Raise ValueError with a correction if a word is no study, such as a run directory or what other tools take."""
     path = Path(word)
     if (path / "plan.json").is_file():
         name, runs = shlex.quote(path.absolute().name), shlex.quote(str(path.parent.parent))
@@ -114,76 +191,3 @@ def check_assignment(word: str, key: str, value: Any) -> None:
         raise ValueError(f"{word}: write one equals sign: {key}={value.lstrip('=')}")
     if value == "" and key not in ("model", "position_at"):  # these two may be empty
         raise ValueError(f"{word}: the value is missing: write {key}=VALUE, without spaces")
-
-
-def check_overrides(overrides: Settings, studies: Sequence[str], recipe: str) -> None:
-    """Raise ValueError if a setting of the command line is unknown or has an invalid value.
-
-    What only resolving knows is left to it: names of variants, options such as `position.base`, settings of stages such
-    as `pretrain.lr`, and combinations.
-    """
-    if not overrides:
-        return
-    trainable = find(read_recipe(recipe).trainable)
-    for key, value in overrides.items():
-        if key in trainable.keys:
-            values = several_values(key, value, trainable)
-            refuse_several_seeds(key, value, values)
-            if values:
-                raise ValueError(several_values_text(key, value, values, trainable, studies, recipe))
-        elif "." not in key and spelling_hint(usual_name(key), trainable.keys):
-            raise ValueError(unknown_key(key, trainable.keys))
-    trainable.check_settings(overrides)
-
-
-def refuse_several_seeds(key: str, value: Any, values: Sequence[str]) -> None:
-    if key == "seed" and (values or SEED_RANGE.fullmatch(str(value))):
-        number = len(values) or "N"
-        raise ValueError(f"seed={value}: is one seed: `ablate run STUDY --seeds {number}` trains several of every arm")
-
-
-def several_values_text(
-    key: str, value: Any, values: Sequence[str], trainable: Trainable, studies: Sequence[str], recipe: str
-) -> str:
-    """Return the error message for a setting with several values, with the study that compares them.
-
-    studies: the studies of the command. recipe: its recipe.
-    """
-    listed = ", ".join(values)
-    given = f"{key}={listed if isinstance(value, list) else value}"
-    if key in trainable.how_it_runs:
-        return f"{given}: one value; it is how a trial runs, not what it learns"
-    is_fixed = key in key_checks.FIXED or key in trainable.fixed
-    varied = f"factors: {{{key}: [{listed}]}}"
-    if is_fixed:
-        arms = ", ".join(f'"{key}={other}": {{{key}: {other}}}' for other in values[1:])
-        varied = f"arms: {{{arms}}}"
-    study = shlex.quote(f'{{question: "Which {key}?", baseline: {{{key}: {values[0]}}}, {varied}}}')
-    on = "" if recipe == RECIPE else f" --recipe {shlex.quote(recipe)}"
-    advice = "values to compare are a study:"
-    if studies and not is_fixed:
-        curves = f"`curves: {{{key}: [{listed}]}}` in a study's file trains every arm at each"
-        advice = f"{curves}; a study of {key} alone is"
-    return f"{given}: one value; {advice} echo {study} > {key}.yaml && ablate run {key}.yaml{on}"
-
-
-def several_values(key: str, value: Any, trainable: Trainable) -> list[str]:
-    """Return the values that are meant by a list or by text such as "1e-3,1e-4" or "choice(a,b)", or [] for one value.
-
-    Each value is valid by itself. A comma in a path is a part of it.
-    """
-    if isinstance(value, list):
-        parts = [str(part).strip() for part in value]
-    else:
-        several = SEVERAL.fullmatch(str(value))
-        inside = several[1] or several[2] or several[3] or "" if several else ""
-        parts = [part.strip() for part in inside.split(",")]
-    parts = list(filter(None, parts))
-    if len(parts) < 2 or (key in PATHS and re.search("[/:]", str(value))):
-        return []
-    try:
-        for part in parts:
-            trainable.check_settings({key: strict_yaml.parse(part, key)})
-    except ValueError:
-        return []
-    return parts

@@ -50,6 +50,7 @@ BAD = [
     ("check axis.yaml", "axis.yaml: axes: patch: patch=3 does not divide image_size=8"),
     ("plan s.yaml --recipe fast.yaml", "recipe 'fast': lr=fast: a finite number above 0"),
     ("plan head.yaml --recipe r.yaml", "study 'head', baseline: head=2: one of linear, mlp"),
+    ("plan part.yaml --recipe r.yaml", "claims=pool=cls: is the baseline, whose name is position=1d,pool=cls"),
     ("plan pair.yaml", "key 4 is not a word; several values are a list, such as [2, 4]"),
     ("plan accuracy.yaml", "did you mean 'test_accuracy'?"),
     ("run s.yaml --recipe r.yaml data=cifar10 --plan-only", "data=cifar10: say where it is"),
@@ -96,6 +97,8 @@ FILES = {
     "fast.yaml": "{description: d, config: {data: digits, steps: 9, lr: fast}}",
     "unasked.yaml": "{baseline: {position: 1d}, factors: {position: [none, 1d]}}",
     "head.yaml": "{question: q, baseline: {head: 2}, factors: {position: [none, 1d]}}",
+    "part.yaml": "{question: q, baseline: {position: 1d, pool: cls}, factors: {position: [none], pool: [gap]}, "
+    "claims: [pool=cls < pool=gap]}",
     "colon.yaml": "question: Heads: how many?",
     "alike.yaml": "{question: q, baseline: {position: 1d}, arms: {a: {threads: 2}}}",
 }

@@ -112,6 +112,14 @@ def test_several_recipes_of_a_study_are_named(copied: Ablate) -> None:
     assert copied("table", offered)[0] == copied("table", "s", "steps=2")[0] == 0
 
 
+def test_the_name_of_a_plan_stands_for_its_settings_and_seeds(copied: Ablate) -> None:
+    """The recipe's seeds are not trained, and a "/" in a setting is the "-" of the folder's name."""
+    assert copied("run", *STUDY_HERE, "model=Ti/4", "steps=1", "--seeds", "1", "--plan-only")[0] == 0
+    name = "s@r,model=Ti/4,steps=1"
+    assert json_output(copied, "plan", name)["trials"]["planned"] == 2
+    assert copied("table", name)[0] == copied("status", name)[0] == 0
+
+
 def test_a_margin_may_be_declared_on_the_command_line(copied: Ablate) -> None:
     assert copied("run", *STUDY_HERE, "margin=0.25")[0] == 0
     assert [path.name for path in Path("runs/studies").iterdir()] == ["s@r"]

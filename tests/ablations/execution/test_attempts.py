@@ -101,11 +101,14 @@ def test_checkpoint_that_is_damaged_is_no_progress(trial: store.Trial) -> None:
 @pytest.mark.parametrize("saves", [0, 30])
 def test_where_an_attempt_began_is_written_once_decided(trial: store.Trial, saves: int) -> None:
     """Step 0 is written too: without a step, the attempt never began."""
+    resumed: list[int] = []
     end(trial, "stopped", saves=saves)
     with synthetic.claimed(trial) as attempt:
         assert "resumed_from" not in attempt.env
+        attempt.on_resume = resumed.append
         attempt.checkpoint()
         assert store.read_json(attempt.path / "env.json")["resumed_from"]["step"] == saves
+    assert resumed == [saves] * (saves > 0)
 
 
 def test_attempts_are_ordered_by_number(trial: store.Trial) -> None:
@@ -246,6 +249,11 @@ def test_status_names_a_damaged_result_and_what_makes_it_again(runs: Path) -> No
 def test_trial_and_its_eval_that_failed_are_both_forgiven(runs: Path, ablate: Ablate) -> None:
     trial = store.trial(runs, synthetic.trial_id(synthetic.position(), *ARMS["bug"]))
     eval_files.write_failure(trial, "fewshot", "cause", "", "code")
+    plan = Plan.model_validate(synthetic.position())
+    before = study_status(plan, runs, slurm_answers.SlurmAnswers({})).counts
     assert "2 trials may be run again\n" in ablate("retry", "position-embedding")[1]
     assert eval_files.first_failure(trial) is None
     assert trial.state().status == OPEN
+    counts = study_status(plan, runs, slurm_answers.SlurmAnswers({})).counts
+    assert counts["interrupted"] == before["interrupted"]
+    assert counts["missing"] > before["missing"]

@@ -9,7 +9,7 @@ import synthetic
 from run_trials import Quiet, job_of, served
 
 from ablations.cli import watching as cleaning
-from ablations.cli.inputs import ablate_toml
+from ablations.cli.inputs import directories
 from ablations.execution import runner
 from ablations.execution.launch import Place
 from results import store
@@ -73,8 +73,8 @@ def test_another_run_directory_on_the_same_scratch_space_is_another(trial: store
 @pytest.mark.parametrize("folder", ["scratch", "../scratch", "/a/%j", "/a/../b", "/a\nb", "/a\x1bb"])
 def test_folder_that_would_not_mean_the_same_everywhere_is_refused(folder: str) -> None:
     with pytest.raises(ValueError, match=r"checkpoints=.*an absolute folder"):
-        ablate_toml.scratch(folder)
-    assert ablate_toml.scratch("~/scratch") == Path.home() / "scratch"
+        directories.scratch(folder)
+    assert directories.scratch("~/scratch") == Path.home() / "scratch"
 
 
 @pytest.mark.slow

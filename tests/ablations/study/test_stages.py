@@ -260,7 +260,7 @@ def test_data_of_a_stage_may_be_named(tmp_path: Path, monkeypatch: pytest.Monkey
     )
     designs.write(tmp_path, "s", ONE_STAGE.replace("pretrain: {}", stage) if where == "study" else ONE_STAGE)
     words = ["s.yaml", "pretrain.data=pets"] if where == "command line" else ["s.yaml"]
-    (made,) = preparation.designs(parse_words(words), "r.yaml", None)
+    (made,) = preparation.designs(parse_words(words, "r.yaml"), None)
     arm = made.arms[0]
     assert (arm.config["data"], arm.parent.config["data"]) == ("digits", f"imagefolder:{pets}")
 

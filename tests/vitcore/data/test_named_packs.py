@@ -10,8 +10,7 @@ from in_process import Ablate, refusal
 from photographs import packed
 from run_trials import called_serially
 
-from ablations.cli.inputs.ablate_toml import resolve_settings
-from ablations.cli.inputs.directories import data_folder
+from ablations.cli.inputs.directories import data_folder, resolve_settings
 from commonfloor.options import ConfigError
 from vitcore import Config
 from vitcore.data.lookup import STATED, describe
