@@ -36,7 +36,7 @@ def nodes() -> list[Nodes]:
 
 
 def states(names: Iterable[str]) -> list[str]:
-    """Return node counts by state in the partitions `names`, such as ['2 drained']. Raises the errors of `ask`."""
+    """Return node counts by state in some partitions, or in all, such as ['2 drained']. Raises the errors of `ask`."""
     answer = ask("sinfo", "--noheader", f"--partition={','.join(names)}", f"--format=%D{FIELD}%T").stdout
     return [line.strip().replace(FIELD, " ") for line in answer.splitlines() if FIELD in line]
 
@@ -59,9 +59,8 @@ def parse_nodes(
 
 def partition_nodes(partition: str | None, groups: list[Nodes]) -> list[Nodes]:
     """Return the nodes in `groups` that belong to `partition`: names joined by commas, or None for the default."""
-    if partition is None:
-        return [some for some in groups if some.default]
-    return [some for some in groups if some.partition in partition.split(",")]
+    names = (partition or "").split(",")
+    return [some for some in groups if some.partition in names or (partition is None and some.default)]
 
 
 def description(some: Nodes) -> str:
@@ -75,14 +74,13 @@ def description(some: Nodes) -> str:
 
 def seconds(span: str) -> int | None:
     """Return the seconds of a duration such as '1-00:00:00' or '30:00', or None for other text, such as 'infinite'."""
-    days, _, rest = span.rpartition("-")
-    parts = rest.split(":")
-    if not all(part.isdigit() for part in (days or "0", *parts)):
+    match = re.fullmatch(r"(?:(\d+)-)?((?:\d+:)*\d+)", span)
+    if match is None:
         return None
     total = 0
-    for part in parts:
+    for part in match[2].split(":"):
         total = total * 60 + int(part)
-    return int(days or 0) * 86400 + total
+    return int(match[1] or 0) * 86400 + total
 
 
 def duration_text(of_seconds: int) -> str:

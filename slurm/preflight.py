@@ -27,18 +27,19 @@ def check(profile: Profile) -> str:
 
     Raises the errors of `ask`, and Refused with what SLURM offers if the job can never start.
     """
-    nodes = partitions.partition_nodes(profile.partition, partitions.nodes())
+    groups = partitions.nodes()
+    nodes = partitions.partition_nodes(profile.partition, groups)
     for setting in impossible_settings(profile, nodes):
         offered = "; ".join(dict.fromkeys(map(partitions.description, nodes)))
         raise Refused(f"{setting}: no node satisfies this; there are {offered}")
     refusal = test_only(profile)
-    if refusal and not OF_NODES.search(refusal):
-        raise Refused(f"SLURM says '{refusal}' to a job of the profile ({settings_text(profile)}){offer(refusal)}")
     if not refusal:
         return ""
-    names = dict.fromkeys(some.partition for some in nodes)
-    states = f"; nodes: {', '.join(partitions.states(names))}" if names else ""
-    return f"SLURM could start no such job now ('{refusal}'{states}): it waits until that changes"
+    if OF_NODES.search(refusal):
+        states = ", ".join(partitions.states(dict.fromkeys(some.partition for some in nodes)))
+        return f"SLURM could start no such job now ('{refusal}'; nodes: {states}): it waits until that changes"
+    names = joined_names(some.partition for some in groups)
+    raise Refused(f"SLURM says '{refusal}' to a job of the profile ({settings_text(profile)}); partitions: {names}")
 
 
 def check_helper(profile: Profile) -> None:
@@ -56,8 +57,8 @@ def test_only(profile: Profile) -> str:
     try:
         ask("sbatch", "--test-only", text=script)
     except Refused as refusal:
-        accepted = WOULD_START.search(str(refusal)) or FULL.search(str(refusal))
-        return "" if accepted else str(refusal)
+        if not (WOULD_START.search(str(refusal)) or FULL.search(str(refusal))):
+            return str(refusal)
     return ""
 
 
@@ -66,13 +67,6 @@ def settings_text(profile: Profile) -> str:
     fields = profile.model_dump(include={"partition", "account", "qos", "constraint", "time"}, exclude_none=True)
     options = [word.removeprefix("--") for word in option_words(profile.extra)]
     return " ".join([*(f"{name}={value}" for name, value in fields.items()), *options])
-
-
-def offer(refusal: str) -> str:
-    """Return the names of SLURM's partitions as the end of a message about a partition, else ""."""
-    if "partition" not in refusal:
-        return ""
-    return f"; there are {joined_names(some.partition for some in partitions.nodes())}"
 
 
 def impossible_settings(profile: Profile, nodes: Sequence[Nodes]) -> Iterator[str]:

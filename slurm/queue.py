@@ -21,7 +21,6 @@ HELD = "launch failed requeued held"  # a hold by SLURM, after a failed prolog o
 FULL = re.compile(r"MaxSubmitJob|GrpSubmitJob")  # a refusal because this user has too many jobs in the queue
 ABSENT = ("", "N/A", "None", "None assigned", "Unknown", "(null)")
 ENDED = re.compile("Invalid job id|already complet")  # scancel's messages for a job that has ended meanwhile
-AT_ONCE = 500  # maximum number of ids on one command line
 SQUEUE = ("%F", "%K", "%T", "%r", "%N", "%j")  # array's job id, index, state, reason, node, name
 HEADER = "ARRAY_JOB_ID" + FIELD  # how squeue's first line begins
 SACCT = "JobID,State,NodeList,ExitCode,Start,End,JobName"
@@ -169,12 +168,12 @@ def cancel(*prefixes: str) -> int:
     """Cancel the jobs that `jobs(*prefixes)` returns, and return their number. Raises Refused if scancel fails."""
     queued = jobs(*prefixes)
     ids = sorted({str(job.job_id) for job in queued})  # the tasks of an array share its tag
-    for start in range(0, len(ids), AT_ONCE):
-        try:
-            ask("scancel", f"--user={os.getuid()}", *ids[start : start + AT_ONCE])
-        except Refused as refusal:
-            if not ENDED.search(str(refusal)):
-                raise
+    try:
+        if ids:
+            ask("scancel", f"--user={os.getuid()}", *ids)
+    except Refused as refusal:
+        if not ENDED.search(str(refusal)):
+            raise
     return len(queued)
 
 

@@ -111,7 +111,7 @@ def init_profile(
 ) -> None:
     """Write a first profile with comments.
 
-    Takes partitions, GPUs and accounts from this cluster's sinfo and scontrol. Edit the profile, then test it with
+    Takes partitions and GPUs from this cluster's sinfo. Edit the profile, then test it with
     `ablate profile check`.
 
     Examples:

@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ablations.cluster import campaign as campaigns
@@ -36,9 +36,11 @@ from slurm.ask import TIMEOUT, Refused
 WORK, LAST = "ablations.cluster.node:work", "ablations.cluster.node:last"
 HERE = "ablations.cluster.node:here"  # both, on this machine
 WATCH = "ablations.cluster.node:watch"  # like LAST, but begins at a time: LAST waits forever for a held task
+HELPERS = frozenset({LAST, WATCH})
 FAULTS = 2  # of attempts on a node, before the node is avoided
 DAY = 24 * 3600.0  # older faults do not count, so that a repaired node is used again
 ROUNDS = 5  # without progress, before a campaign gives up
+NODE_NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class SubmittedArray:
 
     @property
     def is_helper(self) -> bool:
-        return self.intent.function in (LAST, WATCH)
+        return self.intent.function in HELPERS
 
     @property
     def age(self) -> float:
@@ -109,45 +111,29 @@ def earlier_arrays(campaign: Campaign) -> list[SubmittedArray]:
 
 def queued_tasks(runs: Path, timeout: float = TIMEOUT) -> list[QueuedTask]:
     """Return the tasks and helper jobs of a run directory's campaigns that are in SLURM's queue, whoever owns them."""
-    submissions = campaigns.campaigns(runs)
-    tagged = {campaigns.tag(array.folder): array for campaign in submissions for array in submitted_arrays(campaign)}
-    users = {campaign.owner for campaign in submissions}
-    queued = queue.jobs(f"{PREFIX}:", timeout=timeout, users=users) if tagged else []
+    tagged: dict[str, SubmittedArray] = {}
+    users: set[int] = set()
+    for campaign in campaigns.campaigns(runs):
+        users.add(campaign.owner)
+        tagged |= {campaigns.tag(array.folder): array for array in submitted_arrays(campaign)}
+    if not tagged:
+        return []
+    queued = queue.jobs(f"{PREFIX}:", timeout=timeout, users=users)
     return [QueuedTask(tagged[job.tag], job) for job in queued if job.tag in tagged]
 
 
-def next_folder(campaign: Campaign) -> Path:
-    """Return the folder of the campaign's next array: arrays/0001, arrays/0002, and so on."""
-    arrays = campaign.folder / "arrays"
-    return arrays / f"{len(list(arrays.glob('*'))) + 1:04d}"
+def job_array(campaign: Campaign, function: str, when: Mapping[str, str], number: int = 0) -> JobArray:
+    """Return an array of one task, which calls `function` with its folder. A helper job asks for less than a task.
 
-
-def job_array(
-    campaign: Campaign,
-    folder: Path,
-    function: str,
-    when: Mapping[str, str],
-    count: int = 1,
-    avoided: Sequence[str] = (),
-) -> JobArray:
-    """Return an array whose tasks call `function` with its folder. A helper job asks for less than a task.
-
-    when: options of sbatch for the start. avoided: names of nodes.
+    when: options of sbatch for the start. number: the array's number in the campaign; 0 for the next one.
     """
-    is_helper = function in (LAST, WATCH)
-    return JobArray(
-        folder=folder,
-        tag=campaigns.tag(folder),
-        function=function,
-        arguments=[str(folder)],
-        profile=campaign.profile.helper_profile if is_helper else campaign.profile,
-        code=campaign.code,
-        label=campaign.label,
-        count=count,
-        persistent=is_helper,
-        avoided=avoided,
-        when=when,
-    )
+    folder = campaign.folder / "arrays"
+    folder /= f"{number or len(list(folder.glob('*'))) + 1:04d}"
+    tag, code, label = campaigns.tag(folder), campaign.code, campaign.label
+    array = JobArray(folder, tag, function, [str(folder)], campaign.profile, code, label, when=when)
+    if function in HELPERS:
+        return replace(array, profile=campaign.profile.helper_profile, persistent=True)
+    return array
 
 
 def send(array: JobArray, progress: Sequence[int] = ()) -> int:
@@ -205,11 +191,14 @@ def give_up(campaign: Campaign) -> str:
 
 def give_up_message(runs: Path, plan_name: str) -> str:
     """Return why the newest uncancelled campaign of a plan gave up; "" if it did not."""
-    submissions = [
-        campaign for campaign in campaigns.campaigns(runs) if plan_name in campaign.plans and not campaign.cancelled
-    ]
-    record = read_or_none(submissions[-1].folder / "gave-up.json", GaveUp) if submissions else None
-    return record.said if record else ""
+    message = ""
+    for campaign in campaigns.campaigns(runs):
+        if plan_name in campaign.plans and not campaign.cancelled:
+            record = read_or_none(campaign.folder / "gave-up.json", GaveUp)
+            message = ""
+            if record:
+                message = record.said
+    return message
 
 
 # -- nodes to avoid ----------------------------------------------------------------------------------------------------
@@ -228,24 +217,24 @@ def nodes_to_avoid(trials: Iterable[store.Trial]) -> list[str]:
             result = read_recent(attempt / "result.json", Result)
             if (failure and failure.kind == MACHINE) or (result and result.suspect_hardware is not None):
                 counts[failed_node(failure, read_or_none(attempt / "env.json", Environment))] += 1
-    return sorted(node for node, count in counts.items() if count >= FAULTS and is_node_name(node))
-
-
-def silent_nodes(arrays: Sequence[SubmittedArray]) -> list[str]:
-    """Return the nodes on which tasks failed within a day, but none began: the run directory may be missing there."""
-    recent = [array for array in arrays if array.age < DAY]
-    began = {path.name for array in recent for path in (array.folder / "nodes").glob("*")}
-    past = queue.accounting({array.job_name for array in recent}) or []
-    failed = {job.node for job in past if job.state in ("FAILED", "NODE_FAIL")}
-    return sorted(node for node in failed - began if is_node_name(node))
-
-
-def is_node_name(node: str) -> bool:
-    """Return whether a recorded name can be that of a node."""
-    return bool(re.fullmatch(r"[A-Za-z0-9][\w.-]*", node, re.ASCII))
+    return sorted(node for node in counts if counts[node] >= FAULTS and NODE_NAME.fullmatch(node))
 
 
 def read_recent(path: Path, schema: type[AnySchema]) -> AnySchema | None:
     """Return the content of a file as a `schema` object; None if it is missing, broken or older than a day."""
-    is_recent = path.exists() and time.time() - path.stat().st_mtime < DAY
-    return read_or_none(path, schema) if is_recent else None
+    if path.exists() and time.time() - path.stat().st_mtime < DAY:
+        return read_or_none(path, schema)
+    return None
+
+
+def silent_nodes(arrays: Sequence[SubmittedArray]) -> list[str]:
+    """Return the nodes on which tasks failed within a day, but none began: the run directory may be missing there."""
+    names: set[str] = set()
+    began: set[str] = set()
+    for array in arrays:
+        if array.age < DAY:
+            names.add(array.job_name)
+            began.update(path.name for path in (array.folder / "nodes").glob("*"))
+    past = queue.accounting(names) or []
+    failed = {job.node for job in past if job.state in ("FAILED", "NODE_FAIL")}
+    return sorted(node for node in failed - began if NODE_NAME.fullmatch(node))

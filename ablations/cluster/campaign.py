@@ -104,20 +104,6 @@ def device(profile: Profile) -> Device:
     return Device(bool(profile.gpus), profile.gpu_type or "")
 
 
-def create(
-    plans: Sequence[str],
-    profile: Profile,
-    place: Place,
-    name: str = "",
-    arms: Sequence[str] = ALL_ARMS,
-    cluster: str = "",
-) -> Campaign:
-    """Create a campaign with its folder, and return it. Arguments are those of `new`, errors those of `write`."""
-    campaign = new(plans, profile, place, name, arms, cluster)
-    write(campaign)
-    return load(campaign.folder)
-
-
 def new(
     plans: Sequence[str],
     profile: Profile,
@@ -136,8 +122,10 @@ def new(
     return Campaign(folder, tuple(plans), profile, place, tuple(arms), cluster=cluster)
 
 
-def write(campaign: Campaign) -> None:
-    """Write a campaign's folder, with a copy of the code, so that later edits do not affect waiting jobs.
+def write(campaign: Campaign) -> Campaign:
+    """Write a new campaign's folder and return the campaign in it.
+
+    The folder holds a copy of the code, so that later edits do not affect waiting jobs.
 
     Raises ValueError if a folder is a symbolic link, or OSError if a file cannot be copied or written.
     """
@@ -162,6 +150,7 @@ def write(campaign: Campaign) -> None:
     store.write_json(partial / "campaign.json", content)
     store.write_json(partial / "private.json", profile.model_dump(include=PRIVATE), mode=0o600)
     partial.rename(folder)
+    return load(folder)
 
 
 def copy_plugin(file: Path, digest: str, folder: Path) -> Path:

@@ -12,12 +12,12 @@ import math
 import re
 import shutil
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from ablations.cluster import arrays
 from ablations.cluster import campaign as campaigns
-from ablations.cluster.arrays import LAST, WATCH, WORK, QueuedTask
+from ablations.cluster.arrays import HELPERS, LAST, WATCH, WORK, QueuedTask
 from ablations.cluster.campaign import Campaign, device
 from ablations.execution import retry
 from ablations.jobs import Job, jobs
@@ -148,9 +148,9 @@ def send_tasks(
     If SLURM refuses the number, half of it is tried. If it refuses all nodes but the avoided ones, none is avoided.
     """
     while True:
-        folder = arrays.next_folder(campaign)
+        array = replace(arrays.job_array(campaign, WORK, when), count=count, avoided=avoided)
         try:
-            return arrays.send(arrays.job_array(campaign, folder, WORK, when, count, avoided), progress), count
+            return arrays.send(array, progress), count
         except Refused as refusal:
             if TOO_MANY.search(str(refusal)) and count > 1:
                 count //= 2
@@ -171,29 +171,22 @@ def helper_starts(profile: Profile, before: Iterable[object]) -> dict[str, dict[
     return {LAST: {"dependency": ":".join(["afterany", *map(str, before)])}, WATCH: {"begin": f"now+{seconds}"}}
 
 
-def send_helpers(
-    campaign: Campaign, before: Sequence[int], tasks: int = 1, functions: Collection[str] = (LAST, WATCH)
-) -> None:
+def send_helpers(campaign: Campaign, before: Sequence[int], tasks: int = 1, functions: Set[str] = HELPERS) -> None:
     """Submit a last job that begins after the jobs `before`, and a job that watches.
 
     tasks: number of tasks of the newest job. Its last task is given up if the queue is full. functions: which of the
     two to submit.
     """
-    for function, when in helper_starts(campaign.profile, before).items():
-        if function not in functions:
-            continue
+    starts = helper_starts(campaign.profile, before)
+    for function in sorted(functions & starts.keys()):
         try:
-            send_helper(campaign, function, when)
+            arrays.send(arrays.job_array(campaign, function, starts[function]))
         except Refused as refusal:
             if not queue.FULL.search(str(refusal)) or tasks == 1:
                 raise
             tasks -= 1
             queue.cancel_task(before[-1], tasks)
-            send_helper(campaign, function, when)
-
-
-def send_helper(campaign: Campaign, function: str, when: Mapping[str, str]) -> None:
-    arrays.send(arrays.job_array(campaign, arrays.next_folder(campaign), function, when))
+            arrays.send(arrays.job_array(campaign, function, starts[function]))
 
 
 def ensure_all_helpers(in_queue: Sequence[QueuedTask]) -> None:
@@ -212,7 +205,7 @@ def ensure_helpers(campaign: Campaign, in_queue: Sequence[QueuedTask]) -> None:
     recent = [array for array in arrays.submitted_arrays(campaign) if array.age < SETTLE_SECONDS]
     present = {array.intent.function for array in [*waiting, *recent]}
     if before:
-        send_helpers(campaign, list(before), functions={LAST, WATCH} - present)
+        send_helpers(campaign, list(before), functions=HELPERS - present)
 
 
 def own_tasks(campaign: Campaign, in_queue: Iterable[QueuedTask]) -> list[QueuedTask]:

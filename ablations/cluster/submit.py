@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -90,11 +91,11 @@ def preview(plans: Sequence[Plan], place: Place, profile: Profile, arms: Sequenc
     count = rounds.wanted_tasks(trials, estimate.seconds(plans, place.runs, device), profile)
     total = estimate.cost(plans, place.runs, device, {job.id for job in trials}).text
     lines = [f"# {amount_text(len(trials), 'trial')} in {amount_text(count, 'task')}, {total}"]
-    folder = campaign.folder / "arrays"
-    lines.append(script(arrays.job_array(campaign, folder / "0001", WORK, profile.start, count)))
+    tasks = arrays.job_array(campaign, WORK, profile.start)
+    lines.append(script(replace(tasks, count=count)))
     for number, (function, when) in enumerate(rounds.helper_starts(profile, ["JOBS"]).items(), start=2):
         lines.append("# once the jobs above (JOBS) have ended:" if function == LAST else "# if the last job fails:")
-        lines.append(script(arrays.job_array(campaign, folder / f"{number:04d}", function, when)))
+        lines.append(script(arrays.job_array(campaign, function, when, number)))
     return "\n".join(lines)
 
 
@@ -127,8 +128,8 @@ def start_here(plans: Sequence[Plan], place: Place, profile: Profile, arms: Sequ
     if not trials:
         return publish_pending(place.runs, plans) or "nothing is left to train"
     names = [plan.name for plan in plans]
-    campaign = campaigns.create(names, profile, place, arms=arms, cluster=campaigns.LOCAL)
-    array = arrays.job_array(campaign, arrays.next_folder(campaign), arrays.HERE, {})
+    campaign = campaigns.write(campaigns.new(names, profile, place, arms=arms, cluster=campaigns.LOCAL))
+    array = arrays.job_array(campaign, arrays.HERE, {})
     arrays.write_intent(array)
     process = local.start(array)
     count = amount_text(len(trials), "trial")
@@ -221,8 +222,8 @@ def check(profile: Profile, place: Place, patience: float = 600.0) -> tuple[list
 
     short = profile.model_copy(update={"time": 1, "parallel": None})
     preflight(short, place.runs)
-    campaign = campaigns.create((), short, place, "check")
-    array = arrays.job_array(campaign, arrays.next_folder(campaign), CHECK, {})
+    campaign = campaigns.write(campaigns.new((), short, place, "check"))
+    array = arrays.job_array(campaign, CHECK, {})
     try:
         with signal_handler(leave, signal.SIGTERM, signal.SIGHUP):
             slurm_arrays.run(array, patience)

@@ -267,22 +267,22 @@ DOWN = partitions.parse_nodes("gpu-new", "gpu-new", "drain", "1:00:00", "99", "6
 
 def test_a_first_profile_is_a_profile() -> None:
     """It asks for GPUs, if there are any, of a partition that takes jobs."""
-    text = draft.draft([PLAIN, A100, DOWN], ["lab", "class"])
-    share = Profile(partition="gpu", account="lab", gpus=1, cpus=4, memory="16G", time="4:00:00")
+    text = draft.draft([PLAIN, A100, DOWN])
+    share = Profile(partition="gpu", gpus=1, cpus=4, memory="16G", time="4:00:00")
     assert parsed(text) == share
-    for hint in ("# gpu_type: a100", "there are ib, a100", "yours: lab, class", "no time limit"):
+    for hint in ("types: a100", "features of nodes: ib, a100", "no time limit"):
         assert hint in text
     assert "gpu-new" not in text
     none = partitions.parse_nodes("cpu", "cpu*", "up", "infinite", "1", "4", "8000", "gpu:0,tmp:900G", "(null)")
     for nodes in (PLAIN, none):
-        assert "gpus: 0" in draft.draft([nodes], [])
+        assert "gpus: 0" in draft.draft([nodes])
     with pytest.raises(ValueError, match="no partition that takes jobs"):
-        draft.draft([DOWN], [])
+        draft.draft([DOWN])
 
 
 def test_hostile_words_of_a_cluster_stay_comments() -> None:
     """Names of partitions, accounts and features add no line to the profile."""
     for text in TEXTS:
         odd = Nodes(text, True, True, None, 1, 1, 2048, {text: 1}, (text,))
-        words = parsed(draft.draft([odd], [text]))
-        assert words.model_fields_set <= {"partition", "account", "gpus", "cpus", "memory", "time"}
+        words = parsed(draft.draft([odd]))
+        assert words.model_fields_set <= {"partition", "gpus", "cpus", "memory", "time"}

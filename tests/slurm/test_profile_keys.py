@@ -20,7 +20,7 @@ exec "$@"
 """
 GOOD = {"partition": "main", "gpus": 0, "cpus": 1, "memory": "2G", "time": 5}
 WRONG: list[tuple[dict[str, Any], str, str]] = [  # changed keys, the beginning of the message, and a later part
-    ({"partition": "nope"}, "SLURM says 'invalid partition specified: nope", "partition=nope time=5); there are main"),
+    ({"partition": "nope"}, "SLURM says 'invalid partition specified: nope", "partition=nope time=5); partitions: "),
     ({"account": "nobody"}, "SLURM says 'Invalid account", "account=nobody"),
     (
         {"gpus": 1, "gpu_type": "h100"},

@@ -33,7 +33,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(tmp_path))
     plan = synthetic.position()
     synthetic.write(tmp_path, plan)
-    campaign = campaigns.create([plan["name"]], Profile(gpus=0), Place(tmp_path, None))
+    campaign = campaigns.write(campaigns.new([plan["name"]], Profile(gpus=0), Place(tmp_path, None)))
     array = campaign.folder / "arrays/0001"
     array.mkdir(parents=True)
     content = {"function": arrays.WORK, "written": 1.0, "progress": [0, 0, 0]}

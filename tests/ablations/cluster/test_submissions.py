@@ -83,7 +83,7 @@ POSITION, POOLING = synthetic.position()["name"], synthetic.pooling()["name"]
 
 def submitted(runs: Path, *plans: str, data_dir: Path | None = None, **more: Any) -> Campaign:
     """Make a campaign as `submit` does, without its arrays."""
-    return campaigns.create(plans or [POSITION], more.pop("profile", TOY), Place(runs, data_dir), **more)
+    return campaigns.write(campaigns.new(plans or [POSITION], more.pop("profile", TOY), Place(runs, data_dir), **more))
 
 
 def write_array(campaign: Campaign, number: int, progress: Sequence[int] = ()) -> Path:

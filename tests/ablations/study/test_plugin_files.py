@@ -208,7 +208,7 @@ def test_a_submission_takes_the_neighbors_along(write: Write, tmp_path: Path, mo
     folder = write(FILES)
     with alone():
         place = Place(tmp_path / "runs", None, plugins.load([folder / "mine.py"]))
-        made = campaign.create(["study@recipe"], Profile.parse({"partition": "p"}, "profile"), place)
+        made = campaign.write(campaign.new(["study@recipe"], Profile.parse({"partition": "p"}, "profile"), place))
     monkeypatch.syspath_prepend(folder)
     for name in FILES:
         (folder / name).write_text("1 / 0")
