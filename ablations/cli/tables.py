@@ -24,7 +24,7 @@ from results.comparison import published, summary
 from results.load import load_readable
 from results.records import Comparison, Table
 from results.store.schemas.metrics import checked_margin
-from results.tables import across_recipes, layout, study_table
+from results.tables import layout, study_table
 
 
 def table(
@@ -81,10 +81,13 @@ def table(
         if as_json or format == "json":
             show_json([json.loads(layout.render(table, "json", chosen, notes)) for table in tables])
         elif format == "csv" and len(tables) > 1:
-            print(across_recipes.render(tables, "csv", chosen, notes))
+            print(layout.render_side_by_side(tables, "csv", chosen, notes))
         elif len(set(recipes)) > 1:
-            groups = across_recipes.group_by_study(tables)
-            print("\n\n".join(across_recipes.render(group, format, chosen, notes) for group in groups))
+            by_study: dict[str, list[Table]] = {}
+            for table in tables:
+                by_study.setdefault(table.plan.study, []).append(table)
+            groups = by_study.values()
+            print("\n\n".join(layout.render_side_by_side(group, format, chosen, notes) for group in groups))
         else:
             print("\n\n".join(layout.render(table, format, chosen, notes) for table in tables))
     if strict and any(row.ended_trials < row.planned for table in tables for row in table.rows):

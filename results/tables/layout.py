@@ -1,4 +1,4 @@
-"""The layout of a study's table: columns, caption and closing lines.
+"""The layout of a study's table, alone or beside the same study under other recipes.
 
 Accuracies are percentages in md, latex and html, and fractions in csv and json.
 """
@@ -10,7 +10,17 @@ from typing import Any
 
 from commonfloor.messages import spelling_hint
 from results import units
-from results.records import INTERVAL, VERDICT_TEXT, Interval, Row, Table, json_object, parse_claim, with_labels
+from results.records import (
+    INTERVAL,
+    VERDICT_TEXT,
+    Interaction,
+    Interval,
+    Row,
+    Table,
+    claimed_arms,
+    json_object,
+    with_labels,
+)
 from results.store.schemas import Metric, Plain, Plan, Split
 from results.store.schemas.metrics import margin_text, too_wide
 from results.study_results import unseen_failures
@@ -19,6 +29,7 @@ from results.tables import formats, sentences
 from results.tables.formats import Cell, Grid
 
 RATIO = "{:.2f}"
+ABSENT = "–"
 INTERIM_MARK = " (interim)"
 INTERVALS = "± is the 95% t interval, not adjusted"
 BUDGETS = {"epochs": "epochs", "flops": "training FLOPs"}
@@ -55,12 +66,19 @@ def further_metrics(columns: Sequence[str] | None) -> list[str]:
     return list(dict.fromkeys(name.removesuffix(INTERVAL) for name in columns or () if name not in COLUMNS))
 
 
+def known_text(value: float | None, form: str = "{}") -> str:
+    """Return a value as text, or "" for None."""
+    return "" if value is None else form.format(value)
+
+
 def plus_minus(text: str, interval: Interval | None, metric: Metric, more: int = 0) -> str:
     """Return a number's text, followed by half the width of its interval if it has one, such as "76.42 ± 1.93".
 
     more: further decimal places.
     """
-    return f"{text} ± {metric.value_text((interval[1] - interval[0]) / 2, more)}" if interval else text
+    if interval is None:
+        return text
+    return f"{text} ± {metric.value_text((interval[1] - interval[0]) / 2, more)}"
 
 
 def difference_text(difference: float | None, interval: Interval | None, metric: Metric) -> str:
@@ -71,19 +89,26 @@ def difference_text(difference: float | None, interval: Interval | None, metric:
     more = 0
     if difference is not None and interval and not interval[0] <= 0 <= interval[1]:
         half = (interval[1] - interval[0]) / 2
-        apart = (one for one in range(5) if metric.value_text(abs(difference), one) != metric.value_text(half, one))
-        more = next(apart, 0)
+        for digits in range(5):
+            if metric.value_text(abs(difference), digits) != metric.value_text(half, digits):
+                more = digits
+                break
     return plus_minus(metric.signed_text(difference, more), interval, metric, more)
 
 
 def interval_text(interval: Interval | None, write: Callable[[float], str]) -> str:
     """Return an interval as "[low, high]", each end formatted by `write`, or "" for None."""
-    return f"[{write(interval[0])}, {write(interval[1])}]" if interval else ""
+    if interval is None:
+        return ""
+    low, high = interval
+    return f"[{write(low)}, {write(high)}]"
 
 
 def difference_interval(interval: Interval | None, metric: Metric) -> str:
     """Return a difference's interval as "[low, high]", or "" for None."""
-    return f"[{', '.join(metric.signed_interval(interval))}]" if interval else ""
+    if interval is None:
+        return ""
+    return f"[{', '.join(metric.signed_interval(interval))}]"
 
 
 def count_of_planned(n: int, planned: int) -> str:
@@ -93,7 +118,9 @@ def count_of_planned(n: int, planned: int) -> str:
 
 def verdict_cell(row: Row) -> str:
     """Return the verdict as text, or "baseline". No verdict is a dash, as "none" could be an arm's value."""
-    return "baseline" if row.arm == row.baseline else sentences.verdict_text(row.verdict, "–")
+    if row.arm == row.baseline:
+        return "baseline"
+    return sentences.verdict_text(row.verdict, ABSENT)
 
 
 def margin_met_text(margin: float | str | None, metric: Metric) -> str:
@@ -105,8 +132,7 @@ def margin_met_text(margin: float | str | None, metric: Metric) -> str:
 
 def error_ratio_text(row: Row) -> str:
     """Return the error ratio with its interval, such as "1.70 [1.18, 2.45]", or "" for None."""
-    interval = interval_text(row.error_ratio_ci95, RATIO.format)
-    return "" if row.error_ratio is None else f"{row.error_ratio:.2f} {interval}".rstrip()
+    return f"{known_text(row.error_ratio, RATIO)} {interval_text(row.error_ratio_ci95, RATIO.format)}".strip()
 
 
 COLUMNS = {
@@ -128,9 +154,7 @@ COLUMNS = {
     "error_ratio_ci95": Column(
         "95% CI of error ratio", lambda row, metric: interval_text(row.error_ratio_ci95, RATIO.format)
     ),
-    "images_share": Column(
-        "variance from images", lambda row, metric: "" if row.images_share is None else f"{row.images_share:.0%}"
-    ),
+    "images_share": Column("variance from images", lambda row, metric: known_text(row.images_share, "{:.0%}")),
     "p": Column("p", lambda row, metric: units.probability_text(row.p)),
     "p_holm": Column("p (Holm)", lambda row, metric: units.probability_text(row.p_holm)),
     "verdict": Column("verdict", lambda row, metric: verdict_cell(row), numeric=False),
@@ -139,7 +163,7 @@ COLUMNS = {
     "params": Column("params", lambda row, metric: units.count_text(row.params)),
     "flops": Column("FLOPs", lambda row, metric: units.count_text(row.flops)),
     "baseline": Column("baseline", lambda row, metric: current_style().label(row.baseline), numeric=False),
-    "n_pairs": Column("pairs", lambda row, metric: "" if row.n_pairs is None else str(row.n_pairs)),
+    "n_pairs": Column("pairs", lambda row, metric: known_text(row.n_pairs)),
     "diverged": Column("diverged", lambda row, metric: str(row.diverged)),
     "collapsed": Column("collapsed", lambda row, metric: str(row.collapsed)),
     "failed": Column("failed", lambda row, metric: str(row.failed)),
@@ -153,6 +177,7 @@ SHOWN = (
     *("arm", "n", "mean", "delta", "delta_ci95_images", "delta_ci95_simultaneous", "error_ratio"),
     *("p_holm", "verdict", "margin_met", "published", "params", "flops"),
 )
+BESIDE_OTHERS = ("mean", "delta", "p_holm", "verdict")  # shown side by side
 NOTES = ("all", "short", "none")
 COMPARED = {  # columns that compare an arm with its baseline
     *("delta", "delta_ci95", "delta_ci95_images", "delta_ci95_simultaneous", "p", "p_holm", "verdict", "margin_met"),
@@ -182,6 +207,27 @@ def render(table: Table, format: str, columns: Sequence[str] | None = None, note
     )
 
 
+def render_side_by_side(
+    tables: Sequence[Table], format: str, columns: Sequence[str] | None = None, notes: str | None = None
+) -> str:
+    """Return the tables of one study as one document, with a group of columns for each table.
+
+    The arguments and errors are those of `render`. Markdown, LaTeX and HTML need a column besides `arm`.
+    """
+    for table in tables:
+        check_columns(columns, table)
+    form = formats.find_format(format)
+    shown = columns or BESIDE_OTHERS
+    noted = shown if form.write else columns or list(COLUMNS)
+    written = [abridged(table, noted, notes or form.notes) for table in tables]
+    return formats.document(
+        format,
+        grids=lambda: [grid_side_by_side(written, shown)],
+        rows=lambda: csv_rows_of_recipes(written, columns),
+        record=lambda: [json_record(table, columns) for table in written],
+    )
+
+
 def json_record(table: Table, columns: Sequence[str] | None) -> dict[str, Any]:
     """Return the object of a JSON file: the table's fields, with only `columns` in its rows if they are given."""
     content = json_object(table)
@@ -197,10 +243,14 @@ def with_marks(table: Table, earlier: str = "") -> Sequence[Row]:
     """
     rows = []
     for row in table.rows:
-        marks = earlier if sentences.is_from_earlier_look(row) else ""
-        marks += INTERIM_MARK if table.interim else ""
-        marks += first_declared_mark(row.first_declared) if row.is_judged_anew else ""
-        rows.append(replace(row, verdict=row.verdict and f"{row.verdict}{marks}"))
+        verdict = row.verdict
+        if verdict and sentences.is_from_earlier_look(row):
+            verdict += earlier
+        if verdict and table.interim:
+            verdict += INTERIM_MARK
+        if verdict and row.is_judged_anew:
+            verdict += first_declared_mark(row.first_declared)
+        rows.append(replace(row, verdict=verdict))
     return rows
 
 
@@ -225,7 +275,9 @@ def abridged(table: Table, columns: Sequence[str], notes: str) -> Table:
         about = table.notes_of.columns.get(note, "arm")
         return note not in table.notes_of.arms or (notes == "short" and about in columns)
 
-    rows = [replace(row, notes=list(filter(is_kept, row.notes))) for row in table.rows]
+    rows = []
+    for row in table.rows:
+        rows.append(replace(row, notes=list(filter(is_kept, row.notes))))
     table_notes = []
     if notes == "short":  # without the list of trials in "code differs between trials: ..."
         table_notes = [re.sub(" trials: .*", " trials", note, flags=re.DOTALL) for note in table.notes]
@@ -249,12 +301,11 @@ def unknown_column(name: str, metrics: Sequence[str]) -> ValueError:
 
 def shown_columns(table: Table, roomy: bool = False) -> list[str]:
     """Return the default columns of a table, which are the columns in SHOWN that apply. roomy: also those in ROOMY."""
-    hidden = set() if table.judged else set(JUDGED)
+    hidden = {name for name in WHERE_KNOWN if all(row.value(name) is None for row in table.rows)}
+    if not table.judged:
+        hidden.update(JUDGED)
     if not roomy:
         hidden.update(ROOMY)
-    for name in WHERE_KNOWN:
-        if all(row.value(name) is None for row in table.rows):
-            hidden.add(name)
     return [name for name in SHOWN if name not in hidden]
 
 
@@ -269,6 +320,31 @@ def as_grid(table: Table, columns: Sequence[str]) -> Grid:
     )
 
 
+def grid_side_by_side(tables: Sequence[Table], columns: Sequence[str]) -> Grid:
+    """Return the tables side by side, with dashes for absent arms. Raises ValueError without a column besides `arm`."""
+    columns = [name for name in columns if name != "arm"]
+    if not columns:
+        raise ValueError("columns=arm: side by side, name at least one column of each recipe")
+    names = dict.fromkeys(row.arm for table in tables for row in table.rows)
+    rows = {}
+    for arm in sorted(names, key=current_style().rank):
+        rows[arm] = [Cell(current_style().label(arm), arm)]
+    grid = Grid(f"{tables[0].plan.study}: {tables[0].plan.question}", [], ["arm"], [False], list(rows.values()))
+    grid.groups.append(("", 1))
+    for table in tables:
+        beside = as_grid(table, columns)
+        recipe = sentences.setting_text(table.plan)
+        grid.caption.extend(f"{recipe}: {line}" for line in beside.caption)
+        grid.header.extend(beside.header)
+        grid.numeric.extend(beside.numeric)
+        cells = cells_by_arm(table, columns)
+        for arm, row in rows.items():
+            row += cells.get(arm, [Cell(ABSENT)] * len(columns))
+        grid.closing.extend(f"{recipe}: {line}" for line in beside.closing)
+        grid.groups.append((recipe, len(columns)))
+    return grid
+
+
 def header(name: str, table: Table) -> str:
     return column(name, table.plan).header.format(metric=metric_label(table.plan.primary_metric))
 
@@ -276,9 +352,10 @@ def header(name: str, table: Table) -> str:
 def cells_by_arm(table: Table, columns: Sequence[str]) -> dict[str, list[Cell]]:
     """Return arm -> cells of its row. The first cell has the footnotes."""
     metric = table.plan.primary_metric
+    shown = {name: column(name, table.plan) for name in columns}
     cells = {}
     for row in with_marks(table, sentences.EARLIER):
-        first, *rest = [Cell(column(name, table.plan).text(row, metric), sort_key(row.value(name))) for name in columns]
+        first, *rest = [Cell(one.text(row, metric), sort_key(row.value(name))) for name, one in shown.items()]
         cells[row.arm] = [replace(first, notes=row.notes), *rest]
     return cells
 
@@ -334,8 +411,11 @@ def may_be_equivalent(table: Table) -> bool:
     plan = table.plan
     if plan.margin is None:
         return False
-    means = [row.mean for row in table.rows if row.arm == row.baseline]
-    return any(mean is None or not too_wide(plan.margin, mean, plan.primary_metric, plan.chance) for mean in means)
+    for row in table.rows:
+        is_baseline = row.arm == row.baseline
+        if is_baseline and (row.mean is None or not too_wide(plan.margin, row.mean, plan.primary_metric, plan.chance)):
+            return True
+    return False
 
 
 def column_lines(table: Table, columns: Sequence[str]) -> list[str]:
@@ -376,17 +456,20 @@ def test_images_text(split: Split | None) -> str:
 
 def family_names(table: Table) -> list[str]:
     """Return the names of the families of tests that are corrected separately."""
-    pairs = {(row.arm, row.baseline) for row in table.rows}
-    others = [parse_claim(claim.claim) for claim in table.claims]
-    is_own = any((a, b) not in pairs and (b, a) not in pairs for a, _, b in others)
-    families = {
-        "contrasts": table.plan.family > 0,
-        "contrasts at equal values": table.plan.points_family > 0,
-        "equivalence": table.plan.margin is not None,
-        "interactions": bool(table.interactions),
-        "claims about other pairs": is_own,
-    }
-    return [name for name, is_tested in families.items() if is_tested]
+    plan = table.plan
+    names = []
+    if plan.family:
+        names.append("contrasts")
+    if plan.points_family:
+        names.append("contrasts at equal values")
+    if plan.margin is not None:
+        names.append("equivalence")
+    if table.interactions:
+        names.append("interactions")
+    pairs = {frozenset((row.arm, row.baseline)) for row in table.rows}
+    if not pairs.issuperset(frozenset(claimed_arms(claim.claim)) for claim in table.claims):
+        names.append("claims about other pairs")
+    return names
 
 
 def unit_suffix(metric: Metric) -> str:
@@ -396,21 +479,24 @@ def unit_suffix(metric: Metric) -> str:
 def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
     """Return the lines below the footnotes. An abridged table has no answer, claims or caveats."""
     metric = table.plan.primary_metric
-    lines = [dagger_line(published_source(table))] if "published" in columns else []
+    lines = []
+    if "published" in columns:
+        lines.append(dagger_line(published_source(table)))
     lines += column_lines(table, columns)
-    lines += [] if table.abridged else [f"Answer: {sentences.answer(table)}"]
-    lines += filter(None, [sentences.variance_text(table)])
+    if not table.abridged:
+        lines.append(f"Answer: {sentences.answer(table)}")
+    lines.append(sentences.variance_text(table))
     if table.interactions:  # interactions have no row
         described = "; ".join(sentences.interaction_sentence(each, metric) for each in table.interactions)
         corrected = f"Holm over {len(table.interactions)}"
         lines.append(f"Interactions (together - each alone + baseline, paired by seed, {corrected}): {described}.")
     if table.claims and not table.abridged:
-        judged = [f"{with_labels(each.claim)}: {VERDICT_TEXT[each.verdict]}" for each in table.claims]
-        lines.append(f"Claims of {table.plan.source or 'the study'}: {'; '.join(judged)}.")
-    lines += [f"Note: {note}." for note in [*table.warnings, *table.notes]]
+        judged = "; ".join(f"{with_labels(each.claim)}: {VERDICT_TEXT[each.verdict]}" for each in table.claims)
+        lines.append(f"Claims of {table.plan.source or 'the study'}: {judged}.")
+    lines += [f"Note: {note}." for note in (*table.warnings, *table.notes)]
     if not table.abridged:
         lines += [f"Not covered: {caveat}" for caveat in table.plan.caveats]
-    return lines
+    return list(filter(None, lines))
 
 
 def dagger_line(source: str) -> str:
@@ -424,24 +510,40 @@ def published_source(table: Table) -> str:
 
 # -- CSV -----------------------------------------------------------------------------------------------------
 
-INTERACTION = {  # column -> field of an interaction
-    name if name == "interaction" else f"interaction_{name}": name
-    for name in ("interaction", "ci95", "logit", "logit_ci95", "n", "p", "p_holm", "verdict", "notes")
-}
+# the fields of an interaction in CSV
+INTERACTION = ("interaction", "ci95", "logit", "logit_ci95", "n", "p", "p_holm", "verdict", "notes")
+
+
+def csv_rows_of_recipes(tables: Sequence[Table], columns: Sequence[str] | None) -> list[dict[str, Plain]]:
+    """Return a CSV row per recipe and arm, which begins with the study and the recipe."""
+    starts: list[dict[str, Plain]] = []
+    for table in tables:
+        start = {"study": table.plan.study, "recipe": sentences.setting_text(table.plan)}
+        starts += [start] * len(table.rows)
+    return [start | row for start, row in zip(starts, csv_rows(tables, columns), strict=True)]
 
 
 def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None = None) -> list[dict[str, Plain]]:
     """Return a CSV row per arm, with `columns`, or by default COLUMNS and the fields of any interactions."""
-    extra = INTERACTION if not columns and any(table.interactions for table in tables) else {}
+    has_interactions = not columns and any(table.interactions for table in tables)
     rows = []
     for table in tables:
         interactions = {interaction.name: interaction for interaction in table.interactions}
         for row in with_marks(table):
             cells = {name: row.value(name) for name in columns or COLUMNS}
-            for name, key in extra.items():
-                cells[name] = getattr(interactions.get(row.arm), key, [] if key == "notes" else None)
+            if has_interactions:
+                cells |= interaction_cells(interactions.get(row.arm))
             rows.append(flat_cells(cells))
     return rows
+
+
+def interaction_cells(interaction: Interaction | None) -> dict[str, Any]:
+    """Return column -> value of the fields of an interaction, all None without one."""
+    cells = {}
+    for name in INTERACTION:
+        column = name if name == "interaction" else f"interaction_{name}"
+        cells[column] = getattr(interaction, name, None)
+    return cells
 
 
 def flat_cells(values: Mapping[str, Any]) -> dict[str, Plain]:
@@ -450,6 +552,8 @@ def flat_cells(values: Mapping[str, Any]) -> dict[str, Plain]:
     for name, value in values.items():
         if "ci95" in name:
             cells[f"{name}_low"], cells[f"{name}_high"] = value or (None, None)
+        elif name.endswith("notes"):
+            cells[name] = "; ".join(value or ())
         else:
-            cells[name] = "; ".join(value) if name.endswith("notes") else value
+            cells[name] = value
     return cells

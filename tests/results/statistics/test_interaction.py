@@ -19,7 +19,7 @@ from results import report
 from results.records import Table
 from results.store.record import Record
 from results.study_results import StudyResults
-from results.tables import across_recipes
+from results.tables import layout
 from results.tables.layout import render
 from results.tables.study_table import table
 
@@ -189,7 +189,7 @@ def test_files_have_interactions_too() -> None:
     plain = table(synthetic.results(synthetic.position()))
     assert "interaction" not in render(plain, "csv")
     assert render(found, "csv", ["arm", "mean"]).splitlines()[0] == "arm,mean"
-    both_recipes = list(csv.DictReader(io.StringIO(across_recipes.render([plain, found], "csv"))))
+    both_recipes = list(csv.DictReader(io.StringIO(layout.render_side_by_side([plain, found], "csv"))))
     assert [row["interaction_verdict"] for row in both_recipes if row["interaction_verdict"]] == ["positive"]
 
 

@@ -16,7 +16,7 @@ from synthetic import ACCURACIES, make_table, row_of_arm, table_with_hole, table
 
 from results.records import Table
 from results.store.schemas.metrics import metric_by_name
-from results.tables import across_recipes, layout
+from results.tables import layout
 from results.tables.layout import render
 from results.tables.study_table import table
 
@@ -87,7 +87,7 @@ def test_other_numbers_can_be_columns() -> None:
     flat = next(csv.DictReader(io.StringIO(render(found, "csv", names))))
     assert list(flat) == [*names[:3], "train_seconds_ci95_low", "train_seconds_ci95_high"]
     assert json.loads(render(found, "json", names))["rows"][0].keys() == set(names)
-    assert across_recipes.render([found, found], "md", names).count("val accuracy |") == 2
+    assert layout.render_side_by_side([found, found], "md", names).count("val accuracy |") == 2
     with pytest.raises(ValueError, match=r"digits: columns=val_acc: one of arm, .*did you mean 'val_accuracy'"):
         table(study, ["val_acc"])
 
@@ -183,7 +183,7 @@ def unmarked(cell: str) -> str:
 
 def test_each_recipe_has_its_own_numbers_beside_the_arm() -> None:
     found = two_tables()
-    head, _, *rows = markdown_cells(across_recipes.render(found, "md", ["mean", "verdict"]))
+    head, _, *rows = markdown_cells(layout.render_side_by_side(found, "md", ["mean", "verdict"]))
     assert head == ["arm", *(f"{on}: {what}" for on in ("digits", "cifar10") for what in ("test accuracy", "verdict"))]
     for k, one in enumerate(found):
         alone = {unmarked(row[0]): row for row in markdown_cells(render(one, "md", ["arm", "mean", "verdict"]))}
@@ -194,48 +194,50 @@ def test_each_recipe_has_its_own_numbers_beside_the_arm() -> None:
 
 def test_a_footnote_stands_beside_the_recipe_that_it_is_about() -> None:
     """The arm has no mark, as nothing is missing on the other recipe."""
-    rows = markdown_cells(across_recipes.render(two_tables(), "md", ["mean", "verdict"]))
+    rows = markdown_cells(layout.render_side_by_side(two_tables(), "md", ["mean", "verdict"]))
     none = next(row for row in rows if row[0] == "position=none")
-    note = re.search(r"\[(\d+)\] seeds 0, 1, 2, 3, 4 missing: not started", across_recipes.render(two_tables(), "md"))
+    note = re.search(
+        r"\[(\d+)\] seeds 0, 1, 2, 3, 4 missing: not started", layout.render_side_by_side(two_tables(), "md")
+    )
     assert note[1] in re.findall(r"\d+", none[3])
     assert note[1] not in re.findall(r"\d+", none[1].partition("[")[2])
 
 
 def test_latex_has_a_group_over_its_columns_and_html_a_cell() -> None:
-    text = across_recipes.render(two_tables(), "latex")
+    text = layout.render_side_by_side(two_tables(), "latex")
     groups, head, *rows = latex.check(text)
     assert groups == [r"\multicolumn{1}{c}{}", r"\multicolumn{4}{c}{digits}", r"\multicolumn{4}{c}{cifar10}"]
     assert r"\cmidrule(lr){2-5}\cmidrule(lr){6-9}" in text
     assert (len(head), len(rows)) == (9, 4)
-    assert '<th colspan="4" scope="colgroup">cifar10</th>' in across_recipes.render(two_tables(), "html")
+    assert '<th colspan="4" scope="colgroup">cifar10</th>' in layout.render_side_by_side(two_tables(), "html")
 
 
 def test_what_was_set_on_the_command_line_names_the_column() -> None:
     """The settings stand there instead of the hash in the folder's name."""
     changed = {"name": "position-embedding@digits+6c3b0f", "overrides": {"steps": 100, "batch": 16}}
     found = [table(synthetic.results(plan_on_recipe("digits", **given))) for given in ({}, changed)]
-    text = across_recipes.render(found, "md", ["mean"])
+    text = layout.render_side_by_side(found, "md", ["mean"])
     assert markdown_cells(text)[0] == ["arm", "digits: test accuracy", "digits with steps=100, batch=16: test accuracy"]
-    rows = csv.DictReader(io.StringIO(across_recipes.render(found, "csv")))
+    rows = csv.DictReader(io.StringIO(layout.render_side_by_side(found, "csv")))
     assert list(dict.fromkeys(row["recipe"] for row in rows)) == ["digits", "digits with steps=100, batch=16"]
     for format in ("md", "latex", "html", "csv"):
-        assert "6c3b0f" not in across_recipes.render(found, format)
+        assert "6c3b0f" not in layout.render_side_by_side(found, format)
 
 
 def test_csv_has_a_row_for_each_recipe_and_arm_and_json_a_table_for_each_recipe() -> None:
     tables = two_tables()
-    rows = list(csv.DictReader(io.StringIO(across_recipes.render(tables, "csv"))))
+    rows = list(csv.DictReader(io.StringIO(layout.render_side_by_side(tables, "csv"))))
     assert [(row["recipe"], row["arm"]) for row in rows] == [
         (one.plan.recipe, row.arm) for one in tables for row in one.rows
     ]
     alone = [json.loads(render(one, "json")) for one in tables]
-    assert json.loads(across_recipes.render(tables, "json")) == alone
+    assert json.loads(layout.render_side_by_side(tables, "json")) == alone
 
 
 def test_an_unknown_column_is_one_line() -> None:
     for column, message in {"means": "columns=means: one of arm, ", "arm": "name at least one column of each"}.items():
         with pytest.raises(ValueError, match=message):
-            across_recipes.render(two_tables(), "md", [column])
+            layout.render_side_by_side(two_tables(), "md", [column])
 
 
 def test_the_command_puts_recipes_side_by_side(tmp_path: Path, ablate: Ablate) -> None:
