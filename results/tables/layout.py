@@ -516,9 +516,9 @@ INTERACTION = ("interaction", "ci95", "logit", "logit_ci95", "n", "p", "p_holm",
 
 def csv_rows_of_recipes(tables: Sequence[Table], columns: Sequence[str] | None) -> list[dict[str, Plain]]:
     """Return a CSV row per recipe and arm, which begins with the study and the recipe."""
-    starts: list[dict[str, Plain]] = []
+    starts = []
     for table in tables:
-        start = {"study": table.plan.study, "recipe": sentences.setting_text(table.plan)}
+        start: dict[str, Plain] = {"study": table.plan.study, "recipe": sentences.setting_text(table.plan)}
         starts += [start] * len(table.rows)
     return [start | row for start, row in zip(starts, csv_rows(tables, columns), strict=True)]
 

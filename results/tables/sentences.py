@@ -1,10 +1,11 @@
 """Sentences that describe a table and claim no more than its verdicts."""
 
-from collections import Counter
+import itertools
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-
-import numpy as np
+from statistics import median
+from typing import NamedTuple
 
 from results.records import NO_VERDICT, Interaction, Interval, Reached, Row, Table
 from results.statistics.verdict import BETTER, EQUIVALENT, RESOLVED, UNRESOLVED, WORSE
@@ -44,12 +45,15 @@ def difference_text(row: Row, metric: Metric) -> str:
     if row.delta is None or row.delta_ci95 is None:
         return f"as {diverged_text(row)}"
     if contains_zero(row):  # the verdict has another reason than this interval
-        why = f"as {diverged_text(row)}" if row.unstable else AT_EARLIER_LOOK
+        why = AT_EARLIER_LOOK
+        if row.unstable:
+            why = f"as {diverged_text(row)}"
         end_to_end = " to ".join(map(metric.signed_text, intervals(row)[-1]))
         now = f"{metric.signed_text(row.delta)}{metric.unit_of_difference} (95% CI {end_to_end})"
         return f"{why}; over all seeds the difference is {now}"
-    towards = 1 if row.delta > 0 else -1
-    low, high = sorted(towards * end for end in row.delta_ci95)
+    low, high = row.delta_ci95
+    if row.delta < 0:
+        low, high = -high, -low
     interval = f"(95% CI {metric.value_text(low)} to {metric.value_text(high)})"
     return f"by {metric.size_text(row.delta)} {interval}{divergence_text(row)}"
 
@@ -66,15 +70,16 @@ def contains_zero(row: Row) -> bool:
 
 def intervals(row: Row) -> list[Interval]:
     """Return the difference's intervals: over seeds and, where known, over seeds and images."""
-    return [interval for interval in (row.delta_ci95, row.delta_ci95_images) if interval]
+    return list(filter(None, [row.delta_ci95, row.delta_ci95_images]))
 
 
-def bound_text(intervals: Sequence[Interval], metric: Metric, source: str = " (95% CI)") -> str:
+def bound_text(intervals: Iterable[Interval], metric: Metric, source: str = " (95% CI)") -> str:
     """Return text on the largest difference that the intervals allow, or on the lack of a bound.
 
     source: text that names the intervals.
     """
-    largest = max((abs(end) for interval in intervals for end in interval), default=metric.largest_difference)
+    ends = [abs(end) for end in itertools.chain.from_iterable(intervals)]
+    largest = max(ends, default=metric.largest_difference)
     if largest >= metric.largest_difference:
         return "too few trials to bound the difference"
     return f"any difference is at most {metric.size_text(largest)}{source}"
@@ -90,12 +95,16 @@ def diverged_text(reached: Row | Reached) -> str:
     if not reached.collapsed:
         return f"{reached.diverged}{trials} diverged"
     collapsed = f"{reached.collapsed}{trials} collapsed"
-    return f"{reached.diverged} diverged and {collapsed}" if reached.diverged else collapsed
+    if not reached.diverged:
+        return collapsed
+    return f"{reached.diverged} diverged and {collapsed}"
 
 
 def verdict_text(verdict: str | None, missing: str) -> str:
     """Return a verdict in words, such as "not resolved", or the text `missing` for None."""
-    return missing if verdict is None else verdict.replace("-", " ")
+    if verdict is None:
+        return missing
+    return verdict.replace("-", " ")
 
 
 def untested_reason(row: Row) -> str:
@@ -112,8 +121,9 @@ def answer(table: Table) -> str:
     In a tuned study, the text describes the tuned arms and counts the verdicts on the other arms.
     """
     over, planned = progress(table)
-    so_far = "" if over == planned else f", so far ({over} of {amount_text(planned, 'trial')} done)"
-    start = f"On {setting_text(table.plan)}, {count_text(untuned_rows(table))}{so_far}:"
+    start = f"On {setting_text(table.plan)}, {count_text(untuned_rows(table))}"
+    if over < planned:
+        start += f", so far ({over} of {amount_text(planned, 'trial')} done)"
     compared = [row for row in table.rows if row.arm != row.baseline]
     tuned = [row for row in compared if is_tuned(row, table)]
     text = clauses(tuned or compared, table) or "nothing to compare"
@@ -123,24 +133,29 @@ def answer(table: Table) -> str:
         what = " and ".join(table.tuned)
         rest = verdict_counts([row for row in compared if row not in tuned])
         text = f"each at its own {what}, {text}. At equal {what}: {rest}"
-    note = "" if "lr" in table.varied else " All at the baseline's learning rate."
-    return " ".join(filter(None, [f"{start} {text}.{note}", first_declared_text(compared)]))
+    if "lr" not in table.varied:
+        text += ". All at the baseline's learning rate"
+    return f"{start}: {text}. {first_declared_text(compared)}".rstrip()
 
 
 def first_declared_text(rows: Sequence[Row]) -> str:
     """Return a sentence with the verdicts that what was declared first would give, or "" if none differs."""
     texts = first_declared_verdicts(rows)
-    more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
-    return f"As first declared: {', '.join(texts[:NAMED])}{more}." if texts else ""
+    if not texts:
+        return ""
+    listed = ", ".join(texts[:NAMED])
+    if len(texts) > NAMED:
+        listed += f" and {len(texts) - NAMED} more"
+    return f"As first declared: {listed}."
 
 
 def first_declared_verdicts(rows: Iterable[Row]) -> list[str]:
     """Return arms with their verdicts under what was declared first, such as "pool=gap not resolved", if others now."""
-    return [
-        f"{current_style().label(row.arm)} {verdict_text(row.first_declared, NO_VERDICT)}"
-        for row in rows
-        if row.is_judged_anew
-    ]
+    texts = []
+    for row in rows:
+        if row.is_judged_anew:
+            texts.append(f"{current_style().label(row.arm)} {verdict_text(row.first_declared, NO_VERDICT)}")
+    return texts
 
 
 def clauses(rows: Sequence[Row], table: Table) -> str:
@@ -148,23 +163,28 @@ def clauses(rows: Sequence[Row], table: Table) -> str:
 
     Clauses are in the order of verdicts. A baseline whose name has several settings is written out only the first time.
     """
-    groups: dict[tuple[int, str, str], list[Row]] = {}
+    groups: dict[tuple[int, str, str], list[Row]] = defaultdict(list)
     for row in rows:
-        reason = untested_reason(row) if row.verdict is None else ""
-        groups.setdefault((ORDER.index(row.verdict), name_parts(row)[1], reason), []).append(row)
+        reason = ""
+        if row.verdict is None:
+            reason = untested_reason(row)
+        groups[ORDER.index(row.verdict), name_parts(row).baseline, reason].append(row)
     texts = []
     written = set[str]()
     for (_, baseline, _), alike_rows in sorted(groups.items(), key=lambda group: group[0][0]):
-        texts.append(clause(alike_rows, table, "the baseline" if baseline in written else baseline))
-        written |= {baseline} if "," in baseline else set()
+        if baseline in written:
+            texts.append(clause(alike_rows, table, "the baseline"))
+            continue
+        texts.append(clause(alike_rows, table, baseline))
+        if "," in baseline:
+            written.add(baseline)
     return "; ".join(texts)
 
 
 def verdict_counts(rows: Sequence[Row]) -> str:
     """Return how many rows have each verdict, or none, as text, such as "2 worse, 1 without a verdict"."""
     counts = Counter(row.verdict for row in rows)
-    texts = {word: verdict_text(word, "without a verdict") for word in ORDER}
-    return ", ".join(f"{counts[word]} {text}" for word, text in texts.items() if counts[word])
+    return ", ".join(f"{counts[word]} {verdict_text(word, 'without a verdict')}" for word in ORDER if counts[word])
 
 
 def is_tuned(row: Row, table: Table) -> bool:
@@ -173,73 +193,86 @@ def is_tuned(row: Row, table: Table) -> bool:
 
 def clause(rows: Sequence[Row], table: Table, baseline: str) -> str:
     """Return the description of rows sharing a verdict and a baseline. baseline: what the text calls the baseline."""
-    first, metric, (arm, _, point) = rows[0], table.plan.primary_metric, name_parts(rows[0])
+    first = rows[0]
+    metric = table.plan.primary_metric
+    name = name_parts(first)
     alone = sentence(replace(first, baseline=baseline), table)
-    if len(rows) == 1 and not point:
-        return f"{arm} is {alone}"
+    if len(rows) == 1 and not name.point:
+        return f"{name.change} is {alone}"
     if first.verdict in (BETTER, WORSE):
         return f"{first.verdict} than {baseline}: {difference_list(rows, metric)}"
     if first.verdict == UNRESOLVED:
-        largest = bound_text(
-            [interval for row in rows for interval in intervals(row)], metric, ", by the 95% CI of each"
-        )
+        every = itertools.chain.from_iterable(map(intervals, rows))
+        largest = bound_text(every, metric, ", by the 95% CI of each")
         return f"not resolved against {baseline} ({largest}): {arm_list(rows)}"
     return f"{alone}: {arm_list(rows)}"
 
 
 def difference_list(rows: Sequence[Row], metric: Metric) -> str:
     """Return arms with their differences as text, or only the smallest and largest of more than NAMED."""
-    many = len(rows) > NAMED
-    shown = [pick(rows, key=lambda row: abs(row.delta or 0.0)) for pick in (min, max)] if many else rows
-    texts = []
-    for row in shown:
-        arm, _, point = name_parts(row)
-        texts.append(f"{f'{arm} at {point}' if point else arm} {difference_text(row, metric)}")
-    return f"{len(rows)} arms, from {' to '.join(texts)}" if many else ", ".join(texts)
+    if len(rows) <= NAMED:
+        return ", ".join(named_difference(row, metric) for row in rows)
+    smallest = min(rows, key=lambda row: abs(row.delta or 0.0))
+    largest = max(rows, key=lambda row: abs(row.delta or 0.0))
+    return f"{len(rows)} arms, from {named_difference(smallest, metric)} to {named_difference(largest, metric)}"
+
+
+def named_difference(row: Row, metric: Metric) -> str:
+    name = name_parts(row)
+    arm = " at ".join(filter(None, [name.change, name.point]))
+    return f"{arm} {difference_text(row, metric)}"
 
 
 def arm_list(rows: Sequence[Row]) -> str:
     """Return arms as text, such as "stem=conv at data_fraction=0.1". Entries beyond 2 * NAMED are only counted."""
-    points: dict[str, list[str]] = {}
+    points: dict[str, list[str]] = defaultdict(list)
     for row in rows:
-        head, _, point = name_parts(row)
+        name = name_parts(row)
         diverged = f" ({diverged_text(row)})" if row.unstable else ""
-        if point:
-            points.setdefault(head, []).append(f"{point}{diverged}")
+        if name.point:
+            points[name.change].append(f"{name.point}{diverged}")
         else:
-            points.setdefault(f"{head}{diverged}", [])
+            points.setdefault(f"{name.change}{diverged}", [])
     entries = []
-    for head, at in points.items():
-        if len(at) > 1:
-            at = [f"{', '.join(at[:-1])} and {at[-1]}"]
-        entries.append(" at ".join([head, *at]))
-    listed = ", ".join(entries[: 2 * NAMED])
+    for change, at in points.items():
+        listed = " and ".join(filter(None, [", ".join(at[:-1]), *at[-1:]]))
+        entries.append(f"{change} at {listed}" if at else change)
+    text = ", ".join(entries[: 2 * NAMED])
     if len(entries) > 2 * NAMED:
-        listed += f" and {len(entries) - 2 * NAMED} more"
-    return listed
+        text += f" and {len(entries) - 2 * NAMED} more"
+    return text
 
 
-def name_parts(row: Row) -> tuple[str, str, str]:
-    """Return (what an arm changes, its baseline, the point of the curves), each as a label.
+class NameParts(NamedTuple):
+    """What an arm changes, its baseline, and the point of the curves, each as a label."""
+
+    change: str
+    baseline: str
+    point: str
+
+
+def name_parts(row: Row) -> NameParts:
+    """Return the parts of an arm's name.
 
     The point has the settings that both names end with, without tuned settings: "data_fraction=0.1" for the arm
     "stem=conv,data_fraction=0.1" with the baseline "stem=patch,data_fraction=0.1".
     """
-    head = row.arm.split(",")
-    base = row.baseline.split(",")
+    change = row.arm.split(",")
+    baseline = row.baseline.split(",")
     point = list[str]()
-    while min(len(head), len(base)) > 1 and head[-1] == base[-1]:
-        point.insert(0, head.pop())
-        base.pop()
-    at = [place for place in point if not place.endswith("=tuned")]
-    change, against, where = (current_style().label(",".join(settings)) for settings in (head, base, at))
-    return change, against, where
+    while min(len(change), len(baseline)) > 1 and change[-1] == baseline[-1]:
+        setting = change.pop()
+        baseline.pop()
+        if not setting.endswith("=tuned"):
+            point.insert(0, setting)
+    label = current_style().label
+    return NameParts(label(",".join(change)), label(",".join(baseline)), label(",".join(point)))
 
 
 def setting_text(plan: Plan) -> str:
     """Return the name of a setting, such as "digits with steps=60, batch=16" or "pets (recipe small)"."""
     place, *changed = setting_parts(plan)
-    return f"{place} with {', '.join(changed)}" if changed else place
+    return " with ".join(filter(None, [place, ", ".join(changed)]))
 
 
 def setting_parts(plan: Plan) -> list[str]:
@@ -261,7 +294,7 @@ def variance_text(table: Table) -> str:
     shares = [row.images_share for row in table.rows if row.images_share is not None]
     if not shares or table.plan.split is None:
         return ""
-    share = float(np.median(shares))
+    share = median(shares)
     seeds = max(row.n_pairs or 0 for row in table.rows)
     usual = " (the median)" if len(shares) > 1 else ""
     return (
@@ -298,18 +331,22 @@ def untuned_rows(table: Table) -> list[Row]:
 
 def departure_text(table: Table) -> str:
     """Return text such as "Unlike the recipe, the baseline has steps 500, optimizer sgd.", or "" if nothing differs."""
-    texts = [
-        f"{name} has {', '.join(f'{key} {value}' for key, value in settings.items())}"
-        for name, settings in table.departures.items()
-    ]
-    return f"Unlike the recipe, {'; '.join(texts)}." if texts else ""
+    texts = []
+    for name, settings in table.departures.items():
+        changed = ", ".join(f"{key} {value}" for key, value in settings.items())
+        texts.append(f"{name} has {changed}")
+    if not texts:
+        return ""
+    return f"Unlike the recipe, {'; '.join(texts)}."
 
 
 def count_text(rows: Sequence[Row]) -> str:
     """Return the number of finished seeds as "n = 5 seeds per arm", or "n = 3 to 5 ..." if the arms differ."""
     counts = sorted({row.n for row in rows})
-    least = f"{counts[0]} to " if len(counts) > 1 else ""
-    return f"n = {least}{amount_text(counts[-1], 'seed')} per arm"
+    text = amount_text(counts[-1], "seed")
+    if len(counts) > 1:
+        text = f"{counts[0]} to {text}"
+    return f"n = {text} per arm"
 
 
 def seeds_text(seeds: Sequence[int]) -> str:
@@ -331,4 +368,6 @@ def interaction_sentence(interaction: Interaction, metric: Metric) -> str:
     if details:
         text += f" ({'; '.join(details)})"
     text += f": {verdict_text(interaction.verdict, NO_VERDICT)}"
-    return f"{text} ({why})" if why else text
+    if why:
+        text += f" ({why})"
+    return text

@@ -1,5 +1,9 @@
 """The kinds of figure that draw the metric over compute: `compute`, `families` and `shape`."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -10,8 +14,8 @@ from results.figures.frame import arm_change, arms_frame, given_name, minus_text
 from results.figures.kinds import FigureKind
 from results.figures.page import add_panels, draw_legend
 from results.records import Table
-from results.statistics import intervals, power_law
-from results.statistics.power_law import MIN_SIZES, Fits
+from results.statistics import intervals
+from results.statistics.intervals import Estimate
 from results.store.schemas import Arm, Metric, Plan
 from results.study_results import StudyResults
 from results.style import current_style
@@ -28,6 +32,50 @@ WAYS = {"mlp_ratio": "width of the MLP", "patch": "patch size", "depth": "depth"
 BASE = "baseline"
 ALL = "all"
 APART = 6.0  # points (1/72 inch) between markers at one position
+MIN_SIZES = 4  # fewest sizes for a fit of two parameters
+Points = Mapping[Any, tuple[np.ndarray, np.ndarray]]  # seed -> compute (sizes,), error (sizes,)
+
+
+@dataclass(frozen=True)
+class Fits:
+    """Least-squares fits of log error on log compute, one per seed.
+
+    a, b (seeds,): the coefficients of error = a C^-b, where C is the compute.
+    low, high: the range of compute that all fits share.
+    """
+
+    a: np.ndarray
+    b: np.ndarray
+    low: float
+    high: float
+
+    def predict(self, compute: np.ndarray) -> tuple[np.ndarray, list[Estimate]]:
+        """Return (means over seeds (points,), an Estimate per point) of the fitted error at `compute` (points,).
+
+        Raises ValueError if a point lies outside the fitted range.
+        """
+        if compute.min() < self.low * (1 - 1e-9) or compute.max() > self.high * (1 + 1e-9):
+            raise ValueError(f"no extrapolation: fitted from {self.low:g} to {self.high:g}")
+        errors = self.a * compute[:, None] ** -self.b  # (points, seeds)
+        return errors.mean(axis=1), [intervals.mean(row) for row in errors]
+
+
+def fit_power_law(points: Points) -> Fits | None:
+    """Return the fits of all seeds that have a positive error at MIN_SIZES or more values of compute.
+
+    Returns None if there is no such seed, or the seeds share no range of compute.
+    """
+    usable = []
+    for compute, error in points.values():
+        is_usable = np.isfinite(error) & (error > 0) & (compute > 0)
+        if len(np.unique(compute[is_usable])) >= MIN_SIZES:
+            usable.append((compute[is_usable], error[is_usable]))
+    if not usable:
+        return None
+    lines = np.array([np.polynomial.polynomial.polyfit(np.log(c), np.log(e), 1) for c, e in usable])
+    low = max(float(compute.min()) for compute, _ in usable)
+    high = min(float(compute.max()) for compute, _ in usable)
+    return Fits(np.exp(lines[:, 0]), -lines[:, 1], low, high) if low < high else None
 
 
 def draw_compute(study: StudyResults, table: Table, figure: Figure) -> list[str]:
@@ -69,7 +117,7 @@ def draw_families(study: StudyResults, table: Table, figure: Figure) -> list[str
         label = rows["line"].iloc[0]
         errors = errors_by_seed(rows, points, metric)
         perfect += sum(int((error <= 0).sum()) for _, error in errors.values())
-        fit = power_law.fit(errors)
+        fit = fit_power_law(errors)
         lines.draw_points(rows, points, ax, seed_offset=4.0)
         dash = ""
         if fit and len(fit.b) >= LEAST:
@@ -102,7 +150,7 @@ def training_flops(arm: Arm) -> float:
     return float(arm.train_flops or 3 * (arm.flops or 0) * arm.config["steps"] * arm.config["batch"])
 
 
-def errors_by_seed(rows: pd.DataFrame, points: pd.DataFrame, metric: Metric) -> power_law.Points:
+def errors_by_seed(rows: pd.DataFrame, points: pd.DataFrame, metric: Metric) -> Points:
     """Return seed -> arrays (compute, error) for one series. The error is 1 - accuracy, or the loss itself."""
     seeds_of_series = points.merge(rows[["arm", "at"]], on="arm")
     error = seeds_of_series["value"]

@@ -17,7 +17,6 @@ from matplotlib.lines import Line2D
 from results.figures import axes, frame, lines
 from results.figures.kinds import intervals, over_compute
 from results.figures.page import wrap_text
-from results.statistics import power_law
 from results.store.schemas.metrics import metric_by_name
 from results.style import COLUMN, Style, use_style
 from results.tables import study_table
@@ -122,7 +121,7 @@ def test_each_family_is_fitted_where_it_was_measured_and_says_how_steep() -> Non
     trials = study.trials.assign(compute=[arm.train_flops for arm in arms], family=[arm.model_family for arm in arms])
     for line, family in zip(fitted, ("ViT", "hybrid"), strict=True):
         seeds = trials[trials["family"] == family].groupby("seed")
-        law = power_law.fit({seed: (one["compute"], 1 - one["test_accuracy"]) for seed, one in seeds})
+        law = over_compute.fit_power_law({seed: (one["compute"], 1 - one["test_accuracy"]) for seed, one in seeds})
         compute = np.geomspace(law.low, law.high, 40)
         assert line.get_xdata() == pytest.approx(compute / 1e12)
         assert line.get_ydata() == pytest.approx(100 * (1 - law.predict(compute)[0]))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from results.statistics import power_law
+from results.figures.kinds.over_compute import fit_power_law
 
 COMPUTE = np.array([1e12, 4e12, 1.6e13, 1e14, 3e14])
 
@@ -16,7 +16,7 @@ def noisy_power_law(seed: int) -> tuple[np.ndarray, np.ndarray]:
 def test_each_seed_is_fitted_as_scipy_fits_a_line_through_logarithms() -> None:
     """The exponent is the mean over seeds with its t interval."""
     points = {seed: noisy_power_law(seed) for seed in range(5)}
-    found = power_law.fit(points)
+    found = fit_power_law(points)
     lines = [stats.linregress(np.log(c), np.log(e)) for c, e in points.values()]
     b = [-line.slope for line in lines]
     assert found.b == pytest.approx(b)
@@ -24,7 +24,7 @@ def test_each_seed_is_fitted_as_scipy_fits_a_line_through_logarithms() -> None:
 
 
 def test_a_law_is_known_only_between_the_sizes_that_were_trained() -> None:
-    found = power_law.fit({0: (COMPUTE, 30 * COMPUTE**-0.25)})
+    found = fit_power_law({0: (COMPUTE, 30 * COMPUTE**-0.25)})
     assert found.b == pytest.approx([0.25])
     between = np.geomspace(1e12, 3e14, 7)
     assert found.predict(between)[0] == pytest.approx(30 * between**-0.25)
@@ -36,14 +36,14 @@ def test_a_law_is_known_only_between_the_sizes_that_were_trained() -> None:
 def test_three_sizes_are_too_few() -> None:
     """A size without a positive error, or equal to another size, does not count."""
     compute, error = COMPUTE[:4], noisy_power_law(0)[1][:4]
-    assert power_law.fit({0: (compute[:3], error[:3])}) is None
+    assert fit_power_law({0: (compute[:3], error[:3])}) is None
     for broken in (np.nan, 0.0):
-        assert power_law.fit({0: (compute, np.array([*error[:3], broken]))}) is None
-    assert power_law.fit({0: (np.array([*compute[:3], compute[2]]), error)}) is None
-    assert power_law.fit({}) is None
+        assert fit_power_law({0: (compute, np.array([*error[:3], broken]))}) is None
+    assert fit_power_law({0: (np.array([*compute[:3], compute[2]]), error)}) is None
+    assert fit_power_law({}) is None
     whole, with_hole = (
-        power_law.fit({1: noisy_power_law(1)}),
-        power_law.fit({0: (compute[:3], error[:3]), 1: noisy_power_law(1)}),
+        fit_power_law({1: noisy_power_law(1)}),
+        fit_power_law({0: (compute[:3], error[:3]), 1: noisy_power_law(1)}),
     )
     assert (with_hole.b, with_hole.low, with_hole.high) == (pytest.approx(whole.b), whole.low, whole.high)
 
@@ -51,8 +51,8 @@ def test_three_sizes_are_too_few() -> None:
 def test_seeds_of_other_sizes_are_followed_where_all_were_measured() -> None:
     """The mean law covers the range that all seeds share; without such a range there is no fit."""
     law = 30 * COMPUTE**-0.25
-    found = power_law.fit({0: (COMPUTE[:4], law[:4]), 1: (COMPUTE[1:], law[1:])})
+    found = fit_power_law({0: (COMPUTE[:4], law[:4]), 1: (COMPUTE[1:], law[1:])})
     assert (found.low, found.high) == (COMPUTE[1], COMPUTE[3])
     with pytest.raises(ValueError, match="no extrapolation"):
         found.predict(COMPUTE)
-    assert power_law.fit({0: (COMPUTE, law), 1: (1e6 * COMPUTE, law)}) is None
+    assert fit_power_law({0: (COMPUTE, law), 1: (1e6 * COMPUTE, law)}) is None
