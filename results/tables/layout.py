@@ -184,7 +184,10 @@ COMPARED = {  # columns that compare an arm with its baseline
     *("error_ratio", "error_ratio_ci95", "images_share"),
 }
 # shown if a row has a value
-WHERE_KNOWN = ("delta_ci95_images", "delta_ci95_simultaneous", "error_ratio", "margin_met", "published")
+WHERE_KNOWN = (
+    *("delta_ci95_images", "delta_ci95_simultaneous", "error_ratio", "margin_met", "published"),
+    *("params", "flops"),
+)
 ROOMY = ("error_ratio",)  # shown in HTML alone, unless asked for
 JUDGED = ("p_holm", "verdict")  # hidden in a table without verdicts
 
@@ -381,11 +384,16 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
         further += f", {metric_label(other)}{unit_suffix(other)}"
     in_unit = f" in{metric.unit_of_difference}" if metric.unit_of_difference else ""
     several = len({row.baseline for row in table.rows}) > 1
-    reference = "the baseline at the same point" if several else current_style().label(table.plan.baseline)
+    reference = current_style().label(table.plan.baseline)
+    if several:
+        reference = "the baseline at the same point"
+    paired = "paired by seed"
+    if table.plan.trainable:  # who knows what a seed governs there
+        paired += " number"
     parts = [
         f"{sentences.count_text(table.rows)}{test_images_text(table.plan.split)}",
         f"{metric_label(metric)}{unit_suffix(metric)}{further}, {INTERVALS}",
-        f"difference{in_unit} from {reference}, paired by seed",
+        f"difference{in_unit} from {reference}, {paired}",
     ]
     family = f"p after Holm over {units.amount_text(table.plan.family, 'planned contrast')}{looks_text(table)}"
     if table.tuned:

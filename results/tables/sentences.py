@@ -133,7 +133,7 @@ def answer(table: Table) -> str:
         what = " and ".join(table.tuned)
         rest = verdict_counts([row for row in compared if row not in tuned])
         text = f"each at its own {what}, {text}. At equal {what}: {rest}"
-    if "lr" not in table.varied:
+    if "lr" not in table.varied and any("lr" in arm.config for arm in table.plan.arms):
         text += ". All at the baseline's learning rate"
     return f"{start}: {text}. {first_declared_text(compared)}".rstrip()
 

@@ -63,6 +63,20 @@ def test_a_declared_metric_is_judged_by_its_own_direction(runs: Path, tmp_path: 
         assert "test images" not in page
 
 
+def test_a_table_of_other_code_claims_nothing_about_vision_transformers(runs: Path) -> None:
+    """Sizes that nobody knows are no columns, a rate that no arm has is not named, and seeds are only numbers."""
+    (study,) = load_studies(runs)
+    unknown = {"params": None, "flops": None, "config": {"depth": 3}}
+    arms = [arm.model_copy(update=unknown) for arm in study.plan.arms]
+    other = replace(study, plan=study.plan.model_copy(update={"arms": arms, "trainable": "mine:fit"}))
+    assert {"params", "flops"} <= {*layout.shown_columns(table(study))}
+    assert {"params", "flops"}.isdisjoint(layout.shown_columns(table(other)))
+    for shown, of_vit in ((study, True), (other, False)):
+        page = layout.render(table(shown), "md")
+        assert ("All at the baseline's learning rate" in page) == of_vit
+        assert ("paired by seed number" in page) != of_vit
+
+
 def test_a_declared_metric_is_compared(runs: Path, tmp_path: Path) -> None:
     first, second = of_run_directory_and_export(runs, tmp_path)
     values = [value + 0.1 + 0.01 * (place % 3) for place, value in enumerate(second.columns[NAME])]
