@@ -8,8 +8,9 @@ from __future__ import annotations
 import csv
 import html
 import io
+import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -54,23 +55,28 @@ class Grid:
 
         Within a cell, notes that may change a verdict come before notes on model sizes.
         """
-        cells = [cell for row in self.rows for cell in row]
-        ordered = (sorted(cell.notes, key=lambda note: note.startswith(SIZES)) for cell in cells)
-        distinct = dict.fromkeys(note for notes in ordered for note in notes)
+        distinct = dict[str, None]()
+        for cell in itertools.chain.from_iterable(self.rows):
+            distinct |= dict.fromkeys(sorted(cell.notes, key=lambda note: note.startswith(SIZES)))
         return sorted(distinct, key=is_minor)
 
     def marked_texts(self, escape: Callable[[str], str], form: str) -> list[list[str]]:
         """Return the escaped text of each cell with its footnote numbers, formatted by `form`, such as " [{}]"."""
 
         def marked(cell: Cell) -> str:
-            numbers = form.format(self.footnote_numbers(cell)) if cell.notes else ""
-            return escape(cell.text) + numbers
+            text = escape(cell.text)
+            if cell.notes:
+                text += form.format(self.footnote_numbers(cell))
+            return text
 
-        return [[marked(cell) for cell in row] for row in self.rows]
+        return [list(map(marked, row)) for row in self.rows]
 
     def footnote_numbers(self, cell: Cell) -> str:
         """Return the numbers of a cell's footnotes, such as "1,3"."""
         return ",".join(map(str, sorted(self.footnotes.index(note) + 1 for note in cell.notes)))
+
+    def footnote_lines(self, escape: Callable[[str], str], form: str) -> list[str]:
+        return [f"{form.format(number)} {escape(note)}" for number, note in enumerate(self.footnotes, 1)]
 
 
 def is_minor(note: str) -> bool:
@@ -131,20 +137,26 @@ def markdown(grid: Grid) -> str:
     The table is padded to line up in a terminal. Group headings become prefixes in the header, because a cell in
     Markdown cannot span columns.
     """
-    header = list(grid.header)
-    groups = [text for text, columns in grid.groups for _ in range(columns)]
-    for column, group in enumerate(groups):
-        if group:
-            header[column] = f"{group}: {header[column]}"
+    header = list(map(escape_markdown, grid.header))
+    column = 0
+    for text, count in grid.groups:
+        for _ in range(count):
+            if text:
+                header[column] = f"{escape_markdown(text)}: {header[column]}"
+            column += 1
     body = grid.marked_texts(escape_markdown, " [{}]")
     columns = []
-    for numeric, *texts in zip(grid.numeric, map(escape_markdown, header), *body, strict=True):
+    for is_numeric, *texts in zip(grid.numeric, header, *body, strict=True):
         width = max(3, *map(len, texts))
-        rule = f"{'-' * (width - 1)}:" if numeric else "-" * width
-        align = str.rjust if numeric else str.ljust
-        columns.append([align(text, width) for text in (texts[0], rule, *texts[1:])])
+        align = str.ljust
+        rule = "-" * width
+        if is_numeric:
+            align = str.rjust
+            rule = f"{rule[1:]}:"
+        head, *cells = [align(text, width) for text in texts]
+        columns.append([head, rule, *cells])
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in zip(*columns, strict=True))
-    notes = "  \n".join(f"[{i}] {escape_markdown(note)}" for i, note in enumerate(grid.footnotes, 1))
+    notes = "  \n".join(grid.footnote_lines(escape_markdown, "[{}]"))
     before = map(escape_markdown, (grid.title, *grid.caption))
     after = map(escape_markdown, grid.closing)
     return "\n\n".join(filter(None, [*before, table, notes, *after]))
@@ -157,6 +169,7 @@ def escape_markdown(text: str) -> str:
 
 # -- LaTeX ---------------------------------------------------------------------------------------------------
 
+SUPERSCRIPT = r"\textsuperscript{{{}}}"
 ONE_COLUMN = 6  # the most columns that fit one text column of a two-column paper
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -180,44 +193,50 @@ def latex(grid: Grid) -> str:
 
     Its label has lowercase letters, digits and hyphens: "pooling@digits" becomes pooling-digits.
     """
-    wide = bool(grid.groups) or len(grid.header) > ONE_COLUMN
-    kind = "table*" if wide else "table"  # as wide as the page, or as one text column
-    title = grid.title if grid.title.endswith((".", "?", "!")) else f"{grid.title}."
+    kind = "table"  # as wide as one text column
+    if grid.groups or len(grid.header) > ONE_COLUMN:
+        kind = "table*"  # as wide as the page
+    title = grid.title
+    if not title.endswith((".", "?", "!")):
+        title += "."
     label = re.sub(r"[^A-Za-z0-9]+", "-", grid.label or grid.title.partition(": ")[0]).strip("-").lower()
-    columns = "".join("r" if numeric else "l" for numeric in grid.numeric)
-    body = grid.marked_texts(escape_latex, r"\textsuperscript{{{}}}")
-    notes = [rf"\textsuperscript{{{i}}} {escape_latex(note)}" for i, note in enumerate(grid.footnotes, 1)]
-    below = [*notes, *map(escape_latex, grid.closing)]
-    return "\n".join(
-        [
-            rf"\begin{{{kind}}}",
-            r"\centering",
-            rf"\caption{{{' '.join(map(escape_latex, [title, *grid.caption]))}}}",
-            rf"\label{{tab:{label}}}",
-            rf"\begin{{tabular}}{{{columns}}}",
-            r"\toprule",
-            *latex_groups(grid),
-            " & ".join(map(escape_latex, grid.header)) + r" \\",
-            r"\midrule",
-            *(" & ".join(cells) + r" \\" for cells in body),
-            r"\bottomrule",
-            r"\end{tabular}",
-            *([r"\par\smallskip\footnotesize\raggedright", (" \\\\\n").join(below)] if below else []),
-            rf"\end{{{kind}}}",
-        ]
-    )
+    lines = [
+        rf"\begin{{{kind}}}",
+        r"\centering",
+        rf"\caption{{{' '.join(map(escape_latex, [title, *grid.caption]))}}}",
+        rf"\label{{tab:{label}}}",
+        rf"\begin{{tabular}}{{{''.join('lr'[is_numeric] for is_numeric in grid.numeric)}}}",
+        r"\toprule",
+        *latex_groups(grid),
+        latex_row(map(escape_latex, grid.header)),
+        r"\midrule",
+        *map(latex_row, grid.marked_texts(escape_latex, SUPERSCRIPT)),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    below = [*grid.footnote_lines(escape_latex, SUPERSCRIPT), *map(escape_latex, grid.closing)]
+    if below:
+        lines += [r"\par\smallskip\footnotesize\raggedright", " \\\\\n".join(below)]
+    return "\n".join([*lines, rf"\end{{{kind}}}"])
+
+
+def latex_row(cells: Iterable[str]) -> str:
+    return " & ".join(cells) + r" \\"
 
 
 def latex_groups(grid: Grid) -> list[str]:
     """Return the lines of the group headings and of the rules below them."""
+    if not grid.groups:
+        return []
     cells = []
     rules = ""
     first = 1
     for text, columns in grid.groups:
         cells.append(rf"\multicolumn{{{columns}}}{{c}}{{{escape_latex(text)}}}")
-        rules += rf"\cmidrule(lr){{{first}-{first + columns - 1}}}" if text else ""
+        if text:
+            rules += rf"\cmidrule(lr){{{first}-{first + columns - 1}}}"
         first += columns
-    return [" & ".join(cells) + r" \\", rules] if cells else []
+    return [latex_row(cells), rules]
 
 
 def escape_latex(text: str) -> str:
@@ -233,28 +252,37 @@ ALIGNED = {True: ' class="number"', False: ""}  # whether a column is numeric ->
 
 def html_table(grid: Grid) -> str:
     """Return the grid as an HTML figure with a table whose cells carry the values to sort by."""
-    columns = zip(grid.header, grid.numeric, strict=True)
-    head = "".join(f"<th{ALIGNED[numeric]}>{html.escape(text)}</th>" for text, numeric in columns)
-    over = "".join(f'<th colspan="{n}" scope="colgroup">{html.escape(text)}</th>' for text, n in grid.groups)
-    groups = f"<tr>{over}</tr>" if over else ""
-    texts = grid.marked_texts(html.escape, "<sup>{}</sup>")
-    rows = (map(html_cell, *columns, grid.numeric) for columns in zip(grid.rows, texts, strict=True))
-    body = "\n".join(f"<tr>{''.join(row)}</tr>" for row in rows)
+    head = ""
+    for text, is_numeric in zip(grid.header, grid.numeric, strict=True):
+        head += f"<th{ALIGNED[is_numeric]}>{html.escape(text)}</th>"
+    groups = ""
+    for text, columns in grid.groups:
+        groups += f'<th colspan="{columns}" scope="colgroup">{html.escape(text)}</th>'
+    if groups:
+        groups = f"<tr>{groups}</tr>"
+    rows = []
+    for cells, texts in zip(grid.rows, grid.marked_texts(html.escape, "<sup>{}</sup>"), strict=True):
+        rows.append(f"<tr>{''.join(map(html_cell, cells, texts, grid.numeric))}</tr>")
+    body = "\n".join(rows)
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in grid.footnotes)
+    if notes:
+        notes = f'<ol class="notes">{notes}</ol>'
     parts = [
         '<figure class="study-table">',
         f"<figcaption><strong>{html.escape(grid.title)}</strong>{paragraphs(grid.caption)}</figcaption>",
         f"<table>\n<thead>{groups}<tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>",
-        f'<ol class="notes">{notes}</ol>' if notes else "",
+        notes,
         paragraphs(grid.closing),
         "</figure>",
     ]
     return "\n".join(filter(None, parts))
 
 
-def html_cell(cell: Cell, text: str, numeric: bool) -> str:
-    sort = "" if cell.sort is None else f' data-sort="{html.escape(str(cell.sort))}"'
-    return f"<td{ALIGNED[numeric]}{sort}>{text}</td>"
+def html_cell(cell: Cell, text: str, is_numeric: bool) -> str:
+    sort = ""
+    if cell.sort is not None:
+        sort = f' data-sort="{html.escape(str(cell.sort))}"'
+    return f"<td{ALIGNED[is_numeric]}{sort}>{text}</td>"
 
 
 def paragraphs(lines: Sequence[str]) -> str:
@@ -278,7 +306,9 @@ def without_formula(value: Plain) -> Plain:
     if not isinstance(value, str):
         return value
     text = " ".join(value.split())
-    return f"'{text}" if text.startswith(tuple("=+-@")) else text
+    if text.startswith(tuple("=+-@")):
+        text = f"'{text}"
+    return text
 
 
 TableFormat = Literal["md", "latex", "csv", "json", "html"]
