@@ -22,9 +22,8 @@ from PIL import Image
 from vitcore import Config, train
 from vitcore.data import splits
 from vitcore.data.pack import manifest
-from vitcore.data.pack_options import PackOptions
 from vitcore.data.pack_sources import Source, find_source
-from vitcore.data.pack_writer import pack
+from vitcore.data.pack_writer import PackOptions, pack
 from vitcore.data.splits import load
 from vitcore.data.stream import AHEAD, Stored, readers
 from vitcore.runtime.memory import keep_freed

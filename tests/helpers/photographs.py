@@ -10,9 +10,8 @@ import numpy as np
 from PIL import Image
 
 from vitcore.data.pack import MANIFEST, Manifest, Shard, manifest, open_pack
-from vitcore.data.pack_options import PackOptions
 from vitcore.data.pack_sources import find_source
-from vitcore.data.pack_writer import pack
+from vitcore.data.pack_writer import PackOptions, pack
 
 PACKS = {"imagenet": (1000, 1_281_167, 50_000), "imagenet100": (100, 126_689, 5_000)}  # classes, train, test
 

@@ -31,6 +31,14 @@ from vitcore.training.objectives import OBJECTIVE
 from vitcore.training.pretrained import read_fitting
 
 
+@dataclass(frozen=True)
+class Computed:
+    metrics: dict[str, float]  # name -> value
+    notes: list[str] = field(default_factory=list)  # sentences, such as why a metric is omitted
+    details: dict[str, Any] = field(default_factory=dict)  # further content of the eval's JSON file
+    arrays: dict[str, np.ndarray] | None = None  # name -> array; None if there are none
+
+
 def restore_model(config: Settings, weights: bytes) -> Model:
     """Return the trained model on its config's device, in evaluation mode.
 
@@ -92,21 +100,16 @@ def with_bias(x: Tensor) -> Tensor:
     return F.pad(x, (0, 1), value=BIAS)
 
 
-@dataclass(frozen=True)
-class FewShot:
-    metrics: dict[str, float] = field(default_factory=dict)  # fewshotK_accuracy for K images per class, mean over draws
-    draws: dict[str, list[float]] = field(default_factory=dict)  # metric -> accuracy of each draw
-    notes: list[str] = field(default_factory=list)  # a sentence for each omitted metric, with the reason
-
-
-def few_shot(model: Model, data: Data) -> FewShot:
+def few_shot(model: Model, data: Data) -> Computed:
     """Return the test accuracy of probes fitted to SHOTS random training images per class, averaged over draws.
 
-    A number is omitted, with a note, if a class has fewer training images. The images for a smaller number are a subset
-    of those for a larger one. Draws depend only on the data and the trial's data seed, so that paired arms share them.
-    data: on the model's device, as from `trial_data`.
+    The details hold the accuracy of each draw. A number is omitted, with a note, if a class has fewer training images.
+    The images for a smaller number are a subset of those for a larger one. Draws depend only on the data and the
+    trial's data seed, so that paired arms share them. data: on the model's device, as from `trial_data`.
     """
-    results = FewShot()
+    metrics: dict[str, float] = {}
+    notes: list[str] = []
+    draws: dict[str, list[float]] = {}
     classes = model.config.classes
     labels = data.train.labels.cpu().numpy()
     scarcest = np.bincount(labels, minlength=classes)
@@ -114,16 +117,16 @@ def few_shot(model: Model, data: Data) -> FewShot:
     for count in SHOTS:
         name = f"fewshot{count}_accuracy"
         if scarcest.min() < count:
-            results.notes.append(f"{name} is left out: class {scarcest.argmin()} has {scarcest.min()} training images")
+            notes.append(f"{name} is left out: class {scarcest.argmin()} has {scarcest.min()} training images")
             continue
         for draw in range(DRAWS):
             support_set = data.train.select(support(labels, count, model.config.data_seed, draw))
             seen = features(model, data, support_set)  # (count * K, D)
             probe = Probe.fit(seen, support_set.labels.cpu(), classes)
             right = probe.scores(tested).argmax(dim=1) == data.test.labels.cpu()
-            results.draws.setdefault(name, []).append(right.double().mean().item())
-        results.metrics[name] = float(np.mean(results.draws[name]))
-    return results
+            draws.setdefault(name, []).append(right.double().mean().item())
+        metrics[name] = float(np.mean(draws[name]))
+    return Computed(metrics, notes, {"draws": draws})
 
 
 def support(labels: Indices, count: int, data_seed: int, draw: int) -> Indices:
@@ -135,14 +138,6 @@ def support(labels: Indices, count: int, data_seed: int, draw: int) -> Indices:
 def features(model: Model, data: Data, images: Images) -> Tensor:
     """Return the pre-logits (n, D) of n images, the inputs of the head's last layer, on the CPU."""
     return batch_outputs(model.features, model.config, data, images).cpu()
-
-
-@dataclass(frozen=True)
-class Computed:
-    metrics: dict[str, float]  # name -> value
-    notes: list[str] = field(default_factory=list)  # sentences, such as why a metric is omitted
-    details: dict[str, Any] = field(default_factory=dict)  # further content of the eval's JSON file
-    arrays: dict[str, np.ndarray] | None = None  # name -> array; None if there are none
 
 
 class Eval(NamedTuple):
@@ -158,8 +153,7 @@ class Eval(NamedTuple):
 
 
 def few_shot_eval(model: Model, _: int, data_dir: Path | None) -> Computed:
-    probes = few_shot(model, trial_data(model, data_dir))
-    return Computed(probes.metrics, probes.notes, {"draws": probes.draws})
+    return few_shot(model, trial_data(model, data_dir))
 
 
 def inspect_eval(model: Model, images: int, data_dir: Path | None) -> Computed:

@@ -57,7 +57,17 @@ TIMM_PARALLEL = {  # further patterns for timm's ParallelScalingBlock, applied b
     r"scale1\.gamma": "ls.gamma",
     r"mlp\.down\.": "mlp_out_proj.",
 }
+# Value of a setting -> timm's counterpart.
 TIMM_POOLS = {"cls": "token", "gap": "avg", "map": "map"}
+BLOCKS = {"pre": Block, "parallel": ParallelScalingBlock}
+NORMS = {"layer": LayerNorm, "rms": RmsNorm}
+ATTENTIONS = {"full": "", "differential": "diff"}
+GATED = partial(GluMlp, gate_last=False)
+MLPS: dict[str, tuple[Any, type[nn.Module]]] = {  # (class, activation)
+    "gelu": (Mlp, nn.GELU),
+    "swiglu": (GATED, nn.SiLU),
+    "geglu": (GATED, nn.GELU),
+}
 TIMM_HAS: Supported = {
     **BOTH_HAVE,
     "position": ("none", "1d"),
@@ -65,9 +75,9 @@ TIMM_HAS: Supported = {
     "pool": tuple(TIMM_POOLS),
     "stem": ("patch", "resnet"),
     "head": ("linear",),
-    "mlp": ("gelu", "swiglu", "geglu"),
-    "block": ("pre", "parallel"),
-    "self_attention": ("full", "differential"),
+    "mlp": tuple(MLPS),
+    "block": tuple(BLOCKS),
+    "self_attention": tuple(ATTENTIONS),
 }
 BIASES = {(True, True): "all", (False, True): "no-qkv", (False, False): "none"}  # (qkv_bias, proj_bias) -> bias
 
@@ -124,28 +134,31 @@ def timm_arguments(config: Settings) -> dict[str, Any]:
     """Return the arguments that make timm's VisionTransformer match `ViT(config)`; raise ValueError if none do."""
     check_supported(config, TIMM_HAS, "timm")
     check_combinations(config)
-    hybrid = config.stem == "resnet"
-    stem = {"embed_layer": partial(HybridEmbed, backbone=ResNetStem(config).backbone)} if hybrid else {}
-    return {
-        **stem,
+    mlp_layer, activation = MLPS[config.mlp]
+    mlp = MLP[config.mlp]
+    arguments = {
         "img_size": config.image_size,
-        "patch_size": 1 if hybrid else config.patch,
+        "patch_size": config.patch,
         "in_chans": config.channels,
         "num_classes": config.classes,
         "embed_dim": config.width,
         "depth": config.layers,
         "num_heads": config.heads,
-        "mlp_ratio": (MLP[config.mlp].ups * MLP[config.mlp].hidden(config) + 0.5) / config.width,  # timm rounds down
+        "mlp_ratio": (mlp.ups * mlp.hidden(config) + 0.5) / config.width,  # timm rounds down
         "qkv_bias": config.bias == "all",
         "proj_bias": config.bias != "none",
         "pre_norm": config.embedding_norm,
         "qk_norm": config.qk_norm,
-        **blocks_of_timm(config),
+        "block_fn": BLOCKS[config.block],
+        "norm_layer": partial(NORMS[config.norm], eps=EPSILON),
+        "attn_layer": ATTENTIONS[config.self_attention],
+        "mlp_layer": mlp_layer,
+        "act_layer": activation,
         "init_values": config.layer_scale or None,
         "class_token": config.pool == "cls",
         "reg_tokens": config.registers,
         "no_embed_class": config.registers > 0 or not config.options.get("position.class_row", True),
-        "pos_embed": "none" if config.position == "none" else "learn",
+        "pos_embed": {"none": "none", "1d": "learn"}[config.position],
         "global_pool": TIMM_POOLS[config.pool],
         "final_norm": config.final_norm != "none",
         "fc_norm": config.final_norm == "after",
@@ -155,40 +168,30 @@ def timm_arguments(config: Settings) -> dict[str, Any]:
         "patch_drop_rate": config.patch_dropout,
         "drop_path_rate": config.drop_path,
     }
-
-
-def blocks_of_timm(config: Settings) -> dict[str, Any]:
-    gates = {"swiglu": nn.SiLU, "geglu": nn.GELU}
-    gated = partial(GluMlp, gate_last=False)
-    return {
-        "block_fn": ParallelScalingBlock if config.block == "parallel" else Block,
-        "norm_layer": partial(RmsNorm if config.norm == "rms" else LayerNorm, eps=EPSILON),
-        "attn_layer": "diff" if config.self_attention == "differential" else "",
-        "mlp_layer": gated if config.mlp in gates else Mlp,
-        "act_layer": gates.get(config.mlp, nn.GELU),
-    }
+    if config.stem == "resnet":
+        arguments |= {"embed_layer": partial(HybridEmbed, backbone=ResNetStem(config).backbone), "patch_size": 1}
+    return arguments
 
 
 def check_combinations(config: Settings) -> None:
+    if config.block == "parallel":
+        for key, only in {"mlp": "gelu", "self_attention": "full"}.items():
+            value = getattr(config, key)
+            if value != only:
+                raise ValueError(f"{key}={value}: timm's parallel block has {only} only")
+        if config.bias == "none":
+            raise ValueError("bias=none: timm's parallel block keeps the MLP's")
     biased = config.options.get("stem.bias", True)
-    attention = config.self_attention
-    gated = MLP[config.mlp].ups > 1
-    parallel = config.block == "parallel"
-    pooled = config.pool == "map"
-    for impossible, why in (
-        (parallel and gated, f"mlp={config.mlp}: timm's parallel block has gelu only"),
-        (parallel and attention != "full", f"self_attention={attention}: timm's parallel block has full only"),
-        (parallel and config.bias == "none", "bias=none: timm's parallel block keeps the MLP's"),
-        (biased == config.embedding_norm, f"stem.bias={biased}: timm's patches have one unless embedding_norm=True"),
-        (pooled and gated, f"mlp={config.mlp}: timm's attention pooling has the same hidden width"),
-        (pooled and config.norm != "layer", f"norm={config.norm}: timm's attention pooling has it too"),
-    ):
-        if impossible:
-            raise ValueError(why)
+    if biased == config.embedding_norm:
+        raise ValueError(f"stem.bias={biased}: timm's patches have one unless embedding_norm=True")
+    if config.pool == "map" and MLP[config.mlp].ups > 1:
+        raise ValueError(f"mlp={config.mlp}: timm's attention pooling has the same hidden width")
+    if config.pool == "map" and config.norm != "layer":
+        raise ValueError(f"norm={config.norm}: timm's attention pooling has it too")
 
 
 def config_of_timm(model: Any) -> Config:
-    check_kinds(model, {"": (VisionTransformer,), "blocks.0": (Block, ParallelScalingBlock)})
+    check_kinds(model, {"": (VisionTransformer,), "blocks.0": tuple(BLOCKS.values())})
     pools = {theirs: ours for ours, theirs in TIMM_POOLS.items()}
     if model.global_pool not in pools:
         raise ValueError(f"global_pool={model.global_pool!r}: this ViT has {', '.join(pools)}")
@@ -197,12 +200,12 @@ def config_of_timm(model: Any) -> Config:
     if model.num_classes < 2:
         raise ValueError(f"num_classes={model.num_classes}: this ViT has a head of at least 2")
     pool = pools[model.global_pool]
-    positions = model.pos_embed is not None
-    row: Values = {"position.class_row": not model.no_embed_class} if positions else {}
+    position: Values = {"position": "none"}
+    if model.pos_embed is not None:
+        position = {"position": "1d", "position.class_row": not model.no_embed_class}
+    settings_of = settings_of_block
     if type(model.blocks[0]) is ParallelScalingBlock:
-        block = settings_of_parallel_block(model)
-    else:
-        block = settings_of_block(model)
+        settings_of = settings_of_parallel_block
     return Config(
         image_size=square_side("img_size", model.patch_embed.img_size),
         classes=model.num_classes,
@@ -210,35 +213,37 @@ def config_of_timm(model: Any) -> Config:
         width=model.embed_dim,
         depth=len(model.blocks),
         embedding_norm=is_present(model.norm_pre),
-        position="1d" if positions else "none",
         pool=pool,
         final_norm=final_norm_of(model),
         registers=model.num_prefix_tokens - (pool == "cls"),
+        **position,
         **stem_of_timm(model),
-        **block,
-        **row,
+        **settings_of(model),
     )
 
 
 def final_norm_of(model: Any) -> Literal["before", "after", "none"]:
     if is_present(model.norm):
         return "before"
-    return "after" if is_present(model.fc_norm) else "none"
+    if is_present(model.fc_norm):
+        return "after"
+    return "none"
 
 
 def settings_of_block(model: Any) -> Values:
     check_kinds(model, {"blocks.0.attn": (Attention, DiffAttention), "blocks.0.mlp": (Mlp, GluMlp, SwiGLU)})
     block = model.blocks[0]
-    if getattr(block.mlp, "gate_last", False):
-        raise ValueError("gate_last=True: this ViT's gate is the first half of its product")
+    settings = {
+        "heads": block.attn.num_heads,
+        "self_attention": {Attention: "full", DiffAttention: "differential"}[type(block.attn)],
+        **common_settings(block.norm1, block.attn.qkv, block.attn.proj, block.ls1, block.attn.q_norm),
+    }
     hidden = block.mlp.fc2.in_features
     if type(block.mlp) is Mlp:
-        mlp = {"mlp_ratio": hidden / model.embed_dim}
-    else:
-        mlp = {"mlp": "geglu" if isinstance(block.mlp.act, nn.GELU) else "swiglu", "mlp.hidden": hidden}
-    attention = "full" if type(block.attn) is Attention else "differential"
-    common = common_settings(block.norm1, block.attn.qkv, block.attn.proj, block.ls1, block.attn.q_norm)
-    return {"heads": block.attn.num_heads, "self_attention": attention, **mlp, **common}
+        return settings | {"mlp_ratio": hidden / model.embed_dim}
+    if getattr(block.mlp, "gate_last", False):
+        raise ValueError("gate_last=True: this ViT's gate is the first half of its product")
+    return settings | {"mlp": "geglu" if isinstance(block.mlp.act, nn.GELU) else "swiglu", "mlp.hidden": hidden}
 
 
 def settings_of_parallel_block(model: Any) -> Values:
@@ -256,12 +261,12 @@ def common_settings(norm: nn.Module, qkv: nn.Linear, out: nn.Linear, scale: Any,
     biased = (qkv.bias is not None, out.bias is not None)
     if biased not in BIASES:
         raise ValueError("qkv_bias=True with proj_bias=False: this ViT has biases in all, all but qkv, or none")
-    return {
-        "norm": "rms" if type(norm) is RmsNorm else "layer",
-        "bias": BIASES[biased],
-        "layer_scale": float(scale.init_values) if is_present(scale) else 0.0,
-        "qk_norm": is_present(q_norm),
-    }
+    settings = {"bias": BIASES[biased], "qk_norm": is_present(q_norm)}
+    if type(norm) is RmsNorm:
+        settings["norm"] = "rms"
+    if is_present(scale):
+        settings["layer_scale"] = float(scale.init_values)
+    return settings
 
 
 def stem_of_timm(model: Any) -> Values:
@@ -282,11 +287,11 @@ def stem_of_timm(model: Any) -> Values:
 
 def timm_skeleton(config: Settings, mlp: type) -> VisionTransformer:
     """Return timm's model for `config` on the meta device; raise ValueError if there is none. mlp: the MLP's class."""
-    hidden = MLP[config.mlp].hidden(config)
-    # timm's SwiGLU has separate layers for gate and value
-    apart = {"mlp_layer": SwiGLU, "mlp_ratio": (hidden + 0.5) / config.width} if mlp is SwiGLU else {}
     with torch.device("meta"):
-        return VisionTransformer(**timm_arguments(config) | apart)
+        arguments = timm_arguments(config)
+        if mlp is SwiGLU:  # which has separate layers for gate and value
+            arguments |= {"mlp_layer": SwiGLU, "mlp_ratio": (MLP[config.mlp].hidden(config) + 0.5) / config.width}
+        return VisionTransformer(**arguments)
 
 
 def timm_patterns(config: Settings) -> Patterns:
@@ -321,9 +326,10 @@ def join_projections(weights: Weights) -> Weights:
         qkv = weights.get(name.replace("mlp.fc1", "attn.qkv"))
         if ".mlp.fc1." in name and qkv is not None:
             joint[name.replace("mlp.fc1", "in_proj")] = torch.cat([values, qkv])
-        elif ".attn.qkv." not in name:
-            inside = name.startswith("blocks.")  # the attention pooling has an MLP of its own
-            joint[name.replace("mlp.fc1.bias", "mlp_bias") if inside else name] = values
+        elif name.startswith("blocks.") and ".attn.qkv." not in name:
+            joint[name.replace("mlp.fc1.bias", "mlp_bias")] = values
+        elif ".attn.qkv." not in name:  # such as the attention pooling, which has an MLP of its own
+            joint[name] = values
     return joint
 
 

@@ -1,7 +1,5 @@
 """Using torch.compile in a process that trains many models, with a private cache on disk."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

@@ -6,8 +6,6 @@ of a bias (torch 2.14, derivatives.yaml). `attention=pinned` uses this kernel in
 unsupported head widths.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path

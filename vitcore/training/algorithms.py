@@ -1,7 +1,5 @@
 """What `torch.optim` lacks: Lion, schedule-free AdamW, and averages of the weights."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any

@@ -5,8 +5,6 @@ checkpoints, and decides what depends on a clock or a signal. NCCL transfers ten
 on the host.
 """
 
-from __future__ import annotations
-
 import gc
 import math
 import re

@@ -4,8 +4,6 @@ To add a metric, compute it in `measured` and declare it in METRICS. Objectives 
 correctness in `scores`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from functools import partial

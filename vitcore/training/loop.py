@@ -4,8 +4,6 @@ On a CPU, a training run that is killed and resumed ends with the weights and me
 from times. A checkpoint holds the whole state, except what is a pure function of the seed and the step.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Optimizers and their parameter groups. To add an optimizer, write a class and add it to OPTIMIZER."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, ClassVar
 

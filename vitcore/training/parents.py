@@ -3,8 +3,6 @@
 Importing this module does not import torch.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -3,8 +3,6 @@
 Files of any version of this package are read, with parameters under their current names.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The interface through which a training run saves its results, and the outcome of the run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 

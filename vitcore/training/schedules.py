@@ -1,7 +1,5 @@
 """Learning-rate schedules. To add a schedule, write a class and add it to SCHEDULE."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """A training step: forward and backward pass, clipping, optimizer step and averaging, eagerly or as one CUDA graph."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import partial

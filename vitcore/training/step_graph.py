@@ -5,8 +5,6 @@ the step is therefore one CUDA graph. It is captured after a few eager steps, ch
 then replayed. A step that cannot be captured stays eager, and the reason is recorded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial

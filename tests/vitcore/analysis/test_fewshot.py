@@ -66,12 +66,13 @@ def test_accuracy_is_that_of_a_direct_solve() -> None:
     data = trial_data(model)
     found = few_shot(model, data)
     tests = features(model, data, data.test).double().numpy()
-    assert len(found.draws["fewshot5_accuracy"]) == DRAWS
-    for draw, accuracy in enumerate(found.draws["fewshot5_accuracy"]):
+    accuracies = found.details["draws"]["fewshot5_accuracy"]
+    assert len(accuracies) == DRAWS
+    for draw, accuracy in enumerate(accuracies):
         chosen = data.train.select(support(data.train.labels.numpy(), 5, 3, draw))
         scores = direct(features(model, data, chosen).double().numpy(), chosen.labels.numpy(), 10, tests)
         assert accuracy == pytest.approx((scores.argmax(axis=1) == data.test.labels.numpy()).mean())
-    assert found.metrics["fewshot5_accuracy"] == pytest.approx(np.mean(found.draws["fewshot5_accuracy"]))
+    assert found.metrics["fewshot5_accuracy"] == pytest.approx(np.mean(accuracies))
 
 
 def test_shots_that_a_class_does_not_have_are_left_out_by_name() -> None:

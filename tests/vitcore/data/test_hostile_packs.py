@@ -19,7 +19,7 @@ from photographs import packed, photographs
 from PIL import Image
 
 from commonfloor.options import ConfigError
-from vitcore.data import builtin, pack_options, pack_writer
+from vitcore.data import builtin, pack_writer
 from vitcore.data.pack import Pack, manifest, verify
 from vitcore.data.pack_sources import Member, from_members, open_member
 
@@ -189,7 +189,7 @@ def go_on(begun: Path) -> Path:
 )
 def test_a_damaged_note_of_a_begun_pack_is_named(begun: Path, content: str) -> None:
     put(begun / "begun.json", content.encode())
-    for act in (lambda: go_on(begun), lambda: pack_options.stored_options(begun, "photos")):
+    for act in (lambda: go_on(begun), lambda: pack_writer.stored_options(begun, "photos")):
         with pytest.raises(ConfigError, match=r"begun\.json: damaged .*remove .*photos"):
             act()
 

@@ -25,9 +25,8 @@ from commonfloor.options import ConfigError
 from vitcore.data.decode import DECODING
 from vitcore.data.lookup import describe
 from vitcore.data.pack import Pack, find, manifest, verify
-from vitcore.data.pack_options import PackOptions
 from vitcore.data.pack_sources import find_source
-from vitcore.data.pack_writer import pack
+from vitcore.data.pack_writer import PackOptions, pack
 
 FORK = multiprocessing.get_context("fork")
 

@@ -1,7 +1,5 @@
 """The interface of an objective, and the prediction of the class, with or without a teacher or a distillation token."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np

@@ -5,10 +5,8 @@ channels, P patch size, N patches in raster order, M corrupted or masked patches
 decoder.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -41,6 +39,7 @@ class Masking(Objective):
 
     keyed = True
     labels = False
+    without: ClassVar[tuple[str, ...]] = ("mixup", "cutmix", "patch_dropout")  # settings that must be 0
 
     def __init__(self, config: Settings) -> None:
         super().__init__(config)
@@ -48,21 +47,17 @@ class Masking(Objective):
 
     @classmethod
     def check(cls, config: Settings) -> None:
-        for message, condition in cls.impossible(config).items():
-            if condition:
-                raise ConfigError(message)
-
-    @classmethod
-    def impossible(cls, config: Settings) -> dict[str, object]:
-        """Return error message -> whether it applies, for settings that do not work with masked patches."""
         objective = f"objective={config.objective}"
-        return {
-            f"model={config.model}: {objective} works only with this package's ViT": config.model,
-            f"head={config.head}: {objective} needs head=linear": config.head != "linear",
-            f"mixup={config.mixup}: must be 0 with {objective}": config.mixup,
-            f"cutmix={config.cutmix}: must be 0 with {objective}": config.cutmix,
-            f"patch={config.patch}: {objective} needs at least two patches": math.prod(config.grid) < 2,
-        }
+        if config.model:
+            raise ConfigError(f"model={config.model}: {objective} works only with this package's ViT")
+        if config.head != "linear":
+            raise ConfigError(f"head={config.head}: {objective} needs head=linear")
+        for name in cls.without:
+            value = getattr(config, name)
+            if value:
+                raise ConfigError(f"{name}={value}: must be 0 with {objective}")
+        if math.prod(config.grid) < 2:
+            raise ConfigError(f"patch={config.patch}: {objective} needs at least two patches")
 
 
 class MaskedPatch(Masking):
@@ -73,12 +68,6 @@ class MaskedPatch(Masking):
     """
 
     numerics = 1
-
-    @classmethod
-    def impossible(cls, config: Settings) -> dict[str, object]:
-        rate = f"patch_dropout={config.patch_dropout}"
-        predicted = f"{rate}: objective=masked-patch predicts patches, which have to be there: 0"
-        return super().impossible(config) | {predicted: config.patch_dropout}
 
     @classmethod
     def model(cls, config: Settings) -> ViT:
@@ -220,6 +209,7 @@ class MAE(Masking):
 
     numerics = 1
     Options = MaskingOptions
+    without = (*Masking.without, "label_smoothing")
 
     def __init__(self, config: Settings) -> None:
         super().__init__(config)
@@ -235,26 +225,18 @@ class MAE(Masking):
     @classmethod
     def check(cls, config: Settings) -> None:
         super().check(config)
-        check_patches_may_leave(config, "objective=mae")
-
-    @classmethod
-    def impossible(cls, config: Settings) -> dict[str, object]:
         local = [name for name, stem in STEM.items() if stem.local]
-        single = config.channels * config.patch**2 == 1  # such a patch has no variance
+        if config.stem not in local:
+            needed = f"objective=mae needs a stem that embeds each patch alone: {joined_names(local)}"
+            raise ConfigError(f"stem={config.stem}: {needed}")
+        if config.channels * config.patch**2 == 1:  # such a patch has no variance
+            raise ConfigError(f"patch={config.patch}: objective=mae needs at least two values a patch")
         decoder = config.options_of(cls.slot, cls.Options).decoder(config)
         width, heads = decoder["width"], decoder["heads"]
-        allowed = f"a multiple of 4 and of its {heads} heads, at least 8"
-        smoothing = f"label_smoothing={config.label_smoothing}"
-        dropout = f"patch_dropout={config.patch_dropout}"
-        return super().impossible(config) | {
-            f"stem={config.stem}: objective=mae needs a stem that embeds each patch alone: {joined_names(local)}": (
-                config.stem not in local
-            ),
-            f"{smoothing}: objective=mae has no classes: must be 0": config.label_smoothing,
-            f"{dropout}: objective=mae drops patches already: must be 0": config.patch_dropout,
-            f"patch={config.patch}: objective=mae needs at least two values a patch": single,
-            f"objective.decoder_width={width}: {allowed}": width < 8 or width % 4 or width % heads,
-        }
+        if width < 8 or width % 4 or width % heads:
+            allowed = f"a multiple of 4 and of its {heads} heads, at least 8"
+            raise ConfigError(f"objective.decoder_width={width}: {allowed}")
+        check_patches_may_leave(config, "objective=mae")
 
     @classmethod
     def model(cls, config: Settings) -> ViT:

@@ -12,9 +12,8 @@ from vitcore.data.builtin import downloadable
 from vitcore.data.lookup import searched_folders
 from vitcore.data.pack import MANIFEST, find, manifest, pack_names
 from vitcore.data.pack import verify as damaged_files
-from vitcore.data.pack_options import complete_options, enlargement_warning
 from vitcore.data.pack_sources import Source, find_source
-from vitcore.data.pack_writer import pack, repair, shards_to_rewrite
+from vitcore.data.pack_writer import complete_options, enlargement_warning, pack, repair, shards_to_rewrite
 
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]  # (what, total) -> yields advance
 
