@@ -29,7 +29,7 @@ from results.units import amount_text
 from vitcore.config import Config, merge
 from vitcore.data.lookup import find_pack
 from vitcore.data.splits import load
-from vitcore.interop.timm_vit import blocks_of_timm, timm_arguments
+from vitcore.interop.timm_vit import timm_arguments
 from vitcore.runtime.device import compute_settings, device_of
 from vitcore.sizes import ARCHITECTURE
 from vitcore.training.evaluation import evaluation_steps
@@ -39,6 +39,7 @@ OURS, SEQUENTIAL, PAIRED = "ablate run", "one process a trial, in sequence", "on
 # Arguments of `ablate`. `write_study` writes both files.
 RUN = ("run", "bench-study.yaml", "--recipe", "bench-recipe.yaml", "--runs")  # a run directory follows
 AUGMENTS = ("none", "flip-crop")  # augmentations that the script supports
+BLOCKS = ("block_fn", "norm_layer", "attn_layer", "mlp_layer", "act_layer")  # classes: the script uses timm's defaults
 GIVEN = ("seed", "steps", "batch", "lr", "weight_decay", "clip_norm", "label_smoothing")  # passed to the script as is
 PASSED = {  # passed to the script as images, evaluations or timm's arguments, or checked by the first losses
     *("data", "data_fraction", "data_seed", "val_fraction", "image_size", "channels", "classes", "model"),
@@ -140,10 +141,9 @@ def script(config: Config, base: Path) -> Path:
         for name in ("pixels", "labels")
     }
     np.savez(base.with_suffix(".npz"), **arrays)
-    blocks = blocks_of_timm(config)  # classes, not written to JSON: the script uses timm's defaults
     mean, std = statistics(data)
     settings = {
-        "model": {name: value for name, value in timm_arguments(config).items() if name not in blocks},
+        "model": {name: value for name, value in timm_arguments(config).items() if name not in BLOCKS},
         "mean": mean,
         "std": std,
         "pad": config.options.get("augment.pad", 0),

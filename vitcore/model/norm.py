@@ -37,5 +37,8 @@ class RMSNorm(nn.RMSNorm, Norm):
 NORM: dict[str, Callable[[Settings, int], Norm]] = {"layer": LayerNorm, "rms": RMSNorm}
 
 
-def norm(config: Settings, width: int) -> Norm:
+def norm(config: Settings, width: int, exists: bool = True) -> nn.Module:
+    """Return the norm of `config` over `width` channels, or a module that does nothing unless it `exists`."""
+    if not exists:
+        return nn.Identity()
     return NORM[config.norm](config, width)

@@ -35,8 +35,8 @@ class SelfAttention(Part):
         self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.bias == "all")
         head = config.width // config.heads // self.maps
         # qk_norm: arXiv 2302.05442, section 2.1
-        self.q_norm = norm(config, head) if config.qk_norm else nn.Identity()
-        self.k_norm = norm(config, head) if config.qk_norm else nn.Identity()
+        self.q_norm = norm(config, head, config.qk_norm)
+        self.k_norm = norm(config, head, config.qk_norm)
         self.out = nn.Linear(config.width, config.width, bias=config.bias != "none")
         self.dropout_weights = dropout(config.attention_dropout, f"attention.weights {layer}")
         self.drops_weights = config.attention_dropout > 0
@@ -212,10 +212,12 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """
     if q.device.type == "cpu" and q.dtype == torch.bfloat16:
         with torch.autocast("cpu", enabled=False):
-            return attend(q.float(), k.float(), v.float(), None if bias is None else bias.float())
+            q, k, v = (part.float() for part in (q, k, v))
+            return attend(q, k, v, bias if bias is None else bias.float())
+    if bias is not None and bias.ndim == 1:
+        bias = bias[None]  # kernels need two dimensions
     if bias is None or not bias.requires_grad or bias.device.type != "cpu":
-        mask = bias[None] if bias is not None and bias.ndim == 1 else bias  # kernels need two dimensions
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
     # No fused kernel on a CPU has the gradient of a learned bias, and PyTorch's fallback copies q and k once more.
     B, H, T, d = q.shape
     q, k, v = (part.flatten(0, 1) for part in (q, k, v))  # (B H, T, d_h)

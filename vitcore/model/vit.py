@@ -61,11 +61,9 @@ class ViT(Initial):
         context = self.context(images, rng_keys)
         x = self.embed(images, context)  # z_0 (B, T, D)
         x = self.pool.gather(self.encoder(x, context))  # z_L (B, T, D), or a part of every layer
-        norm_first = self.config.final_norm == "before"
-        if norm_first:
-            x = self.encoder.norm(x)
-        x = self.pool(x, self.prefix)  # (B, D)
-        return x if norm_first else self.encoder.norm(x)
+        if self.config.final_norm == "before":
+            return self.pool(self.encoder.norm(x), self.prefix)  # (B, D)
+        return self.encoder.norm(self.pool(x, self.prefix))
 
     def states(self, images: Tensor, rng_keys: RngKeys = None) -> Iterator[Tensor]:
         """Return an iterator over the tokens after each block, z_1 to z_L (B, T, D)."""
@@ -133,9 +131,9 @@ class Encoder(nn.Module):
 
     def __init__(self, config: Settings) -> None:
         super().__init__()
-        self.embedding_norm = norm(config, config.width) if config.embedding_norm else nn.Identity()
+        self.embedding_norm = norm(config, config.width, config.embedding_norm)
         self.blocks = nn.ModuleList(BLOCK[config.block](config, layer) for layer in range(config.layers))
-        self.norm = nn.Identity() if config.final_norm == "none" else norm(config, config.width)
+        self.norm = norm(config, config.width, config.final_norm != "none")
 
     def forward(self, x: Tensor, context: Context) -> Iterator[Tensor]:
         """Yield the tokens after each block, z_1 to z_L (B, T, D). x: the tokens z_0 that enter the encoder."""

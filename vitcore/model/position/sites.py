@@ -46,8 +46,9 @@ class Position(Part):
         With `init=big-vision`, that release scaled a table by the table's width instead of the model's width.
         """
         version = super().version(config)
-        moved = config.init == "big-vision" and cls.draws_changed_since_0_12(config)
-        return version + 1 if isinstance(version, int) and moved else version
+        if isinstance(version, int) and config.init == "big-vision":
+            version += cls.draws_changed_since_0_12(config)
+        return version
 
     @classmethod
     def stem_width(cls, config: Settings) -> int:
@@ -128,19 +129,23 @@ class Context:
 
         Its shape expands to (B, H, T, T). A pair with a prefix token has a bias of 0.
         """
-        bias = self.position.bias(q[:, :, self.prefix :] if self.prefix else q, layer, self.grid)
-        if bias is None or not self.prefix:
-            return bias
+        if not self.prefix:
+            return self.position.bias(q, layer, self.grid)
+        bias = self.position.bias(q[:, :, self.prefix :], layer, self.grid)
+        if bias is None:
+            return None
         N = q.shape[2] - self.prefix
         return F.pad(bias.expand(*bias.shape[:-2], N, N), (self.prefix, 0, self.prefix, 0))
 
     def on_patches(self, site: Callable[[Tensor, int, Grid], Tensor], x: Tensor, layer: int) -> Tensor:
         """Return x (..., T, D) with `site` applied to its patches, or x itself if `site` returns its input."""
-        patches = x[..., self.prefix :, :] if self.prefix else x
+        if not self.prefix:
+            return site(x, layer, self.grid)
+        patches = x[..., self.prefix :, :]
         placed = site(patches, layer, self.grid)
         if placed is patches:
             return x
-        return torch.cat([x[..., : self.prefix, :], placed], dim=-2) if self.prefix else placed
+        return torch.cat([x[..., : self.prefix, :], placed], dim=-2)
 
 
 def rows_and_columns(grid: Grid, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
