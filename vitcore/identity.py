@@ -7,7 +7,6 @@ A dataset enters as its fingerprint, and a variant as its version: `numerics`, o
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
 
 from commonfloor.options import JsonSettings
 from vitcore.config import Config
@@ -97,49 +96,11 @@ def options(config: Config) -> JsonSettings:
     return {key: value for key, value in config.options.items() if key not in neutral or value != neutral[key]}
 
 
-def digest(fields: JsonSettings) -> str:
-    text = json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
 def trial_id(config: Config) -> str:
     """Return the id of a trial, which is a hash of its identity. Equivalent configs have the same id.
 
     Raises ConfigError or OSError if the data or a file of weights cannot be read. Raises ValueError if a variant has no
     version.
     """
-    return digest(identity(config))
-
-
-def arm_key(config: Config) -> str:
-    """Return an arm's key, a hash of its identity without seeds.
-
-    config: the arm's config at seed 0, because the id of a parent trial depends on the seed.
-    """
-    return digest(unseeded_identity(config))
-
-
-def unseeded_identity(config: Config) -> JsonSettings:
-    return {name: value for name, value in identity(config).items() if name not in ("seed", "data_seed")}
-
-
-def trial_ids(
-    config: Config,
-    seeds: Iterable[int],
-    data_seed: int | None,
-    starts: Mapping[int, str] | None = None,
-    key: str = "init_from",
-) -> Iterator[str]:
-    """Yield the id of the trial of `config` for each of `seeds`.
-
-    data_seed: the value that the config sets, or None if it equals the seed of each trial. starts: seed -> id of the
-    parent trial, if the trials have parents. key: the setting that names the parent trial.
-    """
-    shared = unseeded_identity(config)
-    for seed in seeds:
-        fields = {**shared, "seed": seed}
-        if data_seed not in (None, seed):  # left out if equal to the seed
-            fields["data_seed"] = data_seed
-        if starts:
-            fields[key] = starts[seed]
-        yield digest(fields)
+    text = json.dumps(identity(config), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -402,7 +402,8 @@ def finish(folder: Path, name: str, writer: Writer, shards: Mapping[Path, Writte
     )
     content = {**manifest.model_dump(), "fingerprint": manifest.fingerprint}
     write_bytes(folder / MANIFEST, json.dumps(content, indent=1).encode())
-    for left in (*folder.glob("shard-*.npz"), *folder.glob("shard-*.part"), folder / BEGUN):
+    killed = folder.glob(".*.*")  # temporary files of killed writers
+    for left in (*folder.glob("shard-*.npz"), *folder.glob("shard-*.part"), *killed, folder / BEGUN):
         left.unlink(missing_ok=True)
 
 

@@ -162,9 +162,9 @@ MEMBERS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "odd positions": (partial(write, member=POSITION, name=POSITIONS), "its arrays have 66,527 values"),
     "odd layer": (partial(write, member=np.zeros(1, np.float32), name=LAYER), "its arrays have 67,259 values"),
-    "pipe": (os.mkfifo, "Not a regular file"),
-    "device": (lambda path: path.symlink_to("/dev/zero"), "Not a regular file"),
-    "folder": (Path.mkdir, "Not a regular file"),
+    "pipe": (os.mkfifo, "is not a regular file"),
+    "device": (lambda path: path.symlink_to("/dev/zero"), "is not a regular file"),
+    "folder": (Path.mkdir, "is not a regular file"),
 }
 
 
