@@ -229,6 +229,12 @@ def read_header(path: Path) -> ExportHeader:
         return validated(ExportHeader, header)
 
 
+def is_export(path: Path) -> bool:
+    """Return whether a Parquet file is an export. Raises ValueError if it is missing or not Parquet."""
+    with open_parquet(path) as file:
+        return KEY in (file.schema_arrow.metadata or {})
+
+
 def read_rows(path: Path) -> list[Json]:
     """Return a dict per row, with arrays or None in the columns ARRAYS. Raises ValueError if the file is damaged."""
     with open_parquet(path) as file:

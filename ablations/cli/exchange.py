@@ -1,6 +1,7 @@
 """The commands `ablate export`, and `import`, which makes a study of results that exist already."""
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -8,8 +9,9 @@ import typer
 
 from ablations.cli.answer import print_damaged, show_json
 from ablations.cli.inputs import parameters
-from ablations.cli.inputs.directories import source_path
+from ablations.cli.inputs.directories import runs_folder, source_path
 from ablations.cli.inputs.sources import named_results
+from ablations.planning.merging import merge_export
 from ablations.study.naming import check_given_name
 from results import export as exports
 from results import trackers
@@ -63,38 +65,54 @@ def export(
             print(target)
 
 
-def columns_option(name: str, help: str) -> typer.models.OptionInfo:
-    return typer.Option(name, metavar="COLUMN,...", help=help)
+def columns_option(help: str) -> typer.models.OptionInfo:
+    return typer.Option(metavar="COLUMN,...", help=help, show_default=False)
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A table of runs: .csv, .tsv, .parquet, .json, .jsonl.")],
-    metric: Annotated[str, columns_option("--metric", "What was measured; the first is compared.")],
-    baseline: Annotated[str, typer.Option(metavar="ARM", help="The arm that the others are compared with.")],
-    arm: Annotated[str, columns_option("--arm", "The settings that name an arm. Without: a column is an arm.")] = "",
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="An export, or a table of runs: .csv, .tsv, .parquet, .json, .jsonl.")
+    ],
+    metric: Annotated[str, columns_option("What was measured; the first is compared.")] = "",
+    baseline: Annotated[
+        str, typer.Option(metavar="ARM", help="The arm that the others are compared with.", show_default=False)
+    ] = "",
+    arm: Annotated[str, columns_option("The settings that name an arm. Without: a column is an arm.")] = "",
     seed: Annotated[str, typer.Option(metavar="COLUMN", help="The seeds, by which runs are paired.")] = "seed",
     margin: Annotated[
         str | None, typer.Option(metavar="X", help="The largest difference that counts as equivalent: 0.01 or 25%.")
     ] = None,
-    lower: Annotated[
-        str, columns_option("--lower", "Metrics of which less is better; losses and errors are known.")
-    ] = "",
+    lower: Annotated[str, columns_option("Metrics of which less is better; losses and errors are known.")] = "",
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="The name of the study.", show_default="the file's")
     ] = None,
-    out: Annotated[Path | None, parameters.out_option("FILE.parquet", "The export to write.", "NAME.parquet")] = None,
+    out: Annotated[
+        Path | None, parameters.out_option("FILE.parquet", "The export to write of a table of runs.", "NAME.parquet")
+    ] = None,
+    runs: parameters.Runs = None,
     as_json: parameters.AsJson = False,
 ) -> None:
-    """Make a study of runs that were trained elsewhere.
+    """Take in results of elsewhere: an export, or a table of runs.
 
-    FILE has a row per run, with its settings, seed and metrics, such as the runs that Weights & Biases and MLflow save.
-    `lr` also finds `config.lr` and `params.lr`. Every command that reads results takes the written file.
+    An export that `ablate export` wrote is merged into the run directory: its trials are never trained again. A table
+    of runs, such as Weights & Biases and MLflow save, becomes a study: it has a row per run, with its settings, seed
+    and metrics. `lr` also finds `config.lr` and `params.lr`. Every command that reads results takes the written file.
 
     Examples:
 
+        ablate import results.parquet --runs runs
         ablate import runs.csv --arm model --metric acc --baseline resnet --margin 0.01
-        ablate table --runs runs.parquet
     """
+    if file.suffix == ".parquet" and exports.is_export(file):
+        merged = merge_export(file, runs_folder(runs))
+        if as_json:
+            show_json([asdict(merged)])
+        else:
+            print(f"{file}: {merged.text()}")
+        return
+    for option, value in (("--metric", metric), ("--baseline", baseline)):
+        if not value:
+            raise ValueError(f"{file}: a table of runs: give {option}")
     study = name or file.stem
     check_given_name(study)
     target = out or Path(f"{study}.parquet")
@@ -113,11 +131,10 @@ def import_(
     )
     results = read_study(file, request)
     exports.write([results], target)
-    shown = study_table.table(results)
     if as_json:
         show_json([{"export": str(target), "studies": [results.name]}])
     else:
-        print(layout.render(shown, "md"))
+        print(layout.render(study_table.table(results), "md"))
         print(f"ablate: {target}: {len(results.plan.arms)} arms, {len(results.plan.seeds)} seeds", file=sys.stderr)
 
 

@@ -27,7 +27,7 @@ FAULTS = ("suspect_hardware", "retried_diverged")
 PROVENANCE = (
     *("code", "revision", "host", "device", "threads", "ranks", "micro_batch", "fused"),
     *("compile", "attention", "matmul_precision", "tf32"),
-    *("python", "torch", "numpy", "plugins"),
+    *("python", "torch", "numpy", "imported", "plugins"),
 )
 THEN = " then "  # joins the values of a resumed trial whose attempts differ
 NAMED = tuple(name for name in PROVENANCE if name != "plugins")

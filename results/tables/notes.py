@@ -254,7 +254,7 @@ def end_note(end: GridEnd) -> str:
 def study_notes(study: StudyResults) -> list[str]:
     """Return the notes on the whole study, including the notes of its plan."""
     plan = study.plan
-    notes = [*trial_notes.provenance_notes(study.columns), *plan.notes]
+    notes = [*trial_notes.provenance_notes(study.columns), *trial_notes.import_notes(study.columns), *plan.notes]
     seeds = len(plan.seeds)
     if seeds == 1:
         notes.append(f"one seed gives no interval and no verdict: {FEW} is the default")

@@ -94,6 +94,13 @@ def provenance_notes(trials: Columns) -> list[str]:
     return notes
 
 
+def import_notes(trials: Columns) -> list[str]:
+    """Return a note for each file from which trials were merged: how many, and its name and hash."""
+    counted = Counter(text for text in trials["imported"] if text)
+    total = len(trials["imported"])
+    return [f"{number} of {total} trials were imported from {origin}" for origin, number in counted.items()]
+
+
 def comparable_columns(trials: Columns) -> Iterator[tuple[str, Sequence[str]]]:
     """Yield (name, value in each trial) for each field that should be equal in all trials.
 

@@ -52,6 +52,7 @@ class Environment(Schema):
     node: str = ""  #: The SLURM node.
     device: str = ""  #: The processor or GPU.
     accelerator: str = ""  #: `cuda` or `cpu`.
+    imported: str = ""  #: The export from which the trial was merged, or "" if it was trained here.
     threads: Count | None = None  #: Number of PyTorch's CPU threads.
     ranks: Count = 1  #: Number of processes that train the trial together.
     micro_batch: Count = 0  #: Images per backward pass of a process. 0: its whole share of the batch.
