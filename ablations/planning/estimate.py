@@ -45,6 +45,7 @@ SOURCES = {  # name of a source, best first -> text
     "others": "past trials of other arms on this device for {arms}, in proportion to training FLOPs",
     "recipe": "the recipe for {arms}, in proportion to training FLOPs",
     "flops": "nothing but training FLOPs for {arms}",
+    "unknown": "0 for {arms}, of which no trial has finished on this device",
 }
 
 
@@ -140,6 +141,8 @@ def estimate_arms(plan: Plan, runs: Path, device: Device, arms: Iterable[Entry])
             seconds, source = work * of_others, "others"
         elif plan.cost and took:
             seconds, source = slowdown * work * (took.seconds / plan.cost.work), "recipe"
+        elif arm.flops is None:
+            seconds, source = 0.0, "unknown"
         else:
             seconds, source = slowdown * work / (GPU_FLOPS if device.gpu else CORE_FLOPS), "flops"
         yield arm, seconds * (1 + trainable.evaluation_fraction(arm.config, plan.data)), source

@@ -202,6 +202,8 @@ def precision_notes(view: Overview, plan: Plan) -> list[str]:
 def time_text(view: Overview, plan: Plan) -> str:
     """Return text with the hours, their device and sources, and the wall-clock time of trials that run here."""
     about, gpu = view.hours_from, view.hours_from.unit == estimate.GPU_HOURS
+    if about.sources.keys() == {"unknown"}:
+        return "unknown: no trial has finished on this device"
     device, origin = about.device or f"any {about.unit.partition('-')[0]}", estimate.sources_text(about.sources)
     if "recipe" in about.sources and plan.cost and (took := plan.cost.time_on(gpu)):
         origin += f" ({took.how}: {took.source}, {took.device})"
