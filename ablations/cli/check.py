@@ -13,7 +13,7 @@ from ablations.planning.checks import check_margin
 from ablations.planning.plan import description
 from ablations.study import strict_yaml
 from ablations.study.design import Design
-from ablations.study.naming import RECIPE, packaged_names
+from ablations.study.naming import RECIPE, assignments, packaged_names
 from ablations.study.reading import kind_of, read_recipe, read_study
 from ablations.study.recipe import Recipe
 from ablations.study.stages import Values
@@ -138,6 +138,8 @@ def check_recipe(file: str) -> None:
     print(file)
     if "params" in size:
         print(f"  ok      {size['params']:,} parameters, {size['flops']:,} FLOPs an image, {config['steps']:,} steps")
+    else:
+        print(f"  ok      settings {assignments(config, ', ')}")
     for name, settings in recipe.arms.items():
         described = trainable.describe(resolved(f"arm {name}", settings))
         print(f"  ok      arm {name}: {flops_text(described, size)}")
