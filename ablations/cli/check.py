@@ -12,12 +12,11 @@ from ablations.planning.checks import check as check_design
 from ablations.planning.checks import check_margin
 from ablations.planning.plan import description
 from ablations.study import strict_yaml
+from ablations.study.arms import Values
 from ablations.study.design import Design
 from ablations.study.naming import RECIPE, assignments, packaged_names
 from ablations.study.reading import kind_of, read_recipe, read_study
 from ablations.study.recipe import Recipe
-from ablations.study.stages import Values
-from ablations.study.undeclared import footnotes
 from ablations.trainables.trainable import find
 from ablations.trainables.vit.commands import part_checks
 from results.store.schemas import Settings
@@ -105,7 +104,7 @@ def check_study(file: str, recipe: Recipe) -> None:
     for arm in design.arms:
         role = "baseline"
         if arm.name != arm.baseline:
-            notes = footnotes(arm, arms[arm.baseline], design.study.budget)
+            notes = arm.footnotes(arms[arm.baseline], design.study.budget)
             role = "; ".join(notes) or "nothing else differs"
         print(f"  ok      {arm.name}: {role}")
 

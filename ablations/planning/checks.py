@@ -1,16 +1,18 @@
-"""Check a design before it is planned: unknown names, numbers meant as percentages, arms that cannot be trained."""
+"""Checks of a design before it is planned, and of undeclared differences between the arms of a plan.
 
-from collections.abc import Iterable, Sequence
+Device, code and kernels may differ from trial to trial: results/tables/provenance.py reports them.
+"""
 
-from ablations.planning.contrasts import fixed_points, tuned_arms
-from ablations.study import written_names
-from ablations.study.arms import Arm, arm_name
+from collections.abc import Collection, Iterable, Sequence
+
+from ablations.study.arms import arm_name
 from ablations.study.design import Design
-from ablations.study.stages import Stage, lineage
 from ablations.study.study import Axis, Study
+from ablations.trainables.trainable import Trainable, find
 from commonfloor.messages import joined_names, spelling_hint
 from results.figures.kinds import FIGURE_KINDS
 from results.records import claimed_arms
+from results.store.schemas import Entry, Plan, Settings
 
 USUAL_METRICS = {"accuracy": "test_accuracy", "acc": "test_accuracy", "top1": "test_accuracy", "loss": "test_loss"}
 
@@ -23,19 +25,18 @@ def check(design: Design) -> None:
     """
     check_names(design)
     check_shares(design)
-    for name in required_evals(design):
+    for name in design.required_evals:
         for arm in design.arms:
             try:
                 design.trainable.check_eval(name, arm.config)
             except ValueError as error:
                 raise ValueError(f"eval {name} of arm {arm.name}: {error}") from None
-    stages = {one.name: one for arm in design.arms for one in lineage(arm.parent)}
-    entries: list[Arm | Stage] = [*design.arms, *stages.values()]
-    for one in entries:
+    stages = {stage.name: stage for arm in design.arms for stage in arm.lineage}
+    for trials in (*design.arms, *stages.values()):
         try:
-            design.trainable.check_trial(one.config, one.parent.config if one.parent else None)
+            design.trainable.check_trial(trials.config, trials.parent.config if trials.parent else None)
         except ValueError as error:
-            raise ValueError(f"study '{design.study.name}', {one.name}: {error}") from None
+            raise ValueError(f"study '{design.study.name}', {trials.name}: {error}") from None
 
 
 def check_names(design: Design) -> None:
@@ -43,37 +44,37 @@ def check_names(design: Design) -> None:
 
     Arms that exist only with the axis values of another recipe count as known.
     """
-    study, arms = design.study, [arm.name for arm in design.arms]
+    study = design.study
     trainable = design.trainable
+    arms = [arm.name for arm in design.arms]
     if not trainable.eval_of(design.metric):
-        declared = [metric.name for metric in trainable.metrics([arm.config for arm in design.arms])]
-        check_name(study, "metric", design.metric, [*declared, *trainable.known_evals()])
+        declared = trainable.metrics([arm.config for arm in design.arms])
+        check_name(study, "metric", design.metric, [*(metric.name for metric in declared), *trainable.known_evals()])
     check_name(study, "figure", study.figure, FIGURE_KINDS)
-    at_own_value = [arm_name(change.name, point) for change in design.changes for point in fixed_points(design)]
-    check_arms(design, "published", written_names.published(design), [*arms, *at_own_value] if design.tune else arms)
-    claimed = [name for claim in written_names.all_claims(design) for name in claimed_arms(claim)]
-    check_arms(design, "claims", claimed, claimable_names(design))
+    publishable = list(arms)
+    if design.tune:
+        publishable += [arm_name(change.name, point) for change in design.changes for point in design.fixed_points]
+    check_arms(design, "published", design.published, publishable)
+    for claim in design.claims:
+        check_arms(design, "claims", claimed_arms(claim), claimable_names(design))
     for name in sorted(study.families.keys() - {design.family_name(arm) for arm in design.arms}):
         raise ValueError(f"study '{study.name}': families: no arm is of {name}")
 
 
 def check_arms(design: Design, key: str, names: Iterable[str], known: Sequence[str]) -> None:
-    study = design.study
-    baseline = design.main_baseline
+    study, baseline = design.study, design.main_baseline
     for name in names:
-        if may_name_arm(study, name):
+        if name in known or may_name_arm(study, name):
             continue
-        if name not in known and {*name.split(",")} <= {*baseline.split(",")}:
+        if {*name.split(",")} <= {*baseline.split(",")}:
             raise ValueError(f"study '{study.name}': {key}={name}: is the baseline, whose name is {baseline}")
         check_name(study, key, name, known)
 
 
-def check_name(study: Study, key: str, name: str, known: Iterable[str]) -> None:
+def check_name(study: Study, key: str, name: str, known: Collection[str]) -> None:
     if name not in known:
-        raise ValueError(
-            f"study '{study.name}': {key}={name}: one of {joined_names(known)}"
-            f"{spelling_hint(USUAL_METRICS.get(name, name), known)}"
-        )
+        hint = spelling_hint(USUAL_METRICS.get(name, name), known)
+        raise ValueError(f"study '{study.name}': {key}={name}: one of {joined_names(known)}{hint}")
 
 
 def check_shares(design: Design) -> None:
@@ -97,8 +98,10 @@ def check_margin(margin: float | str | None, where: str) -> None:
 
 def claimable_names(design: Design) -> list[str]:
     """Return the names that a claim may use: arms, tuned arms and, with curves, arm names without curve values."""
-    found = [*(arm.name for arm in design.arms), *(entry.name for entry in tuned_arms(design))]
-    return [*found, *(change.name for change in design.changes)] if design.curves else found
+    names = [*design.remaining_arms, *design.tuned_arms]
+    if design.curves:
+        names += [change.name for change in design.changes]
+    return names
 
 
 def may_name_arm(study: Study, name: str) -> bool:
@@ -106,17 +109,84 @@ def may_name_arm(study: Study, name: str) -> bool:
     varied: dict[str, Axis] = {}
     for axes in (study.factors, *study.crosses, study.curves):
         varied |= axes
-    pieces = [piece.partition("=") for piece in name.split(",")]
-    free = {key for key, values in varied.items() if values == "axis" or "axis" in values}
-    return any(key in free for key, _, _ in pieces) and all(
-        key in free or value in map(str, varied[key]) if key in varied else key in study.arms
-        for key, _, value in pieces
-    )
+    depends_on_recipe = False
+    for piece in name.split(","):
+        key, _, value = piece.partition("=")
+        if key not in varied:
+            if key not in study.arms:
+                return False
+        elif "axis" in varied[key]:
+            depends_on_recipe = True
+        elif value not in map(str, varied[key]):
+            return False
+    return depends_on_recipe
 
 
-def required_evals(design: Design) -> list[str]:
-    """Return the names of a design's evals and of its metric's eval, if any. Raises ValueError if a name is unknown."""
-    names = [*design.evals, *filter(None, [design.trainable.eval_of(design.metric)])]
-    for name in names:
-        design.trainable.metrics_of(name)
-    return list(dict.fromkeys(names))
+# -- undeclared differences --------------------------------------------------------------------------------------------
+
+
+def refuse_undeclared(plan: Plan) -> None:
+    """Raise ValueError for undeclared differences in settings between arms and baselines, or between their stages."""
+    trainable = find(plan.trainable)
+    arms = {arm.name: arm for arm in plan.arms}
+    for arm in plan.arms:
+        if arm.baseline not in arms:
+            continue
+        baseline = arms[arm.baseline]
+        allowed = allowed_settings(arm, baseline, plan)
+        if allowed is None:
+            continue
+        refuse_undeclared_start(trainable, plan, arm, baseline, allowed)
+        difference = undeclared_difference(trainable, arm, baseline, allowed)
+        if difference:
+            raise ValueError(
+                f"{plan.name}: {arm.name} differs from {arm.baseline} in {difference}, "
+                "which the study does not declare: name it in `with`, or plan anew with --prune"
+            )
+
+
+def refuse_undeclared_start(trainable: Trainable, plan: Plan, arm: Entry, baseline: Entry, allowed: set[str]) -> None:
+    """Raise ValueError if a stage of the arm and the same stage of its baseline differ in an undeclared setting.
+
+    allowed: the settings in which arm and baseline may differ, such as pretrain.lr.
+    """
+    for stage, reference in zip(plan.lineage(arm), plan.lineage(baseline), strict=False):
+        if stage.stage != reference.stage:
+            break
+        prefix = f"{stage.stage}."
+        declared = {key.removeprefix(prefix) for key in allowed if key.startswith(prefix) or trainable.is_shared(key)}
+        difference = undeclared_difference(trainable, stage, reference, declared)
+        if difference:
+            raise ValueError(
+                f"{plan.name}: {stage.name}, from which {arm.name} starts, differs from {reference.name} in "
+                f"{difference}, which the study does not declare"
+            )
+
+
+def allowed_settings(arm: Entry, baseline: Entry, plan: Plan) -> set[str] | None:
+    """Return the settings in which an arm may differ from its baseline.
+
+    Returns None for a named arm in a plan of an earlier version, because such plans record no declared settings.
+    """
+    declared = arm.declared
+    if declared is None:  # in plans of earlier versions
+        declared = [key for key, value in arm.values.items() if value != baseline.values.get(key)]
+        if arm.name != arm.baseline and not declared:
+            return None
+    return {*declared} if plan.budget == "steps" else {*declared, "steps"}
+
+
+def undeclared_difference(trainable: Trainable, entry: Entry, reference: Entry, declared: set[str]) -> str:
+    """Return the first undeclared difference between two entries as text with both values, or "" if there is none."""
+    settings = learning_settings(trainable, entry.config)
+    others = learning_settings(trainable, reference.config)
+    for key in sorted(settings.keys() | others.keys()):
+        if settings.get(key) != others.get(key) and not any(trainable.covers(name, key) for name in declared):
+            return f"{key}, {settings.get(key)} against {others.get(key)}"
+    return ""
+
+
+def learning_settings(trainable: Trainable, config: Settings) -> Settings:
+    """Return the settings that affect what is learned, including the options of variants."""
+    whole = {**config, **config.get("options", {})}
+    return {key: value for key, value in whole.items() if key != "options" and key not in trainable.how_it_runs}

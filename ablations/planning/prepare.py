@@ -1,23 +1,29 @@
 """Prepare the plan to run from a design and its plan on disk.
 
-A plan records a digest of its inputs. While the digest stays the same, the plan on disk is used as it is.
+A plan records a digest of its inputs. While the digest stays the same, the plan on disk is used as it is. A new plan
+keeps the arms and seeds of the plan on disk unless it is pruned.
 """
 
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ablations import provenance
-from ablations.planning import growing
 from ablations.planning import plan as planning
-from ablations.planning.saved_plans import plan_digest, saved_plan
+from ablations.planning.checks import refuse_undeclared
+from ablations.planning.saved_plans import check_same_table, plan_digest, saved_plan
 from ablations.study.design import Design
 from ablations.study.naming import PlanIdentity, check_given_name, check_name, only_name
+from ablations.trainables.trainable import Trainable, find
 from results.store import plan_files
 from results.store.contents import timestamp
-from results.store.schemas import Plan
+from results.store.schemas import Arm, Entry, Interaction, Plan, Stage, Tuned
+
+Contrast = TypeVar("Contrast", bound=Tuned | Interaction)
+Extended = TypeVar("Extended", bound=Entry)
 
 
 def prepare(
@@ -38,8 +44,10 @@ def prepare(
     if old is not None and not prune and known and old.made_from == known:
         return Plan(**old.content("pruned"), extends=plan_digest(old))
     plan = planning.build(design, wanted)
-    if old is not None:
-        plan = plan.model_copy(update={"pruned": timestamp()}) if prune else growing.grown(old, plan)
+    if prune and old is not None:
+        plan = plan.model_copy(update={"pruned": timestamp()})
+    elif old is not None:
+        plan = grown(old, plan)
     return plan.model_copy(update={"name": name, "made_from": known, "extends": plan_digest(old)})
 
 
@@ -84,17 +92,106 @@ def inputs_digest(design: Design, seeds: Sequence[int], code: str, old: Plan | N
 
 
 def planned_values(plan: Plan | None, key: str) -> set[str]:
-    entries = [*plan.stages, *plan.arms] if plan else []
+    entries = plan.entries if plan else []
     return {entry.config[key] for entry in entries if key in entry.config}
 
 
 def values_of_key(content: Any, key: str) -> Iterator[str]:
     """Yield all strings under `key` at any depth, also under a stage's setting such as pretrain.data."""
-    if isinstance(content, dict):
-        for name, value in content.items():
-            if name.rpartition(".")[2] == key:
-                yield from (one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str))
-            yield from values_of_key(value, key)
-    elif isinstance(content, list):
+    if isinstance(content, list):
         for value in content:
             yield from values_of_key(value, key)
+    if not isinstance(content, dict):
+        return
+    for name, value in content.items():
+        if name.rpartition(".")[2] == key:
+            listed = value if isinstance(value, list) else [value]
+            yield from filter(lambda text: isinstance(text, str), listed)
+        yield from values_of_key(value, key)
+
+
+# -- growing -----------------------------------------------------------------------------------------------------------
+
+
+def grown(old: Plan, new: Plan) -> Plan:
+    """Return the new plan, extended by the arms, stages and interactions that only the old plan has.
+
+    Old tuned arms are kept if both plans tune over equal values. Raises ValueError if the baselines or metrics of the
+    plans differ, or if an old arm has an undeclared difference.
+    """
+    check_same_table(old, new)
+    names = {arm.name for arm in new.arms}
+    gone = [arm for arm in old.arms if arm.name not in names]
+    kept = KeptEntries(find(new.trainable), new.seeds, {stage.name: stage for stage in new.stages})
+    needed = {stage.name for arm in gone for stage in old.lineage(arm)}
+    for stage in old.stages:
+        if stage.name in needed:
+            kept.add_stage(stage)
+    arms = [*new.arms, *map(kept.extended, gone)]
+    tuned = with_old(new.tuned, old.tuned if old.tune == new.tune else [])
+    plan = new.model_copy(
+        update={
+            "stages": list(kept.stages.values()),
+            "arms": arms,
+            "family": planning.contrasts(tuned or arms),
+            "tuned": tuned,
+            "points_family": planning.contrasts(arms) if tuned else 0,
+            "interactions": with_old(new.interactions, old.interactions),
+        }
+    )
+    refuse_undeclared(plan)
+    return plan
+
+
+def with_old(new: Sequence[Contrast], old: Sequence[Contrast]) -> list[Contrast]:
+    """Return the new entries, then the old ones with other names."""
+    names = {entry.name for entry in new}
+    return [*new, *(entry for entry in old if entry.name not in names)]
+
+
+@dataclass
+class KeptEntries:
+    """The stages of a new plan and of the arms that it keeps from an old one.
+
+    seeds: the new plan's. stages: name -> stage. new_names: the name of a stage in the old plan -> its name here.
+    """
+
+    trainable: Trainable
+    seeds: Sequence[int]
+    stages: dict[str, Stage]
+    new_names: dict[str, str] = field(default_factory=dict)
+
+    def add_stage(self, stage: Stage) -> None:
+        """Keep a stage of the old plan, whose parent is kept already.
+
+        Stages are identified by their trials. If a stage was edited, its old and its new version are kept. The old one
+        then has the first 6 digits of its first trial id in its name.
+        """
+        kept = self.extended(stage)
+        for name in (stage.name, *self.stages):
+            if name in self.stages and self.stages[name].trials == kept.trials:
+                self.new_names[stage.name] = name
+                return
+        name = stage.name
+        if name in self.stages:
+            name = f"{name.partition('#')[0]}#{kept.trials[0].id[:6]}"
+        self.new_names[stage.name] = name
+        self.stages[name] = kept.model_copy(update={"name": name})
+
+    def extended(self, entry: Extended) -> Extended:
+        """Return an old arm or stage with a trial for every seed that its parent has too.
+
+        An entry whose config is no longer valid keeps its old trials.
+        """
+        entry = entry.model_copy(update={"parent": self.new_names.get(entry.parent, "")})
+        parent = self.stages.get(entry.parent)
+        seeds = [seed for seed in self.seeds if parent is None or seed in parent.ids]
+        try:
+            settings = self.trainable.resolve({**entry.config, "seed": 0})
+            changes = planning.description(self.trainable, entry.name, settings)
+            changes["trials"] = planning.trials(self.trainable, settings, entry.config, seeds, parent)
+        except ValueError:  # its plug-in is not loaded or has changed
+            return entry
+        if not isinstance(entry, Arm):
+            changes.pop("train_flops", None)
+        return entry.model_copy(update=changes)

@@ -9,13 +9,13 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
-from ablations.study.arms import Arm, Change, arm_name, points
+from ablations.study.arms import Arm, Change, Values, arm_name, points
 from ablations.study.layers import Layers
 from ablations.study.naming import PlanIdentity, assignments
-from ablations.study.stages import FINETUNE, Values
-from ablations.study.study import Axis
-from ablations.trainables.trainable import trial_id
+from ablations.study.stages import FINETUNE
+from ablations.study.study import AXIS_INDEX, Axis
 from commonfloor.messages import joined_names, unknown_key
+from results.records import parse_claim
 from results.store.schemas import Metric
 from results.store.schemas.metrics import metric_by_name
 
@@ -34,27 +34,34 @@ class Design(Layers):
     def identity(self) -> PlanIdentity:
         return PlanIdentity(self.study.name, self.recipe.name, self.overrides)
 
+    def mistake(self, text: str) -> ValueError:
+        return ValueError(f"study '{self.study.name}': {text}")
+
+    # -- the values that vary ------------------------------------------------------------------------------------------
+
     @cached_property
     def factors(self) -> dict[str, list[Any]]:
         """The factors: name -> values. A factor that appears only in crosses has the values of these crosses."""
-        found = {name: self.axis(name, values) for name, values in self.study.factors.items()}
+        factors = {name: self.axis(name, values) for name, values in self.study.factors.items()}
         for cross in self.crosses:
             for name, values in cross.items():
                 if name not in self.study.factors:
-                    before = found.get(name, [])
-                    found[name] = [*before, *(value for value in values if value not in before)]
-        return found
+                    before = factors.setdefault(name, [])
+                    before += [value for value in values if value not in before]
+        return factors
 
     @cached_property
     def crosses(self) -> list[dict[str, list[Any]]]:
         """The crosses, each as factor -> values. They include the baseline's values, which interactions need."""
-        found: list[dict[str, list[Any]]] = []
+        crosses = []
         for cross in self.study.crosses:
-            found.append({})
-            for name, values in cross.items():
-                known, own = self.axis(name, values), self.baseline_value(name)
-                found[-1][name] = known if own in known else [own, *known]
-        return found
+            crosses.append({name: self.crossed_values(name, values) for name, values in cross.items()})
+        return crosses
+
+    def crossed_values(self, name: str, written: Axis) -> list[Any]:
+        values = self.axis(name, written)
+        of_baseline = self.baseline_value(name)
+        return values if of_baseline in values else [of_baseline, *values]
 
     @cached_property
     def curves(self) -> dict[str, list[Any]]:
@@ -69,15 +76,14 @@ class Design(Layers):
         Raises ValueError unless each has at least 3 numbers in ascending order. An arm whose best value is the first or
         the last gets no verdict.
         """
-        found = {name: self.curves[name] for name in self.study.tune}
-        for name, values in found.items():
+        tuned = {name: self.curves[name] for name in self.study.tune}
+        for name, values in tuned.items():
+            written = f"tune: {name}={joined_names(values)}"
             if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values):
-                raise ValueError(f"tune: {name}={joined_names(values)}: numbers")
+                raise ValueError(f"{written}: numbers")
             if len(values) < 3 or sorted(values) != values:
-                raise ValueError(
-                    f"tune: {name}={joined_names(values)}: at least 3 values, ascending: the best must lie inside"
-                )
-        return found
+                raise ValueError(f"{written}: at least 3 values, ascending: the best must lie inside")
+        return tuned
 
     def axis(self, name: str, values: Axis) -> list[Any]:
         """Return the values of an axis that the study writes as `all`, `axis` or a list, which may contain `axis`.
@@ -86,10 +92,12 @@ class Design(Layers):
         """
         if values == "all":
             return self.trainable.values(name)
-        found: list[Any] = []
-        for value in ["axis"] if values == "axis" else values:
-            found += self.axis_values(name) if value == "axis" else [value]
-        return found
+        if values == "axis":
+            return self.axis_values(name)
+        listed: list[Any] = []
+        for value in values:
+            listed += self.axis_values(name) if value == "axis" else [value]
+        return listed
 
     def axis_values(self, name: str) -> list[Any]:
         """Return the recipe's values for a setting.
@@ -97,17 +105,22 @@ class Design(Layers):
         `pretrain.lr` takes the axis pretrain.lr, or else lr. In a study that fine-tunes, an arm's `lr` takes the axis
         finetune.lr, or else lr. Raises ValueError if the recipe has neither.
         """
-        names = [name, name.partition(".")[2]]
-        if name.partition(".")[0] not in self.study.stages:
-            names = [f"{FINETUNE}.{name}", name] if self.fine_tunes else [name]
-        known = [one for one in names if one in self.recipe.axes]
-        if not known:
-            raise ValueError(
-                f"study '{self.study.name}' takes the values of {name} from the recipe, and recipe "
-                f"'{self.recipe.name}' has no axis {name} (it has: {joined_names(self.recipe.axes) or 'none'}): "
-                f"add to it `axes: {{{name}: [VALUE, ...]}}`"
-            )
-        return self.recipe.axes[known[0]]
+        stage, _, setting = name.partition(".")
+        axes = [name]
+        if stage in self.study.stages:
+            axes = [name, setting]
+        elif self.fine_tunes:
+            axes = [f"{FINETUNE}.{name}", name]
+        for axis in axes:
+            if axis in self.recipe.axes:
+                return self.recipe.axes[axis]
+        raise ValueError(
+            f"study '{self.study.name}' takes the values of {name} from the recipe, and recipe "
+            f"'{self.recipe.name}' has no axis {name} (it has: {joined_names(self.recipe.axes) or 'none'}): "
+            f"add to it `axes: {{{name}: [VALUE, ...]}}`"
+        )
+
+    # -- what the study measures ---------------------------------------------------------------------------------------
 
     @property
     def metric(self) -> str:
@@ -117,17 +130,28 @@ class Design(Layers):
     @cached_property
     def primary_metric(self) -> Metric:
         """The study's metric as the trials declare it."""
-        declared = {one.name: one for one in self.trainable.metrics([arm.config for arm in self.arms])}
-        return declared.get(self.metric) or metric_by_name(self.metric)
+        for metric in self.trainable.metrics([arm.config for arm in self.arms]):
+            if metric.name == self.metric:
+                return metric
+        return metric_by_name(self.metric)
 
     @property
     def margin(self) -> float | str | None:
         """The study's equivalence margin or, if it sets none, the recipe's. None if neither applies."""
         return self.study.margin if self.study.margin is not None else self.applicable_recipe.margin
 
-    @property
-    def evals(self) -> list[str]:
-        return [one for name in self.study.evals for one in self.sized_names(name)]
+    @cached_property
+    def required_evals(self) -> list[str]:
+        """The names of the study's evals and of its metric's eval, if any. Raises ValueError if a name is unknown."""
+        names: list[str] = []
+        for written in self.study.evals:
+            names += self.sized_names(written)
+        of_metric = self.trainable.eval_of(self.metric)
+        if of_metric:
+            names.append(of_metric)
+        for name in names:
+            self.trainable.metrics_of(name)
+        return list(dict.fromkeys(names))
 
     def sized_names(self, name: str) -> list[str]:
         """Return the names that a metric or eval stands for: `name` alone unless it ends in @axis or @patch-axis.
@@ -140,6 +164,45 @@ class Design(Layers):
             if str(error).startswith("axis "):
                 raise ValueError(f"recipe '{self.recipe.name}': {error}") from None
             raise
+
+    @cached_property
+    def published(self) -> dict[str, float]:
+        """The published numbers: arm name -> number. Raises the errors of `arm_written_as`."""
+        return {self.arm_written_as(name): value for name, value in self.study.published.items()}
+
+    @cached_property
+    def claims(self) -> list[str]:
+        """The distinct claims, with indices such as axis[-1] replaced. Raises the errors of `arm_written_as`."""
+        claims: dict[str, None] = {}
+        for written in self.study.claims:
+            first, relation, second = parse_claim(written)
+            claims[f"{self.arm_written_as(first)} {relation} {self.arm_written_as(second)}"] = None
+        return list(claims)
+
+    def arm_written_as(self, name: str) -> str:
+        """Return the name of the arm that published numbers and claims call `name`.
+
+        In `width=axis[-1]`, axis[-1] is the last of the recipe's widths. The arm's name has settings in the study's
+        order, without factors at the baseline's values. Returns `name` if it has no index or the index does not exist.
+        Raises ValueError if the recipe lacks the axis.
+        """
+        if not AXIS_INDEX.search(name):
+            return name
+        try:
+            written = AXIS_INDEX.sub(lambda index: f"{index[1]}={self.axis_values(index[1])[int(index[2])]}", name)
+        except IndexError:
+            return name
+        first, _, rest = written.partition(",")
+        is_named = first in self.study.arms
+        pieces = rest if is_named else written
+        values = {key: value for key, _, value in (piece.partition("=") for piece in pieces.split(","))}
+        if values.keys() - self.factors.keys() - self.curves.keys():
+            return name
+        point = {key: values[key] for key in self.curves if key in values}
+        changed = {key: value for key, value in values.items() if value != str(self.baseline.get(key))}
+        return arm_name(first if is_named else self.change_name(changed), point)
+
+    # -- arms ----------------------------------------------------------------------------------------------------------
 
     @cached_property
     def baseline(self) -> Values:
@@ -157,17 +220,18 @@ class Design(Layers):
 
         Also raises OSError or ModuleNotFoundError if files or packages are missing, and the errors of `remaining_arms`.
         """
-        arms, found = [self.arm(change, point) for change, point in self.remaining_arms.values()], dict[str, Arm]()
+        arms = [self.arm(change, point) for change, point in self.remaining_arms.values()]
+        arm_by_trial: dict[str, Arm] = {}
         for arm in arms:
             try:
-                trial = trial_id(self.trainable, arm.config)
+                first = arm_by_trial.setdefault(arm.id, arm)
             except (ModuleNotFoundError, OSError):
                 raise
             except Exception as error:  # a user's part may raise anything while its options are checked
                 reason = error if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
                 raise ValueError(f"study '{self.study.name}', arm {arm.name}: {reason}") from error
-            if (first := found.setdefault(trial, arm)) is not arm:
-                raise ValueError(f"study '{self.study.name}': {same_trial(first, arm)}")
+            if first is not arm:
+                raise self.mistake(same_trial(first, arm))
         return arms
 
     @cached_property
@@ -176,38 +240,44 @@ class Design(Layers):
 
         Raises ValueError if two arms have the same name, or if a name in `with` matches no arm.
         """
-        found = self.factor_changes()
+        changes = self.factor_changes()
         for name, settings in self.named_arms.items():
-            if name in found:
-                raise ValueError(f"study '{self.study.name}': two arms are called {name}")
-            own = {key: value for key, value in settings.items() if key in self.factors}
-            found[name] = Change(name, self.baseline | own, settings, named=True)
-        for name, settings in self.study.co_changes.items():
-            meant = set(name.split(","))
-            unnamed = [change for change in found.values() if not change.named]
-            matching = [change for change in unnamed if meant <= {*assignments(change.settings).split(",")}]
+            if name in changes:
+                raise self.mistake(f"two arms are called {name}")
+            of_factors = {key: value for key, value in settings.items() if key in self.factors}
+            changes[name] = Change(name, self.baseline | of_factors, settings, named=True)
+        for written, settings in self.study.co_changes.items():
+            matching = [change for change in changes.values() if change.sets_all(written)]
             if not matching:
-                raise ValueError(f"study '{self.study.name}': with: no arm changes {name}")
-            found |= {
-                one.name: replace(one, co_changes=self.trainable.merge(one.co_changes, settings)) for one in matching
-            }
-        return list(found.values())
+                raise self.mistake(f"with: no arm changes {written}")
+            for change in matching:
+                co_changes = self.trainable.merge(change.co_changes, settings)
+                changes[change.name] = replace(change, co_changes=co_changes)
+        return list(changes.values())
 
     def factor_changes(self) -> dict[str, Change]:
         """Return the changes of factors and crosses: name -> change. Equal changes are returned once."""
-        cells = [{name: value} for name in self.study.factors for value in self.factors[name]]
-        cells += [cell for cross in self.crosses for cell in points(cross)]
+        cells: list[Values] = []
+        for name in self.study.factors:
+            cells += points({name: self.factors[name]})
+        for cross in self.crosses:
+            cells += points(cross)
         varied = [{name: value for name, value in cell.items() if value != self.baseline[name]} for cell in cells]
-        changes = map(self.factor_change, varied if {} in varied else [{}, *varied])
-        return {change.name: change for change in changes}
+        if {} not in varied:
+            varied.insert(0, {})
+        changes: dict[str, Change] = {}
+        for values in varied:
+            name = self.change_name(values)
+            changes.setdefault(name, Change(name, self.baseline | values, self.in_order(values)))
+        return changes
 
-    def factor_change(self, values: Values) -> Change:
-        """Return the change that sets factors to `values`.
+    def change_name(self, values: Values) -> str:
+        """Return the name of the change that sets factors to `values`: the baseline's if there are none."""
+        return assignments(self.in_order(values)) or self.baseline_name
 
-        Its name lists factor=value in the study's order, or is the baseline's name if `values` is empty.
-        """
-        ordered = {name: values[name] for name in self.factors if name in values}
-        return Change(assignments(ordered) or self.baseline_name, self.baseline | ordered, ordered)
+    def in_order(self, values: Values) -> Values:
+        """Return the values of factors in the study's order."""
+        return {name: values[name] for name in self.factors if name in values}
 
     @cached_property
     def remaining_arms(self) -> dict[str, tuple[Change, Values]]:
@@ -216,22 +286,51 @@ class Design(Layers):
         Raises ValueError if an exclusion matches nothing, if no arm remains, or if the baseline or tuned points of a
         remaining arm are removed.
         """
-        pairs = {
-            arm_name(change.name, point): (change, point) for change in self.changes for point in points(self.curves)
-        }
-        gone = set().union(*(self.excluded_names(entry, pairs) for entry in self.study.exclude))
-        kept = {name: pair for name, pair in pairs.items() if name not in gone}
-        if not kept:
-            raise ValueError(f"study '{self.study.name}': exclude: leaves no arm")
-        for name, (change, point) in kept.items():
-            if (baseline := arm_name(self.baseline_name, point)) not in kept:
-                raise ValueError(f"study '{self.study.name}': exclude: {baseline} is the baseline of {name}")
-            if any(arm_name(change.name, point | tuned) not in kept for tuned in points(self.tune)):
-                raise ValueError(
-                    f"study '{self.study.name}': exclude: leaves {change.name} a part of the tuned grid: "
+        remaining: dict[str, tuple[Change, Values]] = {}
+        for change in self.changes:
+            for point in points(self.curves):
+                remaining[arm_name(change.name, point)] = (change, point)
+        excluded: set[str] = set()
+        for entry in self.study.exclude:
+            excluded |= self.excluded_names(entry, remaining)
+        for name in excluded:
+            del remaining[name]
+        if not remaining:
+            raise self.mistake("exclude: leaves no arm")
+        for name, (change, point) in remaining.items():
+            baseline = arm_name(self.baseline_name, point)
+            if baseline not in remaining:
+                raise self.mistake(f"exclude: {baseline} is the baseline of {name}")
+            if any(arm_name(change.name, point | tuned) not in remaining for tuned in points(self.tune)):
+                raise self.mistake(
+                    f"exclude: leaves {change.name} a part of the tuned grid: "
                     f"{joined_names(self.tune)} is chosen from the same values for every arm"
                 )
-        return kept
+        return remaining
+
+    @cached_property
+    def tuned_arms(self) -> dict[str, tuple[Change, Values]]:
+        """The arms with tuned settings: name, such as pool=gap,lr=tuned -> (change, point of the other curves)."""
+        tuned_arms: dict[str, tuple[Change, Values]] = {}
+        if not self.tune:
+            return tuned_arms
+        first = points(self.tune)[0]
+        for change in self.changes:
+            for point in self.fixed_points:
+                # A grid is excluded entirely or not at all.
+                if arm_name(change.name, point | first) in self.remaining_arms:
+                    tuned_arms[arm_name(change.name, point | self.tuned_point)] = (change, point)
+        return tuned_arms
+
+    @property
+    def tuned_point(self) -> Values:
+        """What the names of tuned arms have for the tuned settings."""
+        return dict.fromkeys(self.tune, "tuned")
+
+    @property
+    def fixed_points(self) -> list[Values]:
+        """The points of the curves that are not tuned."""
+        return points({name: values for name, values in self.curves.items() if name not in self.tune})
 
     def excluded_names(self, entry: Values, pairs: Mapping[str, tuple[Change, Values]]) -> set[str]:
         """Return the names of the arms that an entry of `exclude` matches.
@@ -240,16 +339,14 @@ class Design(Layers):
         """
         known = sorted({*self.factors, *self.curves, "arm"})
         for key in entry.keys() - known:
-            message = unknown_key(key, known, f": known are {joined_names(known)}")
-            raise ValueError(f"study '{self.study.name}': exclude: {message}")
-        met = {
-            name
-            for name, (change, point) in pairs.items()
-            if entry and entry.items() <= ({"arm": change.name} | change.values | point).items()
-        }
-        if not met:
-            raise ValueError(f"study '{self.study.name}': exclude: no arm has {assignments(entry) or 'nothing'}")
-        return met
+            raise self.mistake(f"exclude: {unknown_key(key, known, f': known are {joined_names(known)}')}")
+        excluded = set()
+        for name, (change, point) in pairs.items():
+            if entry and entry.items() <= ({"arm": change.name} | change.values | point).items():
+                excluded.add(name)
+        if not excluded:
+            raise self.mistake(f"exclude: no arm has {assignments(entry) or 'nothing'}")
+        return excluded
 
     def arm(self, change: Change, point: Values) -> Arm:
         """Return the arm with a change at a point of the curves.
@@ -257,45 +354,55 @@ class Design(Layers):
         The steps meet the study's budget unless the change or point sets them. Raises ValueError if no steps meet it, a
         setting is invalid, or stages form a cycle.
         """
-        name, baseline = arm_name(change.name, point), arm_name(self.baseline_name, point)
+        name = arm_name(change.name, point)
         written = self.trainable.merge(self.base, point, change.settings, change.co_changes)
-        settings, parent = self.starting_stages.split_parent(written)
-        sets_length = {"steps", "epochs"} & {*change.declared_settings, *point}
-        if not sets_length:
+        settings, parent = self.stages.split_parent(written)
+        if not {"steps", "epochs"} & {*change.declared_settings, *point}:
             try:
                 settings = self.trainable.meet_budget(self.study.budget, self.reference, settings)
             except Exception as error:  # a user's part may raise anything while its FLOPs are counted
                 raise ValueError(f"study '{self.study.name}', arm {name}: {error}") from error
-        return Arm(name, baseline, change.values | point, settings, change, self.trainable, parent)
+        return Arm(
+            name=name,
+            settings=settings,
+            trainable=self.trainable,
+            parent=parent,
+            baseline=arm_name(self.baseline_name, point),
+            values=change.values | point,
+            change=change,
+        )
 
     @cached_property
     def main_baseline(self) -> str:
         """The baseline's name at the point with the values of `reference`, or else at the first remaining point."""
-        there = [point for change, point in self.remaining_arms.values() if change.name == self.baseline_name]
-        point = {name: self.baseline_value(name) for name in self.curves}
-        equal = [one for one in there if one == point]  # written as in the study: 0, where the config has 0.0
-        return arm_name(self.baseline_name, (equal or there)[0])
+        baselines = [arm for arm in self.arms if arm.name == arm.baseline]
+        at_reference = {name: self.baseline_value(name) for name in self.curves}
+        for arm in baselines:
+            if at_reference.items() <= arm.values.items():  # as in the study: 0, where the config has 0.0
+                return arm.name
+        return baselines[0].name
 
     def family_name(self, arm: Arm) -> str:
         """Return the name of the study's first model family whose settings match the arm's, or ""."""
-        left_out = {"seed", arm.parent.link} if arm.parent else {"seed"}
-        own = {key: value for key, value in arm.config.items() if key not in left_out}
         for name, wanted in self.study.families.items():
-            if all(matches(own.get(key), value) for key, value in wanted.items()):
+            if all(matches(arm.recorded.get(key), value) for key, value in wanted.items()):
                 return name
         return ""
 
 
 def same_trial(first: Arm, second: Arm) -> str:
     """Return the message that two arms have the same trials. It names the settings that differ, if there are any."""
-    ours, theirs = first.config, second.config
-    differ = joined_names(key for key in ours if ours[key] != theirs[key])
-    why = f": they differ only in {differ}, which is how a trial runs, not what it learns" if differ else ""
-    return f"arms {first.name} and {second.name} are the same trial{why}"
+    same = f"arms {first.name} and {second.name} are the same trial"
+    differ = [key for key, value in first.config.items() if value != second.config[key]]
+    if not differ:
+        return same
+    return f"{same}: they differ only in {joined_names(differ)}, which is how a trial runs, not what it learns"
 
 
-def matches(own: Any, wanted: Any) -> bool:
-    """Return whether `own` matches `wanted`: a value, a glob such as "timm/*", or a list of alternatives."""
+def matches(value: Any, wanted: Any) -> bool:
+    """Return whether `value` matches `wanted`: a value, a glob such as "timm/*", or a list of alternatives."""
     if isinstance(wanted, list):
-        return any(matches(own, one) for one in wanted)
-    return fnmatchcase(own, wanted) if isinstance(own, str) and isinstance(wanted, str) else bool(own == wanted)
+        return any(matches(value, alternative) for alternative in wanted)
+    if isinstance(value, str) and isinstance(wanted, str):
+        return fnmatchcase(value, wanted)
+    return bool(value == wanted)

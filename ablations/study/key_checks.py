@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ablations.study.arms import Values
 from ablations.study.recipe import Recipe
-from ablations.study.stages import FINETUNE, Values
+from ablations.study.stages import FINETUNE
 from ablations.study.study import Study
 from ablations.trainables.trainable import Trainable
 from commonfloor.messages import joined_names, spelling_hint, unknown_key

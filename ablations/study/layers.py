@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ablations.study import key_checks, stages
+from ablations.study import key_checks
+from ablations.study.arms import TrialTemplate, Values
 from ablations.study.recipe import Recipe
-from ablations.study.stages import FINETUNE, Values
+from ablations.study.stages import FINETUNE, Stages, stage_settings
 from ablations.study.study import RECIPE_ARM, Study, without_recipe_arm
 from ablations.trainables.trainable import LINKS, Trainable, arm_key, find
 from commonfloor.messages import joined_names
@@ -32,14 +33,14 @@ class Layers:
                 f"study '{self.study.name}' fine-tunes, but recipe '{self.recipe.name}' does not say how: add to it "
                 "`stages: {finetune: {}}`, which trains as its config says; recipe digits has other settings"
             )
-        varied = self.study.varied_settings
+        varied = set(self.study.varied_settings)
         for key in self.overrides:
-            own = key.removeprefix(f"{FINETUNE}.") if self.study.stages else key
-            if own in varied or set(varied).intersection(self.trainable.bundles.get(own, ())):
+            setting = key.removeprefix(f"{FINETUNE}.") if self.study.stages else key
+            if varied.intersection([setting, *self.trainable.bundles.get(setting, ())]):
                 raise ValueError(
                     f"{key} is what the study '{self.study.name}' varies: not a setting of the command line"
                 )
-            if own in self.trainable.seed_keys:
+            if setting in self.trainable.seed_keys:
                 raise ValueError(f"{key}: the seeds of a study are set with --seeds N")
         if self.study.stages:
             key_checks.check_overrides(self.study, self.overrides, self.trainable.keys)
@@ -56,14 +57,16 @@ class Layers:
     @cached_property
     def named_arms(self) -> dict[str, Values]:
         """The named arms: name -> settings. Raises ValueError if the recipe lacks an arm that the study takes."""
-        found = {}
-        for name, settings in self.study.arms.items():
-            if settings == "axis":
-                found[name] = self.recipe_arm(name, "arm")
-            else:
-                first = self.recipe_arm(str(settings[RECIPE_ARM]), "arm") if RECIPE_ARM in settings else {}
-                found[name] = self.trainable.merge(first, without_recipe_arm(settings))
-        return found
+        settings_by_name: dict[str, Values] = {}
+        for name, written in self.study.arms.items():
+            if written == "axis":
+                settings_by_name[name] = self.recipe_arm(name, "arm")
+                continue
+            extended: Values = {}
+            if RECIPE_ARM in written:
+                extended = self.recipe_arm(str(written[RECIPE_ARM]), "arm")
+            settings_by_name[name] = self.trainable.merge(extended, without_recipe_arm(written))
+        return settings_by_name
 
     def recipe_arm(self, name: str, what: str) -> Values:
         """Return the settings of the arm `name` in the recipe. what: "arm" or "baseline", for the message.
@@ -85,60 +88,66 @@ class Layers:
         Later sources override earlier ones: recipe, the recipe's `finetune` (only if arms start from stages), the
         recipe's arm, baseline, command line, finetune.KEY. Raises ValueError if the recipe lacks the arm.
         """
-        recipe_arm = self.recipe_arm(self.study.recipe_arm, "baseline") if self.study.recipe_arm else {}
+        layers = [self.recipe.config]
+        if self.fine_tunes:
+            layers.append(self.recipe.stages[FINETUNE])
+        if self.study.recipe_arm:
+            layers.append(self.recipe_arm(self.study.recipe_arm, "baseline"))
+        layers.append(self.study.baseline)
         if not self.study.stages:
-            return self.trainable.merge(self.recipe.config, recipe_arm, self.study.baseline, self.overrides)
-        mine = stages.stage_settings(FINETUNE, self.overrides)
-        rest = {key: one for key, one in self.overrides.items() if key.partition(".")[0] != FINETUNE}
-        last = self.recipe.stages[FINETUNE] if self.fine_tunes else {}
-        return self.trainable.merge(self.recipe.config, last, recipe_arm, self.study.baseline, rest, mine)
+            return self.trainable.merge(*layers, self.overrides)
+        others = {key: value for key, value in self.overrides.items() if key.partition(".")[0] != FINETUNE}
+        return self.trainable.merge(*layers, others, self.finetune_overrides)
+
+    @property
+    def finetune_overrides(self) -> Values:
+        """The command line's settings for fine-tuning alone, with keys such as lr for finetune.lr."""
+        return stage_settings(FINETUNE, self.overrides) if self.study.stages else {}
 
     @cached_property
-    def starting_stages(self) -> stages.Stages:
-        """The stages before settings such as pretrain.lr on the command line apply.
+    def stages(self) -> Stages:
+        """The study's stages, to which an arm may add settings such as pretrain.lr.
 
         Precedence: recipe < the recipe's settings of the stage < command line < the study's settings of the stage.
         """
-        alone = {*self.study.stages, FINETUNE}
-        plain = {key: one for key, one in self.overrides.items() if key.partition(".")[0] not in alone}
-        base, recipe = self.trainable.merge(self.recipe.config, plain), self.recipe.stages
-        shared = {key: one for key, one in plain.items() if self.applies_to_stages(key)}
-        own = {
-            name: self.trainable.merge(recipe.get(name, {}), shared, mine) for name, mine in self.study.stages.items()
-        }
-        joint = [key for layer in [*self.named_arms.values(), *self.study.co_changes.values()] for key in layer]
-        return stages.Stages(
-            self.trainable, base, own, tuple(dict.fromkeys([*self.study.varied_settings, *joint])), shared
-        )
+        names = {*self.study.stages, FINETUNE}
+        for_all = {key: value for key, value in self.overrides.items() if key.partition(".")[0] not in names}
+        shared = {key: value for key, value in for_all.items() if self.applies_to_stages(key)}
+        own = {}
+        for name, written in self.study.stages.items():
+            own[name] = self.trainable.merge(self.recipe.stages.get(name, {}), shared, written)
+        varied = dict.fromkeys(self.study.varied_settings)
+        for settings in (*self.named_arms.values(), *self.study.co_changes.values()):
+            varied |= dict.fromkeys(settings)
+        return Stages(self.trainable, self.trainable.merge(self.recipe.config, for_all), own, tuple(varied), shared)
 
     def applies_to_stages(self, key: str) -> bool:
         """Return whether a command-line setting applies to all stages. Links and shared settings do not."""
         return key not in (*self.trainable.bundles, *LINKS) and not self.trainable.is_shared(key)
 
     @cached_property
+    def reference_trials(self) -> TrialTemplate:
+        """The baseline's trials, without a point of the curves. Its config may be invalid."""
+        settings, parent = self.stages.split_parent(self.base)
+        return TrialTemplate(name="baseline", settings=settings, trainable=self.trainable, parent=parent)
+
+    @cached_property
     def reference(self) -> Settings:
-        """The baseline's settings at seed 0, without a point of the curves. Raises ValueError if they are invalid."""
-        settings, parent = self.starting_stages.split_parent(self.base)
+        """The config of `reference_trials`. Raises a ValueError that says where a wrong value is written."""
         try:
-            return stages.resolved(self.trainable, settings, parent, 0)
+            return self.reference_trials.config
         except ValueError as error:
-            key, own = str(error).partition("=")[0], stages.stage_settings(FINETUNE, self.overrides)
-            if self.study.stages and key in own:
-                raise type(error)(f"{FINETUNE}.{error}") from None
-            written = {f"study '{self.study.name}', baseline": self.study.baseline}
-            written[f"recipe '{self.recipe.name}'"] = self.recipe.config
-            where = [name for name, layer in written.items() if key in layer.keys() - self.overrides.keys()]
-            raise type(error)(": ".join([*where[:1], str(error)])) from None
+            raise type(error)(f"{self.source_of(str(error).partition('=')[0])}{error}") from None
 
-    @cached_property
-    def recipe_key(self) -> str:
-        """The key of an arm with the recipe's own settings."""
-        return arm_key(self.trainable, self.trainable.resolve(self.recipe.config))
-
-    @cached_property
-    def parent(self) -> stages.Stage | None:
-        """The stage that the baseline starts or learns from, or None."""
-        return self.starting_stages.split_parent(self.base)[1]
+    def source_of(self, key: str) -> str:
+        """Return where a wrong setting of the baseline is written, as the beginning of a message."""
+        if key in self.finetune_overrides:
+            return f"{FINETUNE}."
+        if key in self.overrides:
+            return ""
+        if key in self.study.baseline:
+            return f"study '{self.study.name}', baseline: "
+        return f"recipe '{self.recipe.name}': " if key in self.recipe.config else ""
 
     def baseline_value(self, key: str) -> Any:
         """Return the value that a setting has in the baseline, before a point of the curves is applied.
@@ -146,25 +155,36 @@ class Layers:
         For a setting of a stage that the baseline does not use, returns the value that `base` has for it, or None.
         Raises ValueError if the config of the baseline or of a stage that it uses is not valid.
         """
-        used = {one.stage for one in stages.lineage(self.parent)}
+        used = {stage.stage for stage in self.reference_trials.lineage}
         if key.partition(".")[0] in self.study.stages.keys() - used:
             return self.base.get(key)
-        return stages.value(self.reference, self.parent, key)
+        _ = self.reference  # raises an error that says where a wrong value is written
+        return self.reference_trials.value(key)
+
+    @cached_property
+    def recipe_key(self) -> str:
+        """The key of an arm with the recipe's own settings."""
+        return arm_key(self.trainable, self.trainable.resolve(self.recipe.config))
 
     @property
     def data(self) -> str:
         return self.trainable.data_name(self.base)
 
     @cached_property
-    def uses_recipe_data(self) -> bool:
-        """Whether baseline and stages use the data that the recipe names for them."""
-        config, said = self.recipe.config, self.recipe.stages
-        name = self.trainable.data_name
-        pairs = [(self.base, said[FINETUNE] if self.fine_tunes else {})]
-        pairs += [(one.settings, said[one.stage]) for one in stages.lineage(self.parent) if one.stage in said]
-        return all(name(mine) == name(self.trainable.merge(config, own)) for mine, own in pairs)
-
-    @cached_property
     def applicable_recipe(self) -> Recipe:
         """The recipe with only the statements that hold for the data of baseline and stages."""
         return self.recipe if self.uses_recipe_data else self.recipe.on_other_data()
+
+    @cached_property
+    def uses_recipe_data(self) -> bool:
+        """Whether baseline and stages use the data that the recipe names for them."""
+        finetune = FINETUNE if self.fine_tunes else ""
+        if not self.has_recipe_data(self.base, finetune):
+            return False
+        stages = [stage for stage in self.reference_trials.lineage if stage.stage in self.recipe.stages]
+        return all(self.has_recipe_data(stage.settings, stage.stage) for stage in stages)
+
+    def has_recipe_data(self, settings: Values, stage: str) -> bool:
+        """Return whether settings choose the data that the recipe names for a stage, or for arms if `stage` is ""."""
+        of_recipe = self.trainable.merge(self.recipe.config, self.recipe.stages.get(stage, {}))
+        return self.trainable.data_name(settings) == self.trainable.data_name(of_recipe)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from ablations.study.stages import Values
+from ablations.study.arms import Values
 from ablations.trainables.command.command import Allowed, Description, Reported, is_command
 from ablations.trainables.command.template import SPELLING
 from commonfloor.options import Options

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from ablations.study.stages import Values
+from ablations.study.arms import Values
 from ablations.trainables.trainable import LINKS
 from commonfloor.options import Options
 from results.records import parse_claim
@@ -15,7 +15,7 @@ Budget = Literal["steps", "epochs", "flops"]
 # "axis": the recipe's values. "all": every variant of a slot. A list may contain "axis" among its values.
 Axis = list[Any] | Literal["axis", "all"]
 RECIPE_ARM = "recipe_arm"  # the key of a study or a named arm for the arm of the recipe that it extends
-PLACE = re.compile(r"axis\[(-?\d+)\]")  # an index into the recipe's values, in claims and published numbers
+AXIS_INDEX = re.compile(r"([^,=]+)=axis\[(-?\d+)\]")  # a setting at one of the recipe's values, in names of arms
 
 
 class Study(Options):

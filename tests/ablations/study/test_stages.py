@@ -13,12 +13,13 @@ from ablations.cli.inputs import preparation
 from ablations.cli.inputs.words import parse_words
 from ablations.jobs import Job
 from ablations.jobs import jobs as jobs_of
-from ablations.planning import growing, overview
+from ablations.planning import overview
 from ablations.planning import plan as planning
+from ablations.planning.checks import refuse_undeclared
+from ablations.planning.prepare import grown as extend
 from ablations.planning.prepare import prepare
 from ablations.planning.saved_plans import save_plan, saved_plan
 from ablations.planning.step_times import Device
-from ablations.study.undeclared import refuse_undeclared
 from results.comparison import compare, summary
 from results.figures import study_figure
 from results.load import load_studies
@@ -75,9 +76,7 @@ def test_stage_that_teaches_has_its_own_model_and_one_trial_a_seed(tmp_path: Pat
         assert (list(job.parents), job.config["teacher"]) == ([trial_id(teacher)], trial_id(teacher))
         assert trial_id(Config(**job.config)) == job.id
     assert hard.notes[-1] == "learns from large: 6 steps of 16 images of digits at 8 px"
-    grown = growing.grown(
-        made, planning.build(staged_design(tmp_path, TAUGHT.replace("  hard:", "  harder:")), [0, 1, 2])
-    )
+    grown = extend(made, planning.build(staged_design(tmp_path, TAUGHT.replace("  hard:", "  harder:")), [0, 1, 2]))
     left = next(arm for arm in grown.arms if arm.name == "hard")
     assert left.trials == next(arm for arm in grown.arms if arm.name == "harder").trials
     assert len(left.trials) == 3

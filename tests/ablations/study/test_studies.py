@@ -14,8 +14,9 @@ from in_process import Ablate
 from photographs import manifests
 
 from ablations.jobs import jobs as jobs_of
-from ablations.planning import checks, growing
+from ablations.planning import checks
 from ablations.planning import plan as planning
+from ablations.planning.prepare import grown as extend
 from ablations.planning.prepare import prepare
 from ablations.planning.saved_plans import save_plan
 from ablations.study.design import Design
@@ -151,7 +152,7 @@ def test_an_arm_that_stays_is_measured_again(tmp_path: Path) -> None:
     old = planning.build(design(tmp_path), [0])
     first = {arm.name: arm.params for arm in old.arms}
     old = synthetic.with_arms(old, lambda arm: {"params": 1})
-    grown = growing.grown(old, planning.build(design(tmp_path, STUDY.replace("[none, 1d]", "[1d, 2d]")), [0]))
+    grown = extend(old, planning.build(design(tmp_path, STUDY.replace("[none, 1d]", "[1d, 2d]")), [0]))
     kept = next(arm for arm in grown.arms if arm.name == "position=none")
     assert kept.params == first["position=none"]
 
