@@ -56,10 +56,10 @@ class Config(Settings):
                 given = {name: values.get(name, cls.model_fields[name].default) for name in names}
                 values["steps"] = about.steps(**dict(Epochs(epochs=values.pop("epochs"), **given)))
         values.setdefault("data_seed", values.get("seed", 0))
-        if values.keys() - cls.model_fields.keys() or values.get("attention", KERNELS[0]) not in KERNELS:
-            from vitcore.variants import refuse_misplaced_variant  # late: imports PyTorch
+        if misnames_variant(values):
+            from vitcore.variants import check_variant_names  # late: imports PyTorch
 
-            refuse_misplaced_variant(values)
+            check_variant_names(values)
         return values
 
     @model_validator(mode="after")
@@ -75,6 +75,15 @@ class Config(Settings):
     def applicable_settings(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Return the serialized settings. For a reference model from timm, architectural settings are left out."""
         return {key: value for key, value in handler(self).items() if not (self.model and is_architectural(key))}
+
+
+def misnames_variant(values: Values) -> bool:
+    """Return whether a variant may stand in a wrong place (`swiglu=true`), or something else in its place."""
+    for key, value in values.items():
+        field = Config.model_fields.get(key)
+        if field is None or (field.annotation is str and not isinstance(value, str)):
+            return True
+    return values.get("attention", KERNELS[0]) not in KERNELS
 
 
 class Epochs(Options):

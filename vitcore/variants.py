@@ -51,8 +51,8 @@ VARIANTS: Mapping[str, dict[str, type[Variant]]] = {base.slot: variants for base
 PARTS = tuple(slot for slot, base in BASES.items() if issubclass(base, Part))  # the slots of the model itself
 
 
-def refuse_misplaced_variant(values: Mapping[str, Any]) -> None:
-    """Raise ConfigError if a variant is not the value of its slot, as in `swiglu=true` and `attention=axial`."""
+def check_variant_names(values: Mapping[str, Any]) -> None:
+    """Raise ConfigError for an unknown variant, or one in a wrong place: `swiglu=true`, or a value of `attention`."""
     kernel = str(values.get("attention"))
     if kernel in SELF_ATTENTION:
         raise ConfigError(
@@ -62,24 +62,19 @@ def refuse_misplaced_variant(values: Mapping[str, Any]) -> None:
         for slot, variants in VARIANTS.items():
             if key in variants:
                 raise ConfigError(unknown_key(key, otherwise=f": it is a value of {slot}; did you mean {slot}={key}?"))
-
-
-def check_names(config: Settings) -> None:
-    """Raise ConfigError if there is no variant with a chosen name."""
     named: dict[str, Iterable[str]] = {**VARIANTS, "init": INIT}
     for field, names in named.items():
-        value = getattr(config, field)
-        if value not in tuple(names):
-            hint = spelling_hint(value, names)
+        if field in values and values[field] not in tuple(names):
+            hint = spelling_hint(values[field], names)
             if field in VARIANTS:
                 hint += "; a plug-in's needs --plugin FILE"
-            raise ConfigError(f"{field}={value}: one of {joined_names(names)}{hint}")
+            raise ConfigError(f"{field}={values[field]}: one of {joined_names(names)}{hint}")
 
 
 def complete_parts(config: Settings) -> None:
     """Check and complete a new Config in place, before it is shared; raise ConfigError if its settings do not fit."""
     put = partial(object.__setattr__, config)  # the record is frozen
-    check_names(config)
+    check_variant_names(dict(config))
     check_data_fraction(config)
     for key in LINKS:
         put(key, normalized(key, getattr(config, key)))

@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from commonfloor.files import read_bytes
+from commonfloor.messages import reason
 from vitcore.data.dataset import Bytes
 
 IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # others, such as EPS, may start programs
@@ -42,7 +43,7 @@ def open_image(file: Path) -> Image.Image:
     try:
         return open_content(read_bytes(file, LARGEST))
     except OSError as error:
-        raise unreadable_error(error.strerror) from None
+        raise unreadable_error(reason(error)) from None
 
 
 def open_content(content: bytes | memoryview, formats: tuple[str, ...] = IMAGE_FORMATS) -> Image.Image:

@@ -139,7 +139,7 @@ def folder_names(folder: Path) -> tuple[str, ...]:
             if not is_hidden(entry.name) and is_folder(entry):
                 names.append(entry.name)
     except OSError as error:
-        refuse(folder, f"cannot be read ({error.strerror})")
+        refuse(folder, f"cannot be read ({reason(error)})")
     for name in names:
         if not is_utf8(name):
             refuse(folder / name, "the name of a class folder has to be UTF-8; give it another one")
@@ -191,7 +191,7 @@ def visible_files(folder: Path, root: Path) -> Iterator[Path]:
     try:
         yield from files_below(folder, frozenset(map(folder_identity, (root, folder.parent))))
     except OSError as error:
-        refuse(Path(str(error.filename)), f"cannot be read ({error.strerror})")
+        refuse(Path(str(error.filename)), f"cannot be read ({reason(error)})")
 
 
 def files_below(folder: Path, above: frozenset[Folder]) -> Iterator[Path]:

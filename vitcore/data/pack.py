@@ -145,7 +145,7 @@ def readable(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+        raise ConfigError(f"{path}: cannot be read ({reason(error)})") from None
 
 
 def find(name: str, data_dir: Path | None = None) -> Path | None:

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from commonfloor.files import open_regular
+from commonfloor.messages import reason
 from commonfloor.options import ConfigError
 from vitcore.settings import Settings
 from vitcore.sizes import REFERENCE, is_reference, registered_digest
@@ -85,7 +86,7 @@ def file_sha256(key: str, path: str) -> str:
         about = os.stat(path)
         return sha256(path, about.st_size, about.st_mtime_ns)
     except OSError as error:
-        raise ConfigError(f"{key}={path}: {error.strerror}") from None
+        raise ConfigError(f"{key}={path}: {reason(error)}") from None
 
 
 @cache  # planning needs the hash of a file once per trial

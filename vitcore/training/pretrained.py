@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from commonfloor.files import open_regular
+from commonfloor.messages import reason
 from commonfloor.options import ConfigError, JsonSettings
 from vitcore.data.lookup import describe
 from vitcore.data.splits import Data
@@ -83,7 +84,7 @@ def read_weights(path: str) -> Weights:
             return load_npz(path).state_dict()
         return read_tensor_file(path)
     except OSError as error:
-        raise ConfigError(f"init_from={path}: {error.strerror or error}") from None
+        raise ConfigError(f"init_from={path}: {reason(error)}") from None
     except (SafetensorError, ValueError) as error:
         raise ConfigError(f"init_from={path}: cannot be read: {error}") from None
 

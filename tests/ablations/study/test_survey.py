@@ -206,7 +206,8 @@ def test_large_folders_are_not_decoded(most: int, root: Path, monkeypatch: pytes
 
 def test_a_file_that_is_no_regular_file_is_named_once(root: Path) -> None:
     os.mkfifo(root / "train" / "cat" / "pipe.png")
-    assert survey.survey(root).broken == ["train/cat/pipe.png: cannot be read as an image (Not a regular file)"]
+    why = "cannot be read as an image (pipe.png is not a regular file)"
+    assert survey.survey(root).broken == [f"train/cat/pipe.png: {why}"]
 
 
 def test_names_of_another_encoding_are_printed(root: Path, ablate: Ablate) -> None:

@@ -142,7 +142,7 @@ def test_an_index_that_breaks_its_records_ends_in_one_line(root: Path, ablate: A
 
 def test_a_batch_of_cifar_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "data_batch_1")
-    with pytest.raises(OSError, match="Not a regular file"):
+    with pytest.raises(OSError, match="is not a regular file"):
         builtin.read_batch(tmp_path / "data_batch_1", hashlib.md5(b"").hexdigest())
 
 

@@ -88,8 +88,8 @@ HOSTILE: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "integers": ("tif", lambda file: Image.fromarray(GRADIENT.astype(np.int32)).save(file), "unknown range"),
     "portable floats": ("ppm", lambda file: file.write_bytes(b"Pf\n8 8\n-1.0\n" + bytes(256)), "unknown range"),
     "bomb": ("png", bomb, "exceeds limit"),
-    "pipe": ("png", os.mkfifo, "Not a regular file"),
-    "device": ("png", lambda file: file.symlink_to("/dev/zero"), "Not a regular file"),
+    "pipe": ("png", os.mkfifo, "is not a regular file"),
+    "device": ("png", lambda file: file.symlink_to("/dev/zero"), "is not a regular file"),
     "nothing": ("jpg", lambda file: file.write_bytes(b""), "cannot be read as an image"),
     "damaged": ("gif", lambda file: file.write_bytes(b"GIF89a\xff\xff\xff\xff\xf7"), "cannot be read as an image"),
 }

@@ -153,7 +153,7 @@ def test_files_without_weights_are_refused_in_one_line(tmp_path: Path) -> None:
             train(config(init_from=str(tmp_path / name)))
     os.mkfifo(tmp_path / "pipe.safetensors")
     for read in (trial_id, train):  # the fingerprint, and the content
-        with pytest.raises(ConfigError, match=r"init_from=.*pipe\.safetensors: Not a regular file"):
+        with pytest.raises(ConfigError, match=r"init_from=.*pipe\.safetensors: pipe.safetensors is not a regular file"):
             read(config(init_from=str(tmp_path / "pipe.safetensors")))
     with pytest.raises(ConfigError, match="weights of that trial are missing"):
         train(config(init_from="0123456789ab"))
