@@ -1,8 +1,9 @@
 """A trainable of a few lines, whose loss has a closed form: it shows and tests what the engine asks of a trainable."""
 
 import json
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from results.store.schemas import Metric, Settings
 
 NAME = "closed_form:CLOSED_FORM"
 HELPERS = str(Path(__file__).parent)  # on PYTHONPATH, so that workers find this module
-DEFAULTS = {"rate": 0.5, "steps": 3, "pause": 0.0, "seed": 0}
+DEFAULTS = {"rate": 0.5, "steps": 3, "pause": 0.0, "act": "", "seed": 0}
 RECIPE = f"{{description: A curve., train: '{NAME}', config: {{steps: 3}}, seeds: 3}}"
 STUDY = "{question: Which rate?, baseline: {rate: 0.5}, factors: {rate: [0.5, 0.25]}, metric: loss, margin: 0.01}"
 
@@ -22,6 +23,8 @@ def loss(settings: Settings, step: int) -> float:
 
 
 class ClosedForm(Trainable):
+    """Curves. act: Python source that runs before each step, and sees `step`, `run` and `context`."""
+
     keys = tuple(DEFAULTS)
     how_it_runs = frozenset({"pause"})
 
@@ -33,10 +36,15 @@ class ClosedForm(Trainable):
     def metrics(self, trials: object) -> list[Metric]:
         return [Metric(name="loss", higher_is_better=False)]
 
+    def start_worker(self, plugins: Sequence[str], needs_gpu: bool) -> None:
+        if "BROKEN" in os.environ:
+            raise ValueError("no such library")
+
     def train(self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: Context) -> Outcome:
         saved = run.checkpoint()
         done = json.loads(saved)["step"] if saved else 0
         for step in range(done + 1, settings["steps"] + 1):
+            exec(settings["act"], {"step": step, "run": run, "context": context})
             time.sleep(settings["pause"])
             run.log({"step": step, "epoch": 0.0, "images": 0, "seconds": 0.0, "loss": loss(settings, step)})
             run.progress(step, {"loss": loss(settings, step)})

@@ -6,7 +6,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import closed_form
 import pytest
+from designs import design
 from in_process import called
 
 from ablations.execution import runner
@@ -14,10 +16,12 @@ from ablations.execution.launch import Place
 from ablations.execution.messages import Ended, job_line, read_event, read_job
 from ablations.execution.pool import Pool
 from ablations.execution.worker import Worker
-from ablations.jobs import Job, Keep
+from ablations.jobs import Job, Keep, jobs
+from ablations.planning.prepare import prepare
+from ablations.planning.saved_plans import save_plan
+from ablations.trainables.trainable import VIT, find, trial_id
 from results import store
 from vitcore import Config
-from vitcore.identity import trial_id
 
 
 def serve_all(pool: Pool, *_: object) -> None:
@@ -44,8 +48,27 @@ def called_serially(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, 
         return called(own, *words)
 
 
+def planned_curves(
+    folder: Path, study: str = closed_form.STUDY, recipe: str = closed_form.RECIPE, **overrides: object
+) -> tuple[Path, list[Job]]:
+    """Return a run directory with a plan of closed forms, and the plan's jobs."""
+    runs = folder / "runs"
+    runs.mkdir(parents=True)
+    plan = prepare(design(folder, study, recipe, **overrides), runs, None, code="0" * 12)
+    save_plan(runs, plan)
+    return runs, jobs([plan])
+
+
+def curve_job(**settings: object) -> Job:
+    """Return the job of a closed form, which a worker trains if its PYTHONPATH has closed_form.HELPERS."""
+    resolved = closed_form.CLOSED_FORM.resolve(settings)
+    key = trial_id(closed_form.CLOSED_FORM, resolved)
+    return Job(key, resolved, "an arm", "a study", trainable=closed_form.NAME)
+
+
 def job_of(config: Config) -> Job:
-    return Job(trial_id(config), config.model_dump(), "an arm", "a study")
+    settings = config.model_dump()
+    return Job(trial_id(find(VIT), settings), settings, "an arm", "a study")
 
 
 class Quiet:

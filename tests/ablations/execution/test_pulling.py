@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 import synthetic
+from closed_form import HELPERS, loss
 from designs import ONE_STAGE, staged_plan
 from devcluster import wait_until
 from in_process import Ablate, called, refusal
-from run_trials import Quiet, workers_of
-from small_study import SUBMIT, command, results, run_here, trials, write
+from run_trials import Quiet, planned_curves, workers_of
+from small_study import command, trials
 from waits import published
 
 from ablations import machine
@@ -26,16 +27,11 @@ from ablations.jobs import Job, jobs
 from results import store
 from results.store import lease
 
-RUN = ("run", *SUBMIT[1:-2])
 
-
-def planned(folder: Path, steps: int, seeds: int) -> Path:
-    """Write a small study and its plan; return the run directory."""
-    write(folder, steps, seeds=seeds)
-    with pytest.MonkeyPatch.context() as there:
-        there.chdir(folder)
-        assert called(there, *RUN, "--plan-only")[0] == 0
-    return folder / "runs"
+@pytest.fixture(autouse=True)
+def helpers_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let workers find the closed form."""
+    monkeypatch.setenv("PYTHONPATH", HELPERS)
 
 
 def start(folder: Path, *options: str) -> "subprocess.Popen[str]":
@@ -49,13 +45,12 @@ def attempts(runs: Path) -> list[int]:
 
 def test_two_pools_train_each_trial_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The later of the two writes the tables; a third has nothing to do and does not start a worker."""
-    runs = planned(tmp_path, steps=20, seeds=2)
+    runs, todo = planned_curves(tmp_path)
     pools = [start(tmp_path), start(tmp_path)]
     said = [process.communicate(timeout=120)[0] for process in pools]
     assert [process.returncode for process in pools] == [0, 0], said
-    assert attempts(runs) == [1] * 4
-    assert published(runs) == [1] * 4
-    assert sum(len([line for line in text.splitlines() if " finished" in line]) for text in said) == 4
+    assert attempts(runs) == published(runs) == [1] * len(todo)
+    assert sum(len([line for line in text.splitlines() if " finished" in line]) for text in said) == len(todo)
     assert (runs / "studies/s@r/tables/table.md").exists()
     monkeypatch.chdir(tmp_path)
     assert "0 trials done here, 0 failed, 0 left" in called(monkeypatch, "work", "runs")[1]
@@ -64,7 +59,7 @@ def test_two_pools_train_each_trial_once(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.slow
 def test_killed_pools_lose_nothing(tmp_path: Path) -> None:
     """SIGKILL of a pool while two race, and SIGUSR2 of the next: the results equal an undisturbed run's."""
-    runs = planned(tmp_path, steps=1500, seeds=2)
+    runs, todo = planned_curves(tmp_path, steps=100, pause=0.02)
     killed, other = start(tmp_path), start(tmp_path)
     wait_until(lambda: len([*runs.glob("trials/*/attempts/*/checkpoints/*")]) >= 2, "checkpoints", 60, every=0.05)
     killed.kill()
@@ -78,16 +73,19 @@ def test_killed_pools_lose_nothing(tmp_path: Path) -> None:
     assert [process.returncode for process in (warned, other, last)] == [130, 0, 0], said
     again = start(tmp_path)  # for what `warned` left when the others had already ended
     assert "0 left" in again.communicate(timeout=200)[0]
-    assert results(runs) == run_here(tmp_path)
-    assert published(runs) == [1] * 4
+    for job in todo:
+        state = store.trial(runs, job.id).state()
+        assert state.result.metrics == {"loss": loss(job.config, 100)}
+        assert [line.step for line in store.read_metrics(state.attempt)] == list(range(1, 101))
+    assert published(runs) == [1] * len(todo)
 
 
 def test_a_pool_takes_no_trial_when_its_time_is_nearly_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends with the status of an interrupted run, and leaves everything as it was."""
-    runs = planned(tmp_path, steps=2, seeds=1)
+    runs, todo = planned_curves(tmp_path)
     monkeypatch.chdir(tmp_path)
     status, _, errors = called(monkeypatch, "work", "runs", "--minutes", "0.1")
-    assert "interrupted: 0 trials done, 2 left" in errors
+    assert f"interrupted: 0 trials done, {len(todo)} left" in errors
     assert status == 130
     assert not (runs / "trials").exists()
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import synthetic
-from run_trials import Quiet, job_of, served
+from closed_form import HELPERS
+from run_trials import Quiet, curve_job, served
 
 from ablations.cli import watching as cleaning
 from ablations.cli.inputs import directories
@@ -14,7 +15,6 @@ from ablations.execution import runner
 from ablations.execution.launch import Place
 from results import store
 from results.store.schemas import Plan
-from vitcore.config import Config
 
 
 @pytest.fixture
@@ -77,10 +77,9 @@ def test_folder_that_would_not_mean_the_same_everywhere_is_refused(folder: str) 
     assert directories.scratch("~/scratch") == Path.home() / "scratch"
 
 
-@pytest.mark.slow
-def test_stopped_run_goes_on_from_scratch_space(tmp_path: Path) -> None:
-    config = Config(width=16, depth=1, heads=2, patch=2, pool="gap", steps=1500, batch=16, evaluations=2)
-    one = job_of(config)
+def test_stopped_run_goes_on_from_scratch_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", HELPERS)
+    one = curve_job(steps=50, pause=0.02)
     place = Place(tmp_path / "runs", None, checkpoints=tmp_path / "scratch", keep_weights="none")
     display = Quiet()
     display.show_running = lambda *_: signal.raise_signal(signal.SIGINT)
@@ -109,6 +108,6 @@ def test_weights_that_a_damaged_plan_may_need_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "studies" / "study@recipe" / "plan.json"
     path.parent.mkdir(parents=True)
     path.write_text("[]")
-    job = job_of(Config(width=16, depth=1, heads=2, patch=4, pool="gap", steps=2, batch=16, evaluations=1))
+    job = curve_job()
     assert served(tmp_path, job, "none").kind == "finished"
     assert len([*tmp_path.rglob("weights.safetensors")]) == 1

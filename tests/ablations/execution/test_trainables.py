@@ -8,10 +8,10 @@ from pathlib import Path
 
 import closed_form
 import pytest
-from closed_form import HELPERS, RECIPE, STUDY, loss
+from closed_form import HELPERS, STUDY, loss
 from designs import RECIPE as VIT_RECIPE
 from designs import design
-from run_trials import Quiet, job_of, serve_all, served, workers_of
+from run_trials import Quiet, job_of, planned_curves, serve_all, served, workers_of
 from trainings import tiny
 from waits import wait_until
 
@@ -19,8 +19,6 @@ from ablations.execution import runner
 from ablations.execution.launch import Place
 from ablations.jobs import jobs
 from ablations.planning import plan as planning
-from ablations.planning.prepare import prepare
-from ablations.planning.saved_plans import save_plan
 from ablations.trainables.trainable import VIT, find
 from results import store
 from results.study_results import load_plans
@@ -29,18 +27,9 @@ from vitcore.training.evaluation import NOT_METRICS
 from vitcore.training.objectives import OBJECTIVE
 
 
-def planned(folder: Path, study: str = STUDY, **overrides: object) -> tuple[Path, list[runner.Job]]:
-    """Return a run directory with a plan of closed forms, and the plan's jobs."""
-    runs = folder / "runs"
-    runs.mkdir(parents=True)
-    plan = prepare(design(folder, study, RECIPE, **overrides), runs, None, code="0" * 12)
-    save_plan(runs, plan)
-    return runs, jobs([plan])
-
-
 def test_study_of_any_trainable_gets_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan names its trainable, and its table compares by the trainable's own metric."""
-    runs, todo = planned(tmp_path)
+    runs, todo = planned_curves(tmp_path)
     monkeypatch.setattr(runner, "drive", serve_all)
     summary = runner.run(todo, Place(runs, None), Quiet())
     assert sorted(summary.done) == sorted(job.id for job in todo)
@@ -53,19 +42,20 @@ def test_study_of_any_trainable_gets_verdicts(tmp_path: Path, monkeypatch: pytes
 
 def test_settings_are_checked_by_the_trainable(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="factors: unknown key 'pool'"):
-        planned(tmp_path, STUDY.replace("factors: {rate: [0.5, 0.25]}", "factors: {pool: [cls, gap]}"))
+        planned_curves(tmp_path, STUDY.replace("factors: {rate: [0.5, 0.25]}", "factors: {pool: [cls, gap]}"))
 
 
 def test_how_it_runs_is_no_identity(tmp_path: Path) -> None:
-    ids = [[job.id for job in planned(tmp_path / name, pause=pause)[1]] for name, pause in (("a", 0.0), ("b", 0.1))]
-    assert ids[0] == ids[1]
-    assert len({*ids[0]}) == 6
+    _, first = planned_curves(tmp_path / "a", pause=0.0)
+    _, second = planned_curves(tmp_path / "b", pause=0.1)
+    assert [job.id for job in first] == [job.id for job in second]
+    assert len({job.id for job in first}) == 6
 
 
 def test_trials_of_several_trainables_run_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each worker loads one trainable: curves and Vision Transformers are trained one after the other."""
     monkeypatch.setenv("PYTHONPATH", HELPERS)
-    runs, curves = planned(tmp_path)
+    runs, curves = planned_curves(tmp_path)
     vits = jobs([planning.build(design(tmp_path, recipe=VIT_RECIPE), [0])])
     mixed = [curves[0], *vits, *curves[1:]]
     summary = runner.run(mixed, Place(runs, None), Quiet(), workers=1)
@@ -105,7 +95,7 @@ def start(runs: Path) -> "subprocess.Popen[bytes]":
 
 def test_killed_run_continues_where_it_was(tmp_path: Path) -> None:
     """Workers and the run are killed in the midst of trials; the next run ends all, with the numbers of a calm one."""
-    runs, todo = planned(tmp_path, steps=30, pause=0.02)
+    runs, todo = planned_curves(tmp_path, steps=30, pause=0.02)
     first = start(runs)
     wait_until(lambda: len(list(runs.glob("trials/*/attempts/0001/checkpoints/*"))) >= 4, "checkpoints")
     for worker in workers_of(first.pid):

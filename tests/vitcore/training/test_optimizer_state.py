@@ -155,9 +155,8 @@ def test_what_a_checkpoint_cannot_store_is_refused_at_the_first_step(act: str, u
 @pytest.mark.parametrize("wrap", [of_timm("lookahead_adamw"), of_timm("kron")], ids=["lookahead", "kron"])
 def test_an_optimizer_that_hides_its_state_is_refused(wrap: Make, use: Callable[[Make], str]) -> None:
     """Lookahead holds another optimizer, and Kron a generator."""
-    with pytest.raises(
-        ConfigError, match=r"optimizer=mine: cannot be resumed: a step changes its attribute _\w+: keep"
-    ):
+    why = r"optimizer=mine: cannot be resumed: a step changes its attribute _\w+: keep"
+    with torch.compiler.set_stance("force_eager"), pytest.raises(ConfigError, match=why):  # Kron compiles its steps
         train(tiny(optimizer=use(wrap)))
 
 
