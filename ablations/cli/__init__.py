@@ -30,4 +30,6 @@ def hidden_by(name: str) -> Path | None:
         return None
     ours = Path(__file__).parents[2] / name / "__init__.py"
     other = Path(spec.origin)
-    return None if ours.exists() and ours.samefile(other) else other
+    if ours.exists() and ours.samefile(other):
+        return None
+    return other

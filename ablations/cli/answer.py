@@ -31,7 +31,12 @@ def print_damaged(damaged: Sequence[ValueError]) -> Iterator[None]:
     finally:
         for error in damaged:
             print(f"ablate: {one_line(str(error))}", file=sys.stderr)
-    if damaged:
+    fail_if(bool(damaged))
+
+
+def fail_if(failed: bool) -> None:
+    """Exit with FAILED if something that was asked for is not done or not as it should be."""
+    if failed:
         raise typer.Exit(FAILED)
 
 

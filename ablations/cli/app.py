@@ -112,20 +112,22 @@ def usage_problem(error: Any, command: str, words: Sequence[str]) -> str:
 
     problem = str(error.format_message()).replace("Value error, ", "").rstrip(".")  # pydantic's prefix
     see = f"see {command} -h"
-    quoted = re.search("'(.*?)'", problem)
-    name = quoted[1] if quoted else ""
-    parameter = getattr(error, "param", None)
+    name = next(iter(re.findall("'(.*?)'", problem)), "")  # of the option or command
+    answer = ""
     if hasattr(error, "possibilities"):  # an unknown option
         answer = habits.option_answer(error.option_name, error.ctx.command, words)
-        return f"{error.message.rstrip('.')}: {answer}" if answer else f"{problem} ({see})"
-    if problem.startswith("No such command") and command == "ablate":
+        mistake = error.message.rstrip(".")
+    elif problem.startswith("No such command") and command == "ablate":
         answer = habits.command_answer(name)
-        return f"No such command '{name}': {answer}" if answer else f"{problem} ({see})"
-    if problem.startswith("Option") and problem.endswith("requires an argument"):
+        mistake = f"No such command '{name}'"
+    elif problem.startswith("Option") and problem.endswith("requires an argument"):
         return f"{name}: the value is missing: write it after the option (see ablate {words[0]} -h)"
-    if problem.startswith("Got unexpected extra") and command == "ablate demo":
+    elif problem.startswith("Got unexpected extra") and command == "ablate demo":
         return f"takes no words: `{habits.command_line(['run', *words])}`"
-    answer = habits.value_answer(parameter, words) if parameter else ""
-    if hasattr(error, "param_type"):  # a missing argument
+    elif hasattr(error, "param_type"):  # a missing argument
         see = f"as in `{habits.first_example(error.ctx.command)}`; {see}"
-    return answer or f"{problem} ({see})"
+    elif getattr(error, "param", None):
+        correction = habits.value_answer(error.param, words)
+        if correction:
+            return correction
+    return f"{mistake}: {answer}" if answer else f"{problem} ({see})"

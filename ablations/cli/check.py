@@ -1,13 +1,14 @@
 """The command `ablate check`, which tests plug-ins, studies and recipes before anything is trained."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ablations.cli.answer import FAILED
+from ablations.cli.answer import fail_if
 from ablations.cli.inputs import parameters
-from ablations.cli.inputs.directories import data_folder, load_plugins
+from ablations.cli.inputs.directories import data_folders, load_plugins
 from ablations.planning.checks import check as check_design
 from ablations.planning.checks import check_margin
 from ablations.planning.plan import description
@@ -45,17 +46,17 @@ def check(
         ablate check all
     """
     load_plugins(plugin)
-    data_folder(None)
+    data_folders().use()
     chosen = read_recipe(recipe or RECIPE)
-    if not all([check_word(word, chosen) for word in words]):
-        raise typer.Exit(FAILED)
+    passed = list(map(partial(check_word, recipe=chosen), words))
+    fail_if(not all(passed))
 
 
 def check_word(word: str, recipe: Recipe) -> bool:
     """Check what `word` names, print one line per check, and return whether all checks pass.
 
     word: a plug-in, a study, a recipe or "all". recipe: the recipe for studies. Raises ValueError if `word` names
-    nothing to check or an invalid study or recipe. Also raises the errors of `check_plugin`.
+    nothing to check or an invalid study or recipe.
     """
     if word == "all":
         return check_everything(recipe)

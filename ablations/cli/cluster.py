@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ablations.cli.answer import FAILED
+from ablations.cli.answer import fail_if
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import (
     ensure_publishable,
@@ -64,27 +64,28 @@ def submit(
     chosen = slurm_profile(named, recipe)
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights, chosen)
     plans = prepare_plans(words, recipe, place, seeds, prune, data_dir, name)
-    asked = jobs(plans, arm)
+    chosen_jobs = jobs(plans, arm)
     todo = submitting.trials_to_submit(plans, place, arm)
-    ensure_data(asked, place)
+    ensure_data(chosen_jobs, place)
     submitting.check_gpus(chosen, todo)
     if max_hours is not None:
-        estimate.check_max_hours(max_hours, plans, asked, place.runs, device(chosen))
+        estimate.check_max_hours(max_hours, plans, chosen_jobs, place.runs, device(chosen))
     on_this_machine = submitting.is_this_machine(named)
     if dry_run and on_this_machine:
-        print(f"# {len(todo)} trials on this machine")
-        return
+        return print(f"# {len(todo)} trials on this machine")
     if dry_run:
-        print(submitting.preview(plans, place, chosen, arm))
-        return
+        return print(submitting.preview(plans, place, chosen, arm))
     if todo and not on_this_machine:
         submitting.preflight(chosen, place.runs)
     ensure_publishable(place.runs)
     for plan in plans:
         save_plan(place.runs, plan)
-    send = submitting.start_here if on_this_machine else submitting.submit
-    print(send(plans, place, chosen, arm))
-    print(f"watch: ablate status {shlex.join(plan.name for plan in plans)}{folder_options(runs)} --watch")
+    if on_this_machine:
+        print(submitting.start_here(plans, place, chosen, arm))
+    else:
+        print(submitting.submit(plans, place, chosen, arm))
+    names = shlex.join(plan.name for plan in plans)
+    print(f"watch: ablate status {names}{folder_options(runs)} --watch")
 
 
 def cancel(words: parameters.Words, recipe: parameters.PlannedRecipe = None, runs: parameters.Runs = None) -> None:
@@ -99,7 +100,8 @@ def cancel(words: parameters.Words, recipe: parameters.PlannedRecipe = None, run
         ablate cancel all
     """
     folder = runs_folder(runs)
-    print(submitting.cancel(folder, {plan.name for plan in named_plans(folder, parse_words(words, recipe)).all()}))
+    plans = named_plans(folder, parse_words(words, recipe)).all()
+    print(submitting.cancel(folder, {plan.name for plan in plans}))
 
 
 def init_profile(
@@ -153,5 +155,4 @@ def check_profile(
     ensure_writable(place.runs)
     lines, good = submitting.check(profile, place)
     print("\n".join(lines))
-    if not good:
-        raise typer.Exit(FAILED)
+    fail_if(not good)

@@ -9,9 +9,9 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ablations import machine
-from ablations.cli.answer import FAILED, show_json
+from ablations.cli.answer import FAILED, fail_if, show_json
 from ablations.cli.inputs import parameters
-from ablations.cli.inputs.directories import data_folder, data_home, folder_options
+from ablations.cli.inputs.directories import data_folders, data_home, folder_options
 from ablations.cli.progress import stderr_console
 from ablations.trainables.vit.commands import packs
 from commonfloor.messages import one_line, printable
@@ -102,7 +102,7 @@ def verify(
         ablate data verify pets
         ablate data verify pets --data-dir /scratch/datasets
     """
-    data_folder(data_dir)
+    data_folders(data_dir).use()
     verified = packs.verify(name, progress)
     if as_json:
         show_json([verified])
@@ -111,8 +111,7 @@ def verify(
         print("\n".join([*verified.damaged.values(), again]))
     else:
         print(f"{verified.pack}: {verified.images:,} images, {verified.bytes:,} bytes, as they were packed")
-    if verified.damaged:
-        raise typer.Exit(FAILED)
+    fail_if(bool(verified.damaged))
 
 
 @contextlib.contextmanager

@@ -16,7 +16,6 @@ from commonfloor.messages import one_line
 from results import report as reports
 from results.figures import study_figure
 from results.load import load_inspections
-from results.study_results import StudyResults
 from results.style import current_style
 
 EXTENSION = re.compile("[a-z][a-z0-9]{0,4}")  # does not match the "2" of a folder v1.2
@@ -59,34 +58,33 @@ def plot(
         ablate plot pooling --x epoch --style paper.yaml
     """
     folder = source_path(runs)
-    file = out if out and is_file_name(out, format) else None
-    ending = file.suffix[1:].lower() if file else format or "png"
+    is_file = out is not None and is_file_name(out, format)
     studies, damaged = named_results(runs, words, recipe)
     drawn = []
     with print_damaged(damaged), styled(style, folder):
-        if file and len(studies) > 1:
-            raise ValueError(f"--out {file}: one file for {len(studies)} studies: name one study, or a folder")
+        if is_file and len(studies) > 1:
+            raise ValueError(f"--out {out}: one file for {len(studies)} studies: name one study, or a folder")
         for study in studies:
-            path = file or figure_path(study, folder, out, ending, x)
+            if out is None and folder.is_dir():
+                path = figures_folder(folder, "studies", study.name)
+            else:
+                path = out or Path("figures")
+            if not is_file:
+                path /= study_figure.file_name(study, format or "png", x)
             study_figure.draw(study, path, x)
-            caption = [] if current_style().notes else study_figure.caption(study, x)
-            described: dict[str, object] = {"study": study.plan.study, "recipe": study.plan.recipe, "figure": str(path)}
+            described: dict[str, object] = {"study": study.plan.study, "recipe": study.plan.recipe, "figure": path}
+            caption: list[str] = []
+            if not current_style().notes:
+                caption = study_figure.caption(study, x)
             if caption:
                 described["caption"] = caption
             drawn.append(described)
             if not as_json:
                 print(path)
-                print("".join(f"{line}\n" for line in caption), end="", file=sys.stderr)
+                for line in caption:
+                    print(line, file=sys.stderr)
         if as_json:
             show_json(drawn)
-
-
-def figure_path(study: StudyResults, source: Path, out: Path | None, ending: str, x: str | None) -> Path:
-    """Return the file for a study's figure. source: the results. out: the folder of --out. x: the axis of curves."""
-    folder = out or Path("figures")
-    if out is None and source.is_dir():
-        folder = figures_folder(source, "studies", study.name)
-    return folder / study_figure.file_name(study, ending, x)
 
 
 def is_file_name(out: Path, format: FigureFormat | None) -> bool:
@@ -137,10 +135,13 @@ def report(
     if out and out.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--out {out}: a report is a page: give a file that ends in .html")
     folder = source_path(runs)
-    target = out or (folder / "report.html" if folder.is_dir() else Path("report.html"))
+    target = out or Path("report.html")
+    if out is None and folder.is_dir():
+        target = folder / "report.html"
     studies, damaged = named_results(runs, words, recipe)
     with print_damaged(damaged), styled(style, folder):
-        reports.write(studies, target, load_inspections(folder, studies), [one_line(str(one)) for one in damaged])
+        lines = [one_line(str(error)) for error in damaged]
+        reports.write(studies, target, load_inspections(folder, studies), lines)
         if as_json:
             show_json([{"report": str(target), "studies": [study.name for study in studies]}])
         else:

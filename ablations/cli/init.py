@@ -10,7 +10,7 @@ import typer
 
 from ablations import machine
 from ablations.cli.inputs import parameters
-from ablations.cli.inputs.directories import data_folder, ensure_writable, folder_options, make_place
+from ablations.cli.inputs.directories import data_folders, ensure_writable, folder_options, make_place
 from ablations.cli.inputs.preparation import ensure_trainable
 from ablations.cli.running import finish, train_here
 from ablations.execution.launch import Place
@@ -66,7 +66,7 @@ def init(
     images = survey(path)
     print("\n".join(images.lines()), flush=True)
     device = choices.GPU if machine.gpus() else choices.CPU
-    data_folder(None)
+    data_folders().use()
     data_dir = None if images.is_found_by_name() else path.parent
     measured: dict[str, Choice] = {}
     if tune:
@@ -98,8 +98,7 @@ def measure(images: Survey, device: str, place: Place, workers: int | None, wher
     """Train a grid of learning rates and widths. Return key -> choice for the pair with the best validation accuracy.
 
     A tie goes to the pair that `ablate init` chooses without --tune, and so does the choice if all trials diverged.
-    device: choices.CPU or choices.GPU. where: the --runs option for the advice on failed trials. Raises the errors of
-    `ensure_trainable`, `train_here` and `finish`.
+    device: choices.CPU or choices.GPU. where: the --runs option for the advice on failed trials.
     """
     settings = {choice.key: choice.value for choice in choices.config_choices(images, device)}
     jobs = tuning_jobs(settings | {"data": images.data})

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -81,9 +81,10 @@ def inspect(
         asked = parse_words(words, recipe)
         names = dict(zip(asked.studies, plan_names(asked, source) or asked.studies, strict=True))
         if source.is_file():
-            inspected = read_from_export(source, names, arm)
+            inspectable = of_export(source)
         else:
-            inspected = inspect_in_folder(make_place(runs, data_dir, plugin), names, arm, images)
+            inspectable = of_run_directory(make_place(runs, data_dir, plugin), names.values(), images)
+        inspected = inspectable.inspect(names, arm)
         inspections = [inspection for inspection, _ in inspected]
         figures = []
         for inspection in inspections:
@@ -121,15 +122,51 @@ def print_inspections(
         print("not drawn side by side: no two of these trials have a map of the same kind", file=sys.stderr)
 
 
+@dataclass(frozen=True)
+class Inspectable:
+    """The trials of a run directory or an export that may be inspected.
+
+    names: of all plans, damaged ones too. trial_ids: what a word may begin. is_ready: whether the trial with an id can
+    be inspected. missing: why none of a plan can be, for errors. where: what words are looked up in, for errors. read:
+    returns the inspection and the config of the trial with an id, given its job if it is planned.
+    """
+
+    plans: Sequence[Plan]
+    names: Sequence[str]
+    trial_ids: Sequence[str]
+    is_ready: Callable[[str], bool]
+    missing: str
+    where: str
+    read: Callable[[str, Job | None], tuple[Inspection, Config]]
+
+    def inspect(self, names: Mapping[str, str], globs: Sequence[str]) -> list[tuple[Inspection, Config]]:
+        """Return (inspection, config) for each trial that words select, as `select_trials` does.
+
+        names: as for it, but they may lack overrides. Raises ValueError if a word names no trial that can be inspected.
+        """
+        full_names = {word: plan_files.known_name(name, self.names) for word, name in names.items()}
+        words = select_trials(full_names, self.plans, globs, self.is_ready, self.missing)
+        # Plans that are named come first: a shared trial is called as in the first.
+        plans = sorted(self.plans, key=lambda plan: plan.name not in full_names.values())
+        planned = {job.id: job for job in jobs(plans)}
+        inspected = []
+        for trial_id in [unique_match(word, self.trial_ids, self.where) for word in words]:
+            job = planned.get(trial_id)
+            inspection, config = self.read(trial_id, job)
+            if job is not None:
+                inspection = replace(inspection, planned_as=job.name)
+            inspected.append((inspection, config))
+        return inspected
+
+
 def select_trials(
-    names: Mapping[str, str], plans: Iterable[Plan], globs: Sequence[str], ready: Callable[[str], bool], missing: str
+    names: Mapping[str, str], plans: Iterable[Plan], globs: Sequence[str], is_ready: Callable[[str], bool], missing: str
 ) -> list[str]:
     """Return the ids, or beginnings of ids, of the trials to inspect, without duplicates.
 
     names: user's word -> full name of the plan that it may stand for. A plan stands for the first ready trial of each
-    arm that matches `globs`. Any other word is returned as it is. ready: returns whether the trial with an id can be
-    inspected. missing: the reason in the error message. Raises ValueError if no trial of a plan's matching arms is
-    ready, or a pattern matches no arm.
+    arm that matches `globs`. Any other word is returned as it is. is_ready, missing: as in Inspectable. Raises
+    ValueError if no trial of a plan's matching arms is ready, or a pattern matches no arm.
     """
     plan_by_name = {plan.name: plan for plan in plans}
     selected: list[str] = []
@@ -138,26 +175,14 @@ def select_trials(
             selected.append(word)
             continue
         arms = matching_arms(plan_by_name[name], globs)
-        first_ready = [next(filter(ready, arm.ids.values()), None) for arm in arms]
-        if not any(first_ready):
+        ready = []
+        for arm in arms:
+            ready += list(filter(is_ready, arm.ids.values()))[:1]
+        if not ready:
             listed = ", ".join(arm.name for arm in arms)
             raise ValueError(f"{name}: no trial to inspect: {missing} (arms: {listed})")
-        selected += filter(None, first_ready)
+        selected += ready
     return list(dict.fromkeys(selected))
-
-
-def find_trial(runs: Path, prefix: str) -> store.Trial:
-    """Return the trial whose id begins with `prefix`. Raises ValueError unless it is unique and has finished."""
-    if not runs.is_dir():
-        raise plan_files.missing_source(runs)
-    trial_ids = sorted(path.name for path in (runs / "trials").glob("*") if path.is_dir())
-    where = f"{runs}: it has {amount_text(len(trial_ids), 'trial')}, named by 12 hex digits"
-    trial = store.trial(runs, unique_match(prefix, trial_ids, where))
-    state = trial.state()
-    if state.status != "finished":
-        why = f" ({state.reason})" if state.reason else ""
-        raise ValueError(f"trial {trial.id} has no weights to inspect: {state.status}{why}")
-    return trial
 
 
 def unique_match(prefix: str, trial_ids: Iterable[str], where: str) -> str:
@@ -173,45 +198,34 @@ def unique_match(prefix: str, trial_ids: Iterable[str], where: str) -> str:
     return matching[0]
 
 
-def inspect_in_folder(
-    place: Place, names: Mapping[str, str], globs: Sequence[str], images: int | None
-) -> list[tuple[Inspection, Config]]:
-    """Return (inspection, config) for each selected trial of a run directory.
+def of_run_directory(place: Place, names: Collection[str], images: int | None) -> Inspectable:
+    """Return what may be inspected in a run directory. Inspections are computed if they are missing.
 
-    names, globs: as in `select_trials`, but names may lack overrides. images: the number of test images to inspect
-    with, or None if any number will do. Raises ValueError if a word names no trial that can be inspected, or if a trial
-    or a named plan is damaged. Raises the errors of `compute_eval`.
+    names: of the plans that a command names. images: the number of test images to inspect with, or None if any number
+    will do. Raises ValueError if the directory is missing or a named plan is damaged.
     """
-    plans = store.read_plans(place.runs).readable
-    planned = plan_files.planned_names(place.runs)
-    names = {word: plan_files.known_name(name, planned) for word, name in names.items()}
-    damaged = {*names.values()} & {*planned} - {plan.name for plan in plans}
-    for name in damaged:
-        store.read_plan(store.study_folder(place.runs, name) / "plan.json")  # raises its error
+    runs = place.runs
+    if not runs.is_dir():
+        raise plan_files.missing_source(runs)
+    plans = store.read_plans(runs).readable
+    planned = plan_files.planned_names(runs)
+    for name in {plan_files.known_name(name, planned) for name in names} & {*planned} - {plan.name for plan in plans}:
+        store.read_plan(store.study_folder(runs, name) / "plan.json")  # raises its error
 
     def is_finished(trial_id: str) -> bool:
-        return store.trial(place.runs, trial_id).state().status == "finished"
+        return store.trial(runs, trial_id).state().status == "finished"
 
-    selected = select_trials(names, plans, globs, is_finished, "none is finished")
-    trials = [find_trial(place.runs, word) for word in selected]
-    job_by_id = planned_jobs(plans, names.values())
-    inspected: list[tuple[Inspection, Config]] = []
-    for trial in trials:
-        inspection = with_job(inspection_of(trial, job_by_id.get(trial.id), place, images), job_by_id)
-        inspected.append((inspection, trial.config()))
-    return inspected
+    def read(trial_id: str, job: Job | None) -> tuple[Inspection, Config]:
+        trial = store.trial(runs, trial_id)
+        state = trial.state()
+        if state.status != "finished":
+            why = f" ({state.reason})" if state.reason else ""
+            raise ValueError(f"trial {trial_id} has no weights to inspect: {state.status}{why}")
+        return inspection_of(trial, job, place, images), trial.config()
 
-
-def planned_jobs(plans: Iterable[Plan], first: Collection[str]) -> dict[str, Job]:
-    """Return trial id -> job. If several plans have a trial, plans named in `first` take precedence."""
-    named_first = sorted(plans, key=lambda plan: plan.name not in first)  # the first plan names a shared trial
-    return {job.id: job for job in jobs(named_first)}
-
-
-def with_job(inspection: Inspection, job_by_id: Mapping[str, Job]) -> Inspection:
-    """Return the inspection with the arm and seed of its trial, such as "position=2d seed 0", if it is planned."""
-    job = job_by_id.get(inspection.trial)
-    return inspection if job is None else replace(inspection, planned_as=job.name)
+    trial_ids = sorted(path.name for path in (runs / "trials").glob("*") if path.is_dir())
+    where = f"{runs}: it has {amount_text(len(trial_ids), 'trial')}, named by 12 hex digits"
+    return Inspectable(plans, planned, trial_ids, is_finished, "none is finished", where, read)
 
 
 def inspection_of(trial: store.Trial, job: Job | None, place: Place, images: int | None) -> Inspection:
@@ -225,37 +239,35 @@ def inspection_of(trial: store.Trial, job: Job | None, place: Place, images: int
     return eval_files.read_inspection(trial)
 
 
-def read_from_export(file: Path, names: Mapping[str, str], globs: Sequence[str]) -> list[tuple[Inspection, Config]]:
-    """Return (inspection, config) for each selected trial of an exported file, as `inspect_in_folder` does.
-
-    Raises ValueError if a word names no trial with an inspection. Also raises it if the file is damaged or no export.
-    """
+def of_export(file: Path) -> Inspectable:
+    """Return what may be inspected of an exported file. Raises ValueError if the file is damaged or no export."""
     studies = export.read(file)
     inspections = export.read_inspections(file)
     configs: dict[str, str] = {}
     for study in studies:
         configs |= zip(study.columns["id"], study.columns["config"], strict=True)
     plans = [study.plan for study in studies]
-    plan_names = [plan.name for plan in plans]
-    names = {word: plan_files.known_name(name, plan_names) for word, name in names.items()}
     missing = f"{file} has no inspection of these arms; run `ablate inspect` before `ablate export`"
-    selected = select_trials(names, plans, globs, inspections.__contains__, missing)
-    job_by_id = planned_jobs(plans, names.values())
     where = f"{file}: it holds what `ablate inspect` found for {len(inspections)} of its trials"
-    inspected: list[tuple[Inspection, Config]] = []
-    for word in selected:
-        trial_id = unique_match(word, sorted(inspections), where)
-        config = json.loads(configs[trial_id] or "{}")
-        inspected.append((with_job(inspections[trial_id], job_by_id), config))
-    return inspected
+
+    def read(trial_id: str, job: Job | None) -> tuple[Inspection, Config]:
+        return inspections[trial_id], json.loads(configs[trial_id] or "{}")
+
+    names = [plan.name for plan in plans]
+    return Inspectable(plans, names, sorted(inspections), inspections.__contains__, missing, where, read)
 
 
 def distinct_labels(trials: Sequence[tuple[Inspection, Config]]) -> list[str]:
     """Return a label for each trial: its settings that differ between trials, such as "position=2d", or its id."""
-    settings = [{**config, **config.get("options", {}), "options": None} for _, config in trials]
-    first, *others = settings
-    common = [key for key in first if all(key in other for other in others)]
-    varied = [key for key in common if any(other[key] != first[key] for other in others)]
-    if not varied:
-        return [inspection.trial for inspection, _ in trials]
-    return [", ".join(f"{key}={config[key]}" for key in varied) for config in settings]
+    settings = []
+    for _, config in trials:
+        settings.append({**config, **config.get("options", {}), "options": None})
+    varied = []
+    for key, value in settings[0].items():
+        if all(key in other for other in settings) and any(other[key] != value for other in settings):
+            varied.append(key)
+    labels = []
+    for (inspection, _), config in zip(trials, settings, strict=True):
+        label = ", ".join(f"{key}={config[key]}" for key in varied)
+        labels.append(label or inspection.trial)
+    return labels

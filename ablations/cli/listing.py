@@ -77,8 +77,8 @@ def variants_listing() -> Listing:
 
 def records_listing(kind: str | None) -> Listing:
     """List the packaged studies and recipes, or those of one kind."""
-    studies = [read_study(name) for name in packaged_names("studies")]
-    recipes = [read_recipe(name) for name in packaged_names("recipes")]
+    studies = list(map(read_study, packaged_names("studies")))
+    recipes = list(map(read_recipe, packaged_names("recipes")))
     width = max(map(len, [*packaged_names("studies"), *packaged_names("recipes")]))
     content: dict[str, object] = {}
     lines = []

@@ -119,7 +119,7 @@ def train_here(
 
     workers: the maximum number of concurrent trials, or None for the default. on_over: called with each trial that had
     ended before or ends without being interrupted; returns text to print. above: what a terminal shows above the
-    progress bars. Raises the errors of `runner.run` and `Trial.reopen`.
+    progress bars.
     """
     renewed = retrying.renewal_line(retrying.reopen_lost_parents(place.runs, jobs, place.code))
     todo = retrying.trials_to_run(place.runs, jobs, place.code)

@@ -61,21 +61,25 @@ def show(
     name = asked.studies[0]
     chosen = read_recipe(asked.recipe or RECIPE)
     described = read_study(name, chosen.trainable)
-    known = answers(described.name, source)
+    if not described.metric:
+        described = described.model_copy(update={"metric": find(chosen.trainable).default_metric})
+    results = answers(described.name, source)
     if as_json:
-        show_json([{"study": described.model_dump(by_alias=True), "recipe": chosen.name, "answers": known}])
+        show_json([{"study": described.model_dump(by_alias=True), "recipe": chosen.name, "answers": results}])
         return
     lines = [*description_parts(described, chosen), ("cost", cost(find_file("studies", name), chosen))]
-    lines += [("results", f"{plan}: {answer}") for plan, answer in known.items()]
-    if not known:
+    lines += [("results", f"{plan}: {answer}") for plan, answer in results.items()]
+    if not results:
         commands = f"`ablate plan {name}` estimates the hours, `ablate run {name}` trains it"
         lines.append(("results", f"none in {source}; {commands}"))
     print(f"{described.name}: {described.question}")
     last = ""
     for title, text in lines:
+        if title == last:
+            title = ""
         if text:
-            print(f"  {'' if title == last else title:9} {text}")
-            last = title
+            print(f"  {title:9} {text}")
+            last = title or last
 
 
 def description_parts(study: Study, recipe: Recipe) -> Iterator[tuple[str, str]]:
@@ -112,8 +116,9 @@ def varied_parts(study: Study, recipe: Recipe) -> Iterator[tuple[str, str]]:
         crossed = " x ".join(f"{key}: {values(key, axis, recipe)}" for key, axis in cross.items())
         yield "varies", f"{crossed} (every combination)"
     for name, settings in study.arms.items():
-        own = recipe.arms.get(name, {}) if settings == "axis" else settings
-        yield "arm", f"{name}: {assignments(own, ', ') or 'the recipe has none'}"
+        if settings == "axis":
+            settings = recipe.arms.get(name, {})
+        yield "arm", f"{name}: {assignments(settings, ', ') or 'the recipe has none'}"
     for name, settings in study.co_changes.items():
         yield "with", f"{name}: {assignments(settings, ', ')}"
     for name, settings in study.stages.items():
@@ -124,9 +129,14 @@ def values(key: str, axis: Axis, recipe: Recipe) -> str:
     """Return the values of an axis as text, with the recipe's values in place of "axis"."""
     if axis == "all":
         return "every variant there is"
+    if axis == "axis":
+        axis = ["axis"]
     listed: list[Any] = []
-    for value in [axis] if isinstance(axis, str) else axis:
-        listed += recipe.axes.get(key, []) if value == "axis" else [value]
+    for value in axis:
+        if value == "axis":
+            listed += recipe.axes.get(key, [])
+        else:
+            listed.append(value)
     return ", ".join(map(str, listed)) or f"recipe {recipe.name} has no such axis"
 
 

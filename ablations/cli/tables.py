@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ablations.cli.answer import FAILED, print_damaged, show_json
+from ablations.cli.answer import fail_if, print_damaged, show_json
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import folder_options, source_path
 from ablations.cli.inputs.plan_names import existing_names
@@ -90,8 +90,7 @@ def table(
             print("\n\n".join(layout.render_side_by_side(group, format, chosen, notes) for group in groups))
         else:
             print("\n\n".join(layout.render(table, format, chosen, notes) for table in tables))
-    if strict and any(row.ended_trials < row.planned for table in tables for row in table.rows):
-        raise typer.Exit(FAILED)
+    fail_if(strict and any(row.ended_trials < row.planned for table in tables for row in table.rows))
 
 
 def of_arms(table: Table, globs: Sequence[str]) -> Table:
@@ -142,7 +141,7 @@ def compare(
     limit = margin_of(margin)
     if as_json:
         format = "json"
-    studies = [stem(word) for word in words or []]
+    studies = list(map(stem, words or []))
     if b == published.NAME:
         if fail_on:
             raise ValueError(f"--fail-on {fail_on}: {b} numbers are from another setting, so nothing counts as worse")
@@ -174,8 +173,7 @@ def exit_if_worse(comparison: Comparison, limit: float | str | None) -> None:
     if reason:
         raise ValueError(f"--fail-on worse: {reason} ({text})")
     print(f"--fail-on worse: {text}", file=sys.stderr)
-    if summary.failing_rows(comparison, limit):
-        raise typer.Exit(FAILED)
+    fail_if(bool(summary.failing_rows(comparison, limit)))
 
 
 def compared_sources(a: str, b: str, studies: list[str]) -> list[tuple[Path, list[str]]]:

@@ -10,7 +10,7 @@ import typer
 
 from ablations.cli.answer import show_json
 from ablations.cli.inputs import parameters
-from ablations.cli.inputs.directories import ensure_publishable, folder_options, make_place, resolve_settings
+from ablations.cli.inputs.directories import data_folders, ensure_publishable, folder_options, make_place
 from ablations.cli.inputs.preparation import ensure_data, ensure_trainable, prepare_plans
 from ablations.cli.inputs.words import SETTINGS, parse_words
 from ablations.cli.running import finish, train_here
@@ -62,9 +62,9 @@ def run(
         ablate run position-embedding
         ablate run pooling patch-size --seeds 10 --jobs 2
     """
-    if arm != parameters.ALL_ARMS and (prune or plan_only):
-        other = "--prune" if prune else "--plan-only"
-        raise ValueError(f"--arm and {other}: --arm chooses trials of a plan, and {other} writes the plan: give one")
+    for option, is_given in (("--prune", prune), ("--plan-only", plan_only)):
+        if is_given and arm != parameters.ALL_ARMS:
+            raise ValueError(f"--arm and {option}: --arm chooses trials of a plan, and {option} writes it: give one")
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights)
     plans = prepare_plans(words, recipe, place, seeds, prune, data_dir, name)
     todo = jobs(plans, arm)
@@ -88,12 +88,12 @@ def run(
 
 def next_commands(plans: Sequence[Plan], runs: Path, where: str) -> str:
     """Return text with the commands that show results. where: the --runs option for these commands."""
-    asked = jobs(plans)
-    left = sum(not store.trial(runs, job.id).state().is_over for job in asked)
+    planned = jobs(plans)
+    left = sum(not store.trial(runs, job.id).state().is_over for job in planned)
     names = " ".join(shlex.quote(plan.name) for plan in plans) + where
     table = f"ablate table {names}"
     if left:
-        table += f" --interim   verdicts so far: {left} of {len(asked)} planned trials are still to do"
+        table += f" --interim   verdicts so far: {left} of {len(planned)} planned trials are still to do"
     return f"next    {table}\n        ablate plot {names}; ablate report {names}"
 
 
@@ -183,7 +183,7 @@ def one_trial(words: list[str], recipe: str | None, runs: Path, data_dir: Path |
     base = read_recipe(asked.recipe or RECIPE)
     trainable = find(base.trainable)
     merged = trainable.merge(base.config, asked.overrides)
-    settings = trainable.resolve(resolve_settings(merged, data_dir))
+    settings = trainable.resolve(data_folders(data_dir).resolve(merged))
     before = ancestors(base.trainable, settings, runs)
     job = Job(
         trial_id(trainable, settings),

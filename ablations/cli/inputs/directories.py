@@ -16,7 +16,6 @@ from ablations.trainables.vit.commands.data_folders import data_folders as data_
 from commonfloor.files import check_hard_links
 from commonfloor.messages import reason
 from commonfloor.options import ConfigError, Options
-from results.store.schemas import Settings
 
 if TYPE_CHECKING:
     from slurm.profile import Profile
@@ -53,10 +52,7 @@ def read_ablate_toml() -> AblateToml:
 
 
 def data_folders(explicit: Path | None = None, profile: str | None = None) -> DataFolders:
-    """Return the folders in which data sets are found. explicit: --data-dir. profile: the data_dir of a SLURM profile.
-
-    Raises the errors of `read_ablate_toml` and of the ViT's `data_folders`.
-    """
+    """Return where data sets are found. explicit: --data-dir. profile: the data_dir of a SLURM profile."""
     settings = read_ablate_toml()
     return data_folders_of(explicit, profile, settings.data_dir, named=settings.data)
 
@@ -71,11 +67,6 @@ def scratch(folder: str | None) -> Path | None:
     if path.exists() and not path.is_dir():
         raise ValueError(f"checkpoints={folder!r}: is not a folder")
     return path
-
-
-def resolve_settings(config: Settings, data_dir: Path | None = None) -> Settings:
-    """Return `config` with paths for image folders that ablate.toml names. Raises ValueError if the file is invalid."""
-    return dict(data_folders(data_dir).resolve(config))
 
 
 def source_path(source: Path | None) -> Path:
@@ -103,23 +94,12 @@ def folder_options(runs: Path | None = None, data_dir: Path | None = None) -> st
     return "".join(f" {option} {shlex.quote(str(folder))}" for option, folder in given.items() if folder)
 
 
-def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | None:
-    """Return the folder of data sets that --data-dir, the profile or ablate.toml names, or None.
-
-    profile: the data_dir of a SLURM profile. Sets environment variables by which this process and its children find
-    packs. Raises the errors of `data_folders`.
-    """
-    folders = data_folders(data_dir, profile)
-    folders.set_environment()
-    return folders.folder
-
-
 def data_home(data_dir: Path | None) -> Path:
-    """Return the folder in which new data sets are stored, and set the variables that `data_folder` sets.
+    """Return the folder in which new data sets are stored, and let this process read from there.
 
     Raises ValueError if none of --data-dir, ablate.toml and ABLATE_DATA names a folder.
     """
-    data_folder(data_dir)
+    data_folders(data_dir).use()
     if not os.environ.get("ABLATE_DATA"):
         raise ValueError("say where: --data-dir DIR, or set ABLATE_DATA")
     return Path(os.environ["ABLATE_DATA"])
@@ -127,12 +107,12 @@ def data_home(data_dir: Path | None) -> Path:
 
 def load_plugins(files: list[Path] | None) -> dict[str, str]:
     """Load the plug-ins of ablate.toml and --plugin; return absolute path -> digest. Raises ValueError if one fails."""
-    named = [Path(os.path.expanduser(file)) for file in read_ablate_toml().plugins] + (files or [])
+    named = [*map(Path, read_ablate_toml().plugins), *(files or [])]
     if not named:
         return {}
     from ablations.trainables.vit import plugins  # imported here because it loads torch
 
-    return plugins.load(dict.fromkeys(path.resolve() for path in named))
+    return plugins.load(dict.fromkeys(Path(os.path.expanduser(path)).resolve() for path in named))
 
 
 def imported_files(files: Collection[str]) -> dict[str, list[str]]:
@@ -141,7 +121,10 @@ def imported_files(files: Collection[str]) -> dict[str, list[str]]:
         return {}
     from ablations.trainables.vit import plugins  # imported here because it loads torch
 
-    return {file: [str(local.relative) for local in plugins.loaded(Path(file)).files] for file in files}
+    imported = {}
+    for file in files:
+        imported[file] = [str(local.relative) for local in plugins.loaded(Path(file)).files]
+    return imported
 
 
 def make_place(
@@ -154,8 +137,8 @@ def make_place(
 ) -> Place:
     """Return the directories and settings of a command's workers, from its options, its profile or ablate.toml.
 
-    Loads the plug-ins, and sets the variables that `data_folder` sets. Raises ValueError if --runs is a file, or if
-    --checkpoints or a plug-in is invalid.
+    Loads the plug-ins, and lets this process and its children find the data. Raises ValueError if --runs is a file, or
+    if --checkpoints or a plug-in is invalid.
     """
     here = read_ablate_toml()
     if profile is not None:
@@ -163,7 +146,7 @@ def make_place(
         keep_weights = keep_weights or profile.keep_weights
     return Place(
         runs_folder(runs).absolute(),
-        data_folder(data_dir, profile.data_dir if profile else None),
+        data_folders(data_dir, profile.data_dir if profile else None).use(),
         load_plugins(plugin),
         checkpoints=scratch(checkpoints or here.checkpoints),
         keep_weights=keep_weights or here.keep_weights,

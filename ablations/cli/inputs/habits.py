@@ -97,7 +97,7 @@ def option_answer(option: str, command: Any, words: Sequence[str]) -> str:
     command: the Click command with the unknown option. words: the command line after `ablate`.
     """
     if "-help" in words:
-        return f"`{command_line(['--help' if word == '-help' else word for word in words])}`"
+        return f"`{command_line(words, {'-help': '--help'})}`"
     words = split_letter(option, words)
     given = next((word for word in words if word.startswith(option)), "")
     if not given:  # a letter inside a word of several, such as -xv
@@ -108,39 +108,32 @@ def option_answer(option: str, command: Any, words: Sequence[str]) -> str:
     if name == "v" and words[0] == given:
         return "`ablate --version`"
     if name in DRY and command.name == "run":
-        planned = ["plan" if word == "run" else word for word in words if word != given]
-        return f"`{command_line(planned)}` shows what it would do"
+        return f"`{command_line(words, {'run': 'plan', given: ''})}` shows what it would do"
     if name in FORMATS.get(command.name, ()):
         return f"use --format {name}"
     answer = answer_with(name, OF_COMMANDS.get(command.name, {}))
     if answer:
-        return f"use {answer}" if answer.startswith("--") else answer
-    if not any("KEY=VALUE" in (parameter.metavar or "") for parameter in command.params):
-        answer = answer_with(name, OPTIONS)
-        return use_option(answer, command) if answer.startswith("--") else ""
-    return setting_answer(name, given, command, words)
-
-
-def setting_answer(name: str, given: str, command: Any, words: Sequence[str]) -> str:
-    """Return what to type instead of an option, of a command that takes settings. given: the option as typed."""
+        return use_option(answer, command) or answer
+    takes_settings = any("KEY=VALUE" in (parameter.metavar or "") for parameter in command.params)
     setting = usual_name(name)
-    if setting in SETTINGS and (setting != "seed" or command.name == "train"):
+    if takes_settings and setting in SETTINGS and (setting != "seed" or command.name == "train"):
         corrected = with_setting(given, setting, words)
         if corrected:
             return f"settings are words: `{command_line(corrected)}`"
     answer = answer_with(name, OPTIONS)
     first = answer.partition(" ")[0]
-    if first.startswith("--"):
+    if first.startswith("--") or not takes_settings:
         return use_option(answer, command)
     if "=" in first:
-        return f"settings are words: `{command_line([first if word == given else word for word in words])}`"
+        return f"settings are words: `{command_line(words, {given: first})}`"
     return answer
 
 
 def use_option(answer: str, command: Any) -> str:
     """Return an answer that begins with an option, or "" if the command does not have this option."""
     option = answer.partition(" ")[0]
-    return f"use {answer}" if any(option in parameter.opts for parameter in command.params) else ""
+    has_option = any(option in parameter.opts for parameter in command.params)
+    return f"use {answer}" if has_option else ""
 
 
 def split_letter(option: str, words: Sequence[str]) -> list[str]:
@@ -184,17 +177,20 @@ def value_of(options: Sequence[str], words: Sequence[str]) -> str:
 def with_setting(given: str, setting: str, words: Sequence[str]) -> list[str]:
     """Return the words with `setting=value` in place of the option `given` and its value, or [] if it has no value."""
     position = words.index(given)
-    before, after = words[:position], words[position + 1 :]
     _, equals, value = given.partition("=")
+    end = position + 1
     if not equals:
-        value, after = next(iter(after), "-"), after[1:]
+        value = next(iter(words[end:]), "-")
+        end += 1
         if value.startswith("-"):
             return []
-    return [*before, f"{setting}={value}", *after]
+    return [*words[:position], f"{setting}={value}", *words[end:]]
 
 
-def command_line(words: Sequence[str]) -> str:
-    return shlex.join(["ablate", *words])
+def command_line(words: Sequence[str], corrections: Mapping[str, str] = {}) -> str:
+    """Return the command with these words. corrections: word -> another word, or "" to leave it out."""
+    corrected = [corrections.get(word, word) for word in words]
+    return shlex.join(["ablate", *filter(None, corrected)])
 
 
 def first_example(command: Any) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ablations.cli.inputs.directories import resolve_settings
+from ablations.cli.inputs.directories import data_folders
 from ablations.cli.inputs.words import Request
 from ablations.jobs import jobs
 from ablations.study.naming import (
@@ -19,6 +19,7 @@ from ablations.study.naming import (
     stem,
     with_settings,
 )
+from ablations.study.reading import find_file
 from results import store
 from results.store import plan_files
 from results.store.plan_files import learned_settings
@@ -37,7 +38,7 @@ def plan_names(asked: Request, source: Path) -> list[str]:
         raise ValueError(f"margin={asked.margin}: is declared before results are read: give it to `ablate run`")
     if "all" in asked.studies:
         return []
-    overrides = resolve_settings(asked.overrides)
+    overrides = data_folders().resolve(asked.overrides)
     existing = existing_names(source)
     names = []
     for word in asked.studies:
@@ -81,7 +82,7 @@ def existing_names(source: Path) -> list[str]:
 
 
 def existing_plans(source: Path) -> list[Plan]:
-    """Return the undamaged plans of a run directory, or all of an export. Raises the errors of `existing_names`."""
+    """Return the undamaged plans of a run directory, or all of an export. Raises ValueError if unreadable."""
     if source.is_file():
         from results.export import read_header  # imported here because the Parquet reader takes a second to load
 
@@ -92,8 +93,7 @@ def existing_plans(source: Path) -> list[Plan]:
 def checked_names(asked: Request, source: Path) -> list[str]:
     """Return the names that `plan_names` returns, after a check that each study was planned as asked.
 
-    Raises ValueError if a study has no such plan or its file does not exist, and the errors of `plan_names`. Unknown
-    names pass, and all names if there is no plan.
+    Raises ValueError if a study has no such plan. Unknown names pass, and all names if there is no plan.
     """
     names = plan_names(asked, source)
     existing = existing_names(source)
@@ -108,25 +108,26 @@ def refuse_unplanned(word: str, name: str, asked: Request, source: Path) -> None
     """Raise ValueError if a word names a study without the plan `name`. A name that is unknown altogether passes."""
     study = stem(word).partition("@")[0]
     plans = existing_plans(source)
-    listed = f" (there: {with_settings(existing_names(source), plans)})"
-    settings = ""
-    if "@" not in word:
-        settings = assignments(learned_settings(asked.overrides), ", ")
     of_study = [plan for plan in plans if plan.study == study]
-    if settings:
-        for plan in of_study:
-            if asked.recipe is None or plan.recipe == stem(asked.recipe):
-                varied = [key for key in asked.overrides if key in {**plan.factors, **plan.curves}]
-                if varied:
-                    listed = f": {' and '.join(varied)} is what the study varies, its table has every value"
-                raise ValueError(f"{settings}: '{study}' was not run with just these settings in {source}{listed}")
     is_file = stem(word) != word
-    if is_file and not Path(word).exists() and not of_study:
-        raise ValueError(f"{word}: no such file, and no study '{study}' in {source}{listed}")
-    if is_file or of_study or study in packaged_names("studies"):
-        shown = name if "@" in word else as_words(name).partition(" ")[0]
-        with_them = f" with {settings}" if settings else ""
-        raise ValueError(f"{shown}: was not run{with_them} in {source}{listed}: `ablate run {as_words(word)}` first")
+    if is_file and not of_study:
+        find_file("studies", word)  # raises its error if it does not exist
+    elif not of_study and study not in packaged_names("studies"):
+        return
+    shown = name
+    command = f"ablate run {as_words(word)}"
+    if "@" not in word:
+        shown = study if of_study and asked.recipe is None else as_words(name).partition(" ")[0]
+        settings = learned_settings(asked.overrides)
+        if settings:
+            shown += f" with {assignments(settings, ', ')}"
+            command += f" {assignments(settings, ' ')}"
+    varied = {key for plan in of_study for key in asked.overrides if key in {**plan.factors, **plan.curves}}
+    if varied:
+        why = f"the study varies {' and '.join(sorted(varied))}: its table has every value"
+        raise ValueError(f"{shown}: was not run in {source}: {why}")
+    existing = with_settings(existing_names(source), plans)
+    raise ValueError(f"{shown}: was not run in {source} (there: {existing}): `{command}` first")
 
 
 def named_plans(runs: Path, asked: Request) -> plan_files.Plans:
@@ -137,7 +138,7 @@ def named_plans(runs: Path, asked: Request) -> plan_files.Plans:
 def trial_ids(runs: Path, asked: Request, arms: Sequence[str] = ALL_ARMS) -> list[str]:
     """Return the ids of the trials that a command names by id, or by study and patterns of arm names.
 
-    Words that are no ids of existing trials are taken as studies. Raises the errors of `named_plans` and `jobs`.
+    Words that are no ids of existing trials are taken as studies.
     """
     words = asked.studies
     ids = [word for word in words if re.fullmatch("[0-9a-f]{12}", word) and (runs / "trials" / word).is_dir()]

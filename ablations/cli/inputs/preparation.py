@@ -28,8 +28,7 @@ from ablations.study.reading import read_recipe, read_study
 from ablations.trainables.trainable import find
 from results import store
 from results.store import plan_files, schemas
-from results.store.plan_files import learned_settings
-from results.store.schemas import Plan
+from results.store.schemas import Plan, Settings
 from results.store.standing import Standings
 from slurm.profile import Profile
 
@@ -53,9 +52,12 @@ def expand_plan_names(asked: Request, runs: Path) -> Request:
             raise ValueError(f"{names[0]} and {name}: differ in recipe or settings: give each a command of its own")
     if asked.recipe is not None and stem(asked.recipe) != stem(first.recipe or RECIPE):
         raise ValueError(f"{names[0]} --recipe {asked.recipe}: the name says the recipe already: leave --recipe out")
-    studies = [named[word].studies[0] if word in named else word for word in words]
-    margin = first.margin if asked.margin is None else asked.margin
-    return Request(studies, first.overrides | asked.overrides, margin, first.recipe)
+    margin = asked.margin
+    if margin is None:
+        margin = first.margin
+    studies = {name: other.studies[0] for name, other in named.items()}
+    words = [studies.get(word, word) for word in words]
+    return Request(words, first.overrides | asked.overrides, margin, first.recipe)
 
 
 def named_run(name: str, plan: Plan | None, runs: Path) -> Request:
@@ -96,7 +98,10 @@ def study_names(asked: Request) -> list[str]:
         raise ValueError("name a study (`ablate list` shows them), a .yaml file, or 'all'" + single)
     names: list[str] = []
     for word in asked.studies:
-        names += packaged_names("studies") if word == "all" else [word]
+        if word == "all":
+            names += packaged_names("studies")
+        else:
+            names.append(word)
     return list(dict.fromkeys(names))
 
 
@@ -104,31 +109,18 @@ def warn_of_other_recipe(asked: Request, runs: Path) -> None:
     """Print a note on standard error for each study on the default recipe that was run only on other recipes."""
     plans = existing_plans(runs)
     for study in map(stem, study_names(asked)):
-        of_study = [plan for plan in plans if plan.study == study]
-        if of_study and RECIPE not in {plan.recipe for plan in of_study}:
-            others = dict.fromkeys(f"--recipe {recipe_argument(plan)}" for plan in of_study)
-            print(f"recipe {RECIPE}; {runs} has {study} with {', '.join(others)}", file=sys.stderr)
+        recipes = {plan.recipe: recipe_argument(plan) for plan in plans if plan.study == study}
+        if recipes and RECIPE not in recipes:
+            others = ", ".join(f"--recipe {recipe}" for recipe in recipes.values())
+            print(f"recipe {RECIPE}; {runs} has {study} with {others}", file=sys.stderr)
 
 
 def recipe_argument(plan: Plan) -> str:
     """Return the recipe of a plan as the option --recipe takes it, quoted for a shell."""
     name = plan.asked.recipe if plan.asked else plan.recipe
-    return shlex.quote(os.path.relpath(name) if Path(name).is_relative_to(Path.cwd()) else name)
-
-
-def warn_of_needless_settings(plan: Plan, runs: Path) -> None:
-    """Print a note on standard error if an existing plan with fewer overrides has configs equal to those of `plan`."""
-    learned = learned_settings(plan.overrides)
-    for known in sorted(existing_plans(runs), key=lambda known: len(known.overrides)):
-        same_study = (known.study, known.recipe) == (plan.study, plan.recipe)
-        if not (same_study and learned_settings(known.overrides).items() < learned.items()):
-            continue
-        configs = {entry.name: learned_settings(entry.config) for entry in known.entries}
-        if all(configs.get(entry.name) == learned_settings(entry.config) for entry in plan.entries):
-            needless = {key: value for key, value in learned.items() if key not in known.overrides}
-            text = assignments(needless, ", ")
-            print(f"{text}: makes no difference: leave it out to continue {known.name}", file=sys.stderr)
-            break
+    if Path(name).is_relative_to(Path.cwd()):
+        name = os.path.relpath(name)
+    return shlex.quote(name)
 
 
 def warn_of_queued_trials(old: Plan, plan: Plan, runs: Path) -> None:
@@ -158,7 +150,7 @@ def prepare_plans(
     """Return the plans to run, merged with earlier plans on disk. Each plan records the command's arguments.
 
     given_name: the option --name, or "". stated: whether the recipe's facts about a pack suffice if the pack is
-    missing. Writes nothing but notes on standard error. Raises the errors of `parse_words`, `designs` and `prepare`.
+    missing. Writes nothing but notes on standard error.
     """
     request = parse_words(words, recipe)
     if given_name and len(request.studies) > 1:
@@ -182,7 +174,6 @@ def prepare_plans(
             own = saved_plan(place.runs, named[study])
             number = len(own.seeds) if own else None
         plan = prepare(design, place.runs, number, prune, place.code, given_name or named.get(study, ""))
-        warn_of_needless_settings(plan, place.runs)
         old = saved_plan(place.runs, plan.name)
         if old is not None and old.overrides != plan.overrides:  # they differ in how trials run
             if is_over(plan, place.runs):  # no trial runs with the new settings
@@ -203,11 +194,11 @@ def prepare_plans(
 
 def use_stated_pack(made: Sequence[Design], data_dir: Path | None) -> bool:
     """Use the recipe's facts about its pack if the pack does not exist yet. Return whether this was done."""
-    recipe, trainable = made[0].recipe, made[0].trainable
+    recipe = made[0].recipe
     name = str(recipe.config.get("data"))
     if recipe.pack is None or name not in [design.data for design in made]:
         return False
-    hint = trainable.assume_data(name, recipe.pack.model_dump(), data_dir)
+    hint = made[0].trainable.assume_data(name, recipe.pack.model_dump(), data_dir)
     if hint:
         how = "planned from what the recipe states of it, as if nothing were finished"
         print(f"data={name}: not packed here: {hint}: {how}", file=sys.stderr)
@@ -221,8 +212,11 @@ def track_planning(made: Sequence[Design]) -> Iterable[Design]:
 
 
 def absolute_name(name: str) -> str:
+    """Return the name of a study or recipe, or the absolute path of its file."""
     refuse_other_encodings(name)
-    return str(Path(name).absolute()) if stem(name) != name else name
+    if stem(name) == name:
+        return name
+    return str(Path(name).absolute())
 
 
 def slurm_profile(name: str, recipe: str | None) -> Profile:
@@ -252,7 +246,12 @@ def ensure_machine(jobs: Iterable[Job]) -> None:
 
 def ensure_data(jobs: list[Job], place: Place) -> None:
     """Raise ValueError if data that the trials need are missing or damaged, and OSError if they cannot be read."""
-    for trainable in sorted({job.trainable for job in jobs}):
-        own = [job for job in jobs if job.trainable == trainable]
-        left = [job.config for job in own if not store.trial(place.runs, job.id).state().is_over]
-        find(trainable).check_data([job.config for job in own], left, place.data_dir)
+    trials: dict[str, list[Settings]] = {}  # trainable -> settings
+    to_train: dict[str, list[Settings]] = {}
+    for job in jobs:
+        trials.setdefault(job.trainable, []).append(job.config)
+        left = to_train.setdefault(job.trainable, [])
+        if not store.trial(place.runs, job.id).state().is_over:
+            left.append(job.config)
+    for trainable, settings in trials.items():
+        find(trainable).check_data(settings, to_train[trainable], place.data_dir)

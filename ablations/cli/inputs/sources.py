@@ -40,7 +40,7 @@ def results_on_recipes(
     """
     if len(recipes) < 2:
         return named_results(source, words, recipes[0] if recipes else None, for_tables=True)
-    wanted = list(dict.fromkeys(stem(recipe) for recipe in recipes))
+    wanted = list(dict.fromkeys(map(stem, recipes)))
     names_plans = plan_names(parse_words(words, wanted[0]), source_path(source))
     studies: dict[str, StudyResults] = {}
     for recipe in wanted if names_plans else wanted[:1]:  # without names, one call reads all

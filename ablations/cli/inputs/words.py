@@ -57,7 +57,9 @@ class Request:
         """Raise ValueError if a setting is given several values, with the study that compares them."""
         values = several_values(key, value, trainable)
         listed = ", ".join(values)
-        given = f"{key}={listed if isinstance(value, list) else value}"
+        given = f"{key}={value}"
+        if isinstance(value, list):
+            given = f"{key}={listed}"
         if key == "seed" and (values or SEED_RANGE.fullmatch(str(value))):
             number = len(values) or "N"
             raise ValueError(f"{given}: is one seed: `ablate run STUDY --seeds {number}` trains several of every arm")
@@ -84,11 +86,13 @@ def several_values(key: str, value: Any, trainable: Trainable) -> list[str]:
 
     Each value is valid by itself. A comma in a path is a part of it.
     """
+    several = SEVERAL.fullmatch(str(value))
+    if not several:
+        return []
     parts = value
     if not isinstance(value, list):
-        several = SEVERAL.fullmatch(str(value))
-        parts = several[several.lastindex or 0].split(",") if several else []
-    texts = [text for text in map(str.strip, map(str, parts)) if text]
+        parts = several[several.lastindex or 0].split(",")
+    texts = [str(part).strip() for part in parts if str(part).strip()]
     if len(texts) < 2 or (key in PATHS and re.search("[/:]", str(value))):
         return []
     try:
@@ -148,8 +152,10 @@ def check_word(word: str) -> None:
     """Raise ValueError with a correction if a word is no study, such as a run directory or what other tools take."""
     path = Path(word)
     if (path / "plan.json").is_file():
-        name, runs = shlex.quote(path.absolute().name), shlex.quote(str(path.parent.parent))
-        raise ValueError(f"{word}: is a study's folder: name the study: {name} --runs {runs}")
+        name = shlex.quote(path.absolute().name)
+        raise ValueError(
+            f"{word}: is a study's folder: name the study: {name} --runs {shlex.quote(str(path.parents[1]))}"
+        )
     if (path / "studies").is_dir() and (path / "trials").is_dir():
         raise ValueError(f"{word}: is a run directory: give it as --runs {shlex.quote(word)}")
     refuse_csv(path)

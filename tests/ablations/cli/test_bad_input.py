@@ -142,13 +142,16 @@ def test_submit_takes_the_profile_of_the_settings_file(ablate: Ablate, tmp_path:
 
 
 UNPLANNED = [
-    ("table s lr=3", "lr=3: 's' was not run with just these settings in runs"),
-    ("table s position=2d", "was not run with just these settings in runs: position is what the study varies"),
-    ("status s lr=3", "lr=3: 's' was not run with just these settings in runs"),
+    ("table s lr=3", "s@r with lr=3: was not run in runs (there: s@r): `ablate run s lr=3` first"),
+    (
+        "table s position=2d",
+        "was not run in runs: the study varies position: its table has every value",
+    ),
+    ("status s lr=3", "s@r with lr=3: was not run in runs (there: s@r): `ablate run s lr=3` first"),
     ("table pooling", "pooling@r: was not run in runs (there: s@r)"),
-    ("status pooling lr=3", "pooling@r: was not run with lr=3 in runs (there: s@r)"),
-    ("plot s extra.yaml", "extra.yaml: no such file, and no study 'extra' in runs (there: s@r)"),
-    ("compare runs publishd", "publishd: no such run directory or exported file (did you mean 'published'?)"),
+    ("status pooling lr=3", "pooling@r with lr=3: was not run in runs (there: s@r)"),
+    ("plot s extra.yaml", "extra.yaml: no such file"),
+    ("compare runs publishd", "publishd: no such run directory or exported file; did you mean 'published'?"),
     ("report --out /proc/x.html", "/proc/x.html: No such file or directory"),
     ("export --out s.yaml/a.csv", "s.yaml: File exists"),
     ("table s --columns ,", "columns=: one of arm, n, "),

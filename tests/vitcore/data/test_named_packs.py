@@ -10,7 +10,7 @@ from in_process import Ablate, refusal
 from photographs import packed
 from run_trials import called_serially
 
-from ablations.cli.inputs.directories import data_folder, resolve_settings
+from ablations.cli.inputs.directories import data_folders
 from commonfloor.options import ConfigError
 from vitcore import Config
 from vitcore.data.lookup import STATED, describe
@@ -88,9 +88,9 @@ def test_where_data_lie_has_one_order(folder: Path, tmp_path: Path, monkeypatch:
         for name, value in (("ABLATE_DATA", str(environment)), ("ABLATE_PACKS", ""), ("ABLATE_MORE_DATA", "")):
             monkeypatch.setenv(name, value)
         for _ in range(2):  # a command may ask twice
-            data_folder(explicit, str(profile))
+            data_folders(explicit, str(profile)).use()
         assert describe("pets").image_size == size, place
-        assert resolve_settings({"data": "pets"}, explicit) == {"data": "pets"}
+        assert data_folders(explicit).resolve({"data": "pets"}) == {"data": "pets"}
         shutil.rmtree(place / "pets")
         (place / "pets").mkdir()
     looked_in = (named, explicit, profile, toml, environment)
@@ -121,10 +121,10 @@ def test_ablate_toml_names_packs_too(folder: Path, home: Path, monkeypatch: pyte
     assert called_serially(monkeypatch, *words)[0] == 0
     (config,) = Path("runs").glob("trials/*/config.json")
     assert json.loads(config.read_text())["config"]["data"] == "pets"
-    assert resolve_settings({"data": "plain"}, None) == {"data": f"imagefolder:{folder}"}
+    assert data_folders().resolve({"data": "plain"}) == {"data": f"imagefolder:{folder}"}
     Path("ablate.toml").write_text(f'[data]\ndigits = "{folder}"\n')
     with pytest.raises(ValueError, match=r"^ablate\.toml: data\.digits=.*built-in data set"):
-        resolve_settings({"data": "digits"}, None)
+        data_folders()
     Path("ablate.toml").write_text('[data]\nmnst = "gone"\n')
     missing = refusal(ablate, "train", "data=mnst")
     assert f"(ablate.toml: data.mnst={home}/gone: no such folder); `ablate data pack mnst SOURCE" in missing

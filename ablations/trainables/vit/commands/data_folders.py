@@ -23,13 +23,14 @@ class DataFolders:
     packs: Mapping[str, str] = field(default_factory=dict)  # name -> folder of a pack that may not exist yet
     images: Mapping[str, str] = field(default_factory=dict)  # name -> folder of class folders
 
-    def set_environment(self) -> None:
-        """Set the variables by which this process and its children find packs, as configs depend on their manifests."""
+    def use(self) -> Path | None:
+        """Set the variables by which this process and its children find packs. Return the default folder."""
         if self.folder:
             os.environ["ABLATE_MORE_DATA"] = json.dumps(self.more)
             os.environ["ABLATE_DATA"] = str(self.folder.absolute())
         if self.packs:
             os.environ["ABLATE_PACKS"] = json.dumps(self.packs)
+        return self.folder
 
     def resolve(self, content: Any) -> Any:
         """Return a copy of settings in which each image folder in `data` is 'imagefolder:' and its absolute path.

@@ -29,7 +29,7 @@ def write_pack(
     """Write a pack, or continue or repair it, and return a line about it.
 
     origin: a folder, a .tar or timm:DATASET. home: the folder of new packs. anywhere: whether a pack that lies
-    elsewhere is repaired. asked: options of the pack that are not the default. Raises the errors of vitcore's `pack`.
+    elsewhere is repaired. asked: options of the pack that are not the default.
     """
     folder = (find(name) if anywhere else None) or home / name
     source = find_source(origin, home)
