@@ -4,15 +4,15 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from results import store
-from results.store import eval_files, ledger, record
+from results.store import ledger, record
 from results.store.record import FAULTS, PARTS, PROVENANCE, Correct, Record
-from results.store.schemas import Arm, EvalSummary, Plan, PlannedTrial
+from results.store.schemas import Arm, EvalSummary, Plan
 from results.store.schemas.metrics import AXES, MEASURES
 from results.store.standing import Standings
 
@@ -73,18 +73,17 @@ class StudyResults:
     @property
     def numbers(self) -> list[str]:
         """The names of the numeric columns in which at least one trial has a value."""
-        own = (name for name in self.columns if name not in (*CELL, "evals", *TEXTS))
-        return [name for name in own if not all(map(math.isnan, self.columns[name]))]
+        numbers = [name for name in self.columns if name not in (*CELL, "evals", *TEXTS)]
+        return [name for name in numbers if not all(map(math.isnan, self.columns[name]))]
 
     @property
     def first_finished(self) -> dict[str, tuple[int, str]]:
         """The first finished trial of each arm that has one: arm -> (seed, trial id)."""
-        rows = zip(*(self.columns[name] for name in ("arm", "seed", "id", "status")), strict=True)
-        found: dict[str, tuple[int, str]] = {}
-        for arm, seed, trial_id, status in rows:
-            if status == "finished":
-                found.setdefault(arm, (seed, trial_id))
-        return found
+        first: dict[str, tuple[int, str]] = {}
+        for trial in rows_of({name: self.columns[name] for name in (*CELL, "status")}):
+            if trial["status"] == "finished":
+                first.setdefault(trial["arm"], (trial["seed"], trial["id"]))
+        return first
 
     @property
     def name(self) -> str:
@@ -104,19 +103,25 @@ def load_plans(source: Path, plans: Sequence[Plan], parts: Collection[str] = PAR
     errors of `ledger.read_declarations`.
     """
     declarations = ledger.read_declarations(source)
-    ids = {trial.id for plan in plans for arm in plan.arms for trial in arm.trials}
+    ids = {trial_id for plan in plans for trial_id in plan.arm_trials}
     records = record.read_many(source, sorted(ids), parts)
-    known = [ledger.with_declarations(with_stage_seconds(plan, source), declarations) for plan in plans]
-    return [assemble(plan, records | records_of_started(source, plan, records)) for plan in known]
+    studies = []
+    for plan in plans:
+        plan = ledger.with_declarations(with_stage_seconds(plan, source), declarations)
+        studies.append(assemble(plan, records | records_of_started(source, plan, records)))
+    return studies
 
 
 def with_stage_seconds(plan: Plan, runs: Path) -> Plan:
-    def took(trial: PlannedTrial) -> PlannedTrial:
-        result = store.trial(runs, trial.id).state().result
-        seconds = result and result.train_seconds
-        return trial if seconds is None else trial.model_copy(update={"train_seconds": seconds})
-
-    stages = [one.model_copy(update={"trials": [*map(took, one.trials)]}) for one in plan.stages]
+    stages = []
+    for stage in plan.stages:
+        trials = []
+        for trial in stage.trials:
+            result = store.trial(runs, trial.id).state().result
+            if result and result.train_seconds is not None:
+                trial = trial.model_copy(update={"train_seconds": result.train_seconds})
+            trials.append(trial)
+        stages.append(stage.model_copy(update={"trials": trials}))
     return plan.model_copy(update={"stages": stages}) if stages else plan
 
 
@@ -126,16 +131,9 @@ def records_of_started(runs: Path, plan: Plan, records: Mapping[str, Record]) ->
     A missing trial gets the reason why it cannot start yet. An eval named `start` has the metrics of the nearest
     parent's evals, as start_<metric>.
     """
-    found = {}
+    started = {}
     standings = Standings(runs)
-
-    @cache
-    def start_metrics(parent: str) -> dict[str, float | None]:
-        trial = store.trial(runs, parent)
-        result = trial.state().result
-        known = eval_files.summaries(trial, result) if result else {}
-        return {f"start_{name}": value for one in known.values() for name, value in one.metrics.items()}
-
+    read_parent = cache(partial(record.read, runs, parts=()))
     for trial_id, parents in plan.trials_with_parents.items():
         if trial_id not in records:  # the trial belongs to a stage
             continue
@@ -143,11 +141,11 @@ def records_of_started(runs: Path, plan: Plan, records: Mapping[str, Record]) ->
         evals = dict(records[trial_id].evals)
         if values["status"] == "missing":
             values["reason"] = standings.read(trial_id, parents=parents).start.why or values["reason"]
-        metrics = start_metrics(next(iter(parents)))
+        metrics = read_parent(next(iter(parents))).eval_metrics
         if metrics:
-            evals["start"] = EvalSummary(metrics=metrics)
-        found[trial_id] = replace(records[trial_id], values=values, evals=evals)
-    return found
+            evals["start"] = EvalSummary(metrics={f"start_{name}": value for name, value in metrics.items()})
+        started[trial_id] = replace(records[trial_id], values=values, evals=evals)
+    return started
 
 
 def assemble(plan: Plan, records: Mapping[str, Record]) -> StudyResults:
@@ -158,25 +156,25 @@ def assemble(plan: Plan, records: Mapping[str, Record]) -> StudyResults:
     plan = with_recorded_sizes(plan, records)
     cells = [(arm.name, trial.seed, trial.id) for arm in plan.arms for trial in arm.trials]
     planned = {trial_id: within_ranges(records[trial_id], plan) for _, _, trial_id in cells}
-    evals = {trial_id: eval_metrics(record) for trial_id, record in planned.items()}
-    metrics = tuple(dict.fromkeys([*plan.trial_metrics, *(name for one in planned.values() for name in one.values)]))
-    metrics = tuple(name for name in metrics if name not in NO_METRICS)
-    of_evals = {name for found in evals.values() for name in found} | {plan.metric}
-    numbers = [*metrics, *MEASURES, *FAULTS, *sorted(of_evals.difference(metrics, NO_METRICS))]
-    defaults = dict.fromkeys(TEXTS, "") | dict.fromkeys(numbers, math.nan)
-    known = {trial_id: {**evals[trial_id], **record.values} for trial_id, record in planned.items()}
-    columns: dict[str, list[Any]] = {name: [cell[at] for cell in cells] for at, name in enumerate(CELL)}
-    columns["evals"] = [planned[trial_id].evals for trial_id in columns["id"]]
-    for name, default in defaults.items():
-        column = [known[trial_id].get(name, default) for trial_id in columns["id"]]
-        columns[name] = column if name in TEXTS else [as_float(value) for value in column]
+    measured = dict.fromkeys(plan.trial_metrics)
+    of_evals = {plan.metric}
+    for _, _, trial_id in cells:
+        measured |= dict.fromkeys(planned[trial_id].values)
+        of_evals |= planned[trial_id].eval_metrics.keys()
     correct = {trial_id: record.correct for trial_id, record in planned.items() if record.correct is not None}
+    metrics = tuple(name for name in measured if name not in NO_METRICS)
+    numbers = [*metrics, *MEASURES, *FAULTS, *sorted(of_evals.difference(metrics, NO_METRICS))]
+    known = [planned[trial_id].eval_metrics | planned[trial_id].values for _, _, trial_id in cells]
+    columns = columns_of_cells(cells)
+    columns["evals"] = [planned[trial_id].evals for _, _, trial_id in cells]
+    columns |= {name: [values.get(name, "") for values in known] for name in TEXTS}
+    columns |= {name: [as_float(values.get(name)) for values in known] for name in numbers}
     return StudyResults(plan, columns, evaluation_columns(cells, planned), correct, metrics)
 
 
 def within_ranges(record: Record, plan: Plan) -> Record:
     """Return the record, or a broken one if a metric is outside the range that the plan declares."""
-    for name, value in {**eval_metrics(record), **record.values}.items():
+    for name, value in (record.eval_metrics | record.values).items():
         if name in NO_METRICS or not isinstance(value, int | float):
             continue
         fault = plan.metric_named(name).range_fault(value)
@@ -185,21 +183,25 @@ def within_ranges(record: Record, plan: Plan) -> Record:
     return record
 
 
+def columns_of_cells(cells: Sequence[Cell]) -> dict[str, list[Any]]:
+    """Return the columns CELL. cells: arm, seed and id of a planned trial for each row."""
+    return {name: [cell[at] for cell in cells] for at, name in enumerate(CELL)}
+
+
 def evaluation_columns(cells: Sequence[Cell], records: Mapping[str, Record]) -> dict[str, list[Any]]:
     """Return the columns of all training histories. cells: arm, seed and id of each planned trial."""
-    lines = [(cell, line) for cell in cells for line in records[cell[2]].history]
-    columns: dict[str, list[Any]] = {name: [cell[at] for cell, _ in lines] for at, name in enumerate(CELL)}
+    rows = []
+    lines = []
     names = dict.fromkeys(AXES)
-    for _, line in lines:
-        names |= dict.fromkeys(name for name, value in line.items() if isinstance(value, int | float))
-    for name in (name for name in names if name not in CELL):
-        columns[name] = [as_float(line.get(name)) for _, line in lines]
+    for cell in cells:
+        for line in records[cell[2]].history:
+            rows.append(cell)
+            lines.append(line)
+            names |= dict.fromkeys(name for name, value in line.items() if isinstance(value, int | float))
+    columns = columns_of_cells(rows)
+    for name in filter(lambda name: name not in CELL, names):
+        columns[name] = [as_float(line.get(name)) for line in lines]
     return columns
-
-
-def eval_metrics(record: Record) -> dict[str, float | None]:
-    """Return the metrics of all evals of a trial: name -> value."""
-    return {name: value for one in record.evals.values() for name, value in one.metrics.items()}
 
 
 def as_float(value: Any) -> float:
@@ -223,21 +225,18 @@ def with_recorded(arm: Arm, records: Mapping[str, Record]) -> Arm:
     notes = []
     for name, label in SIZES.items():
         planned = getattr(arm, name)
-        sizes = recorded_sizes(arm, records, name)
-        if planned is None or not sizes - {planned}:
+        values = [as_float(records[trial.id].values.get(name)) for trial in arm.trials]
+        sizes = {int(value) for value in values if not math.isnan(value)}
+        if planned is None or sizes <= {planned}:
             continue
         changes[name] = min(sizes) if len(sizes) == 1 else None
         text = " or ".join(f"{size:,}" for size in sorted(sizes))
         notes.append(f"trained with {text} {label}, not the {planned:,} of the plan: the code has changed since")
+    if not changes:
+        return arm
     if "flops" in changes:
         changes["train_flops"] = None  # the plan's follow from its FLOPs an image
-    return arm.model_copy(update={**changes, "notes": [*arm.notes, *notes]}) if changes else arm
-
-
-def recorded_sizes(arm: Arm, records: Mapping[str, Record], name: str) -> set[int]:
-    """Return the distinct values of a size that the arm's trials recorded."""
-    values = [records[trial.id].values.get(name) for trial in arm.trials]
-    return {int(value) for value in values if isinstance(value, int | float) and not math.isnan(value)}
+    return arm.model_copy(update={**changes, "notes": [*arm.notes, *notes]})
 
 
 OTHERS = 0.5  # share of the median of the arm's other trials below which a trial collapsed
@@ -261,12 +260,13 @@ def collapsed_seeds(accuracies: Mapping[int, float], plan: Plan) -> list[int]:
 
 def fallen_seeds(accuracies: Mapping[int, float], limit: float) -> list[int]:
     """Return the seeds whose accuracies are at most `limit`, unless it is 0, or below half of the others' median."""
-    found = []
+    fallen = []
     for seed, accuracy in accuracies.items():
-        others = [one for other, one in accuracies.items() if other != seed]
+        others = [*accuracies.values()]
+        others.remove(accuracy)
         if (limit and accuracy <= limit) or (others and accuracy < OTHERS * median(others)):
-            found.append(seed)
-    return found
+            fallen.append(seed)
+    return fallen
 
 
 def unseen_failures(seeds: int) -> str:

@@ -46,10 +46,18 @@ class Record:
     metrics and notes.
     """
 
-    values: Mapping[str, str | float | None]
+    values: dict[str, str | float | None]
     history: Sequence[Mapping[str, Any]] = ()
     correct: Correct | None = None
     evals: Mapping[str, EvalSummary] = field(default_factory=dict)
+
+    @property
+    def eval_metrics(self) -> dict[str, Any]:
+        """The metrics of all evals: name -> value."""
+        metrics: dict[str, Any] = {}
+        for summary in self.evals.values():
+            metrics |= summary.metrics
+        return metrics
 
 
 def read_many(runs: Path, ids: Sequence[str], parts: Collection[str]) -> dict[str, Record]:
