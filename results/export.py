@@ -72,16 +72,13 @@ class TrialRow(Schema):
     __pydantic_extra__: dict[str, str | float]
 
 
-def schema(metrics: Sequence[str], curves: Sequence[str]) -> pa.Schema:
-    """Return the columns of an export.
-
-    metrics: the metrics of results. curves: the numbers that training histories have besides AXES.
-    """
+def schema(metrics: Iterable[str], curves: Iterable[str]) -> pa.Schema:
+    """Return the columns of an export. curves: the numbers that training histories have besides AXES."""
     names = ["id", *TEXTS, "evals", *metrics, *MEASURES, *FAULTS, "history", "correct_index", "correct", "inspect"]
     return typed_schema(names, [*AXES, *curves])
 
 
-def typed_schema(names: Sequence[str], history: Sequence[str]) -> pa.Schema:
+def typed_schema(names: Sequence[str], history: Iterable[str]) -> pa.Schema:
     """Return the schema of these columns. A column without a type of its own has numbers. history: names of numbers."""
     evaluation = pa.struct([(name, pa.float64()) for name in history])
     types = TYPES | {"history": pa.list_(evaluation)}
@@ -106,23 +103,27 @@ def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Insp
 
 def parquet(studies: Sequence[StudyResults], inside: Mapping[str, Inspection] = {}) -> bytes:
     """Return the content of a Parquet export. inside: trial id -> inspection."""
-    by_id = {row["id"]: row for study in studies for row in trial_rows(study)}
-    for trial_id, row in by_id.items():
-        row["inspect"] = pack_inspection(inside[trial_id]) if trial_id in inside else ""
-    rows = list(by_id.values())
-    plans = [store.plan_content(study.plan) for study in studies]
-    declared = [declaration.content() for declaration in all_declarations(studies)]
-    header = {"schema": store.SCHEMA, "plans": plans, "declarations": declared, "trials": fingerprint(rows)}
+    rows: dict[str, Json] = {}
+    metrics: dict[str, None] = {}
+    curves: dict[str, None] = {}
+    for study in studies:
+        metrics |= dict.fromkeys(study.metrics)
+        curves |= dict.fromkeys(study.curves)
+        for row in trial_rows(study):
+            rows[row["id"]] = row | {"inspect": ""}
+    for trial_id in inside.keys() & rows.keys():
+        rows[trial_id]["inspect"] = pack_inspection(inside[trial_id])
+    header = {
+        "schema": store.SCHEMA,
+        "plans": [store.plan_content(study.plan) for study in studies],
+        "declarations": [declared.content() for declared in all_declarations(studies)],
+        "trials": fingerprint(rows.values()),
+    }
     metadata = {KEY: json.dumps(header | {"checksum": store.checksum(header)}, allow_nan=False)}
-    columns = schema(all_names(study.metrics for study in studies), all_names(study.curves for study in studies))
+    table = pa.Table.from_pylist([*rows.values()], schema(metrics, curves).with_metadata(metadata))
     buffer = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, columns.with_metadata(metadata)), buffer, compression="zstd")
+    pq.write_table(table, buffer, compression="zstd")
     return buffer.getvalue()
-
-
-def all_names(of_studies: Iterable[Iterable[str]]) -> list[str]:
-    """Return all names, each once."""
-    return list(dict.fromkeys(itertools.chain.from_iterable(of_studies)))
 
 
 def all_declarations(studies: Sequence[StudyResults]) -> list[Declaration]:
@@ -134,34 +135,31 @@ def all_declarations(studies: Sequence[StudyResults]) -> list[Declaration]:
     return sorted(declarations.values(), key=lambda declared: declared.time)
 
 
-def trial_rows(study: StudyResults) -> list[Json]:
-    """Return one dict per planned trial, with the columns of `schema` except `inspect`."""
-    rows = []
-    measured = [*AXES, *study.curves]
+def trial_rows(study: StudyResults) -> Iterator[Json]:
+    """Yield a dict per planned trial, with the columns of an export except `inspect`."""
     for trial, history in study.trials_with_history():
-        index, correct = study.correct.get(trial["id"], (None, None))
-        rows.append(
-            {name: trial[name] for name in ("id", *TEXTS, *study.metrics, *MEASURES, *FAULTS)}
-            | {"history": [{name: line[name] for name in measured} for line in history]}
-            | {"correct_index": index, "correct": correct, "evals": evals_text(trial["evals"])}
-        )
-    return rows
+        row = {name: trial[name] for name in ("id", *TEXTS, *study.metrics, *MEASURES, *FAULTS)}
+        row["history"] = [{name: line[name] for name in (*AXES, *study.curves)} for line in history]
+        row["correct_index"], row["correct"] = study.correct.get(trial["id"], (None, None))
+        row["evals"] = ""
+        if trial["evals"]:
+            row["evals"] = json.dumps(trial["evals"], default=EvalSummary.content, sort_keys=True)
+        yield row
 
 
-def evals_text(evals: Mapping[str, EvalSummary]) -> str:
-    """Return the metrics and notes of evals as JSON, or "" if there are none."""
-    return json.dumps(evals, default=EvalSummary.content, sort_keys=True) if evals else ""
-
-
-def fingerprint(rows: Sequence[Json]) -> str:
+def fingerprint(rows: Iterable[Json]) -> str:
     """Return the SHA-256 of all rows, which detects damage that Parquet's checksums do not cover."""
     digest = hashlib.sha256()
     for row in rows:
-        plain = {name: value for name, value in row.items() if name not in ARRAYS}
-        digest.update(json.dumps(plain, sort_keys=True).encode())
+        digest.update(json.dumps(without_arrays(row), sort_keys=True).encode())
         for name, kind in ARRAYS.items():
-            digest.update(b"" if row[name] is None else np.asarray(row[name], kind).tobytes())
+            if row[name] is not None:
+                digest.update(np.asarray(row[name], kind).tobytes())
     return digest.hexdigest()
+
+
+def without_arrays(row: Json) -> Json:
+    return {name: value for name, value in row.items() if name not in ARRAYS}
 
 
 def read(path: Path) -> list[StudyResults]:
@@ -172,13 +170,14 @@ def read(path: Path) -> list[StudyResults]:
         rows = read_rows(path)
         if header.trials != fingerprint(rows):
             raise store.Broken("the checksum of its trials differs")
-        for place, row in enumerate(rows):
+        for number, row in enumerate(rows):
             values = {name: value for name, value in row.items() if name not in NOT_VALUES}
             tested = None if row["correct"] is None else (row["correct_index"], row["correct"])
-            records[row["id"]] = Record(values, row["history"], tested, checked(row, place).evals)
-        missing = set().union(*(plan.arm_trials for plan in header.plans)) - records.keys()
-        if missing:
-            raise store.Broken(f"no row for trial {min(missing)}")
+            records[row["id"]] = Record(values, row["history"], tested, checked(row, number).evals)
+        for plan in header.plans:
+            missing = plan.arm_trials - records.keys()
+            if missing:
+                raise store.Broken(f"no row for trial {min(missing)}")
     declarations = header.declarations
     if declarations is None:  # 0.23 wrote the file
         declarations = list(itertools.chain.from_iterable(map(ledger.declarations_of_plan, header.plans)))
@@ -187,9 +186,13 @@ def read(path: Path) -> list[StudyResults]:
 
 def read_inspections(path: Path) -> dict[str, Inspection]:
     """Return trial id -> inspection for an export. Raises ValueError if the file is damaged or not an export."""
+    inspections = {}
     with naming_damage(path):
-        packed = {checked(row, place).id: row.get("inspect", "") for place, row in enumerate(read_rows(path))}
-        return {trial: unpack_inspection(trial, text) for trial, text in packed.items() if text}
+        for number, row in enumerate(read_rows(path)):
+            trial_id = checked(row, number).id
+            if row.get("inspect"):
+                inspections[trial_id] = unpack_inspection(trial_id, row["inspect"])
+    return inspections
 
 
 @contextmanager
@@ -262,11 +265,15 @@ def check_columns(columns: pa.Schema) -> None:
 
 def check_size(file: pq.FileMetaData) -> None:
     """Raise Broken if reading the file could exhaust memory."""
-    groups = [file.row_group(number) for number in range(file.num_row_groups)]
-    chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
+    values = 0
+    size = 0  # bytes
+    for group, column in itertools.product(range(file.num_row_groups), range(file.num_columns)):
+        chunk = file.row_group(group).column(column)
+        values += chunk.num_values
+        size += chunk.total_uncompressed_size
     check_limit("rows", file.num_rows, MOST_ROWS)
-    check_limit("values", sum(chunk.num_values for chunk in chunks), MOST_VALUES)
-    check_limit("bytes", sum(chunk.total_uncompressed_size for chunk in chunks), MOST_BYTES)
+    check_limit("values", values, MOST_VALUES)
+    check_limit("bytes", size, MOST_BYTES)
 
 
 def column_values(name: str, column: pa.ChunkedArray) -> list[Any]:
@@ -274,34 +281,40 @@ def column_values(name: str, column: pa.ChunkedArray) -> list[Any]:
 
     Rows share equal texts. Parquet stores such a text once, so a small file could otherwise flood memory.
     """
-    if name in ARRAYS:  # avoids a Python number for each image
-        return [as_numpy(scalar.values) if scalar.is_valid else None for scalar in column]
-    if not pa.types.is_dictionary(column.type):
-        return list(column.to_pylist())
-    values: list[str | None] = []
+    if name in ARRAYS:
+        return [as_numpy(scalar.values) for scalar in column]
+    values: list[Any] = []
     for chunk in column.chunks:
-        texts = chunk.dictionary.to_pylist()
-        values += [None if index is None else texts[index] for index in chunk.indices.to_pylist()]
+        if pa.types.is_dictionary(column.type):
+            texts = [*chunk.dictionary.to_pylist(), None]
+            values += [texts[index] for index in chunk.indices.fill_null(-1).to_pylist()]
+        else:
+            values += chunk.to_pylist()
     return values
 
 
-def as_numpy(values: pa.Array) -> np.ndarray:
-    """Return the numbers of an array. Raises Broken if one is missing. Arrow's own conversion would load pandas."""
+def as_numpy(values: pa.Array | None) -> np.ndarray | None:
+    """Return the numbers of an array, or None for None. Raises Broken if a number is missing.
+
+    No Python number is made for each image, and pandas is not loaded, as Arrow's own conversion would do.
+    """
+    if values is None:
+        return None
     if values.null_count:
         raise store.Broken("correct_index or correct: a number is missing")
     return np.from_dlpack(values)
 
 
-def checked(row: Json, place: int) -> TrialRow:
-    """Return a row of an export after checking its values and arrays. Raises Broken, with the row's place."""
+def checked(row: Json, number: int) -> TrialRow:
+    """Return a row of an export after checking its values and arrays. Raises Broken, with the row's number."""
     tested = [row[name] for name in ARRAYS if row[name] is not None]
     try:
-        found = validated(TrialRow, {name: value for name, value in row.items() if name not in ARRAYS})
+        trial = validated(TrialRow, without_arrays(row))
         if len(tested) == 1 or (tested and not is_correctness(*tested)):
             raise store.Broken("correct_index and correct do not belong together")
     except store.Broken as error:
-        raise store.Broken(f"row {place}: {error}") from None
-    return found
+        raise store.Broken(f"row {number}: {error}") from None
+    return trial
 
 
 def history_names(columns: pa.Schema) -> list[str]:
@@ -309,48 +322,48 @@ def history_names(columns: pa.Schema) -> list[str]:
     names = list[str]()
     for column in columns:
         if column.name == "history" and pa.types.is_list(column.type) and pa.types.is_struct(column.type.value_type):
-            names += [field.name for field in column.type.value_type]
-    for found in (columns.names, names):
-        if len({*found}) < len(found):
-            raise store.Broken("two columns of one name")
+            names += column.type.value_type.names
+    if len({*columns.names}) < len(columns.names) or len({*names}) < len(names):
+        raise store.Broken("two columns of one name")
     return names
 
 
-def check_limit(what: str, found: int, most: int) -> None:
-    if found > most:
-        raise store.Broken(f"{found:,} {what}: at most {most:,}")
+def check_limit(what: str, number: int, most: int) -> None:
+    if number > most:
+        raise store.Broken(f"{number:,} {what}: at most {most:,}")
 
 
 def csv_text(studies: Sequence[StudyResults]) -> str:
     """Return CSV text with one row per planned trial: its study, its results and the settings of its config."""
-    rows = [row for study in studies for row in csv_rows(study)]
-    columns = {name: [cell(row.get(name)) for row in rows] for name in all_names(rows)}
-    for name, values in columns.items():
-        numbers = [value for value in values if isinstance(value, float)]
-        if all(map(float.is_integer, numbers)):  # so that 2 is not written as 2.0
-            columns[name] = [int(value) if isinstance(value, float) else value for value in values]
+    rows = list(itertools.chain.from_iterable(map(csv_rows, studies)))
+    columns: dict[str, list[Plain]] = {}
+    for name in dict.fromkeys(itertools.chain.from_iterable(rows)):
+        columns[name] = csv_column([row.get(name) for row in rows])
     return formats.as_csv(list(rows_of(columns)))
 
 
-def csv_rows(study: StudyResults) -> Iterator[dict[str, Any]]:
-    """Yield column -> value for each planned trial."""
-    collapsed = {(arm, one.seed): one.collapsed for arm, own in outcomes_by_arm(study).items() for one in own}
+def csv_rows(study: StudyResults) -> Iterator[dict[str, Plain]]:
+    """Yield column -> value for each planned trial. Settings that are lists or dicts are JSON text."""
+    outcomes = outcomes_by_arm(study)
+    collapsed = {(arm, outcome.seed): outcome.collapsed for arm in outcomes for outcome in outcomes[arm]}
     for trial in rows_of(study.columns):
-        settings = flat_settings(trial["config"])
-        del trial["config"], trial["evals"]
-        trial["collapsed"] = collapsed[trial["arm"], trial["seed"]]
-        yield {"study": study.name} | trial | {name: settings[name] for name in settings if name not in trial}
+        row: dict[str, Plain] = {"study": study.name} | trial | {"collapsed": collapsed[trial["arm"], trial["seed"]]}
+        del row["config"], row["evals"]
+        for name, value in json.loads(trial["config"] or "{}").items():
+            row.setdefault(name, json.dumps(value) if isinstance(value, dict | list) else value)
+        yield row
 
 
-def cell(value: Plain) -> Plain:
-    """Return a value of a CSV file, with None for NaN."""
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def flat_settings(config: str) -> dict[str, Plain]:
-    """Return setting -> value, with lists and dicts as JSON text. config: a trial's config as JSON text, or ""."""
-    settings = json.loads(config or "{}")
-    for name, value in settings.items():
-        if isinstance(value, dict | list):
-            settings[name] = json.dumps(value)
-    return dict(settings)
+def csv_column(values: Sequence[Plain]) -> list[Plain]:
+    """Return the values of a column, with None for NaN, and without decimals if all numbers are whole."""
+    numbers = [value for value in values if isinstance(value, float) and not math.isnan(value)]
+    whole = all(map(float.is_integer, numbers))
+    cells: list[Plain] = []
+    for value in values:
+        if not isinstance(value, float):
+            cells.append(value)
+        elif math.isnan(value):
+            cells.append(None)
+        else:
+            cells.append(int(value) if whole else value)
+    return cells

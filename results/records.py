@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from results.store.schemas import Metric, Plan, Schema
@@ -359,10 +359,9 @@ class PublishedComparison:
     verdicts: Mapping[str, int]
 
 
-def study_fields(plan: Plan | Table) -> dict[str, Any]:
-    """Return field -> value for the fields of OfStudy, taken from a plan or a table."""
-    found = plan.plan if isinstance(plan, Table) else plan
-    return {"study": found.study, "recipe": found.recipe, "name": found.name, "metric": found.primary_metric}
+def study_fields(plan: Plan) -> dict[str, Any]:
+    """Return field -> value for the fields of OfStudy."""
+    return {"study": plan.study, "recipe": plan.recipe, "name": plan.name, "metric": plan.primary_metric}
 
 
 def json_object(record: Any) -> dict[str, Any]:
@@ -374,9 +373,11 @@ def json_object(record: Any) -> dict[str, Any]:
     if isinstance(record, Schema):
         return record.content()
     if isinstance(record, Table):
-        content = {name: getattr(record if hasattr(record, name) else record.plan, name) for name in TABLE_KEYS}
-        return content | ({"abridged": True} if record.abridged else {})
-    content = {one.name: getattr(record, one.name) for one in fields(record)}
+        content = {name: getattr(record, name, getattr(record.plan, name, None)) for name in TABLE_KEYS}
+        if record.abridged:
+            content["abridged"] = True
+        return content
+    content = dict(vars(record))
     if isinstance(record, Row):
         content |= content.pop("measured")
     if isinstance(record, OfStudy):

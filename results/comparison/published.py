@@ -38,7 +38,7 @@ def compare_published(studies: Sequence[StudyResults], interim: bool = False) ->
     judged = [claim_row(claim, table) for table in tables for claim in table.claims]
     rows = [
         PublishedRow(
-            **study_fields(table),
+            **study_fields(table.plan),
             arm=row.arm,
             a=compare.arm_results(row),
             b=PublishedNumber(row.published),
@@ -76,7 +76,7 @@ def claim_row(claim: Claim, table: Table) -> PublishedClaim:
     if claim.verdict == UNRESOLVED and claim.delta_ci95:
         notes.append(sentences.bound_text([claim.delta_ci95], table.plan.primary_metric))
     return PublishedClaim(
-        **study_fields(table),
+        **study_fields(table.plan),
         **json_object(claim),
         published_delta=None if left is None or right is None else sign * (left - right),
         notes=[note for note in notes if note],
