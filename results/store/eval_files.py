@@ -40,22 +40,22 @@ def eval_path(trial: Trial, name: str, suffix: str) -> Path:
 
 def read(trial: Trial, name: str, weights_sha256: str | None) -> Eval:
     """Return an eval verified to be of this trial and weights. Raises FileNotFoundError, Broken or NewerSchema."""
-    found = read_sealed(eval_path(trial, name, ".json"), Eval)
-    if (found.id, found.name) != (trial.id, name):
-        raise Broken(f"evals/{name}.json: belongs to {found.name} of trial {found.id}")
-    if found.weights_sha256 != weights_sha256:
+    result = read_sealed(eval_path(trial, name, ".json"), Eval)
+    if (result.id, result.name) != (trial.id, name):
+        raise Broken(f"evals/{name}.json: belongs to {result.name} of trial {result.id}")
+    if result.weights_sha256 != weights_sha256:
         raise Broken(f"evals/{name}.json: is of other weights")
-    return found
+    return result
 
 
-def read_arrays(trial: Trial, found: Eval) -> "dict[str, np.ndarray]":
-    """Return name -> array for the arrays of the eval `found`. Raises Broken if they are missing or damaged."""
-    path = eval_path(trial, found.name, ".npz")
+def read_arrays(trial: Trial, result: Eval) -> "dict[str, np.ndarray]":
+    """Return name -> array for the arrays of an eval. Raises Broken if they are missing or damaged."""
+    path = eval_path(trial, result.name, ".npz")
     try:
         payload = read_bytes(path)
     except FileNotFoundError:
         raise Broken(f"evals/{path.name}: is not there") from None
-    if hashlib.sha256(payload).hexdigest() != found.arrays_sha256:
+    if hashlib.sha256(payload).hexdigest() != result.arrays_sha256:
         raise Broken(f"evals/{path.name}: its checksum differs (edited or damaged)")
     return parse_npz(payload, f"evals/{path.name}")
 
@@ -135,21 +135,24 @@ def missing_evals(trial: Trial, names: Sequence[str], result: Result | None) -> 
 
 def first_failure(trial: Trial, names: Sequence[str] | None = None) -> Failure | None:
     """Return the first failure among evals (by default all), or None if none failed. Raises NewerSchema."""
-    paths = (eval_path(trial, name, ".failure.json") for name in (eval_names(trial) if names is None else names))
-    return next(filter(None, map(read_failure, paths)), None)
+    for name in eval_names(trial) if names is None else names:
+        failure = read_failure(eval_path(trial, name, ".failure.json"))
+        if failure is not None:
+            return failure
+    return None
 
 
 def summaries(trial: Trial, result: Result) -> dict[str, EvalSummary]:
     """Return eval name -> metrics and notes. A failed or unreadable eval has only a note on why. Raises NewerSchema."""
-    found: dict[str, EvalSummary] = {}
+    summaries = {}
     for name in eval_names(trial):
         try:
-            known = read(trial, name, result.weights_sha256)
-            found[name] = EvalSummary(metrics=known.metrics, notes=known.notes)
+            eval_result = read(trial, name, result.weights_sha256)
+            summaries[name] = EvalSummary(metrics=eval_result.metrics, notes=eval_result.notes)
         except (FileNotFoundError, Broken) as error:
-            failed = first_failure(trial, [name])
-            found[name] = EvalSummary(metrics={}, notes=[failed.cause if failed else str(error)])
-    return found
+            failure = first_failure(trial, [name])
+            summaries[name] = EvalSummary(metrics={}, notes=[failure.cause if failure else str(error)])
+    return summaries
 
 
 def computes_metric(name: str, metric: str) -> bool:
@@ -164,9 +167,11 @@ def absence_reason(plan: Plan, summaries: Mapping[str, EvalSummary]) -> str:
     metric = plan.metric
     if metric in plan.trial_metrics:
         return f"its result has no {metric}"
-    found = {name: one for name, one in summaries.items() if computes_metric(name, metric)}
-    notes = "; ".join(note for one in found.values() for note in one.notes)
-    return notes or (f"its eval {min(found)} has no {metric}" if found else f"{metric} is not computed yet")
+    evals = [name for name in summaries if computes_metric(name, metric)]
+    if not evals:
+        return f"{metric} is not computed yet"
+    notes = "; ".join(note for name in evals for note in summaries[name].notes)
+    return notes or f"its eval {min(evals)} has no {metric}"
 
 
 # -- inspections -------------------------------------------------------------------------------------------------------
@@ -191,14 +196,14 @@ class Inspection:
     @property
     def title(self) -> str:
         """The trial as text: "trial 3f2a9c01b7de (position=2d seed 0)"."""
-        return f"trial {self.trial}{f' ({self.planned_as})' if self.planned_as else ''}"
+        return f"trial {self.trial} ({self.planned_as})" if self.planned_as else f"trial {self.trial}"
 
 
 def read_inspection(trial: Trial) -> Inspection:
     """Return the inspection of a trial. Raises the errors of `read` and `read_arrays`."""
     result = trial.result()
-    found = read(trial, "inspect", result.weights_sha256 if result else None)
-    return Inspection(trial.id, found.content(), read_arrays(trial, found))
+    inspected = read(trial, "inspect", result.weights_sha256 if result else None)
+    return Inspection(trial.id, inspected.content(), read_arrays(trial, inspected))
 
 
 def pack_inspection(inside: Inspection) -> str:

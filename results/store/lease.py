@@ -180,8 +180,8 @@ def read(attempt: Path, name: str = NAME) -> Lease | None:
 
 def nonce(attempt: Path) -> str:
     """Return the random id of an attempt's lease, or "" if it has none. No two attempts share an id."""
-    found = read(attempt) or read(attempt, RELEASED)
-    return found.nonce if found else ""
+    held = read(attempt) or read(attempt, RELEASED)
+    return held.nonce if held else ""
 
 
 def holder_state(held: Lease | None) -> str:

@@ -1,6 +1,5 @@
 """Records of the trials in a run directory, read by threads, as most of the time is spent waiting for files."""
 
-import itertools
 import json
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -90,8 +89,8 @@ def read(runs: Path, trial_id: str, parts: Collection[str]) -> Record:
 
     values: dict[str, str | float | None] = {"status": state.status, "reason": state.reason}
     if "config" in parts:
-        config = read_or_none(lambda: trial.config(state.result))
-        values["config"] = "" if config is None else json.dumps(config, sort_keys=True)
+        config = read_or_none(lambda: json.dumps(trial.config(state.result), sort_keys=True))
+        values["config"] = config or ""
     if state.attempt is None:
         return Record(values)
     values["retried_diverged"] = trial.retried_divergences(state) or None
@@ -104,9 +103,11 @@ def read(runs: Path, trial_id: str, parts: Collection[str]) -> Record:
     if state.result is None:
         return Record(values, history)
     values = state.result.metrics | values | result_values(state.result)  # no metric replaces another value
-    correct = read_or_none(lambda: parse_correct(state.read(CORRECT))) if "correct" in parts else None
-    for part, name in FILES.items() if parts else ():
-        if part not in parts:  # verified even if it is not read
+    correct = None
+    if "correct" in parts:
+        correct = read_or_none(lambda: parse_correct(state.read(CORRECT)))
+    for part, name in FILES.items():
+        if parts and part not in parts:  # verified even if it is not read
             folder = trial.path if part == "config" else state.attempt
             read_or_none(partial(read_vouched, state.result, folder / name))
     values["reason"] = "; ".join(filter(None, [state.reason, *broken]))
@@ -136,33 +137,27 @@ def read_envs(state: store.TrialState) -> list[Environment]:
     Broken if the file of the state's attempt cannot be read, and NewerSchema if a newer version wrote a file.
     """
     assert state.attempt is not None
-    envs = [contents.parse(state.read("env.json"), state.attempt / "env.json", Environment)]
-    seen = {state.attempt.name}
-    origin = envs[-1].resumed_from
-    while origin is not None and origin.attempt not in seen:
-        seen.add(origin.attempt)
+    env = contents.parse(state.read("env.json"), state.attempt / "env.json", Environment)
+    envs = {state.attempt.name: env}
+    while env.resumed_from and env.resumed_from.attempt not in envs:
+        attempt = state.attempt.with_name(env.resumed_from.attempt)
         try:
-            envs.append(store.read(state.attempt.with_name(origin.attempt) / "env.json", Environment))
+            env = store.read(attempt / "env.json", Environment)
         except (FileNotFoundError, store.Broken):
             break
-        origin = envs[-1].resumed_from
-    return envs[::-1]
+        envs[attempt.name] = env
+    return [*envs.values()][::-1]
 
 
 def joined_values(attempts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return name -> the attempts' values as one text: "A" if all are equal, otherwise "A then B"."""
-    known: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {}
     for attempt in attempts:
         for name, value in attempt.items():
-            text = "" if value is None else value_text(value)
-            if text:
-                known.setdefault(name, []).append(text)
-    return {name: THEN.join(value for value, _ in itertools.groupby(values)) for name, values in known.items()}
-
-
-def value_text(value: Any) -> str:
-    """Return a string, interned to save memory, or another value as JSON."""
-    return sys.intern(value) if isinstance(value, str) else json.dumps(value, sort_keys=True)
+            text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+            if value not in (None, "") and texts.get(name, [""])[-1] != text:
+                texts.setdefault(name, []).append(text)
+    return {name: sys.intern(THEN.join(values)) for name, values in texts.items()}  # interned to save memory
 
 
 def parse_correct(content: bytes) -> Correct:

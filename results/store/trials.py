@@ -110,22 +110,26 @@ class Trial:
             raise Broken(f"result.json: belongs to trial {result.id}")
         return result
 
+    def newest_attempt(self) -> Path | None:
+        return next(reversed(self.attempts()), None)
+
     def state(self) -> TrialState:
         """Return the trial's state. Raises NewerSchema if a newer version wrote one of its files."""
         try:
             result = self.result()
         except Broken as error:
-            attempts = self.attempts()
-            return TrialState("broken", str(error), attempts[-1] if attempts else None)
+            return TrialState("broken", str(error), self.newest_attempt())
         if result is not None:
             return TrialState(result.status, "", Path(self.path, "attempts", result.attempt), result)
-        attempts = self.attempts()
-        return state_of_attempt(attempts[-1]) if attempts else TrialState("missing", "not started")
+        attempt = self.newest_attempt()
+        if attempt is None:
+            return TrialState("missing", "not started")
+        return state_of_attempt(attempt)
 
     def failure(self) -> Failure | None:
         """Return the failure of the newest attempt, or None if there is none. Raises NewerSchema."""
-        attempts = self.attempts()
-        return read_failure(attempts[-1] / "failure.json") if attempts else None
+        attempt = self.newest_attempt()
+        return read_failure(attempt / "failure.json") if attempt else None
 
     def retried_divergences(self, state: TrialState) -> int:
         """Return how many diverged results `retry` set aside. state: the trial's, which has an attempt.
@@ -135,11 +139,11 @@ class Trial:
         assert state.attempt is not None
         if int(state.attempt.name) == 1:  # nearly all trials: saves the listing of the attempts
             return 0
-        found = 0
+        diverged = 0
         for attempt in self.attempts():
             with contextlib.suppress(FileNotFoundError, Broken):
-                found += read_sealed(attempt / RETRIED, Result).status == "diverged"
-        return found
+                diverged += read_sealed(attempt / RETRIED, Result).status == "diverged"
+        return diverged
 
     def config(self, result: Result | None = None) -> Settings:
         """Return the resolved config, verified if `result` has the SHA-256 of config.json.
@@ -195,9 +199,11 @@ class Trial:
 
     def checkpoint_folders(self, attempt: Path) -> list[Path]:
         """Return the folders that may hold an attempt's checkpoints. New checkpoints go to the first folder."""
-        inside = [attempt / "checkpoints"]
+        folders = [attempt / "checkpoints"]
         nonce = lease.nonce(attempt)
-        return inside if self.scratch is None or not nonce else [self.scratch / self.id / attempt.name / nonce, *inside]
+        if self.scratch is not None and nonce:
+            folders.insert(0, self.scratch / self.id / attempt.name / nonce)
+        return folders
 
     def checkpoints(self) -> list[Path]:
         """Return the checkpoints of all attempts, newest first."""

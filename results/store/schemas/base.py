@@ -45,25 +45,31 @@ def validated(schema: type[AnySchema], content: object, path: Path | None = None
         return schema.model_validate(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-    field = ".".join(str(part) for part in first["loc"])
+    field = ".".join(map(str, first["loc"]))
     message = first["msg"].removeprefix("Value error, ")
-    raise Broken(f"{name}{field}: {message[:1].lower()}{message[1:]}" if field else f"{name}{message}")
+    if field:
+        message = f"{field}: {message[:1].lower()}{message[1:]}"
+    raise Broken(f"{name}{message}")
 
 
 def depth_exceeds(content: object, levels: int) -> bool:
     """Return whether lists and objects are nested more than `levels` deep below `content`."""
-    if not isinstance(content, dict | list):
+    if isinstance(content, dict):
+        content = list(content.values())
+    if not isinstance(content, list):
         return False
-    children = content.values() if isinstance(content, dict) else content
-    return levels < 0 or any(depth_exceeds(child, levels - 1) for child in children)
+    return levels < 0 or any(depth_exceeds(child, levels - 1) for child in content)
 
 
 def unknown_field(content: object, at: str = "") -> str:
     """Return the path of the first field that is not in its schema, or "". at: path of `content` in the file."""
+    children: list[tuple[object, object]] = []
     if isinstance(content, list):
-        return next(filter(None, (unknown_field(one, f"{at}{place}.") for place, one in enumerate(content))), "")
-    if not isinstance(content, Schema):
-        return ""
-    own = (f"{at}{name}" for name in content.model_extra or () if name != "schema")
-    inside = (unknown_field(getattr(content, name), f"{at}{name}.") for name in type(content).model_fields)
-    return next(filter(None, (*own, *inside)), "")
+        children = list(enumerate(content))
+    elif isinstance(content, Schema):
+        for name in content.model_extra or ():
+            if name != "schema":
+                return f"{at}{name}"
+        children = [(name, getattr(content, name)) for name in type(content).model_fields]
+    paths = (unknown_field(child, f"{at}{name}.") for name, child in children)
+    return next(filter(None, paths), "")

@@ -81,7 +81,9 @@ class Metric(Schema):
     def range_fault(self, value: float) -> str:
         """Return why a value is impossible, such as "test_accuracy=5: from 0 to 1", or "" if it is not."""
         low, high = self.range
-        return f"{self.name}={value:g}: from {low:g} to {high:g}" if value < low or value > high else ""
+        if value < low or value > high:
+            return f"{self.name}={value:g}: from {low:g} to {high:g}"
+        return ""
 
     @property
     def largest_difference(self) -> float:
@@ -96,13 +98,15 @@ class Metric(Schema):
             return self.decimals
         return current_style().digits.get("accuracy" if self.is_accuracy else "loss", self.decimals)
 
-    def value_text(self, number: float | None, more: int = 0) -> str:
+    def value_text(self, number: float | None, more: int = 0, sign: str = "") -> str:
         """Return the number as text without its unit, or "" for None. more: further decimal places."""
-        return "" if number is None else f"{number * self.scale:z.{self.digits + more}f}"
+        if number is None:
+            return ""
+        return f"{number * self.scale:{sign}z.{self.digits + more}f}"
 
     def signed_text(self, number: float | None, more: int = 0) -> str:
         """Return the difference as text with its sign and without its unit, or "" for None."""
-        return "" if number is None else f"{number * self.scale:+z.{self.digits + more}f}"
+        return self.value_text(number, more, sign="+")
 
     def signed_interval(self, interval: tuple[float, float]) -> tuple[str, str]:
         """Return both ends of a difference's interval as text, as in `signed_text`.
@@ -126,17 +130,22 @@ class Metric(Schema):
 def metric_by_name(name: str, objective: str = "") -> Metric:
     """Return what a name means where no plan declares the metric. objective: the training objective of all arms."""
     kind = name.partition("@")[0]
-    label = objective_label(name, objective) if name in BEFORE_0_25 else ""
-    if name in MEASURES:  # seconds, steps, images
-        return Metric(name=name, higher_is_better=not kind.endswith(LOWER_IS_BETTER), decimals=1)
+    label = ""
+    if name in BEFORE_0_25:
+        label = objective_label(name, objective)
     if kind.endswith("accuracy"):
         return Metric(name=name, label=label, **ACCURACY)
-    return Metric(name=name, label=label, higher_is_better=not kind.endswith(LOWER_IS_BETTER))
+    metric = Metric(name=name, label=label, higher_is_better=not kind.endswith(LOWER_IS_BETTER))
+    if name in MEASURES:  # seconds, steps, images
+        return metric.model_copy(update={"decimals": 1})
+    return metric
 
 
 def objective_label(name: str, objective: str) -> str:
     """Return a label that names what is predicted, such as "test accuracy of predicted colors", or "" for classes."""
-    return f"{readable_name(name)}{OF_OBJECTIVE[objective]}" if objective in OF_OBJECTIVE else ""
+    if objective not in OF_OBJECTIVE:
+        return ""
+    return f"{readable_name(name)}{OF_OBJECTIVE[objective]}"
 
 
 def readable_name(name: str) -> str:
@@ -155,15 +164,11 @@ def test_condition(metric: str) -> str:
     return f"at {at} pixels" if at else ""
 
 
-def share_of_error(margin: float | str) -> float | None:
-    """Return the share that a margin such as "25%" is of the baseline's error, or None for a number."""
-    return float(margin.removesuffix("%")) / 100 if isinstance(margin, str) else None
-
-
 def margin_bound(margin: float | str) -> float:
     """Return the largest difference within a margin: in the metric's unit, or as a share of the baseline's error."""
-    share = share_of_error(margin)
-    return float(margin) if share is None else share
+    if isinstance(margin, str):
+        return float(margin.removesuffix("%")) / 100
+    return float(margin)
 
 
 def share_text(share: float) -> str:
@@ -180,10 +185,10 @@ def margin_text(margin: float | str, metric: Metric, baseline: str = "the baseli
 
 def margin_at(margin: float | str, mean: float, metric: Metric) -> float:
     """Return a margin in the metric's unit where the baseline has this mean."""
-    share = share_of_error(margin)
-    if share is None:
+    if not isinstance(margin, str):
         return float(margin)
-    return share * (1 - mean if metric.is_accuracy else abs(mean))
+    error = 1 - mean if metric.is_accuracy else abs(mean)
+    return margin_bound(margin) * error
 
 
 def too_wide(margin: float | str, mean: float, metric: Metric, chance: float) -> str:

@@ -1,6 +1,5 @@
 """Schemas of plan.json: the arms, stages and trials of a study, and what its recipe states."""
 
-import itertools
 from collections.abc import Collection, Iterator
 from datetime import datetime
 from functools import cached_property
@@ -320,8 +319,8 @@ class Plan(Schema):
     @property
     def objective(self) -> str:
         """The training objective that all arms share, or "" if the arms differ."""
-        found = {arm.config.get("objective", "classification") for arm in self.arms}
-        return str(found.pop()) if len(found) == 1 else ""
+        objectives = {arm.config.get("objective", "classification") for arm in self.arms}
+        return str(objectives.pop()) if len(objectives) == 1 else ""
 
     @property
     def primary_metric(self) -> Metric:
@@ -336,15 +335,17 @@ class Plan(Schema):
     @property
     def trial_metrics(self) -> list[str]:
         """The names of the declared metrics that each trial measures, without those of evals."""
-        return [one.name for one in self.declared_metrics if not one.eval]
+        return [metric.name for metric in self.declared_metrics if not metric.eval]
 
     def metric_named(self, name: str) -> Metric:
         """Return the metric of this name. An undeclared NAME@CONDITION is measured like NAME."""
-        declared = {one.name: one for one in self.metrics}
-        alike = declared.get(name, declared.get(name.partition("@")[0]))
-        if alike is None:
-            return metric_by_name(name, self.objective)
-        return alike if alike.name == name else alike.model_copy(update={"name": name, "label": ""})
+        declared = {metric.name: metric for metric in self.metrics}
+        base = name.partition("@")[0]
+        if name in declared:
+            return declared[name]
+        if base in declared:
+            return declared[base].model_copy(update={"name": name, "label": ""})
+        return metric_by_name(name, self.objective)
 
     @property
     def chance(self) -> float:
@@ -386,7 +387,9 @@ class Plan(Schema):
     @model_validator(mode="before")
     @classmethod
     def drop_schema(cls, content: object) -> object:
-        return {key: content[key] for key in content if key != "schema"} if isinstance(content, dict) else content
+        if isinstance(content, dict):
+            return {key: content[key] for key in content if key != "schema"}
+        return content
 
     @model_validator(mode="after")
     def check_names(self) -> "Plan":
@@ -404,8 +407,9 @@ class Plan(Schema):
         for arm in self.arms:
             check_known("baseline", arm.baseline, arms)
         check_known("baseline", self.baseline, arms)
-        for point in itertools.chain.from_iterable(entry.points for entry in self.tuned):
-            check_known("tuned.points", point, arms)
+        for tuned in self.tuned:
+            for point in tuned.points:
+                check_known("tuned.points", point, arms)
         if len(arms) < len(self.arms) or len({stage.name for stage in self.stages}) < len(self.stages):
             raise ValueError("two entries of one name")
         return self
